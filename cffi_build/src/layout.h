@@ -1,0 +1,429 @@
+/* layout.h - every shared byte: the one 64-bit word, records, chunks, and the files beside them.
+ *
+ * docs/format.md says the same in tables; tests/house/ fails when the two disagree. Everything is
+ * little-endian, 8-byte aligned and has its place fixed by a static assert below. No pointer, no address,
+ * no Python object is ever stored.
+ *
+ * What is used from the first day is marked plain. What a later part fills in is marked [reserved]: its bytes
+ * are planned here and zero until then, so that no file ever needs converting for it. */
+#ifndef SHMQ_LAYOUT_H
+#define SHMQ_LAYOUT_H
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "shmq files are little-endian; this processor is not"
+#endif
+
+/* ---------------------------------------------------------------- the word
+ *
+ *  63   61 60        48 47                 27 26                 0
+ * +-------+------------+---------------------+--------------------+
+ * | state |   count    |        owner        |        span        |
+ * +-------+------------+---------------------+--------------------+
+ *
+ * A word moves only forward: FREE -> CLAIMED -> DONE, or CLAIMED -> PAD when its owner is dead, or FREE -> META,
+ * or FREE -> SEAL. Whatever else is in a chunk can be rebuilt from these words. */
+typedef uint64_t word_t;
+
+enum word_state {
+    WORD_FREE = 0,    /* nothing here yet, and nothing behind it */
+    WORD_CLAIMED = 1, /* an owner is writing; nobody passes it */
+    WORD_DONE = 2,    /* a whole message */
+    WORD_META = 3,    /* the queue's own: header, index2index, index, gap; takes no ordinals */
+    WORD_PAD = 4,     /* a region that never became messages; takes its ordinals all the same */
+    WORD_SEAL = 5     /* the end of this chunk, for ever; count and span name an adoption, 0 = plain */
+};
+
+#define WORD_STATE_SHIFT 61
+#define WORD_COUNT_SHIFT 48
+#define WORD_COUNT_BITS 13
+#define WORD_OWNER_SHIFT 27
+#define WORD_OWNER_BITS 21
+#define WORD_SPAN_BITS 27
+
+#define COUNT_MAX ((1u << WORD_COUNT_BITS) - 1)          /* messages one claim can take: 8,191 */
+#define SPAN_MAX ((1u << WORD_SPAN_BITS) - 1)            /* 8-byte units one region can take: just under 1 GiB */
+#define SPAN_UNIT 8u
+
+/* An owner is a participant slot and the slot's generation. Generation 0 is never an owner. */
+typedef uint32_t owner_t;
+#define OWNER_SLOT_BITS 10
+#define OWNER_GENERATION_BITS 11
+#define OWNER_SLOTS (1u << OWNER_SLOT_BITS)
+#define OWNER_GENERATIONS (1u << OWNER_GENERATION_BITS)
+
+static inline word_t word_make(enum word_state state, uint32_t count, owner_t owner, uint32_t span)
+{
+    return (word_t)state << WORD_STATE_SHIFT | (word_t)(count & COUNT_MAX) << WORD_COUNT_SHIFT
+           | (word_t)(owner & ((1u << WORD_OWNER_BITS) - 1)) << WORD_OWNER_SHIFT | (span & SPAN_MAX);
+}
+static inline uint32_t word_state(word_t word) { return (uint32_t)(word >> WORD_STATE_SHIFT); }
+static inline uint32_t word_count(word_t word) { return (uint32_t)(word >> WORD_COUNT_SHIFT) & COUNT_MAX; }
+static inline uint32_t word_span(word_t word) { return (uint32_t)word & SPAN_MAX; }
+static inline uint64_t word_bytes(word_t word) { return (uint64_t)word_span(word) * SPAN_UNIT; }
+static inline owner_t word_owner(word_t word)
+{
+    return (owner_t)(word >> WORD_OWNER_SHIFT) & ((1u << WORD_OWNER_BITS) - 1);
+}
+static inline owner_t owner_make(uint32_t slot, uint32_t generation)
+{
+    return (owner_t)(slot << OWNER_GENERATION_BITS | generation);
+}
+static inline uint32_t owner_slot(owner_t owner) { return owner >> OWNER_GENERATION_BITS; }
+static inline uint32_t owner_generation(owner_t owner) { return owner & (OWNER_GENERATIONS - 1); }
+
+/* A SEAL that adopts keeps the 40-bit id of its manifest where count and span would be. */
+#define ADOPTION_BITS 40
+static inline uint64_t word_adoption(word_t word) { return (uint64_t)word_count(word) << WORD_SPAN_BITS | word_span(word); }
+static inline word_t word_seal(uint64_t adoption)
+{
+    return word_make(WORD_SEAL, (uint32_t)(adoption >> WORD_SPAN_BITS), 0, (uint32_t)(adoption & SPAN_MAX));
+}
+
+/* ---------------------------------------------------------------- a message
+ *
+ * word | fixed header | optional fields that flags announce, in the order of their bits | key, padded to 8 |
+ * payload, padded to 8. The payload begins on an 8-byte boundary. The CRC covers, in this order: the chunk's epoch
+ * and id, position, ordinal, length, and every byte from `ordinal` to the end; never the word. */
+struct record {
+    word_t word;
+    uint32_t length;      /* bytes from the word to the last byte of the payload; the span is this, rounded up */
+    uint32_t crc;         /* CRC-32C; 0 and RECORD_UNCHECKED in flags when the queue keeps no checksums */
+    uint32_t ordinal;     /* in this chunk: index = base + ordinal */
+    uint16_t place;       /* in its batch, from 0 */
+    uint16_t batch;       /* messages in its batch, 1 .. 8191; a cut never falls inside one */
+    int64_t time_ns;      /* wall clock, since 1970; the producer's or the user's */
+    uint16_t type;        /* the user's */
+    uint16_t flags;       /* enum record_flag */
+    uint16_t key_length;  /* bytes */
+    uint16_t extra_words; /* optional fields, in 8-byte units */
+};
+
+#define RECORD_HEADER_BYTES 40u
+#define KEY_MAX UINT16_MAX
+#define EXTRA_WORDS_MAX UINT16_MAX
+
+enum record_flag {
+    RECORD_EXPIRY = 1 << 0,       /* struct field_when: dead after this moment            [reserved] */
+    RECORD_DELAY = 1 << 1,        /* struct field_when: not before this moment            [reserved] */
+    RECORD_DEDUP = 1 << 2,        /* struct field_dedup: producer and sequence            [reserved] */
+    RECORD_TRACE = 1 << 3,        /* struct field_trace: W3C trace and span id            [reserved] */
+    RECORD_TRANSACTION = 1 << 4,  /* struct field_transaction                             [reserved] */
+    RECORD_CONTENT_TYPE = 1 << 5, /* struct field_bytes: a media type                     [reserved] */
+    RECORD_HEADERS = 1 << 6,      /* struct field_bytes: a msgpack map of text to anything */
+    RECORD_UNCHECKED = 1 << 15    /* the queue was made with checksum=False */
+};
+
+struct field_when { /* within the boot it names, boottime decides; after a reboot, the wall clock */
+    int64_t wall_ns;
+    int64_t boottime_ns;
+    uint64_t boot_tag; /* first 8 bytes of the boot id */
+};
+struct field_dedup {
+    uint8_t producer[16];
+    uint64_t sequence;
+};
+struct field_trace {
+    uint8_t trace_id[16];
+    uint8_t span_id[8];
+};
+struct field_transaction {
+    uint8_t transaction_id[16];
+};
+struct field_bytes { /* then the bytes, padded to 8 */
+    uint32_t length;
+    uint32_t reserved;
+};
+
+/* ---------------------------------------------------------------- a chunk
+ *
+ * <base index, 16 hex>-<sequence, 8 hex>.chunk: META header, META index2index, then records, META index blocks
+ * among them, at last SEAL. All bytes behind the last claimed region are zero. Its base index and its sequence are
+ * taken from its name, so that adoption changes no byte of it. */
+#define FORMAT_VERSION 1u
+#define BYTE_ORDER_MARK 0x01020304u
+#define CHUNK_MAGIC 0x6b6e6863716d6873u /* "shmqchnk" */
+
+enum meta_kind { META_HEADER = 1, META_INDEX2INDEX = 2, META_INDEX = 3, META_GAP = 4 };
+
+struct chunk_header {
+    word_t word;
+    uint32_t kind;           /* META_HEADER */
+    uint32_t crc;            /* CRC-32C of bytes 16 .. 127 */
+    uint64_t magic;
+    uint32_t byte_order;
+    uint32_t version;
+    uint32_t incompatible;   /* feature bits: a reader that does not know one refuses the file */
+    uint32_t compatible;     /* feature bits: a reader that does not know one may read on */
+    uint8_t queue_id[16];
+    uint64_t chunk_id;       /* random, never 0 */
+    uint64_t epoch;          /* one for life; grows with every recovery that cut something */
+    uint64_t capacity;       /* bytes of the file; the SEAL fits below it */
+    uint32_t index_spacing;  /* an index entry about every so many messages */
+    uint32_t index_entries;  /* entries in one index block */
+    uint32_t index_blocks;   /* slots in index2index */
+    uint32_t reserved0;
+    int64_t created_ns;
+    uint64_t born_base;      /* base and sequence under which it was linked; UINT64_MAX when it was staged and */
+    uint64_t born_sequence;  /* adopted: then the manifest says where it belongs */
+    uint8_t reserved1[8];
+    /* below: hints, never checksummed, each in a cache line of its own; zeroed after an unclean boot */
+    uint64_t hint;           /* end of some claimed region: position in units << 36 | ordinal; moved by CAS-max */
+    uint8_t pad0[56];
+    uint64_t index_hint;     /* index entries known to be written                              [reserved] */
+    uint8_t pad1[56];
+    int64_t time_max_ns;     /* running maximum of time_ns over resolved records              [reserved] */
+    uint8_t pad2[56];
+    uint64_t resolved_hint;  /* packed like hint: everything before it is resolved            [reserved] */
+    uint8_t pad3[4096 - 328];
+};
+#define CHUNK_HEADER_BYTES 4096u
+#define HINT_ORDINAL_BITS 36
+
+static inline uint64_t hint_make(uint64_t position, uint64_t ordinal)
+{
+    return position / SPAN_UNIT << HINT_ORDINAL_BITS | ordinal;
+}
+static inline uint64_t hint_position(uint64_t hint) { return (hint >> HINT_ORDINAL_BITS) * SPAN_UNIT; }
+static inline uint64_t hint_ordinal(uint64_t hint) { return hint & ((UINT64_C(1) << HINT_ORDINAL_BITS) - 1); }
+
+struct index2index { /* then index_blocks positions of index blocks; 0 = not made yet */
+    word_t word;
+    uint32_t kind;
+    uint32_t blocks;
+};
+
+#define INDEX_ENTRIES 512u
+struct index_entry { /* entry j: the last word a walk visits whose ordinal is <= spacing * j */
+    uint64_t place;       /* packed like hint; 0 = not written yet */
+    int64_t time_max_ns;  /* running maximum of time_ns up to and with this word */
+};
+struct index_block { /* then INDEX_ENTRIES entries; claimed whole by one CAS FREE -> META, so it begins as zeros */
+    word_t word;
+    uint32_t kind;        /* 0 until its maker has written it; nobody needs it to skip the block */
+    uint32_t number;      /* which slot of index2index points here */
+};
+
+struct gap { /* written by recovery only, before the SEAL of a cut chunk */
+    word_t word;
+    uint32_t kind;
+    uint32_t crc;         /* CRC-32C of epoch, chunk id, position and next_index */
+    uint64_t next_index;  /* the base of the next chunk, above every index this one could have issued */
+};
+#define GAP_BYTES 24u
+#define SEAL_BYTES 8u
+#define TAIL_RESERVE (GAP_BYTES + SEAL_BYTES) /* no claim may reach into the last so many bytes of a chunk */
+
+#define POSITION_MAX (UINT64_C(1) << 31)      /* positions are packed into 28 bits of 8-byte units */
+#define CAPACITY_MIN 16384u
+
+/* ---------------------------------------------------------------- queue.shmq: what the queue is
+ *
+ * Page 0 never changes. Pages 1 and 2, and 3 and 4, are pairs of slots: a writer overwrites the one that is not the
+ * newest valid one, so a torn write loses nothing. */
+#define QUEUE_MAGIC 0x65756575716d6873u /* "shmqueue" */
+struct queue_file {
+    uint64_t magic;
+    uint32_t byte_order;
+    uint32_t version;
+    uint32_t incompatible;
+    uint32_t compatible;
+    uint8_t queue_id[16];
+    int64_t created_ns;
+    uint32_t options_length; /* bytes of JSON that follow */
+    uint32_t crc;            /* CRC-32C of the page, this field as zero */
+};
+#define QUEUE_HEADER_BYTES 56u
+#define PAGE_BYTES 4096u
+#define QUEUE_FILE_BYTES (5u * PAGE_BYTES)
+
+struct journal_slot { /* pages 1 and 2 */
+    uint64_t sequence;       /* the larger valid one counts */
+    uint64_t epoch;
+    uint8_t boot_id[16];     /* the boot in which the queue was last open */
+    uint64_t ceiling;        /* no index at or above it has been issued; synced a chunk ahead */
+    uint64_t first_live;     /* sequence of the first chunk that belongs to the log */
+    uint64_t first_index;    /* and its base */
+    uint64_t device;         /* of control.shmq, to tell a copied directory */
+    uint64_t inode;
+    uint64_t max_messages;   /* 0 = none                                                       [reserved] */
+    uint64_t max_bytes;      /* 0 = none                                                       [reserved] */
+    uint32_t flags;          /* enum journal_flag */
+    uint32_t crc;            /* CRC-32C of all before it */
+};
+enum journal_flag { JOURNAL_SYNC_FAILED = 1 << 0 /* [reserved] */, JOURNAL_SHUT_DOWN = 1 << 1 /* [reserved] */ };
+
+struct watermark_slot { /* pages 3 and 4: below this, the disk is known to agree               [reserved] */
+    uint64_t sequence;
+    uint64_t epoch;
+    uint64_t chunk_sequence;
+    uint64_t position;       /* never inside a batch */
+    uint64_t index;
+    uint32_t reserved;
+    uint32_t crc;
+};
+
+/* ---------------------------------------------------------------- control.shmq: who is here
+ *
+ * Nothing here is believed about data: it wakes, counts and hints. It means nothing after a reboot. */
+#define CONTROL_MAGIC 0x6c727463716d6873u /* "shmqctrl" */
+struct participant {
+    uint32_t generation;     /* of the last tenant; 0 = never used */
+    uint32_t pid;            /* as the tenant sees itself */
+    uint64_t pid_namespace;  /* inode of /proc/self/ns/pid */
+    uint64_t start_time;     /* field 22 of /proc/self/stat */
+    uint64_t boot_tag;       /* first 8 bytes of the boot id */
+    uint64_t since;          /* chunk sequence: this tenant claimed nothing in any chunk before it */
+    uint64_t buried;         /* chunk sequence up to which a predecessor is known to be padded  [reserved] */
+    uint8_t reserved[16];
+};
+struct control {
+    uint64_t magic;
+    uint32_t byte_order;
+    uint32_t version;
+    uint8_t queue_id[16];
+    uint8_t reserved0[32];
+    uint32_t bell;           /* futex: bumped whenever sleepers must look again */
+    uint8_t pad0[60];
+    uint32_t sleepers;       /* 1 = somebody may be asleep on the bell */
+    uint8_t pad1[60];
+    uint32_t members;        /* bumped when somebody joins: watchers look again */
+    uint8_t pad2[60];
+    uint64_t first_live;     /* chunk sequence; rises before anything is unlinked */
+    uint8_t pad3[56];
+    uint64_t newest;         /* sequence + 1 of the last chunk that was entered to put; 0 = none yet */
+    uint8_t pad4[56];
+    uint32_t shut_down;      /* puts raise, gets drain */
+    uint32_t sync_failed;    /*                                                                [reserved] */
+    uint64_t sync_leader;    /* owner of the running group commit                              [reserved] */
+    uint8_t pad5[48];
+    uint64_t padded;         /* ordinals that ended as PAD */
+    uint64_t fenced;         /* commits that came too late */
+    uint64_t expired;        /*                                                                [reserved] */
+    uint8_t pad6[40];
+    uint8_t reserved1[4096 - 512];
+    struct participant participants[OWNER_SLOTS];
+};
+#define CONTROL_BYTES (4096u + OWNER_SLOTS * 64u)
+#define LOCK_BASE (UINT64_C(1) << 40) /* slot s is held by an OFD lock on byte LOCK_BASE + s of control.shmq */
+
+/* ---------------------------------------------------------------- consumers/NAME.checkpoint */
+#define CHECKPOINT_MAGIC 0x74706b63716d6873u /* "shmqckpt" */
+enum checkpoint_kind { CHECKPOINT_EXCLUSIVE = 1, CHECKPOINT_GROUP = 2 /* [reserved] */ };
+struct checkpoint {
+    uint64_t magic;
+    uint32_t byte_order;
+    uint32_t version;
+    uint8_t queue_id[16];
+    uint32_t kind;
+    uint32_t explicit_ack;   /* 0 = auto */
+    int64_t created_ns;
+    uint64_t start_index;
+    uint32_t name_length;
+    uint32_t crc;            /* CRC-32C of bytes 0 .. 127, this field as zero */
+    uint8_t name[64];
+    uint8_t pad0[64];
+    uint64_t head;           /* live: the next index this name has not finished */
+    uint64_t handed;         /* live: one more than the largest index ever handed out */
+    uint64_t holder;         /* owner that holds the name, to be named in Busy; the lock decides, not this */
+    uint8_t pad1[40];
+    uint64_t cursor_sequence; /* a hint where `cursor_index` lies; believed only if its check agrees */
+    uint64_t cursor_place;    /* packed like hint */
+    uint64_t cursor_index;
+    uint64_t cursor_check;
+    uint8_t pad2[32];
+    uint64_t term;            /*                                                               [reserved] */
+    uint8_t pad3[4096 - 328];
+};
+struct snapshot { /* two of them, at SNAPSHOT_BASE and one SNAPSHOT_BYTES later: truth after a power cut [reserved] */
+    uint64_t sequence;
+    uint64_t epoch;
+    uint64_t head;
+    uint64_t window;         /* messages the bitmap speaks of, from head on */
+    uint64_t table_bytes;    /* extent of the synced side table */
+    uint32_t table_crc;
+    uint32_t crc;            /* CRC-32C of all of it, this field as zero */
+    uint8_t done[8192];
+};
+#define SNAPSHOT_BASE 4096u
+#define SNAPSHOT_BYTES 12288u
+#define CHECKPOINT_BYTES (SNAPSHOT_BASE + 2u * SNAPSHOT_BYTES)
+
+/* ---------------------------------------------------------------- a group's ring                [reserved]
+ *
+ *  63  54 53      32 31            11 10     3 2    0
+ * +------+----------+----------------+--------+------+
+ * | term |   lap    |     owner      | count  |state |    one word a message, slot = index mod window
+ * +------+----------+----------------+--------+------+    PARKED keeps its side entry's id in owner and count */
+enum ring_state {
+    RING_PENDING = 0, RING_CLAIMED = 1, RING_DONE = 2, RING_RETRY = 3, RING_MOVING = 4, RING_PARKED = 5
+};
+#define RING_WINDOW 65536u
+struct ring_side { /* a parked message */
+    uint64_t index;
+    uint64_t state;          /* FREE 0, PREPARED 1, LIVE 2, with owner and attempts above */
+    struct field_when due;
+    uint64_t reserved;
+};
+
+/* ---------------------------------------------------------------- dedup.shmq                    [reserved] */
+struct dedup_entry {         /* true only while the record at its place carries the same id */
+    uint8_t producer[16];
+    uint64_t sequence;
+    uint64_t chunk_sequence;
+    uint64_t position;
+    uint64_t reserved;
+};
+
+#define AT(type, field, offset) static_assert(offsetof(struct type, field) == (offset), #type "." #field)
+#define SIZE(type, bytes) static_assert(sizeof(struct type) == (bytes), "sizeof " #type)
+AT(record, length, 8); AT(record, crc, 12); AT(record, ordinal, 16); AT(record, place, 20); AT(record, batch, 22);
+AT(record, time_ns, 24); AT(record, type, 32); AT(record, flags, 34); AT(record, key_length, 36);
+AT(record, extra_words, 38); SIZE(record, RECORD_HEADER_BYTES);
+SIZE(field_when, 24); SIZE(field_dedup, 24); SIZE(field_trace, 24); SIZE(field_transaction, 16); SIZE(field_bytes, 8);
+AT(chunk_header, kind, 8); AT(chunk_header, crc, 12); AT(chunk_header, magic, 16); AT(chunk_header, byte_order, 24);
+AT(chunk_header, version, 28); AT(chunk_header, incompatible, 32); AT(chunk_header, compatible, 36);
+AT(chunk_header, queue_id, 40); AT(chunk_header, chunk_id, 56); AT(chunk_header, epoch, 64);
+AT(chunk_header, capacity, 72); AT(chunk_header, index_spacing, 80); AT(chunk_header, index_entries, 84);
+AT(chunk_header, index_blocks, 88); AT(chunk_header, created_ns, 96); AT(chunk_header, born_base, 104);
+AT(chunk_header, born_sequence, 112); AT(chunk_header, hint, 128);
+AT(chunk_header, index_hint, 192); AT(chunk_header, time_max_ns, 256); AT(chunk_header, resolved_hint, 320);
+SIZE(chunk_header, CHUNK_HEADER_BYTES);
+AT(index2index, kind, 8); AT(index2index, blocks, 12); SIZE(index2index, 16);
+AT(index_entry, place, 0); AT(index_entry, time_max_ns, 8); SIZE(index_entry, 16);
+AT(index_block, kind, 8); AT(index_block, number, 12); SIZE(index_block, 16);
+AT(gap, kind, 8); AT(gap, crc, 12); AT(gap, next_index, 16); SIZE(gap, GAP_BYTES);
+AT(queue_file, byte_order, 8); AT(queue_file, version, 12); AT(queue_file, incompatible, 16);
+AT(queue_file, compatible, 20); AT(queue_file, queue_id, 24); AT(queue_file, created_ns, 40);
+AT(queue_file, options_length, 48); AT(queue_file, crc, 52); SIZE(queue_file, QUEUE_HEADER_BYTES);
+AT(journal_slot, sequence, 0); AT(journal_slot, epoch, 8); AT(journal_slot, boot_id, 16);
+AT(journal_slot, ceiling, 32); AT(journal_slot, first_live, 40); AT(journal_slot, first_index, 48);
+AT(journal_slot, device, 56); AT(journal_slot, inode, 64); AT(journal_slot, max_messages, 72);
+AT(journal_slot, max_bytes, 80); AT(journal_slot, flags, 88); AT(journal_slot, crc, 92); SIZE(journal_slot, 96);
+AT(watermark_slot, epoch, 8); AT(watermark_slot, chunk_sequence, 16); AT(watermark_slot, position, 24);
+AT(watermark_slot, index, 32); AT(watermark_slot, crc, 44); SIZE(watermark_slot, 48);
+AT(participant, pid, 4); AT(participant, pid_namespace, 8); AT(participant, start_time, 16);
+AT(participant, boot_tag, 24); AT(participant, since, 32); AT(participant, buried, 40); SIZE(participant, 64);
+AT(control, byte_order, 8); AT(control, version, 12); AT(control, queue_id, 16); AT(control, bell, 64);
+AT(control, sleepers, 128); AT(control, members, 192); AT(control, first_live, 256); AT(control, newest, 320);
+AT(control, shut_down, 384); AT(control, sync_failed, 388); AT(control, sync_leader, 392);
+AT(control, padded, 448); AT(control, fenced, 456); AT(control, expired, 464); AT(control, participants, 4096);
+SIZE(control, CONTROL_BYTES);
+AT(checkpoint, byte_order, 8); AT(checkpoint, version, 12); AT(checkpoint, queue_id, 16); AT(checkpoint, kind, 32);
+AT(checkpoint, explicit_ack, 36); AT(checkpoint, created_ns, 40); AT(checkpoint, start_index, 48);
+AT(checkpoint, name_length, 56); AT(checkpoint, crc, 60); AT(checkpoint, name, 64); AT(checkpoint, head, 192);
+AT(checkpoint, handed, 200); AT(checkpoint, holder, 208); AT(checkpoint, cursor_sequence, 256); AT(checkpoint, cursor_place, 264);
+AT(checkpoint, cursor_index, 272); AT(checkpoint, cursor_check, 280); AT(checkpoint, term, 320);
+SIZE(checkpoint, SNAPSHOT_BASE);
+AT(snapshot, epoch, 8); AT(snapshot, head, 16); AT(snapshot, window, 24); AT(snapshot, table_bytes, 32);
+AT(snapshot, table_crc, 40); AT(snapshot, crc, 44); AT(snapshot, done, 48);
+AT(ring_side, state, 8); AT(ring_side, due, 16); SIZE(ring_side, 48);
+AT(dedup_entry, sequence, 16); AT(dedup_entry, chunk_sequence, 24); AT(dedup_entry, position, 32);
+SIZE(dedup_entry, 48);
+#undef AT
+#undef SIZE
+
+#endif

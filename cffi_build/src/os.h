@@ -1,0 +1,41 @@
+/* os.h - the few things the core asks of the kernel, as a table of functions.
+ *
+ * Only os_linux.c fills it with system calls; the suites that fail the k-th call or explore interleavings put their
+ * own table in its place. Every function returns 0 or more when it worked and -errno when not. */
+#ifndef SHMQ_OS_H
+#define SHMQ_OS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct os_calls {
+    int64_t (*clock_wall_ns)(void);
+    int64_t (*clock_monotonic_ns)(void);
+    /* Sleep while *word == seen, until the monotonic deadline (negative = for ever): 0, -ETIMEDOUT or -EINTR. */
+    int (*futex_wait)(uint32_t *word, uint32_t seen, int64_t deadline_ns);
+    int (*futex_wake_all)(uint32_t *word);
+    /* OFD write lock on one byte of fd: 0 or -EAGAIN when somebody else holds it. */
+    int (*lock_byte)(int fd, uint64_t byte);
+    int (*unlock_byte)(int fd, uint64_t byte);
+    /* Is a write lock held on this byte, by any open file other than fd's own? 1 or 0. */
+    int (*byte_is_locked)(int fd, uint64_t byte);
+    /* Let somebody else use this processor, if anybody wants to. */
+    void (*yield)(void);
+    /* A short writable window on a file that is otherwise mapped read-only. */
+    void *(*map_window)(int fd, uint64_t position, size_t bytes);
+    void (*unmap_window)(void *window, uint64_t position, size_t bytes);
+    /* Have these pages of a shared mapping ready for writing; a favour, not a promise. Both ends on page bounds. */
+    void (*populate)(void *pages, size_t bytes);
+    /* Rename within a directory; -EEXIST when the new name is taken, which rename(2) would overwrite. */
+    int (*rename_new)(int directory, const char *from, const char *to);
+    int (*close)(int fd);
+    /* A byte that reads 1 in this process and 0 in every forked child, at no cost to either. */
+    const uint8_t *(*guard_new)(void);
+    void (*guard_free)(const uint8_t *guard);
+    /* Have child(context) called in every forked child of this process; once per process. */
+    int (*at_fork_child)(void (*child)(void));
+};
+
+extern const struct os_calls *os;
+
+#endif

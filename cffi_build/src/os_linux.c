@@ -1,0 +1,138 @@
+/* os_linux.c - the only file that makes a system call. What each is for stands in os.h. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NS_PER_S 1000000000
+
+static int64_t clock_ns(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
+}
+static int64_t clock_wall_ns(void) { return clock_ns(CLOCK_REALTIME); }
+static int64_t clock_monotonic_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
+
+static int futex_wait(uint32_t *word, uint32_t seen, int64_t deadline_ns)
+{
+    /* WAIT_BITSET takes an absolute time, so a wait that is interrupted and resumed ends when it should. */
+    const struct timespec deadline = {.tv_sec = deadline_ns / NS_PER_S, .tv_nsec = deadline_ns % NS_PER_S};
+    const long answer = syscall(SYS_futex, word, FUTEX_WAIT_BITSET, seen, deadline_ns < 0 ? NULL : &deadline, NULL,
+                                FUTEX_BITSET_MATCH_ANY);
+    return answer == 0 || errno == EAGAIN ? 0 : -errno;
+}
+
+static int futex_wake_all(uint32_t *word)
+{
+    return syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0) < 0 ? -errno : 0;
+}
+
+/* Locks of the open file (OFD), not of the process: closing another descriptor of the same file keeps them, and the
+ * kernel drops them when the last copy of this descriptor is gone, however its owner died. */
+static int ofd(int fd, int command, short type, uint64_t byte, struct flock *lock)
+{
+    *lock = (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)byte, .l_len = 1};
+    int answer;
+    do {
+        answer = fcntl(fd, command, lock);
+    } while (answer < 0 && errno == EINTR);
+    return answer < 0 ? -errno : 0;
+}
+static int lock_byte(int fd, uint64_t byte)
+{
+    struct flock lock;
+    const int answer = ofd(fd, F_OFD_SETLK, F_WRLCK, byte, &lock);
+    return answer == -EACCES ? -EAGAIN : answer;
+}
+static int unlock_byte(int fd, uint64_t byte)
+{
+    struct flock lock;
+    return ofd(fd, F_OFD_SETLK, F_UNLCK, byte, &lock);
+}
+static int byte_is_locked(int fd, uint64_t byte)
+{
+    /* Ask as a reader would: a waiting reader must not make a dead owner look alive. */
+    struct flock lock;
+    const int answer = ofd(fd, F_OFD_GETLK, F_RDLCK, byte, &lock);
+    return answer < 0 ? answer : lock.l_type != F_UNLCK;
+}
+
+static void yield(void) { sched_yield(); }
+
+static size_t page_size(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+static uint64_t page_below(uint64_t position) { return position & ~(uint64_t)(page_size() - 1); }
+
+static void *map_window(int fd, uint64_t position, size_t bytes)
+{
+    const uint64_t start = page_below(position);
+    uint8_t *page = mmap(NULL, position - start + bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)start);
+    return page == MAP_FAILED ? NULL : page + (position - start);
+}
+static void unmap_window(void *window, uint64_t position, size_t bytes)
+{
+    const uint64_t before = position - page_below(position);
+    munmap((uint8_t *)window - before, before + bytes);
+}
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14; older kernels refuse it, and the stores fault page by page as ever */
+#endif
+static void populate(void *pages, size_t bytes) { madvise(pages, bytes, MADV_POPULATE_WRITE); }
+
+static int rename_new(int directory, const char *from, const char *to)
+{
+    return renameat2(directory, from, directory, to, RENAME_NOREPLACE) < 0 ? -errno : 0;
+}
+
+static int close_fd(int fd) { return close(fd) < 0 ? -errno : 0; }
+
+static const uint8_t *guard_new(void)
+{
+    uint8_t *page = mmap(NULL, page_size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) {
+        return NULL;
+    }
+    if (madvise(page, page_size(), MADV_WIPEONFORK) != 0) {
+        munmap(page, page_size());
+        return NULL;
+    }
+    *page = 1;
+    return page;
+}
+static void guard_free(const uint8_t *page) { munmap((void *)(uintptr_t)page, page_size()); }
+
+static int at_fork_child(void (*child)(void)) { return -pthread_atfork(NULL, NULL, child); }
+
+static const struct os_calls linux_calls = {
+    .clock_wall_ns = clock_wall_ns,
+    .clock_monotonic_ns = clock_monotonic_ns,
+    .futex_wait = futex_wait,
+    .futex_wake_all = futex_wake_all,
+    .lock_byte = lock_byte,
+    .unlock_byte = unlock_byte,
+    .byte_is_locked = byte_is_locked,
+    .yield = yield,
+    .map_window = map_window,
+    .unmap_window = unmap_window,
+    .populate = populate,
+    .rename_new = rename_new,
+    .close = close_fd,
+    .guard_new = guard_new,
+    .guard_free = guard_free,
+    .at_fork_child = at_fork_child,
+};
+const struct os_calls *os = &linux_calls;

@@ -1,0 +1,23 @@
+/* owner.h - a process's seat at one queue, as the other files of the core see it. */
+#ifndef SHMQ_OWNER_H
+#define SHMQ_OWNER_H
+
+#include "layout.h"
+#include "shmq.h"
+
+struct shmq_member {
+    struct control *control;
+    shmq_lock *lock;       /* holds the slot's byte; NULL in the model */
+    shmq_lock *test;       /* a second open of the file, which never holds a lock: asks about others */
+    const uint8_t *guard;  /* 1 here, 0 in a forked child */
+    uint32_t slot;
+    uint32_t generation;   /* of this tenancy; 0 before its slot was locked */
+    owner_t owner;         /* 0 until joined */
+};
+
+static inline bool member_forked(const shmq_member *member) { return *member->guard == 0; }
+
+/* Is the owner of a claim alive? Decided by the kernel's lock on its slot, never by time. */
+bool owner_alive(shmq_member *member, owner_t owner);
+
+#endif

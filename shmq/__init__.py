@@ -1,0 +1,109 @@
+"""
+shmq: a multiprocess shared-memory queue for Python on Linux. Durable, fast, no server.
+
+    q = shmq.open("orders")             a directory; made if absent
+    q.put(b"payload")                   committed when it returns
+    c = q.consumer("billing")           every name sees every message, from where it stopped
+    c.take()
+
+A map of the package:
+    queue, producer, staged, consumer, reader, message  the nouns that people import
+    options, codec, errors                         what they are made with, what they carry, what can go wrong
+    walk, membership                               from message to message; this process's seat and its watcher
+    storage/                                       directories, chunk files, the chain
+    _native, _core                                 the one door to the C core in cffi_build/
+    formats/, cli/                                 surfaces: they use only what this file exports
+"""
+
+import importlib as _importlib
+import sys as _sys
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
+if not _sys.platform.startswith("linux"):
+    raise ImportError("shmq is for Linux: it needs futexes, OFD locks and O_TMPFILE, which only Linux has")
+
+from shmq import errors
+from shmq.consumer import Consumer
+from shmq.errors import (
+    BadFormat,
+    Busy,
+    Closed,
+    Corrupt,
+    DiskFull,
+    Empty,
+    Fenced,
+    Forked,
+    Full,
+    Gone,
+    LeaseLost,
+    Mismatch,
+    NotFound,
+    ShmqError,
+    ShutDown,
+    SyncFailed,
+    SyncPending,
+    TooLarge,
+    TooMany,
+    Unsafe,
+    UnsafeFilesystem,
+    Untrusted,
+)
+from shmq.message import Message
+from shmq.options import Options, Retention
+from shmq.producer import Producer, Slot
+from shmq.queue import ConsumerStats, Queue, Stats, delete, open  # noqa: A004  # shmq.open, as gzip.open
+from shmq.reader import Reader
+from shmq.staged import Staged
+
+if _TYPE_CHECKING:
+    from shmq import formats
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BadFormat",
+    "Busy",
+    "Closed",
+    "Consumer",
+    "ConsumerStats",
+    "Corrupt",
+    "DiskFull",
+    "Empty",
+    "Fenced",
+    "Forked",
+    "Full",
+    "Gone",
+    "LeaseLost",
+    "Message",
+    "Mismatch",
+    "NotFound",
+    "Options",
+    "Producer",
+    "Queue",
+    "Reader",
+    "Retention",
+    "ShmqError",
+    "ShutDown",
+    "Slot",
+    "Staged",
+    "Stats",
+    "SyncFailed",
+    "SyncPending",
+    "TooLarge",
+    "TooMany",
+    "Unsafe",
+    "UnsafeFilesystem",
+    "Untrusted",
+    "delete",
+    "errors",
+    "formats",
+    "open",
+]
+
+
+def __getattr__(name: str) -> _Any:
+    """`shmq.formats`, imported when it is first used."""
+    if name == "formats":
+        return _importlib.import_module("shmq.formats")
+    raise AttributeError(f"module 'shmq' has no attribute {name!r}")

@@ -1,0 +1,21 @@
+from collections.abc import Callable, Mapping
+from typing import Any
+
+class _End:
+    def _move(self, chunk: int, reader: int, memory: int, keep: object, /) -> None: ...
+    def _code_with(self, codec: Callable[..., Any] | None, /) -> None: ...
+
+class Tail(_End):
+    def put(
+        self,
+        payload: Any,
+        *,
+        key: bytes | None = None,
+        type: int = 0,
+        time_ns: int | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> int: ...
+
+class Head(_End):
+    def take(self, timeout: float | None = None) -> Any: ...
+    def take_many(self, limit: int, timeout: float | None = None) -> list[Any]: ...

@@ -1,0 +1,750 @@
+"""
+The one place that touches `ffi` and `lib`: handles, error mapping, the fork guard.
+
+Every other module sees Python types. `put` and `take` in their plain form do not even pass through here: Tail and Head
+are built-ins of the same shared object, and one operation crosses into C exactly once.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.machinery
+import mmap
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shmq import _core, errors
+from shmq._core import ffi, lib
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EMPTY, ROLL, WAITING, FORKED = lib.SHMQ_EMPTY, lib.SHMQ_ROLL, lib.SHMQ_WAITING, lib.SHMQ_FORKED
+TIMEOUT, CONTENDED = lib.SHMQ_TIMEOUT, lib.SHMQ_CONTENDED
+RETIRED, PADDED = lib.SHMQ_RETIRED, lib.SHMQ_PADDED
+LENGTH_BITS = 30
+LENGTH_MASK = (1 << LENGTH_BITS) - 1
+"""A place is a payload's position << LENGTH_BITS | its length."""
+PAGE_BYTES, QUEUE_BYTES, CONTROL_BYTES = lib.SHMQ_PAGE_BYTES, lib.SHMQ_QUEUE_BYTES, lib.SHMQ_CONTROL_BYTES
+QUEUE_HEADER_BYTES, CHECKPOINT_BYTES, BATCH_MAX = (
+    lib.SHMQ_QUEUE_HEADER_BYTES,
+    lib.SHMQ_CHECKPOINT_BYTES,
+    lib.SHMQ_BATCH_MAX,
+)
+CHUNK_BYTES_MAX = 1 << 31
+STAGED = (1 << 64) - 1
+_CHUNK_ID_AT = 56  # layout.h, struct chunk_header
+NOW = -(1 << 63)
+FOREVER = -1
+
+_EXCEPTIONS: dict[int, type[Exception]] = {
+    lib.SHMQ_EMPTY: errors.Empty,
+    lib.SHMQ_FENCED: errors.Fenced,
+    lib.SHMQ_FORKED: errors.Forked,
+    lib.SHMQ_CORRUPT: errors.Corrupt,
+    lib.SHMQ_TOO_LARGE: errors.TooLarge,
+    lib.SHMQ_TOO_MANY: errors.TooMany,
+    lib.SHMQ_SYSTEM: OSError,
+    lib.SHMQ_SHUT_DOWN: errors.ShutDown,
+    lib.SHMQ_FORMAT: errors.BadFormat,
+}
+
+
+def story() -> str:
+    """What the core has to say about this thread's last error."""
+    return str(ffi.string(lib.shmq_error()), "utf-8", "replace")
+
+
+def error(code: int, tried: str) -> Exception:
+    """The exception for a negative answer of the core, with what was tried in front of its story."""
+    return _EXCEPTIONS.get(code, errors.ShmqError)(f"{tried}: {story()}")
+
+
+def _inside(code: int) -> int:
+    """The answer about a file inside a queue: one that does not begin as its name says is damaged, not foreign."""
+    damaged = code == lib.SHMQ_FORMAT and ("it is not" in story() or "it does not begin" in story())
+    return int(lib.SHMQ_CORRUPT if damaged else code)
+
+
+# ---------------------------------------------------------------- the hot path: built-ins in the same shared object
+def _load_hot() -> Any:
+    loader = importlib.machinery.ExtensionFileLoader("shmq._hot", _core.__file__)
+    module = loader.create_module(importlib.machinery.ModuleSpec("shmq._hot", loader, origin=_core.__file__))
+    loader.exec_module(module)
+    return module
+
+
+if TYPE_CHECKING:
+    from shmq._hot import Head as Head  # noqa: PLC0414  # exported
+    from shmq._hot import Tail as Tail  # noqa: PLC0414
+else:
+    _hot = _load_hot()
+    Head, Tail = _hot.Head, _hot.Tail
+next_many = lib.shmq_next_many
+find = lib.shmq_find
+"""find(chunk handle, ordinal, record): the message's place, and its record's position; or a negative code."""
+new_record = functools.partial(ffi.new, ffi.typeof("uint64_t *"))
+
+
+def crc32c(data: bytes, crc: int = 0) -> int:
+    """CRC-32C of *data*, continuing *crc*, as fast as the processor can."""
+    return int(lib.shmq_crc32c(crc, data, len(data)))
+
+
+def crc32c_by_table(data: bytes, crc: int = 0) -> int:
+    """The same by the portable table; both always agree."""
+    return int(lib.shmq_crc32c_table(crc, data, len(data)))
+
+
+def monotonic_ns() -> int:
+    """The clock that deadlines are on."""
+    return int(lib.shmq_clock_monotonic_ns())
+
+
+def map_file(fd: int, size: int, *, writable: bool) -> mmap.mmap:
+    """Map a whole file, shared. The mapping keeps the open file, and its locks, until the last view of it is gone."""
+    access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+    return mmap.mmap(fd, size, mmap.MAP_SHARED, access)
+
+
+def map_alone(fd: int, size: int, *, writable: bool) -> mmap.mmap:
+    """
+    Map a whole file, shared, without keeping a lock of *fd*.
+
+    A mapping keeps the open file it was made from, in every forked child too, and with it whatever lock that carries.
+    The locks of seats and names must end with their holder, so their files are mapped through an opening of their own.
+    """
+    again = os.open(f"/proc/self/fd/{fd}", (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+    try:
+        return map_file(again, size, writable=writable)
+    finally:
+        os.close(again)
+
+
+def zero(memory: mmap.mmap) -> None:
+    """Make all of it zeros."""
+    lib.shmq_zero(ffi.from_buffer(memory), len(memory))
+
+
+def rename_new(directory: int, old: str, new: str) -> bool:
+    """Rename a file within *directory*; False when the new name is taken."""
+    code = lib.shmq_rename_new(directory, old.encode(), new.encode())
+    if code not in (lib.SHMQ_OK, lib.SHMQ_EMPTY):
+        raise error(code, "cannot give a file its name")
+    return bool(code == lib.SHMQ_OK)
+
+
+# ---------------------------------------------------------------- pages beside the chunks
+def format_queue(queue_id: bytes, created_ns: int, options: bytes) -> bytes:
+    """Page 0 of the queue file."""
+    page = bytearray(PAGE_BYTES)
+    code = lib.shmq_queue_format(ffi.from_buffer(page), queue_id, created_ns, options, len(options))
+    if code != lib.SHMQ_OK:
+        raise error(code, "cannot store the options")
+    return bytes(page)
+
+
+def check_queue(page: bytes, path: str) -> tuple[bytes, bytes]:
+    """The queue's id and its stored options, from page 0 of the queue file."""
+    queue_id = bytearray(16)
+    length = ffi.new("uint32_t *")
+    code = lib.shmq_queue_check(page, ffi.from_buffer(queue_id), length)
+    if code != lib.SHMQ_OK:
+        raise error(code, f"cannot read {path}")
+    return bytes(queue_id), page[QUEUE_HEADER_BYTES : QUEUE_HEADER_BYTES + length[0]]
+
+
+class Journal(NamedTuple):
+    """The durable state of the queue: one slot of the queue file."""
+
+    sequence: int
+    epoch: int
+    ceiling: int
+    first_live: int
+    first_index: int
+    device: int
+    inode: int
+    flags: int
+    boot_id: bytes
+
+
+def format_journal(journal: Journal) -> bytes:
+    """A journal slot as a page."""
+    page = bytearray(PAGE_BYTES)
+    lib.shmq_journal_format(ffi.from_buffer(page), ffi.new("shmq_journal *", journal._asdict()))
+    return bytes(page)
+
+
+def check_journal(page: bytes) -> Journal | None:
+    """A journal slot, or None when it is not a valid one."""
+    slot = ffi.new("shmq_journal *")
+    if lib.shmq_journal_check(page, slot) != lib.SHMQ_OK:
+        return None
+    fields = {name: getattr(slot, name) for name in Journal._fields if name != "boot_id"}
+    return Journal(**fields, boot_id=bytes(slot.boot_id))
+
+
+def format_control(queue_id: bytes) -> bytes:
+    """The control file of a new queue."""
+    page = bytearray(CONTROL_BYTES)
+    lib.shmq_control_format(ffi.from_buffer(page), queue_id)
+    return bytes(page)
+
+
+class Control:
+    """The mapped control page: who is here, the bell, a few counters."""
+
+    def __init__(self, fd: int, size: int, queue_id: bytes, path: str, *, writable: bool) -> None:
+        """Map and check it."""
+        if size != CONTROL_BYTES:
+            raise errors.Corrupt(f"cannot open {path}: it has {size} bytes instead of {CONTROL_BYTES}")
+        self._map = map_alone(fd, size, writable=writable)
+        self.page = ffi.from_buffer(self._map)
+        code = lib.shmq_control_check(self.page, size, queue_id)
+        if code != lib.SHMQ_OK:
+            raise error(_inside(code), f"cannot open {path}")
+
+    def first_live(self) -> int:
+        """Sequence of the first chunk that belongs to the log."""
+        return int(lib.shmq_first_live(self.page))
+
+    def raise_first_live(self, sequence: int) -> None:
+        """Nothing before that chunk belongs to the log any more."""
+        lib.shmq_raise_first_live(self.page, sequence)
+
+    def newest(self) -> int:
+        """Sequence of the last chunk that was entered to put; -1 when none was."""
+        return int(lib.shmq_newest(self.page)) - 1
+
+    def enter(self, sequence: int) -> None:
+        """Remember that the chunk of that sequence exists, before anything is put there."""
+        lib.shmq_newest_raise(self.page, sequence + 1)
+
+    def members(self) -> int:
+        """A number that changes when somebody joins."""
+        return int(lib.shmq_members(self.page))
+
+    def counters(self) -> tuple[int, int]:
+        """Ordinals that ended as padding; commits that came too late."""
+        padded, fenced = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        lib.shmq_counters(self.page, padded, fenced)
+        return int(padded[0]), int(fenced[0])
+
+    def shut_down(self, *, on: bool) -> None:
+        """Refuse puts from now on, or allow them again."""
+        lib.shmq_shut_down(self.page, on)
+
+    def is_shut_down(self) -> bool:
+        """Whether puts are refused."""
+        return bool(lib.shmq_is_shut_down(self.page))
+
+    def wake(self) -> None:
+        """Have every sleeper look again."""
+        lib.shmq_wake_always(self.page)
+
+    def participants(self) -> list[tuple[int, int, int, int, int]]:
+        """(slot, generation, pid, pid namespace, start time) of whoever ever sat here, alive or not."""
+        seat = ffi.new("shmq_participant *")
+        found = []
+        slot = 0
+        while lib.shmq_participant_at(self.page, slot, seat):
+            found.append((slot, seat.generation, seat.pid, seat.pid_namespace, seat.start_time))
+            slot += 1
+        return found
+
+
+def _free_member(page: Any, handle: Any) -> None:  # noqa: ARG001  # what the handle points into lives as long as it
+    lib.shmq_member_free(handle)
+
+
+def _free_chunk(memory: Any, member: Member, handle: Any) -> None:  # noqa: ARG001  # likewise
+    lib.shmq_chunk_free(handle)
+
+
+class Member:
+    """This process's seat at one queue."""
+
+    def __init__(self, control: Control, lock_fd: int, test_fd: int) -> None:
+        """Both descriptors belong to the member from now on, also when this fails."""
+        self.control = control
+        handle = lib.shmq_member_new(control.page, lock_fd, test_fd)
+        if handle == ffi.NULL:
+            raise error(lib.SHMQ_SYSTEM, "cannot join")
+        self.handle = ffi.gc(handle, functools.partial(_free_member, control.page))
+
+    def lock(self) -> tuple[int, int, int]:
+        """Take a free slot's lock: (slot, its last tenant's generation, the chunk he may have claims from)."""
+        since, generation = ffi.new("uint64_t *"), ffi.new("uint32_t *")
+        slot = lib.shmq_member_lock(self.handle, since, generation)
+        if slot < 0:
+            raise error(slot, "cannot join the queue")
+        return slot, int(generation[0]), int(since[0])
+
+    def join(self, pid: int, namespace: int, start_time: int, boot_tag: int, since: int) -> None:
+        """Sit down in the locked slot, under its next generation."""
+        lib.shmq_member_join(self.handle, pid, namespace, start_time, boot_tag, since)
+
+    @property
+    def owner(self) -> int:
+        """The number that signs this member's claims."""
+        return int(lib.shmq_member_owner(self.handle))
+
+    def since(self, sequence: int) -> None:
+        """Promise to claim nothing more in chunks before *sequence*."""
+        lib.shmq_member_since(self.handle, sequence)
+
+    def forked(self) -> bool:
+        """Whether this is the copy that a forked child inherited."""
+        return bool(lib.shmq_member_forked(self.handle))
+
+    def slot_locked(self, slot: int) -> bool:
+        """Whether anybody holds that slot, this member included, in whatever pid namespace."""
+        return bool(lib.shmq_slot_locked(self.handle, slot))
+
+    def alive(self, owner: int) -> bool:
+        """Whether that owner lives."""
+        return bool(lib.shmq_owner_alive(self.handle, owner))
+
+    def wait_begin(self) -> int:
+        """Say that we are about to sleep. Look once more, then call `wait` with what this returned."""
+        return int(lib.shmq_wait_begin(self.handle))
+
+    def wait(self, seen: int, deadline_ns: int) -> int:
+        """Sleep until the bell rings (0), the deadline passes (TIMEOUT) or a signal arrives (its handlers run next)."""
+        code = int(lib.shmq_wait(self.handle, seen, deadline_ns))
+        if code not in (lib.SHMQ_OK, lib.SHMQ_TIMEOUT, lib.SHMQ_SIGNAL):
+            raise error(code, "cannot wait")
+        return code
+
+    def leave(self) -> None:
+        """Give the seat back; not in a forked child, where it is the parent's. Chunks can still be read."""
+        lib.shmq_member_leave(self.handle)
+
+
+def owner_of(slot: int, generation: int) -> int:
+    """The number that signs the claims of that slot's tenant of that generation."""
+    return slot << 11 | generation
+
+
+class Lock:
+    """A descriptor that carries an exclusive lock for as long as its process lives."""
+
+    def __init__(self, fd: int) -> None:
+        """The descriptor belongs to the lock from now on."""
+        self._handle = lib.shmq_lock_new(fd)
+        if self._handle == ffi.NULL:
+            raise error(lib.SHMQ_SYSTEM, "cannot keep a lock")
+
+    def take(self) -> bool:
+        """Take it; False when somebody else has it."""
+        answer = lib.shmq_lock_try(self._handle, 0)
+        if answer < 0:
+            raise error(answer, "cannot lock")
+        return bool(answer)
+
+    def free(self) -> None:
+        """Let go."""
+        lib.shmq_lock_free(self._handle)
+        self._handle = ffi.NULL
+
+
+def header_fields(
+    key: bytes | None, record_type: int, time_ns: int | None, headers: bytes | None
+) -> tuple[Any, tuple[bytes, bytes]]:
+    """A message's fields as the core takes them, and what must stay alive as long as they do."""
+    key = key or b""
+    headers = headers or b""
+    key_buffer, headers_buffer = ffi.from_buffer("char[]", key), ffi.from_buffer("char[]", headers)
+    fields = ffi.new(
+        "shmq_fields *",
+        (key_buffer, len(key), record_type, NOW if time_ns is None else time_ns, headers_buffer, len(headers)),
+    )
+    return fields, (key, headers)
+
+
+def readable(view: memoryview) -> Any:
+    """
+    A contiguous buffer, as the core's calls take it; for a `with`.
+
+    It must be released: the garbage collector crashes on one that it finds in a cycle, as in the frames of a kept
+    exception, when it clears the memoryview first.
+    """
+    return ffi.from_buffer("char[]", view)
+
+
+class Claim(NamedTuple):
+    """A region that is claimed and not yet committed; `at` is its message's index."""
+
+    at: int
+    word: int
+    record: int
+    payload: int
+
+
+class Chunk:
+    """One mapped chunk file. It stays mapped as long as anybody holds a view of it."""
+
+    def __init__(
+        self,
+        fd: int,
+        size: int,
+        *,
+        base: int,
+        sequence: int,
+        queue_id: bytes,
+        member: Member,
+        path: str,
+        writable: bool,
+        padding: bool,
+        checksum: bool,
+    ) -> None:
+        """
+        Map and check it; *fd* stays the caller's.
+
+        *padding*: *fd* is writable and stays open as long as this chunk, so that a dead owner's claim can be padded
+        through a momentary window although the chunk is mapped read-only.
+        """
+        self.base = base
+        self.sequence = sequence
+        self.size = size
+        self.path = path
+        self.member = member
+        self.map = map_file(fd, size, writable=writable)
+        self._memory = ffi.from_buffer(self.map)
+        code = ffi.new("int *")
+        handle = lib.shmq_chunk_new(
+            self._memory, size, fd if padding else -1, writable, checksum, base, sequence, queue_id, member.handle, code
+        )
+        if handle == ffi.NULL:
+            raise error(_inside(code[0]), f"cannot open {path}")
+        # A thread that is inside a call with the handle keeps the memory mapped, whatever others do to this object.
+        self.handle = ffi.gc(handle, functools.partial(_free_chunk, self._memory, member))
+        self.address = address(handle)
+        self.memory_address = address(self._memory)
+        self._fd = -1
+
+    def keep(self, fd: int) -> None:
+        """Own *fd* from now on."""
+        self._fd = fd
+
+    def __del__(self) -> None:
+        """Close the descriptor; the mapping goes with its last view."""
+        fd, self._fd = getattr(self, "_fd", -1), -1
+        if fd >= 0:
+            os.close(fd)
+
+    @staticmethod
+    def format(
+        memory: mmap.mmap,
+        queue_id: bytes,
+        chunk_id: int,
+        epoch: int,
+        base: int,
+        sequence: int,
+        spacing: int,
+        now_ns: int,
+    ) -> None:
+        """Write the first two records of a new chunk."""
+        code = lib.shmq_chunk_format(
+            ffi.from_buffer(memory), len(memory), queue_id, chunk_id, epoch, base, sequence, spacing, now_ns
+        )
+        if code != lib.SHMQ_OK:
+            raise error(code, "cannot make a chunk")
+
+    @staticmethod
+    def bytes_for(region: int, spacing: int) -> int:
+        """How many bytes a chunk must have so that a region of *region* bytes fits."""
+        return int(lib.shmq_chunk_bytes_for(region, spacing))
+
+    def put_record(self, fields: Any, payload: Any, length: int) -> int:
+        """Append one message with fields: its index or a negative code."""
+        return int(lib.shmq_put_record(self.handle, fields, payload, length))
+
+    def put_many(self, batch: Batch) -> int:
+        """Append a batch as one claim: its first index or a negative code."""
+        return int(lib.shmq_put_many(self.handle, *batch.arguments))
+
+    def reserve(self, fields: Any, length: int) -> Claim | int:
+        """Claim room for a payload of *length* bytes, or a negative code."""
+        claimed, record, payload = ffi.new("uint64_t *"), ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        index = lib.shmq_reserve(self.handle, fields, length, claimed, record, payload)
+        return Claim(index, claimed[0], record[0], payload[0]) if index >= 0 else int(index)
+
+    def commit(self, claim: Claim, length: int) -> int:
+        """Publish the claim with the first *length* bytes of its payload."""
+        return int(lib.shmq_commit(self.handle, claim.record, claim.word, length))
+
+    def abort(self, claim: Claim) -> int:
+        """Turn the claim into padding."""
+        return int(lib.shmq_abort(self.handle, claim.record, claim.word))
+
+    def seal(self) -> None:
+        """End this chunk here."""
+        code = lib.shmq_seal(self.handle)
+        if code != lib.SHMQ_OK:
+            raise error(code, f"cannot seal {self.path}")
+
+    def seal_adopt(self, adoption: int) -> bool:
+        """End this chunk here, and have the staged chunks of that adoption follow; False when it was sealed already."""
+        code = lib.shmq_seal_adopt(self.handle, adoption)
+        if code not in (lib.SHMQ_OK, lib.SHMQ_ROLL):
+            raise error(code, f"cannot seal {self.path}")
+        return bool(code == lib.SHMQ_OK)
+
+    def seals_as(self, adoption: int) -> None:
+        """Have this handle seal with that id from now on; 0 for plainly."""
+        lib.shmq_seals_as(self.handle, adoption)
+
+    def adoption(self) -> int:
+        """The id in the SEAL: its successor came by that adoption. 0 when it did not, or there is no SEAL yet."""
+        return int(lib.shmq_adoption(self.handle))
+
+    def chunk_id(self) -> int:
+        """The random id that it was made with."""
+        return int.from_bytes(self.map[_CHUNK_ID_AT : _CHUNK_ID_AT + 8], "little")
+
+    def messages(self) -> int:
+        """
+        How many messages it holds, after checking each of them as a read would.
+
+        Raises:
+            Corrupt: one is damaged.
+            Busy: one is claimed and not committed.
+        """
+        walk = reader(self, 0, None, auto_ack=False)
+        count = 0
+        while (more := lib.shmq_next_many(self.handle, walk, BATCH_MAX, ffi.NULL, ffi.NULL)) > 0:
+            count += more
+        if more == lib.SHMQ_WAITING:
+            raise errors.Busy(f"a message in {self.path} is reserved and not committed")
+        if more not in (lib.SHMQ_EMPTY, lib.SHMQ_ROLL):
+            raise error(more, f"cannot read {self.path}")
+        return count
+
+    def sealed(self) -> int | None:
+        """The base of the next chunk, once this one is sealed."""
+        base = ffi.new("uint64_t *")
+        code = lib.shmq_sealed(self.handle, base)
+        if code == lib.SHMQ_EMPTY:
+            return None
+        if code != lib.SHMQ_OK:
+            raise error(code, f"cannot read {self.path}")
+        return int(base[0])
+
+    def next_index(self) -> int:
+        """The index behind the last claimed region."""
+        index, position = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        code = lib.shmq_tail(self.handle, index, position)
+        if code != lib.SHMQ_OK:
+            raise error(code, f"cannot read {self.path}")
+        return int(index[0])
+
+    def bury(self, owner: int) -> int:
+        """Pad every open claim of a dead owner, or of everybody for 0: how many."""
+        buried = lib.shmq_bury(self.handle, owner)
+        if buried < 0:
+            raise error(buried, f"cannot read {self.path}")
+        return int(buried)
+
+    def first_position(self) -> int:
+        """Where the first message may begin."""
+        return int(lib.shmq_chunk_first_position(self.handle))
+
+
+class Batch:
+    """Messages of one put_many, as the core takes them: end to end, with their lengths."""
+
+    def __init__(
+        self,
+        payloads: Sequence[bytes],
+        keys: Sequence[bytes] | None,
+        types: Sequence[int] | None,
+        times_ns: Sequence[int] | None,
+        headers: Sequence[bytes] | None,
+    ) -> None:
+        """Copies nothing but what must lie end to end."""
+        self.count = len(payloads)
+        self._lengths = ffi.new("uint32_t[]", list(map(len, payloads)))
+        self._key_lengths = ffi.NULL if keys is None else ffi.new("uint32_t[]", list(map(len, keys)))
+        self._header_lengths = ffi.NULL if headers is None else ffi.new("uint32_t[]", list(map(len, headers)))
+        self.arguments = (
+            self.count,
+            b"".join(payloads),
+            self._lengths,
+            ffi.NULL if keys is None else b"".join(keys),
+            self._key_lengths,
+            ffi.NULL if types is None else ffi.new("uint32_t[]", list(types)),
+            ffi.NULL if times_ns is None else ffi.new("int64_t[]", list(times_ns)),
+            ffi.NULL if headers is None else b"".join(headers),
+            self._header_lengths,
+        )
+
+    def region_bytes(self) -> int:
+        """Bytes of the region that the batch needs."""
+        return int(lib.shmq_region_bytes(self.count, self._lengths, self._key_lengths, self._header_lengths))
+
+
+def record_bytes(fields: Any, length: int) -> int:
+    """Bytes of the region that one message needs."""
+    return int(lib.shmq_record_bytes(fields, length))
+
+
+def address(pointer: Any) -> int:
+    """Where a structure is, for the calls that take it so; whoever uses it keeps the structure alive."""
+    return int(ffi.cast("uintptr_t", pointer))
+
+
+def reader(chunk: Chunk, start: int, checkpoint: Checkpoint | None, *, auto_ack: bool) -> Any:
+    """
+    A reader at the beginning of *chunk*, for messages from index *start* on.
+
+    With a *checkpoint* it moves that checkpoint's live words before a message is returned.
+    """
+    return ffi.new(
+        "shmq_reader *",
+        {
+            "position": chunk.first_position(),
+            "start": start,
+            "checkpoint": ffi.NULL if checkpoint is None else checkpoint.page,
+            "auto_ack": auto_ack,
+        },
+    )
+
+
+def look(chunk: Chunk, reader: Any, spins: int) -> int:
+    """The next message's place, looking *spins* times, or a negative code."""
+    return int(lib.shmq_next(chunk.handle, reader, spins))
+
+
+def reader_seek(chunk: Chunk, reader: Any, ordinal: int) -> int:
+    """Move the reader to the word that holds *ordinal*: 0, ROLL (behind this chunk) or EMPTY (not claimed yet)."""
+    code = int(lib.shmq_reader_seek(chunk.handle, reader, ordinal))
+    if code not in (lib.SHMQ_OK, lib.SHMQ_ROLL, lib.SHMQ_EMPTY):
+        raise error(code, f"cannot read {chunk.path}")
+    return code
+
+
+def place_arrays(limit: int) -> tuple[Any, Any]:
+    """Room for the places and records that next_many returns."""
+    return ffi.new("uint64_t[]", limit), ffi.new("uint64_t[]", limit)
+
+
+def unpack(array: Any, count: int) -> list[int]:
+    """The first *count* numbers of such an array."""
+    return ffi.unpack(array, count)  # type: ignore[no-any-return]
+
+
+_ROOM = 256
+"""Messages that one call of `messages` returns at most."""
+
+
+def messages(chunk: Chunk, first: int, last: int) -> list[tuple[int, int, int]]:
+    """
+    (index, record, place) of the messages of ordinals *first* to *last* - 1 that are there now, up to _ROOM of them.
+
+    Raises:
+        Corrupt: one is damaged.
+    """
+    last = min(last, first + _ROOM)
+    arrays = [ffi.new("uint64_t[]", _ROOM) for _ in range(3)]
+    count = lib.shmq_range(chunk.handle, first, last, *arrays)
+    if count < 0:
+        raise error(count, f"cannot read {chunk.path}")
+    return list(zip(*(ffi.unpack(array, count) for array in arrays), strict=True))
+
+
+class Found(NamedTuple):
+    """Where a chunk has the first message of a time: *code* is 0, EMPTY or ROLL."""
+
+    code: int
+    ordinal: int
+    open: int | None
+    time_max: int
+
+
+def first_at(chunk: Chunk, time_ns: int) -> Found:
+    """
+    The first message whose time is *time_ns* or later, and the first claim before it that is not committed yet.
+
+    Raises:
+        Corrupt: it is damaged.
+    """
+    ordinal, claim, time_max = ffi.new("uint64_t *"), ffi.new("uint64_t *"), ffi.new("int64_t *")
+    code = int(lib.shmq_at(chunk.handle, time_ns, ordinal, claim, time_max))
+    if code not in (lib.SHMQ_OK, lib.SHMQ_EMPTY, lib.SHMQ_ROLL, lib.SHMQ_RETIRED):
+        raise error(code, f"cannot read {chunk.path}")
+    still = None if claim[0] == (1 << 64) - 1 else int(claim[0])
+    return Found(code, int(ordinal[0]), still, int(time_max[0]))
+
+
+class Checkpoint:
+    """The mapped checkpoint of one consumer name."""
+
+    def __init__(self, fd: int, size: int, queue_id: bytes, name: str, path: str, *, writable: bool = True) -> None:
+        """Map and check it."""
+        if size != CHECKPOINT_BYTES:
+            raise errors.Corrupt(
+                f"cannot open {path}: it has {size} bytes instead of {CHECKPOINT_BYTES}; "
+                f"drop_consumer({name!r}) removes it, so that the name can start again"
+            )
+        self._map = map_alone(fd, size, writable=writable)
+        self.page = ffi.from_buffer(self._map)
+        raw = name.encode()
+        code = lib.shmq_checkpoint_check(self.page, size, queue_id, raw, len(raw))
+        if code != lib.SHMQ_OK:
+            tried = f"cannot open {path} (drop_consumer({name!r}) removes it, so that the name can start again)"
+            raise error(_inside(code), tried)
+
+    @staticmethod
+    def format(queue_id: bytes, name: str, *, explicit: bool, start: int, created_ns: int) -> bytes:
+        """The checkpoint file of a new name."""
+        page = bytearray(CHECKPOINT_BYTES)
+        raw = name.encode()
+        code = lib.shmq_checkpoint_format(ffi.from_buffer(page), queue_id, raw, len(raw), explicit, start, created_ns)
+        if code != lib.SHMQ_OK:
+            raise error(code, f"cannot make consumer {name!r}")
+        return bytes(page)
+
+    @property
+    def explicit(self) -> bool:
+        """Whether the name was created with ack="explicit"."""
+        return bool(lib.shmq_checkpoint_explicit(self.page))
+
+    @property
+    def head(self) -> int:
+        """The next index this name has not finished."""
+        return int(lib.shmq_checkpoint_head(self.page))
+
+    @head.setter
+    def head(self, index: int) -> None:
+        lib.shmq_checkpoint_set_head(self.page, index)
+
+    @property
+    def handed(self) -> int:
+        """One more than the largest index ever handed out."""
+        return int(lib.shmq_checkpoint_handed(self.page))
+
+    @handed.setter
+    def handed(self, index: int) -> None:
+        lib.shmq_checkpoint_set_handed(self.page, index)
+
+    @property
+    def holder(self) -> int:
+        """The owner that took the name last."""
+        return int(lib.shmq_checkpoint_holder(self.page))
+
+    @holder.setter
+    def holder(self, owner: int) -> None:
+        lib.shmq_checkpoint_set_holder(self.page, owner)
+
+    def save_cursor(self, sequence: int, position: int, ordinal: int, index: int) -> None:
+        """Remember where *index* lies."""
+        lib.shmq_cursor_save(self.page, sequence, position, ordinal, index)
+
+    def cursor(self) -> tuple[int, int, int, int] | None:
+        """(sequence, position, ordinal, index) last remembered, if whole."""
+        values = [ffi.new("uint64_t *") for _ in range(4)]
+        if not lib.shmq_cursor_load(self.page, *values):
+            return None
+        sequence, position, ordinal, index = (int(value[0]) for value in values)
+        return sequence, position, ordinal, index

@@ -1,0 +1,312 @@
+"""
+Random access: from an index, or a time, to a message.
+
+Which chunk it is, is known from the chunks' names; where it lies there, the core looks up in the chunk's index. Chunks
+stay mapped in a cache of the whole process.
+"""
+
+from __future__ import annotations
+
+import bisect
+import datetime
+from typing import TYPE_CHECKING, Any
+
+from shmq import _native, errors
+from shmq.message import Message
+from shmq.storage.chain import Chain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from shmq.membership import Membership
+    from shmq.storage.directory import Directory
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_TIME_MAX = (1 << 63) - 1
+_TRIES = 5
+"""How often to look at the names again when chunks are retired or made under our hands."""
+
+_find, _new_record = _native.find, _native.new_record
+
+
+def nanoseconds(time: datetime.datetime | int) -> int:
+    """A time in ns since 1970. A datetime without a zone is local, as everywhere in Python."""
+    if isinstance(time, datetime.datetime):
+        since = time.astimezone(datetime.UTC) - _EPOCH
+        return (since.days * 86400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
+    return min(max(int(time), -_TIME_MAX - 1), _TIME_MAX)
+
+
+class Access:
+    """One handle's way to any message. Safe to share between threads."""
+
+    def __init__(self, home: Directory, membership: Membership, decode: Callable[[Any], Any] | None) -> None:
+        """Nothing is mapped yet."""
+        self._home = home
+        self._membership = membership
+        self._decode = decode
+        self._chain = Chain(home, membership.member)
+        self._mapped = membership.mapped
+        self._names: tuple[list[int], list[int]] = ([], [])  # bases, sequences: replaced whole
+        self._time_max: dict[int, int] = {}  # of sealed chunks, by sequence
+
+    def forked(self) -> bool:
+        """Whether this is a child's copy of it."""
+        return self._membership.member.forked()
+
+    # ---- chunks
+    def _refresh(self) -> tuple[list[int], list[int]]:
+        live = self._chain.names()
+        first = live[0][0] if live else self._membership.control.first_live()
+        self._mapped.forget_below(first)
+        self._time_max = {known: time for known, time in self._time_max.items() if known >= first}
+        self._names = [base for _, base in live], [sequence for sequence, _ in live]
+        return self._names
+
+    def _chunk(self, sequence: int, base: int) -> _native.Chunk:
+        chunk = self._mapped.get(sequence)
+        if chunk is None:
+            # Writable where we may write: what is missing in its index is put back on the way.
+            chunk = self._chain.open(sequence, base, writable=not self._home.read_only)
+            self._mapped.keep(chunk)
+        else:
+            self._mapped.use(chunk)
+        return chunk
+
+    def first_index(self) -> int:
+        """The first index still there."""
+        return self._chain.first_index()
+
+    def next_index(self) -> int:
+        """The index behind the last claimed one."""
+        bases, sequences = self._names
+        for _ in range(_TRIES):
+            if sequences:
+                try:
+                    chunk = self._chunk(sequences[-1], bases[-1])
+                except FileNotFoundError:
+                    bases, sequences = self._refresh()
+                    continue
+                following = chunk.sealed()
+                if following is None:
+                    return chunk.next_index()
+                last = sequences[-1]
+                bases, sequences = self._refresh()
+                if sequences and sequences[-1] == last:
+                    # Who may only read does not move what was adopted to its place: the chain knows where it is.
+                    return self._chain.next_index() if chunk.adoption() else following
+            else:
+                bases, sequences = self._refresh()
+                if not sequences:
+                    return 0
+        return self._chain.next_index()
+
+    # ---- by index
+    def message(self, index: int) -> Message:
+        """
+        The message at *index*, which is not negative.
+
+        Raises:
+            IndexError: there is none; it says why.
+            Corrupt: it is damaged.
+            Forked: this is a forked child.
+        """
+        bases, sequences = self._names
+        at = bisect.bisect_right(bases, index) - 1
+        if at >= 0:
+            chunk = self._mapped.get(sequences[at])
+            if chunk is not None:
+                record = _new_record()
+                place = _find(chunk.handle, index - chunk.base, record)
+                if place >= 0:
+                    return Message(chunk, index, record[0], place, self._decode)
+        return self._message(index)
+
+    def _message(self, index: int) -> Message:
+        """The same, from the names on."""
+        code = 0
+        for _ in range(_TRIES):
+            bases, sequences = self._refresh()
+            at = bisect.bisect_right(bases, index) - 1
+            if at < 0:
+                raise self._missing(index, code)
+            try:
+                chunk = self._chunk(sequences[at], bases[at])
+            except FileNotFoundError:
+                continue  # retired in this moment
+            record = _new_record()
+            code = _find(chunk.handle, index - chunk.base, record)
+            if code >= 0:
+                return Message(chunk, index, record[0], code, self._decode)
+            if code == _native.RETIRED:
+                self._mapped.forget_below(chunk.sequence + 1)
+                continue
+            if code == _native.ROLL and at == len(bases) - 1 and self._chain.names()[-1][0] != sequences[at]:
+                continue  # a chunk was made in this moment
+            if code == _native.ROLL and chunk.adoption():
+                return self._adopted(index, chunk)
+            raise self._missing(index, code, chunk)
+        raise self._missing(index, code)
+
+    def _adopted(self, index: int, chunk: _native.Chunk) -> Message:
+        """The message at *index* in what was adopted behind *chunk* and is not in its place yet."""
+        following = self._chain.after(chunk)
+        while following is not None:
+            record = _new_record()
+            code = _find(following.handle, index - following.base, record)
+            if code >= 0:
+                return Message(following, index, record[0], code, self._decode)
+            if code != _native.ROLL:
+                raise self._missing(index, code, following)
+            following = self._chain.after(following)
+        raise self._missing(index, _native.EMPTY)
+
+    def _missing(self, index: int, code: int, chunk: _native.Chunk | None = None) -> Exception:
+        """Why there is no such message."""
+        path, first = self._home.path, self._chain.first_index()
+        if chunk is not None and code == _native.WAITING:
+            return IndexError(f"message {index} of {path} is claimed and not committed yet")
+        if code == _native.PADDED:
+            return IndexError(f"there is no message {index} in {path}: its producer died or gave it up (padding)")
+        if index < first:
+            return IndexError(f"message {index} of {path} was retired: the first index still there is {first}")
+        if code not in (0, _native.EMPTY, _native.ROLL, _native.RETIRED):
+            return _native.error(code, f"cannot read message {index} of {path}")
+        end = self.next_index()
+        if index < end and code == _native.ROLL:
+            return IndexError(f"there is no message {index} in {path}: a recovery went on behind it in a new epoch")
+        there = f"its indexes go from {first} to {end - 1}" if end > first else f"it is empty; its next index is {end}"
+        return IndexError(f"{path} has no message {index}: {there}")
+
+    def forward(self, start: int, stop: int) -> Iterator[Message]:
+        """All messages from *start* to before *stop*; what is padding, or not committed yet, is left out."""
+        index = start
+        tries = 0
+        self.next_index()  # knows all chunks there are now
+        while index < stop:
+            bases, sequences = self._names
+            at = bisect.bisect_right(bases, index) - 1
+            if at < 0:
+                if not bases or bases[0] >= stop:
+                    return
+                at, index = 0, bases[0]
+            end = min(stop, bases[at + 1]) if at + 1 < len(bases) else stop
+            upto = min(end, index + 256)
+            found = self._group(sequences[at], bases[at], index, upto)
+            if found is None:
+                tries += 1
+                if tries > _TRIES:
+                    return
+                self._refresh()
+                continue
+            yield from found
+            index = upto if found or index < self._claimed(sequences[at]) else end  # over a gap in one step
+
+    def backward(self, start: int, stop: int) -> Iterator[Message]:
+        """The same from the last to the first: group after group is read forward, and delivered backward."""
+        group = min(max(self._home.options.index_spacing, 16), 256)
+        index = min(stop, self.next_index())
+        tries = 0
+        while index > start:
+            bases, sequences = self._names
+            at = bisect.bisect_right(bases, index - 1) - 1
+            if at < 0:
+                return
+            base = bases[at]
+            begin = max(start, base + (index - 1 - base) // group * group)
+            try:
+                found = self._group(sequences[at], base, begin, index)
+            except errors.Corrupt:
+                yield from self._singly(begin, index)
+                found = []
+            if found is None:
+                tries += 1
+                if tries > _TRIES:
+                    return
+                self._refresh()
+                continue
+            yield from reversed(found)
+            index = begin if found else max(start, min(begin, self._claimed(sequences[at])))
+
+    def _group(self, sequence: int, base: int, start: int, stop: int) -> list[Message] | None:
+        """The messages of one chunk between two indexes, 256 apart at most; None when the chunk was retired."""
+        if sequence < self._membership.control.first_live():
+            return None
+        try:
+            chunk = self._chunk(sequence, base)
+        except FileNotFoundError:
+            return None
+        found = _native.messages(chunk, start - base, stop - base)
+        return [Message(chunk, index, record, place, self._decode) for index, record, place in found]
+
+    def _claimed(self, sequence: int) -> int:
+        """The index behind the last claimed one in a chunk that is mapped; beyond it, recovery may have left a gap."""
+        chunk = self._mapped.get(sequence)
+        return (1 << 64) - 1 if chunk is None else chunk.next_index()
+
+    def _singly(self, start: int, stop: int) -> Iterator[Message]:
+        """Backward, up to the damaged one, which raises."""
+        for index in range(stop - 1, start - 1, -1):
+            try:
+                yield self.message(index)
+            except IndexError:
+                continue
+
+    def sliced(self, wanted: slice) -> list[Message]:
+        """The messages there are of a slice; ends are clipped, as of a list."""
+        indexes = range(*wanted.indices(self.next_index()))
+        if not indexes:
+            return []
+        low, high = min(indexes[0], indexes[-1]), max(indexes[0], indexes[-1])
+        if abs(indexes.step) < 64:
+            each = self.forward(low, high + 1) if indexes.step > 0 else self.backward(low, high + 1)
+            return [message for message in each if message.index in indexes]
+        found = []
+        for index in indexes:
+            try:
+                found.append(self.message(index))
+            except IndexError:
+                continue
+        return found
+
+    # ---- by time
+    def at(self, time: datetime.datetime | int, *, before_claims: bool = False) -> int:
+        """
+        The index of the first message whose time is *time* or later; the next index when there is none.
+
+        Args:
+            time: a datetime, or ns since 1970.
+            before_claims: rather the first claim before it that is not committed yet, which may turn out to be it.
+        """
+        wanted = nanoseconds(time)
+        for attempt in range(_TRIES):
+            bases, sequences = self._refresh() if attempt or not self._names[0] else self._names
+            found = self._at(wanted, bases, sequences, before_claims=before_claims)
+            if found is not None:
+                return found
+        raise errors.Busy(f"cannot look up a time in {self._home.path}: chunks are made and retired too fast")
+
+    def _at(self, wanted: int, bases: list[int], sequences: list[int], *, before_claims: bool) -> int | None:
+        """None when chunks were made or retired meanwhile."""
+        claim, end, code = None, 0, 0
+        for base, sequence in zip(bases, sequences, strict=True):
+            known = self._time_max.get(sequence)
+            if known is not None and known < wanted and sequence != sequences[-1]:
+                continue
+            try:
+                chunk = self._chunk(sequence, base)
+            except FileNotFoundError:
+                return None
+            found = _native.first_at(chunk, wanted)
+            code, end = found.code, base + found.ordinal
+            if code == _native.RETIRED:
+                return None
+            if found.open is not None and claim is None:
+                claim = base + found.open
+            if code == 0:
+                break
+            if code == _native.ROLL:
+                self._time_max[sequence] = found.time_max
+        if code == _native.ROLL and self._chain.names()[-1][0] != sequences[-1]:
+            return None
+        return claim if before_claims and claim is not None else end

@@ -1,0 +1,42 @@
+"""
+Print messages by index. Changes nothing for any consumer.
+
+Examples:
+    shmq cat orders                     all of them
+    shmq cat orders 17 -1               two of them; negative counts from the end
+    shmq cat orders --from 1000 --to 1010 --format json
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shmq.cli import show
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add(verb: argparse.ArgumentParser) -> None:
+    """Its arguments."""
+    verb.add_argument("path", metavar="PATH", help="the queue")
+    verb.add_argument("indexes", metavar="INDEX", nargs="*", type=int, help="which; all if none is given")
+    verb.add_argument("--from", type=int, dest="start", metavar="INDEX", help="the first of a range")
+    verb.add_argument("--to", type=int, dest="stop", metavar="INDEX", help="the index before which to end")
+    show.add_format(verb)
+    show.add_trusted(verb)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print them."""
+    if arguments.indexes and (arguments.start is not None or arguments.stop is not None):
+        raise show.Problem("give indexes, or --from and --to, not both")
+    with show.open_queue(arguments.path, trusted=arguments.trusted) as queue:
+        print_message = show.printer(queue, arguments.format)
+        if arguments.indexes:
+            for index in arguments.indexes:
+                print_message(queue[index])
+        else:
+            for message in queue.reader(start=arguments.start or 0, stop=arguments.stop):
+                print_message(message)
+    return 0

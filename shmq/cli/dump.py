@@ -1,0 +1,50 @@
+"""
+Print what is in a foreign queue, and with --state where its consumers stand. Changes nothing.
+
+Examples:
+    shmq dump /var/spool/kestrel --queue orders
+    shmq dump orders.sej --state
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import sys
+from typing import TYPE_CHECKING
+
+from shmq import formats
+from shmq.cli import show, transfer
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add(verb: argparse.ArgumentParser) -> None:
+    """Its arguments."""
+    transfer.add_source(verb)
+    verb.add_argument("--limit", type=int, metavar="N", help="the first N messages only")
+    verb.add_argument("--raw", action="store_true", help="payloads and newlines, instead of one JSON object a line")
+    verb.add_argument("--state", action="store_true", help="consumers, open transactions, problems and counts instead")
+    verb.add_argument("--as-program", action="store_true", help="as its own program would deliver it, with its bugs")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print it."""
+    name = transfer.format_of(arguments.source, arguments.format)
+    if arguments.state:
+        found = formats.state(arguments.source, arguments.queue, name, as_program=arguments.as_program)
+        about = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
+        about["open"] = {xid: entry._asdict() for xid, entry in found.open.items()}
+        about["problems"] = [problem._asdict() for problem in found.problems]
+        show.facts(about)
+        return 0
+    source = formats.read(arguments.source, name, arguments.queue, as_program=arguments.as_program)
+    out = sys.stdout.buffer
+    for entry in itertools.islice(source, arguments.limit):
+        if arguments.raw:
+            out.write(entry.payload + b"\n")
+        else:
+            fields = {field: value for field, value in entry._asdict().items() if value is not None}
+            out.write(show.as_line(fields))
+    return 0

@@ -1,0 +1,276 @@
+"""
+This process's seat at each queue it has open: one per queue, shared by all its handles, and the watcher beside it.
+
+Taking a seat proves that its last tenant is dead, so his open claims are padded first. A process that sleeps keeps one
+watcher thread: death makes no sound, and whoever waits for a dead process must be woken to see it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+from typing import TYPE_CHECKING
+
+from shmq import _native, errors, locks
+from shmq.storage.chain import Chain
+from shmq.storage.directory import CONTROL, boot_id
+from shmq.storage.mapped import Mapped
+
+if TYPE_CHECKING:
+    from shmq.storage.directory import Directory
+
+UNSEEN_POLL_MS = 5
+"""How often to test the locks of members in other pid namespaces, while there are any and somebody sleeps."""
+_NEVER = (1 << 64) - 1
+
+
+def start_time(pid: int | str = "self") -> int:
+    """When that process began, in clock ticks since boot; 0 when there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read()
+    except OSError:
+        return 0
+    return int(stat.rpartition(b") ")[2].split()[19])
+
+
+def pid_namespace() -> int:
+    """The inode of this process's pid namespace."""
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
+def boot_tag() -> int:
+    """The first eight bytes of this boot's id."""
+    return int.from_bytes(boot_id()[:8], "little")
+
+
+class Membership:
+    """One process at one queue. `with` is not for this one: handles `join` and `leave`."""
+
+    def __init__(self, home: Directory) -> None:
+        """Map the control page; take a seat unless the home is read-only."""
+        self._key = (0, 0)
+        self._handles = 1
+        self._claiming: dict[int, int] = {}
+        self.mapped = Mapped()
+        """Chunks kept for random access, by all handles of this process."""
+        self._watcher: _Watcher | None = None
+        self._lock = locks.Lock()
+        lock_fd, size = home.open(home.fd, CONTROL, writable=not home.read_only)
+        try:
+            test_fd, _ = home.open(home.fd, CONTROL, writable=False)
+        except BaseException:
+            os.close(lock_fd)
+            raise
+        try:
+            self.control = _native.Control(
+                lock_fd, size, home.queue_id, f"{home.path}/{CONTROL}", writable=not home.read_only
+            )
+        except BaseException:
+            os.close(lock_fd)
+            os.close(test_fd)
+            raise
+        self.member = _native.Member(self.control, lock_fd, test_fd)
+        if not home.read_only:
+            try:
+                self._sit_down(home)
+            except BaseException:
+                self.member.leave()
+                raise
+
+    def _sit_down(self, home: Directory) -> None:
+        slot, generation, since = self.member.lock()
+        chain = Chain(home, self.member)
+        live = chain.names()
+        if generation and since != _NEVER:
+            for sequence, base in live:
+                if sequence >= since:
+                    with contextlib.suppress(FileNotFoundError):  # retired meanwhile: nobody waits for it
+                        chain.open(sequence, base, writable=True).bury(_native.owner_of(slot, generation))
+        if self.control.is_shut_down() and not self._anybody_else(slot):
+            self.control.shut_down(on=False)  # a shutdown lasts until the last participant has left
+        since = live[-1][0] if live else 0
+        self.member.join(os.getpid(), pid_namespace(), start_time(), boot_tag(), since)
+
+    def _anybody_else(self, mine: int) -> bool:
+        return any(self.member.slot_locked(slot) for slot, *_ in self.control.participants() if slot != mine)
+
+    def sleep(self, seen: int, deadline_ns: int) -> int:
+        """Wait for the bell, with a watcher on everybody's life."""
+        with self._lock:
+            if self._watcher is None:
+                self._watcher = _Watcher(self.control, self.member)
+            watcher = self._watcher
+        watcher.refresh()
+        return self.member.wait(seen, deadline_ns)
+
+    def claims_from(self, handle: object, sequence: int | None) -> None:
+        """
+        Note that *handle* claims in that chunk from now on, or None when it claims no more.
+
+        Whoever takes this seat after a kill looks for open claims from the oldest such chunk on, so that opening costs
+        the same in a long queue. A claim that a thread had open while another one rolled may be missed: it is of an
+        older generation, so whoever meets it pads it all the same.
+        """
+        with self._lock:
+            if sequence is None:
+                self._claiming.pop(id(handle), None)
+            else:
+                self._claiming[id(handle)] = sequence
+            if self._claiming and not self.member.forked():
+                self.member.since(min(self._claiming.values()))
+
+    def retain(self) -> Membership:
+        """One handle more."""
+        with _registry_lock:
+            self._handles += 1
+        return self
+
+    def forget_retired(self) -> None:
+        """Let go of chunks that were retired."""
+        self.mapped.forget_below(self.control.first_live())
+
+    def shared(self) -> bool:
+        """Whether more than one handle of this process sits here."""
+        return self._handles > 1
+
+    def leave(self) -> None:
+        """One handle fewer; the last one gives the seat back."""
+        with _registry_lock:
+            self._handles -= 1
+            if self._handles:
+                return
+            _live.discard(self)
+            if _registry.get(self._key) is self:
+                del _registry[self._key]
+        self.mapped.clear()
+        if self._watcher and not self.member.forked():
+            self._watcher.stop()
+        self.member.leave()
+
+
+_registry: dict[tuple[int, int], Membership] = {}
+_registry_lock = locks.Lock()
+_live: set[Membership] = set()
+"""All with handles: a handle that is collected in a cycle leaves, so its membership must not be collected before it."""
+_inherited: list[Membership] = []
+
+
+def _forget_in_child() -> None:
+    for membership in _live:
+        membership.mapped.clear()
+    _inherited.extend(_live)  # the parent's handles still point at them, and end in their own time
+    _live.clear()
+    _registry.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def join(home: Directory) -> Membership:
+    """This process's membership at that queue, one handle more."""
+    try:
+        info = os.stat(CONTROL, dir_fd=home.fd, follow_symlinks=False)
+    except FileNotFoundError:
+        raise errors.Corrupt(f"cannot open {home.path}: its file {CONTROL} is missing; nothing was touched") from None
+    if home.read_only:
+        made = Membership(home)
+        _live.add(made)
+        return made
+    key = (info.st_dev, info.st_ino)
+    with _registry_lock:
+        known = _registry.get(key)
+        if known:
+            return known.retain()
+        made = _registry[key] = Membership(home)
+        made._key = key  # noqa: SLF001
+        _live.add(made)
+        return made
+
+
+class _Watcher:
+    """
+    One thread per process and queue, started at the first sleep: rings the bell when a member dies.
+
+    Members of this pid namespace are watched by pidfd; of others, only the lock can be tested, every 5 ms.
+    """
+
+    def __init__(self, control: _native.Control, member: _native.Member) -> None:
+        self._control = control
+        self._member = member
+        self._seen = -1
+        self._namespace = pid_namespace()
+        self._watched: dict[int, tuple[int, int]] = {}  # pidfd -> (slot, generation)
+        self._unseen: dict[int, int] = {}  # slot -> generation
+        self._known: dict[int, int] = {}  # slot -> generation last looked at
+        self._nudge = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._poll = select.poll()
+        self._poll.register(self._nudge, select.POLLIN)
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="shmq-watcher", daemon=True)
+        self._thread.start()
+
+    def refresh(self) -> None:
+        """Have it look at who is here, if that changed. A member that died before it looked is noticed all the same."""
+        if self._control.members() != self._seen:
+            os.eventfd_write(self._nudge, 1)
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping = True
+        os.eventfd_write(self._nudge, 1)
+        self._thread.join()
+        for pidfd in self._watched:
+            os.close(pidfd)
+        os.close(self._nudge)
+
+    def _run(self) -> None:
+        self._look()
+        while not self._stopping:
+            dead = False
+            for fd, _ in self._poll.poll(UNSEEN_POLL_MS if self._unseen else None):
+                if fd == self._nudge:
+                    os.eventfd_read(self._nudge)
+                    self._look()
+                else:
+                    self._forget(fd)
+                    dead = True
+            for slot in [slot for slot in self._unseen if not self._member.slot_locked(slot)]:
+                del self._unseen[slot]
+                dead = True
+            if dead:
+                self._control.wake()
+
+    def _look(self) -> None:
+        """Watch whoever sat down since the last look."""
+        self._seen = self._control.members()
+        dead = False
+        for slot, generation, pid, namespace, began in self._control.participants():
+            if self._known.get(slot) == generation or _native.owner_of(slot, generation) == self._member.owner:
+                continue
+            self._known[slot] = generation
+            if not self._member.slot_locked(slot):
+                dead = True  # came and went between two looks: he may have left something behind
+            elif namespace != self._namespace or not self._watch(slot, generation, pid, began):
+                self._unseen[slot] = generation
+        if dead:
+            self._control.wake()
+
+    def _watch(self, slot: int, generation: int, pid: int, began: int) -> bool:
+        try:
+            pidfd = os.pidfd_open(pid)
+        except (OSError, OverflowError):  # gone, or never a pid: what stands in the seat is only a witness
+            return False
+        if start_time(pid) != began:  # the pid was reused meanwhile
+            os.close(pidfd)
+            return False
+        self._watched[pidfd] = (slot, generation)
+        self._poll.register(pidfd, select.POLLIN)
+        return True
+
+    def _forget(self, pidfd: int) -> None:
+        self._poll.unregister(pidfd)
+        del self._watched[pidfd]
+        os.close(pidfd)

@@ -1,0 +1,126 @@
+"""A message as it was read: its fields come straight from the mapped record, decoded when asked for."""
+
+from __future__ import annotations
+
+import datetime
+import struct
+from typing import TYPE_CHECKING, Any
+
+from shmq._native import LENGTH_BITS, LENGTH_MASK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shmq._native import Chunk
+
+_HEADER = struct.Struct("<IIIHHqHHHH")  # layout.h, struct record, from `length` on
+_HEADER_BYTES = 40
+_FIELD = struct.Struct("<II")
+_HEADERS_FLAG = 1 << 6
+_FIELD_BYTES = {0: 24, 1: 24, 2: 24, 3: 24, 4: 16}  # optional fields of fixed size, by their flag's bit
+_NS = 1_000_000_000
+
+
+class Message:
+    """
+    One message.
+
+    Attributes:
+        index: its place in the queue; ascending, never reused.
+        attempts: how often it was handed out, this time included; exact within a process, at least 2 after a crash.
+    """
+
+    __slots__ = ("_acknowledge", "_chunk", "_decode", "_fields", "_place", "_record", "attempts", "index")
+
+    def __init__(
+        self,
+        chunk: Chunk,
+        index: int,
+        record: int,
+        place: int,
+        decode: Callable[[Any], Any] | None,
+        acknowledge: Callable[[Message], None] | None = None,
+        attempts: int = 1,
+    ) -> None:
+        """Of a record that was checked when it was read."""
+        self.index = index
+        self.attempts = attempts
+        self._chunk = chunk
+        self._record = record
+        self._place = place
+        self._decode = decode
+        self._acknowledge = acknowledge
+        self._fields: tuple[int, ...] | None = None
+
+    def _header(self) -> tuple[int, ...]:
+        if self._fields is None:
+            self._fields = _HEADER.unpack_from(self._chunk.map, self._record + 8)
+        return self._fields
+
+    @property
+    def payload(self) -> Any:
+        """The payload, decoded; a copy of its own."""
+        start = self._place >> LENGTH_BITS
+        data = self._chunk.map[start : start + (self._place & LENGTH_MASK)]
+        return data if self._decode is None else self._decode(data)
+
+    @property
+    def view(self) -> memoryview:
+        """The payload's bytes where they are, read-only, without a copy. The chunk stays mapped while it is held."""
+        start = self._place >> LENGTH_BITS
+        return memoryview(self._chunk.map).toreadonly()[start : start + (self._place & LENGTH_MASK)]
+
+    @property
+    def time_ns(self) -> int:
+        """When it was put (or what its producer gave as time), in ns since 1970."""
+        return self._header()[5]
+
+    @property
+    def time(self) -> datetime.datetime:
+        """The same as a datetime, UTC, to the microsecond."""
+        seconds, rest = divmod(self.time_ns, _NS)
+        return datetime.datetime.fromtimestamp(seconds, datetime.UTC) + datetime.timedelta(microseconds=rest // 1000)
+
+    @property
+    def type(self) -> int:
+        """The user's type, 0 to 65535."""
+        return self._header()[6]
+
+    @property
+    def key(self) -> bytes | None:
+        """The key; None when it was put without one (or with an empty one)."""
+        *_, key_length, extra_words = self._header()
+        start = self._record + _HEADER_BYTES + 8 * extra_words
+        return self._chunk.map[start : start + key_length] if key_length else None
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """The headers; empty when it was put without any."""
+        flags = self._header()[7]
+        if not flags & _HEADERS_FLAG:
+            return {}
+        import msgspec  # noqa: PLC0415  # only users of headers pay for it
+
+        at = self._record + _HEADER_BYTES
+        for bit in range(6):
+            if flags >> bit & 1:
+                at += _FIELD_BYTES.get(bit, 0) or 8 + -(-_FIELD.unpack_from(self._chunk.map, at)[0] // 8) * 8
+        (length, _) = _FIELD.unpack_from(self._chunk.map, at)
+        decoded: dict[str, Any] = msgspec.msgpack.decode(self._chunk.map[at + 8 : at + 8 + length])
+        return decoded
+
+    def ack(self) -> None:
+        """
+        Say that this message is finished: it will not come again.
+
+        Raises:
+            Closed: its consumer was closed; the message will be handed out again.
+            Forked: it was handed to the parent process.
+        """
+        if self._acknowledge is not None:
+            self._acknowledge(self)
+
+    def __repr__(self) -> str:
+        """Index, key and size, for people."""
+        key = f", key={self.key!r}" if self.key else ""
+        return f"Message(index={self.index}{key}, {self._place & LENGTH_MASK} bytes)"

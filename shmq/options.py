@@ -1,0 +1,136 @@
+"""
+What a queue is made with. Stored in the queue itself, so that opening needs none of it.
+
+Only what an Options was given explicitly is held against a queue that exists already.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+from shmq.codec import NAMES as CODECS
+from shmq.errors import BadFormat, Mismatch
+
+CHUNK_MIN = 16 << 10
+CHUNK_MAX = 1 << 30
+_SECONDS_AND_BYTES = {"acked": None, "forever": None, "age": "seconds", "bytes": "bytes"}
+FIRST_CHUNK = 1 << 20
+"""Chunks grow from here by 4x to `chunk_bytes`, so that small queues are small."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Retention:
+    """How long messages are kept. Whole chunks go at a time, oldest first; the last one always stays."""
+
+    kind: str = "acked"
+    limit: float = 0
+
+    @classmethod
+    def acked(cls) -> Self:
+        """Until every consumer name has finished them. With no name yet, nothing is finished."""
+        return cls()
+
+    @classmethod
+    def forever(cls) -> Self:
+        """Until the queue is deleted."""
+        return cls("forever")
+
+    @classmethod
+    def age(cls, seconds: float) -> Self:
+        """For so many seconds, whether consumers have seen them or not."""
+        return cls("age", seconds)
+
+    @classmethod
+    def bytes(cls, n: int) -> Self:
+        """As long as all chunks together have at most so many bytes, whether consumers have seen them or not."""
+        return cls("bytes", n)
+
+    def __post_init__(self) -> None:
+        """Refuse what means nothing."""
+        if self.kind not in _SECONDS_AND_BYTES:
+            raise ValueError(f"retention {self.kind!r}: one of {', '.join(_SECONDS_AND_BYTES)}")
+        unit = _SECONDS_AND_BYTES[self.kind]
+        if unit and not self.limit > 0:
+            raise ValueError(f"retention by {self.kind} of {self.limit!r} {unit}: more than nothing")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """
+    What a queue is made with.
+
+    Attributes:
+        chunk_bytes: size of a full-grown chunk file, 16 KiB to 1 GiB. Larger ones roll less often.
+        index_spacing: an index entry about every so many messages.
+        codec: how payloads are encoded: "bytes", "text", "json", "msgpack", or "pickle" (needs trusted=True).
+        retention: how long messages are kept; until all consumer names have finished them by default.
+        checksum: whether every message carries a CRC-32C that is checked when it is read.
+        mode: permission bits of the files: 0o600. Never the group's or the world's.
+    """
+
+    chunk_bytes: int = 64 << 20
+    index_spacing: int = 64
+    codec: str = "bytes"
+    retention: Retention = Retention()  # frozen
+    checksum: bool = True
+    mode: int = 0o600
+
+    def __new__(cls, **given: Any) -> Self:
+        """Remember which options were given, and which are only defaults."""
+        self = super().__new__(cls)
+        object.__setattr__(self, "_given", frozenset(given))
+        return self
+
+    def __post_init__(self) -> None:
+        """Refuse what no queue can be made with."""
+        for name, kind in (
+            ("chunk_bytes", int),
+            ("index_spacing", int),
+            ("codec", str),
+            ("checksum", bool),
+            ("mode", int),
+        ):
+            if not isinstance(getattr(self, name), kind):
+                raise TypeError(f"{name}={getattr(self, name)!r}: {kind.__name__} is wanted")
+        if not CHUNK_MIN <= self.chunk_bytes <= CHUNK_MAX or self.chunk_bytes % 4096:
+            raise ValueError(f"chunk_bytes={self.chunk_bytes}: whole pages of 4096 from {CHUNK_MIN} to {CHUNK_MAX}")
+        if not 1 <= self.index_spacing <= 65536:
+            raise ValueError(f"index_spacing={self.index_spacing}: from 1 to 65536")
+        if self.codec not in CODECS:
+            raise ValueError(f"codec={self.codec!r}: one of {', '.join(CODECS)}")
+        if self.mode & ~0o700 or self.mode & 0o600 != 0o600:
+            raise ValueError(f"mode={self.mode:#o}: 0o600 or 0o700; others may never read or write a queue's files")
+
+    def to_json(self) -> dict[str, Any]:
+        """Every option, to be stored."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Self:
+        """The options of a queue, as it stores them."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        strange = sorted(set(stored) - known)
+        if strange:
+            raise BadFormat(f"it was made with options this library does not know: {', '.join(strange)}")
+        retention = Retention(**stored.get("retention", {}))
+        return cls(**{**stored, "retention": retention})
+
+    def check_against(self, stored: Options, path: str) -> None:
+        """
+        Hold what was given explicitly against what the queue was made with.
+
+        Raises:
+            Mismatch: an option differs; the message names both values.
+        """
+        given: frozenset[str] = getattr(self, "_given", frozenset())
+        for name in sorted(given):
+            mine, theirs = getattr(self, name), getattr(stored, name)
+            if mine != theirs:
+                raise Mismatch(
+                    f"cannot open {path} with {name}={mine!r}: it was made with {name}={theirs!r}; "
+                    "leave the option out, or use another path"
+                )

@@ -1,0 +1,266 @@
+"""
+Which chunk comes next, and which one holds an index.
+
+The successor of a sealed chunk is <base + count>-<sequence + 1>: everyone who finds it sealed agrees on that name, so
+everyone may make it, and who comes second uses the first one's. Sequences have no holes, so a chunk that is missing or
+doubled is told from one that is empty.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import itertools
+import os
+from typing import TYPE_CHECKING
+
+from shmq import _native, errors
+from shmq.storage import spares, staging
+from shmq.storage.directory import CHUNKS, chunk_name
+
+if TYPE_CHECKING:
+    from shmq.storage.directory import Directory
+
+_TRIES = 1000
+"""How often to look for the live end while others fill, finish and retire whole chunks between two of our steps."""
+
+
+def _break_in(live: list[tuple[int, int]]) -> str:
+    """What is wrong with these (sequence, base) as a chain; nothing, if they are one."""
+    for (sequence, base), (after, next_base) in itertools.pairwise(live):
+        here, there = chunk_name(base, sequence), chunk_name(next_base, after)
+        if after == sequence:
+            return f"there are two chunks of sequence {sequence}, {here} and {there}"
+        if after != sequence + 1 or next_base < base:
+            return f"chunk {sequence + 1} is missing between {here} and {there}"
+    return ""
+
+
+class Chain:
+    """The chunks of one queue, as one member sees them."""
+
+    def __init__(self, home: Directory, member: _native.Member) -> None:
+        """Nothing is opened yet."""
+        self._home = home
+        self._member = member
+
+    def names(self) -> list[tuple[int, int]]:
+        """
+        (sequence, base) of the live chunks, in order, after checking that they are a chain.
+
+        Raises:
+            Corrupt: one is missing, or there are two of one sequence.
+        """
+        tries = 3  # a listing is no snapshot: one that names a chunk may miss the one linked just before it
+        while tries:
+            first_live, newest = self._member.control.first_live(), self._newest()
+            there = self._home.chunk_names()
+            if self._member.control.first_live() != first_live:
+                continue  # some were retired meanwhile, and may be missing in it
+            tries -= 1
+            live = [name for name in there if name[0] >= first_live]
+            problem = _break_in(live)
+            if there and (not live or live[0][0] != first_live):
+                problem = f"chunk {first_live} is missing, where the queue begins"
+            elif newest > (live[-1][0] if live else -1):
+                problem = f"chunk {newest} is missing, where the queue ends"
+            if not problem:
+                return live
+        raise errors.Corrupt(f"cannot read {self._home.path}: {problem}; nothing was changed")
+
+    def _newest(self) -> int:
+        """The sequence of a chunk that must be there; -1 when none must. The control page knows only its boot."""
+        return self._member.control.newest() if self._home.same_boot else -1
+
+    def open(
+        self, sequence: int, base: int, *, writable: bool = False, staged: tuple[int, str] | None = None
+    ) -> _native.Chunk:
+        """
+        Map one chunk. Reading maps it read-only; a claim whose owner died is padded through a momentary window.
+
+        *staged* is the folder and file of one that is adopted and still aside.
+
+        Raises:
+            FileNotFoundError: there is no such file (yet, or any more).
+            Corrupt, BadFormat, Unsafe: it cannot be used.
+        """
+        folder, name = staged or (self._home.chunks, chunk_name(base, sequence))
+        may_write = not self._home.read_only
+        fd, size = self._home.open(folder, name, writable=may_write)
+        keep = may_write and not writable
+        try:
+            if not spares.lock_as_mapper(fd) or os.stat(name, dir_fd=folder).st_ino != os.fstat(fd).st_ino:
+                raise FileNotFoundError(name)  # retired between the two calls
+            if not _native.PAGE_BYTES <= size <= _native.CHUNK_BYTES_MAX:
+                raise errors.Corrupt(
+                    f"cannot open {self._home.path}/{CHUNKS}/{name}: it has {size} bytes, and no chunk has so "
+                    f"{'few' if size < _native.PAGE_BYTES else 'many'}; nothing was changed"
+                )
+            chunk = _native.Chunk(
+                fd,
+                size,
+                base=base,
+                sequence=sequence,
+                queue_id=self._home.queue_id,
+                member=self._member,
+                path=f"{self._home.path}/{CHUNKS}/{name}",
+                writable=writable,
+                padding=keep,
+                checksum=self._home.options.checksum,
+            )
+        except BaseException:
+            os.close(fd)
+            raise
+        if keep:
+            chunk.keep(fd)
+        else:
+            os.close(fd)
+        return chunk
+
+    def first(self) -> tuple[int, int] | None:
+        """(sequence, base) of the first live chunk; None before the first put."""
+        live = self.names()
+        return live[0] if live else None
+
+    def first_index(self) -> int:
+        """The first index still there; 0 before the first put."""
+        first = self.first()
+        return 0 if first is None else first[1]
+
+    def next_index(self) -> int:
+        """The index behind the last claimed one."""
+        while True:
+            chunk, end = self._last(), 0
+            with contextlib.suppress(errors.Gone):  # retired since the listing: look again
+                while chunk is not None:
+                    end = chunk.next_index()
+                    chunk = self.after(chunk)
+                return end
+
+    def _last(self) -> _native.Chunk | None:
+        """The last chunk of the listing, for reading; None before the first put."""
+        while True:
+            live = self.names()
+            if not live:
+                return None
+            try:
+                return self.open(*live[-1])
+            except FileNotFoundError:  # retired since the listing; if it is only missing, the next listing says so
+                if live[-1][0] >= self._member.control.first_live():
+                    self.names()
+                    raise
+
+    def locate(self, index: int) -> tuple[int, int] | None:
+        """(sequence, base) of the chunk that holds *index*, or would: the last one that begins at or before it."""
+        live = self.names()
+        at = bisect.bisect_right([base for _, base in live], index)
+        return live[max(at - 1, 0)] if live else None
+
+    def after(self, chunk: _native.Chunk) -> _native.Chunk | None:
+        """
+        The chunk behind a sealed one, for reading; None when nobody has made it yet.
+
+        Raises:
+            Corrupt: it is missing although later ones are there, or begins elsewhere.
+            Gone: it was retired.
+        """
+        base = chunk.sealed()
+        if base is None:
+            return None
+        return self._open_next(chunk, base, writable=False)
+
+    def _open_next(self, chunk: _native.Chunk, base: int, *, writable: bool) -> _native.Chunk | None:
+        problem = ""
+        adoption = chunk.adoption()
+        for _ in range(3):  # it may be linked between our looking for it and our looking for later ones
+            try:
+                return self.open(chunk.sequence + 1, base, writable=writable)
+            except FileNotFoundError:
+                if adoption:
+                    aside = self._finish_adoption(chunk, adoption, base)
+                    if aside is not None:
+                        return aside
+                    problem = f"it is followed by adoption {adoption:010x}, and there is no such set in staging"
+                    continue
+                problem = self._missing(chunk.sequence + 1, base)
+            if not problem:
+                return None
+        if chunk.sequence + 1 < self._member.control.first_live():
+            raise errors.Gone(f"cannot go on after {chunk.path}: what followed it was retired", self.first_index())
+        raise errors.Corrupt(f"cannot go on after {chunk.path}: {problem}; nothing was changed")
+
+    def _finish_adoption(self, chunk: _native.Chunk, adoption: int, base: int) -> _native.Chunk | None:
+        """Have what was staged linked behind *chunk*; who may not do that gets the chunk that follows, where it is."""
+        if not self._home.read_only:
+            staging.finish(self._home, self._member.control, chunk, adoption, base)
+            return None
+        found = staging.following(self._home, chunk, adoption)
+        if found is None:
+            return None
+        with found[0] as aside:
+            try:
+                return self.open(chunk.sequence + 1, base, staged=(aside.fd, found[1]))
+            except FileNotFoundError:
+                return None  # moved to its place meanwhile
+
+    def _missing(self, sequence: int, base: int) -> str:
+        """Why there should be such a chunk; nothing, if nobody has made it yet."""
+        newest = self._newest()
+        if self._home.same_boot and newest < sequence:
+            return ""
+        later = [name for name in self._home.chunk_names() if name[0] >= sequence]
+        if not later and newest < sequence:
+            return ""
+        wanted = chunk_name(base, sequence)
+        if not later:
+            return f"{wanted} is missing, and has been there"
+        return f"{wanted} is missing, and {chunk_name(later[0][1], later[0][0])} is there"
+
+    def tail(self) -> _native.Chunk:
+        """
+        The chunk that takes the next put, writable; made if the queue has none.
+
+        Raises:
+            DiskFull: there is no room to make it.
+        """
+        for _ in range(_TRIES):
+            live = self.names()
+            if not live:
+                self._home.make_chunk(0, self._member.control.first_live())
+                live = self.names()
+            sequence, base = live[-1]
+            with contextlib.suppress(errors.Gone, FileNotFoundError):  # filled, finished and retired since we looked
+                return self._enter(self.open(sequence, base, writable=True))
+        raise errors.Gone(f"cannot put into {self._home.path}: its last chunk went {_TRIES} times while it was opened")
+
+    def roll(self, chunk: _native.Chunk, region: int = 0) -> _native.Chunk:
+        """
+        The chunk behind a sealed one, writable; made if it is not there, with room for *region* bytes.
+
+        Raises:
+            DiskFull: there is no room to make it. The chain ends with a sealed chunk, which is legal.
+        """
+        base = chunk.sealed()
+        if base is None:
+            return chunk
+        sequence = chunk.sequence + 1
+        following = self._open_next(chunk, base, writable=True)
+        if following is not None:
+            return self._enter(following)
+        made = self._home.make_chunk(base, sequence, region)
+        try:
+            return self._enter(self.open(sequence, base, writable=True))
+        except FileNotFoundError:  # filled by others, finished and retired, before we came to open it
+            raise errors.Gone(f"cannot go on after {chunk.path}: what followed it was retired meanwhile") from None
+        except errors.Gone:
+            if made:
+                self._home.drop_chunk(base, sequence)
+            raise
+
+    def _enter(self, chunk: _native.Chunk) -> _native.Chunk:
+        # Whoever opened or linked a chunk looks again before the first claim there: a slow roller could have brought a
+        # retired name back to life.
+        if chunk.sequence < self._member.control.first_live():
+            raise errors.Gone(f"cannot put into {chunk.path}: it was retired meanwhile")
+        self._member.control.enter(chunk.sequence)
+        return chunk

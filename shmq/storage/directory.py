@@ -1,0 +1,396 @@
+"""
+A queue's home in a directory: its files, made once and opened by all.
+
+    queue.shmq       what the queue is: id, options, epoch          linked last: with it, the queue exists
+    control.shmq     who is here: slots, bell, counters
+    admin.lock       for rare, exclusive actions (filelock)
+    deleted.shmq     what queue.shmq becomes when the queue is being deleted: with that rename it is gone
+    chunks/          <base index, 16 hex>-<sequence, 8 hex>.chunk
+    consumers/       <name>.checkpoint
+    staging/         chunks built aside (staging.py); there once something was staged
+    ledger.shmq      which batches were adopted
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import time
+from typing import TYPE_CHECKING
+
+from shmq import _native, errors, locks
+from shmq.options import FIRST_CHUNK, Options
+from shmq.storage import files, spares
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS = "queue.shmq", "control.shmq", "admin.lock", "chunks", "consumers"
+DELETED = "deleted.shmq"
+STAGING, LEDGER, LEDGER_NEW = "staging", "ledger.shmq", "ledger.new"
+_OURS = {QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS, DELETED, STAGING, LEDGER, LEDGER_NEW}
+_CHUNK_NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.chunk")
+_CONSUMER_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
+ADMIN_TIMEOUT = 30.0
+
+
+def chunk_name(base: int, sequence: int) -> str:
+    """The file name of a chunk."""
+    return f"{base:016x}-{sequence:08x}.chunk"
+
+
+def boot_id() -> bytes:
+    """This boot's id."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return bytes.fromhex(file.read().strip().replace("-", ""))
+
+
+def check_consumer_name(name: str) -> str:
+    """
+    The name itself, if it is one.
+
+    Raises:
+        ValueError: it is not 1 to 64 of A-Z a-z 0-9 _ . - or begins with a dot.
+    """
+    if not isinstance(name, str) or not _CONSUMER_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no consumer name: 1 to 64 of A-Z a-z 0-9 _ . - and no dot in front")
+    return name
+
+
+def _stored_options(stored: bytes, where: str) -> Options:
+    """The options of a queue, from the bytes that passed their checksum; somebody may have meant them ill."""
+    try:
+        import json  # noqa: PLC0415  # only who opens a queue pays for it
+
+        return Options.from_json(json.loads(stored))
+    except errors.BadFormat as problem:
+        raise errors.BadFormat(f"cannot read {where}: {problem}; it was not touched") from None
+    except (ValueError, TypeError, RecursionError) as problem:
+        raise errors.Corrupt(f"cannot read {where}: its options are no options ({problem})") from None
+
+
+class Directory:
+    """An open queue directory."""
+
+    def __init__(self, path: str, *, read_only: bool, trust_owner: bool = False) -> None:
+        """
+        Open the directory of a queue that exists.
+
+        Raises:
+            NotFound, BadFormat, Unsafe, Corrupt: it does not, or not safely.
+        """
+        self.path = os.path.abspath(path)
+        self.read_only = read_only
+        self._trust_owner = trust_owner
+        self._fds: list[int] = []
+        self._users = 1
+        self._lock = locks.Lock()
+        try:
+            self.fd = self._keep(files.open_directory(self.path, trust_owner=trust_owner))
+            self._read_queue_file()
+            self.chunks = self._keep(self._below(CHUNKS))
+            self.consumers = self._keep(self._below(CONSUMERS))
+        except BaseException:
+            self.close()
+            raise
+
+    def _keep(self, fd: int) -> int:
+        self._fds.append(fd)
+        return fd
+
+    def below(self, name: str) -> int:
+        """A descriptor of a folder of this queue, for the caller to close."""
+        return files.open_directory(f"{self.path}/{name}", trust_owner=self._trust_owner, above=self.fd)
+
+    def _below(self, name: str) -> int:
+        try:
+            return self.below(name)
+        except errors.NotFound:
+            raise errors.Corrupt(f"cannot open {self.path}: its folder {name} is missing") from None
+
+    def _read_queue_file(self) -> None:
+        where = f"{self.path}/{QUEUE}"
+        try:
+            content = self.read(self.fd, QUEUE, _native.QUEUE_BYTES)
+        except FileNotFoundError:
+            raise errors.NotFound(
+                f"cannot open {self.path}: the directory is there, but it is not a queue (no {QUEUE})"
+            ) from None
+        if len(content) < _native.PAGE_BYTES:
+            raise errors.BadFormat(f"cannot read {where}: it has only {len(content)} bytes; it was not touched")
+        self.queue_id, stored = _native.check_queue(content[: _native.PAGE_BYTES], where)
+        if len(content) != _native.QUEUE_BYTES:
+            size = os.stat(QUEUE, dir_fd=self.fd, follow_symlinks=False).st_size
+            raise errors.Corrupt(f"cannot read {where}: it has {size} bytes instead of {_native.QUEUE_BYTES}")
+        self.options = _stored_options(stored, where)
+        self.journal = self._newest_journal(content)
+        self.same_boot = self.journal.boot_id == boot_id()
+
+    def _newest_journal(self, content: bytes) -> _native.Journal:
+        pages = (content[at * _native.PAGE_BYTES :][: _native.PAGE_BYTES] for at in (1, 2))
+        slots = [slot for slot in map(_native.check_journal, pages) if slot]
+        if not slots:
+            raise errors.Corrupt(f"cannot read {self.path}/{QUEUE}: neither of its two journal slots is valid")
+        return max(slots, key=lambda slot: slot.sequence)
+
+    def retain(self) -> Directory:
+        """One user more."""
+        with self._lock:
+            self._users += 1
+        return self
+
+    def close(self) -> None:
+        """One user fewer; with the last one the descriptors are closed. What is mapped stays mapped."""
+        with self._lock:
+            self._users -= 1
+            while self._fds and self._users <= 0:
+                os.close(self._fds.pop())
+
+    # ---- files
+    def open(self, directory: int, name: str, *, writable: bool) -> tuple[int, int]:
+        """A checked descriptor of a file of this queue, and its size."""
+        return files.open_file(directory, name, self.path, writable=writable, trust_owner=self._trust_owner)
+
+    def read(self, directory: int, name: str, limit: int) -> bytes:
+        """The content of a small file of this queue, up to one byte more than *limit*."""
+        fd, size = self.open(directory, name, writable=False)
+        try:
+            return os.pread(fd, min(size, limit + 1), 0)
+        finally:
+            os.close(fd)
+
+    def chunk_names(self) -> list[tuple[int, int]]:
+        """(sequence, base) of every chunk file, in order."""
+        found = []
+        for name in files.names_in(self.chunks):
+            match = _CHUNK_NAME.fullmatch(name)
+            if match:
+                found.append((int(match[2], 16), int(match[1], 16)))
+        return sorted(found)
+
+    def chunk_size(self, sequence: int) -> int:
+        """The normal size of the chunk of that sequence: small queues are small."""
+        return min(FIRST_CHUNK << min(2 * sequence, 30), self.options.chunk_bytes)
+
+    def make_chunk(self, base: int, sequence: int, region: int = 0) -> bool:
+        """
+        Make the chunk *base*-*sequence*, large enough for a region of *region* bytes; False when it is there already.
+
+        Raises:
+            DiskFull: there is no room; nothing was made.
+        """
+        needed = _native.Chunk.bytes_for(region, self.options.index_spacing)
+        normal = self.chunk_size(sequence)
+        spare = spares.take(self.chunks, max(needed, min(normal, spares.WORTH_KEEPING)), normal)
+        if spare is not None:
+            with spare:
+                self.format_chunk(spare.fd, spare.size, base, sequence)
+                return spare.become(chunk_name(base, sequence))
+        size = max(normal, needed)
+        fd = files.new_file(self.chunks, size, self.options.mode & 0o600, f"{self.path}/{CHUNKS}")
+        try:
+            self.format_chunk(fd, size, base, sequence)
+            return files.link_file(fd, self.chunks, chunk_name(base, sequence), f"{self.path}/{CHUNKS}")
+        finally:
+            os.close(fd)
+
+    def format_chunk(self, fd: int, size: int, base: int, sequence: int) -> None:
+        """Write the beginning of a new chunk."""
+        with contextlib.closing(_native.map_file(fd, size, writable=True)) as memory:
+            _native.Chunk.format(
+                memory,
+                self.queue_id,
+                int.from_bytes(os.urandom(8), "little") >> 1 | 1,
+                self.journal.epoch,
+                base,
+                sequence,
+                self.options.index_spacing,
+                time.time_ns(),
+            )
+
+    def write_journal(self, journal: _native.Journal) -> None:
+        """Replace the older of the two journal slots. Under the administrative lock only."""
+        journal = journal._replace(sequence=self.journal.sequence + 1)
+        fd, _ = self.open(self.fd, QUEUE, writable=True)
+        try:
+            os.pwrite(fd, _native.format_journal(journal), _native.PAGE_BYTES * (2 - journal.sequence % 2))
+        finally:
+            os.close(fd)
+        self.journal = journal
+
+    def read_journal(self) -> _native.Journal:
+        """The newest valid journal slot, as it is now."""
+        self.journal = self._newest_journal(self.read(self.fd, QUEUE, _native.QUEUE_BYTES))
+        return self.journal
+
+    def drop_chunk(self, base: int, sequence: int) -> None:
+        """Unlink a chunk that does not belong to the log."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(chunk_name(base, sequence), dir_fd=self.chunks)
+
+    def consumer_names(self) -> list[str]:
+        """The names that have a checkpoint here."""
+        ends = ".checkpoint"
+        return sorted(name.removesuffix(ends) for name in files.names_in(self.consumers) if name.endswith(ends))
+
+    def checkpoint(self, name: str) -> _native.Checkpoint:
+        """The checkpoint of that consumer name, to look at."""
+        file = f"{name}.checkpoint"
+        fd, size = self.open(self.consumers, file, writable=False)
+        try:
+            path = f"{self.path}/{CONSUMERS}/{file}"
+            return _native.Checkpoint(fd, size, self.queue_id, name, path, writable=False)
+        finally:
+            os.close(fd)
+
+    def disk_bytes(self) -> int:
+        """Bytes on disk, as the file system counts them."""
+        total = 0
+        for directory in self._fds:
+            for name in files.names_in(directory):
+                with contextlib.suppress(FileNotFoundError):
+                    info = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                    total += info.st_blocks * 512 if stat.S_ISREG(info.st_mode) else 0
+        return total
+
+    @contextlib.contextmanager
+    def admin(self, timeout: float = ADMIN_TIMEOUT) -> Iterator[None]:
+        """
+        Hold the administrative lock.
+
+        Raises:
+            Busy: somebody else has held it all that time.
+        """
+        with admin_lock(self.path, timeout):
+            yield
+
+
+@contextlib.contextmanager
+def admin_lock(path: str, timeout: float = ADMIN_TIMEOUT) -> Iterator[None]:
+    """Hold the administrative lock of the queue at *path*: creating, naming, retiring. Never on the data path."""
+    import filelock  # noqa: PLC0415  # rare
+
+    lock = filelock.FileLock(f"{path}/{ADMIN}", mode=0o600)
+    try:
+        lock.acquire(timeout=timeout)
+    except filelock.Timeout:
+        raise errors.Busy(f"cannot administer {path}: {ADMIN} has been held by somebody for {timeout} s") from None
+    except OSError as problem:
+        raise files.explained(problem, path, ADMIN) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def create(path: str, options: Options) -> None:
+    """
+    Make a queue at *path*, unless there is one. Several processes may do this at once; one of them makes it.
+
+    Raises:
+        NotFound: the directory above is missing.
+        BadFormat: the path is taken by something else.
+        DiskFull, Unsafe: as they say.
+    """
+    try:
+        files.make_directory(path)
+    except FileNotFoundError:
+        raise errors.NotFound(f"cannot create {path}: the directory above it does not exist") from None
+    except NotADirectoryError:
+        raise errors.NotFound(f"cannot create {path}: something above it is a file") from None
+    directory = files.open_directory(path)
+    try:
+        _refuse_strangers(directory, path)
+        with admin_lock(path):
+            if QUEUE not in files.names_in(directory):
+                _make_queue(directory, path, options)
+    finally:
+        os.close(directory)
+
+
+def _refuse_strangers(directory: int, path: str) -> None:
+    strange = sorted(set(files.names_in(directory)) - _OURS)
+    if strange:
+        raise errors.BadFormat(
+            f"cannot create a queue in {path}: there are other files in it ({', '.join(strange[:3])}"
+            f"{', ...' if len(strange) > 3 else ''}); they were not touched. Use an empty or a new directory"
+        )
+
+
+def _refuse_content(directory: int, name: str, path: str) -> None:
+    """A creation that was killed leaves empty folders only: whatever lies in one is somebody's."""
+    fd = files.open_directory(f"{path}/{name}", above=directory)
+    try:
+        content = files.names_in(fd)
+    finally:
+        os.close(fd)
+    if content:
+        raise errors.Corrupt(
+            f"cannot create a queue in {path}: there is no {QUEUE}, but {len(content)} files lie in {name}/. "
+            f"If this was a queue, put its {QUEUE} back; nothing was touched"
+        )
+
+
+def _make_queue(directory: int, path: str, options: Options) -> None:
+    """Everything but the queue file is made first; with its link the queue exists."""
+    if DELETED in files.names_in(directory):
+        _remove_content(directory, path)  # whoever was deleting a queue here was killed
+    for name in (CHUNKS, CONSUMERS):
+        files.make_directory(f"{path}/{name}", directory)
+        _refuse_content(directory, name, path)
+    with contextlib.suppress(FileNotFoundError):  # of a creation that was killed; nobody has seen it
+        os.unlink(CONTROL, dir_fd=directory)
+    queue_id = os.urandom(16)
+    mode = options.mode & 0o600
+    journal = _native.Journal(
+        sequence=1,
+        epoch=1,
+        ceiling=0,
+        first_live=0,
+        first_index=0,
+        device=0,
+        inode=0,
+        flags=0,
+        boot_id=boot_id(),
+    )
+    import json  # noqa: PLC0415
+
+    stored = json.dumps(options.to_json(), separators=(",", ":")).encode()
+    content = _native.format_queue(queue_id, time.time_ns(), stored) + _native.format_journal(journal)
+    files.make_file(directory, CONTROL, _native.format_control(queue_id), mode, path)
+    files.make_file(directory, QUEUE, content.ljust(_native.QUEUE_BYTES, b"\0"), mode, path)
+
+
+def delete(directory: Directory) -> None:
+    """
+    Remove everything of this queue. With the first step it does not exist any more.
+
+    Killed behind it, what is left is nobody's: whoever creates a queue here finishes the work first.
+    """
+    os.rename(QUEUE, DELETED, src_dir_fd=directory.fd, dst_dir_fd=directory.fd)
+    _remove_content(directory.fd, directory.path)
+    for folder in (CHUNKS, CONSUMERS):
+        os.rmdir(folder, dir_fd=directory.fd)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(ADMIN, dir_fd=directory.fd)
+    os.rmdir(directory.path)
+
+
+def _remove_content(directory: int, path: str) -> None:
+    """Of a queue that was deleted: the mark that says so goes last."""
+    for folder in (CHUNKS, CONSUMERS):
+        with contextlib.suppress(errors.NotFound):
+            fd = files.open_directory(f"{path}/{folder}")
+            try:
+                for name in files.names_in(fd):
+                    os.unlink(name, dir_fd=fd)
+            finally:
+                os.close(fd)
+    from shmq.storage import staging  # noqa: PLC0415  # it knows this module
+
+    staging.remove_all(directory, path)
+    for name in (CONTROL, LEDGER, LEDGER_NEW, DELETED):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=directory)

@@ -1,0 +1,106 @@
+"""
+Which chunks may go, and taking them away: oldest first, whole, never the last one.
+
+`first_live` rises, in the journal and in the control page, before any name goes, so that a slow roller cannot bring a
+retired name back to life. Naming a consumer and retiring take the same administrative lock, so a floor cannot be
+computed without a name that is just being made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import struct
+import time
+from typing import TYPE_CHECKING
+
+from shmq import _native, errors
+from shmq.storage import spares
+from shmq.storage.directory import CHUNKS, chunk_name
+
+if TYPE_CHECKING:
+    from shmq.storage.chain import Chain
+    from shmq.storage.directory import Directory
+
+_CREATED = struct.Struct("<q")
+_CREATED_AT = 96  # layout.h, struct chunk_header
+_BORN = struct.Struct("<Q")
+_BORN_AT = 112  # likewise, born_sequence
+
+
+def floor(home: Directory) -> int | None:
+    """The smallest head of all consumer names; None without any."""
+    heads = []
+    for name in home.consumer_names():
+        with contextlib.suppress(FileNotFoundError):
+            heads.append(home.checkpoint(name).head)
+    return min(heads, default=None)
+
+
+def retire(home: Directory, chain: Chain, control: _native.Control) -> int:
+    """
+    Take away what retention allows: how many chunks. Does nothing while somebody else administers the queue.
+
+    Raises:
+        Corrupt: a checkpoint cannot be read; nothing went.
+    """
+    if home.read_only or home.options.retention.kind == "forever":
+        return 0
+    try:
+        with home.admin(timeout=0):
+            gone = _retire(home, chain, control)
+            spares.reclaim(home.chunks)
+    except errors.Busy:
+        return 0
+    return gone
+
+
+def _retire(home: Directory, chain: Chain, control: _native.Control) -> int:
+    live = chain.names()
+    count = min(_count(home, live), len(live) - 1)
+    if count <= 0:
+        return 0
+    if home.options.retention.kind != "acked":
+        for sequence, base in live[:count]:  # a late producer is fenced, not told a dead index
+            chain.open(sequence, base).bury(0)
+    sequence, base = live[count]
+    home.write_journal(home.read_journal()._replace(first_live=sequence, first_index=base))
+    control.raise_first_live(sequence)
+    for name in live[:count]:
+        spares.retire(home.chunks, chunk_name(name[1], name[0]))
+    for sequence_below, base_below in home.chunk_names():
+        if sequence_below < sequence:  # brought back by a slow roller, who will find out
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(chunk_name(base_below, sequence_below), dir_fd=home.chunks)
+    return count
+
+
+def _count(home: Directory, live: list[tuple[int, int]]) -> int:
+    """How many of the oldest chunks may go."""
+    retention = home.options.retention
+    if retention.kind == "acked":
+        finished = floor(home)
+        return 0 if finished is None else sum(base <= finished for _, base in live[1:])
+    if retention.kind == "age":
+        limit = time.time_ns() - int(retention.limit * 1e9)
+        # Whatever is in a chunk was put before its successor was made (as long as the clock goes forward).
+        return sum(1 for _ in itertools.takewhile(lambda name: _created(home, name) <= limit, live[1:]))
+    sizes = [os.stat(chunk_name(base, seq), dir_fd=home.chunks).st_size for seq, base in live]
+    kept = itertools.takewhile(lambda total: total <= retention.limit, itertools.accumulate(reversed(sizes)))
+    return len(sizes) - sum(1 for _ in kept)
+
+
+def _created(home: Directory, name: tuple[int, int]) -> int:
+    fd, _ = home.open(home.chunks, chunk_name(name[1], name[0]), writable=False)
+    try:
+        raw = os.pread(fd, _CREATED.size, _CREATED_AT)
+        born = os.pread(fd, _BORN.size, _BORN_AT)
+        moved_ns = os.fstat(fd).st_ctime_ns
+    finally:
+        os.close(fd)
+    if len(raw) < _CREATED.size:
+        raise errors.Corrupt(f"cannot read {home.path}/{CHUNKS}/{chunk_name(name[1], name[0])}: it was cut short")
+    created = int(_CREATED.unpack(raw)[0])
+    # A chunk that was staged came into the chain when its file moved there.
+    return max(created, moved_ns) if born == _BORN.pack(_native.STAGED) else created

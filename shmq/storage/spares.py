@@ -1,0 +1,121 @@
+"""
+Retired chunk files, zeroed and used again: touching fresh pages costs many times what zeroing used ones does.
+
+Every mapping of a chunk holds a read lock on its file until its last view is gone, so a write lock proves that nobody
+looks at it any more, not even a process that was declared dead. A file is named spare-* only once it is all zeros; a
+kill in between leaves a retired-* file that is zeroed again or unlinked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+from typing import TYPE_CHECKING, Self
+
+from shmq import _native
+from shmq.storage import files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KEEP = 2
+"""Spare files to keep; more are unlinked."""
+WORTH_KEEPING = 4 << 20
+"""A smaller file is not worth a name of its own; a spare of this size serves even where a larger chunk would be due."""
+_RETIRED, _SPARE = "retired-", "spare-"
+_FLOCK = struct.Struct("hhqqi4x")
+
+
+def _lock(fd: int, kind: int) -> bool:
+    """An open-file lock on byte 0; False when somebody else's forbids it."""
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, 0, 1, 0))
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def lock_as_mapper(fd: int) -> bool:
+    """Take the lock that every mapping holds; False when the file is being zeroed for somebody else."""
+    return _lock(fd, fcntl.F_RDLCK)
+
+
+def lock_alone(fd: int) -> bool:
+    """Take a lock that nobody else may hold meanwhile; False when somebody does."""
+    return _lock(fd, fcntl.F_WRLCK)
+
+
+class Spare:
+    """A file that nobody else maps or will use. A context manager: closes, whatever it has become."""
+
+    def __init__(self, directory: int, name: str, fd: int, size: int) -> None:
+        """Locked already."""
+        self._directory = directory
+        self._name = name
+        self.fd = fd
+        self.size = size
+
+    def become(self, name: str) -> bool:
+        """Take its place under *name*; False when somebody was faster, and it stays a spare."""
+        return _native.rename_new(self._directory, self._name, name)
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of the descriptor and its lock."""
+        os.close(self.fd)
+
+
+def _names(directory: int, prefix: str) -> list[str]:
+    return [name for name in files.names_in(directory) if name.startswith(prefix)]
+
+
+def _locked(directory: int, prefix: str) -> Iterator[Spare]:
+    """Each file of that prefix that nobody else holds."""
+    for name in _names(directory, prefix):
+        with contextlib.suppress(FileNotFoundError):
+            fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+            same = False
+            with contextlib.suppress(FileNotFoundError):
+                same = _lock(fd, fcntl.F_WRLCK) and os.stat(name, dir_fd=directory).st_ino == os.fstat(fd).st_ino
+            if not same:
+                os.close(fd)
+                continue
+            yield Spare(directory, name, fd, os.fstat(fd).st_size)
+
+
+def take(directory: int, at_least: int, normal: int) -> Spare | None:
+    """A spare of a fitting size, locked; None when there is none."""
+    for spare in _locked(directory, _SPARE):
+        if at_least <= spare.size <= max(at_least, normal):
+            return spare
+        os.close(spare.fd)
+    return None
+
+
+def retire(directory: int, name: str) -> None:
+    """Take a chunk's name away. Its mappings stay whole; its file may serve again when they are gone."""
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(name, f"{_RETIRED}{os.urandom(8).hex()}", src_dir_fd=directory, dst_dir_fd=directory)
+
+
+def reclaim(directory: int) -> None:
+    """Zero what nobody maps any more, up to KEEP files; unlink the rest of it. Under the administrative lock only."""
+    have = len(_names(directory, _SPARE))
+    for retired in _locked(directory, _RETIRED):
+        with retired:
+            if have < KEEP and retired.size >= WORTH_KEEPING:
+                _zero(retired)
+                retired.become(_SPARE + os.urandom(8).hex())
+                have += 1
+            else:
+                os.unlink(retired._name, dir_fd=directory)  # noqa: SLF001  # ours
+
+
+def _zero(file: Spare) -> None:
+    with contextlib.closing(_native.map_file(file.fd, file.size, writable=True)) as memory:
+        _native.zero(memory)

@@ -1,0 +1,483 @@
+"""
+Chunks built aside, and joining them to the chain: all of them or none, beside running producers.
+
+    staging/<10 hex>/     one set of staged chunks; its name is the id that a SEAL will carry
+        lock              held by whoever builds the set
+        <8 hex>.chunk     its chunks, in order, all sealed; each but the last with the set's id
+        manifest          who staged what; with it, the set is whole
+        placed            where it belongs in the chain; with it, the set is known to be committed
+    ledger.shmq           producer -> the last sequence adopted, its first index and how many
+
+The one commit point is the SEAL that names the set. Whoever meets it afterwards finishes the work, and may be killed at
+any step of it: the SEAL is synced, `placed` is written, the chunks move to their names in order. The ledger is written
+under the administrative lock before a set goes; a set without `placed` that no SEAL names is an orphan.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from shmq import _native, errors
+from shmq.storage import files, spares
+from shmq.storage.directory import CHUNKS, LEDGER, LEDGER_NEW, STAGING, chunk_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shmq.storage.chain import Chain
+    from shmq.storage.directory import Directory
+
+_SET_NAME = re.compile(r"[0-9a-f]{10}")
+_LOCK, _MANIFEST, _PLACED = "lock", "manifest", "placed"
+_ID_BITS = 40
+_HEAD = struct.Struct("<8sII")  # magic, bytes of the body, CRC-32C of the body
+_MAGIC = b"shmqadpt"
+_RECORD_MAX = 256 << 20
+PRODUCER_MAX = 1024
+
+
+class Manifest(NamedTuple):
+    """What one staged set holds. Every list has one entry for each chunk, in order."""
+
+    producer: bytes
+    """Who staged it; empty when it was not said."""
+    sequence: int
+    files: list[str]
+    chunk_ids: list[int]
+    counts: list[int]
+    """Ordinals."""
+    sizes: list[int]
+
+
+class Adopted(NamedTuple):
+    """The last batch of one producer."""
+
+    sequence: int
+    first: int
+    indexes: int
+
+
+# ---------------------------------------------------------------- small files with a checksum
+def _write_record(directory: int, name: str, content: Any, path: str, mode: int) -> None:
+    """Make a small file, synced with its directory. One that is there stays."""
+    body = _pack(content)
+    fd = files.new_file(directory, len(body), mode, path)
+    try:
+        written = 0
+        while written < len(body):
+            written += os.pwrite(fd, body[written:], written)
+        os.fsync(fd)
+        files.link_file(fd, directory, name, path)
+    finally:
+        os.close(fd)
+    os.fsync(directory)
+
+
+def _pack(content: Any) -> bytes:
+    import msgspec  # noqa: PLC0415  # only who adopts pays for it
+
+    body = msgspec.msgpack.encode(content)
+    return _HEAD.pack(_MAGIC, len(body), _native.crc32c(body)) + body
+
+
+def _read_record(home: Directory, directory: int, name: str, where: str) -> Any:
+    """
+    What is in a small file.
+
+    Raises:
+        FileNotFoundError: there is none.
+        Corrupt: it fails its checksum.
+    """
+    import msgspec  # noqa: PLC0415
+
+    content = home.read(directory, name, _RECORD_MAX)
+    with contextlib.suppress(struct.error, msgspec.DecodeError):
+        magic, length, crc = _HEAD.unpack_from(content)
+        body = content[_HEAD.size :]
+        if magic == _MAGIC and length == len(body) and crc == _native.crc32c(body):
+            return msgspec.msgpack.decode(body)
+    raise errors.Corrupt(f"cannot read {where}/{name}: it fails its checksum; nothing was changed")
+
+
+# ---------------------------------------------------------------- one set
+class Set:
+    """One folder below staging/, open. A context manager."""
+
+    def __init__(self, home: Directory, adoption: int, fd: int) -> None:
+        """The descriptor belongs to the set from now on."""
+        self.home = home
+        self.adoption = adoption
+        self.name = f"{adoption:010x}"
+        self.path = f"{home.path}/{STAGING}/{self.name}"
+        self.fd = fd
+        self._lock = -1
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the folder, and of its lock. What is in it stays."""
+        for fd in (self.fd, self._lock):
+            if fd >= 0:
+                os.close(fd)
+        self.fd = self._lock = -1
+
+    def _mode(self) -> int:
+        return self.home.options.mode & 0o600
+
+    @contextlib.contextmanager
+    def _unless_gone(self) -> Iterator[None]:
+        """Making a file in a folder that was removed meanwhile: FileNotFoundError, where ext4 says EPERM."""
+        try:
+            yield
+        except OSError:
+            with _folder(self.home) as folder:
+                os.stat(self.name, dir_fd=folder, follow_symlinks=False)
+            raise
+
+    def hold(self) -> None:
+        """
+        Make the lock file, locked before anybody sees it.
+
+        Raises:
+            FileNotFoundError: the set was swept before that.
+        """
+        with self._unless_gone():
+            fd = files.new_file(self.fd, 1, self._mode(), self.path)
+        try:
+            spares.lock_alone(fd)
+            with self._unless_gone():
+                files.link_file(fd, self.fd, _LOCK, self.path)
+        except BaseException:
+            os.close(fd)
+            raise
+        self._lock = fd
+
+    def is_held(self) -> bool:
+        """Whether somebody is still building it. Before its lock is there, its folder is empty."""
+        try:
+            fd = os.open(_LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.fd)
+        except FileNotFoundError:
+            with contextlib.suppress(OSError), _folder(self.home) as folder:
+                os.rmdir(self.name, dir_fd=folder)
+            return True
+        try:
+            return not spares.lock_alone(fd)
+        finally:
+            os.close(fd)
+
+    def add(self, number: int, region: int) -> tuple[int, int, str]:
+        """
+        Make the chunk of that number, with room for *region* bytes: its descriptor, size and name.
+
+        Raises:
+            DiskFull: there is no room.
+        """
+        home = self.home
+        size = max(home.chunk_size(number), _native.Chunk.bytes_for(region, home.options.index_spacing))
+        fd = files.new_file(self.fd, size, self._mode(), self.path)
+        name = f"{number:08x}.chunk"
+        try:
+            home.format_chunk(fd, size, _native.STAGED, _native.STAGED)
+            files.link_file(fd, self.fd, name, self.path)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd, size, name
+
+    def commit_manifest(self, manifest: Manifest) -> None:
+        """Write the manifest, synced, and its folders with it."""
+        _write_record(self.fd, _MANIFEST, list(manifest), self.path, self._mode())
+        with _folder(self.home) as folder:
+            os.fsync(folder)
+        os.fsync(self.home.fd)
+
+    def drop_manifest(self) -> None:
+        """It is not to be adopted after all."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_MANIFEST, dir_fd=self.fd)
+
+    def manifest(self) -> Manifest:
+        """
+        The manifest.
+
+        Raises:
+            FileNotFoundError: there is none, yet or any more.
+            Corrupt: it is damaged.
+        """
+        fields = _read_record(self.home, self.fd, _MANIFEST, self.path)
+        try:
+            return Manifest(*fields)
+        except TypeError:
+            raise errors.Corrupt(f"cannot read {self.path}/{_MANIFEST}: it is no manifest") from None
+
+    def placed(self) -> tuple[int, int] | None:
+        """(sequence, base) of its first chunk; None when nobody has come so far."""
+        try:
+            sequence, base = _read_record(self.home, self.fd, _PLACED, self.path)
+        except FileNotFoundError:
+            return None
+        return int(sequence), int(base)
+
+    def place(self, sequence: int, base: int) -> None:
+        """
+        Write down where the set belongs. Everybody comes to the same answer.
+
+        Raises:
+            Corrupt: somebody came to another one.
+            FileNotFoundError: the set was finished and removed meanwhile.
+        """
+        if self.placed() is None:
+            with self._unless_gone():
+                _write_record(self.fd, _PLACED, [sequence, base], self.path, self._mode())
+        there = self.placed()
+        if there is None:
+            raise FileNotFoundError(self.name)
+        if there != (sequence, base):
+            raise errors.Corrupt(f"{self.path} was placed at {there}, and a SEAL wants it at {sequence, base}")
+
+    def remove(self) -> None:
+        """Remove the folder. `lock` and `placed` go last: what is left by a kill in between is told from a new set."""
+        order = {_MANIFEST: 0, _LOCK: 2, _PLACED: 3}
+        for _ in range(10):
+            with contextlib.suppress(FileNotFoundError):
+                for name in sorted(files.names_in(self.fd), key=lambda name: order.get(name, 1)):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(name, dir_fd=self.fd)
+            try:
+                with _folder(self.home) as folder:
+                    os.rmdir(self.name, dir_fd=folder)
+            except FileNotFoundError:
+                return  # somebody else finished the same set
+            except OSError as problem:
+                if problem.errno != errno.ENOTEMPTY:
+                    raise
+                continue  # somebody who finishes the same set has just put a file there: once more
+            return
+
+
+@contextlib.contextmanager
+def _folder(home: Directory) -> Iterator[int]:
+    """
+    A descriptor of staging/.
+
+    Raises:
+        FileNotFoundError: nobody has staged anything yet.
+    """
+    try:
+        fd = home.below(STAGING)
+    except errors.NotFound:
+        raise FileNotFoundError(STAGING) from None
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _open_set(home: Directory, name: str) -> Set:
+    """
+    The set of that name.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    with _folder(home) as folder:
+        try:
+            fd = files.open_directory(f"{home.path}/{STAGING}/{name}", above=folder, trust_owner=home.read_only)
+        except errors.NotFound:
+            raise FileNotFoundError(name) from None
+    return Set(home, int(name, 16), fd)
+
+
+def begin(home: Directory) -> Set:
+    """Make an empty set, locked."""
+    while True:
+        files.make_directory(f"{home.path}/{STAGING}", home.fd)
+        adoption = secrets.randbits(_ID_BITS)
+        name = f"{adoption:010x}"
+        with contextlib.suppress(FileExistsError, FileNotFoundError):  # swept before we held it
+            if not adoption:
+                continue
+            with _folder(home) as folder:
+                os.mkdir(name, 0o700, dir_fd=folder)
+            made = _open_set(home, name)
+            try:
+                made.hold()
+            except BaseException:
+                made.close()
+                raise
+            return made
+
+
+# ---------------------------------------------------------------- finishing what a SEAL has committed
+def _place_in(manifest: Manifest, chunk: _native.Chunk) -> int:
+    """Which chunk of the set follows *chunk*."""
+    mine = chunk.chunk_id()
+    return manifest.chunk_ids.index(mine) + 1 if mine in manifest.chunk_ids else 0
+
+
+def finish(home: Directory, control: _native.Control, chunk: _native.Chunk, adoption: int, base: int) -> bool:
+    """
+    Give the set that the SEAL of *chunk* names its place in the chain; False when there is none (any more).
+
+    *base* is the index behind *chunk*. Several processes may do this at once, and each may be killed.
+
+    Raises:
+        Corrupt: its manifest is damaged, or its place is taken.
+    """
+    with contextlib.suppress(FileNotFoundError), _open_set(home, f"{adoption:010x}") as found:
+        manifest = found.manifest()
+        at = _place_in(manifest, chunk)
+        first, first_base = chunk.sequence + 1 - at, base - sum(manifest.counts[:at])
+        if found.placed() is None:
+            _sync_up_to(home, chunk.sequence)  # a recovery must not cut before the SEAL what is said to be adopted
+            found.place(first, first_base)
+        for number in range(at, len(manifest.files)):
+            name = chunk_name(first_base + sum(manifest.counts[:number]), first + number)
+            _move(found, manifest.files[number], name)
+            control.enter(first + number)
+        os.fsync(home.chunks)
+        return True
+    return False  # it went: somebody has finished it
+
+
+def _sync_up_to(home: Directory, last: int) -> None:
+    """Every chunk up to that sequence. What is on the disk already costs next to nothing."""
+    for sequence, base in home.chunk_names():
+        if sequence <= last:
+            with contextlib.suppress(FileNotFoundError):  # retired
+                fd, _ = home.open(home.chunks, chunk_name(base, sequence), writable=False)
+                try:
+                    os.fdatasync(fd)
+                finally:
+                    os.close(fd)
+
+
+def _move(found: Set, file: str, name: str) -> None:
+    """Move a staged file to its name among the chunks, unless somebody has."""
+    source = f"{STAGING}/{found.name}/{file}"
+    problem = "its place is taken"
+    try:
+        if _native.rename_new(found.home.fd, source, f"{CHUNKS}/{name}"):
+            return
+    except OSError as refused:
+        problem = str(refused)
+    try:
+        os.stat(file, dir_fd=found.fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return  # it was there, and may be retired by now
+    raise errors.Corrupt(f"cannot move {found.path}/{file} to {found.home.path}/{CHUNKS}/{name}: {problem}")
+
+
+def following(home: Directory, chunk: _native.Chunk, adoption: int) -> tuple[Set, str] | None:
+    """For who may write nothing: the set, and the file in it that follows *chunk*; None when it has moved."""
+    try:
+        found = _open_set(home, f"{adoption:010x}")
+    except FileNotFoundError:
+        return None
+    try:
+        manifest = found.manifest()
+        return found, manifest.files[_place_in(manifest, chunk)]
+    except FileNotFoundError:
+        found.close()
+        return None
+    except BaseException:
+        found.close()
+        raise
+
+
+# ---------------------------------------------------------------- the ledger, and what is left over
+def ledger(home: Directory) -> dict[bytes, Adopted]:
+    """{producer: the last batch adopted from it}."""
+    try:
+        stored = _read_record(home, home.fd, LEDGER, home.path)
+    except FileNotFoundError:
+        return {}
+    return {producer: Adopted(*batch) for producer, batch in stored.items()}
+
+
+def write_ledger(home: Directory, batches: dict[bytes, Adopted]) -> None:
+    """Replace the ledger, synced. Under the administrative lock only."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(LEDGER_NEW, dir_fd=home.fd)
+    content = {producer: list(batch) for producer, batch in batches.items()}
+    _write_record(home.fd, LEDGER_NEW, content, home.path, home.options.mode & 0o600)
+    os.rename(LEDGER_NEW, LEDGER, src_dir_fd=home.fd, dst_dir_fd=home.fd)
+    os.fsync(home.fd)
+
+
+def names(home: Directory) -> list[str]:
+    """The sets there are."""
+    try:
+        with _folder(home) as folder:
+            return [name for name in os.listdir(folder) if _SET_NAME.fullmatch(name)]
+    except FileNotFoundError:
+        return []
+
+
+def fold(home: Directory, chain: Chain) -> None:
+    """
+    Finish every adoption, write it into the ledger and remove its set; remove orphans that nobody builds any more.
+
+    Under the administrative lock only: no adoption is between its manifest and its SEAL then.
+    """
+    there = names(home)
+    if not there:
+        return
+    chain.next_index()  # meets the SEAL at the end, if one is not finished yet
+    batches = ledger(home)
+    known = dict(batches)
+    over = []
+    with contextlib.ExitStack() as opened:
+        for name in there:
+            with contextlib.suppress(FileNotFoundError):
+                found = opened.enter_context(_open_set(home, name))
+                if found.placed() is not None:
+                    _enter(found, batches)
+                    over.append(found)
+                elif not found.is_held():
+                    over.append(found)
+        if batches != known:
+            write_ledger(home, batches)
+        for found in over:
+            found.remove()
+
+
+def _enter(found: Set, batches: dict[bytes, Adopted]) -> None:
+    placed = found.placed()
+    try:
+        manifest = found.manifest()
+    except FileNotFoundError:
+        return  # it is in the ledger, and was being removed
+    before = batches.get(manifest.producer)
+    if placed and manifest.producer and (before is None or before.sequence < manifest.sequence):
+        batches[manifest.producer] = Adopted(manifest.sequence, placed[1], sum(manifest.counts))
+
+
+def remove_all(directory: int, path: str) -> None:
+    """Remove staging/ with everything in it: of a queue that is being deleted."""
+    with contextlib.suppress(errors.NotFound):
+        folder = files.open_directory(f"{path}/{STAGING}", above=directory)
+        try:
+            for name in os.listdir(folder):
+                fd = files.open_directory(f"{path}/{STAGING}/{name}", above=folder)
+                try:
+                    for file in os.listdir(fd):
+                        os.unlink(file, dir_fd=fd)
+                finally:
+                    os.close(fd)
+                os.rmdir(name, dir_fd=folder)
+        finally:
+            os.close(folder)
+        os.rmdir(STAGING, dir_fd=directory)

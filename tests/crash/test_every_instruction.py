@@ -1,0 +1,135 @@
+"""
+Every operation, killed at every instruction and recovered from every distinct state (docs/promises.md, P1).
+
+The longer part, with larger payloads, every state's recovery and real kills, is `python -m tests.crash.campaign`.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from . import recover, scenarios
+from .walker import Scenario, Tools, walk, why_not
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+
+CORE_FLOOR = (110_000, 1_500)
+PYTHON_FLOOR = (120_000, 350)
+RECOVERY_FLOOR = (40_000, 90)
+"""Instructions stepped and distinct states, at least: so that the suite cannot silently do nothing."""
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory):
+    return Tools(tmp_path_factory.mktemp("tools"))
+
+
+def add_up(results, floor, record_property):
+    """Report, then judge."""
+    steps, states = sum(each.steps for each in results), sum(each.states for each in results)
+    for each in results:
+        print(each.row())
+    record_property("kill points", steps)
+    record_property("distinct states", states)
+    findings = [finding for each in results for finding in each.findings]
+
+    assert not findings, "\n".join(findings)
+    assert steps >= floor[0]
+    assert states >= floor[1]
+
+
+def test_every_operation_of_the_core_killed_at_every_instruction(tools, record_property):
+    """Whatever the core was doing, the next process finds what had returned, whole, and goes on."""
+    results = [walk(scenario, tools) for scenario in scenarios.short_core()]
+    add_up(results, CORE_FLOOR, record_property)
+    assert {each.steps == each.instructions for each in results} == {True}
+
+
+def test_every_operation_of_python_killed_at_every_instruction(tools, record_property):
+    """The same through the public API: at every instruction in the core and at every system call."""
+    results = [walk(scenario, tools) for scenario in scenarios.short_python()]
+    add_up(results, PYTHON_FLOOR, record_property)
+    assert min(each.calls for each in results) > 0
+
+
+def test_recovery_killed_at_every_instruction(tools, record_property):
+    """A process that recovers what another left may be killed as well, anywhere: the third one finds all the same."""
+    known = scenarios.short_core() + scenarios.short_python()
+    interrupted = [scenario for scenario in known if scenario.name in scenarios.RECOVERED]
+    assert len(interrupted) == len(scenarios.RECOVERED)
+    results = []
+    for scenario in interrupted:
+        images = walk(scenario, tools, keep=True).images
+        middle = len(images) // 2
+        results.append(walk(scenarios.recoveries(scenario, middle), tools, start=images[middle]))
+    record_property("recoveries walked", len(results))
+    add_up(results, RECOVERY_FLOOR, record_property)
+
+
+# ---------------------------------------------------------------- does the suite bite?
+def swap(text, pattern, replacement):
+    """Exactly one place must match: a mutant that is no mutant proves nothing."""
+    changed, count = re.subn(pattern, replacement, text)
+    assert count == 1, f"chunk.c has changed: {pattern} matches {count} times"
+    return changed
+
+
+def commit_before_payload(text):
+    """A put commits, then copies."""
+    copy = r"    shared_write\(chunk->memory \+ claim\.position \+ shape\.payload, payload, length\);\n"
+    text = swap(text, copy + r"    write_crc\(chunk, claim\.position, &record\);\n", "")
+    commit = r"(    code = commit_word\(chunk, claim\.position, claim\.word, done\);\n)"
+    late = "    shared_write(chunk->memory + claim.position + shape.payload, payload, length);\n"
+    return swap(text, commit, r"\1" + late + "    write_crc(chunk, claim.position, &record);\n")
+
+
+def commit_before_the_rest_of_the_batch(text):
+    """A batch is committed with its first message, the words of the others follow."""
+    commit = r"code = commit_word\(chunk, claim\.position, claim\.word, first_done\);"
+    text = swap(text, commit, "code = SHMQ_OK;")
+    early = "first_done = done;\n            commit_word(chunk, claim.position, claim.word, first_done);"
+    return swap(text, r"first_done = done;", early)
+
+
+def filler_behind_the_commit(text):
+    """A reserve that was shortened is committed, and then its filler written."""
+    text = swap(text, r"    if \(span < word_span\(claimed\)\) \{", r"    word_t late = 0;\n\g<0>")
+    filler = r"store_relaxed\(word_at\(chunk, position \+ span \* SPAN_UNIT\), filler\);"
+    text = swap(text, filler, "late = filler;")
+    commit = r"    const int code = commit_word\(chunk, position, claimed, word_make\(WORD_DONE, 1, .*\n"
+    late = "    if (late != 0) {\n        store_relaxed(word_at(chunk, position + span * SPAN_UNIT), late);\n    }\n"
+    return swap(text, commit, r"\g<0>" + late)
+
+
+def hint_before_the_claim(text):
+    """The hint names the end of a region that is not claimed yet."""
+    claim = r"            if \(!cas_\w+\(word_at\(chunk, walk\.position\), word, fits \?"
+    early = "            if (fits) {\n                hint_raise(chunk, walk.position + bytes, walk.ordinal + count);\n"
+    return swap(text, claim, early + r"            }\n\g<0>")
+
+
+def padding_without_its_ordinals(text):
+    """What was claimed and never committed gives its index to the next message."""
+    return swap(text, r"word_make\(WORD_PAD, word_count\(claimed\),", "word_make(WORD_PAD, 0,")
+
+
+MUTANTS = {
+    commit_before_payload: ("put", 63),
+    commit_before_the_rest_of_the_batch: ("put_many", 1, 2, 3),
+    filler_behind_the_commit: ("reserve", 64, 8),
+    hint_before_the_claim: ("put", 1),
+    padding_without_its_ordinals: ("abort", 20),
+}
+
+
+@pytest.mark.parametrize("mutate", MUTANTS, ids=lambda mutate: mutate.__name__)
+def test_a_broken_order_is_found(tools, mutate, monkeypatch):
+    """The walk finds a core whose stores come in the wrong order, and passes over none of these."""
+    scenario = Scenario("mutant", scenarios.SOME, scenarios.JOIN, (MUTANTS[mutate], ("put", 5)), core=True)
+    broken = tools.harness(mutate, mutate.__name__)
+    monkeypatch.setattr(recover, "DEADLINE", 0.1)
+
+    assert not walk(scenario, tools).findings
+    assert walk(scenario, tools, harness=broken, most=1).findings

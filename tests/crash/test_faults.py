@@ -1,0 +1,129 @@
+"""Faults that the walk, or the way to it, has found: each a test of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+import shmq
+
+from .operations import Hands
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "q")
+
+
+def test_the_slot_of_one_who_died_in_a_claim_can_be_taken(path):
+    """
+    The next tenant of a dead producer's slot pads its claims when it opens the queue, whatever it will do there.
+    """
+    hands = Hands(path, 16384)
+    for number, operation in enumerate([("create",), ("put", 5), ("close",), ("dead", 40), ("open",)]):
+        hands.perform(operation, number)
+
+    with hands.queue.consumer("any") as consumer:
+        assert len(consumer.get_many(9, timeout=0)) == 1
+        assert hands.queue.put(b"after") == 2
+        assert consumer.take(timeout=0) == b"after"
+    hands.close()
+
+
+def test_a_name_is_given_back_when_its_consumer_is_closed_not_when_it_is_forgotten(path):
+    """A closed consumer that somebody still refers to holds no name."""
+    with shmq.open(path) as queue:
+        closed = queue.consumer("name")
+        closed.close()
+
+        queue.consumer("name").close()
+        assert closed.head == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_does_not_keep_its_dead_parent_alive(path):
+    """A producer forks, is killed in a claim, and its child lives on: consumers pass the claim all the same."""
+    ends = os.pipe()
+    with shmq.open(path) as queue:
+        queue.put(b"before")
+        parent = os.fork()
+        if parent == 0:
+            own = shmq.open(path)
+            slot = own.reserve(8)
+            if os.fork() == 0:
+                os.close(ends[1])
+                os.read(ends[0], 1)  # until the test ends
+                os._exit(slot.index)
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(parent, 0)
+        try:
+            queue.put(b"after")
+            with queue.consumer("any") as consumer:
+                assert consumer.take(timeout=0) == b"before"
+                began = time.monotonic()
+                assert consumer.take(timeout=20) == b"after"
+                assert time.monotonic() - began < 10
+        finally:
+            os.close(ends[1])
+            os.close(ends[0])
+
+
+def test_a_deletion_that_was_killed_is_finished_by_the_next_creation(path, monkeypatch):
+    """
+    Killed behind its first step, a deletion leaves no queue; a new one begins empty, for old names of consumers too.
+    """
+    with shmq.open(path) as queue, queue.consumer("name"):
+        queue.put(b"old")
+
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as killed:
+        killed.setattr("shmq.storage.directory._remove_content", kill)
+        with pytest.raises(KeyboardInterrupt):
+            shmq.delete(path)
+
+    with pytest.raises(shmq.NotFound):
+        shmq.open(path, create=False)
+    with shmq.open(path) as queue, queue.consumer("name") as consumer:
+        assert queue.put(b"new") == 0
+        assert consumer.take(timeout=0) == b"new"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_killed_while_it_lists_the_chunks_leaves_its_parent_the_whole_list(path):
+    """
+    A descriptor inherited by a child has one place for both: where the killed one stopped is not where we begin.
+    """
+    with shmq.open(path) as queue, queue.consumer("name") as consumer:
+        queue.put(b"message")
+        assert consumer.take(timeout=0) == b"message"
+        child = os.fork()
+        if child == 0:
+            reading = [os.scandir(fd) for fd in (queue._home.chunks, queue._home.consumers)]
+            list(map(next, reading))
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(child, 0)
+
+        assert queue.next_index == 1
+        assert set(queue.consumers()) == {"name"}
+
+
+def test_threads_that_list_the_chunks_at_once_all_see_them_all(path):
+    """The same place is shared by threads."""
+    with shmq.open(path) as queue:
+        queue.put(b"message")
+        seen = set()
+        threads = [
+            threading.Thread(target=lambda: seen.update(queue.next_index for _ in range(2000))) for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert seen == {1}

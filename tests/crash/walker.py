@@ -1,0 +1,328 @@
+"""Walks a scenario's process from instruction to instruction, and has each distinct state recovered."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import shmq._core
+
+from .operations import Hands, Model, Operation, given_up, models, options
+from .recover import Expected, Image, image_of, lay_out, recover
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+HERE = Path(__file__).parent
+CORE = HERE.parent.parent / "cffi_build"
+STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    """
+    One walk.
+
+    Attributes:
+        name: what it is called in findings.
+        setup: done first, by a process that leaves.
+        before: done by the process that is walked, before the walk.
+        walked: done under the stepper's eyes.
+        core: whether harness.c does it, through the C API; else Python does, through the public one.
+        seat: 1 has another process at the queue meanwhile, in slot 0: then the dead one's claims are met by readers,
+            and not buried by the next tenant of its slot.
+    """
+
+    name: str
+    setup: tuple[Operation, ...] = (("create",),)
+    before: tuple[Operation, ...] = ()
+    walked: tuple[Operation, ...] = ()
+    core: bool = False
+    seat: int = 0
+    chunk_bytes: int = 16384
+
+
+@dataclasses.dataclass
+class Walked:
+    """What a walk came to."""
+
+    name: str
+    steps: int = 0
+    instructions: int = 0
+    calls: int = 0
+    states: int = 0
+    outside: int = 0
+    seconds: float = 0.0
+    findings: list[str] = dataclasses.field(default_factory=list)
+    images: list[tuple[Image, list[Model]]] = dataclasses.field(default_factory=list)
+
+    def row(self) -> str:
+        """One line of a table."""
+        return f"{self.name:48} {self.steps:>11,} {self.states:>8,} {self.seconds:>8.1f}"
+
+
+class Tools:
+    """stepper and harness, built."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.stepper = self._gcc("stepper", HERE / "stepper.c")
+        self._objects: list[str] = []
+        self._harnesses: dict[str, str] = {}
+
+    def _gcc(self, name: str, *arguments: str | Path) -> str:
+        made = str(self.folder / name)
+        command = ["gcc", "-O2", "-g", "-no-pie", *STRICT, *map(str, arguments), "-pthread", "-o", made]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"cannot build {name}: {done.stderr}")
+        return made
+
+    def _core_object(self, source: Path, name: str) -> str:
+        return self._gcc(name, "-c", source, f"-I{CORE / 'include'}", f"-I{CORE / 'src'}")
+
+    def harness(self, mutate: Callable[[str], str] | None = None, name: str = "harness") -> str:
+        """harness.c over the core's own files; *mutate* changes the text of chunk.c first."""
+        if name in self._harnesses:
+            return self._harnesses[name]
+        if not self._objects:
+            core = [path for path in sorted((CORE / "src").glob("*.c")) if "<Python.h>" not in path.read_text()]
+            others = [path for path in core if path.name != "chunk.c"]
+            self._objects = [self._core_object(path, f"{path.stem}.o") for path in [HERE / "harness.c", *others]]
+        chunk = CORE / "src" / "chunk.c"
+        if mutate is not None:
+            text = mutate(chunk.read_text())
+            chunk = self.folder / f"{name}.c"
+            chunk.write_text(text)
+        self._harnesses[name] = self._gcc(name, self._core_object(chunk, f"{name}.chunk.o"), *self._objects)
+        return self._harnesses[name]
+
+    def entries(self) -> str:
+        """A file that tells the stepper where Python calls into the core."""
+        listing = self.folder / "entries"
+        core = str(shmq._core.__file__)
+        symbols = subprocess.run(["nm", core], capture_output=True, text=True, check=True).stdout
+        found = [line.split() for line in symbols.splitlines()]
+        symbols_of_code = (words for words in found if len(words) == 3 and words[1] in "tT")
+        at = [address for address, _, name in symbols_of_code if name.startswith("shmq_")]
+        if not at:
+            raise RuntimeError(f"{core} was stripped: without its symbols, nobody can tell where the core is called")
+        listing.write_text("\n".join([core, *at]) + "\n")
+        return str(listing)
+
+
+def why_not() -> str:
+    """Why nothing can be walked here; empty when it can."""
+    if platform.machine() != "x86_64":
+        return f"stepper.c knows x86-64 only, and this is {platform.machine()}"
+    if shutil.which("gcc") is None or shutil.which("nm") is None:
+        return "gcc and nm are needed to build the stepper"
+    probe = (
+        "import ctypes, os; c = ctypes.CDLL(None, use_errno=True); "
+        "r = c.ptrace(0, 0, None, None); os._exit(0 if r == 0 else 1)"
+    )
+    if subprocess.run([sys.executable, "-c", probe], check=False).returncode:
+        return "ptrace is not permitted here (containers need SYS_PTRACE; kernel.yama.ptrace_scope must be below 3)"
+    return ""
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[str]:
+    """A folder in memory, if there is one."""
+    memory = "/dev/shm"
+    folder = tempfile.mkdtemp(prefix="shmq-crash-", dir=memory if os.access(memory, os.W_OK) else None)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Walk:
+    """One scenario, being walked."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        tools: Tools,
+        *,
+        everything: bool = False,
+        keep: bool = False,
+        state: int | None = None,
+        harness: str | None = None,
+        most: int = 20,
+        start: tuple[Image, list[Model]] | None = None,
+    ) -> None:
+        """
+        Ready to go.
+
+        Args:
+            everything: step all of Python too.
+            keep: keep the states, with what may be true in them, for walking their recovery.
+            state: recover only the state of that number, and leave it where it can be looked at.
+            harness: another program instead of the harness.
+            most: findings after which to give up.
+            start: begin with this directory, in which one of these is true, instead of the setup.
+        """
+        self.scenario = scenario
+        self.tools = tools
+        self.everything = everything
+        self.keep = keep
+        self.state = state
+        self.harness = harness
+        self.most = most
+        self.start = start
+        self.result = Walked(scenario.name)
+        self.options = options(scenario.chunk_bytes)
+        self._seen: set[bytes] = set()
+
+    def go(self) -> Walked:
+        """Walk it to its end."""
+        began = time.monotonic()
+        with scratch() as root:
+            self._root = root
+            os.mkdir(f"{root}/live")
+            sitter = self._set_up(f"{root}/live/q")
+            try:
+                self._follow(self._command(f"{root}/live/q"))
+            finally:
+                sitter.close()
+        self.result.seconds = time.monotonic() - began
+        return self.result
+
+    def _set_up(self, path: str) -> Hands:
+        scenario = self.scenario
+        hands = Hands(path, scenario.chunk_bytes)
+        candidates, number = [Model()], 0
+        if self.start is not None:
+            image, candidates = self.start
+            candidates = [*candidates, given_up(*candidates)] if len(candidates) == 2 else candidates
+            lay_out(image, str(Path(path).parent))
+            number = 1000
+        for operation in scenario.setup:
+            hands.perform(operation, number)
+            candidates = [model.after(operation, number) for model in candidates]
+            number += 1
+        self._number = number
+        operations = [*scenario.before, *scenario.walked]
+        self._models = [models(operations, model, number)[len(scenario.before) :] for model in candidates]
+        if scenario.seat == 0:
+            hands.close()
+        for each in hands.consumers.values():
+            each.close()
+        return hands
+
+    def _command(self, path: str) -> list[str]:
+        scenario = self.scenario
+        script = f"{self._root}/script"
+        stepper = [self.tools.stepper]
+        if scenario.core:
+            lines = [str(self._number)]
+            lines += [" ".join(map(str, each)) for each in (*scenario.before, ("---",), *scenario.walked)]
+            Path(script).write_text("\n".join(lines) + "\n")
+            return [*stepper, f"{self._root}/live", self.harness or self.tools.harness(), path, script]
+        Path(script).write_text(json.dumps([self._number, scenario.before, scenario.walked]))
+        stepper += ["--entries", self.tools.entries(), *(["--everything"] if self.everything else [])]
+        python = [sys.executable, str(HERE / "tracee.py"), json.dumps(sys.path)]
+        return [*stepper, f"{self._root}/live", *python, path, str(scenario.chunk_bytes), script]
+
+    def _follow(self, command: list[str]) -> None:
+        """Listen to the stepper until it has nothing more to say."""
+        environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+        stepper = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True, bufsize=1
+        )
+        assert stepper.stdin
+        assert stepper.stdout
+        self._pending: tuple[str, Image] | None = None
+        self._returned = 0
+        try:
+            for line in stepper.stdout:
+                what, _, told = line.strip().partition(" ")
+                if what == "state":
+                    self._next(told, stepper.stdin)
+                elif not self._heed(what, told) or len(self.result.findings) >= self.most:
+                    return
+        finally:
+            stepper.kill()
+            stepper.wait()
+            stepper.stdin.close()
+            stepper.stdout.close()
+        raise RuntimeError(f"walking {self.scenario.name}: the stepper ended too early")
+
+    def _next(self, told: str, answer: IO[str]) -> None:
+        """Copy this state while the process stands still; recover the one before while it walks on."""
+        before, self._pending = self._pending, (told, image_of(f"{self._root}/live"))
+        answer.write("\n")
+        answer.flush()
+        if before:
+            self._recover(*before)
+
+    def _heed(self, what: str, told: str) -> bool:
+        """Everything else that the stepper says; False at the end."""
+        if what == "returned":
+            self._returned = int(told)  # what is pending must hold from now on too, and that says more
+        elif what == "end":
+            self.result.steps, self.result.instructions, self.result.calls = map(int, told.split())
+            if self._pending:
+                self._recover(*self._pending)
+            return False
+        elif what == "torn":
+            self._find(told, "a system call changed bytes of a file that others see; a kill could tear it")
+        elif what == "outside":
+            self.result.outside += 1
+            if not any(operation[0] == "reserve" for operation in self.scenario.walked):
+                self._find(told, "shared bytes changed outside the core and outside system calls")
+        else:
+            raise RuntimeError(f"walking {self.scenario.name}: {what} {told}")
+        return True
+
+    def _expected(self, returned: int) -> Expected:
+        in_flight = self.scenario.walked[returned] if returned < len(self.scenario.walked) else ("nothing",)
+        return Expected([model for run in self._models for model in run[returned : returned + 2]], in_flight[0])
+
+    def _recover(self, told: str, image: Image) -> None:
+        returned = self._returned
+        expected = self._expected(returned)
+        mark = hashlib.blake2b(str(returned).encode())
+        for name, (mode, content) in image.items():
+            mark.update(f"{name} {mode} {content is None}".encode())
+            mark.update(content or b"")
+        if mark.digest() in self._seen:
+            return
+        self._seen.add(mark.digest())
+        number = self.result.states
+        self.result.states += 1
+        if self.keep:
+            self.result.images.append((image, self._expected(returned).models))
+        if self.state not in (None, number):
+            return
+        lay_out(image, f"{self._root}/state")
+        if self.state is not None:
+            shutil.copytree(f"{self._root}/state", f"crash-state-{number}")
+            print(f"state {number}, at step {told}, after {returned} operations, is in crash-state-{number}")
+        try:
+            recover(f"{self._root}/state/q", expected, self.options)
+        except Exception as problem:  # noqa: BLE001  # whatever goes wrong is a finding
+            self._find(told, f"after {returned} operations: {type(problem).__name__}: {problem}")
+
+    def _find(self, told: str, what: str) -> None:
+        number = max(self.result.states - 1, 0)
+        again = f"python -m tests.crash.campaign --only '{self.scenario.name}' --state {number}"
+        self.result.findings.append(f"{self.scenario.name}, state {number}, step {told}: {what}  [{again}]")
+
+
+def walk(scenario: Scenario, tools: Tools, **how: Any) -> Walked:
+    """Walk *scenario*; see `Walk`."""
+    return Walk(scenario, tools, **how).go()

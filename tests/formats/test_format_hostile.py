@@ -1,0 +1,194 @@
+"""Hostile bytes: every reader ends, in bounded steps and bounded memory, with a result or one of our errors."""
+
+import importlib.util
+import random
+import struct
+import time
+import tracemalloc
+
+import pytest
+from format_fixtures import FIXTURES, PROJECT, place, tree
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shmq import formats
+from shmq.errors import ShmqError, TooLarge
+from shmq.formats import Entry, kestrel, libkestrel, qewqew, sej
+
+_spec = importlib.util.spec_from_file_location("fuzz_formats", PROJECT / "tests" / "fuzz" / "formats.py")
+fuzz = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(fuzz)
+
+NAMES = sorted(fuzz.SEEDS)
+BOUNDED = settings(deadline=None, max_examples=120, suppress_health_check=list(HealthCheck), database=None)
+
+
+@pytest.fixture(scope="module")
+def seeds():
+    return {name: fuzz.seed(name) for name in NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@BOUNDED
+@given(number=st.integers(0, 2**32))
+def test_mutated_queues_are_read_or_refused(seeds, name, number):
+    fuzz.once(name, seeds[name], number)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@BOUNDED
+@given(data=st.binary(max_size=400), which=st.integers(0, 99), keep=st.integers(0, 60))
+def test_any_bytes_in_the_place_of_a_file_are_read_or_refused(seeds, name, data, which, keep):
+    files = dict(seeds[name])
+    file = sorted(files)[which % len(files)]
+    fuzz.checked(name, files | {file: files[file][:keep] + data}, "these bytes")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_cut_at_every_length_is_read(seeds, name, tmp_path):
+    files = seeds[name]
+    file = max(files, key=lambda one: len(files[one]))
+    for length in range(len(files[file])):
+        fuzz.check(name, tmp_path, files | {file: files[file][:length]})
+
+
+def test_mutated_fixtures_are_read_or_refused(tmp_path):
+    chance = random.Random(7)
+    found = 0
+    for name in NAMES:
+        for folder in sorted((FIXTURES / name / "given").glob("*")):
+            files = tree(folder) if folder.is_dir() else {}
+            if not files or sum(map(len, files.values())) > 40_000:
+                continue
+            found += 1
+            for number in range(3):
+                place(tmp_path / f"{name}-{found}-{number}", fuzz.mutate(files, chance))
+                queue = {"kestrel": "cars", "libkestrel": "jobs", "qewqew": "queue.dat"}.get(name)
+                for verb in (lambda *a, **k: list(formats.read(*a, **k)), formats.state, formats.verify):
+                    try:
+                        verb(tmp_path / f"{name}-{found}-{number}", queue=queue, format=name)
+                    except ShmqError:
+                        continue
+    if not found:
+        pytest.skip(f"no fixtures in {FIXTURES} (set SHMQ_FIXTURES)")
+
+
+# ------------------------------------------------------------------------------------------ bombs
+
+MIB = 1 << 20
+BOMB = 1 << 18
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("libkestrel", {"jobs.1": libkestrel.WRITER_MAGIC + b"\x10" * BOMB}),
+        ("libkestrel", {"jobs.1": libkestrel.WRITER_MAGIC + bytes.fromhex("9100000000") * (BOMB // 5)}),
+        ("libkestrel", {"jobs.1": libkestrel.WRITER_MAGIC + bytes.fromhex("870000000000000000") * (BOMB // 9)}),
+        ("libkestrel", {"jobs.read.": libkestrel.READER_MAGIC + b"\x10" * (BOMB // 8), "jobs.1": b""}),
+        ("kestrel", {"cars": b"\x01" * BOMB}),
+        ("kestrel", {"cars": b"\x03" * BOMB}),
+        ("kestrel", {"cars": kestrel.record(0, entry=Entry(b"")) * (BOMB // 9)}),
+        ("kestrel", {"cars": (kestrel.record(7, xid=0, entry=Entry(b"")) + b"\x03") * (BOMB // 90)}),
+        (
+            "kestrel",
+            {
+                "cars": kestrel.record(2, entry=Entry(b"")) * 8_000
+                + b"".join(struct.pack("<Bi", 9, n) for n in range(8_000))
+            },
+        ),
+        (
+            "kestrel",
+            {
+                "cars": (kestrel.record(2, entry=Entry(b"")) + b"\x03") * 4_000
+                + (b"\x04" + bytes(4) + kestrel.record(2, entry=Entry(b"")) + b"\x03") * 4_000
+            },
+        ),
+        ("sej", {f"jnl/{n:016x}.jnl": b"" for n in range(1000)}),
+        ("qewqew", {"q": b"\0\1", "q.1": struct.pack(">iiH", 10, BOMB, 0) + bytes(BOMB)}),
+        ("qewqew", {"q": b"\0\1"} | {f"q.{n}": struct.pack(">iiH", 10, 10, n % 3000 + 1) for n in range(1, 3001)}),
+    ],
+)
+def test_a_quarter_megabyte_made_to_be_slow_is_read_in_seconds(tmp_path, name, files):
+    """Each of these was chosen to take the reader's slow path, or to fill its memory, at every byte."""
+    place(tmp_path, files)
+    target, queue = fuzz.TARGETS[name]
+    begin = time.monotonic()
+    for options in ({}, {"as_program": True}):
+        try:
+            sum(1 for _ in formats.read(tmp_path / target, name, queue, **options))
+        except ShmqError:
+            continue
+    formats.verify(tmp_path / target, queue, name)
+    assert time.monotonic() - begin < 30
+
+
+def sparse(path, head, size):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.write(head)
+        file.truncate(size)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_record_that_claims_gigabytes_of_a_sparse_file_is_not_loaded(tmp_path, name):
+    """Sizes are checked before anything is allocated: a hole of 2 GiB costs nothing on the disk."""
+    size = (1 << 31) - 1
+    heads = {
+        "libkestrel": ("jobs.1", libkestrel.WRITER_MAGIC + struct.pack("<Biiqq", 0x86, size - 64, 0, 1, 0)),
+        "sej": ("jnl/0000000000000000.jnl", struct.pack(">QqBbi", 0, 0, 0, 0, size - 64)),
+        "kestrel": ("cars", struct.pack("<Biqq", 2, size - 64, 0, 0)),
+        "qewqew": ("q.1", struct.pack(">iiH", size - 100_000, size, 0)),
+    }
+    file, head = heads[name]
+    place(tmp_path, {"q": b"\0\1"} if name == "qewqew" else {})
+    sparse(tmp_path / file, head, size)
+    target, queue = fuzz.TARGETS[name]
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in formats.read(tmp_path / target, name, queue))
+    except TooLarge:
+        count = 0
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert count <= 50_000
+    assert peak < 8 * MIB
+
+
+@pytest.mark.parametrize("name", ["libkestrel", "kestrel", "sej"])
+def test_a_terabyte_of_holes_is_passed_over(tmp_path, name):
+    files = {
+        "libkestrel": ("jobs.1", libkestrel.WRITER_MAGIC),
+        "sej": ("jnl/0000000000000000.jnl", sej.message(0, Entry(b"x"))),
+        "kestrel": ("cars", kestrel.record(2, entry=Entry(b"x"))),
+    }
+    try:
+        sparse(tmp_path / files[name][0], files[name][1], 1 << 40)
+    except OSError:
+        pytest.skip("this file system cannot hold a sparse terabyte")
+    begin = time.monotonic()
+    target, queue = fuzz.TARGETS[name]
+    assert len(list(formats.read(tmp_path / target, name, queue))) <= 1
+    formats.verify(tmp_path / target, queue, name)
+    assert time.monotonic() - begin < 10
+
+
+def test_memory_does_not_grow_with_the_queue(tmp_path):
+    """What reading holds at its highest is the same for ten times the messages."""
+    peaks = {}
+    for count in (2_000, 20_000):
+        entries = [Entry(b"x" * 30, None, n) for n in range(count)]
+        sej.write(tmp_path / f"s{count}", entries)
+        libkestrel.write(tmp_path / f"l{count}", entries, "jobs")
+        kestrel.write(tmp_path / f"k{count}", entries, "cars")
+        (tmp_path / f"q{count}").mkdir()
+        qewqew.write(tmp_path / f"q{count}" / "q", entries, lossy=True)
+        del entries
+        for letter, module, name in (("s", sej, ""), ("l", libkestrel, ""), ("k", kestrel, ""), ("q", qewqew, "q")):
+            tracemalloc.start()
+            assert count == sum(1 for _ in module.read(tmp_path / f"{letter}{count}" / name))
+            peaks[letter, count] = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+    for letter in "slkq":
+        assert peaks[letter, 20_000] < peaks[letter, 2_000] + fuzz.WINDOW_ROOM

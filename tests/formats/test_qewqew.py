@@ -1,0 +1,209 @@
+"""QewQew: what the real program wrote is read, what is written is what it would write, damage is named."""
+
+import pytest
+from format_fixtures import Case, case, cases, place, tree
+
+from shmq import formats
+from shmq.errors import BadFormat, Corrupt, NotFound, TooLarge, Unsafe
+from shmq.formats import Entry, qewqew
+
+# Derived by hand from the format's page; every integer is big-endian.
+#   00 03              header file: the first chunk is 3
+#   00 00 00 0d        i32 head-ptr 13: the element at 10 (1 byte) has been taken
+#   00 00 00 13        i32 tail-ptr 19
+#   00 04              u16 next chunk 4
+#   00 01 78           element "x", taken
+#   00 02 68 69        element "hi"
+#   00 00              element of no bytes
+#   ff ff ff           stale bytes past the tail: they mean nothing
+HEADER = bytes.fromhex("0003")
+CHUNK_3 = bytes.fromhex("0000000d 00000013 0004 000178 00026869 0000 ffffff")
+#   head 10, tail 15, no next; element "yes"
+CHUNK_4 = bytes.fromhex("0000000a 0000000f 0000 0003796573 00000000000000")
+
+
+def queue(folder, **changed):
+    return (
+        place(
+            folder,
+            {"q": HEADER, "q.3": CHUNK_3, "q.4": CHUNK_4}
+            | {name.replace("_", "."): data for name, data in changed.items()},
+        )
+        / "q"
+    )
+
+
+def payloads(path, **options):
+    return [entry.payload for entry in qewqew.read(path, **options)]
+
+
+# ------------------------------------------------------------------------------------------ by hand
+
+
+def test_chunks_derived_by_hand_are_read(tmp_path):
+    header = queue(tmp_path)
+    assert payloads(header) == [b"hi", b"", b"yes"]
+    assert payloads(header, as_program=True) == [b"hi", b"", b"yes"]
+    assert [entry.extra for entry in qewqew.read(header)] == [{"chunk": 3}, {"chunk": 3}, {"chunk": 4}]
+    state = qewqew.state(header)
+    assert (state.problems, state.messages, state.files) == ([], 3, ["q", "q.3", "q.4"])
+
+
+def test_they_are_written_byte_for_byte(tmp_path):
+    """
+    Chunks of 18 bytes: 10 of header, 4 for "hi" and 2 for the empty element make 16; "yes" (5) does not fit any more.
+    """
+    qewqew.write(tmp_path / "q", [Entry(b"hi"), Entry(b""), Entry(b"yes")], chunk_bytes=18, first_chunk=65534)
+    assert {
+        "q": bytes.fromhex("fffe"),
+        "q.65534": bytes.fromhex("0000000a 00000010 0001 00026869 0000 0000"),
+        "q.1": bytes.fromhex("0000000a 0000000f 0000 0003796573 000000"),
+    } == tree(tmp_path)
+
+
+def test_a_header_that_is_not_there_is_the_empty_queue(tmp_path):
+    """Closing an empty queue deletes its files, so no file and no element are the same thing."""
+    assert payloads(tmp_path / "q") == []
+    assert qewqew.verify(tmp_path / "q") == []
+    with pytest.raises(NotFound):
+        payloads(tmp_path / "no" / "q")
+
+
+def test_nobody_can_follow_a_qewqew(tmp_path):
+    with pytest.raises(BadFormat, match="one process"):
+        qewqew.read(queue(tmp_path), follow=True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "delivered", "reason"),
+    [
+        ({"q_3": CHUNK_3[:8] + b"\0\3" + CHUNK_3[10:]}, [b"hi", b""], "cycle"),
+        ({"q_4": CHUNK_4[:8] + b"\0\3" + CHUNK_4[10:]}, [b"hi", b"", b"yes"], "cycle"),
+        ({"q_3": CHUNK_3[:8] + b"\0\7" + CHUNK_3[10:]}, [b"hi", b""], "missing"),
+        ({"q": b"\0\7"}, [], "missing"),
+        ({"q": b"\0\3\0"}, [b"hi", b"", b"yes"], "3 bytes where 2"),
+        ({"q_3": CHUNK_3[:9]}, [], "no chunk"),
+        ({"q_3": bytes.fromhex("00000014") + CHUNK_3[4:]}, [b"yes"], "passed over"),
+        ({"q_3": bytes.fromhex("ffffffff") + CHUNK_3[4:]}, [b"yes"], "passed over"),
+        ({"q_3": bytes.fromhex("0000000d 7fffffff") + CHUNK_3[8:]}, [b"hi", b"", b"yes"], "past the end"),
+        ({"q_3": CHUNK_3[:13] + b"\0\x09" + CHUNK_3[15:]}, [b"yes"], "runs past the tail"),
+    ],
+)
+def test_damage_costs_as_little_as_it_can(tmp_path, changed, delivered, reason):
+    """A bad pointer or length ends its chunk; the reference to the next chunk is not part of that damage."""
+    header = queue(tmp_path, **changed)
+    assert delivered == payloads(header)
+    assert any(reason in problem.reason for problem in qewqew.verify(header))
+    with pytest.raises(Corrupt):
+        payloads(header, strict=True)
+
+
+def test_a_chunk_whose_head_was_never_written_begins_at_its_first_element(tmp_path):
+    """
+    A put that failed links a chunk whose head is 0; the next put writes only the tail. The real program then
+    delivers the chunk's own header as elements, and changes it while doing so: at 0 the length 0, which moves the
+    head to 2; at 2 the length is that head's low half, 2, and the two bytes after it; and so on.
+    """
+    header = queue(tmp_path, q_4=bytes.fromhex("00000000 0000000f 0000 0003796573 00000000000000"))
+    assert payloads(header) == [b"hi", b"", b"yes"]
+    # at 6: length 0x000f = 15 runs past the 22 bytes of this file, and the program's buffer is at its end
+    assert payloads(header, as_program=True) == [b"hi", b"", b"", b"\0\0"]
+
+
+def test_a_cycle_keeps_the_real_program_from_opening(tmp_path):
+    """It locks the same file twice (OverlappingFileLockException)."""
+    header = queue(tmp_path, q_4=CHUNK_4[:8] + b"\0\3" + CHUNK_4[10:])
+    with pytest.raises(Corrupt, match="cannot open"):
+        payloads(header, as_program=True)
+
+
+def test_chunks_that_nothing_leads_to_are_counted_and_can_be_taken_back(tmp_path):
+    """A crash in dequeue() deletes the chunk before the header is updated: what follows it is out of reach."""
+    folder = place(tmp_path / "d", {"q": HEADER, "q.4": CHUNK_4})
+    assert payloads(folder / "q") == []
+    assert [
+        t for t, p in zip(["missing", "1 elements"], qewqew.verify(folder / "q"), strict=True) if t in p.reason
+    ] == ["missing", "1 elements"]
+    done = qewqew.repair(folder / "q")
+    assert payloads(done.path) == [b"yes"]
+    assert qewqew.repair(folder / "q", orphans=False, to=tmp_path / "other").messages == 0
+    done = qewqew.repair(folder / "q", in_place=True)
+    assert payloads(folder / "q") == [b"yes"]
+    assert tree(done.kept) == {"q": HEADER, "q.4": CHUNK_4}
+
+
+def test_unreferenced_chunks_of_a_cleared_queue_are_only_taken_when_asked(tmp_path):
+    folder = place(tmp_path / "d", {"q": b"\0\0", "q.4": CHUNK_4})
+    assert qewqew.repair(folder / "q").messages == 0
+    assert qewqew.repair(folder / "q", to=tmp_path / "more", orphans=True).messages == 1
+
+
+@pytest.mark.parametrize(
+    ("entries", "options", "error"),
+    [
+        ([Entry(b"x", key=b"k")], {}, Unsafe),
+        ([Entry(b"x", time_ns=0)], {}, Unsafe),
+        ([Entry(bytes(65536))], {}, TooLarge),
+        ([Entry(bytes(9))], {"chunk_bytes": 20}, TooLarge),
+        ([Entry(b"x")], {"consumers": {"r": (0, ())}}, Unsafe),
+        ([Entry(b"x")], {"first_chunk": 65535}, BadFormat),
+        ([Entry(b"x")], {"chunk_bytes": 1 << 31}, BadFormat),
+    ],
+)
+def test_what_cannot_be_written_is_refused_and_nothing_is_left(tmp_path, entries, options, error):
+    with pytest.raises(error):
+        qewqew.write(tmp_path / "q", entries, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_queue_is_never_replaced(tmp_path):
+    header = queue(tmp_path)
+    before = tree(tmp_path)
+    with pytest.raises(Unsafe, match="nothing was changed"):
+        qewqew.write(header, [Entry(b"x")])
+    assert before == tree(tmp_path)
+
+
+# ------------------------------------------------------------------------------------------ fixtures
+
+
+@pytest.mark.parametrize("path", cases("qewqew"))
+def test_elements_are_what_a_correct_reader_delivers(path):
+    it = Case(path)
+    header = it.path / it["header_file"]
+    assert [bytes.fromhex(item) for item in it["items_hex"]] == payloads(header)
+    damaged = bool(it["orphan_chunk_files"]) or any({"error", "missing"} & set(chunk) for chunk in it["chunks"])
+    assert damaged == bool(qewqew.verify(header))
+
+
+@pytest.mark.parametrize("path", cases("qewqew"))
+def test_as_program_delivers_what_the_real_program_drained(path):
+    it = Case(path)
+    drained = [bytes.fromhex(item) for item in it["observed"]["real_drain_hex"]]
+    assert drained == payloads(it.path / it["header_file"], as_program=True)
+
+
+@pytest.mark.parametrize("path", cases("qewqew"))
+def test_a_round_trip_keeps_everything(path, tmp_path):
+    it = Case(path)
+    header = it.path / it["header_file"]
+    formats.write(tmp_path / "q", formats.read(header, "qewqew"), "qewqew", chunk_bytes=it["chunk_size"])
+    assert payloads(header) == payloads(tmp_path / "q")
+    assert qewqew.verify(tmp_path / "q") == []
+
+
+@pytest.mark.parametrize("name", ["exact_fit", "id_wrap", "max_ushort", "one_chunk"])
+def test_writing_gives_the_real_programs_bytes(name, tmp_path):
+    it = case("qewqew", name)
+    header = it.path / it["header_file"]
+    head = int.from_bytes((it.path / f"{it['header_file']}.{it['first_chunk']}").read_bytes()[:4])
+    if head != 10:
+        pytest.skip("elements have been taken; their bytes are still in the chunk")
+    target = tmp_path / it["header_file"]
+    qewqew.write(target, qewqew.read(header), chunk_bytes=it["chunk_size"], first_chunk=it["first_chunk"])
+    ours, theirs = tree(tmp_path), tree(it.path)
+    assert ours.keys() == theirs.keys()
+    for file, data in theirs.items():
+        end = int.from_bytes(data[4:8]) if len(data) > 2 else 2
+        assert len(data) == len(ours[file])
+        assert data[:end] == ours[file][:end]  # past the tail are stale bytes, which mean nothing

@@ -1,0 +1,351 @@
+"""The verbs import, export, convert, dump, verify, repair: what comes over, what is refused, what is never doubled."""
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from format_fixtures import FIXTURES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shmq
+from shmq import formats
+from shmq.cli import main
+from shmq.formats import Entry
+
+T = 1_700_000_000_000_000_000
+MS = 1_000_000
+FORMATS = ["kestrel", "libkestrel", "sej", "qewqew"]
+
+
+@pytest.fixture
+def run(capfdbinary):
+    """Run a verb in this process: (exit status, stdout, stderr)."""
+
+    def run(*words):
+        status = main([str(word) for word in words])
+        sys.stdout.flush()
+        out, err = capfdbinary.readouterr()
+        return status, out.decode(), err.decode()
+
+    return run
+
+
+def messages(path):
+    with shmq.open(path, create=False) as queue:
+        return [(m.payload, m.time_ns, m.key, m.type, m.headers) for m in queue.reader()]
+
+
+def heads(path):
+    with shmq.open(path, create=False) as queue:
+        return {name: each.head for name, each in queue.consumers().items()}
+
+
+def source(tmp_path, name, count=10, consumers=None):
+    """A foreign queue of that many messages: its path and the words that name it."""
+    entries = (Entry(b"%d" % number, None, None if name == "qewqew" else T + number * MS) for number in range(count))
+    if name in ("kestrel", "libkestrel"):
+        formats.write(tmp_path / "src", entries, name, "jobs", consumers)
+    else:
+        formats.write(tmp_path / "src", entries, name, None, consumers)
+    return tmp_path / "src"
+
+
+# ---------------------------------------------------------------- import
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_import_brings_payloads_in_order_with_their_times(tmp_path, run, name):
+    status, out, err = run("import", source(tmp_path, name), tmp_path / "q")
+    assert (status, out, err) == (0, "imported 10 messages, index 0 to 9\n", "")
+    found = messages(tmp_path / "q")
+    assert [payload for payload, *_ in found] == [b"%d" % number for number in range(10)]
+    if name != "qewqew":
+        assert [time_ns for _, time_ns, *_ in found] == [T + number * MS for number in range(10)]
+
+
+def test_what_only_the_source_knew_goes_to_a_header(tmp_path, run):
+    entries = [Entry(b"a", 5, T, T + MS, None, None, 3), Entry(b"b", 9, T)]
+    formats.write(tmp_path / "src", entries, "libkestrel", "jobs", name_ms=77)
+    assert run("import", tmp_path / "src", tmp_path / "q")[0] == 0
+    one, two = (headers["source"] for *_, headers in messages(tmp_path / "q"))
+    assert (one["index"], one["expires_ns"], one["attempts"]) == (5, T + MS, 3)
+    assert two["index"] == 9
+    assert "expires_ns" not in two
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs", "ours"),
+    [
+        ("sej", {"r": (4, ()), "new": (None, ()), "end": (10, ())}, {"r": 4, "new": 0, "end": 10}),
+        ("libkestrel", {"r": (4, ()), "": (10, ()), "b": (0, ())}, {"r": 4, "default": 10, "b": 0}),
+        ("kestrel", {"fan": (4, ()), "all": (0, ())}, {"fan": 4, "all": 0}),
+    ],
+)
+def test_consumers_come_along_and_go_back(tmp_path, run, name, theirs, ours):
+    with shmq.open(str(tmp_path / "q")) as queue:
+        queue.put_many([b"before"] * 3)
+    path = source(tmp_path, name, 10, theirs)
+    assert run("import", path, tmp_path / "q")[0] == 0
+    assert heads(tmp_path / "q") == {called: 3 + at for called, at in ours.items()}
+
+    assert run("import", path, tmp_path / "alone")[0] == 0
+    assert run("export", tmp_path / "alone", "--to", name, tmp_path / "back", "--queue", "jobs")[0] == 0
+    back = formats.state(tmp_path / "back", "jobs").consumers
+    expected = {("jobs/" * (name == "sej")) + each: place for each, place in theirs.items()}
+    if name == "sej":
+        expected["jobs/new"] = (0, ())
+    assert back == expected
+
+
+def test_messages_confirmed_out_of_order_are_refused_unless_lossy(tmp_path, run):
+    path = source(tmp_path, "libkestrel", 10, {"r": (4, (7, 9))})
+    status, _, err = run("import", path, tmp_path / "q")
+    assert status == 1
+    assert "confirmed 2 messages out of order" in err
+    assert not (tmp_path / "q").exists()
+    assert run("import", path, tmp_path / "q", "--lossy")[0] == 0
+    assert heads(tmp_path / "q") == {"r": 4}
+
+
+def test_a_second_import_doubles_nothing(tmp_path, run):
+    path = source(tmp_path, "sej")
+    assert run("import", path, tmp_path / "q")[0] == 0
+    status, _, err = run("import", path, tmp_path / "q")
+    assert status == 1
+    assert "10 messages were imported" in err
+    assert run("import", path, tmp_path / "q", "--resume")[1] == "imported 0 messages\n"
+    assert len(messages(tmp_path / "q")) == 10
+
+
+def test_resume_goes_on_with_what_the_source_has_gained(tmp_path, run):
+    entries = [Entry(b"%d" % number, number, T) for number in range(10)]
+    formats.write(tmp_path / "src", entries[:7], "sej", segment_bytes=1, consumers={"r": (8, ())})
+    assert run("import", tmp_path / "src", tmp_path / "q", "--resume", "--part", 3, "--no-consumers")[0] == 0
+    formats.write(tmp_path / "more", entries[7:], "sej", first=7, segment_bytes=1)
+    for file in (tmp_path / "more/jnl").iterdir():
+        file.replace(tmp_path / "src/jnl" / file.name)
+    status, out, _ = run("import", tmp_path / "src", tmp_path / "q", "--resume", "--part", 2)
+    assert (status, out) == (0, "imported 3 messages, index 7 to 9\n")
+    assert [payload for payload, *_ in messages(tmp_path / "q")] == [entry.payload for entry in entries]
+    assert heads(tmp_path / "q") == {"r": 8}
+
+
+def start_import(tmp_path, *more):
+    words = [sys.executable, "-m", "shmq", "import", str(tmp_path / "src"), str(tmp_path / "q"), *more]
+    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("more", [(), ("--resume", "--part", "5000")])
+def test_killed_anywhere_it_leaves_whole_parts_and_resumed_it_doubles_nothing(tmp_path, run, more):
+    source(tmp_path, "libkestrel", 60_000, {"r": (31_000, ())})
+    for attempt in range(6):
+        child = start_import(tmp_path, *more)
+        time.sleep(0.15 + 0.1 * attempt)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        if (tmp_path / "q/queue.shmq").exists():
+            there = len(messages(tmp_path / "q"))
+            assert there in (0, 60_000) if not more else there % 5000 == 0
+    assert run("import", tmp_path / "src", tmp_path / "q", "--resume")[0] == 0
+    found = [payload for payload, *_ in messages(tmp_path / "q")]
+    assert found == [b"%d" % number for number in range(60_000)]
+    assert heads(tmp_path / "q") == {"r": 31_000}
+    assert os.listdir(tmp_path / "q/staging") == []
+
+
+def test_damage_is_refused_unless_lossy(tmp_path, run):
+    path = source(tmp_path, "sej", 10)
+    (file,) = (path / "jnl").iterdir()
+    content = bytearray(file.read_bytes())
+    content[34] ^= 1  # the second message's offset
+    file.write_bytes(content)
+    status, _, err = run("import", path, tmp_path / "q")
+    assert status == 1
+    assert err.count("\n") == 1
+    assert not (tmp_path / "q").exists()
+    with shmq.open(str(tmp_path / "there")) as queue:
+        queue.put(b"mine")
+    assert run("import", path, tmp_path / "there")[0] == 1
+    assert len(messages(tmp_path / "there")) == 1
+    assert run("import", path, tmp_path / "q", "--lossy")[0] == 0
+
+
+def test_times_beyond_64_bits_of_nanoseconds_become_the_nearest(tmp_path, run):
+    far = (1 << 62) * MS
+    formats.write(tmp_path / "src", [Entry(b"a", 1, far, far), Entry(b"b", 2, -far)], "libkestrel", "jobs")
+    assert run("import", tmp_path / "src", tmp_path / "q")[0] == 0
+    (_, one, *_, headers), (_, two, *_) = messages(tmp_path / "q")
+    assert (one, two, headers["source"]["expires_ns"]) == ((1 << 63) - 1, 1 - (1 << 63), (1 << 63) - 1)
+
+
+def test_a_sej_root_comes_in_as_one_queue(tmp_path, run):
+    entries = [Entry(b"%d" % number, None, T + number, None, b"k%d" % number) for number in range(20)]
+    formats.write(tmp_path / "src", entries, "sej", shard_bit=1, consumers={"1.000/r": (3, ()), "1.001/r": (0, ())})
+    status, _, err = run("import", tmp_path / "src", tmp_path / "q")
+    assert status == 1
+    assert "will see the messages of the other directories too" in err
+    assert run("import", tmp_path / "src", tmp_path / "q", "--lossy")[0] == 0
+    found = messages(tmp_path / "q")
+    assert [payload for payload, *_ in found] == [entry.payload for entry in entries]
+    mine = [number for number, (*_, headers) in enumerate(found) if headers["source"]["dir"] == "1.000"]
+    assert heads(tmp_path / "q")["1.000.r"] == mine[3]
+
+
+def queues_of(name):
+    """(path, queue) of everything that the real program has written."""
+    module = importlib.import_module(f"shmq.formats.{name}")
+    for folder in sorted(each for each in (FIXTURES / name / "given").glob("*") if each.is_dir()):
+        if name == "qewqew":
+            yield from ((folder / header, None) for header in module.headers(folder))
+        elif name == "sej":
+            with contextlib.suppress(shmq.NotFound):
+                module.directories(folder)
+                yield folder, None
+        else:
+            yield from ((folder, queue) for queue in module.queues(folder))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_the_real_programs_wrote_comes_in_whole(tmp_path, run, name):
+    there = list(queues_of(name))
+    if not there:
+        pytest.skip(f"no fixtures in {FIXTURES} (set SHMQ_FIXTURES)")
+    for number, (path, queue) in enumerate(there):
+        words = ["--queue", queue] if queue else []
+        status, _, err = run("import", path, tmp_path / f"q{number}", "--format", name, "--lossy", *words)
+        assert status == 0, (path, queue, err)
+        with closing(formats.read(path, name, queue)) as entries:
+            assert [each[0] for each in messages(tmp_path / f"q{number}")] == [entry.payload for entry in entries]
+
+
+# ---------------------------------------------------------------- export
+@pytest.mark.parametrize(("name", "words"), [("libkestrel", "key"), ("kestrel", "headers"), ("qewqew", "time")])
+def test_a_loss_is_said_before_anything_is_written(tmp_path, run, name, words):
+    with shmq.open(str(tmp_path / "q")) as queue:
+        queue.put(b"a", key=b"k", type=3, headers={"x": 1})
+    status, _, err = run("export", tmp_path / "q", "--to", name, tmp_path / "out")
+    assert status == 1
+    assert f"the {words} of 1 messages" in err
+    assert not (tmp_path / "out").exists()
+    status, _, err = run("export", tmp_path / "q", "--to", name, tmp_path / "out", "--lossy")
+    assert status == 0
+    assert f"lost: the {words} of 1 messages" in err
+    assert [entry.payload for entry in formats.read(tmp_path / "out")] == [b"a"]
+
+
+payloads = st.binary(max_size=300)
+times = st.integers(0, 4_000_000_000_000).map(lambda ms: ms * MS)
+keys = st.none() | st.binary(min_size=1, max_size=127)
+sent = st.lists(st.tuples(payloads, times, keys, st.integers(0, 255)), max_size=30)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@settings(max_examples=15, deadline=None)
+@given(sent=sent, padded=st.booleans())
+def test_round_trip(name, sent, padded):
+    """Payload and order always; times, keys and types as far as the format has them; consumers at their places."""
+    with tempfile.TemporaryDirectory() as folder:
+        here = Path(folder)
+        with shmq.open(str(here / "q"), options=shmq.Options(chunk_bytes=16384)) as queue:
+            for number, (payload, time_ns, key, kind) in enumerate(sent):
+                if padded and number == 1:
+                    queue.reserve(8).abort()
+                queue.put(payload, time_ns=time_ns, key=key, type=kind)
+            queue.consumer("half", start=queue.next_index // 2).close()
+        lossy = [] if name == "sej" else ["--lossy"]
+        assert main(["export", str(here / "q"), "--to", name, str(here / "there"), *lossy]) == 0
+        assert formats.verify(here / "there") == []
+        assert main(["import", str(here / "there"), str(here / "back")]) == 0
+        found = messages(here / "back")
+        assert [each[0] for each in found] == [each[0] for each in sent]
+        if name != "qewqew":
+            assert [each[1] for each in found] == [each[1] for each in sent]
+            at = heads(here / "back")["half"]
+            with shmq.open(str(here / "q")) as queue:
+                rest = [m.payload for m in queue.reader(heads(here / "q")["half"])]
+            assert [each[0] for each in found[at:]] == rest
+        if name == "sej":
+            assert [each[2:4] for each in found] == [each[2:] for each in sent]
+
+
+def test_open_transactions_and_expiries_go_back_to_kestrel(tmp_path, run):
+    entries = [Entry(b"open", None, T, None, extra={"xid": 5}), Entry(b"b", None, T, T + MS), Entry(b"c", None, T)]
+    formats.write(tmp_path / "src", entries, "kestrel", "jobs")
+    assert run("import", tmp_path / "src", tmp_path / "q")[0] == 0
+    assert run("export", tmp_path / "q", "--to", "kestrel", tmp_path / "out", "--queue", "jobs")[0] == 0
+    with closing(formats.read(tmp_path / "out")) as back:
+        assert [(e.payload, e.expires_ns) for e in back] == [(b"open", None), (b"b", T + MS), (b"c", None)]
+    assert list(formats.state(tmp_path / "out").open) == [5]
+
+
+# ---------------------------------------------------------------- the others
+@pytest.mark.parametrize("name", ["sej", "libkestrel", "kestrel"])
+def test_convert_keeps_consumers(tmp_path, run, name):
+    path = source(tmp_path, "libkestrel", 10, {"r": (4, ())})
+    assert run("convert", path, tmp_path / "out", "--to", name, "--name", "x")[0] == 0
+    assert [e.payload for e in formats.read(tmp_path / "out", queue="x")] == [b"%d" % n for n in range(10)]
+    consumers = formats.state(tmp_path / "out", "x").consumers
+    assert consumers == {"x/r" if name == "sej" else "r": (4, ())}
+
+
+def test_dump_verify_and_repair(tmp_path, run):
+    path = source(tmp_path, "libkestrel", 3)
+    lines = run("dump", path)[1].splitlines()
+    assert [json.loads(line)["payload"] for line in lines] == ["0", "1", "2"]
+    assert run("dump", path, "--raw", "--limit", 2)[1] == "0\n1\n"
+    assert json.loads(run("dump", path, "--state")[1])["messages"] == 3
+    assert run("verify", path)[:2] == (0, f"{path}: libkestrel, 0 problems\n")
+    (file,) = path.glob("jobs.[0-9]*")
+    with file.open("ab") as end:
+        end.write(b"\xff")
+    status, out, _ = run("verify", path, "--json")
+    assert status == 1
+    assert len(json.loads(out)["problems"]) == 1
+    assert run("repair", path, "--to", tmp_path / "clean")[0] == 0
+    assert run("verify", tmp_path / "clean")[0] == 0
+
+
+@pytest.mark.parametrize("verb", ["dump", "verify", "repair"])
+def test_a_shmq_queue_and_a_stranger_are_said_so(tmp_path, run, verb):
+    shmq.open(str(tmp_path / "q")).close()
+    assert "is a shmq queue" in run(verb, tmp_path / "q")[2]
+    assert "is not there" in run(verb, tmp_path / "nothing")[2]
+
+
+# ---------------------------------------------------------------- memory
+PEAK = """
+import resource, sys
+from shmq.cli import main
+assert main(sys.argv[1:]) == 0
+print(open('/proc/self/status').read().split('RssAnon:')[1].split()[0])
+"""
+
+
+def anonymous_kib(*words):
+    done = subprocess.run([sys.executable, "-c", PEAK, *map(str, words)], capture_output=True, text=True, check=True)
+    return int(done.stdout.split()[-1])
+
+
+@pytest.mark.parametrize("name", ["sej", "libkestrel"])
+def test_memory_is_flat(tmp_path, name):
+    used = []
+    for count in (10_000, 100_000):
+        here = tmp_path / str(count)
+        here.mkdir()
+        path = source(here, name, count)
+        used.append(
+            (
+                anonymous_kib("import", path, here / "q"),
+                anonymous_kib("export", here / "q", "--to", name, here / "out", "--queue", "jobs"),
+            )
+        )
+    for small, large in zip(*used, strict=True):
+        assert large < small + 4096

@@ -1,0 +1,240 @@
+"""
+Fuzz the readers of foreign formats: whatever the bytes, a reader ends, in bounded steps, without a crash.
+
+    python tests/fuzz/formats.py [--format NAME] [--seconds N] [--seed N]
+
+With atheris installed it drives the mutations by coverage; without it, a plain loop mutates small valid queues. Each
+round asks three things of a mutated queue: reading, state and verify end with a result or with a `ShmqError`; no more
+entries come out than the bytes can hold; and `strict` and not strict agree up to the first damage. A failure prints
+the seed and leaves the files in a directory that it names.
+"""
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from shmq import formats
+from shmq.errors import ShmqError
+from shmq.formats import Entry, kestrel
+
+Files = dict[str, bytes]
+SHM = Path("/dev/shm")
+WINDOW_ROOM = 1 << 20
+"""More than any reader's window: what its memory may differ by."""
+
+
+def tree(folder: Path) -> Files:
+    """{relative name: bytes} of every file under *folder*."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def place(folder: Path, files: Files) -> None:
+    """Write {relative name: bytes} under *folder*."""
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def _seed_libkestrel(folder: Path) -> None:
+    entries = [Entry(b"x" * n, n + 1, n * 10**9, n * 10**10 if n % 3 == 0 else None, attempts=n % 2) for n in range(12)]
+    readers = {"": (3, (5, 7)), "audit": (0, ())}
+    formats.write(folder, entries, "libkestrel", "jobs", readers, journal_bytes=200, name_ms=1)
+
+
+def _seed_sej(folder: Path) -> None:
+    entries = [Entry(b"v" * n, n, n, key=b"k" * (n % 4), type=n) for n in range(12)]
+    formats.write(folder, entries, "sej", None, {"r": (4, ()), "never": (None, ())}, segment_bytes=150)
+
+
+def _seed_qewqew(folder: Path) -> None:
+    folder.mkdir()
+    formats.write(folder / "q", [Entry(b"e" * n) for n in range(12)], "qewqew", chunk_bytes=40)
+
+
+def _seed_kestrel(folder: Path) -> None:
+    entries = [Entry(b"i" * n, None, n * 10**9, extra={"xid": n} if n < 3 else None) for n in range(12)]
+    formats.write(folder, entries, "kestrel", "cars", {"x": (2, ())}, layout="rotated", rotate_bytes=150, name_ms=5)
+    one = Entry(b"c", None, 5)
+    extra = [
+        kestrel.record(kestrel.REMOVE),
+        kestrel.record(kestrel.REMOVE_TENTATIVE_XID, xid=9),
+        kestrel.record(kestrel.CONTINUE, xid=9, entry=one),
+        kestrel.record(kestrel.REMOVE_TENTATIVE),
+        kestrel.record(kestrel.UNREMOVE, xid=1),
+        kestrel.record(kestrel.ADD, entry=one),
+        kestrel.record(kestrel.ADD_XID, xid=70, entry=one),
+        kestrel.record(kestrel.STATE_DUMP, xid=9, count=1),
+        kestrel.record(kestrel.ADD_XID, xid=7, entry=one),
+        kestrel.record(kestrel.REMOVE_TENTATIVE),
+    ]
+    with (folder / "cars").open("ab") as file:
+        file.write(b"".join(extra))
+
+
+SEEDS: dict[str, Callable[[Path], None]] = {
+    "libkestrel": _seed_libkestrel,
+    "sej": _seed_sej,
+    "qewqew": _seed_qewqew,
+    "kestrel": _seed_kestrel,
+}
+TARGETS = {"libkestrel": ("", "jobs"), "sej": ("", None), "qewqew": ("q", None), "kestrel": ("", "cars")}
+_NASTY = [
+    b"\0",
+    b"\xff",
+    b"\x7f\xff\xff\xff",
+    b"\xff\xff\xff\xff",
+    b"\xff\xff\xff\x7f",
+    b"\x80\0\0\0",
+    bytes(40),
+    b"\x10" * 300,
+]
+
+
+def seed(name: str) -> Files:
+    """A small valid queue of the format *name*, with everything in it that the format has."""
+    with tempfile.TemporaryDirectory() as folder:
+        SEEDS[name](Path(folder) / "seed")
+        return tree(Path(folder) / "seed")
+
+
+def mutate(files: Files, chance: random.Random) -> Files:
+    """Change one to four things: bytes, lengths, whole files."""
+    files = dict(files)
+    for _ in range(chance.randint(1, 4)):
+        if not files:
+            break
+        name = chance.choice(sorted(files))
+        data = bytearray(files[name])
+        at = chance.randrange(len(data) + 1)
+        kind = chance.randrange(8)
+        if kind == 0 and data:
+            data[at % len(data)] ^= 1 << chance.randrange(8)
+        elif kind == 1:
+            del data[at:]
+        elif kind == 2:
+            new = chance.choice(_NASTY)
+            data[at : at + len(new)] = new
+        elif kind == 3:
+            data[at:at] = chance.choice(_NASTY)
+        elif kind == 4:
+            del data[at : at + chance.randrange(1, 30)]
+        elif kind == 5:
+            start = chance.randrange(len(data) + 1)
+            data[at:at] = data[start : start + chance.randrange(60)]
+        elif kind == 6:
+            other = files[chance.choice(sorted(files))]
+            data = bytearray(other)
+        else:
+            del files[name]
+            continue
+        files[name] = bytes(data)
+    return files
+
+
+def check(name: str, folder: Path, files: Files) -> int:
+    """Read a mutated queue in every way; return how many entries came, or raise what must never be raised."""
+    place(folder, files)
+    target, queue = TARGETS[name]
+    path = folder / target
+    most = 2 * sum(map(len, files.values())) + 100
+    formats.detect(folder)
+    counts = {}
+    for options in ({}, {"strict": True}, {"as_program": True}):
+        counts[tuple(options)] = _count(formats.read, path, name, queue, most, options)
+    for verb in (formats.state, formats.verify):
+        try:
+            verb(path, queue, name)
+        except ShmqError:
+            continue
+    assert counts["strict",] <= counts[()], "strict delivered more than not strict"
+    return counts[()]
+
+
+def _count(
+    read: Callable[..., object], path: Path, name: str, queue: str | None, most: int, options: dict[str, bool]
+) -> int:
+    count = 0
+    try:
+        for entry in read(path, name, queue, **options):  # type: ignore[attr-defined]
+            count += 1
+            assert count <= most, f"more than {most} entries out of these bytes"
+            assert isinstance(entry.payload, bytes)
+    except ShmqError:
+        pass
+    return count
+
+
+def loop(names: list[str], seconds: float, first_seed: int) -> int:
+    """Mutate and check for *seconds*; return how many rounds there were."""
+    seeds = {name: seed(name) for name in names}
+    end = time.monotonic() + seconds
+    rounds = 0
+    while time.monotonic() < end:
+        number = first_seed + rounds
+        name = names[rounds % len(names)]
+        once(name, seeds[name], number)
+        rounds += 1
+    return rounds
+
+
+def once(name: str, files: Files, number: int) -> None:
+    """One round, from one seed number."""
+    checked(name, mutate(files, random.Random(number)), f"seed {number}")
+
+
+def checked(name: str, files: Files, what: str) -> None:
+    """Check one set of files, and keep them if that fails."""
+    folder = Path(tempfile.mkdtemp(prefix=f"fuzz-{name}-", dir=SHM if SHM.is_dir() else None))
+    try:
+        check(name, folder, files)
+    except BaseException:
+        print(f"{name}: {what} fails; its files are in {folder}", file=sys.stderr)
+        raise
+    shutil.rmtree(folder)
+
+
+def _by_coverage(names: list[str], arguments: list[str]) -> bool:
+    """Let atheris choose the seeds, if it is installed."""
+    try:
+        import atheris  # type: ignore[import-not-found]
+    except ImportError:
+        return False
+    seeds = {name: seed(name) for name in names}
+
+    def one_input(data: bytes) -> None:
+        provider = atheris.FuzzedDataProvider(data)
+        name = names[provider.ConsumeIntInRange(0, len(names) - 1)]
+        files = seeds[name]
+        file = sorted(files)[provider.ConsumeIntInRange(0, len(files) - 1)]
+        checked(name, files | {file: provider.ConsumeBytes(provider.remaining_bytes())}, "its input")
+
+    atheris.instrument_all()
+    atheris.Setup([sys.argv[0], *arguments], one_input)
+    atheris.Fuzz()
+    return True
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--format", choices=sorted(SEEDS), action="append", help="only this one (may be repeated)")
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=0, help="the first seed of the plain loop")
+    parser.add_argument("--plain", action="store_true", help="the plain loop, also when atheris is installed")
+    options = parser.parse_args()
+    names = options.format or sorted(SEEDS)
+    if options.plain or not _by_coverage(names, [f"-max_total_time={int(options.seconds)}"]):
+        rounds = loop(names, options.seconds, options.seed)
+        print(f"{rounds} rounds over {', '.join(names)}: no crash, no endless loop, nothing out of bounds")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Nothing drifts: cdef and header and stub, links, examples."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import re
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+from layout import ROOT, without_comments
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CDEF = ROOT / "cffi_build" / "shmq.cdef.h"
+HEADER = ROOT / "cffi_build" / "include" / "shmq.h"
+
+
+# ---------------------------------------------------------------- cdef, header, stub
+def declarations(source: str) -> list[str]:
+    """Every declaration and #define of a header, without comments and white space that mean nothing."""
+    source = re.sub(r"^\s*#(include|if|ifdef|ifndef|endif|else).*$", "", without_comments(source), flags=re.MULTILINE)
+    source = re.sub(r"^#define SHMQ_H$", "", source, flags=re.MULTILINE)
+    defines = re.findall(r"^#define .*$", source, re.MULTILINE)
+    found = [re.sub(r"\s+", " ", define).strip() for define in defines]
+    rest, depth, each = re.sub(r"^#define .*$", "", source, flags=re.MULTILINE), 0, ""
+    for letter in rest:
+        depth += {"{": 1, "}": -1}.get(letter, 0)
+        each += letter
+        if letter == ";" and depth == 0:
+            found.append(re.sub(r"\s+", " ", each).strip())
+            each = ""
+    assert not each.strip()
+    # An array as a parameter is a pointer; cffi wants it said so.
+    found = [re.sub(r"(\w+) (\w+)\[\d+\](?=[,)])", r"\1 *\2", each) for each in found]
+    return [each.replace("{ ", "{").replace(" }", "}") for each in found]
+
+
+def test_the_cdef_says_what_the_header_says():
+    """Every declaration that Python may use stands in the header, word for word."""
+    promised = declarations(HEADER.read_text())
+    strange = [each for each in declarations(CDEF.read_text()) if each not in promised]
+    assert strange == []
+
+
+def test_every_call_of_the_header_has_its_promise():
+    """Nothing in the contract is unknown to both the cdef and the sources."""
+    sources = "".join(file.read_text() for file in (ROOT / "cffi_build" / "src").glob("*.c"))
+    for name in re.findall(r"\b(shmq_\w+)\(", without_comments(HEADER.read_text())):
+        assert re.search(rf"\b{name}\(", sources), f"{name} is promised and nowhere written"
+
+
+def test_the_stub_is_made_from_the_cdef():
+    """shmq/_core.pyi is what cffi_build/stub.py writes, but for the line breaks."""
+    spec = importlib.util.spec_from_file_location("stub", ROOT / "cffi_build" / "stub.py")
+    stub = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(stub)
+    made = ast.dump(ast.parse(stub.stub(CDEF.read_text())))
+    assert made == ast.dump(ast.parse((ROOT / "shmq" / "_core.pyi").read_text())), "run python cffi_build/stub.py"
+
+
+def test_every_source_is_built():
+    """build.py names every C file there is."""
+    named = set(re.findall(r'"(\w+\.c)"', (ROOT / "cffi_build" / "build.py").read_text()))
+    assert named == {file.name for file in (ROOT / "cffi_build" / "src").glob("*.c")}
+
+
+# ---------------------------------------------------------------- links
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as code hosts make them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_relative_link_leads_somewhere(page):
+    """To a file or folder of the project, and to a heading or test that is there; docs/promises.md by this, too."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for link in re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", link):
+            continue
+        target, _, anchor = link.partition("#")
+        where = (page.parent / target).resolve() if target else page
+        assert where.exists(), f"{page.name} links to {link}, which is not there"
+        if anchor and where.suffix == ".md":
+            assert anchor in anchors(where), f"{page.name} links to {link}, which has no such heading"
+        elif anchor and where.suffix == ".py":
+            assert re.search(rf"def {anchor}\b|class {anchor}\b", where.read_text()), f"{page.name} links to {link}"
+
+
+# ---------------------------------------------------------------- examples
+EXAMPLES = sorted((ROOT / "examples").glob("*.py")) if (ROOT / "examples").exists() else []
+
+
+def promised_output(source: str) -> str | None:
+    """What an example says it prints: the end of its docstring, from a line "Prints:" on."""
+    said = inspect.cleandoc(ast.get_docstring(ast.parse(source)) or "").partition("Prints:\n")
+    return textwrap.dedent(said[2]).strip("\n") if said[1] else None
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_prints_what_it_says(example, tmp_path):
+    """Its docstring ends with a line "Prints:" and the exact lines; it is run in an empty directory."""
+    promised = promised_output(example.read_text())
+    assert promised is not None, "its docstring has no line 'Prints:'"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", example], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line.rstrip() for line in done.stdout.strip().splitlines()] == promised.splitlines()
+
+
+def test_the_reading_of_examples():
+    """The convention, by example."""
+    assert promised_output('"""\nOne.\n\nPrints:\n    a\n      b\n"""\nprint(1)') == "a\n  b"
+    assert promised_output('"""Nothing said."""') is None

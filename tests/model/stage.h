@@ -1,0 +1,73 @@
+/* stage.h - one chunk, a control page, and the processes around them, for the scenarios to play on. */
+#ifndef SHMQ_STAGE_H
+#define SHMQ_STAGE_H
+
+#include "../../cffi_build/src/chunk.h"
+#include "explorer.h"
+
+#define PUTS 4u
+#define DELIVERIES 12u
+
+struct put {
+    uint32_t count;    /* messages; their tags are tag, tag + 1, ... */
+    bool returned;
+    int64_t answer;    /* when it returned */
+    uint64_t tag;
+};
+
+/* What a process knows, and nothing else: the search takes two processes that know the same for the same. */
+struct actor {
+    shmq_chunk *chunk;
+    shmq_member *member;
+    shmq_reader reader;   /* its own, out of reach for others; so its lock is plain memory here */
+    struct put puts[PUTS];
+    uint32_t puts_count;
+    uint32_t deliveries_count;
+    struct {
+        uint64_t index;
+        uint64_t tag;
+    } deliveries[DELIVERIES];
+    uint64_t notes[4]; /* the scenario's own */
+};
+
+struct stage {
+    struct actor actors[THREADS + 1]; /* the last one belongs to the checks */
+    struct shmq_member members[THREADS + 1];
+};
+extern struct stage stage;
+
+#define CONTROL_AT 0u
+#define CHECKPOINT_AT CONTROL_BYTES
+#define CHUNK_AT (CHECKPOINT_AT + 4096u)
+#define WORDS_AT (CHUNK_AT + CAPACITY_MIN)
+
+static inline struct control *the_control(void) { return (struct control *)(image + CONTROL_AT); }
+static inline struct checkpoint *the_checkpoint(void) { return (struct checkpoint *)(image + CHECKPOINT_AT); }
+/* Words of the scenarios' own. */
+static inline uint64_t *the_words(void) { return (uint64_t *)(image + WORDS_AT); }
+
+/* Thread i sits in slot i under generation 1, at an empty chunk. */
+void stage_setup(void);
+/* Leave room for so many bytes of claims. */
+void stage_fill_chunk(uint64_t bytes_left);
+/* This one maps the chunk read-only: it pads through a window. */
+void stage_read_only(uint32_t thread);
+
+struct actor *actor_self(void);
+void actor_forget(void);                /* what it did is in its struct */
+void actor_put(void);
+void actor_put_many(uint32_t count);
+struct put *actor_reserve(uint64_t payload_bytes, uint64_t *claimed, uint64_t *record);
+void actor_commit(struct put *put, uint64_t claimed, uint64_t record);
+/* Read until it has `wanted` messages or has found nothing new `patience` times. The last answer. */
+int64_t actor_read(uint32_t wanted, uint32_t patience);
+
+/* The same, by one call for as many as there are. */
+void actor_read_many(uint32_t calls);
+
+/* Every returned put is there once, at its index, whole; nothing else is, but whole claims of the killed; whoever has
+ * read has read a beginning of it. */
+void check_all(void);
+uint32_t final_count(void); /* messages, after check_all */
+
+#endif

@@ -1,0 +1,90 @@
+"""
+The queue in plain Python: what every suite compares with. No processes, no memory, no bytes: only what the words mean.
+
+One entry of the log is a message, OPEN (claimed and not committed) or PAD (never will be). An index is a place in it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+OPEN, PAD = "OPEN", "PAD"
+
+
+class Sent(NamedTuple):
+    """A message as it was put."""
+
+    payload: Any
+    key: bytes | None = None
+    type: int = 0
+    time_ns: int | None = None
+    headers: dict[str, Any] | None = None
+
+
+class Queue:
+    def __init__(self):
+        self.log = []
+        self.consumers = {}
+
+    def put(self, *messages):
+        self.log += messages
+        return range(len(self.log) - len(messages), len(self.log))
+
+    def reserve(self):
+        return self.put(OPEN)[0]
+
+    def commit(self, index, message):
+        self.log[index] = message
+
+    def abort(self, index):
+        self.log[index] = PAD
+
+    def read(self, start=0):
+        """(index, message) from there on, up to the first open claim: nobody passes one."""
+        for index in range(start, len(self.log)):
+            if self.log[index] is OPEN:
+                return
+            if self.log[index] is not PAD:
+                yield index, self.log[index]
+
+    def __len__(self):
+        return len(self.log) - self.log.count(PAD)
+
+
+class Consumer:
+    """A name. `head` is where it goes on after its death; `at` is where this holder of the name is."""
+
+    def __init__(self, queue, ack="auto", start=0):
+        self.queue, self.ack_mode, self.head, self.handed = queue, ack, start, start
+        self.reopen()
+
+    def reopen(self):
+        self.at, self.handed_before, self.unacked = self.head, self.handed, {}
+
+    def next(self):
+        return self.queue.read(self.at)
+
+    def hand_out(self, index, *, finished=False):
+        """attempts, as a message says it: 2 stands for any number of times before this holder."""
+        self.at, self.handed = index + 1, max(self.handed, index + 1)
+        self.unacked[index] = self.ack_mode == "auto" or finished
+        self._move_head()
+        return 2 if self.ack_mode == "explicit" and index < self.handed_before else 1
+
+    def ack(self, index):
+        if index in self.unacked:
+            self.unacked[index] = True
+            self._move_head()
+
+    def _move_head(self):
+        while self.unacked and self.unacked[first := next(iter(self.unacked))]:
+            del self.unacked[first]
+            self.head = next(iter(self.unacked), self.at)
+
+    def seek(self, index):
+        self.head = index
+        self.reopen()
+
+    @property
+    def lag(self):
+        return max(len(self.queue.log) - self.head, 0)

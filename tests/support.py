@@ -1,0 +1,264 @@
+"""
+What the suites share: real child processes, and the bytes of a queue read without the library.
+
+The reading here is a second, independent one: it knows docs/format.md and nothing of shmq.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+DEADLINE = 20.0
+"""Seconds after which something that should happen at once is taken not to happen."""
+
+FREE, CLAIMED, DONE, META, PAD, SEAL = range(6)
+PAGE = 4096
+HINT = 128  # in a chunk's header
+FIRST_LIVE, NEWEST = 256, 320  # in the control page
+HEAD, HANDED = 192, 200  # in a checkpoint
+
+
+# ---------------------------------------------------------------- the bytes
+class Word(NamedTuple):
+    """One word of a chunk and where it stands."""
+
+    position: int
+    state: int
+    count: int
+    owner: int
+    span: int
+
+
+def unpack_word(position: int, word: int) -> Word:
+    """The four fields of a word."""
+    return Word(position, word >> 61, word >> 48 & 0x1FFF, word >> 27 & 0x1FFFFF, word & 0x7FFFFFF)
+
+
+def chunk_files(path) -> list[Path]:
+    """The chunk files of the queue at *path*, in order."""
+    return sorted(Path(path, "chunks").glob("*.chunk"), key=lambda file: file.name.split("-")[1])
+
+
+def chunk_bytes(path, which: int = 0) -> bytes:
+    """The bytes of one chunk file."""
+    return chunk_files(path)[which].read_bytes()
+
+
+def words(path, which: int = 0, *, meta: bool = False) -> list[Word]:
+    """What a walk visits in one chunk, up to and with its SEAL; the header and index2index only if asked for."""
+    content = chunk_bytes(path, which)
+    found = []
+    position = 0
+    while position + 8 <= len(content):
+        (word,) = struct.unpack_from("<Q", content, position)
+        if not word:
+            break
+        each = unpack_word(position, word)
+        if meta or each.state != META:
+            found.append(each)
+        if each.state == SEAL:
+            break
+        position += each.span * 8
+    return found
+
+
+def states(path, which: int = 0) -> list[int]:
+    """The states of the words in one chunk."""
+    return [word.state for word in words(path, which)]
+
+
+class Record(NamedTuple):
+    """One message as it lies in its chunk."""
+
+    length: int
+    crc: int
+    ordinal: int
+    place: int
+    batch: int
+    time_ns: int
+    type: int
+    flags: int
+    key: bytes
+    extra: bytes
+    payload: bytes
+
+
+def record_at(content: bytes, position: int) -> Record:
+    """The message whose word stands at *position*."""
+    length, crc, ordinal, place, batch, time_ns, kind, flags, key_length, extra = struct.unpack_from(
+        "<IIIHHqHHHH", content, position + 8
+    )
+    at = position + 40
+    extra_bytes = content[at : at + extra * 8]
+    at += extra * 8
+    key = content[at : at + key_length]
+    at += -(-key_length // 8) * 8
+    payload = content[at : position + length]
+    return Record(length, crc, ordinal, place, batch, time_ns, kind, flags, key, extra_bytes, payload)
+
+
+def records(path, which: int = 0) -> list[Record]:
+    """Every message of one chunk."""
+    content = chunk_bytes(path, which)
+    return [record_at(content, word.position) for word in words(path, which) if word.state == DONE]
+
+
+def patch(file, position: int, data: bytes) -> None:
+    """Overwrite bytes of a file where it lies."""
+    fd = os.open(file, os.O_WRONLY)
+    try:
+        os.pwrite(fd, data, position)
+    finally:
+        os.close(fd)
+
+
+def flip(file, position: int, bit: int = 0) -> None:
+    """Flip one bit of a file."""
+    with open(file, "rb") as handle:
+        handle.seek(position)
+        (byte,) = handle.read(1)
+    patch(file, position, bytes([byte ^ 1 << bit]))
+
+
+def peek(file, position: int) -> int:
+    """The 64-bit number at *position* of a file."""
+    with open(file, "rb") as handle:
+        handle.seek(position)
+        return int.from_bytes(handle.read(8), "little")
+
+
+def crc32c_by_bits(data: bytes, crc: int = 0) -> int:
+    """CRC-32C, a bit at a time, from its definition."""
+    crc ^= 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+# ---------------------------------------------------------------- other processes
+class Child:
+    """A forked process at work. It says words; the parent waits for them."""
+
+    def __init__(self, work, *arguments) -> None:
+        """Fork, and have *work*(say, *arguments*) run in the child."""
+        self._read, write = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 on: a watcher thread may be there
+            self.pid = os.fork()
+        if self.pid == 0:
+            status = 1
+            try:
+                os.close(self._read)
+
+                def say(what: object) -> None:
+                    os.write(write, f"{what}\n".encode())
+
+                work(say, *arguments)
+                status = 0
+            except BaseException:  # noqa: BLE001  # the parent sees the exit status
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+        os.close(write)
+        self._said = b""
+        self._status: int | None = None
+
+    def hear(self, deadline: float = DEADLINE) -> str:
+        """The next word the child says."""
+        until = time.monotonic() + deadline
+        while b"\n" not in self._said:
+            ready, _, _ = select.select([self._read], [], [], max(until - time.monotonic(), 0))
+            assert ready, f"child {self.pid} said nothing for {deadline} s"
+            part = os.read(self._read, 65536)
+            assert part, f"child {self.pid} ended and said nothing"
+            self._said += part
+        line, _, self._said = self._said.partition(b"\n")
+        return line.decode()
+
+    def signal(self, number: int) -> None:
+        """Send a signal."""
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        self.signal(signal.SIGKILL)
+        self.join()
+
+    def join(self, deadline: float = DEADLINE) -> int:
+        """Wait for its end: exit status, or minus the signal that ended it."""
+        until = time.monotonic() + deadline
+        while self._status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+                os.close(self._read)
+            else:
+                assert time.monotonic() < until, f"child {self.pid} did not end"
+                time.sleep(0.002)
+        return self._status
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is None:
+            with contextlib.suppress(ProcessLookupError):
+                self.signal(signal.SIGKILL)
+            self.join()
+
+
+def in_child(work, *arguments) -> str:
+    """What *work*(*arguments*) answers in a forked process."""
+
+    def answer(say) -> None:
+        say(work(*arguments))
+
+    with Child(answer) as child:
+        answered = child.hear()
+        assert child.join() == 0
+        return answered
+
+
+def run_python(code: str, *arguments: object, **options) -> str:
+    """What a fresh interpreter prints for *code*."""
+    options.setdefault("cwd", "/")  # not where a folder called shmq may lie
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        **options,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def until(condition, deadline: float = DEADLINE) -> None:
+    """Wait for *condition*() to hold."""
+    end = time.monotonic() + deadline
+    while not condition():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.002)
+
+
+def hold_until_killed(say) -> None:
+    """For the end of a child's work: say that it is done, and stay."""
+    say("ready")
+    while True:
+        time.sleep(60)

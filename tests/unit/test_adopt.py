@@ -1,0 +1,433 @@
+"""Staging and adopting: any amount, all or nothing, once; whoever is killed wherever."""
+
+import gc
+import os
+import signal
+import sys
+
+import pytest
+from support import Child, flip, in_child, until
+
+import shmq
+
+MUTATING = {
+    "fchmod", "fdatasync", "fsync", "link", "mkdir", "open", "posix_fallocate", "pwrite", "rename", "rmdir", "unlink",
+    "shmq_rename_new", "shmq_seal", "shmq_seal_adopt", "shmq_chunk_format", "shmq_newest_raise",
+}  # fmt: skip
+BEFORE = [b"one", b"two", b"three"]
+BATCH = [b"%05d" % number + bytes(200) for number in range(300)]
+
+
+def payloads(path, **flags):
+    with shmq.open(path, create=False, **flags) as queue:
+        return [message.payload for message in queue.reader()]
+
+
+def staging(path):
+    folder = f"{path}/staging"
+    return os.listdir(folder) if os.path.isdir(folder) else []
+
+
+def adopt(path, dedup=("p", 1), batch=BATCH):
+    with shmq.open(path, create=False) as queue, queue.stage() as staged:
+        for at in range(0, len(batch), 50):
+            staged.put_many(batch[at : at + 50])
+        return queue.adopt(staged, dedup=dedup)
+
+
+# ---------------------------------------------------------------- what it does
+def test_what_is_staged_is_seen_by_nobody_until_it_is_adopted_and_then_all_of_it(queue, path):
+    queue.put_many(BEFORE)
+    with queue.stage() as staged:
+        assert [0, range(1, 3)] == [staged.put(b"a", key=b"k", type=7, time_ns=5), staged.put_many([b"b", b"c"])]
+        assert len(staged) == 3
+        assert len(queue) == 3
+        assert queue.put(b"beside") == 3
+        assert range(4, 7) == queue.adopt(staged)
+    assert queue.put(b"after") == 7
+    assert [*BEFORE, b"beside", b"a", b"b", b"c", b"after"] == payloads(path)
+    assert (queue[4].key, queue[4].type, queue[4].time_ns) == (b"k", 7, 5)
+    assert staging(path) == []
+
+
+def test_a_large_batch_goes_over_many_chunks_and_keeps_its_checksums(queue, path):
+    queue.put(b"first")
+    batch = [os.urandom(100) for _ in range(5000)]
+    assert range(1, 5001) == adopt(path, None, batch)
+    assert len(os.listdir(f"{path}/chunks")) > 20
+    assert [b"first", *batch] == payloads(path)
+    assert queue[2500].payload == batch[2499]
+    assert queue.consumer("c", start=4999).take(0) == batch[4998]
+
+
+def test_into_a_queue_without_any_chunk(queue, path):
+    assert range(300) == adopt(path)
+    assert payloads(path) == BATCH
+
+
+def test_a_sleeping_consumer_gets_what_is_adopted(queue, path):
+    def wait(say):
+        with shmq.open(path) as mine, mine.consumer("c") as consumer:
+            say("here")
+            say(consumer.take(20).decode())
+
+    with Child(wait) as child:
+        child.hear()
+        adopt(path, None, [b"wake up"])
+        assert child.hear() == "wake up"
+
+
+def test_nothing_staged_adopts_nothing(queue, path):
+    queue.put(b"x")
+    assert range(1, 1) == adopt(path, None, [])
+    assert range(1, 1) == adopt(path, ("p", 1), [])
+    queue.put(b"y")
+    assert range(1, 1) == adopt(path, ("p", 1), BATCH)
+    assert range(2, 302) == adopt(path, ("p", 2), BATCH)
+
+
+def test_a_batch_is_adopted_once_also_after_a_restart(make, path):
+    queue = make()
+    queue.put_many(BEFORE)
+    assert queue.adopted("p") is None
+    first = adopt(path)
+    queue.put(b"between")
+    queue.close()
+    assert first == adopt(path) == range(3, 303)
+    queue = make()
+    assert (1, first) == queue.adopted("p") == queue.adopted(b"p")
+    assert range(304, 305) == adopt(path, ("p", 5), [b"next"])
+    with pytest.raises(shmq.Mismatch, match="batch 5 was adopted before it"):
+        adopt(path, ("p", 1))
+    assert range(305, 306) == adopt(path, ("other", 1), [b"next"])
+
+
+def test_forgotten_or_closed_it_leaves_nothing(queue, path):
+    staged = queue.stage()
+    staged.put(b"x")
+    assert len(staging(path)) == 1
+    staged.close()
+    assert staging(path) == []
+    staged = queue.stage()
+    del staged
+    gc.collect()
+    assert staging(path) == []
+    with pytest.raises(TypeError), queue.stage() as staged:
+        staged.put("no bytes")
+    assert staging(path) == []
+
+
+def test_what_a_killed_stager_leaves_is_swept_and_what_a_living_one_builds_is_not(queue, path):
+    def work(say):
+        staged = queue.stage()
+        staged.put(b"never")
+        say("staged")
+        until(lambda: False, 60)
+
+    with queue.stage() as mine, Child(work) as child:
+        mine.put(b"mine")
+        child.hear()
+        shmq.open(path).close()
+        assert len(staging(path)) == 2
+        child.kill()
+        shmq.open(path).close()
+        assert len(staging(path)) == 1
+        queue.adopt(mine)
+    assert payloads(path) == [b"mine"]
+
+
+def test_a_reservation_must_be_committed_first(queue):
+    staged = queue.stage()
+    slot = staged.reserve(10)
+    with pytest.raises(shmq.Busy, match="reserved and not committed"):
+        queue.adopt(staged)
+    slot.commit()
+    assert range(1) == queue.adopt(staged)
+    with pytest.raises(shmq.Closed):
+        staged.put(b"x")
+    with pytest.raises(shmq.Closed):
+        queue.adopt(staged)
+
+
+def test_it_is_refused_where_it_makes_no_sense(make, queue, path, tmp_path):
+    other = make(str(tmp_path / "other"))
+    with queue.stage() as staged, pytest.raises(shmq.Mismatch, match="another queue"):
+        other.adopt(staged)
+    with shmq.open(path, read_only=True) as reader, pytest.raises(shmq.Closed, match="read-only"):
+        reader.stage()
+    with queue.stage() as staged:
+        for dedup in (("", 1), ("p", -1), ("p" * 1025, 1)):
+            with pytest.raises(ValueError):
+                queue.adopt(staged, dedup=dedup)
+        answers = in_child(lambda: _refusal(staged.put, b"x"))
+        assert answers == "Forked"
+    with queue.stage() as staged:
+        staged.put(b"x")
+        queue.shutdown()
+        with pytest.raises(shmq.ShutDown, match="nothing was adopted"):
+            queue.adopt(staged)
+
+
+def _refusal(call, *arguments):
+    try:
+        call(*arguments)
+    except shmq.ShmqError as problem:
+        return type(problem).__name__
+    return "none"
+
+
+def test_adopted_chunks_retire_as_others_do(queue, path):
+    adopt(path)
+    queue.put_many(BEFORE)
+    chunks = len(os.listdir(f"{path}/chunks"))
+    with queue.consumer("c") as consumer:
+        got = []
+        while len(got) < 303:
+            got += consumer.take_many(50, 0)
+        assert got == BATCH + BEFORE
+    assert len([name for name in os.listdir(f"{path}/chunks") if name.endswith(".chunk")]) < chunks
+    assert range(300) == adopt(path)  # the ledger needs no chunk
+
+
+def test_an_adopted_chunk_is_as_old_as_its_adoption(make, path):
+    queue = make(retention=shmq.Retention.age(3600))
+    staged = queue.stage()
+    staged.put(b"x")
+    (folder,) = staging(path)
+    (file,) = [name for name in os.listdir(f"{path}/staging/{folder}") if name.endswith(".chunk")]
+    made = os.stat(f"{path}/staging/{folder}/{file}").st_mtime_ns
+    queue.adopt(staged)
+    from shmq.storage import space
+
+    live = queue._chain().names()
+    assert space._created(queue._home, live[-1]) > made
+
+
+# ---------------------------------------------------------------- killed at every step
+def killed_at(step, path, work, calls=MUTATING):
+    """Run *work* in a child that is killed before its so-manieth call that changes something: whether it was."""
+
+    def job(say):
+        left = [step]
+
+        def watch(frame, event, function):
+            if event == "c_call" and function.__name__ in calls:
+                left[0] -= 1
+                if left[0] < 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.setprofile(watch)
+        work(path)
+        sys.setprofile(None)
+
+    with Child(job) as child:
+        return child.join() == -signal.SIGKILL
+
+
+def check_by_producer(path):
+    with shmq.open(path) as queue:
+        queue.put(b"after")
+    found = payloads(path)
+    assert found in ([*BEFORE, b"after"], [*BEFORE, *BATCH, b"after"])
+    return len(found) > 4
+
+
+def check_by_reader(path):
+    found = payloads(path, read_only=True)
+    assert found in (BEFORE, BEFORE + BATCH)
+    return len(found) > 3
+
+
+def check_by_adopter(path):
+    committed = check_by_reader(path)
+    assert range(3, 303) == adopt(path)
+    assert payloads(path) == BEFORE + BATCH
+    return committed
+
+
+@pytest.mark.parametrize("check", [check_by_producer, check_by_reader, check_by_adopter])
+def test_killed_at_every_step_all_or_nothing(tmp_path, check):
+    outcomes = []
+    step = 0
+    alive = True
+    while alive:
+        path = str(tmp_path / f"q{step}")
+        with shmq.open(path, options=shmq.Options(chunk_bytes=16384)) as queue:
+            queue.put_many(BEFORE)
+        alive = killed_at(step, path, adopt)
+        committed = check(path)
+        outcomes.append(committed)
+        again = adopt(path)
+        assert len(again) == 300
+        if committed:
+            assert again == range(3, 303)
+        found = payloads(path)
+        assert found.count(BATCH[0]) == 1
+        assert staging(path) == []
+        shmq.delete(path)
+        step += 1
+    assert outcomes == sorted(outcomes)  # one step commits, and nothing after it takes it back
+    assert outcomes[0] is False
+    assert outcomes[-1] is True
+    assert len(outcomes) > 40
+
+
+def test_killed_again_while_finishing(tmp_path):
+    """Whoever finishes another's adoption may be killed at every step of that too."""
+
+    def put(path):
+        with shmq.open(path) as queue:
+            queue.put(b"after")
+
+    step, alive = 0, True
+    while alive:
+        path = str(tmp_path / f"q{step}")
+        with shmq.open(path, options=shmq.Options(chunk_bytes=16384)) as queue:
+            queue.put_many(BEFORE)
+
+        def commit_only(path):
+            from shmq._native import Chunk
+
+            seal = Chunk.seal_adopt
+
+            def seal_and_die(self, adoption):
+                seal(self, adoption)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+            Chunk.seal_adopt = seal_and_die
+            adopt(path)
+
+        assert killed_at(10**9, path, commit_only)
+        alive = killed_at(step, path, put)
+        assert payloads(path, read_only=True)[:303] == BEFORE + BATCH
+        assert payloads(path)[:303] == BEFORE + BATCH
+        assert range(3, 303) == adopt(path)
+        shmq.delete(path)
+        step += 1
+    assert step > 10
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_set_moved_half_way_is_finished_by_whoever_is_there(tmp_path, read_only):
+    """No opener has swept: a producer, a consumer and a reader that were there before meet the half-moved set."""
+    step, alive = 0, True
+    while alive:
+        path = str(tmp_path / f"q{step}")
+        with shmq.open(path, options=shmq.Options(chunk_bytes=16384)) as queue:
+            queue.put_many(BEFORE)
+            consumer = queue.consumer("c")
+            assert consumer.take_many(10) == BEFORE
+            with shmq.open(path, read_only=True) as other:
+                follower = other.reader()
+                assert [next(follower).payload for _ in BEFORE] == BEFORE
+                alive = killed_at(step, path, adopt, {"shmq_rename_new"})
+                if read_only:
+                    assert [message.payload for message in follower] == BATCH
+                    assert other.next_index == 303
+                    assert other[200].payload == BATCH[197]
+                assert queue.put(b"after") == 303
+                got = []
+                while len(got) < 301:
+                    got += consumer.take_many(500, 0)
+                assert got == [*BATCH, b"after"]
+            consumer.close()
+        shmq.delete(path)
+        step += 1
+    assert step > 4
+
+
+def test_who_comes_too_late_to_finish_goes_on(queue, path):
+    """The set was finished, entered and removed between somebody's look for the successor and his look for the set."""
+    from shmq.storage import staging as module
+
+    queue.put(b"x")
+    tail = queue._chain().tail()
+    adopt(path)
+    assert not module.finish(queue._home, queue._joined().control, tail, tail.adoption(), 1)
+    assert queue._chain().after(tail) is not None
+
+
+def test_a_set_that_is_swept_before_it_is_held_is_made_again(queue, path, monkeypatch):
+    from shmq.storage import staging as module
+
+    hold, swept = module.Set.hold, []
+
+    def sweep_and_hold(self):
+        if len(swept) < 3:
+            swept.append(self.name)
+            os.rmdir(self.path)
+        hold(self)
+
+    monkeypatch.setattr(module.Set, "hold", sweep_and_hold)
+    with queue.stage() as staged:
+        staged.put(b"x")
+        assert len(swept) == 3
+        assert range(1) == queue.adopt(staged)
+
+
+def test_a_set_that_is_removed_while_somebody_finishes_it_was_finished_by_another(queue, monkeypatch):
+    from shmq.storage import staging as module
+
+    queue.put(b"x")
+    read = module.Set.manifest
+
+    def read_and_lose(self):
+        manifest = read(self)
+        self.remove()
+        return manifest
+
+    with queue.stage() as staged:
+        adoption = staged._set.adoption
+        staged._set.commit_manifest(module.Manifest(b"", 0, [], [], [], []))
+        monkeypatch.setattr(module.Set, "manifest", read_and_lose)
+        assert not module.finish(queue._home, queue._joined().control, queue._chain().tail(), adoption, 1)
+
+
+# ---------------------------------------------------------------- racing
+def test_producers_and_two_adopters_of_each_batch(make, path):
+    queue = make()
+    rounds, each = 6, 400
+
+    def produce(say, name):
+        with shmq.open(path) as mine:
+            for number in range(each):
+                mine.put(b"%s %d" % (name, number))
+
+    def drive(say):
+        with shmq.open(path) as mine:
+            for number in range(rounds):
+                with mine.stage() as staged:
+                    staged.put_many([b"batch %d %d" % (number, at) + bytes(100) for at in range(200)])
+                    say(mine.adopt(staged, dedup=(f"batch {number}", 1)).start)
+
+    with Child(produce, b"x") as one, Child(produce, b"y") as two, Child(drive) as three, Child(drive) as four:
+        firsts = [[child.hear() for _ in range(rounds)] for child in (three, four)]
+        assert [child.join() for child in (one, two, three, four)] == [0, 0, 0, 0]
+    assert firsts[0] == firsts[1]
+    found = [bytes(message.view).rstrip(b"\0") for message in queue.reader()]
+    assert len(found) == 2 * each + 200 * rounds
+    for name in (b"x", b"y"):
+        assert [b"%s %d" % (name, number) for number in range(each)] == [
+            text for text in found if text.startswith(name + b" ")
+        ]
+    for number, first in enumerate(firsts[0]):
+        assert found[int(first) : int(first) + 200] == [b"batch %d %d" % (number, at) for at in range(200)]
+
+
+# ---------------------------------------------------------------- garbage
+def test_a_seal_that_names_no_set_is_corrupt(queue, path):
+    queue.put(b"x")
+    queue._chain().tail().seal_adopt(0x123456789A)
+    for call in (lambda: queue.put(b"y"), lambda: payloads(path), lambda: payloads(path, read_only=True)):
+        with pytest.raises(shmq.Corrupt, match="adoption 123456789a"):
+            call()
+
+
+def test_a_damaged_manifest_or_ledger_is_corrupt(queue, path):
+    queue.put_many(BEFORE)
+    adopt(path)
+    ledger = f"{path}/ledger.shmq"
+    flip(ledger, os.stat(ledger).st_size - 1)
+    with pytest.raises(shmq.Corrupt, match=r"ledger\.shmq: it fails its checksum"):
+        adopt(path)
+    assert payloads(path) == BEFORE + BATCH

@@ -1,0 +1,170 @@
+"""The built-ins that stand in for put, take and take_many do what the methods do, and hand on what they cannot."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import sys
+import threading
+
+import pytest
+
+import shmq
+
+
+def test_the_plain_verbs_are_builtins(queue):
+    """After the first put, `put` is no Python function; nor is `take` of a consumer. They have their documentation."""
+    queue.put(b"first")
+    consumer = queue.consumer("c")
+
+    for verb in (queue.put, consumer.take, consumer.take_many):
+        assert type(verb).__name__ == "builtin_function_or_method"
+        assert verb.__doc__
+        assert "self" not in inspect.signature(verb).parameters
+
+
+def test_keywords_arrive_whether_the_builtin_knows_them_or_not(queue):
+    """key, type and time_ns are taken by the built-in; headers, None and odd buffers by Python; all look the same."""
+    queue.put(b"0", key=b"k", type=65535, time_ns=-5)
+    queue.put(b"1", key=b"k", type=7, time_ns=8, headers={"a": 1})
+    queue.put(bytearray(b"2"), key=None, type=0, time_ns=None, headers=None)
+    queue.put(memoryview(b"x3x")[1:2], key=b"")
+    seen = [(m.payload, m.key, m.type, m.headers) for m in queue.reader()]
+
+    assert seen == [(b"0", b"k", 65535, {}), (b"1", b"k", 7, {"a": 1}), (b"2", None, 0, {}), (b"3", None, 0, {})]
+    assert [m.time_ns for m in queue.reader()][:2] == [-5, 8]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (((), {}), TypeError),
+        (((b"a", b"b"), {}), TypeError),
+        (((b"a",), {"nonsense": 1}), TypeError),
+        ((("text",), {}), TypeError),
+        (((b"a",), {"key": "text"}), TypeError),
+        (((b"a",), {"type": -1}), ValueError),
+        (((b"a",), {"type": 65536}), ValueError),
+        (((b"a",), {"type": 1 << 80}), ValueError),
+        (((b"a",), {"time_ns": 1 << 63}), ValueError),
+        (((b"a",), {"time_ns": -(1 << 63)}), ValueError),
+        (((b"a",), {"key": bytes(65536)}), shmq.TooLarge),
+    ],
+)
+def test_bad_arguments_put_nothing(queue, arguments, error):
+    """Each is refused by name, and the queue is as it was."""
+    queue.put(b"before")
+    positional, keywords = arguments
+    with pytest.raises(error):
+        queue.put(*positional, **keywords)
+
+    assert queue.next_index == 1
+    assert queue.put(b"after") == 1
+
+
+@pytest.mark.parametrize("codec", ["text", "json", "msgpack"])
+def test_codecs_go_through_the_builtins(make, codec):
+    """Encoding and decoding are called from the built-ins, one at a time and in lists."""
+    queue = make(codec=codec)
+    values = ["a", "b", "ü", "d"]
+    for value in values:
+        queue.put(value, key=b"k")
+    consumer = queue.consumer("c")
+
+    assert [consumer.take(), *consumer.take_many(10)] == values
+
+
+def test_a_codec_that_raises_puts_and_loses_nothing(make):
+    """What cannot be encoded raises in the caller, at once; what cannot be decoded raises in its reader."""
+    queue = make(codec="json")
+    with pytest.raises(TypeError):
+        queue.put(object())
+    queue.put({"a": 1})
+    with pytest.raises(TypeError):
+        queue.put({1, object()})
+
+    assert queue.next_index == 1
+    assert queue.consumer("c").take() == {"a": 1}
+
+
+def test_references_are_neither_lost_nor_kept(queue):
+    """A million-call program must not leak: counts of payload, key and timeout come back to where they were."""
+    payload, key = b"p" * 1000, b"k" * 100
+    queue.put(payload, key=key)
+    consumer = queue.consumer("c")
+    consumer.take()
+    before = sys.getrefcount(payload), sys.getrefcount(key)
+    for _ in range(200):
+        queue.put(payload, key=key)
+        assert consumer.take(1.0) == payload
+        with pytest.raises(shmq.Empty):
+            consumer.take(timeout=0)
+        with pytest.raises(TypeError):
+            queue.put(payload, key=key, nonsense=payload)
+    gc.collect()
+
+    assert (sys.getrefcount(payload), sys.getrefcount(key)) == before
+
+
+def test_closing_stops_the_builtins(queue):
+    """A built-in that was kept says Closed like its owner, and touches no memory that may be gone."""
+    queue.put(b"1")
+    consumer = queue.consumer("c")
+    put, take, take_many = queue.put, consumer.take, consumer.take_many
+    consumer.close()
+    with pytest.raises(shmq.Closed):
+        take()
+    with pytest.raises(shmq.Closed):
+        take_many(1)
+    queue.close()
+    with pytest.raises(shmq.Closed):
+        put(b"2")
+
+
+def test_threads_share_one_consumer_and_nothing_comes_twice(queue):
+    """Eight threads take from one handle while two put: each message goes to exactly one of them."""
+    total = 4000
+    consumer = queue.consumer("c")
+    got: list[bytes] = []
+
+    def take():
+        while True:
+            value = consumer.take(timeout=20)
+            if value == b"end":
+                return
+            got.append(value)
+
+    def put(first):
+        for i in range(first, total, 2):
+            queue.put(b"%d" % i)
+
+    takers = [threading.Thread(target=take) for _ in range(8)]
+    putters = [threading.Thread(target=put, args=(i,)) for i in range(2)]
+    for thread in takers + putters:
+        thread.start()
+    for thread in putters:
+        thread.join()
+    for _ in takers:
+        queue.put(b"end")
+    for thread in takers:
+        thread.join()
+
+    assert sorted(map(int, got)) == list(range(total))
+
+
+def test_a_consumer_that_nobody_holds_gives_its_name_back_at_once(queue):
+    """No cycle keeps it: the next statement can open the name again, without a garbage collection."""
+    gc.disable()
+    try:
+        for i in range(3):
+            queue.put(b"%d" % i)
+            assert queue.consumer("c").take() == b"%d" % i
+        queue.put(b"3")
+        take = queue.consumer("c").take  # holds its consumer
+        assert take() == b"3"
+        with pytest.raises(shmq.Busy):
+            queue.consumer("c")
+        del take
+        queue.consumer("c").close()
+    finally:
+        gc.enable()

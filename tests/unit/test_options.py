@@ -1,0 +1,160 @@
+"""Options are stored in the queue; what contradicts them is an error that names both values. Codecs, pickling."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import pytest
+from support import records, run_python
+
+import shmq
+
+
+@pytest.mark.parametrize(
+    ("name", "stored", "given"),
+    [
+        ("chunk_bytes", 32768, 65536),
+        ("index_spacing", 64, 128),
+        ("codec", "json", "bytes"),
+        ("checksum", True, False),
+        ("mode", 0o600, 0o700),
+    ],
+)
+def test_a_contradicting_option_is_a_mismatch_that_names_both_values(make, path, name, stored, given):
+    """And the path, and what to do; the queue can be opened without it."""
+    make(**{name: stored}).close()
+    says = rf"cannot open {path} with {name}={given!r}: it was made with {name}={stored!r}; leave the option out"
+    with pytest.raises(shmq.Mismatch, match=says):
+        shmq.open(path, options=shmq.Options(**{name: given}))
+    with shmq.open(path) as queue:
+        assert getattr(queue.options, name) == stored
+
+
+def test_only_what_was_given_is_held_against_a_queue(make, path):
+    """Options() contradicts nothing; the same value agrees; an Options survives copying and pickling with that."""
+    make(chunk_bytes=32768).close()
+    agreeing = shmq.Options(chunk_bytes=32768)
+    for options in (shmq.Options(), agreeing, copy.copy(agreeing), pickle.loads(pickle.dumps(agreeing))):
+        with shmq.open(path, options=options) as queue:
+            assert queue.options.chunk_bytes == 32768
+    with pytest.raises(shmq.Mismatch):
+        shmq.open(path, options=pickle.loads(pickle.dumps(shmq.Options(chunk_bytes=65536))))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"chunk_bytes": 4096},
+        {"chunk_bytes": 2 << 30},
+        {"chunk_bytes": 16384 + 8},
+        {"index_spacing": 0},
+        {"index_spacing": 65537},
+        {"codec": "yaml"},
+        {"mode": 0o666},
+        {"mode": 0o640},
+        {"mode": 0o400},
+    ],
+)
+def test_an_option_that_cannot_be_is_refused_by_its_name(wrong):
+    """ValueError with name and value, before anything is made."""
+    ((name, _),) = wrong.items()
+    with pytest.raises(ValueError, match=f"{name}="):
+        shmq.Options(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"chunk_bytes": 16384.0}, {"chunk_bytes": "1"}, {"codec": 1}, {"checksum": 1}])
+def test_an_option_of_the_wrong_kind_is_a_type_error(wrong):
+    """With name and value."""
+    ((name, _),) = wrong.items()
+    with pytest.raises(TypeError, match=f"{name}="):
+        shmq.Options(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("codec", "payload", "stored"),
+    [
+        ("bytes", b"\x00\xff", b"\x00\xff"),
+        ("text", "grün", "grün".encode()),
+        ("json", {"a": [1, None, "x"]}, b'{"a":[1,null,"x"]}'),
+        ("msgpack", {"a": 1}, b"\x81\xa1a\x01"),
+    ],
+)
+def test_each_codec_stores_its_own_bytes_and_gives_the_object_back(make, path, codec, payload, stored):
+    """By put, put_many, take, get, iteration and index."""
+    queue = make(codec=codec)
+    queue.put(payload)
+    queue.put_many([payload, payload])
+    consumer = queue.consumer("c")
+    assert consumer.take(timeout=0) == consumer.get(timeout=0).payload == payload
+    assert consumer.take_many(1, timeout=0) == [payload]
+    assert queue[1].payload == payload
+    assert records(path)[0].payload == stored
+    assert bytes(queue[0].view) == stored
+
+
+@pytest.mark.parametrize(("codec", "wrong"), [("text", b"bytes"), ("json", object()), ("msgpack", object())])
+def test_what_a_codec_cannot_encode_is_refused_before_the_claim(make, path, codec, wrong):
+    """TypeError, and nothing is put."""
+    queue = make(codec=codec)
+    queue.producer()
+    with pytest.raises(TypeError):
+        queue.put(wrong)
+    assert records(path) == []
+
+
+def test_pickle_needs_trust_on_both_sides(make, path):
+    """Making such a queue, opening it, reading it: Untrusted without trusted=True, and nothing is made or changed."""
+    with pytest.raises(shmq.Untrusted, match="trusted=True"):
+        make(codec="pickle")
+    with pytest.raises(shmq.NotFound):
+        shmq.open(path, create=False)
+    make(codec="pickle", flags={"trusted": True}).put({1, 2})
+    for flags in ({}, {"read_only": True}):
+        with pytest.raises(shmq.Untrusted, match=f"cannot open {path}.*run code"):
+            shmq.open(path, **flags)
+    with shmq.open(path, trusted=True) as queue:
+        assert queue[0].payload == {1, 2}
+
+
+def test_a_queue_pickles_to_its_place(make):
+    """With its flags; it is opened there, not made."""
+    queue = make(codec="pickle", flags={"trusted": True})
+    queue.put("x")
+    with pickle.loads(pickle.dumps(queue)) as again:
+        assert again[0].payload == "x"
+        assert again.path == queue.path
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_queue_crosses_to_processes_that_are_not_forks(queue, path, method, tmp_path):
+    """As an argument of multiprocessing.Process: the child puts, the parent takes."""
+    script = tmp_path / "main.py"
+    script.write_text(
+        "import multiprocessing, sys, shmq\n"
+        "def work(queue):\n"
+        "    queue.put(b'from the child')\n"
+        "if __name__ == '__main__':\n"
+        "    queue = shmq.open(sys.argv[1])\n"
+        "    child = multiprocessing.get_context(sys.argv[2]).Process(target=work, args=(queue,))\n"
+        "    child.start(); child.join()\n"
+        "    print(queue.consumer('c').take(timeout=10), child.exitcode)\n"
+    )
+    command = [sys.executable, script, path, method]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "b'from the child' 0\n", done.stderr
+
+
+def test_importing_shmq_imports_nothing_heavy():
+    """What only some users need is imported when it is used: see sys.modules of a fresh interpreter."""
+    code = "import sys, shmq; print(*sorted(sys.modules))"
+    heavy = {"msgspec", "filelock", "numpy", "asyncio", "pyarrow", "posix_ipc", "multiprocessing", "pickle", "ssl"}
+    assert heavy.isdisjoint(run_python(code).split())
+
+
+def test_elsewhere_shmq_says_that_it_is_for_linux():
+    """One sentence, at import."""
+    code = "import sys; sys.platform = 'darwin'\ntry: import shmq\nexcept ImportError as problem: print(problem)"
+    assert run_python(code).startswith("shmq is for Linux: ")

@@ -1,0 +1,350 @@
+"""Waiting: exact deadlines, signals, no CPU while idle, and nobody waits for the dead."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import struct
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from support import (
+    CLAIMED,
+    DEADLINE,
+    DONE,
+    PAD,
+    Child,
+    hold_until_killed,
+    in_child,
+    patch,
+    peek,
+    states,
+    until,
+    words,
+)
+
+import shmq
+
+SLEEPERS = 128  # in the control page
+F_OFD_SETLKW = 38
+LOCK_BASE = 1 << 40
+
+
+def asleep(path) -> bool:
+    """Whether somebody has said that he sleeps."""
+    return peek(Path(path, "control.shmq"), SLEEPERS) & 0xFFFFFFFF == 1
+
+
+def claim_and_stay(say, queue):
+    """A producer that is inside a claim, for ever."""
+    slot = queue.reserve(64)
+    say("claimed")
+    hold_until_killed(say)
+    slot.commit()
+
+
+@pytest.mark.parametrize("timeout", [0, 0.05, 0.3])
+def test_a_timeout_is_kept(queue, timeout):
+    """Empty, never before the time and not long after it; 0 never waits."""
+    consumer = queue.consumer("c")
+    began = time.monotonic()
+    with pytest.raises(shmq.Empty, match="in time"):
+        consumer.take(timeout=timeout)
+    assert timeout <= time.monotonic() - began < timeout + 5
+
+
+def test_a_put_wakes_a_sleeper_in_another_process(queue, path):
+    """The consumer sleeps without a timeout; the message comes."""
+
+    def wait(say):
+        say(queue.consumer("c").take())
+
+    with Child(wait) as child:
+        until(lambda: asleep(path))
+        queue.put(b"awake")
+        assert child.hear() == "b'awake'"
+        assert child.join() == 0
+
+
+def test_every_sleeper_is_woken(queue, path):
+    """Eight names in eight threads; one put."""
+    got = []
+    consumers = [queue.consumer(f"c{i}") for i in range(8)]
+    threads = [threading.Thread(target=lambda consumer=each: got.append(consumer.take(DEADLINE))) for each in consumers]
+    for thread in threads:
+        thread.start()
+    until(lambda: asleep(path))
+    queue.put(b"x")
+    for thread in threads:
+        thread.join()
+    assert got == [b"x"] * 8
+
+
+def test_a_signal_interrupts_a_wait(queue):
+    """Its handler runs at once, and what it raises ends the wait: Ctrl-C works. Nothing was taken."""
+    consumer = queue.consumer("c")
+
+    def interrupt(say):
+        say(os.getppid())
+        time.sleep(0.1)
+        os.kill(os.getppid(), signal.SIGINT)
+
+    with Child(interrupt) as child:
+        child.hear()
+        with pytest.raises(KeyboardInterrupt):
+            consumer.take(timeout=DEADLINE)
+        child.join()
+    queue.put(b"x")
+    assert consumer.take(timeout=0) == b"x"
+
+
+def test_a_handled_signal_does_not_shorten_a_wait(queue):
+    """The handler returns, and the wait goes on to its own deadline."""
+    consumer = queue.consumer("c")
+    seen = []
+    before = signal.signal(signal.SIGALRM, lambda *_: seen.append(time.monotonic()))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+        began = time.monotonic()
+        with pytest.raises(shmq.Empty):
+            consumer.take(timeout=0.4)
+        assert time.monotonic() - began >= 0.4
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert len(seen) >= 2
+
+
+def test_an_idle_wait_costs_no_processor_time(queue, path):
+    """One second of waiting, in a process with a watcher and a neighbour, costs less than a twentieth of it."""
+
+    def idle(say):
+        consumer = queue.consumer("c")
+        before = time.process_time()
+        try:
+            consumer.take(timeout=1.0)
+        except shmq.Empty:
+            say(time.process_time() - before)
+
+    with Child(idle) as child:
+        assert float(child.hear()) < 0.05
+        child.join()
+
+
+def test_b1_the_death_of_a_producer_inside_a_claim_wakes_the_sleeper(queue, path):
+    """
+    Rule B1: death makes no sound. A consumer that sleeps behind a claim is woken when the claimer is killed; the claim
+    becomes padding and the message behind it is delivered.
+    """
+    with Child(claim_and_stay, queue) as child:
+        child.hear()
+        queue.put(b"behind")
+        consumer = queue.consumer("c")
+        got = []
+        thread = threading.Thread(target=lambda: got.append(consumer.take(timeout=DEADLINE)))
+        thread.start()
+        until(lambda: asleep(path))
+        assert got == []
+        child.kill()
+        thread.join(DEADLINE)
+    assert got == [b"behind"]
+    assert states(path) == [PAD, DONE]
+
+
+def test_b1_a_waker_that_dies_before_the_wake_is_replaced_by_its_death(queue, path):
+    """
+    Rule B1: P clears the sleeper's mark, commits, and is killed before the system call. Its death wakes the sleeper.
+    """
+    consumer = queue.consumer("c")
+    got = []
+    thread = threading.Thread(target=lambda: got.append(consumer.take(timeout=DEADLINE)))
+
+    def put_without_a_sound(say):
+        queue.producer()  # joining rings the bell
+        say("here")
+        until(lambda: asleep(path))
+        time.sleep(0.05)
+        patch(Path(path, "control.shmq"), SLEEPERS, bytes(4))
+        queue.put(b"silent")
+        hold_until_killed(say)
+
+    with Child(put_without_a_sound) as child:
+        child.hear()
+        thread.start()
+        assert child.hear() == "ready"
+        child.kill()
+    thread.join(DEADLINE)
+    assert got == [b"silent"]
+
+
+def test_a_stopped_producer_is_not_a_dead_one(queue, path):
+    """SIGSTOP inside a claim holds consumers, and is named in the error; SIGCONT, and its message comes."""
+
+    def claim_then_commit(say):
+        with queue.reserve(5) as slot:
+            slot.buffer[:] = b"whole"
+            say("claimed")
+            time.sleep(0.2)
+        hold_until_killed(say)
+
+    consumer = queue.consumer("c")
+    with Child(claim_then_commit) as child:
+        child.hear()
+        child.signal(signal.SIGSTOP)
+        with pytest.raises(shmq.Empty, match="claimed by participant 1, who lives"):
+            consumer.take(timeout=0.5)
+        assert states(path) == [CLAIMED]
+        child.signal(signal.SIGCONT)
+        assert consumer.take(timeout=DEADLINE) == b"whole"
+
+
+def test_a1_a_claim_ends_by_commit_or_pad_and_everybody_agrees(queue, path):
+    """
+    Rule A1: a living producer loses its lock (descriptors closed while daemonising). The consumer that finds its claim
+    pads it: its commit is Fenced, so a put that returned can never be passed over. All consumers see the same.
+    """
+
+    def lose_the_lock(say):
+        slot = queue.reserve(3)
+        slot.buffer[:] = b"abc"
+        os.closerange(3, 1 << 20)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        try:
+            slot.commit()
+        except shmq.Fenced:
+            os._exit(42)
+
+    queue.producer()  # makes the first chunk
+    with Child(lose_the_lock) as child:
+        until(lambda: states(path) == [CLAIMED])
+        until(lambda: os.waitpid(child.pid, os.WNOHANG | os.WUNTRACED)[0] != 0)
+        queue.put(b"behind")
+        assert queue.consumer("before").take(timeout=DEADLINE) == b"behind"
+        assert states(path) == [PAD, DONE]
+        child.signal(signal.SIGCONT)
+        assert child.join() == 42
+    assert queue.consumer("after").take_many(10, timeout=0) == [b"behind"]
+    assert (queue.stats().padded, queue.stats().fenced) == (1, 1)
+
+
+def test_a7a_a_claim_of_ones_own_process_is_alive_by_definition(queue, path):
+    """Rule A7a: a test through the descriptor that holds the lock says it is free; another thread must not pad us."""
+    slot = queue.reserve(1)
+    got = []
+
+    def look():
+        try:
+            got.append(queue.consumer("c").take(timeout=0.05))
+        except shmq.Empty as problem:
+            got.append(problem)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert isinstance(got[0], shmq.Empty)
+    assert states(path) == [CLAIMED]
+    slot.commit()
+    assert states(path) == [DONE]
+
+
+def test_a7b_a_child_keeps_no_lock_and_takes_none_away(queue, path):
+    """
+    Rule A7b: a forked child has no descriptor left that carries its parent's locks, neither the seat's nor a name's;
+    its end frees neither.
+    """
+    consumer = queue.consumer("c")
+    slot = queue.reserve(1)
+
+    def openings_with_locks():
+        found = []
+        for fd in os.listdir("/proc/self/fd"):
+            info = Path(f"/proc/self/fdinfo/{fd}")
+            if info.exists() and "lock:" in info.read_text():
+                found.append(os.readlink(f"/proc/self/fd/{fd}"))
+        return [name for name in found if "/chunks/" not in name]  # a mapper's lock is its child's too
+
+    assert len(openings_with_locks()) >= 2
+    assert in_child(openings_with_locks) == "[]"
+
+    def judge():
+        other = shmq.open(path)
+        with pytest.raises(shmq.Empty):
+            other.consumer("d").take(timeout=0)
+        with pytest.raises(shmq.Busy):
+            other.consumer("c")
+        return "alive"
+
+    assert in_child(judge) == "alive"
+    assert states(path) == [CLAIMED]
+    slot.commit()
+    assert consumer.take(timeout=0) == b"\0"
+
+
+def test_a7c_a_waiting_reader_does_not_make_a_dead_owner_look_alive(queue, path):
+    """
+    Rule A7c: somebody waits with a read lock on the slot's byte, and gets it when its owner dies. Asked with F_RDLCK
+    the slot is free all the same, and the claim is padded.
+    """
+
+    def wait_for_the_byte(say):
+        fd = os.open(Path(path, "control.shmq"), os.O_RDWR)
+        say("waiting")
+        fcntl.fcntl(fd, F_OFD_SETLKW, struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, LOCK_BASE + 1, 1, 0))
+        hold_until_killed(say)
+
+    consumer = queue.consumer("c")
+    with Child(claim_and_stay, queue) as owner:
+        owner.hear()
+        queue.put(b"behind")
+        with Child(wait_for_the_byte) as waiter:
+            waiter.hear()
+            owner.kill()
+            assert waiter.hear() == "ready"  # it has the lock now
+            assert consumer.take(timeout=DEADLINE) == b"behind"
+    assert states(path) == [PAD, DONE]
+
+
+def test_b12_the_next_tenant_buries_its_predecessors_claims_first(queue, path):
+    """
+    Rule B12: nobody has read the dead claim; the slot's next tenant pads it before it takes the slot under the next
+    generation, so that no reused generation can make it look alive.
+    """
+    with Child(claim_and_stay, queue) as child:
+        child.hear()
+        child.kill()
+    assert words(path)[0].owner == 1 << 11 | 1
+
+    def put():
+        queue.put(b"next tenant")
+        return states(path)
+
+    assert in_child(put) == str([PAD, DONE])
+    assert words(path)[1].owner == 1 << 11 | 2
+
+
+def test_b12_generation_0_is_never_an_owner(make, path):
+    """Rule B12: after 2,047 comes 1."""
+    make().close()
+    patch(Path(path, "control.shmq"), 4096, (2047).to_bytes(4, "little"))
+    make().put(b"x")
+    assert words(path)[0].owner == 1
+
+
+def test_a_consumer_in_another_pid_namespace_is_not_needed_to_see_a_death(queue, path):
+    """A seat whose pid means nothing here is watched by its lock: its death wakes a sleeper all the same."""
+    with Child(claim_and_stay, queue) as child:
+        child.hear()
+        queue.put(b"behind")
+        patch(Path(path, "control.shmq"), 4096 + 64 + 4, struct.pack("<IQ", 0xFFFFFFFF, 12345))
+        consumer = queue.consumer("c")
+        got = []
+        thread = threading.Thread(target=lambda: got.append(consumer.take(timeout=DEADLINE)))
+        thread.start()
+        until(lambda: asleep(path))
+        time.sleep(0.05)
+        child.kill()
+        thread.join(DEADLINE)
+    assert got == [b"behind"]
