@@ -110,7 +110,7 @@ void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk)
 {
     struct control *const control = member->control;
     uint64_t seen = load_relaxed(&control->durable_chunk);
-    while (seen < chunk && !cas_relaxed(&control->durable_chunk, seen, chunk)) {
+    while (seen < chunk + 1 && !cas_relaxed(&control->durable_chunk, seen, chunk + 1)) {
         seen = load_relaxed(&control->durable_chunk);
     }
     seen = load_relaxed(&control->durable);
@@ -145,13 +145,14 @@ uint32_t shmq_sync_has_failed(const void *control) { return load_acquire(&((cons
 uint64_t shmq_durable(const void *control) { return load_acquire(&((const struct control *)control)->durable); }
 uint64_t shmq_durable_chunk(const void *control)
 {
-    return load_relaxed(&((const struct control *)control)->durable_chunk);
+    const uint64_t next = load_relaxed(&((const struct control *)control)->durable_chunk);
+    return next == 0 ? 0 : next - 1;
 }
 void shmq_durable_reset(void *memory, uint64_t index, uint64_t chunk)
 {
     struct control *const control = memory;
     store_relaxed(&control->durable, index);
-    store_relaxed(&control->durable_chunk, chunk);
+    store_relaxed(&control->durable_chunk, chunk + 1);
     store_relaxed(&control->sync_leader, 0);
     store_relaxed(&control->sync_failed, 0);
 }
@@ -198,9 +199,9 @@ static int wait_for_leader(struct control *control, uint64_t want, uint32_t bell
     }
 }
 
-int shmq_sync_wait(shmq_chunk *chunk, int fd, uint64_t want, int64_t deadline_ns, uint32_t *leading)
+int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, int fd, uint64_t want, int64_t deadline_ns,
+                   uint32_t *leading)
 {
-    shmq_member *const member = chunk->member;
     if (member_forked(member)) {
         return error_set(SHMQ_FORKED, "this handle belongs to the parent process");
     }
@@ -223,7 +224,7 @@ int shmq_sync_wait(shmq_chunk *chunk, int fd, uint64_t want, int64_t deadline_ns
         }
         if (lead(member)) {
             *leading = 1;
-            if (fd < 0 || load_relaxed(&control->durable_chunk) != chunk->sequence) {
+            if (chunk == NULL || fd < 0 || load_relaxed(&control->durable_chunk) != chunk->sequence + 1) {
                 return SHMQ_LEAD; /* older chunks first, or a chunk whose name may not be on the disk */
             }
             code = sync_chunk(chunk, fd);
