@@ -13,6 +13,7 @@ from cffi import FFI
 
 HERE = Path(__file__).parent
 SOURCES = [
+    "bounds.c",
     "chunk.c",
     "control.c",
     "crc.c",

@@ -16,7 +16,10 @@ enum shmq_code {
     SHMQ_FORMAT = -13,
     SHMQ_CONTENDED = -14,
     SHMQ_RETIRED = -15,
-    SHMQ_PADDED = -16, SHMQ_SYNC_FAILED = -17, SHMQ_LEAD = -18
+    SHMQ_PADDED = -16,
+    SHMQ_SYNC_FAILED = -17,
+    SHMQ_LEAD = -18,
+    SHMQ_FULL = -19
 };
 const char *shmq_error(void);
 typedef struct shmq_member shmq_member;
@@ -105,6 +108,17 @@ int64_t shmq_find(shmq_chunk *chunk, uint64_t ordinal, uint64_t *record);
 int64_t shmq_range(shmq_chunk *chunk, uint64_t first, uint64_t last, uint64_t *indexes, uint64_t *records,
                    uint64_t *places);
 int shmq_at(shmq_chunk *chunk, int64_t time_ns, uint64_t *ordinal, uint64_t *open, int64_t *time_max);
+uint64_t shmq_bounds(const void *control, uint64_t *max_messages, uint64_t *max_bytes, uint64_t *dropped);
+void shmq_bounds_set(void *control, uint64_t max_messages, uint64_t max_bytes);
+void shmq_bounds_recount(void *control);
+void shmq_limit(shmq_chunk *chunk, uint64_t bounds, uint64_t ordinals, uint64_t position);
+int shmq_floor(shmq_chunk *chunk, uint64_t *ordinal, uint64_t *position);
+int shmq_filled(shmq_chunk *chunk, uint64_t start, uint64_t *end, uint64_t *bytes);
+void shmq_drop(void *control, uint64_t index);
+uint32_t shmq_room_begin(shmq_member *member);
+int shmq_room_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns);
+void shmq_room(void *control);
+void shmq_room_always(void *control);
 uint64_t shmq_first_live(const void *control);
 void shmq_raise_first_live(void *control, uint64_t sequence);
 uint64_t shmq_newest(const void *control);
@@ -131,6 +145,8 @@ typedef struct {
     uint64_t first_index;
     uint64_t device;
     uint64_t inode;
+    uint64_t max_messages;
+    uint64_t max_bytes;
     uint32_t flags;
     uint8_t boot_id[16];
 } shmq_journal;
@@ -155,6 +171,8 @@ uint64_t shmq_checkpoint_head(const void *memory);
 void shmq_checkpoint_set_head(void *memory, uint64_t index);
 uint64_t shmq_checkpoint_handed(const void *memory);
 void shmq_checkpoint_set_handed(void *memory, uint64_t index);
+uint64_t shmq_checkpoint_dropped(const void *memory);
+void shmq_checkpoint_set_dropped(void *memory, uint64_t count);
 uint64_t shmq_checkpoint_holder(const void *memory);
 void shmq_checkpoint_set_holder(void *memory, uint64_t owner);
 uint32_t shmq_checkpoint_explicit(const void *memory);

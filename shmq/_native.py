@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EMPTY, ROLL, WAITING, FORKED = lib.SHMQ_EMPTY, lib.SHMQ_ROLL, lib.SHMQ_WAITING, lib.SHMQ_FORKED
-TIMEOUT, CONTENDED = lib.SHMQ_TIMEOUT, lib.SHMQ_CONTENDED
+TIMEOUT, CONTENDED, FULL = lib.SHMQ_TIMEOUT, lib.SHMQ_CONTENDED, lib.SHMQ_FULL
 RETIRED, PADDED = lib.SHMQ_RETIRED, lib.SHMQ_PADDED
 OK, SIGNAL, LEAD, SYNC_FAILED = lib.SHMQ_OK, lib.SHMQ_SIGNAL, lib.SHMQ_LEAD, lib.SHMQ_SYNC_FAILED
 LENGTH_BITS = 30
@@ -37,6 +37,7 @@ JOURNAL_SYNC_FAILED = 1  # layout.h, enum journal_flag
 CHUNK_BYTES_MAX = 1 << 31
 STAGED = (1 << 64) - 1
 RECORD_BYTES_MIN = 40  # likewise, RECORD_HEADER_BYTES
+NO_LIMIT = (1 << 64) - 1
 _CHUNK_ID_AT = 56  # layout.h, struct chunk_header
 NOW = -(1 << 63)
 FOREVER = -1
@@ -52,6 +53,7 @@ _EXCEPTIONS: dict[int, type[Exception]] = {
     lib.SHMQ_SHUT_DOWN: errors.ShutDown,
     lib.SHMQ_FORMAT: errors.BadFormat,
     lib.SHMQ_SYNC_FAILED: errors.SyncFailed,
+    lib.SHMQ_FULL: errors.Full,
 }
 
 
@@ -171,6 +173,8 @@ class Journal(NamedTuple):
     first_index: int
     device: int
     inode: int
+    max_messages: int
+    max_bytes: int
     flags: int
     boot_id: bytes
 
@@ -244,6 +248,16 @@ def format_control(queue_id: bytes) -> bytes:
     page = bytearray(CONTROL_BYTES)
     lib.shmq_control_format(ffi.from_buffer(page), queue_id)
     return bytes(page)
+
+
+class Bounds(NamedTuple):
+    """The bounds of a queue; 0 is none. *moved* changes when what was computed with them may not hold any more."""
+
+    moved: int
+    max_messages: int
+    max_bytes: int
+    dropped: int
+    """What lies before this index was dropped."""
 
 
 class Control:
@@ -321,6 +335,27 @@ class Control:
     def fail_sync(self, *, failed: bool) -> None:
         """Tell every process that a sync failed; or that what is there has been verified."""
         lib.shmq_sync_failed(self.page, failed)
+    def bounds(self) -> Bounds:
+        """The bounds as they are now. To be looked at before the heads are."""
+        values = [ffi.new("uint64_t *") for _ in range(3)]
+        moved = int(lib.shmq_bounds(self.page, *values))
+        return Bounds(moved, *(int(value[0]) for value in values))
+
+    def set_bounds(self, max_messages: int, max_bytes: int) -> None:
+        """Bound the queue from now on; 0 is none."""
+        lib.shmq_bounds_set(self.page, max_messages, max_bytes)
+
+    def recount(self) -> None:
+        """A head went back, or a name came or went: what producers know of the room is not true any more."""
+        lib.shmq_bounds_recount(self.page)
+
+    def room(self) -> None:
+        """A head went forward: have producers look that wait for room."""
+        lib.shmq_room(self.page)
+
+    def drop(self, index: int) -> None:
+        """Drop what lies before *index* for everybody, but what is handed out and not acknowledged."""
+        lib.shmq_drop(self.page, index)
 
     def participants(self) -> list[tuple[int, int, int, int, int]]:
         """(slot, generation, pid, pid namespace, start time) of whoever ever sat here, alive or not."""
@@ -412,6 +447,16 @@ class Member:
     def stop_leading(self) -> None:
         """Give the leadership back, and wake who waits."""
         lib.shmq_sync_release(self.handle)
+    def room_begin(self) -> int:
+        """Say that we are about to sleep for room. Look once more, then call `room_wait` with what this returned."""
+        return int(lib.shmq_room_begin(self.handle))
+
+    def room_wait(self, seen: int, deadline_ns: int) -> int:
+        """Sleep until there may be room, as `wait`."""
+        code = int(lib.shmq_room_wait(self.handle, seen, deadline_ns))
+        if code not in (lib.SHMQ_OK, lib.SHMQ_TIMEOUT, lib.SHMQ_SIGNAL):
+            raise error(code, "cannot wait for room")
+        return code
 
     def leave(self) -> None:
         """Give the seat back; not in a forked child, where it is the parent's. Chunks can still be read."""
@@ -595,9 +640,15 @@ class Chunk:
         if code != lib.SHMQ_OK:
             raise error(code, f"cannot seal {self.path}")
 
-    def seal_adopt(self, adoption: int) -> bool:
-        """End this chunk here, and have the staged chunks of that adoption follow; False when it was sealed already."""
+    def seal_adopt(self, adoption: int) -> bool | None:
+        """
+        End this chunk here, and have the staged chunks of that adoption follow.
+
+        False when it was sealed already, None when this handle's limit forbids it.
+        """
         code = lib.shmq_seal_adopt(self.handle, adoption)
+        if code == lib.SHMQ_FULL:
+            return None
         if code not in (lib.SHMQ_OK, lib.SHMQ_ROLL):
             raise error(code, f"cannot seal {self.path}")
         return bool(code == lib.SHMQ_OK)
@@ -662,6 +713,30 @@ class Chunk:
         """Write every page as it is, so that the next sync writes all of them. Nobody else may write meanwhile."""
         for at in range(0, self.size, PAGE_BYTES):
             self.map[at] = self.map[at]
+    def limit(self, moved: int, ordinals: int, position: int) -> None:
+        """Let this handle claim ordinals below *ordinals* and bytes before *position*, while bounds are *moved*."""
+        lib.shmq_limit(self.handle, moved, min(ordinals, NO_LIMIT), min(position, NO_LIMIT))
+
+    def floor(self, index: int) -> tuple[int, int, bool]:
+        """
+        (index, position) of the first message or claim at or behind *index*, and whether the chunk ends before it.
+
+        Raises:
+            Corrupt: the way there is damaged.
+        """
+        ordinal, position = ffi.new("uint64_t *", index - self.base), ffi.new("uint64_t *")
+        code = lib.shmq_floor(self.handle, ordinal, position)
+        if code not in (lib.SHMQ_OK, lib.SHMQ_ROLL):
+            raise error(code, f"cannot read {self.path}")
+        return self.base + int(ordinal[0]), int(position[0]), bool(code == lib.SHMQ_ROLL)
+
+    def filled(self, position: int = 0) -> tuple[int, int]:
+        """Where the chunk is filled to, and how many bytes of messages and padding lie from *position* to there."""
+        end, bytes_there = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        code = lib.shmq_filled(self.handle, max(position, self.first_position()), end, bytes_there)
+        if code != lib.SHMQ_OK:
+            raise error(code, f"cannot read {self.path}")
+        return int(end[0]), int(bytes_there[0])
 
     def bury(self, owner: int) -> int:
         """Pad every open claim of a dead owner, or of everybody for 0: how many."""
@@ -851,6 +926,20 @@ class Checkpoint:
     @handed.setter
     def handed(self, index: int) -> None:
         lib.shmq_checkpoint_set_handed(self.page, index)
+
+    @property
+    def dropped(self) -> int:
+        """How many messages were dropped before this name came to them."""
+        return int(lib.shmq_checkpoint_dropped(self.page))
+
+    @dropped.setter
+    def dropped(self, count: int) -> None:
+        lib.shmq_checkpoint_set_dropped(self.page, count)
+
+    def floor(self, dropped: int) -> int:
+        """The first index that this name has not finished, when all before *dropped* was dropped."""
+        head, handed = self.head, self.handed
+        return head if head < handed else max(head, dropped)  # what was handed out is never dropped
 
     @property
     def holder(self) -> int:

@@ -88,6 +88,7 @@ class Consumer(_native.Head):
             with self._home.admin():
                 if self.name not in self._home.consumer_names():
                     self._make_checkpoint(file, start)
+                    self._membership.control.recount()
         fd, size = self._home.open(self._home.consumers, file, writable=True)
         try:
             checkpoint = _native.Checkpoint(fd, size, self._home.queue_id, self.name, path)
@@ -157,6 +158,7 @@ class Consumer(_native.Head):
             )
             self._checkpoint.head = head = min(head, end)
             self._checkpoint.handed = min(handed, end)
+            self._membership.control.recount()
         cursor = self._checkpoint.cursor()
         if cursor and cursor[3] <= head:
             sequence, position, ordinal, _ = cursor
@@ -238,9 +240,11 @@ class Consumer(_native.Head):
         """The next message's place, by way of everything that is not the fast path."""
         self._check_usable()
         place = self._walk.look()
-        if place >= 0:
-            return place
-        return self._walk.wait(deadline_of(timeout), self._ended)
+        if place < 0:
+            place = self._walk.wait(deadline_of(timeout), self._ended)
+        if self._explicit and not self._pending and self._membership.control.bounds().dropped:
+            self._checkpoint.head = int(self._walk.reader.index)  # over what was dropped before it
+        return place
 
     def _ended(self) -> Exception | None:
         if self._closed:
@@ -307,6 +311,7 @@ class Consumer(_native.Head):
             return
         # Not the reader's place: it may be in a new chunk, where it has read nothing.
         self._checkpoint.head = next(iter(pending), finished + 1)
+        self._membership.control.room()
         if message is not None and message.index % 256 == 0:
             chunk, record = message._chunk, message._record  # noqa: SLF001
             self._checkpoint.save_cursor(chunk.sequence, record, message.index - chunk.base, message.index)
@@ -348,6 +353,7 @@ class Consumer(_native.Head):
             self._pending.clear()
             self._walk.seek(index)
             self._checkpoint.head = index
+            self._membership.control.recount()
             self._handed_before = self._checkpoint.handed
 
     # ---- closing

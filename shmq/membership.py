@@ -114,12 +114,21 @@ class Membership:
 
     def sleep(self, seen: int, deadline_ns: int) -> int:
         """Wait for the bell, with a watcher on everybody's life."""
+        self.watch()
+        return self.member.wait(seen, deadline_ns)
+
+    def sleep_for_room(self, seen: int, deadline_ns: int) -> int:
+        """Likewise, for the bell that says there may be room."""
+        self.watch()
+        return self.member.room_wait(seen, deadline_ns)
+
+    def watch(self) -> None:
+        """Have the bells rung when somebody dies."""
         with self._lock:
             if self._watcher is None:
                 self._watcher = _Watcher(self.control, self.member)
             watcher = self._watcher
         watcher.refresh()
-        return self.member.wait(seen, deadline_ns)
 
     def claims_from(self, handle: object, sequence: int | None) -> None:
         """

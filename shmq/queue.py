@@ -12,7 +12,7 @@ from shmq import _native, errors, locks, membership
 from shmq.access import Access
 from shmq.codec import codec
 from shmq.consumer import Consumer
-from shmq.options import Options
+from shmq.options import Options, check_bound
 from shmq.producer import Producer
 from shmq.reader import Reader
 from shmq.storage import directory, files, space, staging
@@ -21,7 +21,7 @@ from shmq.storage.chain import Chain
 if TYPE_CHECKING:
     import datetime
     from collections.abc import Iterable, Mapping, Sequence
-    from types import TracebackType
+    from types import EllipsisType, TracebackType
 
     from shmq.message import Message
     from shmq.producer import Slot
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ConsumerStats:
-    """One consumer name: its head, how far it is behind the end, and its ack mode."""
+    """One consumer name: its head, how far it is behind the end, its ack mode, and how much was dropped for it."""
 
     head: int
     lag: int
     ack: str
+    dropped: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Stats:
         fenced: commits that came too late, likewise.
         participants: processes that have it open.
         consumers: by name.
+        max_messages, max_bytes: its bounds; None without.
     """
 
     first_index: int
@@ -59,6 +61,8 @@ class Stats:
     fenced: int
     participants: int
     consumers: dict[str, ConsumerStats]
+    max_messages: int | None
+    max_bytes: int | None
 
 
 def open(  # noqa: A001  # shmq.open, as gzip.open
@@ -136,6 +140,7 @@ class Queue:
                 options.check_against(self.options, self.path)
             self._codec = self._find_codec(trusted=trusted)
             self._joined()
+            self._take_up_bounds()
             self._chain().names()
             self._verify()
             self._sweep()
@@ -252,13 +257,15 @@ class Queue:
             type: 0 to 65535, the user's own.
             time_ns: its time in ns since 1970; now by default. Times need not ascend.
             headers: a small mapping of text to anything msgpack can hold.
-            timeout: seconds that it may wait for the disk, with Durability.SYNC; None for as long as it takes.
+            timeout: seconds that it may wait: for room, in a queue with bounds and full="block"; for the disk, with
+                Durability.SYNC. None for as long as it takes.
 
         Raises:
+            Full: a bound is reached, and the time is up or the queue was made with full="raise"; nothing was put.
             SyncPending: it is in the queue at `index`, and it is not known whether it is on the disk: the timeout
                 passed, or a signal ended the wait. Do not put it again.
             SyncFailed: the disk refused. It is in the queue at `index`; when that is None, nothing was put.
-            TooLarge: it fits no chunk; nothing was put.
+            TooLarge: it fits no chunk, or no bound; nothing was put.
             DiskFull: there is no room for another chunk; nothing was put.
             Fenced: this process was judged dead; the message is not in the queue.
             ShutDown, Closed: nothing was put.
@@ -274,6 +281,7 @@ class Queue:
         types: Sequence[int] | None = None,
         times_ns: Sequence[int] | None = None,
         headers: Sequence[Mapping[str, Any] | None] | None = None,
+        timeout: float | None = None,
     ) -> range:
         """
         Append all *payloads* as one batch, and return their indexes: all of them become visible at once, or none.
@@ -281,13 +289,15 @@ class Queue:
         Args:
             payloads: up to 8,191 of them.
             keys, types, times_ns, headers: None, or one entry for each payload; as in `put`.
+            timeout: seconds to wait until there is room for all of them; as in `put`.
 
         Raises:
-            TooMany: more than one claim can count; nothing was put.
+            TooMany: more than one claim can count, or than a bound allows; nothing was put.
+            Full, TooLarge, DiskFull, Fenced, ShutDown, Closed: as `put`.
             ValueError: the lengths differ; nothing was put.
         """
         producer = self._producer or self._shared_producer()
-        return producer.put_many(payloads, keys=keys, types=types, times_ns=times_ns, headers=headers)
+        return producer.put_many(payloads, keys=keys, types=types, times_ns=times_ns, headers=headers, timeout=timeout)
 
     def reserve(
         self,
@@ -297,6 +307,7 @@ class Queue:
         type: int = 0,  # noqa: A002
         time_ns: int | None = None,
         headers: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
     ) -> Slot:
         """
         Room for a payload of up to *nbytes* bytes, to be filled in place.
@@ -308,10 +319,10 @@ class Queue:
         wait at it meanwhile, so fill it at once.
 
         Raises:
-            TooLarge, DiskFull, ShutDown, Closed: as `put`.
+            Full, TooLarge, DiskFull, ShutDown, Closed: as `put`, whose timeout this has.
         """
         producer = self._producer or self._shared_producer()
-        return producer.reserve(nbytes, key=key, type=type, time_ns=time_ns, headers=headers)
+        return producer.reserve(nbytes, key=key, type=type, time_ns=time_ns, headers=headers, timeout=timeout)
 
     # ---- any amount at once
     def stage(self) -> Staged:
@@ -348,7 +359,8 @@ class Queue:
         Raises:
             Mismatch: a later batch of that producer was adopted already, or it was staged for another queue.
             Busy: something in it is reserved and not committed, or somebody administers the queue for long.
-            ShutDown, DiskFull: nothing was adopted.
+            Full: a bound has no room for all of it now; nothing was adopted. It can be tried again.
+            ShutDown, DiskFull, TooMany, TooLarge: nothing was adopted.
         """
         self._refuse_read_only("adopt")
         if staged.queue_id != self._home.queue_id:
@@ -390,13 +402,15 @@ class Queue:
     def consumers(self) -> dict[str, ConsumerStats]:
         """Every name with a checkpoint here."""
         end = self.next_index
+        drop = self._joined().control.bounds().dropped
         found = {}
         for name in self._home.consumer_names():
             with contextlib.suppress(FileNotFoundError, errors.Corrupt):
                 checkpoint = self._home.checkpoint(name)
                 head = checkpoint.head
                 ack = "explicit" if checkpoint.explicit else "auto"
-                found[name] = ConsumerStats(head=head, lag=max(end - head, 0), ack=ack)
+                dropped = checkpoint.dropped + max(min(checkpoint.floor(drop), end) - head, 0)
+                found[name] = ConsumerStats(head=head, lag=max(end - head, 0), ack=ack, dropped=dropped)
         return found
 
     def drop_consumer(self, name: str) -> None:
@@ -422,6 +436,7 @@ class Queue:
                 os.unlink(file, dir_fd=self._home.consumers)
             finally:
                 lock.free()
+        self._joined().control.recount()  # and its head holds no producer
         space.retire(self._home, self._chain(), self._joined().control)  # what it alone held back may go
 
     def reader(
@@ -538,6 +553,7 @@ class Queue:
         """Figures for people and monitors."""
         member = self._joined()
         padded, fenced = member.control.counters()
+        bounds = member.control.bounds()
         seats = member.control.participants()
         return Stats(
             first_index=self.first_index,
@@ -548,7 +564,53 @@ class Queue:
             fenced=fenced,
             participants=sum(member.member.slot_locked(slot) for slot, *_ in seats),
             consumers=self.consumers(),
+            max_messages=bounds.max_messages or None,
+            max_bytes=bounds.max_bytes or None,
         )
+
+    # ---- bounds
+    def set_bounds(
+        self,
+        *,
+        max_messages: int | EllipsisType | None = ...,
+        max_bytes: int | EllipsisType | None = ...,
+    ) -> None:
+        """
+        Change the bounds of the queue for everybody, now. What is left out stays; None is no bound.
+
+        A bound below what the queue holds loses nothing: nobody puts until it holds less.
+
+        Raises:
+            ValueError, TypeError: it is no bound; nothing was changed.
+            Busy: somebody administers the queue for long.
+        """
+        self._refuse_read_only("set bounds")
+        messages = max_messages if max_messages is ... else check_bound("max_messages", max_messages)
+        size = max_bytes if max_bytes is ... else check_bound("max_bytes", max_bytes)
+        with self._home.admin():
+            journal = self._home.read_journal()
+            if messages is not ...:
+                journal = journal._replace(max_messages=messages)
+            if size is not ...:
+                journal = journal._replace(max_bytes=size)
+            self._home.write_journal(journal)
+            self._publish_bounds(journal)
+
+    def _publish_bounds(self, journal: _native.Journal) -> None:
+        """Have everybody's next put held against the bounds of the journal. Under the administrative lock."""
+        control = self._joined().control
+        now = control.bounds()
+        if (now.max_messages, now.max_bytes) != (journal.max_messages, journal.max_bytes):
+            control.set_bounds(journal.max_messages, journal.max_bytes)
+        self._home.note_bounds(journal)
+        self.options = self._home.options
+
+    def _take_up_bounds(self) -> None:
+        """The control page of a new queue, or of a new boot, knows no bounds yet."""
+        now, stored = self._joined().control.bounds(), self._home.journal
+        if not self._flags["read_only"] and now[1:3] != (stored.max_messages, stored.max_bytes):
+            with self._home.admin():
+                self._publish_bounds(self._home.read_journal())
 
     # ---- ending
     def shutdown(self) -> None:

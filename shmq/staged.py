@@ -7,16 +7,20 @@ A Staged is a producer whose chain is a folder of its own. Forgotten or killed i
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import os
 from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors
 from shmq.producer import Producer
+from shmq.room import Room
 from shmq.storage import staging, sync
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shmq.queue import Queue
     from shmq.storage.directory import Directory
 
@@ -33,6 +37,8 @@ class _Aside:
         self._set = chunks
         self.files: list[str] = []
         self.bases: list[int] = []
+        self.filled = 0
+        """Bytes of what is in it, once that was checked."""
 
     def tail(self) -> _native.Chunk:
         """The first chunk."""
@@ -71,11 +77,13 @@ class _Aside:
     def checked(self) -> tuple[list[int], list[int], list[int]]:
         """Chunk ids, counts and sizes, after reading every message back and syncing every file."""
         ids, counts, sizes = [], [], []
+        self.filled = 0
         for number, (name, base) in enumerate(zip(self.files, self.bases, strict=True)):
             fd, size = self._home.open(self._set.fd, name, writable=False)
             try:
                 chunk = self._map(fd, size, name, number, base, writable=False)
                 chunk.messages()
+                self.filled += chunk.filled()[1]
                 end = chunk.sealed()
                 if end is None:
                     raise errors.Corrupt(f"cannot adopt {chunk.path}: it is not sealed")
@@ -178,7 +186,18 @@ class Staged(Producer):
             if control.is_shut_down():
                 raise errors.ShutDown(f"cannot adopt into {home.path}: it was shut down; nothing was adopted")
             self._tried = True
-            adopted = _join(self._set, manifest, chain) if sum(counts) else _nothing(home, chain, producer, sequence)
+            room = functools.partial(
+                Room(home, self._membership, chain).allow_set, count=sum(counts), region=self._chain.filled
+            )
+            try:
+                adopted = (
+                    _join(self._set, manifest, chain, room)
+                    if sum(counts)
+                    else _nothing(home, chain, producer, sequence)
+                )
+            except (errors.Full, errors.TooMany, errors.TooLarge):
+                self._tried = False
+                raise
             staging.fold(home, chain)
         control.wake()
         return adopted
@@ -197,15 +216,22 @@ def _known(home: Directory, producer: bytes, sequence: int) -> range | None:
     return range(before.first, before.first + before.indexes)
 
 
-def _join(chunks: staging.Set | None, manifest: staging.Manifest, chain: Chain) -> range:
+def _join(
+    chunks: staging.Set | None, manifest: staging.Manifest, chain: Chain, allow: Callable[[_native.Chunk], None]
+) -> range:
     assert chunks is not None  # noqa: S101  # open, so it has one
     chunks.drop_manifest()  # of a try that failed
     chunks.commit_manifest(manifest)
     tail = chain.tail()
     chunks.home.raise_ceiling(tail.base + tail.size // _native.RECORD_BYTES_MIN + sum(manifest.counts))
-    while not tail.seal_adopt(chunks.adoption):  # with this, it is adopted
-        tail = chain.roll(tail)
-        chunks.home.raise_ceiling(tail.base + tail.size // _native.RECORD_BYTES_MIN + sum(manifest.counts))
+    while True:
+        allow(tail)
+        sealed = tail.seal_adopt(chunks.adoption)  # with this, it is adopted
+        if sealed:
+            break
+        if sealed is False:
+            tail = chain.roll(tail)
+            chunks.home.raise_ceiling(tail.base + tail.size // _native.RECORD_BYTES_MIN + sum(manifest.counts))
     chain.after(tail)
     placed = chunks.placed()
     assert placed is not None  # noqa: S101  # the line above placed it

@@ -112,12 +112,23 @@ class Walk:
 
     def _begin_at(self, first: int) -> None:
         lost, self._start = self._start, first
-        if self._checkpoint is not None and self.home.options.retention.kind != "acked":
+        if (
+            self._checkpoint is not None
+            and not self._was_dropped(lost, first)
+            and self.home.options.retention.kind != "acked"
+        ):
             raise errors.Gone(
                 f"{self.home.path} has no message {lost} any more: what came before {first} was retired; "
                 "the next get begins there",
                 first,
             )
+
+    def _was_dropped(self, lost: int, first: int) -> bool:
+        """Whether what has gone between the two was dropped for this name to make room; then it is noted."""
+        if self._checkpoint is None or first > self.membership.control.bounds().dropped:
+            return False
+        self._checkpoint.dropped += max(first - lost, 0)
+        return True
 
     def _enter(self, chunk: _native.Chunk) -> None:
         self.chunk = chunk
@@ -137,7 +148,11 @@ class Walk:
             if self.chain.first_index() <= self.index():
                 self.seek(self.index())  # only what was passed on the way, or is not wanted, has gone
                 return self._find()
-            self.seek(self.chain.first_index() if gone.first_index is None else gone.first_index)
+            lost = self.index()
+            first = self.chain.first_index() if gone.first_index is None else gone.first_index
+            self.seek(first)
+            if self._was_dropped(lost, first):
+                return self._find()
             raise
         if following is None:
             return False

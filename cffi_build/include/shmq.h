@@ -29,7 +29,8 @@ enum shmq_code {
     SHMQ_RETIRED = -15,  /* the chunk does not belong to the queue any more */
     SHMQ_PADDED = -16,   /* there is no message of that ordinal, and there will be none */
     SHMQ_SYNC_FAILED = -17, /* the disk refused to sync; until a verified reopening nothing more counts as durable */
-    SHMQ_LEAD = -18      /* this thread leads the group commit now, and has more to sync than the core can */
+    SHMQ_LEAD = -18,     /* this thread leads the group commit now, and has more to sync than the core can */
+    SHMQ_FULL = -19      /* a bound is reached, or this handle does not know how far it may go: see shmq_limit */
 };
 
 /* The story of the last error of this thread; never NULL. Valid until the thread's next failing call. */
@@ -203,6 +204,32 @@ int64_t shmq_range(shmq_chunk *chunk, uint64_t first, uint64_t last, uint64_t *i
  * the answer that is not committed yet, or UINT64_MAX. *time_max: after ROLL, the largest time in the chunk. */
 int shmq_at(shmq_chunk *chunk, int64_t time_ns, uint64_t *ordinal, uint64_t *open, int64_t *time_max);
 
+/* ------------------------------------------------------------------ bounds
+ * A handle of a bounded queue puts as far as its limit goes, which its user computes and sets. It is good as long as
+ * control->bounds is what it was; a put that meets a limit, or has none that is good, says FULL and has done nothing. */
+
+/* What moves when limits must be computed anew, 0 in a queue that never had bounds; the bounds (0 = none), and the index
+ * before which everything is dropped. Look at it before the heads. */
+uint64_t shmq_bounds(const void *control, uint64_t *max_messages, uint64_t *max_bytes, uint64_t *dropped);
+void shmq_bounds_set(void *control, uint64_t max_messages, uint64_t max_bytes);
+/* A head went back, or a name came or went: limits must be computed anew. */
+void shmq_bounds_recount(void *control);
+/* From now on this handle may claim ordinals below `ordinals` and bytes before `position`. One caller at a time. */
+void shmq_limit(shmq_chunk *chunk, uint64_t bounds, uint64_t ordinals, uint64_t position);
+/* The first word at or behind *ordinal that is neither padding nor the queue's own: OK and its ordinal and position, the
+ * free end included; ROLL when the chunk is sealed before that. CORRUPT. What dead owners claimed is padded on the way. */
+int shmq_floor(shmq_chunk *chunk, uint64_t *ordinal, uint64_t *position);
+/* Where the chunk is filled to, and how many bytes of messages and padding lie between `start` and there. */
+int shmq_filled(shmq_chunk *chunk, uint64_t start, uint64_t *end, uint64_t *bytes);
+/* Drop what lies before that index for everybody, but what is handed out and not acknowledged: look at `handed` of all
+ * names afterwards. */
+void shmq_drop(void *control, uint64_t index);
+/* Wait for room as shmq_wait_begin and shmq_wait do for messages; say that there may be some. */
+uint32_t shmq_room_begin(shmq_member *member);
+int shmq_room_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns);
+void shmq_room(void *control);
+void shmq_room_always(void *control);
+
 /* ------------------------------------------------------------------ control page */
 uint64_t shmq_first_live(const void *control);
 void shmq_raise_first_live(void *control, uint64_t sequence); /* never lowers it */
@@ -236,6 +263,8 @@ typedef struct {
     uint64_t first_index;
     uint64_t device;
     uint64_t inode;
+    uint64_t max_messages;
+    uint64_t max_bytes;
     uint32_t flags;
     uint8_t boot_id[16];
 } shmq_journal;
@@ -265,6 +294,8 @@ uint64_t shmq_checkpoint_head(const void *memory);
 void shmq_checkpoint_set_head(void *memory, uint64_t index);
 uint64_t shmq_checkpoint_handed(const void *memory);
 void shmq_checkpoint_set_handed(void *memory, uint64_t index);
+uint64_t shmq_checkpoint_dropped(const void *memory);
+void shmq_checkpoint_set_dropped(void *memory, uint64_t count);
 uint64_t shmq_checkpoint_holder(const void *memory);
 void shmq_checkpoint_set_holder(void *memory, uint64_t owner);
 uint32_t shmq_checkpoint_explicit(const void *memory);

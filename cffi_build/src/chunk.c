@@ -10,6 +10,7 @@
 #include "chunk.h"
 
 #include "atomic.h"
+#include "bounds.h"
 #include "crc.h"
 #include "error.h"
 #include "index.h"
@@ -247,14 +248,20 @@ static void populate_ahead(shmq_chunk *chunk, uint64_t end)
     os->populate(chunk->memory + start, to - start);
 }
 
+static int full(void) { return error_set(SHMQ_FULL, "a bound is reached"); }
+
 /* Reserve a region of `bytes` for `count` messages at the end of the chunk: announce it and sign it, in one CAS. */
 static int claim_region(shmq_chunk *chunk, uint32_t count, uint64_t bytes, struct claim *claim)
 {
     const word_t claimed = word_make(WORD_CLAIMED, count, chunk->member->owner, (uint32_t)(bytes / SPAN_UNIT));
+    const bool limited = bounded(chunk);
     struct walk walk = walk_from_hint(chunk);
     for (;;) {
         const word_t word = walk_look(chunk, &walk);
         if (word == 0) {
+            if (limited && !limit_allows(chunk, walk.ordinal + count, walk.position + bytes)) {
+                return full();
+            }
             const bool fits = bytes + TAIL_RESERVE <= chunk->capacity - walk.position;
             /* Release: our generation before it, or who reads the claim might take it for a dead tenant's and pad it.
              * Pairs with the acquire in walk_look. */
@@ -300,6 +307,9 @@ static bool pad_word(shmq_chunk *chunk, word_t *at, word_t claimed)
         return false; /* committed, or padded by somebody else: settled either way */
     }
     add_relaxed(&chunk->member->control->padded, word_count(claimed));
+    if (bounded(chunk)) {
+        shmq_room(chunk->member->control); /* padding at the smallest head holds nobody back */
+    }
     return true;
 }
 
@@ -329,6 +339,9 @@ static int seal_as(shmq_chunk *chunk, word_t seal)
             return SHMQ_ROLL;
         }
         if (word == 0) {
+            if (word_adoption(seal) != 0 && bounded(chunk) && !limit_allows(chunk, walk.ordinal, walk.position)) {
+                return full();
+            }
             if (cas_relaxed(word_at(chunk, walk.position), word, seal)) {
                 return SHMQ_OK;
             }
@@ -355,7 +368,11 @@ int shmq_seal_adopt(shmq_chunk *chunk, uint64_t adoption)
     return seal_as(chunk, word_seal(adoption));
 }
 
-void shmq_seals_as(shmq_chunk *chunk, uint64_t adoption) { chunk->seal = word_seal(adoption); }
+void shmq_seals_as(shmq_chunk *chunk, uint64_t adoption)
+{
+    chunk->seal = word_seal(adoption);
+    chunk->aside = true;
+}
 
 static uint32_t gap_crc(const shmq_chunk *chunk, uint64_t position, uint64_t next_index)
 {
@@ -550,7 +567,7 @@ static int may_put(const shmq_chunk *chunk)
     if (load_relaxed(&chunk->member->control->shut_down) != 0) {
         return error_set(SHMQ_SHUT_DOWN, "the queue was shut down");
     }
-    return SHMQ_OK;
+    return bounded(chunk) && !limit_is_good(chunk) ? full() : SHMQ_OK;
 }
 
 static int64_t reserve(shmq_chunk *chunk, const shmq_fields *fields, uint64_t length, struct shape *shape,
@@ -881,27 +898,41 @@ static int64_t wanted_message(shmq_chunk *chunk, shmq_reader *reader, struct wal
             if (reader->index < reader->start) {
                 continue;
             }
+            if (reader->checkpoint != NULL && bounded(chunk) && is_dropped(chunk, reader->checkpoint, reader->index)) {
+                note_dropped(reader->checkpoint);
+                continue;
+            }
         }
         return place;
     }
 }
 
-/* Before a message is returned: move the live words of the reader's checkpoint, if it has one. */
-static void publish(const shmq_chunk *chunk, const shmq_reader *reader, const struct walk *walk)
+/* Before a message is returned: move the live words of the reader's checkpoint, if it has one. False: it must not be
+ * returned, since it was dropped meanwhile. */
+static bool publish(const shmq_chunk *chunk, const shmq_reader *reader, const struct walk *walk)
 {
     struct checkpoint *const checkpoint = reader->checkpoint;
     if (checkpoint == NULL) {
-        return;
+        return true;
     }
-    if (load_relaxed(&checkpoint->handed) <= reader->index) {
+    const bool again = load_relaxed(&checkpoint->handed) > reader->index;
+    if (!again) {
         store_relaxed(&checkpoint->handed, reader->index + 1);
     }
+    const bool limited = bounded(chunk);
     if (reader->auto_ack) {
         store_relaxed(&checkpoint->head, reader->index + 1);
         if (walk->ordinal % CURSOR_SPACING == 0) {
             shmq_cursor_save(checkpoint, chunk->sequence, walk->position, walk->ordinal, chunk->base + walk->ordinal);
         }
+        if (limited) {
+            shmq_room(chunk->member->control);
+        }
+    } else if (limited && !again && is_dropped_after_all(chunk, reader->index)) {
+        note_dropped(checkpoint);
+        return false;
     }
+    return true;
 }
 
 /* One thread at a time: a second one is told so, and sorts it out with the first under a lock of theirs. */
@@ -931,12 +962,17 @@ int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, u
     if (!reader_begin(reader, &walk)) {
         return SHMQ_CONTENDED;
     }
+    /* Where messages may be dropped, each that waits for its acknowledgement is said to be handed out by itself. */
+    const bool one_by_one = !reader->auto_ack && bounded(chunk);
     int64_t count = 0;
     int64_t answer = SHMQ_EMPTY;
     while (count < limit) {
         answer = wanted_message(chunk, reader, &walk, 0);
         if (answer < 0) {
             break; /* what came before it is delivered; the next call meets it again */
+        }
+        if (one_by_one && !publish(chunk, reader, &walk)) {
+            continue;
         }
         if (places != NULL) {
             places[count] = (uint64_t)answer;
@@ -946,7 +982,7 @@ int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, u
         }
         count++;
     }
-    if (count > 0) {
+    if (count > 0 && !one_by_one) {
         publish(chunk, reader, &walk);
     }
     reader_end(reader, &walk);
@@ -962,10 +998,10 @@ int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins)
     if (!reader_begin(reader, &walk)) {
         return SHMQ_CONTENDED;
     }
-    const int64_t answer = wanted_message(chunk, reader, &walk, spins);
-    if (answer >= 0) {
-        publish(chunk, reader, &walk);
-    }
+    int64_t answer;
+    do {
+        answer = wanted_message(chunk, reader, &walk, spins);
+    } while (answer >= 0 && !publish(chunk, reader, &walk));
     reader_end(reader, &walk);
     return answer;
 }

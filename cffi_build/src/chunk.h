@@ -7,6 +7,13 @@
 #include "owner.h"
 #include "shmq.h"
 
+/* How far a handle may claim: computed from the heads as they were, and good as long as `bounds` agrees. */
+struct limit {
+    uint64_t bounds;          /* control->bounds as it was before the heads were looked at */
+    uint64_t ordinals;        /* claims may take ordinals below this one */
+    uint64_t position;        /* and bytes before this place */
+};
+
 struct shmq_chunk {
     uint8_t *memory;
     uint64_t capacity;        /* from the checked header, never above what is mapped */
@@ -22,6 +29,8 @@ struct shmq_chunk {
     uint32_t *index_proven;   /* private, or NULL: by entry, the position in units that proved to be a walk's */
     uint64_t index_next;      /* private: a region that reaches beyond this ordinal is noted in the index */
     word_t seal;              /* private: how this handle seals the chunk */
+    struct limit limit;       /* private: how far this handle may claim in a bounded queue */
+    bool aside;               /* it is staged: no bound counts what is there */
     int fd;
     bool writable;
     bool checksum;

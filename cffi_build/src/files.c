@@ -118,6 +118,8 @@ int shmq_journal_format(void *page, const shmq_journal *journal)
         .first_index = journal->first_index,
         .device = journal->device,
         .inode = journal->inode,
+        .max_messages = journal->max_messages,
+        .max_bytes = journal->max_bytes,
         .flags = journal->flags,
     };
     memcpy(slot.boot_id, journal->boot_id, sizeof slot.boot_id);
@@ -142,6 +144,8 @@ int shmq_journal_check(const void *page, shmq_journal *journal)
         .first_index = slot.first_index,
         .device = slot.device,
         .inode = slot.inode,
+        .max_messages = slot.max_messages,
+        .max_bytes = slot.max_bytes,
         .flags = slot.flags,
     };
     memcpy(journal->boot_id, slot.boot_id, sizeof slot.boot_id);

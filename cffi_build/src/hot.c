@@ -177,7 +177,7 @@ static PyObject *put_bytes(End *self, PyObject *data, PyObject *const *args, Py_
     return index >= 0 ? PyLong_FromLongLong(index) : put_otherwise(self, index, args, count, names);
 }
 
-/* put(payload, *, key, type, time_ns, headers) -> index */
+/* put(payload, *, key, type, time_ns, headers, timeout) -> index */
 static PyObject *tail_put(End *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     if (count != 1 || self->chunk == NULL) {

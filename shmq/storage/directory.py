@@ -14,6 +14,7 @@ A queue's home in a directory: its files, made once and opened by all.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 import stat
@@ -131,6 +132,13 @@ class Directory:
         self._covered = 0
         self._settled = 1  # sequence of a journal slot that is on the disk: the first was synced before it had a name
         self.same_boot = self.journal.boot_id == boot_id()
+        self.note_bounds(self.journal)
+
+    def note_bounds(self, journal: _native.Journal) -> None:
+        """The options say what bounds are now, not what they were."""
+        bounds = (journal.max_messages or None, journal.max_bytes or None)
+        if bounds != (self.options.max_messages, self.options.max_bytes):
+            self.options = dataclasses.replace(self.options, max_messages=bounds[0], max_bytes=bounds[1])
 
     def _journals(self, content: bytes) -> list[_native.Journal]:
         """The valid slots of the journal, the newest first."""
@@ -404,6 +412,8 @@ def _make_queue(directory: int, path: str, options: Options) -> None:
         first_index=0,
         device=0,
         inode=0,
+        max_messages=options.max_messages or 0,
+        max_bytes=options.max_bytes or 0,
         flags=0,
         boot_id=boot_id(),
     )

@@ -29,13 +29,14 @@ _BORN = struct.Struct("<Q")
 _BORN_AT = 112  # likewise, born_sequence
 
 
-def floor(home: Directory) -> int | None:
-    """The smallest head of all consumer names; None without any."""
-    heads = []
+def floor(home: Directory, control: _native.Control) -> int | None:
+    """The first index that some consumer name has not finished; None when nothing is, since there is no name."""
+    dropped = control.bounds().dropped
+    floors = []
     for name in home.consumer_names():
         with contextlib.suppress(FileNotFoundError):
-            heads.append(home.checkpoint(name).head)
-    return min(heads, default=None)
+            floors.append(home.checkpoint(name).floor(dropped))
+    return min(floors, default=dropped or None)
 
 
 def retire(home: Directory, chain: Chain, control: _native.Control) -> int:
@@ -58,7 +59,7 @@ def retire(home: Directory, chain: Chain, control: _native.Control) -> int:
 
 def _retire(home: Directory, chain: Chain, control: _native.Control) -> int:
     live = chain.names()
-    count = min(_count(home, live), len(live) - 1)
+    count = min(_count(home, live, control), len(live) - 1)
     if count <= 0:
         return 0
     if home.options.retention.kind != "acked":
@@ -73,14 +74,15 @@ def _retire(home: Directory, chain: Chain, control: _native.Control) -> int:
         if sequence_below < sequence:  # brought back by a slow roller, who will find out
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(chunk_name(base_below, sequence_below), dir_fd=home.chunks)
+    control.room()  # with age and bytes, what has gone is finished for everybody
     return count
 
 
-def _count(home: Directory, live: list[tuple[int, int]]) -> int:
+def _count(home: Directory, live: list[tuple[int, int]], control: _native.Control) -> int:
     """How many of the oldest chunks may go."""
     retention = home.options.retention
     if retention.kind == "acked":
-        finished = floor(home)
+        finished = floor(home, control)
         return 0 if finished is None else sum(base <= finished for _, base in live[1:])
     if retention.kind == "age":
         limit = time.time_ns() - int(retention.limit * 1e9)
