@@ -19,6 +19,7 @@ SOURCES = [
     "crc.c",
     "error.c",
     "files.c",
+    "gather.c",
     "hot.c",
     "index.c",
     "os_linux.c",
