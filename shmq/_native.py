@@ -335,6 +335,7 @@ class Control:
     def fail_sync(self, *, failed: bool) -> None:
         """Tell every process that a sync failed; or that what is there has been verified."""
         lib.shmq_sync_failed(self.page, failed)
+
     def bounds(self) -> Bounds:
         """The bounds as they are now. To be looked at before the heads are."""
         values = [ffi.new("uint64_t *") for _ in range(3)]
@@ -447,6 +448,7 @@ class Member:
     def stop_leading(self) -> None:
         """Give the leadership back, and wake who waits."""
         lib.shmq_sync_release(self.handle)
+
     def room_begin(self) -> int:
         """Say that we are about to sleep for room. Look once more, then call `room_wait` with what this returned."""
         return int(lib.shmq_room_begin(self.handle))
@@ -726,6 +728,7 @@ class Chunk:
         """Write every page as it is, so that the next sync writes all of them. Nobody else may write meanwhile."""
         for at in range(0, self.size, PAGE_BYTES):
             self.map[at] = self.map[at]
+
     def limit(self, moved: int, ordinals: int, position: int) -> None:
         """Let this handle claim ordinals below *ordinals* and bytes before *position*, while bounds are *moved*."""
         lib.shmq_limit(self.handle, moved, min(ordinals, NO_LIMIT), min(position, NO_LIMIT))
