@@ -48,7 +48,7 @@ def _shmq(path: str) -> Callable[[], Any]:
 
 
 def _lmdb(path: str) -> Callable[[], Any]:
-    import lmdb  # noqa: PLC0415
+    import lmdb
 
     environment = lmdb.open(path, map_size=1 << 30)
 
