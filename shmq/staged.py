@@ -233,6 +233,10 @@ class Staged(Producer):
                 return known
             if control.is_shut_down():
                 raise errors.ShutDown(f"cannot adopt into {home.path}: it was shut down; nothing was adopted")
+            if control.sync_failed():
+                raise errors.SyncFailed(
+                    f"cannot adopt into {home.path}: a sync of it failed before; nothing was adopted"
+                )
             self._tried = True
             room = functools.partial(
                 Room(home, self._membership, chain).allow_set, count=sum(counts), region=self._chain.filled
