@@ -434,8 +434,9 @@ def test_the_module_is_the_command_too():
     assert done.stdout == f"shmq {shmq.__version__}\n"
 
 
-def test_consumer_lists_renames_and_removes(run, tmp_path):
+def test_consumer_lists_renames_and_removes(run, tmp_path, monkeypatch):
     """What stands there, under another name, and gone."""
+    monkeypatch.chdir(tmp_path)
     with shmq.open(tmp_path / "orders") as queue:
         queue.put_many([b"a", b"b"])
         with queue.consumer("billing") as consumer:
@@ -450,8 +451,9 @@ def test_consumer_lists_renames_and_removes(run, tmp_path):
     assert (status, "no consumer 'invoices'" in error) == (1, True)
 
 
-def test_purge_finishes_everything(run, tmp_path):
+def test_purge_finishes_everything(run, tmp_path, monkeypatch):
     """And says so."""
+    monkeypatch.chdir(tmp_path)
     with shmq.open(tmp_path / "orders") as queue:
         queue.consumer("billing").close()
         queue.put_many([b"a", b"b"])

@@ -2,7 +2,7 @@
 Space: `python -m tests.history.soak_space --messages 100_000_000`.
 
 One process puts batches, one takes them and keeps up; what it has finished goes. At no look may there be more than
-three chunk files, spares not counted, and all messages must come, in order. Exit status 1 when not.
+three chunk files in the chain, and all messages must come, in order. Exit status 1 when not.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def consume(path: str, messages: int) -> int:
                 raise AssertionError(f"behind {number} came something else")
             number += len(payloads)
             if number >= look:
-                most = max(most, sum(not name.startswith("spare") for name in os.listdir(chunks)))
+                most = max(most, sum(name.endswith(".chunk") for name in os.listdir(chunks)))
                 look = number + BATCH
     return most
 
