@@ -13,6 +13,7 @@ from cffi import FFI
 
 HERE = Path(__file__).parent
 SOURCES = [
+    "any.c",
     "bounds.c",
     "chunk.c",
     "control.c",

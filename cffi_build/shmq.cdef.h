@@ -50,6 +50,10 @@ uint32_t shmq_wait_begin(shmq_member *member);
 int shmq_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns);
 void shmq_wake(shmq_member *member);
 void shmq_wake_always(void *control);
+#define SHMQ_ANY_MAX 127
+void *shmq_bell(shmq_member *member);
+int shmq_wait_any(void *const *bells, const uint32_t *seen, uint32_t count, uint32_t *nudge, int64_t deadline_ns);
+void shmq_nudge(uint32_t *nudge);
 int64_t shmq_clock_monotonic_ns(void);
 int64_t shmq_clock_wall_ns(void);
 typedef struct shmq_chunk shmq_chunk;
@@ -147,6 +151,7 @@ int shmq_at(shmq_chunk *chunk, int64_t time_ns, uint64_t *ordinal, uint64_t *ope
 uint64_t shmq_bounds(const void *control, uint64_t *max_messages, uint64_t *max_bytes, uint64_t *dropped);
 void shmq_bounds_set(void *control, uint64_t max_messages, uint64_t max_bytes);
 void shmq_bounds_recount(void *control);
+void shmq_bounds_begin(void *control);
 void shmq_limit(shmq_chunk *chunk, uint64_t bounds, uint64_t ordinals, uint64_t position);
 int shmq_floor(shmq_chunk *chunk, uint64_t *ordinal, uint64_t *position);
 int shmq_filled(shmq_chunk *chunk, uint64_t start, uint64_t *end, uint64_t *bytes);
@@ -203,6 +208,7 @@ int shmq_checkpoint_format(void *memory, const uint8_t *queue_id, const char *na
                            uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
 int shmq_checkpoint_check(const void *memory, uint64_t bytes, const uint8_t *queue_id, const char *name,
                           uint32_t name_length);
+int shmq_checkpoint_rename(void *memory, const char *name, uint32_t name_length);
 uint64_t shmq_checkpoint_head(const void *memory);
 void shmq_checkpoint_set_head(void *memory, uint64_t index);
 uint64_t shmq_checkpoint_handed(const void *memory);

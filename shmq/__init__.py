@@ -9,7 +9,7 @@ shmq: a multiprocess shared-memory queue for Python on Linux. Durable, fast, no 
 A map of the package:
     queue, producer, staged, consumer, reader, message  the nouns that people import
     options, codec, errors                         what they are made with, what they carry, what can go wrong
-    walk, membership                               from message to message; this process's seat and its watcher
+    walk, waiting, room, membership                from message to message; this process's seat and its watcher
     storage/                                       directories, chunk files, the chain
     _native, _core                                 the one door to the C core in cffi_build/
     formats/, cli/                                 surfaces: they use only what this file exports
@@ -55,6 +55,7 @@ from shmq.producer import Producer, Slot
 from shmq.queue import ConsumerStats, Queue, Stats, delete, open  # noqa: A004  # shmq.open, as gzip.open
 from shmq.reader import Reader
 from shmq.staged import HandedOver, Staged
+from shmq.waiting import wait
 
 if _TYPE_CHECKING:
     from shmq import formats
@@ -101,6 +102,7 @@ __all__ = [
     "errors",
     "formats",
     "open",
+    "wait",
 ]
 
 

@@ -354,6 +354,11 @@ class Control:
         """A head went forward: have producers look that wait for room."""
         lib.shmq_room(self.page)
 
+    def drop_for_all(self, index: int) -> None:
+        """Drop what lies before *index*, in a queue that may never have had bounds."""
+        self.drop(index)
+        lib.shmq_bounds_begin(self.page)
+
     def drop(self, index: int) -> None:
         """Drop what lies before *index* for everybody, but what is handed out and not acknowledged."""
         lib.shmq_drop(self.page, index)
@@ -463,6 +468,34 @@ class Member:
     def leave(self) -> None:
         """Give the seat back; not in a forked child, where it is the parent's. Chunks can still be read."""
         lib.shmq_member_leave(self.handle)
+
+
+ANY_MAX = lib.SHMQ_ANY_MAX
+
+
+def new_nudge() -> Any:
+    """A word on which several threads of this process can be woken, once."""
+    return ffi.new("uint32_t *")
+
+
+def nudge(word: Any) -> None:
+    """Wake whoever sleeps with it."""
+    lib.shmq_nudge(word)
+
+
+def wait_any(begun: Sequence[tuple[Member, int]], word: Any, deadline_ns: int) -> int:
+    """
+    Sleep until one of the bells rings or *word* is nudged, as `Member.wait`; EMPTY where the kernel cannot.
+
+    Args:
+        begun: up to ANY_MAX members, each with what its `wait_begin` returned.
+    """
+    bells = ffi.new("void *[]", [lib.shmq_bell(member.handle) for member, _ in begun])
+    seen = ffi.new("uint32_t[]", [mark for _, mark in begun])
+    code = int(lib.shmq_wait_any(bells, seen, len(begun), word, deadline_ns))
+    if code not in (lib.SHMQ_OK, lib.SHMQ_TIMEOUT, lib.SHMQ_SIGNAL, lib.SHMQ_EMPTY):
+        raise error(code, "cannot wait")
+    return code
 
 
 def owner_of(slot: int, generation: int) -> int:
@@ -831,6 +864,13 @@ def look(chunk: Chunk, reader: Any, spins: int) -> int:
     return int(lib.shmq_next(chunk.handle, reader, spins))
 
 
+def glance(chunk: Chunk, reader: Any, dropped: int) -> int:
+    """What `look` would answer now, with nothing moved. What lies before *dropped* does not count."""
+    start = max(int(reader.start), dropped)
+    copy = ffi.new("shmq_reader *", {"position": reader.position, "ordinal": reader.ordinal, "start": start})
+    return int(lib.shmq_next(chunk.handle, copy, 0))
+
+
 def reader_seek(chunk: Chunk, reader: Any, ordinal: int) -> int:
     """Move the reader to the word that holds *ordinal*: 0, ROLL (behind this chunk) or EMPTY (not claimed yet)."""
     code = int(lib.shmq_reader_seek(chunk.handle, reader, ordinal))
@@ -989,6 +1029,15 @@ class Checkpoint:
         if code != lib.SHMQ_OK:
             raise error(code, f"cannot make consumer {name!r}")
         return bytes(page)
+
+    def renamed(self, name: str) -> bytes:
+        """The whole file, as that of another name."""
+        content = bytearray(self._map[:])
+        raw = name.encode()
+        code = lib.shmq_checkpoint_rename(ffi.from_buffer(content), raw, len(raw))
+        if code != lib.SHMQ_OK:
+            raise error(code, f"cannot rename to {name!r}")
+        return bytes(content)
 
     @property
     def explicit(self) -> bool:

@@ -305,6 +305,12 @@ class Consumer(_native.Head):
             self._checkpoint.head = int(self._walk.reader.index)  # over what was dropped before it
         return place
 
+    def _has_something(self) -> bool:
+        """Whether a get would answer at once: with a message, or with why there will be none."""
+        self._check_forked()
+        with self._lock:
+            return self._ended() is not None or self._walk.glance()
+
     def _ended(self) -> Exception | None:
         if self._closed:
             return errors.Closed(f"consumer {self.name!r} of {self._home.path} was closed")
@@ -313,13 +319,16 @@ class Consumer(_native.Head):
         return None
 
     def _check_usable(self) -> None:
+        self._check_forked()
+        if self._closed:
+            raise errors.Closed(f"consumer {self.name!r} of {self._home.path} was closed")
+
+    def _check_forked(self) -> None:
         if os.getpid() != self._pid:
             raise errors.Forked(
                 f"consumer {self.name!r} of {self._home.path} belongs to the parent process {self._pid}; "
                 "open one under another name in this child"
             )
-        if self._closed:
-            raise errors.Closed(f"consumer {self.name!r} of {self._home.path} was closed")
 
     def _message(self, place: int, index: int, record: int) -> Message:
         chunk: Any = self._walk.chunk

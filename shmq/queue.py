@@ -15,7 +15,7 @@ from shmq.consumer import Consumer
 from shmq.options import Options, check_bound
 from shmq.producer import Producer
 from shmq.reader import Reader
-from shmq.storage import directory, files, space, staging
+from shmq.storage import directory, files, names, space, staging
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
@@ -495,23 +495,49 @@ class Queue:
             NotFound: there is none.
             Busy: somebody holds it.
         """
-        file = f"{directory.check_consumer_name(name)}.checkpoint"
+        directory.check_consumer_name(name)
         self._refuse_read_only(f"drop consumer {name!r}")
         self._joined()
         with self._home.admin():
-            try:
-                fd, _ = self._home.open(self._home.consumers, file, writable=True)
-            except FileNotFoundError:
-                raise errors.NotFound(f"{self.path} has no consumer {name!r}") from None
-            lock = _native.Lock(fd)
-            try:
-                if not lock.take():
-                    raise errors.Busy(f"cannot drop consumer {name!r} of {self.path}: somebody holds it")
-                os.unlink(file, dir_fd=self._home.consumers)
-            finally:
-                lock.free()
+            names.drop(self._home, name)
         self._joined().control.recount()  # and its head holds no producer
         space.retire(self._home, self._chain(), self._joined().control)  # what it alone held back may go
+
+    def rename_consumer(self, old: str, new: str) -> None:
+        """
+        Give the consumer *old* the name *new*; it goes on where it stood.
+
+        Raises:
+            NotFound: there is none.
+            Busy: somebody holds it.
+            Mismatch: there is a consumer *new* already; nothing was changed.
+        """
+        directory.check_consumer_name(old)
+        directory.check_consumer_name(new)
+        self._refuse_read_only(f"rename consumer {old!r}")
+        with self._home.admin():
+            names.rename(self._home, old, new)
+        self._joined().control.recount()
+
+    def purge(self) -> int:
+        """
+        Finish everything that is in the queue now, for every name, and give its disk space back; the index behind it.
+
+        Whole chunks go, the last one stays until it is full; what is in it is passed over by every name, also by those
+        that come later. Each name's `dropped` tells how much it missed. What is handed out and not acknowledged is not
+        taken from whoever has it.
+
+        Raises:
+            Busy: somebody administers the queue for long.
+        """
+        self._refuse_read_only("purge")
+        control, end = self._joined().control, self.next_index
+        with self._home.admin():
+            control.drop_for_all(end)
+            names.finish_all(self._home, end)
+        control.wake()
+        space.retire(self._home, self._chain(), control, purged=True)
+        return end
 
     def reader(
         self,

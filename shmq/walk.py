@@ -205,6 +205,22 @@ class Walk:
             if gathered != _native.CONTENDED:
                 raise _native.error(gathered, f"cannot read {self.home.path}")
 
+    def glance(self) -> bool:
+        """Whether `look` would answer with a message, or with an error. Nothing is handed out."""
+        while True:
+            if self.chunk is None and not self._advance():
+                return False
+            dropped = self.membership.control.bounds().dropped
+            if self._checkpoint is not None and self.index() < self._checkpoint.handed:
+                dropped = 0  # what was handed out before comes again
+            place = _native.glance(self.chunk, self.reader, dropped)  # type: ignore[arg-type]
+            if place in (_native.EMPTY, _native.WAITING):
+                return False
+            if place != _native.ROLL:
+                return True
+            if not self._advance():
+                return False
+
     def wait(
         self, deadline_ns: int, ended: Callable[[], Exception | None], look: Callable[[int], int] | None = None
     ) -> int:

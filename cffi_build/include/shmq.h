@@ -85,6 +85,13 @@ uint32_t shmq_wait_begin(shmq_member *member);
 int shmq_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns); /* OK, TIMEOUT, SIGNAL; negative = for ever */
 void shmq_wake(shmq_member *member);        /* wakes only if somebody sleeps */
 void shmq_wake_always(void *control);       /* after a death: bumps the bell whatever it finds */
+/* Sleep until one of `count` bells moves on, at most SHMQ_ANY_MAX, or the nudge does: OK, TIMEOUT, SIGNAL, or EMPTY where the
+ * kernel cannot. bells: what shmq_bell said; seen: what shmq_wait_begin said of each. */
+#define SHMQ_ANY_MAX 127
+void *shmq_bell(shmq_member *member);
+int shmq_wait_any(void *const *bells, const uint32_t *seen, uint32_t count, uint32_t *nudge, int64_t deadline_ns);
+/* Wake whoever sleeps on the nudge, a word of this process that was 0. */
+void shmq_nudge(uint32_t *nudge);
 int64_t shmq_clock_monotonic_ns(void);
 int64_t shmq_clock_wall_ns(void);
 
@@ -258,6 +265,8 @@ uint64_t shmq_bounds(const void *control, uint64_t *max_messages, uint64_t *max_
 void shmq_bounds_set(void *control, uint64_t max_messages, uint64_t max_bytes);
 /* A head went back, or a name came or went: limits must be computed anew. */
 void shmq_bounds_recount(void *control);
+/* The same, also in a queue that never had bounds: its consumers look at what is dropped from now on. */
+void shmq_bounds_begin(void *control);
 /* From now on this handle may claim ordinals below `ordinals` and bytes before `position`. One caller at a time. */
 void shmq_limit(shmq_chunk *chunk, uint64_t bounds, uint64_t ordinals, uint64_t position);
 /* The first word at or behind *ordinal that is neither padding nor the queue's own: OK and its ordinal and position, the
@@ -333,6 +342,8 @@ int shmq_checkpoint_format(void *memory, const uint8_t queue_id[16], const char 
                            uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
 int shmq_checkpoint_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16], const char *name,
                           uint32_t name_length);
+/* Make the checkpoint one of another name; all else stays. */
+int shmq_checkpoint_rename(void *memory, const char *name, uint32_t name_length);
 /* The live words of a checkpoint. */
 uint64_t shmq_checkpoint_head(const void *memory);
 void shmq_checkpoint_set_head(void *memory, uint64_t index);

@@ -62,6 +62,8 @@ void shmq_bounds_recount(void *control)
     }
 }
 
+void shmq_bounds_begin(void *control) { bounds_move(control); }
+
 /* ------------------------------------------------------------------ how much there is */
 int shmq_floor(shmq_chunk *chunk, uint64_t *ordinal, uint64_t *position)
 {

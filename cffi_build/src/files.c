@@ -237,6 +237,19 @@ int shmq_checkpoint_format(void *memory, const uint8_t queue_id[16], const char 
     return SHMQ_OK;
 }
 
+int shmq_checkpoint_rename(void *memory, const char *name, uint32_t name_length)
+{
+    struct checkpoint *const page = memory;
+    if (name_length == 0 || name_length > sizeof page->name) {
+        return error_set(SHMQ_TOO_LARGE, "a consumer's name has 1 to 64 bytes");
+    }
+    memset(page->name, 0, sizeof page->name);
+    memcpy(page->name, name, name_length);
+    page->name_length = name_length;
+    page->crc = crc_around(memory, CHECKPOINT_FIXED, offsetof(struct checkpoint, crc));
+    return SHMQ_OK;
+}
+
 int shmq_checkpoint_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16], const char *name,
                           uint32_t name_length)
 {

@@ -295,13 +295,13 @@ class Directory:
         ends = ".checkpoint"
         return sorted(name.removesuffix(ends) for name in files.names_in(self.consumers) if name.endswith(ends))
 
-    def checkpoint(self, name: str) -> _native.Checkpoint:
+    def checkpoint(self, name: str, *, writable: bool = False) -> _native.Checkpoint:
         """The checkpoint of that consumer name, to look at."""
         file = f"{name}.checkpoint"
-        fd, size = self.open(self.consumers, file, writable=False)
+        fd, size = self.open(self.consumers, file, writable=writable)
         try:
             path = f"{self.path}/{CONSUMERS}/{file}"
-            return _native.Checkpoint(fd, size, self.queue_id, name, path, writable=False)
+            return _native.Checkpoint(fd, size, self.queue_id, name, path, writable=writable)
         finally:
             os.close(fd)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors
 from shmq.storage import spares
-from shmq.storage.directory import CHUNKS, chunk_name
+from shmq.storage.directory import ADMIN_TIMEOUT, CHUNKS, chunk_name
 
 if TYPE_CHECKING:
     from shmq.storage.chain import Chain
@@ -39,30 +39,35 @@ def floor(home: Directory, control: _native.Control) -> int | None:
     return min(floors, default=dropped or None)
 
 
-def retire(home: Directory, chain: Chain, control: _native.Control) -> int:
+def retire(home: Directory, chain: Chain, control: _native.Control, *, purged: bool = False) -> int:
     """
     Take away what retention allows: how many chunks. Does nothing while somebody else administers the queue.
+
+    *purged*: what everybody has finished goes, whatever retention says; and somebody else is waited for.
 
     Raises:
         Corrupt: a checkpoint cannot be read; nothing went.
     """
-    if home.read_only or home.options.retention.kind == "forever":
+    if home.read_only or (home.options.retention.kind == "forever" and not purged):
         return 0
     try:
-        with home.admin(timeout=0):
-            gone = _retire(home, chain, control)
+        with home.admin(timeout=ADMIN_TIMEOUT if purged else 0):
+            gone = _retire(home, chain, control, purged=purged)
             spares.reclaim(home.chunks)
     except errors.Busy:
+        if purged:
+            raise
         return 0
     return gone
 
 
-def _retire(home: Directory, chain: Chain, control: _native.Control) -> int:
+def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: bool) -> int:
     live = chain.names()
-    count = min(_count(home, live, control), len(live) - 1)
+    kind = "acked" if purged else home.options.retention.kind
+    count = min(_count(home, live, control, kind), len(live) - 1)
     if count <= 0:
         return 0
-    if home.options.retention.kind != "acked":
+    if kind != "acked":
         for sequence, base in live[:count]:  # a late producer is fenced, not told a dead index
             chain.open(sequence, base).bury(0)
     sequence, base = live[count]
@@ -78,13 +83,13 @@ def _retire(home: Directory, chain: Chain, control: _native.Control) -> int:
     return count
 
 
-def _count(home: Directory, live: list[tuple[int, int]], control: _native.Control) -> int:
+def _count(home: Directory, live: list[tuple[int, int]], control: _native.Control, kind: str) -> int:
     """How many of the oldest chunks may go."""
     retention = home.options.retention
-    if retention.kind == "acked":
+    if kind == "acked":
         finished = floor(home, control)
         return 0 if finished is None else sum(base <= finished for _, base in live[1:])
-    if retention.kind == "age":
+    if kind == "age":
         limit = time.time_ns() - int(retention.limit * 1e9)
         # Whatever is in a chunk was put before its successor was made (as long as the clock goes forward).
         return sum(1 for _ in itertools.takewhile(lambda name: _created(home, name) <= limit, live[1:]))

@@ -337,7 +337,9 @@ def test_ls_finds_queues_and_their_consumers(orders, run):
     found = [(each["path"], each["messages"], each["consumers"]) for each in json.loads(run("ls", "--json")[1])]
     assert found == [("deep/other", 0, 0), ("orders", 3, 1)]
     assert run("ls", "orders") == (0, "CONSUMER  ACK   HEAD  LAG\nbilling   auto     1    2\n", "")
-    assert json.loads(run("ls", "orders", "--json")[1]) == {"billing": {"head": 1, "lag": 2, "ack": "auto"}}
+    assert json.loads(run("ls", "orders", "--json")[1]) == {
+        "billing": {"head": 1, "lag": 2, "ack": "auto", "dropped": 0}
+    }
     assert run("ls", "deep/other") == (0, "deep/other has no consumers yet\n", "")
 
 
@@ -430,3 +432,33 @@ def test_ctrl_c_ends_it_quietly(words, orders):
 def test_the_module_is_the_command_too():
     done = subprocess.run([sys.executable, "-m", "shmq", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"shmq {shmq.__version__}\n"
+
+
+def test_consumer_lists_renames_and_removes(run, tmp_path, monkeypatch):
+    """What stands there, under another name, and gone."""
+    monkeypatch.chdir(tmp_path)
+    with shmq.open(tmp_path / "orders") as queue:
+        queue.put_many([b"a", b"b"])
+        with queue.consumer("billing") as consumer:
+            consumer.take()
+    assert run("consumer", "ls", "orders") == (0, "billing: at 1, 1 behind (auto)\n", "")
+    assert run("consumer", "rename", "orders", "billing", "invoices") == (0, "", "")
+    told = json.loads(run("consumer", "ls", "orders", "--json")[1])
+    assert told == {"invoices": {"head": 1, "lag": 1, "ack": "auto", "dropped": 0}}
+    assert run("consumer", "rm", "orders", "invoices") == (0, "", "")
+    assert run("consumer", "ls", "orders") == (0, "", "")
+    status, _, error = run("consumer", "rm", "orders", "invoices")
+    assert (status, "no consumer 'invoices'" in error) == (1, True)
+
+
+def test_purge_finishes_everything(run, tmp_path, monkeypatch):
+    """And says so."""
+    monkeypatch.chdir(tmp_path)
+    with shmq.open(tmp_path / "orders") as queue:
+        queue.consumer("billing").close()
+        queue.put_many([b"a", b"b"])
+    status, output, _ = run("purge", "orders")
+    assert (status, output.startswith("everything before index 2 is finished")) == (0, True)
+    with shmq.open(tmp_path / "orders") as queue:
+        assert queue.consumers()["billing"].lag == 0
+    assert json.loads(run("purge", "orders", "--json")[1])["next_index"] == 2
