@@ -9,6 +9,7 @@ A queue's home in a directory: its files, made once and opened by all.
     consumers/       <name>.checkpoint
     staging/         chunks built aside (staging.py); there once something was staged
     ledger.shmq      which batches were adopted
+    aside/           what recovery found behind a cut; nobody reads it any more
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ from shmq.storage import files, spares
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from shmq.storage.recover import View
+
 QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS = "queue.shmq", "control.shmq", "admin.lock", "chunks", "consumers"
 DELETED = "deleted.shmq"
-STAGING, LEDGER, LEDGER_NEW = "staging", "ledger.shmq", "ledger.new"
-_OURS = {QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS, DELETED, STAGING, LEDGER, LEDGER_NEW}
+STAGING, LEDGER, LEDGER_NEW, ASIDE = "staging", "ledger.shmq", "ledger.new", "aside"
+_OURS = {QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS, DELETED, STAGING, LEDGER, LEDGER_NEW, ASIDE}
 _CHUNK_NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.chunk")
 _CONSUMER_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
 ADMIN_TIMEOUT = 30.0
@@ -87,6 +90,8 @@ class Directory:
         self._fds: list[int] = []
         self._users = 1
         self._lock = locks.Lock()
+        self.view: View | None = None
+        """What is whole in it, for who may only read a queue that nobody has recovered yet."""
         try:
             self.fd = self._keep(files.open_directory(self.path, trust_owner=trust_owner))
             self._read_queue_file()
@@ -126,7 +131,22 @@ class Directory:
             raise errors.Corrupt(f"cannot read {where}: it has {size} bytes instead of {_native.QUEUE_BYTES}")
         self.options = _stored_options(stored, where)
         self.journal = self._newest_journal(content)
+        self.look_at_boot()
+
+    def look_at_boot(self) -> None:
+        """Tell whether the queue was last open in this boot, and whether its directory is a copy of another one."""
         self.same_boot = self.journal.boot_id == boot_id()
+        self.copied = False
+        if self.journal.inode:
+            try:
+                info = os.stat(CONTROL, dir_fd=self.fd, follow_symlinks=False)
+                self.copied = (info.st_dev, info.st_ino) != (self.journal.device, self.journal.inode)
+            except FileNotFoundError:
+                self.copied = True
+
+    def unclean(self) -> bool:
+        """Whether what processes agreed on in memory is gone, so that only what is on the disk counts."""
+        return not self.same_boot or self.copied
 
     def _newest_journal(self, content: bytes) -> _native.Journal:
         pages = (content[at * _native.PAGE_BYTES :][: _native.PAGE_BYTES] for at in (1, 2))
@@ -211,11 +231,12 @@ class Directory:
             )
 
     def write_journal(self, journal: _native.Journal) -> None:
-        """Replace the older of the two journal slots. Under the administrative lock only."""
+        """Replace the older of the two journal slots, synced. Under the administrative lock only."""
         journal = journal._replace(sequence=self.journal.sequence + 1)
         fd, _ = self.open(self.fd, QUEUE, writable=True)
         try:
             os.pwrite(fd, _native.format_journal(journal), _native.PAGE_BYTES * (2 - journal.sequence % 2))
+            os.fdatasync(fd)  # before the first file goes that it says has gone
         finally:
             os.close(fd)
         self.journal = journal
@@ -344,14 +365,16 @@ def _make_queue(directory: int, path: str, options: Options) -> None:
         os.unlink(CONTROL, dir_fd=directory)
     queue_id = os.urandom(16)
     mode = options.mode & 0o600
+    files.make_file(directory, CONTROL, _native.format_control(queue_id), mode, path)
+    control = os.stat(CONTROL, dir_fd=directory, follow_symlinks=False)
     journal = _native.Journal(
         sequence=1,
         epoch=1,
         ceiling=0,
         first_live=0,
         first_index=0,
-        device=0,
-        inode=0,
+        device=control.st_dev,
+        inode=control.st_ino,
         flags=0,
         boot_id=boot_id(),
     )
@@ -359,7 +382,6 @@ def _make_queue(directory: int, path: str, options: Options) -> None:
 
     stored = json.dumps(options.to_json(), separators=(",", ":")).encode()
     content = _native.format_queue(queue_id, time.time_ns(), stored) + _native.format_journal(journal)
-    files.make_file(directory, CONTROL, _native.format_control(queue_id), mode, path)
     files.make_file(directory, QUEUE, content.ljust(_native.QUEUE_BYTES, b"\0"), mode, path)
 
 
@@ -390,7 +412,8 @@ def _remove_content(directory: int, path: str) -> None:
                 os.close(fd)
     from shmq.storage import staging  # noqa: PLC0415  # it knows this module
 
-    staging.remove_all(directory, path)
+    for folder in (STAGING, ASIDE):
+        staging.remove_all(directory, path, folder)
     for name in (CONTROL, LEDGER, LEDGER_NEW, DELETED):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=directory)

@@ -465,19 +465,16 @@ def _enter(found: Set, batches: dict[bytes, Adopted]) -> None:
         batches[manifest.producer] = Adopted(manifest.sequence, placed[1], sum(manifest.counts))
 
 
-def remove_all(directory: int, path: str) -> None:
-    """Remove staging/ with everything in it: of a queue that is being deleted."""
+def remove_all(directory: int, path: str, name: str) -> None:
+    """Remove the folder staging/, or one like it, with everything in it: of a queue that is being deleted."""
     with contextlib.suppress(errors.NotFound):
-        folder = files.open_directory(f"{path}/{STAGING}", above=directory)
+        folder = files.open_directory(f"{path}/{name}", above=directory)
         try:
-            for name in os.listdir(folder):
-                fd = files.open_directory(f"{path}/{STAGING}/{name}", above=folder)
+            for entry in os.listdir(folder):
                 try:
-                    for file in os.listdir(fd):
-                        os.unlink(file, dir_fd=fd)
-                finally:
-                    os.close(fd)
-                os.rmdir(name, dir_fd=folder)
+                    os.unlink(entry, dir_fd=folder)
+                except IsADirectoryError:
+                    remove_all(folder, f"{path}/{name}", entry)
         finally:
             os.close(folder)
-        os.rmdir(STAGING, dir_fd=directory)
+        os.rmdir(name, dir_fd=directory)
