@@ -134,7 +134,8 @@ int shmq_survey_chunk(shmq_chunk *chunk, shmq_survey *survey, uint64_t trusted, 
             survey->claims += 1;
         }
         seen.padded += state == WORD_PAD ? word_count(word) : 0;
-        if (state == WORD_DONE || walk.position <= trusted) {
+        /* Nobody claims the last bytes: what ends there is a GAP, or half of one, and is written anew where it stands. */
+        if (state == WORD_DONE || (walk.position <= trusted && walk.position + TAIL_RESERVE <= chunk->capacity)) {
             proven_to(survey, &walk, &seen);
         }
     }

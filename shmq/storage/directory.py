@@ -109,6 +109,17 @@ class Directory:
         """A descriptor of a folder of this queue, for the caller to close."""
         return files.open_directory(f"{self.path}/{name}", trust_owner=self._trust_owner, above=self.fd)
 
+    def below_path(self, path: str) -> int:
+        """A descriptor of a folder in a folder of this queue, for the caller to close."""
+        above, _, name = path.partition("/")
+        fd = self.below(above)
+        try:
+            return files.open_directory(f"{self.path}/{path}", trust_owner=self._trust_owner, above=fd)
+        except errors.NotFound:
+            raise FileNotFoundError(path) from None
+        finally:
+            os.close(fd)
+
     def _below(self, name: str) -> int:
         try:
             return self.below(name)
