@@ -352,7 +352,7 @@ def recover(home: Directory) -> Recovery | None:
         home.look_at_boot()
         if not home.unclean():
             return None
-        if _somebody_is_there(home):
+        if somebody_is_there(home):
             if home.same_boot:  # the same file under another device number: no copy after all
                 home.copied = False
                 return None
@@ -360,7 +360,7 @@ def recover(home: Directory) -> Recovery | None:
         return _carry_out(home, make_plan(home))
 
 
-def _somebody_is_there(home: Directory) -> bool:
+def somebody_is_there(home: Directory) -> bool:
     """Whether any seat's lock is held."""
     try:
         fd, _ = home.open(home.fd, CONTROL, writable=False)

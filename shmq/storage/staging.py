@@ -67,7 +67,7 @@ class Adopted(NamedTuple):
 # ---------------------------------------------------------------- small files with a checksum
 def _write_record(directory: int, name: str, content: Any, path: str, mode: int) -> None:
     """Make a small file, synced with its directory. One that is there stays."""
-    body = _pack(content)
+    body = pack(content)
     fd = files.new_file(directory, len(body), mode, path)
     try:
         written = 0
@@ -80,7 +80,8 @@ def _write_record(directory: int, name: str, content: Any, path: str, mode: int)
     os.fsync(directory)
 
 
-def _pack(content: Any) -> bytes:
+def pack(content: Any) -> bytes:
+    """A small file with a checksum, as bytes."""
     import msgspec  # noqa: PLC0415  # only who adopts pays for it
 
     body = msgspec.msgpack.encode(content)
