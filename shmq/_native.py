@@ -786,9 +786,7 @@ class Bare:
         """Where the first message may begin."""
         return int(lib.shmq_chunk_first_position(self._handle))
 
-    def survey(
-        self, *, trusted: int = 0, position: int = 0, ordinal: int = 0, pass_claims: bool = False
-    ) -> Survey:
+    def survey(self, *, trusted: int = 0, position: int = 0, ordinal: int = 0, pass_claims: bool = False) -> Survey:
         """How far it is whole, from that place on."""
         return _survey(self._handle, trusted, position, ordinal, pass_claims=pass_claims)
 

@@ -456,9 +456,7 @@ def _settle_staging(home: Directory, plan: Plan, aside: _Aside) -> int:
     return swept
 
 
-def _move_in(
-    home: Directory, found: staging.Set, place: _Adopted, batches: dict[bytes, staging.Adopted]
-) -> None:
+def _move_in(home: Directory, found: staging.Set, place: _Adopted, batches: dict[bytes, staging.Adopted]) -> None:
     try:
         manifest = found.manifest()
     except FileNotFoundError:

@@ -158,7 +158,9 @@ def test_a_queue_without_write_permission_can_be_read(path):
     for file in [f"{path}/control.shmq", f"{path}/queue.shmq", *chunk_files(path)]:
         os.chmod(file, 0o400)
     try:
-        done = subprocess.run([sys.executable, "-c", READ, path], capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", READ, path], capture_output=True, text=True, timeout=120, check=False
+        )
         assert done.stdout.splitlines() == ["1000 b'5' 1000 1000", "refused"], done.stderr
     finally:
         for folder in folders:

@@ -543,8 +543,6 @@ def damaged(path):
     make_unclean(path)
 
 
-
-
 def test_killed_at_every_step_and_again_it_makes_the_same_bytes(tmp_path):
     origin = str(tmp_path / "origin")
     damaged(origin)
@@ -683,5 +681,3 @@ def test_the_padding_of_a_gap_goes_with_its_chunk(make, path):
                 consumer.take_many(100)
         assert queue.first_index > 10
         assert len(queue) == sum(1 for _ in queue.reader())
-
-
