@@ -163,7 +163,7 @@ typedef struct {
     uint64_t epoch;
     uint64_t chunk_sequence;
     uint64_t position;
-    uint64_t index;
+    uint64_t next_index;
 } shmq_watermark;
 int shmq_watermark_format(void *page, const shmq_watermark *mark);
 int shmq_watermark_check(const void *page, shmq_watermark *mark);
@@ -192,7 +192,9 @@ int shmq_snapshot_check(const void *bytes, shmq_snapshot *snapshot);
 void shmq_zero(void *memory, uint64_t bytes);
 int shmq_rename_new(int directory, const char *old_name, const char *new_name);
 int shmq_resolved(shmq_chunk *chunk, uint64_t *position, uint64_t *next_index, uint32_t *owner);
-int shmq_sync_wait(shmq_chunk *chunk, int fd, uint64_t want, int64_t deadline_ns, uint32_t *leading);
+int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, int fd, uint64_t want, int64_t deadline_ns,
+                   uint32_t *leading);
+uint32_t shmq_bell(const void *control);
 void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk);
 void shmq_sync_release(shmq_member *member);
 void shmq_sync_failed(void *control, uint32_t failed);

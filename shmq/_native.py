@@ -89,6 +89,8 @@ else:
 next_many = lib.shmq_next_many
 find = lib.shmq_find
 """find(chunk handle, ordinal, record): the message's place, and its record's position; or a negative code."""
+new_leading = functools.partial(ffi.new, ffi.typeof("uint32_t *"))
+"""What `sync_wait` sets to 1 while this thread leads."""
 new_record = functools.partial(ffi.new, ffi.typeof("uint64_t *"))
 
 
@@ -202,7 +204,7 @@ class Watermark(NamedTuple):
     epoch: int
     chunk_sequence: int
     position: int
-    index: int
+    next_index: int
 
 
 def format_watermark(mark: Watermark) -> bytes:
@@ -324,6 +326,10 @@ class Control:
         """Sequence of the chunk where the next sync begins to look."""
         return int(lib.shmq_durable_chunk(self.page))
 
+    def bell(self) -> int:
+        """The bell as it is, for who need not be told of puts."""
+        return int(lib.shmq_bell(self.page))
+
     def reset_durable(self, index: int, chunk: int) -> None:
         """After an unclean boot, before anybody puts: nothing is known but what the watermark says."""
         lib.shmq_durable_reset(self.page, index, chunk)
@@ -410,6 +416,15 @@ class Member:
             raise error(code, "cannot wait")
         return code
 
+    def sync_wait(self, chunk: Chunk | None, fd: int, want: int, deadline_ns: int, leading: Any) -> int:
+        """
+        Wait until every index below *want* is on the disk, leading the group commit when nobody does.
+
+        OK, TIMEOUT, SIGNAL, WAITING (for a living claim), SYNC_FAILED, or LEAD: go on as the leader.
+        """
+        handle = ffi.NULL if chunk is None else chunk.handle
+        return int(lib.shmq_sync_wait(self.handle, handle, fd, want, deadline_ns, leading))
+
     def publish_durable(self, index: int, chunk: int) -> None:
         """As leader: everything below *index* is on the disk, and the next sync begins to look in that chunk."""
         lib.shmq_sync_publish(self.handle, index, chunk)
@@ -437,9 +452,9 @@ class Lock:
         if self._handle == ffi.NULL:
             raise error(lib.SHMQ_SYSTEM, "cannot keep a lock")
 
-    def take(self) -> bool:
-        """Take it; False when somebody else has it."""
-        answer = lib.shmq_lock_try(self._handle, 0)
+    def take(self, byte: int = 0) -> bool:
+        """Take it, or the one on another byte; False when somebody else has it."""
+        answer = lib.shmq_lock_try(self._handle, byte)
         if answer < 0:
             raise error(answer, "cannot lock")
         return bool(answer)
@@ -484,11 +499,11 @@ class Claim(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """Everything before *position*, whose index is *index*, is settled. *code*: EMPTY, ROLL, or WAITING for *owner*."""
+    """What lies before *position*, of index *next_index*, is settled. *code*: EMPTY, ROLL, or WAITING for *owner*."""
 
     code: int
     position: int
-    index: int
+    next_index: int
     owner: int
 
 
@@ -545,6 +560,11 @@ class Chunk:
     def keep(self, fd: int) -> None:
         """Own *fd* from now on."""
         self._fd = fd
+
+    @property
+    def fd(self) -> int:
+        """A writable descriptor of its file, if it keeps one; else -1."""
+        return self._fd
 
     def __del__(self) -> None:
         """Close the descriptor; the mapping goes with its last view."""
@@ -674,13 +694,10 @@ class Chunk:
             raise error(code, f"cannot read {self.path}")
         return Resolved(code, int(position[0]), int(index[0]), int(owner[0]))
 
-    def sync_wait(self, fd: int, want: int, deadline_ns: int, leading: Any) -> int:
-        """
-        Wait until every index below *want* is on the disk, leading the group commit when nobody does.
-
-        OK, TIMEOUT, SIGNAL, WAITING (for a living claim), SYNC_FAILED, or LEAD: go on as the leader.
-        """
-        return int(lib.shmq_sync_wait(self.handle, fd, want, deadline_ns, leading))
+    def touch(self) -> None:
+        """Write every page as it is, so that the next sync writes all of them. Nobody else may write meanwhile."""
+        for at in range(0, self.size, PAGE_BYTES):
+            self.map[at] = self.map[at]
 
     def bury(self, owner: int) -> int:
         """Pad every open claim of a dead owner, or of everybody for 0: how many."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors
 from shmq.producer import Producer
-from shmq.storage import staging
+from shmq.storage import staging, sync
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class _Aside:
                 ids.append(chunk.chunk_id())
                 counts.append(end - base)
                 sizes.append(size)
-                os.fsync(fd)
+                sync.data(fd, "staged")
             finally:
                 os.close(fd)
         return ids, counts, sizes
@@ -106,6 +106,9 @@ class Staged(Producer):
     def _make_chain(self) -> Any:
         self._set = staging.begin(self._home)
         return _Aside(self._home, self._membership.member, self._set)
+
+    def _make_syncer(self) -> None:
+        """All of it is synced when it is adopted."""
 
     def _roll(self, tail: _native.Chunk, region: int) -> None:
         if self._sealed:
@@ -174,6 +177,10 @@ class Staged(Producer):
                 return known
             if control.is_shut_down():
                 raise errors.ShutDown(f"cannot adopt into {home.path}: it was shut down; nothing was adopted")
+            if control.sync_failed():
+                raise errors.SyncFailed(
+                    f"cannot adopt into {home.path}: a sync of it failed before; nothing was adopted"
+                )
             self._tried = True
             adopted = _join(self._set, manifest, chain) if sum(counts) else _nothing(home, chain, producer, sequence)
             staging.fold(home, chain)
@@ -199,8 +206,10 @@ def _join(chunks: staging.Set | None, manifest: staging.Manifest, chain: Chain) 
     chunks.drop_manifest()  # of a try that failed
     chunks.commit_manifest(manifest)
     tail = chain.tail()
+    chunks.home.raise_ceiling(tail.base + tail.size // _native.RECORD_BYTES_MIN + sum(manifest.counts))
     while not tail.seal_adopt(chunks.adoption):  # with this, it is adopted
         tail = chain.roll(tail)
+        chunks.home.raise_ceiling(tail.base + tail.size // _native.RECORD_BYTES_MIN + sum(manifest.counts))
     chain.after(tail)
     placed = chunks.placed()
     assert placed is not None  # noqa: S101  # the line above placed it

@@ -286,7 +286,7 @@ typedef struct {
     uint64_t epoch;
     uint64_t chunk_sequence;
     uint64_t position;
-    uint64_t index;
+    uint64_t next_index;
 } shmq_watermark;
 int shmq_watermark_format(void *page, const shmq_watermark *mark);
 int shmq_watermark_check(const void *page, shmq_watermark *mark);
@@ -328,11 +328,14 @@ int shmq_rename_new(int directory, const char *old_name, const char *new_name);
  * Everything before *position, whose index is *next_index, is resolved: claims of the dead are padded on the way. EMPTY
  * at the end of what was claimed, ROLL at the SEAL, WAITING before a claim of *owner, who lives; or CORRUPT. */
 int shmq_resolved(shmq_chunk *chunk, uint64_t *position, uint64_t *next_index, uint32_t *owner);
-/* Wait until every index below `want`, which lies in this chunk or before it, is on the disk; lead the group commit
+/* Wait until every index below `want`, which lies in this chunk or before it, is on the disk (chunk NULL: lead); lead the group commit
  * when nobody does. OK; TIMEOUT; SIGNAL; WAITING: a living claim lies before it, sleep on the queue's bell;
  * SYNC_FAILED; LEAD: this thread leads (*leading is 1) and there is more to sync than this chunk (or fd is -1):
  * do it, then shmq_sync_publish and shmq_sync_release. Any number of threads may call this. */
-int shmq_sync_wait(shmq_chunk *chunk, int fd, uint64_t want, int64_t deadline_ns, uint32_t *leading);
+int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, int fd, uint64_t want, int64_t deadline_ns,
+                   uint32_t *leading);
+/* The bell as it is, for who sleeps until somebody dies, joins or rings anyway, and need not be told of puts. */
+uint32_t shmq_bell(const void *control);
 /* As leader: everything below index is on the disk, and the next sync begins to look in that chunk. Both only rise. */
 void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk);
 /* Give the leadership back, and wake who waits. */

@@ -156,7 +156,7 @@ int shmq_watermark_format(void *page, const shmq_watermark *mark)
         .epoch = mark->epoch,
         .chunk_sequence = mark->chunk_sequence,
         .position = mark->position,
-        .index = mark->index,
+        .index = mark->next_index,
     };
     slot.crc = crc32c(0, &slot, offsetof(struct watermark_slot, crc));
     memset(page, 0, PAGE_BYTES);
@@ -176,7 +176,7 @@ int shmq_watermark_check(const void *page, shmq_watermark *mark)
         .epoch = slot.epoch,
         .chunk_sequence = slot.chunk_sequence,
         .position = slot.position,
-        .index = slot.index,
+        .next_index = slot.index,
     };
     return SHMQ_OK;
 }

@@ -300,7 +300,7 @@ struct control {
     uint32_t sync_failed;    /* 1: a sync failed; nobody moves the watermark before a verified reopening */
     uint64_t sync_leader;    /* owner of the running group commit; 0 = none runs */
     uint64_t durable;        /* every index below it is on the disk, as far as this boot knows */
-    uint64_t durable_chunk;  /* sequence of the chunk where the next sync begins to look */
+    uint64_t durable_chunk;  /* sequence + 1 of the chunk where the next sync begins, whose name is on the disk; 0 = none */
     uint32_t sync_bell;      /* futex: bumped at the end of each group commit */
     uint32_t sync_group;     /* low half of the index that the running group commit will reach */
     uint8_t pad5[24];

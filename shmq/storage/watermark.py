@@ -32,7 +32,7 @@ def read(home: Directory) -> _native.Watermark | None:
     return newest(home.read(home.fd, QUEUE, _native.QUEUE_BYTES))
 
 
-def write(home: Directory, epoch: int, chunk_sequence: int, position: int, index: int) -> None:
+def write(home: Directory, chunk_sequence: int, position: int, index: int) -> None:
     """
     Move the watermark on, synced; never back. As leader of the group commit only.
 
@@ -41,9 +41,11 @@ def write(home: Directory, epoch: int, chunk_sequence: int, position: int, index
     """
     fd, _ = home.open(home.fd, QUEUE, writable=True)
     try:
-        before = read(home)
+        before, epoch = read(home), home.journal.epoch
         if before is not None and before[1:4] >= (epoch, chunk_sequence, position):
             return
+        if before is not None:
+            sync.data(fd, "watermark")  # who wrote it may have been killed before that
         sequence = 1 if before is None else before.sequence + 1
         mark = _native.Watermark(sequence, epoch, chunk_sequence, position, index)
         page = _FIRST_PAGE + 1 - sequence % 2

@@ -86,11 +86,10 @@ def test_beside_producers_it_is_a_beginning_of_what_was_put(make, path, tmp_path
 def test_it_ends_where_somebody_is_about_to_commit(path):
     fill(path, 10)
     copy = f"{path}-copy"
-    with shmq.open(path) as queue:
-        with queue.reserve(3) as slot:
-            queue.put(b"behind")
-            assert queue.copy(copy).next_index == 10
-            slot.buffer[:] = b"abc"
+    with shmq.open(path) as queue, queue.reserve(3) as slot:
+        queue.put(b"behind")
+        assert queue.copy(copy).next_index == 10
+        slot.buffer[:] = b"abc"
     assert payloads(copy) == numbers(10)
 
 

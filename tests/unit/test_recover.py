@@ -1,4 +1,4 @@
-"""The first opening after a reboot: what is kept, what is cut, what is said; and who is killed in it, or comes second."""
+"""The first opening after a reboot: what is kept, cut and said; and who is killed in it, or comes second."""
 
 import os
 import random
