@@ -283,8 +283,8 @@ def _check_against_mark(
     if last is not None:
         place = f"{home.path}/{last.path}, position {last.survey.stopped}"
     raise errors.Corrupt(
-        f"cannot recover {home.path}: {place}: {reason}; up to index {mark.next_index} the disk had agreed to everything, "
-        f"and only what comes before {end} is whole. Nothing was changed; "
+        f"cannot recover {home.path}: {place}: {reason}; up to index {mark.next_index} the disk had agreed to "
+        f"everything, and only what comes before {end} is whole. Nothing was changed; "
         "`shmq repair` writes a clean copy beside it"
     )
 
