@@ -11,7 +11,7 @@ import functools
 import importlib.machinery
 import mmap
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from shmq import _core, errors
 from shmq._core import ffi, lib
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EMPTY, ROLL, WAITING, FORKED = lib.SHMQ_EMPTY, lib.SHMQ_ROLL, lib.SHMQ_WAITING, lib.SHMQ_FORKED
 TIMEOUT, CONTENDED, FULL = lib.SHMQ_TIMEOUT, lib.SHMQ_CONTENDED, lib.SHMQ_FULL
-RETIRED, PADDED = lib.SHMQ_RETIRED, lib.SHMQ_PADDED
+RETIRED, PADDED, CORRUPT = lib.SHMQ_RETIRED, lib.SHMQ_PADDED, lib.SHMQ_CORRUPT
 OK, SIGNAL, LEAD, SYNC_FAILED = lib.SHMQ_OK, lib.SHMQ_SIGNAL, lib.SHMQ_LEAD, lib.SHMQ_SYNC_FAILED
 LENGTH_BITS = 30
 LENGTH_MASK = (1 << LENGTH_BITS) - 1
@@ -38,6 +38,7 @@ CHUNK_BYTES_MAX = 1 << 31
 STAGED = (1 << 64) - 1
 RECORD_BYTES_MIN = 40  # likewise, RECORD_HEADER_BYTES
 NO_LIMIT = (1 << 64) - 1
+TAIL_RESERVE = 32  # likewise
 _CHUNK_ID_AT = 56  # layout.h, struct chunk_header
 NOW = -(1 << 63)
 FOREVER = -1
@@ -114,6 +115,11 @@ def map_file(fd: int, size: int, *, writable: bool) -> mmap.mmap:
     """Map a whole file, shared. The mapping keeps the open file, and its locks, until the last view of it is gone."""
     access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
     return mmap.mmap(fd, size, mmap.MAP_SHARED, access)
+
+
+def map_private(fd: int, size: int) -> mmap.mmap:
+    """Map a whole file, read-only, so that what is written there is seen by nobody else and never reaches the file."""
+    return mmap.mmap(fd, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 def map_alone(fd: int, size: int, *, writable: bool) -> mmap.mmap:
@@ -273,6 +279,16 @@ class Control:
         if code != lib.SHMQ_OK:
             raise error(_inside(code), f"cannot open {path}")
 
+    @classmethod
+    def alone(cls, queue_id: bytes, first_live: int) -> Control:
+        """One of nobody else's, for who reads a queue whose own cannot be believed and must not be changed."""
+        made = cls.__new__(cls)
+        memory = mmap.mmap(-1, CONTROL_BYTES)
+        memory[:] = format_control(queue_id)
+        made.page = ffi.from_buffer(memory)
+        made.raise_first_live(first_live)
+        return made
+
     def first_live(self) -> int:
         """Sequence of the first chunk that belongs to the log."""
         return int(lib.shmq_first_live(self.page))
@@ -292,6 +308,10 @@ class Control:
     def members(self) -> int:
         """A number that changes when somebody joins."""
         return int(lib.shmq_members(self.page))
+
+    def padded_less(self, count: int) -> None:
+        """So many of the indexes without a message went with their chunk."""
+        lib.shmq_padded_less(self.page, count)
 
     def counters(self) -> tuple[int, int]:
         """Ordinals that ended as padding; commits that came too late."""
@@ -583,9 +603,12 @@ class Chunk:
         writable: bool,
         padding: bool,
         checksum: bool,
+        ends: tuple[int, int, bool] | None = None,
     ) -> None:
         """
         Map and check it; *fd* stays the caller's.
+
+        *ends*: (position, ordinal, torn): map it privately and have it end there, without changing the file.
 
         *padding*: *fd* is writable and stays open as long as this chunk, so that a dead owner's claim can be padded
         through a momentary window although the chunk is mapped read-only.
@@ -595,7 +618,7 @@ class Chunk:
         self.size = size
         self.path = path
         self.member = member
-        self.map = map_file(fd, size, writable=writable)
+        self.map = map_file(fd, size, writable=writable) if ends is None else map_private(fd, size)
         self._memory = ffi.from_buffer(self.map)
         code = ffi.new("int *")
         handle = lib.shmq_chunk_new(
@@ -608,6 +631,11 @@ class Chunk:
         self.address = address(handle)
         self.memory_address = address(self._memory)
         self._fd = -1
+        if ends is not None:
+            position, ordinal, torn = ends
+            if torn:
+                lib.shmq_end_at(self.handle, position)
+            lib.shmq_set_in_order(self.handle, position, ordinal)
 
     def keep(self, fd: int) -> None:
         """Own *fd* from now on."""
@@ -731,6 +759,14 @@ class Chunk:
             raise error(more, f"cannot read {self.path}")
         return count
 
+    def survey(self) -> Survey:
+        """How far it is whole and committed."""
+        return _survey(self.handle, self.size, 0, 0, pass_claims=False)
+
+    def descriptor(self) -> int | None:
+        """One of its file, for as long as this object is there; None when it has none."""
+        return self._fd if self._fd >= 0 else None
+
     def sealed(self) -> int | None:
         """The base of the next chunk, once this one is sealed."""
         base = ffi.new("uint64_t *")
@@ -797,6 +833,139 @@ class Chunk:
     def first_position(self) -> int:
         """Where the first message may begin."""
         return int(lib.shmq_chunk_first_position(self.handle))
+
+
+class Survey(NamedTuple):
+    """How far a chunk is whole. shmq.h, shmq_survey, says what each number is."""
+
+    position: int
+    ordinal: int
+    stopped: int
+    stopped_ordinal: int
+    messages: int
+    bytes: int
+    padded: int
+    open_padded: int
+    claims: int
+    gap_position: int
+    gap_index: int
+    adoption: int
+    code: int = 0
+    """EMPTY, ROLL, WAITING or CORRUPT."""
+    reason: str = ""
+    """After CORRUPT: what is wrong."""
+
+
+def _survey(handle: Any, trusted: int, position: int, ordinal: int, *, pass_claims: bool) -> Survey:
+    found = ffi.new("shmq_survey *", {"position": position, "ordinal": ordinal})
+    code = lib.shmq_survey_chunk(handle, found, trusted, pass_claims)
+    numbers = [int(getattr(found, name)) for name in Survey._fields[:-2]]
+    return Survey._make([*numbers, code, story() if code == lib.SHMQ_CORRUPT else ""])
+
+
+class Bare:
+    """
+    A mapped chunk file without a member: to see what is whole in it and, alone with it, to put it in order.
+
+    A context manager. It unmaps at once, so nothing may be kept that points into it.
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        size: int,
+        *,
+        base: int,
+        sequence: int,
+        queue_id: bytes,
+        path: str,
+        checksum: bool,
+        writable: bool = False,
+    ) -> None:
+        """
+        Map and check it; *fd* stays the caller's.
+
+        Raises:
+            Corrupt, BadFormat: it is no chunk of this queue, or not the one of that name.
+        """
+        self.path = path
+        self.size = size
+        if not PAGE_BYTES <= size <= CHUNK_BYTES_MAX:
+            raise errors.Corrupt(f"cannot open {path}: it has {size} bytes, and no chunk has so few or so many")
+        self._map = map_file(fd, size, writable=writable)
+        self._memory = ffi.from_buffer(self._map)
+        code = ffi.new("int *")
+        self._handle = lib.shmq_chunk_new(
+            self._memory, size, -1, writable, checksum, base, sequence, queue_id, ffi.NULL, code
+        )
+        if self._handle == ffi.NULL:
+            problem = error(_inside(code[0]), f"cannot open {path}")
+            self.close()
+            raise problem
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Unmap."""
+        self.close()
+
+    def close(self) -> None:
+        """Unmap. Closing twice is fine."""
+        if self._handle != ffi.NULL:
+            lib.shmq_chunk_free(self._handle)
+        self._handle = ffi.NULL
+        ffi.release(self._memory)
+        self._map.close()
+
+    def chunk_id(self) -> int:
+        """The random id that it was made with."""
+        return int.from_bytes(self._map[_CHUNK_ID_AT : _CHUNK_ID_AT + 8], "little")
+
+    def first_position(self) -> int:
+        """Where the first message may begin."""
+        return int(lib.shmq_chunk_first_position(self._handle))
+
+    def survey(self, *, trusted: int = 0, position: int = 0, ordinal: int = 0, pass_claims: bool = False) -> Survey:
+        """How far it is whole, from that place on."""
+        return _survey(self._handle, trusted, position, ordinal, pass_claims=pass_claims)
+
+    def resync(self, position: int, ordinal: int) -> tuple[int, int] | None:
+        """The place behind damage from which to go on; None when there is none."""
+        at, of = ffi.new("uint64_t *", position), ffi.new("uint64_t *", ordinal)
+        if lib.shmq_resync(self._handle, at, of) != lib.SHMQ_OK:
+            return None
+        return int(at[0]), int(of[0])
+
+    def cut(self, position: int, next_index: int) -> int:
+        """
+        End it there, for ever; the next chunk begins at *next_index*. How many bytes that were not zero are gone.
+
+        Raises:
+            Corrupt: there is no room to end it; nothing was written.
+        """
+        gone = lib.shmq_cut(self._handle, position, next_index)
+        if gone < 0:
+            raise error(int(gone), f"cannot recover {self.path}")
+        return int(gone)
+
+    def pad_over(self, position: int, end: int, count: int) -> bool:
+        """Make padding of what lies between two places; False when one word cannot say so."""
+        return bool(lib.shmq_pad_over(self._handle, position, end, count) == lib.SHMQ_OK)
+
+    def pad_claim(self, position: int) -> None:
+        """Make padding of a claim that nobody will commit."""
+        word = int.from_bytes(self._map[position : position + 8], "little")
+        self._map[position : position + 8] = (word & ~(7 << 61) | 4 << 61).to_bytes(8, "little")
+
+    def zero_from(self, position: int) -> None:
+        """Zeros from there on."""
+        lib.shmq_zero_from(self._handle, position)
+
+    def set_in_order(self, position: int, ordinal: int) -> None:
+        """Make hints and index anew from its words up to there."""
+        lib.shmq_set_in_order(self._handle, position, ordinal)
 
 
 class Batch:
@@ -877,6 +1046,14 @@ def reader_seek(chunk: Chunk, reader: Any, ordinal: int) -> int:
     if code not in (lib.SHMQ_OK, lib.SHMQ_ROLL, lib.SHMQ_EMPTY):
         raise error(code, f"cannot read {chunk.path}")
     return code
+
+
+def resync(chunk: Chunk, position: int, ordinal: int) -> tuple[int, int] | None:
+    """The place behind damage from which reading can go on; None when there is none in that chunk."""
+    at, of = ffi.new("uint64_t *", position), ffi.new("uint64_t *", ordinal)
+    if lib.shmq_resync(chunk.handle, at, of) != lib.SHMQ_OK:
+        return None
+    return int(at[0]), int(of[0])
 
 
 def place_arrays(limit: int) -> tuple[Any, Any]:

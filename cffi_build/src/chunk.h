@@ -69,6 +69,9 @@ int64_t check_record(const shmq_chunk *chunk, uint64_t position, uint64_t ordina
 /* The same without its checksum: the head as it was read, and its payload's place or CORRUPT; and then only that. */
 int64_t check_frame(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal, word_t word, struct record *record);
 int check_sum(const shmq_chunk *chunk, uint64_t position, const struct record *record);
+/* Is there a GAP at that word? Recovery writes one before the SEAL of a chunk that it cut; then *next_index is set. */
+bool gap_at(const shmq_chunk *chunk, uint64_t position, word_t word, uint64_t *next_index);
+void gap_write(const shmq_chunk *chunk, uint64_t position, uint64_t next_index);
 /* A region that is still claimed: OK when its owner is dead and it has been padded, WAITING when not, or CORRUPT. */
 int settle(shmq_chunk *chunk, uint64_t position, word_t word);
 
