@@ -51,7 +51,7 @@ int shmq_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns);
 void shmq_wake(shmq_member *member);
 void shmq_wake_always(void *control);
 #define SHMQ_ANY_MAX 127
-void *shmq_bell(shmq_member *member);
+void *shmq_bell_of(shmq_member *member);
 int shmq_wait_any(void *const *bells, const uint32_t *seen, uint32_t count, uint32_t *nudge, int64_t deadline_ns);
 void shmq_nudge(uint32_t *nudge);
 int64_t shmq_clock_monotonic_ns(void);

@@ -510,7 +510,7 @@ def wait_any(begun: Sequence[tuple[Member, int]], word: Any, deadline_ns: int) -
     Args:
         begun: up to ANY_MAX members, each with what its `wait_begin` returned.
     """
-    bells = ffi.new("void *[]", [lib.shmq_bell(member.handle) for member, _ in begun])
+    bells = ffi.new("void *[]", [lib.shmq_bell_of(member.handle) for member, _ in begun])
     seen = ffi.new("uint32_t[]", [mark for _, mark in begun])
     code = int(lib.shmq_wait_any(bells, seen, len(begun), word, deadline_ns))
     if code not in (lib.SHMQ_OK, lib.SHMQ_TIMEOUT, lib.SHMQ_SIGNAL, lib.SHMQ_EMPTY):

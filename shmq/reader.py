@@ -114,6 +114,7 @@ class Reader:
             self.close()
         if not self._open:
             raise errors.Closed(f"cannot read on in {self._home.path}: it was closed; open it again")
+        assert self._walk is not None  # noqa: S101  # who reads backward does not come here
         return self._walk
 
     def _wait(self) -> int:

@@ -86,9 +86,9 @@ int shmq_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns); /* OK, T
 void shmq_wake(shmq_member *member);        /* wakes only if somebody sleeps */
 void shmq_wake_always(void *control);       /* after a death: bumps the bell whatever it finds */
 /* Sleep until one of `count` bells moves on, at most SHMQ_ANY_MAX, or the nudge does: OK, TIMEOUT, SIGNAL, or EMPTY where the
- * kernel cannot. bells: what shmq_bell said; seen: what shmq_wait_begin said of each. */
+ * kernel cannot. bells: what shmq_bell_of said; seen: what shmq_wait_begin said of each. */
 #define SHMQ_ANY_MAX 127
-void *shmq_bell(shmq_member *member);
+void *shmq_bell_of(shmq_member *member);
 int shmq_wait_any(void *const *bells, const uint32_t *seen, uint32_t count, uint32_t *nudge, int64_t deadline_ns);
 /* Wake whoever sleeps on the nudge, a word of this process that was 0. */
 void shmq_nudge(uint32_t *nudge);

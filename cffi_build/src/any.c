@@ -12,7 +12,7 @@
 
 static_assert(SHMQ_ANY_MAX + 1 == FUTEXES_MAX, "the nudge is one of the words");
 
-void *shmq_bell(shmq_member *member) { return &member->control->bell; }
+void *shmq_bell_of(shmq_member *member) { return &member->control->bell; }
 
 int shmq_wait_any(void *const *bells, const uint32_t *seen, uint32_t count, uint32_t *nudge, int64_t deadline_ns)
 {

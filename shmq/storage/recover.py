@@ -30,6 +30,7 @@ from shmq.storage.directory import ASIDE, CHUNKS, CONSUMERS, CONTROL, LEDGER_NEW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
     from shmq.storage.directory import Directory
 
 INDEX_MAX = 1 << 62
