@@ -397,9 +397,10 @@ class Chunk:
         writable: bool,
         padding: bool,
         checksum: bool,
+        memory: mmap.mmap | None = None,
     ) -> None:
         """
-        Map and check it; *fd* stays the caller's.
+        Map and check it, unless *memory* is that mapping; *fd* stays the caller's.
 
         *padding*: *fd* is writable and stays open as long as this chunk, so that a dead owner's claim can be padded
         through a momentary window although the chunk is mapped read-only.
@@ -409,7 +410,7 @@ class Chunk:
         self.size = size
         self.path = path
         self.member = member
-        self.map = map_file(fd, size, writable=writable)
+        self.map = map_file(fd, size, writable=writable) if memory is None else memory
         self._memory = ffi.from_buffer(self.map)
         code = ffi.new("int *")
         handle = lib.shmq_chunk_new(
@@ -417,6 +418,8 @@ class Chunk:
         )
         if handle == ffi.NULL:
             raise error(_inside(code[0]), f"cannot open {path}")
+        if memory is not None:
+            lib.shmq_chunk_is_populated(handle)
         # A thread that is inside a call with the handle keeps the memory mapped, whatever others do to this object.
         self.handle = ffi.gc(handle, functools.partial(_free_chunk, self._memory, member))
         self.address = address(handle)

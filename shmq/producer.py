@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from shmq import _native, errors, locks
-from shmq.storage import space
+from shmq.storage import space, warm
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class Producer(_native.Tail):
                 if code < 0:
                     self._settle(code, tail, _native.record_bytes(fields, len(readable)))
                     tail = self._tail
+                    warm.settle()
                 code = tail.put_record(fields, readable, len(readable))
                 if code >= 0:
                     del keep  # what the fields point at had to live until here
@@ -111,6 +112,7 @@ class Producer(_native.Tail):
             if first < 0:
                 self._settle(first, tail, batch.region_bytes())
                 tail = self._tail
+                warm.settle()
             first = tail.put_many(batch)
             if first >= 0:
                 break
@@ -145,6 +147,7 @@ class Producer(_native.Tail):
             if code < 0:
                 self._settle(code, tail, _native.record_bytes(fields, nbytes))
                 tail = self._tail
+                warm.settle()
             claim = tail.reserve(fields, nbytes)
             if isinstance(claim, _native.Claim):
                 del keep

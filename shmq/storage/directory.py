@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors, locks
 from shmq.options import FIRST_CHUNK, Options
-from shmq.storage import files, spares
+from shmq.storage import files, spares, warm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +34,10 @@ _OURS = {QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS, DELETED, STAGING, LEDGER, LED
 _CHUNK_NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.chunk")
 _CONSUMER_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
 ADMIN_TIMEOUT = 30.0
+_REGIONS = 8
+"""A chunk has room for so many regions like the one it is made for, so that large messages do not roll each time."""
+_SPARE_MAX = 16 << 20
+"""A spare of up to this size serves even where a smaller chunk would be due."""
 
 
 def chunk_name(base: int, sequence: int) -> str:
@@ -170,20 +174,28 @@ class Directory:
                 found.append((int(match[2], 16), int(match[1], 16)))
         return sorted(found)
 
-    def chunk_size(self, sequence: int) -> int:
-        """The normal size of the chunk of that sequence: small queues are small."""
-        return min(FIRST_CHUNK << min(2 * sequence, 30), self.options.chunk_bytes)
+    def chunk_size(self, before: int, region: int = 0) -> int:
+        """
+        The normal size of a chunk with so many *before* it: small queues are small, and stay so if consumers keep up.
 
-    def make_chunk(self, base: int, sequence: int, region: int = 0) -> bool:
+        It has room for some regions of *region* bytes.
+        """
+        grown = max(FIRST_CHUNK << min(2 * before, 30), region * _REGIONS & -_native.PAGE_BYTES)
+        return min(grown, self.options.chunk_bytes)
+
+    def make_chunk(self, base: int, sequence: int, region: int = 0, before: int | None = None) -> bool:
         """
         Make the chunk *base*-*sequence*, large enough for a region of *region* bytes; False when it is there already.
+
+        *before*: how many live chunks are before it; all of those sequences by default.
 
         Raises:
             DiskFull: there is no room; nothing was made.
         """
         needed = _native.Chunk.bytes_for(region, self.options.index_spacing)
-        normal = self.chunk_size(sequence)
-        spare = spares.take(self.chunks, max(needed, min(normal, spares.WORTH_KEEPING)), normal)
+        normal = self.chunk_size(sequence if before is None else before, region)
+        wanted = max(min(normal, spares.WORTH_KEEPING), min(normal, region * _REGIONS // 2))
+        spare = spares.take(self.chunks, max(needed, wanted), max(normal, _SPARE_MAX), warm.knows)
         if spare is not None:
             with spare:
                 self.format_chunk(spare.fd, spare.size, base, sequence)
