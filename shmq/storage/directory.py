@@ -21,11 +21,11 @@ import time
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors, locks
-from shmq.options import FIRST_CHUNK, Options
-from shmq.storage import files, spares, warm
+from shmq.options import CHUNK_MIN, FIRST_CHUNK, Options
+from shmq.storage import files, spares, volatile, warm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS = "queue.shmq", "control.shmq", "admin.lock", "chunks", "consumers"
 DELETED = "deleted.shmq"
@@ -87,6 +87,9 @@ class Directory:
         """
         self.path = os.path.abspath(path)
         self.read_only = read_only
+        self.volatile = volatile.is_inside(self.path)
+        self.at_end: Callable[[], None] | None = None
+        """Called when the last user has closed."""
         self._trust_owner = trust_owner
         self._fds: list[int] = []
         self._users = 1
@@ -151,6 +154,8 @@ class Directory:
             self._users -= 1
             while self._fds and self._users <= 0:
                 os.close(self._fds.pop())
+            if self._users <= 0 and self.at_end is not None:
+                self.at_end()
 
     # ---- files
     def open(self, directory: int, name: str, *, writable: bool) -> tuple[int, int]:
@@ -180,8 +185,17 @@ class Directory:
 
         It has room for some regions of *region* bytes.
         """
-        grown = max(FIRST_CHUNK << min(2 * before, 30), region * _REGIONS & -_native.PAGE_BYTES)
+        first = volatile.FIRST_CHUNK if self.volatile else FIRST_CHUNK
+        grown = max(first << min(2 * before, 30), region * _REGIONS & -_native.PAGE_BYTES)
+        if self.volatile:
+            room = os.fstatvfs(self.chunks)
+            share = room.f_bavail * room.f_frsize // volatile.SHARE & -_native.PAGE_BYTES
+            grown = min(grown, max(share, CHUNK_MIN))
         return min(grown, self.options.chunk_bytes)
+
+    def worth_keeping(self) -> int:
+        """The size from which on a chunk file is kept to serve again."""
+        return volatile.FIRST_CHUNK if self.volatile else spares.WORTH_KEEPING
 
     def make_chunk(self, base: int, sequence: int, region: int = 0, before: int | None = None) -> bool:
         """
@@ -193,15 +207,22 @@ class Directory:
             DiskFull: there is no room; nothing was made.
         """
         needed = _native.Chunk.bytes_for(region, self.options.index_spacing)
-        normal = self.chunk_size(sequence if before is None else before, region)
-        wanted = max(min(normal, spares.WORTH_KEEPING), min(normal, region * _REGIONS // 2))
+        before = sequence if before is None else before
+        region = region if before < sequence else 0  # consumers retire: large messages settle in a few files
+        normal = self.chunk_size(before, region)
+        wanted = max(min(normal, self.worth_keeping()), min(normal, region * _REGIONS // 2))
         spare = spares.take(self.chunks, max(needed, wanted), max(normal, _SPARE_MAX), warm.knows)
         if spare is not None:
             with spare:
                 self.format_chunk(spare.fd, spare.size, base, sequence)
                 return spare.become(chunk_name(base, sequence))
         size = max(normal, needed)
-        fd = files.new_file(self.chunks, size, self.options.mode & 0o600, f"{self.path}/{CHUNKS}")
+        try:
+            fd = files.new_file(self.chunks, size, self.options.mode & 0o600, f"{self.path}/{CHUNKS}")
+        except errors.DiskFull:
+            if not spares.drop(self.chunks):
+                raise
+            fd = files.new_file(self.chunks, size, self.options.mode & 0o600, f"{self.path}/{CHUNKS}")
         try:
             self.format_chunk(fd, size, base, sequence)
             return files.link_file(fd, self.chunks, chunk_name(base, sequence), f"{self.path}/{CHUNKS}")

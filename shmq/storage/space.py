@@ -50,7 +50,7 @@ def retire(home: Directory, chain: Chain, control: _native.Control) -> int:
     try:
         with home.admin(timeout=0):
             gone = _retire(home, chain, control)
-            spares.reclaim(home.chunks)
+            spares.reclaim(home.chunks, home.worth_keeping())
     except errors.Busy:
         return 0
     return gone

@@ -121,8 +121,24 @@ def retire(directory: int, name: str) -> None:
         os.rename(name, f"{_RETIRED}{os.urandom(8).hex()}", src_dir_fd=directory, dst_dir_fd=directory)
 
 
-def reclaim(directory: int) -> None:
-    """Zero what nobody maps any more, up to KEEP files; unlink the rest of it. Under the administrative lock only."""
+def drop(directory: int) -> int:
+    """Unlink what serves nobody at the moment, because room is wanted: how many."""
+    dropped = 0
+    for prefix in (_SPARE, _RETIRED):
+        for spare in _locked(directory, prefix):
+            with spare, contextlib.suppress(FileNotFoundError):
+                os.unlink(spare._name, dir_fd=directory)  # noqa: SLF001  # ours
+                dropped += 1
+    return dropped
+
+
+def reclaim(directory: int, worth: int | None = None) -> None:
+    """
+    Zero what nobody maps any more, up to KEEP files; unlink the rest of it. Under the administrative lock only.
+
+    *worth*: the size from which on a file is worth keeping.
+    """
+    worth = WORTH_KEEPING if worth is None else worth
     have, kept = 0, 0
     for name in _names(directory, _SPARE):
         with contextlib.suppress(FileNotFoundError):
@@ -130,7 +146,7 @@ def reclaim(directory: int) -> None:
             have += 1
     for retired in _locked(directory, _RETIRED):
         with retired:
-            if retired.size >= WORTH_KEEPING and (have < KEEP or kept + retired.size <= KEEP_BYTES):
+            if retired.size >= worth and (have < KEEP or kept + retired.size <= KEEP_BYTES):
                 _zero(retired)
                 retired.become(_SPARE + os.urandom(8).hex())
                 have, kept = have + 1, kept + retired.size
