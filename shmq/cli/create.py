@@ -60,9 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             print(f"made {queue.place} (codec {options.codec})")
         if queue.place.startswith("shm:"):
-            print(f"{queue.place} lasts as long as somebody has it open: here, until Ctrl-C", file=sys.stderr)
-            sys.stdout.flush()
             signal.signal(signal.SIGTERM, signal.default_int_handler)
+            print(f"{queue.place} lasts as long as somebody has it open: here, until Ctrl-C", file=sys.stderr)
             with contextlib.suppress(KeyboardInterrupt):
+                sys.stdout.flush()
                 signal.pause()
     return 0

@@ -12,7 +12,6 @@ one that leaves, the next that opens the name, and `gc`. He takes the home away,
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import shutil
@@ -101,8 +100,8 @@ class Hold:
         """
         Become a user of *place*.
 
-        With *create*, whoever finds nobody there is `alone` until he calls `settle`: what dead users left is gone, and he
-        makes the queue.
+        With *create*, whoever finds nobody there is `alone` until he calls `settle`: what dead users left is gone, and
+        he makes the queue.
 
         Raises:
             NotFound: nobody uses it, so there is none, and it was not to be made.

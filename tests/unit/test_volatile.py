@@ -20,14 +20,9 @@ NAME = "shm:orders"
 
 
 @pytest.fixture
-def root(tmp_path, monkeypatch) -> Path:
-    """A place of this test's own in the part of /dev/shm, or beside it where that is missing."""
-    place = Path("/dev/shm") if os.path.isdir("/dev/shm") else tmp_path
-    mine = place / f"shmq-test-{os.getpid()}-{os.urandom(6).hex()}"
-    mine.mkdir()
-    monkeypatch.setattr(volatile, "ROOT", str(mine))
-    yield mine
-    shutil.rmtree(mine)
+def root(shm_root) -> Path:
+    """Where this test's volatile queues live."""
+    return shm_root
 
 
 def left(root) -> list[str]:
