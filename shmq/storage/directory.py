@@ -195,7 +195,7 @@ class Directory:
 
     def worth_keeping(self) -> int:
         """The size from which on a chunk file is kept to serve again."""
-        return volatile.FIRST_CHUNK if self.volatile else spares.WORTH_KEEPING
+        return min(volatile.FIRST_CHUNK, spares.WORTH_KEEPING) if self.volatile else spares.WORTH_KEEPING
 
     def make_chunk(self, base: int, sequence: int, region: int = 0, before: int | None = None) -> bool:
         """
