@@ -14,6 +14,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors, locks
+from shmq.storage import warm
 from shmq.storage.chain import Chain
 from shmq.storage.directory import CONTROL, boot_id
 from shmq.storage.mapped import Mapped
@@ -56,6 +57,7 @@ class Membership:
         self._claiming: dict[int, int] = {}
         self.mapped = Mapped()
         """Chunks kept for random access, by all handles of this process."""
+        self._queue_id = home.queue_id
         self._watcher: _Watcher | None = None
         self._lock = locks.Lock()
         lock_fd, size = home.open(home.fd, CONTROL, writable=not home.read_only)
@@ -146,6 +148,7 @@ class Membership:
             if _registry.get(self._key) is self:
                 del _registry[self._key]
         self.mapped.clear()
+        warm.forget(self._queue_id)
         if self._watcher and not self.member.forked():
             self._watcher.stop()
         self.member.leave()

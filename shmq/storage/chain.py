@@ -117,7 +117,7 @@ class Chain:
                 memory=memory,
             )
             if memory is None:
-                warm.keep(key, chunk.map, fd)
+                warm.keep(key, chunk.map, fd, self._home.queue_id)
         except BaseException:
             os.close(fd)
             raise

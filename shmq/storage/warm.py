@@ -9,6 +9,7 @@ shares the locks and may still look.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ IDLE = 8
 """Mappings that may wait here; a file that was unlinked meanwhile keeps its space until its mapping goes."""
 IDLE_BYTES = 16 << 20
 """A larger mapping does not wait."""
+KNOWN = 64
+"""Mappings that are watched at most: each costs a descriptor."""
 _ALONE = 2
 """References to a mapping that only its entry holds, as sys.getrefcount counts them."""
 
@@ -30,13 +33,15 @@ _ALONE = 2
 class _Entry:
     """A mapping, and a descriptor of the opening that carries its lock."""
 
-    __slots__ = ("_fd", "idle", "key", "map")
+    __slots__ = ("_fd", "idle", "key", "map", "queue")
 
-    def __init__(self, key: tuple[int, int, bool], memory: mmap.mmap, fd: int) -> None:
+    def __init__(self, key: tuple[int, int, bool], memory: mmap.mmap, fd: int, queue: bytes) -> None:
+        self._fd = -1
         self.key = key
         self.map = memory
-        self._fd = os.dup(fd)
+        self.queue = queue
         self.idle = False
+        self._fd = os.dup(fd)
 
     def lock(self) -> bool:
         return spares.lock_as_mapper(self._fd)
@@ -48,7 +53,8 @@ class _Entry:
         return os.fstat(self._fd).st_nlink == 0
 
     def __del__(self) -> None:
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
 
 
 _entries: list[_Entry] = []
@@ -71,11 +77,12 @@ def knows(device: int, inode: int) -> bool:
     return any(entry.idle and entry.key == (device, inode, True) for entry in _entries)
 
 
-def keep(key: tuple[int, int, bool], memory: mmap.mmap, fd: int) -> None:
-    """Note a new mapping, made through the opening of *fd*, for when it falls idle."""
+def keep(key: tuple[int, int, bool], memory: mmap.mmap, fd: int, queue: bytes) -> None:
+    """Note a new mapping of that *queue*, made through the opening of *fd*, for when it falls idle. A favour."""
     if len(memory) <= IDLE_BYTES:
-        with _lock:
-            _entries.append(_Entry(key, memory, fd))
+        with _lock, contextlib.suppress(OSError):  # no descriptor left
+            if len(_entries) < KNOWN:
+                _entries.append(_Entry(key, memory, fd, queue))
 
 
 def settle() -> None:
@@ -93,10 +100,14 @@ def settle() -> None:
             _entries.remove(entry)
 
 
-def forget() -> None:
-    """Keep nothing: what is in use stays mapped and locked until its last view is gone, as if this module were not."""
+def forget(queue: bytes) -> None:
+    """
+    Keep nothing of that queue, which this process leaves.
+
+    What is in use stays mapped and locked until its last view is gone, as if this module were not.
+    """
     with _lock:
-        _entries.clear()
+        _entries[:] = [entry for entry in _entries if entry.queue != queue]
 
 
 def _before_fork() -> None:

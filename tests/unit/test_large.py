@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import threading
@@ -230,6 +231,18 @@ def test_a_child_that_looks_at_a_chunk_keeps_it_from_being_used_again(make, path
         assert child.join() == 0
     os.close(read)
     os.close(write)
+
+
+def test_a_queue_that_is_closed_keeps_nothing_mapped(path):
+    """Neither memory nor a descriptor, or what is deleted would keep its space."""
+    with shmq.open(path) as queue, queue.consumer("c") as consumer:
+        go_round(queue, consumer, 30)
+        assert any(entry.idle for entry in warm._entries)
+    del queue, consumer
+    gc.collect()  # a handle that was closed still has its last chunk
+
+    assert f"{path}/" not in Path("/proc/self/maps").read_text()
+    assert not [fd for fd in Path("/proc/self/fd").iterdir() if f"{path}/" in os.path.realpath(fd)]
 
 
 def test_nothing_of_a_file_that_was_unlinked_is_kept_for_long(make, path):
