@@ -17,6 +17,7 @@ import shmq
 from shmq.storage import files, spares, volatile
 
 NAME = "shm:orders"
+PATIENCE = 120.0
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def stay(say, place) -> None:
 def test_after_kill_nine_gc_takes_it_away_and_nothing_that_is_used(root):
     """The lock of the dead is gone with them; that of the living stays."""
     with Child(stay, NAME) as child, shmq.open("shm:used") as used:
-        assert child.hear() == "ready"
+        assert child.hear(PATIENCE) == "ready"
         assert shmq.gc() == []
         child.kill()
         assert shmq.volatile_queues() == [NAME, "shm:used"]
@@ -99,7 +100,7 @@ def test_after_kill_nine_the_next_opener_begins_anew(root):
     """What the dead had put is not the new queue's; whoever only wants to look finds none."""
     for create in (True, False):
         with Child(stay, NAME) as child:
-            assert child.hear() == "ready"
+            assert child.hear(PATIENCE) == "ready"
             with shmq.open(NAME, create=False) as both:
                 assert both[0].payload == b"of the dead"
             child.kill()
@@ -116,7 +117,7 @@ def test_after_kill_nine_the_next_opener_begins_anew(root):
 def test_the_next_anonymous_queue_takes_dead_ones_away(root):
     """They have no name that anybody would open again."""
     with Child(stay, None) as child:
-        assert child.hear() == "ready"
+        assert child.hear(PATIENCE) == "ready"
         child.kill()
     (dead,) = shmq.volatile_queues()
     with shmq.open(None) as queue:
@@ -148,7 +149,7 @@ def test_an_opener_killed_while_making_it_is_no_obstacle(root, monkeypatch):
             os._exit(0)
 
         with Child(die) as child:
-            status = child.join()
+            status = child.join(PATIENCE)
         with shmq.open(NAME) as queue:
             assert queue.put(b"x") == 0
         assert left(root) == []
@@ -168,12 +169,12 @@ def test_a_forked_child_keeps_it(root):
         say(queue.put(b"from the child"))
 
     with Child(use) as child:
-        assert child.hear() == "ready"
+        assert child.hear(PATIENCE) == "ready"
         queue.close()
         assert len(left(root)) == 2
         os.write(write, b"g")
-        assert child.hear() == "0"
-        child.join()
+        assert child.hear(PATIENCE) == "0"
+        child.join(PATIENCE)
     assert shmq.gc() == [queue.place]
     os.close(read)
     os.close(write)
@@ -189,10 +190,10 @@ def test_an_anonymous_queue_crosses_spawn_and_fork(tmp_path):
     with shmq.open(None) as queue, queue.consumer("c") as consumer:
         process = multiprocessing.get_context("spawn").Process(target=_put_in_spawned, args=(queue, ""))
         process.start()
-        assert consumer.take(timeout=60) == b"spawned"
-        process.join(60)
+        assert consumer.take(timeout=PATIENCE) == b"spawned"
+        process.join(PATIENCE)
         assert in_child(lambda: queue.put(b"forked")) == "1"
-        assert consumer.take(timeout=60) == b"forked"
+        assert consumer.take(timeout=PATIENCE) == b"forked"
         with pickle.loads(pickle.dumps(queue)) as again:
             assert again.put(b"pickled") == 2
         place = queue.path
@@ -212,8 +213,8 @@ def test_many_openers_and_leavers_agree(root):
 
     children = [Child(churn) for _ in range(4)]
     for child in children:
-        assert child.hear(120) == "done"
-        assert child.join(120) == 0
+        assert child.hear(PATIENCE) == "done"
+        assert child.join(PATIENCE) == 0
     assert left(root) == []
 
 
@@ -305,7 +306,11 @@ def in_tiny(code: str, size: str) -> str:
     if probe.returncode:
         pytest.skip(f"a /dev/shm of our own cannot be mounted here: {probe.stderr.decode().strip()}")
     done = subprocess.run(
-        [*words, sys.executable, "-c", TINY % size + code], capture_output=True, text=True, check=False, timeout=120
+        [*words, sys.executable, "-c", TINY % size + code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -356,7 +361,7 @@ def test_delete_by_name(root):
         shmq.delete(NAME)
     queue.close()
     with Child(stay, NAME) as child:
-        child.hear()
+        child.hear(PATIENCE)
         with pytest.raises(shmq.Busy):
             shmq.delete(NAME)
     until(lambda: shmq.gc() == [NAME])
