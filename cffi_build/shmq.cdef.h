@@ -62,6 +62,7 @@ int shmq_chunk_format(void *memory, uint64_t bytes, const uint8_t *queue_id, uin
 shmq_chunk *shmq_chunk_new(void *memory, uint64_t bytes, int fd, bool writable, bool checksum, uint64_t base,
                            uint64_t sequence, const uint8_t *queue_id, shmq_member *member, int *code);
 void shmq_chunk_free(shmq_chunk *chunk);
+void shmq_chunk_is_populated(shmq_chunk *chunk);
 uint64_t shmq_chunk_epoch(const shmq_chunk *chunk);
 uint64_t shmq_chunk_first_position(const shmq_chunk *chunk);
 uint64_t shmq_chunk_bytes_for(uint64_t region, uint32_t index_spacing);

@@ -2,6 +2,7 @@
 shmq: a multiprocess shared-memory queue for Python on Linux. Durable, fast, no server.
 
     q = shmq.open("orders")             a directory; made if absent
+    q = shmq.open("shm:orders")         in shared memory, gone with its last user; None for one without a name
     q.put(b"payload")                   committed when it returns
     c = q.consumer("billing")           every name sees every message, from where it stopped
     c.take()
@@ -52,7 +53,17 @@ from shmq.errors import (
 from shmq.message import Message
 from shmq.options import Durability, Options, Retention
 from shmq.producer import Producer, Slot
-from shmq.queue import ConsumerStats, Queue, Stats, delete, open, repair, verify  # noqa: A004  # shmq.open, as gzip.open
+from shmq.queue import (
+    ConsumerStats,
+    Queue,
+    Stats,
+    delete,
+    gc,
+    open,  # noqa: A004  # shmq.open, as gzip.open
+    repair,
+    verify,
+    volatile_queues,
+)
 from shmq.reader import Reader
 from shmq.staged import HandedOver, Staged
 from shmq.waiting import wait
@@ -101,9 +112,11 @@ __all__ = [
     "delete",
     "errors",
     "formats",
+    "gc",
     "open",
     "repair",
     "verify",
+    "volatile_queues",
     "wait",
 ]
 

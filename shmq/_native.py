@@ -604,9 +604,10 @@ class Chunk:
         padding: bool,
         checksum: bool,
         ends: tuple[int, int, bool] | None = None,
+        memory: mmap.mmap | None = None,
     ) -> None:
         """
-        Map and check it; *fd* stays the caller's.
+        Map and check it, unless *memory* is that mapping; *fd* stays the caller's.
 
         *ends*: (position, ordinal, torn): map it privately and have it end there, without changing the file.
 
@@ -618,7 +619,9 @@ class Chunk:
         self.size = size
         self.path = path
         self.member = member
-        self.map = map_file(fd, size, writable=writable) if ends is None else map_private(fd, size)
+        if memory is None:
+            memory = map_file(fd, size, writable=writable) if ends is None else map_private(fd, size)
+        self.map = memory
         self._memory = ffi.from_buffer(self.map)
         code = ffi.new("int *")
         handle = lib.shmq_chunk_new(
@@ -626,6 +629,8 @@ class Chunk:
         )
         if handle == ffi.NULL:
             raise error(_inside(code[0]), f"cannot open {path}")
+        if memory is not None:
+            lib.shmq_chunk_is_populated(handle)
         # A thread that is inside a call with the handle keeps the memory mapped, whatever others do to this object.
         self.handle = ffi.gc(handle, functools.partial(_free_chunk, self._memory, member))
         self.address = address(handle)

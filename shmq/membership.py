@@ -14,6 +14,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors, locks
+from shmq.storage import warm
 from shmq.storage.chain import Chain
 from shmq.storage.directory import CONTROL, QUEUE, boot_id
 from shmq.storage.mapped import Mapped
@@ -57,6 +58,7 @@ class Membership:
         self._claiming: dict[int, int] = {}
         self.mapped = Mapped()
         """Chunks kept for random access, by all handles of this process."""
+        self._queue_id = home.queue_id
         self._watcher: _Watcher | None = None
         self._keeper: Keeper | None = None
         self._lock = locks.Lock()
@@ -186,6 +188,7 @@ class Membership:
         self.mapped.clear()
         if self._keeper and not self.member.forked():
             self._keeper.stop()
+        warm.forget(self._queue_id)
         if self._watcher and not self.member.forked():
             self._watcher.stop()
         self.member.leave()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from shmq import _native, errors, locks
 from shmq.room import Room
-from shmq.storage import space
+from shmq.storage import space, warm
 from shmq.storage.chain import Chain
 from shmq.walk import deadline_of
 
@@ -85,6 +85,7 @@ class Producer(_native.Tail):
                 if code < 0:
                     self._settle(code, tail, _native.record_bytes(fields, len(readable)), 1, deadline)
                     tail = self._tail
+                    warm.settle()
                 code = tail.put_record(fields, readable, len(readable))
                 if code >= 0:
                     del keep  # what the fields point at had to live until here
@@ -135,6 +136,7 @@ class Producer(_native.Tail):
             if first < 0:
                 self._settle(first, tail, batch.region_bytes(), count, deadline)
                 tail = self._tail
+                warm.settle()
             first = tail.put_many(batch)
             if first >= 0:
                 break
@@ -175,6 +177,7 @@ class Producer(_native.Tail):
             if code < 0:
                 self._settle(code, tail, _native.record_bytes(fields, nbytes), 1, deadline)
                 tail = self._tail
+                warm.settle()
             claim = tail.reserve(fields, nbytes)
             if isinstance(claim, _native.Claim):
                 del keep

@@ -15,7 +15,7 @@ from shmq.consumer import Consumer
 from shmq.options import Options, check_bound
 from shmq.producer import Producer
 from shmq.reader import Reader
-from shmq.storage import directory, files, names, space, staging
+from shmq.storage import directory, files, names, space, staging, volatile
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Stats:
 
 
 def open(  # noqa: A001  # shmq.open, as gzip.open
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None,
     *,
     create: bool = True,
     read_only: bool = False,
@@ -81,8 +81,11 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
     """
     Open the queue in the directory *path*; make it if there is none.
 
+    "shm:NAME" is a volatile queue in shared memory, gone when nobody has it open any more. None makes an anonymous one,
+    which other processes get by fork or by pickling the queue.
+
     Args:
-        path: the directory. The one above it must exist.
+        path: the directory, "shm:NAME" or None. The directory above it must exist.
         create: whether to make the queue when it is absent.
         read_only: change nothing at all, not even a hint; then nothing can be put, and no consumer opened.
         options: what to make it with. For a queue that exists they are not needed; those given must agree with it.
@@ -95,7 +98,7 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
         BadFormat, Corrupt, Unsafe, UnsafeFilesystem, Untrusted, DiskFull: as their names say.
     """
     return Queue(
-        os.fspath(path),
+        None if path is None else os.fspath(path),
         create=create,
         read_only=read_only,
         options=options,
@@ -110,13 +113,14 @@ class Queue:
 
     Attributes:
         path: its directory.
+        place: what opens it again: its directory, or shm:NAME.
         options: what it was made with.
         recovery: what was found and done when this opening was the first one after a reboot; None when it was not.
     """
 
     def __init__(
         self,
-        path: str,
+        path: str | None,
         *,
         create: bool = True,
         read_only: bool = False,
@@ -125,9 +129,14 @@ class Queue:
         unsafe_filesystem: bool = False,
     ) -> None:
         """See `shmq.open`."""
-        if not isinstance(path, str) or not path:
+        if path is not None and (not isinstance(path, str) or not path):
             raise ValueError(f"{path!r} is no path")
-        self.path = os.path.abspath(path)
+        self._volatile = volatile.is_volatile(path)
+        if path is None:
+            path = volatile.new_name()
+            volatile.gc(anonymous_only=True)
+        self.path = volatile.home_of(path) if self._volatile else os.path.abspath(path)
+        self.place = path if self._volatile else self.path
         self._flags: dict[str, Any] = {
             "read_only": read_only,
             "trusted": trusted,
@@ -156,6 +165,8 @@ class Queue:
             raise
 
     def _open_home(self, options: Options | None, *, create: bool) -> directory.Directory:
+        if self._volatile:
+            return self._open_volatile(options or Options(), create=create)
         above = os.path.dirname(self.path)
         if not self._flags["unsafe_filesystem"] and os.path.exists(above):
             files.refuse_network(self.path, self.path if os.path.exists(self.path) else above)
@@ -168,6 +179,21 @@ class Queue:
         codec(made.codec, trusted=self._flags["trusted"])  # refuse before anything is made
         directory.create(self.path, made)
         return self._existing_home()
+
+    def _open_volatile(self, options: Options, *, create: bool) -> directory.Directory:
+        hold = volatile.Hold(self.place, create=create)
+        try:
+            if hold.alone:
+                codec(options.codec, trusted=self._flags["trusted"])
+                directory.create(self.path, options)
+            home = self._existing_home()
+            hold.settle()
+        except BaseException:
+            hold.leave()
+            raise
+        home.at_end = hold.leave
+        hold.leave_with(home)
+        return home
 
     def _existing_home(self) -> directory.Directory:
         read_only = self._flags["read_only"]
@@ -857,11 +883,11 @@ class Queue:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A queue pickles to its place, so that it crosses spawn and forkserver."""
-        return _reopen, (self.path, self._flags)
+        return _reopen, (self.place, self._flags)
 
     def __repr__(self) -> str:
         """Its path, and whether it is closed."""
-        return f"<shmq.Queue {self.path}{' (closed)' if self.closed else ''}>"
+        return f"<shmq.Queue {self.place}{' (closed)' if self.closed else ''}>"
 
 
 def _reopen(path: str, flags: dict[str, Any]) -> Queue:
@@ -928,3 +954,17 @@ def repair(
         return copying.repair(home, None if to is None else os.fspath(to), in_place=in_place)
     finally:
         home.close()
+
+
+def volatile_queues() -> list[str]:
+    """The names of this user's volatile queues, as `open` takes them; also of those that `gc` would take away."""
+    return volatile.names()
+
+
+def gc() -> list[str]:
+    """
+    Take away the volatile queues that nobody has open, because all who had were killed. Returns their names.
+
+    Whoever opens such a name again does the same for it.
+    """
+    return volatile.gc()

@@ -14,7 +14,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors
-from shmq.storage import space
+from shmq.storage import space, warm
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
@@ -163,6 +163,7 @@ class Walk:
         del following
         if self._checkpoint is not None:  # a consumer has finished a chunk: the one before may go
             self.membership.forget_retired()
+            warm.settle()
             space.retire(self.home, self.chain, self.membership.control)
         return True
 

@@ -109,6 +109,8 @@ int shmq_chunk_format(void *memory, uint64_t bytes, const uint8_t queue_id[16], 
 shmq_chunk *shmq_chunk_new(void *memory, uint64_t bytes, int fd, bool writable, bool checksum, uint64_t base,
                            uint64_t sequence, const uint8_t queue_id[16], shmq_member *member, int *code);
 void shmq_chunk_free(shmq_chunk *chunk);
+/* Its memory was mapped and written to before, by this process: its pages need not be asked for. */
+void shmq_chunk_is_populated(shmq_chunk *chunk);
 uint64_t shmq_chunk_epoch(const shmq_chunk *chunk);
 uint64_t shmq_chunk_first_position(const shmq_chunk *chunk);
 /* Bytes a chunk must have so that a region of so many bytes fits. */
@@ -189,6 +191,12 @@ typedef struct {
 /* The next message: its payload's place (position << 30 | length), or EMPTY, ROLL, WAITING, CORRUPT, FORKED.
  * A claim whose owner is dead is padded on the way. Looks `spins` times before it says EMPTY or WAITING. */
 int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins);
+/* The same without a spin, for messages of up to 32 KiB with their header: TOO_LARGE for a larger one, which is neither
+ * checked nor passed. Then shmq_next_bytes says how many bytes its payload has, as far as can be told without checking,
+ * and shmq_next_copied is shmq_next with the payload copied to `to` in the same pass, if it has up to `room` bytes. */
+int64_t shmq_next_small(shmq_chunk *chunk, shmq_reader *reader);
+uint64_t shmq_next_bytes(const shmq_chunk *chunk, const shmq_reader *reader);
+int64_t shmq_next_copied(shmq_chunk *chunk, shmq_reader *reader, char *to, uint64_t room);
 /* Up to `limit` messages that are there now: how many (>= 1), their payloads' places and their records' positions
  * (places or records may be NULL); or as shmq_next when there is none. */
 int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint64_t *places, uint64_t *records);

@@ -53,7 +53,7 @@ def retire(home: Directory, chain: Chain, control: _native.Control, *, purged: b
     try:
         with home.admin(timeout=ADMIN_TIMEOUT if purged else 0):
             gone = _retire(home, chain, control, purged=purged)
-            spares.reclaim(home.chunks)
+            spares.reclaim(home.chunks, home.worth_keeping())
     except errors.Busy:
         if purged:
             raise

@@ -15,7 +15,7 @@ from shmq.cli import VERBS, main
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(tmp_path, monkeypatch, shm_root):
     """A working directory of our own."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -462,3 +462,50 @@ def test_purge_finishes_everything(run, tmp_path, monkeypatch):
     with shmq.open(tmp_path / "orders") as queue:
         assert queue.consumers()["billing"].lag == 0
     assert json.loads(run("purge", "orders", "--json")[1])["next_index"] == 2
+
+
+# ---------------------------------------------------------------- volatile queues
+def test_the_verbs_take_volatile_queues(here, run):
+    """By shm:NAME, while somebody has it open."""
+    with shmq.open("shm:orders", options=shmq.Options(codec="text")):
+        assert run("put", "shm:orders", "hello")[::2] == (0, "")
+        assert run("take", "shm:orders", "billing", "--timeout", "0")[:2] == (0, "hello\n")
+        assert run("ls", "shm:orders") == (0, "CONSUMER  ACK   HEAD  LAG\nbilling   auto     1    0\n", "")
+        assert json.loads(run("ls", "--json")[1])[0]["path"] == "shm:orders"
+        assert json.loads(run("stat", "shm:orders", "--json")[1])["next_index"] == 1
+        assert run("cat", "shm:orders", "0")[0] == 0
+    assert run("put", "shm:orders", "hello")[0] == 1
+    assert run("ls") == (0, "no queues below .\n", "")
+
+
+def test_gc_takes_away_what_nobody_has_open(here, run):
+    """And says what."""
+    assert run("gc") == (0, "no volatile queue is without users\n", "")
+    pid = os.fork()
+    if pid == 0:
+        dead = shmq.open("shm:dead")
+        os._exit(dead.put(b"x"))
+    os.waitpid(pid, 0)
+    with shmq.open("shm:used"):
+        assert run("gc") == (0, "took away shm:dead\n", "")
+        assert json.loads(run("gc", "--json")[1]) == []
+        assert shmq.volatile_queues() == ["shm:used"]
+
+
+def test_create_keeps_a_volatile_queue_until_it_is_ended(here):
+    """It would be gone with this command otherwise."""
+    name = f"shm:test-{os.getpid()}-{os.urandom(4).hex()}"
+    process = start("create", name, "--codec", "text")
+    try:
+        assert process.stdout.readline() == f"made {name} (codec text)\n".encode()
+        put = start("put", name, "x")
+        assert put.communicate(timeout=60)[1] == b""
+        assert put.returncode == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.communicate()
+    after = start("put", name, "x")
+    assert b"there is no such volatile queue" in after.communicate(timeout=60)[1]
+    assert after.returncode == 1
