@@ -181,6 +181,11 @@ class Queue:
         return self._existing_home()
 
     def _open_volatile(self, options: Options, *, create: bool) -> directory.Directory:
+        if options.durability.kind != "process":
+            raise ValueError(
+                f"cannot open {self.place} with durability={options.durability!r}: a volatile queue is in memory, "
+                "and no disk keeps it"
+            )
         hold = volatile.Hold(self.place, create=create)
         try:
             if hold.alone:

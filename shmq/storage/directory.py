@@ -165,7 +165,7 @@ class Directory:
                 info = os.stat(CONTROL, dir_fd=self.fd, follow_symlinks=False)
                 self.copied = (info.st_dev, info.st_ino) != (self.journal.device, self.journal.inode)
             except FileNotFoundError:
-                self.copied = True
+                self.copied = False  # in this boot, somebody who has it open may still use the one that is gone
         self.note_bounds(self.journal)
 
     def note_bounds(self, journal: _native.Journal) -> None:

@@ -367,3 +367,8 @@ def test_delete_by_name(root):
     until(lambda: shmq.gc() == [NAME])
     with pytest.raises(shmq.NotFound):
         shmq.delete(NAME)
+
+
+def test_no_disk_keeps_it_so_no_durability_is_promised():
+    with pytest.raises(ValueError, match="no disk keeps it"):
+        shmq.open(None, options=shmq.Options(durability=shmq.Durability.SYNC))
