@@ -416,6 +416,8 @@ def _encode_headers(headers: Mapping[str, Any] | None) -> bytes:
 
 
 def _encode_each(headers: Sequence[Mapping[str, Any] | None]) -> list[bytes]:
+    if headers[0] is headers[-1] and len(set(map(id, headers))) == 1:  # of one origin: encoded once
+        return [_encode_headers(headers[0])] * len(headers)
     if set(map(type, headers)) == {dict} and all(headers):
         return list(map(_headers_encoder(), headers))
     return [_encode_headers(each) for each in headers]

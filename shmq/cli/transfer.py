@@ -114,15 +114,18 @@ class Progress:
 # ---------------------------------------------------------------- into shmq
 def batches(entries: Iterable[formats.Entry]) -> Iterator[list[formats.Entry]]:
     """The entries in lists that one claim can take."""
-    batch: list[formats.Entry] = []
-    size = 0
-    for entry in entries:
-        batch.append(entry)
-        size += len(entry[0])
-        if size >= BATCH_BYTES or len(batch) >= BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
+    entries = iter(entries)
+    while True:
+        batch: list[formats.Entry] = []
+        add = batch.append
+        size = 0
+        for entry in itertools.islice(entries, BATCH):
+            add(entry)
+            size += len(entry[0])
+            if size >= BATCH_BYTES:
+                break
+        if not batch:
+            return
         yield batch
 
 
@@ -138,7 +141,9 @@ def put(staged: shmq.Staged, batch: list[formats.Entry]) -> None:
     if timeless or any(expiries) or any(attempts):
         headers = [_source(entry) for entry in batch]
     elif any(extras):
-        if indexes[0] is None:
+        if indexes[0] is None and extras.count(extras[0]) == len(extras):
+            headers = [{SOURCE: extras[0]}] * len(extras)
+        elif indexes[0] is None:
             headers = [{SOURCE: extra} if extra else None for extra in extras]
         else:
             headers = [

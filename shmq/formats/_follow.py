@@ -73,5 +73,26 @@ def once(tail: Tail) -> Iterator[Entry]:
         tail.close()
 
 
+class Listed(Protocol):
+    """A place in a queue that does not grow."""
+
+    def lists(self) -> Iterator[list[Entry]]:
+        """Deliver what is there, in lists of what was read at once: few hundred KiB."""
+        ...
+
+    def close(self) -> None:
+        """Give back what is held."""
+        ...
+
+
+def once_by_lists(tail: Listed) -> Iterator[Entry]:
+    """As `once`, with one generator for a list of entries instead of several for each."""
+    try:
+        for found in tail.lists():
+            yield from found
+    finally:
+        tail.close()
+
+
 def _deadline(timeout: float | None) -> float | None:
     return None if timeout is None else time.monotonic() + timeout

@@ -21,7 +21,8 @@ from bisect import bisect_right
 from collections import deque
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain
+from operator import eq
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -45,6 +46,7 @@ STATE_DUMP = 8
 MAX_ITEM = (1 << 31) - 1 - 16
 
 _ADDX = struct.Struct("<Biqq")
+_HEAD = struct.Struct("<Bi")
 _I32 = struct.Struct("<i")
 _I32_PAIR = struct.Struct("<ii")
 _TIMES = struct.Struct("<qq")
@@ -111,7 +113,7 @@ def read(
         queue = _queue(folder, f"{queue}+{consumer}")
     rules = _Rules(as_program, False if as_program else state_dump, strict, max_payload)
     tail = _Tail(folder, queue, rules, growing=follow)
-    entries = _follow.follow(tail, timeout) if follow else _follow.once(tail)
+    entries = _follow.follow(tail, timeout) if follow else _follow.once_by_lists(tail)
     if now_ns is None:
         return entries
     return (entry for entry in entries if entry.expires_ns is None or entry.expires_ns >= now_ns)
@@ -137,7 +139,11 @@ def state(
         tail.replay()
         opened = dict(tail.opened())
         count = tail.live()
-        consumers = {child: _place_of_child(folder, queue, child, count) for child in _children(folder, queue)}
+        consumers = {}
+        for name in _children(folder, queue):
+            with closing(_Tail(folder, f"{queue}+{name}", _Rules(), growing=False)) as child:
+                child.replay()
+                consumers[name] = _place_of_child(tail, child)
         return State(NAME, queue, consumers, opened, tail.problems, count, None, None, tail.names())
 
 
@@ -331,15 +337,15 @@ class _Journal:
     def operations(self) -> Iterator[_Op]:
         """Deliver every operation from the position on; neighbouring ADDX as one run."""
         window = _files.WINDOW
-        i32 = _I32.unpack_from
+        head = _HEAD.unpack_from
         while not self.ended:
             data = self._window(window)
             end = len(data)
+            last = end - _ADDX_FIXED
             at = run = 0
-            while at + _ADDX_FIXED <= end:
-                op = data[at]
+            while at <= last:
+                op, size = head(data, at)
                 if op == ADDX:
-                    size = i32(data, at + 1)[0]
                     stop = at + 5 + size
                     if size < 16 or stop > end:
                         break
@@ -352,7 +358,7 @@ class _Journal:
                 if run:
                     yield _Op(_RUN, 0, run, 0, 0, None, None)
                     run = 0
-                yield _Op(op, self.position + at, i32(data, at + 1)[0] if length == 5 else 0, 0, 0, None, None)
+                yield _Op(op, self.position + at, size if length == 5 else 0, 0, 0, None, None)
                 at += length
             if run:
                 yield _Op(_RUN, 0, run, 0, 0, None, None)
@@ -363,55 +369,27 @@ class _Journal:
                 return
             yield one
 
-    def adds(  # noqa: C901  one loop on purpose: a call per record would cost more than the work
-        self, ordinal: int, floor: int, wanted: set[int], stop_at: int
-    ) -> Iterator[tuple[int, int, Entry | None]]:
-        """
-        Deliver (ordinal, position, entry) of the added items up to *stop_at*, numbered from *ordinal*.
-
-        Below *floor* only the *wanted* ones, and without their entries.
-        """
+    def positions(self, ordinal: int, wanted: set[int], stop_at: int) -> Iterator[tuple[int, int]]:
+        """Deliver (ordinal, position) of the *wanted* items that were added up to *stop_at*, numbered from *ordinal*."""
         window = _files.WINDOW
-        i32, times = _I32.unpack_from, _TIMES.unpack_from
-        extra = {"segment": self.name}
-        lengths = _LENGTHS.get
+        head, lengths = _HEAD.unpack_from, _LENGTHS.get
         while not self.ended and self.position < stop_at:
             data = self._window(min(window, stop_at - self.position))
             end = len(data)
             at = 0
             while at + _ADDX_FIXED <= end:
-                op = data[at]
+                op, size = head(data, at)
                 if op != ADDX:
                     length = lengths(op)
                     if length is None:
                         break
                     at += length
                     continue
-                size = i32(data, at + 1)[0]
                 stop = at + 5 + size
                 if size < 16 or stop > end:
                     break
-                if ordinal >= floor:
-                    added, expires = times(data, at + 5)
-                    at += _ADDX_FIXED
-                    yield (
-                        ordinal,
-                        0,
-                        make_entry(
-                            (
-                                data[at:stop],
-                                None,
-                                added * MS,
-                                expires * MS if expires else None,
-                                None,
-                                None,
-                                None,
-                                extra,
-                            )
-                        ),
-                    )
-                elif ordinal in wanted:
-                    yield ordinal, self.position + at, None
+                if ordinal in wanted:
+                    yield ordinal, self.position + at
                 ordinal += 1
                 at = stop
             self.position += at
@@ -420,11 +398,91 @@ class _Journal:
             if one is None:
                 return
             if one.op in _ADDS:
-                if ordinal >= floor:
-                    yield ordinal, one.begin, self.entry(one, extra)
-                elif ordinal in wanted:
-                    yield ordinal, one.begin, None
+                if ordinal in wanted:
+                    yield ordinal, one.begin
                 ordinal += 1
+
+    def added(self, skip: int, stop_at: int) -> Iterator[list[Entry]]:
+        """Deliver the items that were added up to *stop_at*, but the first *skip*: a list for each window."""
+        window = _files.WINDOW
+        fixed, make = _ADDX.unpack_from, make_entry
+        extra = {"segment": self.name}
+        lengths = _LENGTHS.get
+        while not self.ended and self.position < stop_at:
+            data = self._window(min(window, stop_at - self.position))
+            last = len(data) - _ADDX_FIXED
+            at = 0
+            found: list[Entry] = []
+            add = found.append
+            while at <= last:
+                op, size, added, expires = fixed(data, at)
+                if op != ADDX:
+                    length = lengths(op)
+                    if length is None:
+                        break
+                    at += length
+                    continue
+                stop = at + 5 + size
+                if size < 16 or stop > last + _ADDX_FIXED:
+                    break
+                if skip:
+                    skip -= 1
+                else:
+                    payload = data[at + _ADDX_FIXED : stop]
+                    expires_ns = expires * MS if expires else None
+                    add(make((payload, None, added * MS, expires_ns, None, None, None, extra)))
+                at = stop
+            self.position += at
+            if found:
+                yield found
+            window = _files.WINDOW if at else _files.SMALL_WINDOW
+            one = self.one() if self.position < stop_at else None
+            if one is None:
+                return
+            if one.op in _ADDS:
+                if skip:
+                    skip -= 1
+                else:
+                    yield [self.entry(one, extra)]
+
+    def payloads(self, skip: int, stop_at: int) -> Iterator[list[bytes]]:
+        """As `added`, but only the payloads."""
+        window = _files.WINDOW
+        head, lengths = _HEAD.unpack_from, _LENGTHS.get
+        while not self.ended and self.position < stop_at:
+            data = self._window(min(window, stop_at - self.position))
+            end = len(data)
+            last = end - _ADDX_FIXED
+            at = 0
+            found: list[bytes] = []
+            add = found.append
+            while at <= last:
+                op, size = head(data, at)
+                if op != ADDX:
+                    length = lengths(op)
+                    if length is None:
+                        break
+                    at += length
+                    continue
+                stop = at + 5 + size
+                if size < 16 or stop > end:
+                    break
+                if skip:
+                    skip -= 1
+                else:
+                    add(data[at + _ADDX_FIXED : stop])
+                at = stop
+            self.position += at
+            yield found
+            window = _files.WINDOW if at else _files.SMALL_WINDOW
+            one = self.one() if self.position < stop_at else None
+            if one is None:
+                return
+            if one.op in _ADDS:
+                if skip:
+                    skip -= 1
+                else:
+                    yield [self.entry(one).payload]
 
     def entry(self, one: _Op, extra: Mapping[str, object] | None = None) -> Entry:
         """Return the item that *one* adds."""
@@ -717,7 +775,10 @@ class _Tail:
         if not self._started:
             self._started = True
             self._replay_steadily()
-            yield from self._left()
+            for found in self.lists():
+                for entry in found:
+                    self._note(entry)
+                    yield entry
         if self._growing:
             yield from self._added_since()
 
@@ -728,25 +789,42 @@ class _Tail:
             entry = self._at(places[self._replay.open[xid]])
             yield xid, entry._replace(extra={**(entry.extra or {}), "xid": xid})
 
-    def _left(self) -> Iterator[Entry]:
+    def lists(self) -> Iterator[list[Entry]]:
+        """Deliver what is in the queue, in lists of what was read at once."""
+        if not self._started:
+            self._started = True
+            self._replay_steadily()
         replay = self._replay
         front = list(replay.front)
         places = self._positions({*replay.open.values(), *front})
         for xid in sorted(replay.open):
             entry = self._at(places[replay.open[xid]])
-            self._note(entry)
-            yield entry._replace(extra={**(entry.extra or {}), "xid": xid})
+            yield [entry._replace(extra={**(entry.extra or {}), "xid": xid})]
         for ordinal in front:
-            entry = self._at(places[ordinal])
-            self._note(entry)
-            yield entry
+            yield [self._at(places[ordinal])]
         del places
-        track = self._growing
-        for _, _, found in self._adds_from(replay.next, replay.next, set()):
-            if found is not None:
-                if track:
-                    self._note(found)
-                yield found
+        yield from self._run()
+
+    def payloads(self, skip: int) -> Iterator[list[bytes]]:
+        """Deliver the payloads of what is in the queue, but the first *skip*, once it was replayed."""
+        replay = self._replay
+        single = [replay.open[xid] for xid in sorted(replay.open)] + list(replay.front)
+        places = self._positions(set(single[skip:]))
+        for ordinal in single[skip:]:
+            yield [self._at(places[ordinal]).payload]
+        first = replay.next + max(0, skip - len(single))
+        if first < replay.added:
+            for known in self._from(first):
+                with closing(self._reopen(known)) as journal:
+                    yield from journal.payloads(max(0, first - known.first), known.end)
+
+    def _run(self) -> Iterator[list[Entry]]:
+        """The items that were never taken: the run at the end."""
+        first = self._replay.next
+        if first < self._replay.added:
+            for known in self._from(first):
+                with closing(self._reopen(known)) as journal:
+                    yield from journal.added(max(0, first - known.first), known.end)
 
     def _note(self, entry: Entry) -> None:
         """Remember what is needed to know *entry* again in a file that was rewritten."""
@@ -774,17 +852,8 @@ class _Tail:
             if known.first >= highest:
                 return
             with closing(self._reopen(known)) as journal:
-                for ordinal, position, _ in journal.adds(known.first, highest, wanted, known.end):
-                    if ordinal >= highest:
-                        return
+                for ordinal, position in journal.positions(known.first, wanted, known.end):
                     yield known, ordinal, position
-
-    def _adds_from(self, ordinal: int, floor: int, wanted: set[int]) -> Iterator[tuple[int, int, Entry | None]]:
-        if ordinal >= self._replay.added:
-            return
-        for known in self._from(ordinal):
-            with closing(self._reopen(known)) as journal:
-                yield from journal.adds(known.first, floor, wanted, known.end)
 
     def _from(self, ordinal: int) -> list[_Known]:
         """Return the files that hold *ordinal* and what comes after it."""
@@ -951,17 +1020,14 @@ class _Reopened(_Journal):
         self.source.close()
 
 
-def _place_of_child(folder: Path, queue: str, child: str, count: int) -> Place:
+def _place_of_child(parent: _Tail, child: _Tail) -> Place:
     """Return how many of the parent's entries come before the child's, if the child has the parent's last ones."""
-    with closing(_Tail(folder, f"{queue}+{child}", _Rules(), growing=False)) as tail:
-        tail.replay()
-        ahead = count - tail.live()
+    ahead = parent.live() - child.live()
     if ahead < 0:
         return None, ()
-    mine = read(folder, f"{queue}+{child}")
-    theirs = islice(read(folder, queue), ahead, None)
-    same = all(one.payload == other.payload for one, other in zip(mine, theirs, strict=True))
-    return (ahead if same else None), ()
+    theirs = chain.from_iterable(parent.payloads(ahead))
+    mine = chain.from_iterable(child.payloads(0))
+    return (ahead if all(map(eq, mine, theirs)) else None), ()
 
 
 # ---------------------------------------------------------------------------------------------- writing

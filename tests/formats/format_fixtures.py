@@ -30,13 +30,14 @@ class Case:
         return self.expected.get(name, default)
 
 
-def cases(system):
-    """The parameters of a test over every fixture of *system*, or one skipped parameter that says why."""
+def cases(system, where=lambda _: True):
+    """The parameters of a test over the fixtures of *system* that it is about, or one skipped that says why."""
     found = sorted((FIXTURES / system / "given").glob("*.json"))
     if not found:
         reason = f"no {system} fixtures in {FIXTURES} (set SHMQ_FIXTURES)"
         return [pytest.param(None, id="no-fixtures", marks=pytest.mark.skip(reason=reason))]
-    return [pytest.param(path, id=path.stem) for path in found if path.with_suffix("").is_dir()]
+    there = [path for path in found if path.with_suffix("").is_dir()]
+    return [pytest.param(path, id=path.stem) for path in there if where(Case(path))]
 
 
 def case(system, name):

@@ -113,14 +113,14 @@ def test_a_quarter_megabyte_made_to_be_slow_is_read_in_seconds(tmp_path, name, f
     """Each of these was chosen to take the reader's slow path, or to fill its memory, at every byte."""
     place(tmp_path, files)
     target, queue = fuzz.TARGETS[name]
-    begin = time.monotonic()
+    begin = time.process_time()
     for options in ({}, {"as_program": True}):
         try:
             sum(1 for _ in formats.read(tmp_path / target, name, queue, **options))
         except ShmqError:
             continue
     formats.verify(tmp_path / target, queue, name)
-    assert time.monotonic() - begin < 30
+    assert time.process_time() - begin < 30
 
 
 def sparse(path, head, size):
@@ -167,11 +167,11 @@ def test_a_terabyte_of_holes_is_passed_over(tmp_path, name):
         sparse(tmp_path / files[name][0], files[name][1], 1 << 40)
     except OSError:
         pytest.skip("this file system cannot hold a sparse terabyte")
-    begin = time.monotonic()
+    begin = time.process_time()
     target, queue = fuzz.TARGETS[name]
     assert len(list(formats.read(tmp_path / target, name, queue))) <= 1
     formats.verify(tmp_path / target, queue, name)
-    assert time.monotonic() - begin < 10
+    assert time.process_time() - begin < 10
 
 
 def test_memory_does_not_grow_with_the_queue(tmp_path):

@@ -24,6 +24,8 @@ def detectable():
         for system in ("kestrel", "libkestrel", "sej", "qewqew", "chronicle")
         for folder in sorted((FIXTURES / system / "given").glob("*"))
         if folder.is_dir() and any(path.name != ".keep" for path in folder.rglob("*") if path.is_file())
+        # Of Chronicle, only the version that is told by its names; deeper folders hold several queues each.
+        and (system != "chronicle" or any(path.suffix.startswith(".cq4") for path in folder.iterdir()))
     ]
     reason = f"no fixtures in {FIXTURES} (set SHMQ_FIXTURES)"
     return found or [pytest.param(None, None, id="no-fixtures", marks=pytest.mark.skip(reason=reason))]
@@ -31,8 +33,6 @@ def detectable():
 
 @pytest.mark.parametrize(("folder", "system"), detectable())
 def test_every_fixture_is_detected(folder, system):
-    if system == "chronicle" and not any(path.suffix.startswith(".cq4") for path in folder.iterdir()):
-        pytest.skip("its queue files are deeper, or of another version")
     assert system == formats.detect(folder)
     for header in folder.glob("queue.dat"):
         assert formats.detect(header) == "qewqew"
