@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib.machinery
+import itertools
 import mmap
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -1175,6 +1176,17 @@ class Gathered:
     def column(self, name: str) -> Any:
         """Where a column lies: shmq.h, shmq_column_place."""
         return self._columns.columns[_COLUMNS[name]]
+
+    def numbers(self, name: str, kind: str) -> list[int]:
+        """A column of numbers, which are of that C type."""
+        return list(ffi.unpack(ffi.cast(kind, self.address + self.column(name).values), self.rows))
+
+    def pieces(self, name: str) -> list[bytes]:
+        """A column of bytes: empty where there is none."""
+        place = self.column(name)
+        data = bytes(ffi.buffer(ffi.cast("char *", self.address + place.values), place.bytes))
+        ends = ffi.unpack(ffi.cast("int32_t *", self.address + place.offsets), self.rows + 1)
+        return [data[start:end] for start, end in itertools.pairwise(ends)]
 
 
 def gather(chunk: Chunk, reader: Any, plan: Any) -> Gathered | int:

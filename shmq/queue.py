@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from types import EllipsisType, TracebackType
 
     from shmq.arrow import Batches
+    from shmq.columns import Columns
     from shmq.message import Message
     from shmq.producer import Slot
     from shmq.staged import HandedOver, Staged
@@ -653,6 +654,43 @@ class Queue:
         reader = Reader(self, start, stop, reverse=False, follow=False)
         try:
             return Batches(reader, columns, max_rows, max_bytes)
+        except BaseException:
+            reader.close()
+            raise
+
+    def read_columns(
+        self,
+        start: int | datetime.datetime = 0,
+        stop: int | datetime.datetime | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        max_rows: int = 4096,
+        max_bytes: int = 8 << 20,
+    ) -> Columns:
+        """
+        Read what is there from *start* on column by column as plain lists, many messages at a time: several times as
+        fast as a `reader`, and without pyarrow.
+
+        As `reader` it changes nothing for anybody, and it ends at the same places: the stop, the end, a message that is
+        claimed and not committed yet. Each time it delivers one {name: list}, of messages of one chunk file.
+
+        Args:
+            start, stop: as in `reader`.
+            columns: some of "index", "time_ns", "key", "type", "payload" (the bytes as they were put, whatever the
+                codec), "headers", all by default; values as a Message has them. What is not named is not looked at:
+                with neither keys, payloads nor headers, checksums are not checked either.
+            max_rows: messages at a time.
+            max_bytes: of keys, payloads and headers at a time; one message may have more.
+
+        Raises:
+            ValueError: no such column; no room for a message.
+            Corrupt: while iterating: the next message is damaged; it says which. What came before it was delivered.
+        """
+        from shmq.columns import Columns  # noqa: PLC0415  # only who uses it pays for it
+
+        reader = Reader(self, start, stop, reverse=False, follow=False)
+        try:
+            return Columns(reader, columns, max_rows, max_bytes)
         except BaseException:
             reader.close()
             raise

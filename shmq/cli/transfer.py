@@ -293,24 +293,17 @@ def survey(queue: shmq.Queue, progress: Progress) -> Survey:
     before: dict[int, int] = {}
     has: collections.Counter[str] = collections.Counter()
     messages = opened = 0
-    for message in queue.reader(first, stop):
-        while marks and message.index >= marks[0]:
-            before[marks.pop(0)] = messages
-        messages += 1
-        if message.key:
-            has["key"] += 1
-        if message.type:
-            has["type"] += 1
-        if message.headers:
-            source = message.headers.get(SOURCE)
-            about = source if isinstance(source, dict) else {}
-            has["expiry"] += "expires_ns" in about
-            has["attempts"] += "attempts" in about
-            if "xid" in about and opened == messages - 1:
-                opened = messages
-            has["headers"] += len(message.headers) > 1 or source is None
-        if not messages & 0x3FFF:
-            progress.at(messages)
+    for found in queue.read_columns(first, stop, ("index", "key", "type", "headers")):
+        indexes = found["index"]
+        while marks and indexes[-1] >= marks[0]:
+            mark = marks.pop(0)
+            before[mark] = messages + bisect.bisect_left(indexes, mark)
+        has["key"] += len(indexes) - found["key"].count(None)
+        has["type"] += len(indexes) - found["type"].count(0)
+        if any(found["headers"]):
+            opened = _survey_headers(found["headers"], messages, opened, has)
+        messages += len(indexes)
+        progress.at(messages)
     progress.end()
     has["time"] = messages
     places = {
@@ -318,6 +311,28 @@ def survey(queue: shmq.Queue, progress: Progress) -> Survey:
         for name, head in heads.items()
     }
     return Survey(first, stop, messages, places, opened, has)
+
+
+_OF_USE = frozenset({"expires_ns", "attempts", "xid", "no_time"})
+"""What of the header `source` some format has a place for."""
+
+
+def _survey_headers(found: list[dict[str, Any]], before: int, opened: int, has: collections.Counter[str]) -> int:
+    """Count what the headers of some messages hold; how many open transactions there are at the beginning by then."""
+    useless = _OF_USE.isdisjoint
+    for count, headers in enumerate(found, before):
+        if not headers:
+            continue
+        about = headers.get(SOURCE)
+        if about is None or len(headers) > 1:
+            has["headers"] += 1
+        if about.__class__ is dict and not useless(about):
+            has["source"] += 1
+            has["expiry"] += "expires_ns" in about
+            has["attempts"] += "attempts" in about
+            if "xid" in about and opened == count:
+                opened = count + 1
+    return opened
 
 
 _LOST = {
@@ -337,22 +352,48 @@ def losses_of(found: Survey, name: str) -> list[str]:
     return lost
 
 
-def entries(queue: shmq.Queue, found: Survey, name: str) -> Iterator[formats.Entry]:
+def entries(queue: shmq.Queue, found: Survey, name: str, progress: Progress) -> Iterator[formats.Entry]:
     """The messages of a queue as that format's entries, numbered as it wants them."""
-    make = formats.Entry
-    for count, message in enumerate(itertools.islice(queue.reader(found.first, found.stop), found.messages)):
-        source = message.headers.get(SOURCE) if message.headers else None
-        about = source if isinstance(source, dict) else {}
-        yield make(
-            bytes(message.view),
-            found.first + count + (name == "libkestrel"),
-            None if name == "qewqew" else NO_TIME if about.get("no_time") and name == "sej" else message.time_ns,
-            about.get("expires_ns"),
-            message.key,
-            message.type,
-            about.get("attempts"),
-            {"xid": about["xid"]} if count < found.opened else None,
-        )
+    shift = found.first + (name == "libkestrel")
+    count = 0
+    # What none of them has is not read.
+    wanted = [column for column in ("key", "type") if found.has[column]] + ["headers"] * bool(found.has["source"])
+    none = itertools.repeat(None)
+    for columns in queue.read_columns(found.first, found.stop, ["payload", "time_ns", *wanted]):
+        payloads = columns["payload"][: found.messages - count]  # no more than were there when it was surveyed
+        many = len(payloads)
+        times: Iterable[int | None] = none if name == "qewqew" else columns["time_ns"]
+        expiries: Iterable[int | None] = none
+        attempts: Iterable[int | None] = none
+        extras: Iterable[dict[str, Any] | None] = none
+        if found.has["source"]:
+            sources = [_about(headers) for headers in columns["headers"]]
+            if name == "sej":
+                times = [
+                    NO_TIME if about.get("no_time") else at
+                    for at, about in zip(columns["time_ns"], sources, strict=True)
+                ]
+            expiries = [about.get("expires_ns") for about in sources]
+            attempts = [about.get("attempts") for about in sources]
+            extras = _opened(sources, found.opened - count)
+        indexes = range(shift + count, shift + count + many)
+        keys, kinds = columns.get("key") or none, columns.get("type") or itertools.repeat(0)
+        fields = zip(payloads, indexes, times, expiries, keys, kinds, attempts, extras)  # noqa: B905  # some never end
+        yield from map(formats.Entry._make, fields)
+        count += many
+        progress.at(count)
+
+
+def _about(headers: dict[str, Any]) -> dict[str, Any]:
+    """What an import knew of a message."""
+    about = headers.get(SOURCE)
+    return about if isinstance(about, dict) else {}
+
+
+def _opened(extras: list[dict[str, Any]], count: int) -> Iterator[dict[str, Any] | None]:
+    """What of the first *count* is the format's own: that they are open transactions."""
+    opened = ({"xid": extra["xid"]} for extra in extras[: max(0, count)])
+    return itertools.chain(opened, itertools.repeat(None))
 
 
 def places_in(found: Survey, name: str) -> dict[str, formats.Place]:
@@ -368,7 +409,9 @@ def write(path: str, name: str, queue: str | None, found: Survey, source: shmq.Q
     """Write the messages of *source* as a new foreign queue; how many."""
     places = None if name == "qewqew" else places_in(found, name) or None
     progress = Progress("exported")
-    return formats.write(path, progress.over(entries(source, found, name)), name, queue, places, lossy=lossy)
+    written = formats.write(path, entries(source, found, name, progress), name, queue, places, lossy=lossy)
+    progress.end()
+    return written
 
 
 def queue_name(given: str | None, name: str, of: str) -> str | None:

@@ -598,16 +598,20 @@ class _Writer:
         self._segment = self._roll()
 
     def put(self, entry: Entry) -> None:
-        index = self._index(entry)
-        if (entry.key or entry.type) and not self._lossy:
+        _, index, _, _, key, kind, _, _ = entry
+        if index is None or self._next is not None or not self._last < index < 1 << 63:
+            index = self._index(entry)
+        if (key or kind) and not self._lossy:
             msg = f"cannot write entry {index} to libkestrel: it has a key or a type, which this format cannot hold"
             raise Unsafe(msg)
         record = self._record(entry, index)
         segment = self._segment
-        if segment.length + len(record) > self._journal_bytes:
+        length = segment.length + len(record)
+        if length > self._journal_bytes:
             segment = self._segment = self._roll()
+            length = segment.length + len(record)
         segment.file.write(record)
-        segment.length += len(record)
+        segment.length = length
         self._last = index
         if self.first is None:
             self.first = index
@@ -628,19 +632,19 @@ class _Writer:
         return index
 
     def _record(self, entry: Entry, index: int) -> bytes:
-        payload = entry.payload
+        payload, _, time_ns, expires_ns, _, _, attempts, _ = entry
         size = len(payload)
-        errors = entry.attempts or 0
-        added = _ms(self._now if entry.time_ns is None else entry.time_ns)
-        fixed = _PUT_FIXED if entry.expires_ns is None else _PUT_EXPIRING_FIXED
+        errors = attempts or 0
+        added = _ms(self._now if time_ns is None else time_ns)
+        fixed = _PUT_FIXED if expires_ns is None else _PUT_EXPIRING_FIXED
         if size > MAX_ITEM or 4 + fixed + size > self._journal_bytes:
             limit = min(MAX_ITEM, self._journal_bytes - 4 - fixed)
             msg = f"cannot write entry {index} to libkestrel: {size} bytes; this queue's limit is {limit}"
             raise TooLarge(msg)
         try:
-            if entry.expires_ns is None:
+            if expires_ns is None:
                 return _FAST.pack(PUT, size, errors, index, added) + payload
-            return _WHOLE_PUT.pack(PUT_EXPIRING, size, errors, index, added, _ms(entry.expires_ns)) + payload
+            return _WHOLE_PUT.pack(PUT_EXPIRING, size, errors, index, added, _ms(expires_ns)) + payload
         except struct.error as error:
             msg = f"cannot write entry {index} to libkestrel: {error}"
             raise TooLarge(msg) from error

@@ -285,17 +285,18 @@ def shard_directory(prefix: str, bit: int, index: int) -> str:
 
 def message(offset: int, entry: Entry) -> bytes:
     """Return the bytes of one message. Raises TooLarge for what does not fit its field."""
-    key = entry.key or b""
-    size = _SMALLEST + len(key) + len(entry.payload)
+    payload, _, time_ns, _, key, kind, _, _ = entry
+    key = key or b""
+    size = _SMALLEST + len(key) + len(payload)
     if len(key) > MAX_KEY or size >= 1 << 31:
         msg = f"cannot write offset {offset} to sej: a key of {len(key)} bytes in a message of {size}"
         raise TooLarge(msg + f"; the limits are {MAX_KEY} and 2^31-1")
     try:
-        head = _HEAD.pack(offset, ZERO_TIME if entry.time_ns is None else entry.time_ns, entry.type or 0, len(key))
+        head = _HEAD.pack(offset, ZERO_TIME if time_ns is None else time_ns, kind or 0, len(key))
     except struct.error as error:
         msg = f"cannot write offset {offset} to sej: {error}"
         raise TooLarge(msg) from error
-    return b"".join((head, key, _I32.pack(len(entry.payload)), entry.payload, _I32.pack(size)))
+    return b"%b%b%b%b%b" % (head, key, _I32.pack(len(payload)), payload, _I32.pack(size))
 
 
 # ---------------------------------------------------------------------------------------------- reading
@@ -703,12 +704,13 @@ class _Writer:
     def append(self, label: str, entry: Entry) -> None:
         """Append one entry to the directory *label*."""
         out = self._journals.get(label) or self.journal(label, self._first)
-        if (entry.expires_ns is not None or entry.attempts) and not self._lossy:
+        _, index, time_ns, expires_ns, _, _, attempts, _ = entry
+        if (expires_ns is not None or attempts) and not self._lossy:
             msg = f"cannot write offset {out.next} to sej: it has an expiry or attempts, which sej cannot hold"
             raise Unsafe(msg)
-        if self._own_offsets and entry.index is not None and entry.index != out.next:
-            self._begin_or_refuse(out, entry.index)
-        if entry.time_ns is None:
+        if index is not None and index != out.next and self._own_offsets:
+            self._begin_or_refuse(out, index)
+        if time_ns is None:
             entry = entry._replace(time_ns=self._now)
         data = message(out.next, entry)
         if not out.name:

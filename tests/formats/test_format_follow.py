@@ -18,7 +18,7 @@ LOOKS = 3
 
 
 class Clock:
-    """Time as following sees it: it stands still while somebody writes, however slow the machine, and then goes by looks."""
+    """Time as following sees it: it stands still while somebody writes, however slowly, and then goes by looks."""
 
     def __init__(self):
         self._writing = threading.Event()

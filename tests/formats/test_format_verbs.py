@@ -23,7 +23,8 @@ def detectable():
         pytest.param(folder, system, id=f"{system}-{folder.name}")
         for system in ("kestrel", "libkestrel", "sej", "qewqew", "chronicle")
         for folder in sorted((FIXTURES / system / "given").glob("*"))
-        if folder.is_dir() and any(path.name != ".keep" for path in folder.rglob("*") if path.is_file())
+        if folder.is_dir()
+        and any(path.name != ".keep" for path in folder.rglob("*") if path.is_file())
         # Of Chronicle, only the version that is told by its names; deeper folders hold several queues each.
         and (system != "chronicle" or any(path.suffix.startswith(".cq4") for path in folder.iterdir()))
     ]
