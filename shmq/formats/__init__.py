@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from shmq.errors import BadFormat, NotFound
+from shmq.formats import _files
 from shmq.formats.model import Entry, Place, Problem, Repair, State
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def _detect_directory(folder: Path) -> str | None:
                 return "shmq"
             if entry.name.endswith(_CHRONICLE_FILES):
                 return "chronicle"
-            if entry.is_file():
+            if _files.is_file(entry):
                 names.append(entry.name)
     # From the surest sign to the weakest.
     for name in ("sej", "libkestrel", "qewqew", "kestrel"):

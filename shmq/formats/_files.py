@@ -49,6 +49,11 @@ class Source:
         except FileNotFoundError as error:
             msg = f"cannot open {path}: there is no such file"
             raise NotFound(msg) from error
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            msg = f"cannot open {path}: its links lead round in a circle"
+            raise BadFormat(msg) from error
         if not stat.S_ISREG(os.fstat(self.fd).st_mode):
             self.close()
             msg = f"cannot read {path}: it is not a regular file"
@@ -103,13 +108,32 @@ def directory(path: str | os.PathLike[str]) -> Path:
 def regular_files(folder: Path) -> list[str]:
     """Return the names of the regular files in *folder*, sorted; links to regular files count."""
     with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.is_file())
+        return sorted(entry.name for entry in entries if is_file(entry))
+
+
+def is_file(entry: os.DirEntry[str]) -> bool:
+    """Say whether *entry* is a regular file or leads to one; links that lead round in a circle do not."""
+    try:
+        return entry.is_file()
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return False
 
 
 def subdirectories(folder: Path) -> list[str]:
     """Return the names of the directories in *folder*, sorted; hidden ones are left out."""
     with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+        return sorted(entry.name for entry in entries if not entry.name.startswith(".") and _is_directory(entry))
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return False
 
 
 def only_queue(folder: Path, found: Iterable[str], kind: str) -> str:

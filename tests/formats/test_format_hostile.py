@@ -1,10 +1,12 @@
 """Hostile bytes: every reader ends, in bounded steps and bounded memory, with a result or one of our errors."""
 
 import importlib.util
+import os
 import random
 import struct
 import time
 import tracemalloc
+from contextlib import suppress
 
 import pytest
 from format_fixtures import FIXTURES, PROJECT, place, tree
@@ -71,6 +73,80 @@ def test_mutated_fixtures_are_read_or_refused(tmp_path):
                         continue
     if not found:
         pytest.skip(f"no fixtures in {FIXTURES} (set SHMQ_FIXTURES)")
+
+
+# ------------------------------------------------------------------------------------------ numbers at the edges
+
+SIZES = [-(1 << 31), -1, 0, 1, 15, (1 << 31) - 17, (1 << 31) - 1]
+NUMBERS = [-(1 << 63), -1, 0, (1 << 31) - 1, 1 << 31, (1 << 63) - 1]
+
+
+def edges():
+    """Every length, count and index of every format, at the edges of its field, in an otherwise whole queue."""
+    good = {
+        "libkestrel": libkestrel.WRITER_MAGIC + libkestrel._FAST.pack(0x86, 1, 0, 1, 5) + b"x",
+        "sej": sej.message(0, Entry(b"x", 0, 5)),
+        "kestrel": kestrel.record(2, entry=Entry(b"x", None, 5)),
+    }
+    for size in SIZES:
+        yield "libkestrel", {"jobs.1": good["libkestrel"] + libkestrel._FAST.pack(0x86, size, 0, 2, 5) + bytes(40)}
+        yield "libkestrel", {"jobs.1": good["libkestrel"] + struct.pack("<Biiqqq", 0x87, size, size, 2, 5, 5)}
+        yield "libkestrel", {"jobs.1": good["libkestrel"], "jobs.read.": libkestrel.READER_MAGIC + b"\x91" + i32(size)}
+        yield "sej", {"jnl/0000000000000000.jnl": good["sej"] + struct.pack(">QqBbi", 1, 5, 0, 0, size) + bytes(40)}
+        yield "sej", {"jnl/0000000000000000.jnl": good["sej"][:-4] + struct.pack(">i", size)}
+        yield "kestrel", {"cars": good["kestrel"] + struct.pack("<Bi", 2, size) + bytes(40)}
+        yield "kestrel", {"cars": good["kestrel"] + struct.pack("<Bi", 0, size) + bytes(40)}
+        yield "kestrel", {"cars": good["kestrel"] + struct.pack("<Bii", 8, 1, size) + bytes(40)}
+        yield "kestrel", {"cars": good["kestrel"] + struct.pack("<Bi", 9, size) + struct.pack("<Bi", 5, size)}
+        yield "kestrel", {"cars": good["kestrel"] + struct.pack("<Bi", 4, size) + b"\x03"}
+        yield "qewqew", {"q": b"\0\1", "q.1": struct.pack(">iiH", size, 10, 0) + bytes(40)}
+        yield "qewqew", {"q": b"\0\1", "q.1": struct.pack(">iiH", 10, size, 0) + bytes(40)}
+        yield "qewqew", {"q": b"\0\1", "q.1": struct.pack(">iiHi", 10, 50, 0, size) + bytes(40)}
+    for number in NUMBERS:
+        times = struct.pack("<Biqq", 2, 17, number, number) + b"x"
+        yield "kestrel", {"cars": times, f"cars.{number}": times, f"cars.{number}.pack": times}
+        yield "libkestrel", {"jobs.1": good["libkestrel"] + libkestrel._FAST.pack(0x86, 1, 0, number, number) + b"x"}
+        yield "libkestrel", {f"jobs.{number}": good["libkestrel"], "jobs.1": good["libkestrel"]}
+        yield (
+            "libkestrel",
+            {"jobs.1": good["libkestrel"], "jobs.read.": libkestrel.READER_MAGIC + b"\x00" + struct.pack("<q", number)},
+        )
+        index = number % (1 << 64)
+        yield "sej", {f"jnl/{index:016x}.jnl": sej.message(index, Entry(b"x", index, number)) * 2}
+        yield "sej", {"jnl/0000000000000000.jnl": good["sej"], "ofs/r.ofs": struct.pack(">q", number)}
+    # Chains of files that lead to themselves or to each other.
+    yield "qewqew", {"q": b"\0\1", "q.1": struct.pack(">iiH", 10, 10, 1)}
+    yield (
+        "qewqew",
+        {"q": b"\0\1", "q.1": struct.pack(">iiH", 10, 10, 2), "q.2": struct.pack(">iiH", 10, 10, 1)},
+    )
+    yield "qewqew", {"q": b"\xff\xff", "q.65535": struct.pack(">iiH", 10, 10, 65535)}
+
+
+def i32(number):
+    return struct.pack("<i", number)
+
+
+@pytest.mark.parametrize(
+    ("name", "files"), [pytest.param(*each, id=f"{n}-{each[0]}") for n, each in enumerate(edges())]
+)
+def test_numbers_at_the_edges_of_their_fields_are_read_or_refused(tmp_path, name, files):
+    fuzz.check(name, tmp_path, files)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_that_is_a_link_to_itself_or_a_directory_is_refused(tmp_path, name):
+    """A cycle of links, a pipe or a directory where a journal belongs: never followed, never waited for."""
+    file = {"libkestrel": "jobs.1", "sej": "jnl/0000000000000000.jnl", "kestrel": "cars", "qewqew": "q.1"}[name]
+    target, queue = fuzz.TARGETS[name]
+    for number, make in enumerate((lambda path: path.symlink_to(path.name), os.mkfifo, lambda path: path.mkdir())):
+        folder = place(tmp_path / str(number), {"q": b"\0\1"} if name == "qewqew" else {})
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        make(folder / file)
+        for verb in (lambda *words: list(formats.read(words[0], name, words[1])), formats.state, formats.verify):
+            with suppress(ShmqError):
+                verb(folder / target, queue)
+        formats.detect(folder)
 
 
 # ------------------------------------------------------------------------------------------ bombs
