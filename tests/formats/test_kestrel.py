@@ -308,6 +308,35 @@ def fields(entry):
     return entry.payload, entry.time_ns, entry.expires_ns
 
 
+@pytest.mark.parametrize("extra", [None, {"segment": "cars"}])
+def test_what_expires_within_the_first_millisecond_of_1970_does_not_become_what_never_expires(tmp_path, extra):
+    """A zero means never: it is written as one millisecond, on the way of many items as on that of single ones."""
+    entries = [Entry(b"first", None, 5 * MS), *(Entry(b"x", None, 7 * MS, ns, extra=extra) for ns in (0, 1, MS, None))]
+    kestrel.write(tmp_path / "q", entries, "cars")
+    found = [(entry.time_ns, entry.expires_ns) for entry in kestrel.read(tmp_path / "q")]
+    assert found == [(5 * MS, None), (7 * MS, MS), (7 * MS, MS), (7 * MS, MS), (7 * MS, None)]
+
+
+@pytest.mark.parametrize("field", ["time_ns", "expires_ns"])
+def test_a_number_beyond_its_field_is_refused_behind_many_that_fit(tmp_path, field):
+    entries = [Entry(b"x", None, MS), Entry(b"x", None, MS), Entry(b"x", None, MS)._replace(**{field: MS << 64})]
+    with pytest.raises(TooLarge, match="opcode 2"):
+        kestrel.write(tmp_path / "q", entries, "cars")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_child_that_has_other_items_than_its_parents_last_ones_has_no_place(tmp_path):
+    """As many, and one of them different; or the same, after others of both were taken, put back and are open."""
+    same = [Entry(b"%d" % number, None, number * MS) for number in range(6)]
+    other = [*same[3:5], Entry(b"other", None, 5 * MS)]
+    kestrel.write(tmp_path / "q", same, "cars")
+    kestrel.write(tmp_path / "q", other, "cars+other")
+    kestrel.write(tmp_path / "q", same[3:], "cars+last")
+    with (tmp_path / "q/cars+last").open("ab") as file:  # its first item open, its second one put back
+        file.write(kestrel.record(9, xid=1) + kestrel.record(9, xid=2) + kestrel.record(5, xid=2))
+    assert kestrel.state(tmp_path / "q", "cars").consumers == {"last": (3, ()), "other": (None, ())}
+
+
 @pytest.mark.parametrize("path", cases("kestrel"))
 def test_recovery_is_what_the_document_says(path):
     it = Case(path)
