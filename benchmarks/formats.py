@@ -4,11 +4,13 @@ How fast each foreign format is read and written, and what memory reading takes.
     python benchmarks/formats.py [--messages N] [--bytes N] [--large N] [--json]
 
 Every measurement is one process of its own, so that its peak memory (VmHWM) is its own; files are in the page cache.
-Reading is iterating over `shmq.formats.read`; writing takes its entries from a generator and ends with fsync.
+Reading is iterating over `shmq.formats.read`; writing takes its entries from a generator and ends with fsync. `import`
+and `export` are the commands, start-up included; what they take of a processor stands beside it, for a busy machine.
 """
 
 import argparse
 import json
+import resource
 import shutil
 import subprocess
 import sys
@@ -79,6 +81,25 @@ def measure(verb, folder, name, messages, size):
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
+def command(verb, folder, name, messages):
+    """One command, by the wall clock and by the processor's time."""
+    words = {
+        "import": ["import", place_of(folder, name), folder / "queue"],
+        "export": ["export", folder / "queue", "--to", name, place_of(folder / "out", name), "--lossy"],
+    }[verb]
+    place_of(folder / "out", name).parent.mkdir(parents=True, exist_ok=True)
+    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-m", "shmq", *map(str, words)],
+        check=True,
+        capture_output=True,
+        cwd=Path(__file__).resolve().parents[1],
+    )
+    seconds, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"per_second": round(messages / seconds), "per_processor_second": round(messages / busy)}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=10_000, help="the small queue")
@@ -99,13 +120,16 @@ def main():
             try:
                 found = {
                     verb: measure(verb, folder, name, messages, options.bytes) for verb in ("write", "read", "state")
-                }
+                } | {verb: command(verb, folder, name, messages) for verb in ("import", "export")}
             finally:
                 shutil.rmtree(folder)
             rows.append({"format": name, "messages": messages, "bytes": options.bytes} | found)
             if not options.json:
                 speeds = "  ".join(f"{verb} {found[verb]['per_second'] / 1e6:5.2f} M/s" for verb in found)
-                peaks = "  ".join(f"{verb} {found[verb]['peak_kib'] / 1024:5.1f} MiB" for verb in found)
+                busy = [f"{verb} {found[verb]['per_processor_second'] / 1e6:5.2f} M/s" for verb in ("import", "export")]
+                speeds += f"   of processor time: {'  '.join(busy)}"
+                measured = [verb for verb in found if "peak_kib" in found[verb]]
+                peaks = "  ".join(f"{verb} {found[verb]['peak_kib'] / 1024:5.1f} MiB" for verb in measured)
                 print(f"{name:11} {messages:>10,} x {options.bytes} B   {speeds}   peak: {peaks}", flush=True)
     if options.json:
         print(json.dumps(rows, indent=1))
