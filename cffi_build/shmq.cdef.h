@@ -16,7 +16,10 @@ enum shmq_code {
     SHMQ_FORMAT = -13,
     SHMQ_CONTENDED = -14,
     SHMQ_RETIRED = -15,
-    SHMQ_PADDED = -16
+    SHMQ_PADDED = -16,
+    SHMQ_EDGE = -20,
+    SHMQ_GROW = -21,
+    SHMQ_LOST = -22
 };
 const char *shmq_error(void);
 typedef struct shmq_member shmq_member;
@@ -42,12 +45,14 @@ void shmq_member_free(shmq_member *member);
 typedef struct shmq_lock shmq_lock;
 shmq_lock *shmq_lock_new(int fd);
 int shmq_lock_try(shmq_lock *lock, uint64_t byte);
+int shmq_lock_share(shmq_lock *lock, uint64_t byte);
 void shmq_lock_free(shmq_lock *lock);
 uint32_t shmq_wait_begin(shmq_member *member);
 int shmq_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns);
 void shmq_wake(shmq_member *member);
 void shmq_wake_always(void *control);
 int64_t shmq_clock_monotonic_ns(void);
+int64_t shmq_clock_boottime_ns(void);
 int64_t shmq_clock_wall_ns(void);
 typedef struct shmq_chunk shmq_chunk;
 int shmq_chunk_format(void *memory, uint64_t bytes, const uint8_t *queue_id, uint64_t chunk_id, uint64_t epoch,
@@ -138,6 +143,8 @@ int shmq_control_format(void *memory, const uint8_t *queue_id);
 int shmq_control_check(const void *memory, uint64_t bytes, const uint8_t *queue_id);
 int shmq_checkpoint_format(void *memory, const uint8_t *queue_id, const char *name, uint32_t name_length,
                            uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
+int shmq_checkpoint_format_group(void *memory, const uint8_t *queue_id, const char *name, uint32_t name_length,
+                                 uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
 int shmq_checkpoint_check(const void *memory, uint64_t bytes, const uint8_t *queue_id, const char *name,
                           uint32_t name_length);
 uint64_t shmq_checkpoint_head(const void *memory);
@@ -147,6 +154,8 @@ void shmq_checkpoint_set_handed(void *memory, uint64_t index);
 uint64_t shmq_checkpoint_holder(const void *memory);
 void shmq_checkpoint_set_holder(void *memory, uint64_t owner);
 uint32_t shmq_checkpoint_explicit(const void *memory);
+int shmq_checkpoint_group(const void *memory);
+uint64_t shmq_checkpoint_floor(const void *memory);
 void shmq_cursor_save(void *memory, uint64_t sequence, uint64_t position, uint64_t ordinal, uint64_t index);
 int shmq_cursor_load(const void *memory, uint64_t *sequence, uint64_t *position, uint64_t *ordinal, uint64_t *index);
 void shmq_zero(void *memory, uint64_t bytes);
@@ -154,3 +163,59 @@ int shmq_rename_new(int directory, const char *old_name, const char *new_name);
 uint32_t shmq_crc32c(uint32_t crc, const void *bytes, uint64_t length);
 uint32_t shmq_crc32c_table(uint32_t crc, const void *bytes, uint64_t length);
 int shmq_crc32c_is_hardware(void);
+typedef struct shmq_ring shmq_ring;
+enum shmq_taken_kind {
+    SHMQ_TAKEN_MESSAGE = 0,
+    SHMQ_TAKEN_EXPIRED = 1,
+    SHMQ_TAKEN_MOVING = 2
+};
+typedef struct {
+    uint64_t index;
+    uint64_t place;
+    uint64_t record;
+    uint64_t word;
+    uint64_t entry;
+    uint32_t attempts;
+    uint32_t kind;
+} shmq_taken;
+uint64_t shmq_ring_bytes(uint32_t window, uint64_t side_blocks);
+int shmq_ring_format(void *memory, const uint8_t *queue_id, const uint8_t *boot_id, uint32_t window,
+                     uint64_t side_blocks);
+int shmq_ring_check(const void *memory, uint64_t bytes, const uint8_t *queue_id, uint8_t *boot_id);
+int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t *boot_id);
+shmq_ring *shmq_ring_new(void *memory, uint64_t bytes, const uint8_t *queue_id, void *checkpoint,
+                         shmq_member *member, int64_t lease_ns, bool finish, bool keep_expired, int *code);
+void shmq_ring_free(shmq_ring *ring);
+int shmq_ring_remap(shmq_ring *ring, void *memory, uint64_t bytes);
+void shmq_ring_extend(shmq_ring *ring, uint64_t blocks);
+uint64_t shmq_ring_side_blocks(const shmq_ring *ring);
+int shmq_ring_join(shmq_ring *ring);
+int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint32_t spins,
+                       shmq_taken *taken);
+int64_t shmq_ring_retake(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken, int64_t *next_ns);
+int shmq_ring_skip(shmq_ring *ring, uint64_t index, uint64_t next);
+int shmq_ring_ack(shmq_ring *ring, shmq_taken *taken);
+int64_t shmq_ring_ack_many(shmq_ring *ring, uint32_t count, shmq_taken *taken);
+int shmq_ring_return(shmq_ring *ring, shmq_taken *taken);
+int shmq_ring_nack(shmq_ring *ring, shmq_taken *taken, int64_t due_ns, uint64_t behind);
+int shmq_ring_extend_lease(shmq_ring *ring, shmq_taken *taken, int64_t ends_ns);
+int shmq_ring_moving(shmq_ring *ring, shmq_taken *taken);
+void shmq_ring_count_moved(shmq_ring *ring, bool expired);
+void shmq_ring_advance(shmq_ring *ring);
+void shmq_ring_raise_head(shmq_ring *ring, uint64_t index);
+uint64_t shmq_ring_floor(shmq_ring *ring);
+int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch);
+typedef struct {
+    uint64_t head;
+    uint64_t handed;
+    uint64_t claimed;
+    uint64_t returned;
+    uint64_t parked;
+    uint64_t redelivered;
+    uint64_t expired;
+    uint64_t moved;
+    uint64_t edges;
+    uint64_t window;
+    uint64_t at_edge;
+} shmq_ring_figures;
+void shmq_ring_counts(shmq_ring *ring, shmq_ring_figures *figures);

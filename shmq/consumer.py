@@ -96,6 +96,11 @@ class Consumer(_native.Head):
             raise
         lock = _native.Lock(os.dup(fd))
         try:
+            if checkpoint.group:
+                raise errors.Mismatch(
+                    f"cannot open consumer {self.name!r} of {self._home.path} for this process alone: it is a group; "
+                    "open it with group=True, or use another name"
+                )
             self._take_name(lock, fd, file, checkpoint)
         except BaseException:
             lock.free()

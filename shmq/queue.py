@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import operator
 import os
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from shmq import _native, errors, locks, membership
 from shmq.access import Access
@@ -16,6 +16,7 @@ from shmq.options import Options
 from shmq.producer import Producer
 from shmq.reader import Reader
 from shmq.storage import directory, files, space, staging
+from shmq.storage import ring as rings
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
+    from shmq.group import GroupConsumer
     from shmq.message import Message
     from shmq.producer import Slot
     from shmq.staged import Staged
@@ -346,24 +348,78 @@ class Queue:
         return None if batch is None else (batch.sequence, range(batch.first, batch.first + batch.indexes))
 
     # ---- getting
-    def consumer(self, name: str, *, ack: str = "auto", start: str | int | datetime.datetime = "earliest") -> Consumer:
+    @overload
+    def consumer(
+        self,
+        name: str,
+        *,
+        group: Literal[False] = False,
+        ack: str = "auto",
+        start: str | int | datetime.datetime = "earliest",
+    ) -> Consumer: ...
+    @overload
+    def consumer(
+        self,
+        name: str,
+        *,
+        group: Literal[True],
+        ack: str = "auto",
+        lease: float | None = None,
+        max_attempts: int | None = None,
+        dead_letter: str | None = None,
+        expire_to: str | None = None,
+        window: int | None = None,
+        start: str | int | datetime.datetime = "earliest",
+    ) -> GroupConsumer: ...
+    def consumer(
+        self,
+        name: str,
+        *,
+        group: bool = False,
+        ack: str = "auto",
+        lease: float | None = None,
+        max_attempts: int | None = None,
+        dead_letter: str | None = None,
+        expire_to: str | None = None,
+        window: int | None = None,
+        start: str | int | datetime.datetime = "earliest",
+    ) -> Consumer | GroupConsumer:
         """
         Open the consumer *name*; make it if there is none. Every name sees every message, from where it stopped.
+
+        Without *group*, one handle holds the name at a time. With it, any number of processes share the name and each
+        message goes to one of them; what a dead one held goes to the others. What a group is made with stays: later
+        members may leave it out, and must not contradict it.
 
         Args:
             name: 1 to 64 of A-Z a-z 0-9 _ . - and no dot in front.
             ack: "auto": a message is finished when it is handed out, so it comes at most once. "explicit": when its
                 `ack()` is called, so it comes at least once.
+            lease: seconds after which a message is taken from a living holder too; never by default.
+            max_attempts: how often a message is handed out before it goes to the dead letters; no limit by default.
+            dead_letter: that queue's path, beside this one unless it is absolute; <queue>.<name>.dead by default.
+            expire_to: the queue for messages that are older than their ttl; by default they are dropped, and counted.
+            window: how many messages the group may have in flight: a power of two up to 65,536, the default.
             start: where a new name begins: "earliest", "latest", an index, or a datetime: the first message of that
                 time or later.
 
         Raises:
             Busy: another process (or handle) holds the name.
-            Mismatch: it was made with the other ack mode.
+            Mismatch: it was made with the other ack mode or kind, or the group with other options.
             Corrupt: its checkpoint is damaged.
         """
         if self._flags["read_only"]:
             raise errors.Closed(f"cannot open a consumer of {self.path}: it was opened read-only; use reader()")
+        given = {"lease": lease, "max_attempts": max_attempts, "dead_letter": dead_letter, "expire_to": expire_to}
+        if group:
+            from shmq.group import GroupConsumer  # noqa: PLC0415  # only groups pay for it
+
+            return GroupConsumer(self, name, ack=ack, start=start, given=given, window=window)
+        strange = [option for option, value in {**given, "window": window}.items() if value is not None]
+        if strange:
+            raise TypeError(
+                f"consumer({name!r}, {strange[0]}=...) needs group=True: one process alone has no use for it"
+            )
         return Consumer(self, name, ack=ack, start=start)
 
     def consumers(self) -> dict[str, ConsumerStats]:
@@ -399,6 +455,7 @@ class Queue:
                 if not lock.take():
                     raise errors.Busy(f"cannot drop consumer {name!r} of {self.path}: somebody holds it")
                 os.unlink(file, dir_fd=self._home.consumers)
+                rings.remove(self._home, name)
             finally:
                 lock.free()
         space.retire(self._home, self._chain(), self._joined().control)  # what it alone held back may go

@@ -30,11 +30,11 @@ _BORN_AT = 112  # likewise, born_sequence
 
 
 def floor(home: Directory) -> int | None:
-    """The smallest head of all consumer names; None without any."""
+    """The smallest index that any consumer name still needs; None without any."""
     heads = []
     for name in home.consumer_names():
         with contextlib.suppress(FileNotFoundError):
-            heads.append(home.checkpoint(name).head)
+            heads.append(home.checkpoint(name).floor)
     return min(heads, default=None)
 
 
