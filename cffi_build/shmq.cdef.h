@@ -70,14 +70,16 @@ typedef struct {
     int64_t time_ns;
     const char *headers;
     uint32_t headers_length;
+    uint32_t when_flags;
+    const char *when;
 } shmq_fields;
 int64_t shmq_put(shmq_chunk *chunk, const char *payload, uint64_t length);
 int64_t shmq_put_record(shmq_chunk *chunk, const shmq_fields *fields, const char *payload, uint64_t length);
 int64_t shmq_put_many(shmq_chunk *chunk, uint32_t count, const char *payloads, const uint32_t *lengths,
                       const char *keys, const uint32_t *key_lengths, const uint32_t *types, const int64_t *times,
-                      const char *headers, const uint32_t *header_lengths);
+                      const char *headers, const uint32_t *header_lengths, uint32_t when_flags, const char *when);
 uint64_t shmq_region_bytes(uint32_t count, const uint32_t *lengths, const uint32_t *key_lengths,
-                           const uint32_t *header_lengths);
+                           const uint32_t *header_lengths, uint32_t when_flags);
 uint64_t shmq_record_bytes(const shmq_fields *fields, uint64_t length);
 int64_t shmq_reserve(shmq_chunk *chunk, const shmq_fields *fields, uint64_t length, uint64_t *claimed,
                      uint64_t *record, uint64_t *payload);
@@ -101,6 +103,7 @@ typedef struct {
     void *checkpoint;
     uint32_t auto_ack;
     uint32_t busy;
+    int64_t due_ns;
 } shmq_reader;
 int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins);
 int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint64_t *places, uint64_t *records);

@@ -7,7 +7,8 @@ shmq: a multiprocess shared-memory queue for Python on Linux. Durable, fast, no 
     c.take()
 
 A map of the package:
-    queue, producer, staged, consumer, reader, message  the nouns that people import
+    queue, producer, staged, consumer, group, reader, message  the nouns that people import
+    when, dead                                     moments that messages carry; moving them to other queues
     options, codec, errors                         what they are made with, what they carry, what can go wrong
     walk, membership                               from message to message; this process's seat and its watcher
     storage/                                       directories, chunk files, the chain
@@ -52,12 +53,13 @@ from shmq.errors import (
 from shmq.message import Message
 from shmq.options import Options, Retention
 from shmq.producer import Producer, Slot
-from shmq.queue import ConsumerStats, Queue, Stats, delete, open  # noqa: A004  # shmq.open, as gzip.open
+from shmq.queue import ConsumerStats, GroupStats, Queue, Stats, delete, open  # noqa: A004  # shmq.open, as gzip.open
 from shmq.reader import Reader
 from shmq.staged import Staged
 
 if _TYPE_CHECKING:
     from shmq import formats
+    from shmq.group import GroupConsumer, GroupMessage
 
 __version__ = "0.1.0"
 
@@ -74,6 +76,9 @@ __all__ = [
     "Forked",
     "Full",
     "Gone",
+    "GroupConsumer",
+    "GroupMessage",
+    "GroupStats",
     "LeaseLost",
     "Message",
     "Mismatch",
@@ -103,7 +108,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _Any:
-    """`shmq.formats`, imported when it is first used."""
+    """`shmq.formats` and what groups are made of, imported when they are first used."""
+    if name in ("GroupConsumer", "GroupMessage"):
+        return getattr(_importlib.import_module("shmq.group"), name)
     if name == "formats":
         return _importlib.import_module("shmq.formats")
     raise AttributeError(f"module 'shmq' has no attribute {name!r}")

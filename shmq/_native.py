@@ -357,18 +357,26 @@ class Lock:
         self._handle = ffi.NULL
 
 
+EXPIRES, DELAYED = 1, 2
+"""layout.h, enum record_flag: which moments a message's `when` holds, in this order."""
+When = tuple[int, bytes]
+"""Which moments, and their fields end to end."""
+
+
 def header_fields(
-    key: bytes | None, record_type: int, time_ns: int | None, headers: bytes | None
-) -> tuple[Any, tuple[bytes, bytes]]:
+    key: bytes | None, record_type: int, time_ns: int | None, headers: bytes | None, when: When = (0, b"")
+) -> tuple[Any, tuple[bytes, bytes, bytes]]:
     """A message's fields as the core takes them, and what must stay alive as long as they do."""
     key = key or b""
     headers = headers or b""
     key_buffer, headers_buffer = ffi.from_buffer("char[]", key), ffi.from_buffer("char[]", headers)
+    moment = NOW if time_ns is None else time_ns
+    when_buffer = ffi.from_buffer("char[]", when[1])
     fields = ffi.new(
         "shmq_fields *",
-        (key_buffer, len(key), record_type, NOW if time_ns is None else time_ns, headers_buffer, len(headers)),
+        (key_buffer, len(key), record_type, moment, headers_buffer, len(headers), when[0], when_buffer),
     )
-    return fields, (key, headers)
+    return fields, (key, headers, when[1])
 
 
 def readable(view: memoryview) -> Any:
@@ -570,8 +578,10 @@ class Batch:
         types: Sequence[int] | None,
         times_ns: Sequence[int] | None,
         headers: Sequence[bytes] | None,
+        when: When = (0, b""),
     ) -> None:
         """Copies nothing but what must lie end to end."""
+        self._when = when
         self.count = len(payloads)
         self._lengths = ffi.new("uint32_t[]", list(map(len, payloads)))
         self._key_lengths = ffi.NULL if keys is None else ffi.new("uint32_t[]", list(map(len, keys)))
@@ -586,11 +596,15 @@ class Batch:
             ffi.NULL if times_ns is None else ffi.new("int64_t[]", list(times_ns)),
             ffi.NULL if headers is None else b"".join(headers),
             self._header_lengths,
+            when[0],
+            when[1],
         )
 
     def region_bytes(self) -> int:
         """Bytes of the region that the batch needs."""
-        return int(lib.shmq_region_bytes(self.count, self._lengths, self._key_lengths, self._header_lengths))
+        return int(
+            lib.shmq_region_bytes(self.count, self._lengths, self._key_lengths, self._header_lengths, self._when[0])
+        )
 
 
 def record_bytes(fields: Any, length: int) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from shmq import _native, errors, locks
 from shmq.access import Access
+from shmq.dead import Mover, path_of, why
 from shmq.message import Message
 from shmq.storage import ring as rings
 from shmq.storage import space
@@ -33,6 +34,8 @@ _SNAPSHOT_EVERY = 1.0
 """Seconds between two snapshots of what is done, which count after a power cut."""
 _SNAPSHOT_BYTE = 1
 """Of the checkpoint file: whoever holds its lock writes a snapshot."""
+_TRY_AGAIN_NS = 1_000_000_000
+"""After a move to another queue that failed."""
 _GROUP_WINDOW = _native.RING_WINDOW
 DEFAULTS: dict[str, Any] = {"lease": None, "max_attempts": None, "dead_letter": None, "expire_to": None}
 
@@ -125,6 +128,17 @@ class GroupMessage(Message):
         """
         self._group._nack(self, delay)  # noqa: SLF001
 
+    def reject(self, reason: object = "") -> None:
+        """
+        Move it to the dead letters, with *reason* (words, or an exception), and finish it here.
+
+        The traceback of the exception that is being handled goes with it.
+
+        Raises:
+            LeaseLost, Closed, Forked: as `ack`.
+        """
+        self._group._reject(self, reason)  # noqa: SLF001
+
     def extend(self, seconds: float) -> None:
         """
         Keep it for *seconds* from now on. Needed only where the group has a lease.
@@ -176,6 +190,7 @@ class GroupConsumer:
     def _open(self, start: str | int | datetime.datetime) -> None:
         self._pid = os.getpid()
         self._held: dict[int, GroupMessage] = {}
+        self._movers: dict[str, Mover] = {}
         self._snapshot_at = time.monotonic() + _SNAPSHOT_EVERY
         self._home, self._membership = self._queue._lend()  # noqa: SLF001
         try:
@@ -369,7 +384,10 @@ class GroupConsumer:
             one = batch.taken[at]
             message = GroupMessage(chunk, one.index, one.record, one.place, decode, None, one.attempts)
             message._group, message._batch, message._at = self, batch, at  # noqa: SLF001
-            found.append(message)
+            if one.kind:
+                self._move(message, "expired", "it was not handed out before its time to live had passed")
+            else:
+                found.append(message)
         if self._explicit:
             self._held.update((message.index, message) for message in found)
             if time.monotonic() >= self._snapshot_at:
@@ -384,22 +402,83 @@ class GroupConsumer:
             try:
                 known = self._access.message(one.index)
             except IndexError:  # retired by age or size since it was handed out
-                self._ring.ack(one)
+                self._ring.ack(batch.taken + at)
                 continue
-            message = GroupMessage(
-                known._chunk,  # noqa: SLF001
-                one.index,
-                known._record,  # noqa: SLF001
-                known._place,  # noqa: SLF001
-                self._decode,
-                None,
-                one.attempts,
-            )
+            place, record = known._place, known._record  # noqa: SLF001
+            message = GroupMessage(known._chunk, one.index, record, place, self._decode, None, one.attempts)  # noqa: SLF001
             message._group, message._batch, message._at = self, batch, at  # noqa: SLF001
-            if self._explicit:
-                self._held[message.index] = message
-            found.append(message)
+            if not self._disposed_of(message, one.kind):
+                found.append(message)
+        if self._explicit:
+            self._held.update((message.index, message) for message in found)
         return found
+
+    # ---- moving to other queues
+    def _disposed_of(self, message: GroupMessage, kind: int) -> bool:
+        """Whether a message that came back is not to be worked at any more; then it has gone where it belongs."""
+        most = self.options.get("max_attempts")
+        if kind == _native.TAKEN_MOVING:
+            self._move(message, "rejected", "whoever moved it died meanwhile", again=True)
+        elif message.expired():
+            reason = "it was not finished before its time to live had passed"
+            self._move(message, "expired", reason, finished=not self._explicit)
+        elif self._explicit and most is not None and message.attempts > most:
+            message.attempts -= 1  # this time it is not handed out
+            self._move(message, "attempts", f"it was handed out {message.attempts} times and never finished")
+        else:
+            return False
+        return True
+
+    def _target(self, cause: str) -> Mover | None:
+        """Where messages go for that cause; None when they are dropped."""
+        if cause == "expired" and not self.options.get("expire_to"):
+            return None
+        option = "expire_to" if cause == "expired" else "dead_letter"
+        known = self._movers.get(option)
+        if known is None:
+            path = path_of(self._queue, self.options.get(option), self.name)
+            known = Mover(self._queue, path, self.name, letters=option == "dead_letter")
+            self._movers[option] = known
+        return known
+
+    def _move(
+        self,
+        message: GroupMessage,
+        cause: str,
+        reason: str,
+        text: str = "",
+        *,
+        again: bool = False,
+        finished: bool = False,
+    ) -> None:
+        """
+        Mark it, copy it, finish it. Killed in between, somebody else does it again, and it is copied once.
+
+        *again*: it is marked already, by somebody who died. *finished*: it was, by being handed out.
+        """
+        taken = message._batch.taken + message._at  # noqa: SLF001
+        if not finished and not again:
+            code = self._ring.moving(taken)
+            if code != 0:
+                raise _native.error(code, f"cannot move message {message.index} of {self._home.path}")
+        try:
+            target = self._target(cause)
+            if target is not None:
+                target.put(message, cause, reason, text, again=again)
+        except BaseException:
+            if not finished:  # it comes again, and is tried again
+                self._ring.nack(taken, _native.boottime_ns() + _TRY_AGAIN_NS, 0)
+            raise
+        if not finished:
+            self._ring.ack(taken)
+        self._ring.count_moved(expired=cause == "expired")
+
+    def _reject(self, message: GroupMessage, reason: object) -> None:
+        words, text = why(reason)
+        with self._lock:
+            self._check_mine(message, "reject")
+            if self._held.pop(message.index, None) is message:
+                self._move(message, "rejected", words, text)
 
     def _nothing(self) -> str:
         if self._last == _native.EDGE:
@@ -557,6 +636,8 @@ class GroupConsumer:
                 while self._ring.give_back(taken) == _native.GROW:
                     rings.grow(self._home, self.name, self._ring)
             self._held.clear()
+            for mover in self._movers.values():
+                mover.close()
             self._ring.floor()
             self._snapshot()
             self._name_lock.free()

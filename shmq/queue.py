@@ -13,7 +13,7 @@ from shmq.access import Access
 from shmq.codec import codec
 from shmq.consumer import Consumer
 from shmq.options import Options
-from shmq.producer import Producer
+from shmq.producer import MortalProducer, Producer
 from shmq.reader import Reader
 from shmq.storage import directory, files, space, staging
 from shmq.storage import ring as rings
@@ -31,12 +31,38 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
+class GroupStats:
+    """
+    What a group is at.
+
+    Attributes:
+        pending: messages handed out and not finished.
+        returned: messages that came back and that nobody has yet.
+        parked: messages that wait for their time, outside the window.
+        window: messages that may be in flight.
+        full: whether somebody waits because so many are; acknowledge, or make another name with a larger window.
+        redelivered, expired, moved: since this boot: messages that came back from the dead or by a lease that ended;
+            that were too old; that went to the dead letters.
+    """
+
+    pending: int
+    returned: int
+    parked: int
+    window: int
+    full: bool
+    redelivered: int
+    expired: int
+    moved: int
+
+
+@dataclasses.dataclass(frozen=True)
 class ConsumerStats:
-    """One consumer name: its head, how far it is behind the end, and its ack mode."""
+    """One consumer name: its head, how far it is behind the end, its ack mode, and more if it is a group."""
 
     head: int
     lag: int
     ack: str
+    group: GroupStats | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,7 +228,7 @@ class Queue:
             Closed: the queue was closed, or opened read-only.
         """
         self._refuse_read_only("put")
-        return Producer(self)
+        return Producer(self) if self.options.ttl is None else MortalProducer(self)
 
     def _refuse_read_only(self, what: str) -> None:
         if self._flags["read_only"]:
@@ -224,6 +250,8 @@ class Queue:
         key: bytes | None = None,
         type: int = 0,  # noqa: A002  # the field's name everywhere
         time_ns: int | None = None,
+        ttl: float | None = None,
+        delay: float | None = None,
         headers: Mapping[str, Any] | None = None,
     ) -> int:
         """
@@ -236,6 +264,8 @@ class Queue:
             key: up to 65,535 bytes that say what it belongs to.
             type: 0 to 65535, the user's own.
             time_ns: its time in ns since 1970; now by default. Times need not ascend.
+            ttl: seconds after which no consumer gets it any more; the queue's own by default. Readers still see it.
+            delay: seconds before which no consumer gets it. Groups go on with what is behind it; one alone waits.
             headers: a small mapping of text to anything msgpack can hold.
 
         Raises:
@@ -245,7 +275,7 @@ class Queue:
             ShutDown, Closed: nothing was put.
         """
         producer = self._producer or self._shared_producer()
-        return producer.put(payload, key=key, type=type, time_ns=time_ns, headers=headers)
+        return producer.put(payload, key=key, type=type, time_ns=time_ns, ttl=ttl, delay=delay, headers=headers)
 
     def put_many(
         self,
@@ -255,6 +285,7 @@ class Queue:
         types: Sequence[int] | None = None,
         times_ns: Sequence[int] | None = None,
         headers: Sequence[Mapping[str, Any] | None] | None = None,
+        ttl: float | None = None,
     ) -> range:
         """
         Append all *payloads* as one batch, and return their indexes: all of them become visible at once, or none.
@@ -262,13 +293,14 @@ class Queue:
         Args:
             payloads: up to 8,191 of them.
             keys, types, times_ns, headers: None, or one entry for each payload; as in `put`.
+            ttl: of all of them, as in `put`.
 
         Raises:
             TooMany: more than one claim can count; nothing was put.
             ValueError: the lengths differ; nothing was put.
         """
         producer = self._producer or self._shared_producer()
-        return producer.put_many(payloads, keys=keys, types=types, times_ns=times_ns, headers=headers)
+        return producer.put_many(payloads, keys=keys, types=types, times_ns=times_ns, headers=headers, ttl=ttl)
 
     def reserve(
         self,
@@ -277,6 +309,7 @@ class Queue:
         key: bytes | None = None,
         type: int = 0,  # noqa: A002
         time_ns: int | None = None,
+        ttl: float | None = None,
         headers: Mapping[str, Any] | None = None,
     ) -> Slot:
         """
@@ -292,7 +325,7 @@ class Queue:
             TooLarge, DiskFull, ShutDown, Closed: as `put`.
         """
         producer = self._producer or self._shared_producer()
-        return producer.reserve(nbytes, key=key, type=type, time_ns=time_ns, headers=headers)
+        return producer.reserve(nbytes, key=key, type=type, time_ns=time_ns, ttl=ttl, headers=headers)
 
     # ---- any amount at once
     def stage(self) -> Staged:
@@ -431,8 +464,24 @@ class Queue:
                 checkpoint = self._home.checkpoint(name)
                 head = checkpoint.head
                 ack = "explicit" if checkpoint.explicit else "auto"
-                found[name] = ConsumerStats(head=head, lag=max(end - head, 0), ack=ack)
+                group = self._group_stats(name, checkpoint) if checkpoint.group else None
+                found[name] = ConsumerStats(head=head, lag=max(end - head, 0), ack=ack, group=group)
         return found
+
+    def _group_stats(self, name: str, checkpoint: _native.Checkpoint) -> GroupStats:
+        memory = rings.map_ring(self._home, name, writable=False)
+        where = f"{self.path}/{directory.CONSUMERS}/{name}.ring"
+        figures = _native.Ring(memory, self._home.queue_id, checkpoint, None, where).figures()
+        return GroupStats(
+            pending=figures.claimed,
+            returned=figures.returned,
+            parked=figures.parked,
+            window=figures.window,
+            full=bool(figures.at_edge),
+            redelivered=figures.redelivered,
+            expired=figures.expired,
+            moved=figures.moved,
+        )
 
     def drop_consumer(self, name: str) -> None:
         """

@@ -117,6 +117,8 @@ typedef struct {
     int64_t time_ns;
     const char *headers; /* an encoded map */
     uint32_t headers_length;
+    uint32_t when_flags; /* 1 = it expires, 2 = it is delayed */
+    const char *when;    /* then a struct field_when for each, in that order */
 } shmq_fields;
 
 /* Append one message; it is visible when this returns. Its index, or ROLL (sealed; nothing was written), TOO_LARGE,
@@ -124,13 +126,14 @@ typedef struct {
 int64_t shmq_put(shmq_chunk *chunk, const char *payload, uint64_t length);
 int64_t shmq_put_record(shmq_chunk *chunk, const shmq_fields *fields, const char *payload, uint64_t length);
 /* Append `count` messages as one claim: all of them or none become visible. payloads: their bytes, end to end.
- * keys, headers: likewise, or NULL; types, times: NULL or one each. The first index, or as shmq_put, or TOO_MANY. */
+ * keys, headers: likewise, or NULL; types, times: NULL or one each; when_flags, when: of all of them, as in shmq_fields.
+ * The first index, or as shmq_put, or TOO_MANY. */
 int64_t shmq_put_many(shmq_chunk *chunk, uint32_t count, const char *payloads, const uint32_t *lengths,
                       const char *keys, const uint32_t *key_lengths, const uint32_t *types, const int64_t *times,
-                      const char *headers, const uint32_t *header_lengths);
+                      const char *headers, const uint32_t *header_lengths, uint32_t when_flags, const char *when);
 /* Bytes of the region that these messages need, to make a chunk for them. */
 uint64_t shmq_region_bytes(uint32_t count, const uint32_t *lengths, const uint32_t *key_lengths,
-                           const uint32_t *header_lengths);
+                           const uint32_t *header_lengths, uint32_t when_flags);
 uint64_t shmq_record_bytes(const shmq_fields *fields, uint64_t length);
 
 /* Claim room for a payload of `length` bytes to be filled in place. Its index; *claimed names the claim and *payload
@@ -176,6 +179,7 @@ typedef struct {
                             returned; or NULL */
     uint32_t auto_ack;
     uint32_t busy;       /* a thread is inside a call with this reader */
+    int64_t due_ns;      /* after WAITING: it waits for this moment since boot; 0 = for an owner */
 } shmq_reader;
 
 /* The next message: its payload's place (position << 30 | length), or EMPTY, ROLL, WAITING, CORRUPT, FORKED.

@@ -57,6 +57,10 @@ void hint_raise(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
 int walk_past(const shmq_chunk *chunk, struct walk *walk, word_t word);
 /* The message of a DONE word, checked: its payload's place or CORRUPT. */
 int64_t check_record(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal, word_t word);
+/* Which times a message has (RECORD_EXPIRY, RECORD_DELAY); the moment in such a field, on the clock since boot: of another
+ * boot, by the wall clock. */
+uint16_t record_times(const shmq_chunk *chunk, uint64_t position);
+int64_t record_moment(const shmq_chunk *chunk, uint64_t position);
 /* A region that is still claimed: OK when its owner is dead and it has been padded, WAITING when not, or CORRUPT. */
 int settle(shmq_chunk *chunk, uint64_t position, word_t word);
 

@@ -252,34 +252,26 @@ static bool claim(shmq_ring *ring, uint64_t index, uint64_t word, uint32_t kind,
     return true;
 }
 
-/* The moment in a record's field, on the clock since boot; of another boot, by the wall clock. */
-static int64_t moment(const shmq_ring *ring, const shmq_chunk *chunk, uint64_t position)
-{
-    struct field_when when;
-    shared_read(&when, chunk->memory + position, sizeof when);
-    const uint64_t boot = load_relaxed(&ring->member->control->participants[ring->member->slot].boot_tag);
-    return when.boot_tag == boot ? when.boottime_ns : when.wall_ns - os->clock_wall_ns() + ring_now();
-}
-
 /* A checked message that has a time: SHMQ_OK to hand it out as *kind, EMPTY when it was put aside or finished, GROW. */
 static int timed(shmq_ring *ring, const shmq_chunk *chunk, uint64_t record, uint64_t index, uint64_t word,
                  uint16_t flags, uint32_t *kind)
 {
     uint64_t at = record + RECORD_HEADER_BYTES;
     if (flags & RECORD_EXPIRY) {
-        if (moment(ring, chunk, at) <= ring_now()) {
+        if (record_moment(chunk, at) <= ring_now()) {
             if (ring->keep_expired) {
                 *kind = SHMQ_TAKEN_EXPIRED;
                 return SHMQ_OK;
             }
             if (cas_release(ring_word(ring, index), word, ring_stamp(ring, index) | RING_DONE)) {
                 add_relaxed(&ring->page->expired, 1);
+                ring_advance(ring);
             }
             return SHMQ_EMPTY;
         }
         at += sizeof(struct field_when);
     }
-    const int64_t due = flags & RECORD_DELAY ? moment(ring, chunk, at) : 0;
+    const int64_t due = flags & RECORD_DELAY ? record_moment(chunk, at) : 0;
     return due <= ring_now() ? SHMQ_OK : shmq_ring_park(ring, index, word, due, 0, 0);
 }
 
@@ -312,11 +304,10 @@ static int64_t take_one(shmq_ring *ring, shmq_chunk *chunk, const struct walk *w
     if (place < 0) {
         return place;
     }
-    uint16_t flags;
-    shared_read(&flags, chunk->memory + walk->position + offsetof(struct record, flags), sizeof flags);
+    const uint16_t times = record_times(chunk, walk->position);
     uint32_t kind = SHMQ_TAKEN_MESSAGE;
-    if (flags & (RECORD_EXPIRY | RECORD_DELAY)) {
-        const int code = timed(ring, chunk, walk->position, index, now, flags, &kind);
+    if (times != 0) {
+        const int code = timed(ring, chunk, walk->position, index, now, times, &kind);
         if (code != SHMQ_OK) {
             return code == SHMQ_GROW ? code : 0;
         }
