@@ -186,12 +186,12 @@ def test_what_expires_goes_where_it_should(queue, tmp_path):
 @pytest.mark.parametrize("copied", [False, True])
 def test_a_move_that_was_killed_is_finished_once(queue, path, copied):
     """Whether the copy was there when the mover died, or not."""
-    from support import Child, hold_until_killed  # noqa: PLC0415
+    from support import Child, hold_until_killed
 
     queue.put(b"bad")
 
     def die(say):
-        from shmq import dead  # noqa: PLC0415
+        from shmq import dead
 
         put = dead.Mover.put
 
@@ -222,7 +222,7 @@ def _has(member):
 
 def test_a_move_that_fails_loses_nothing(queue, monkeypatch):
     """The message comes again, and is tried again."""
-    from shmq import dead  # noqa: PLC0415
+    from shmq import dead
 
     def fail(*_, **__):
         raise shmq.DiskFull("no room")
