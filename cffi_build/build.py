@@ -24,6 +24,7 @@ SOURCES = [
     "owner.c",
     "ring.c",
     "side.c",
+    "timed.c",
     "wait.c",
 ]
 

@@ -883,42 +883,6 @@ static void step_over(struct walk *walk, int64_t place)
     walk->ordinal += 1;
 }
 
-int64_t record_moment(const shmq_chunk *chunk, uint64_t position)
-{
-    struct field_when when;
-    shared_read(&when, chunk->memory + position, sizeof when);
-    const struct shmq_member *const member = chunk->member;
-    const uint64_t boot = load_relaxed(&member->control->participants[member->slot].boot_tag);
-    return when.boot_tag == boot ? when.boottime_ns
-                                 : when.wall_ns - os->clock_wall_ns() + os->clock_boottime_ns();
-}
-uint16_t record_times(const shmq_chunk *chunk, uint64_t position)
-{
-    uint16_t flags;
-    shared_read(&flags, chunk->memory + position + offsetof(struct record, flags), sizeof flags);
-    return flags & (RECORD_EXPIRY | RECORD_DELAY);
-}
-
-/* A checked message that has a time, for a consumer: OK to hand it out, EMPTY when it is too old, WAITING when it is not
- * its time yet: a consumer alone keeps the order, and waits. */
-static int timely(const shmq_chunk *chunk, shmq_reader *reader, uint64_t position, uint16_t times)
-{
-    uint64_t at = position + RECORD_HEADER_BYTES;
-    if (times & RECORD_EXPIRY) {
-        if (record_moment(chunk, at) <= os->clock_boottime_ns()) {
-            add_relaxed(&chunk->member->control->expired, 1);
-            return SHMQ_EMPTY;
-        }
-        at += sizeof(struct field_when);
-    }
-    reader->due_ns = times & RECORD_DELAY ? record_moment(chunk, at) : 0;
-    if (reader->due_ns > os->clock_boottime_ns()) {
-        return SHMQ_WAITING;
-    }
-    reader->due_ns = 0;
-    return SHMQ_OK;
-}
-
 /* The next message that the reader wants: a region that holds its start may begin before it. */
 static int64_t wanted_message(shmq_chunk *chunk, shmq_reader *reader, struct walk *walk, uint32_t spins)
 {
@@ -928,7 +892,7 @@ static int64_t wanted_message(shmq_chunk *chunk, shmq_reader *reader, struct wal
             const uint16_t times = reader->checkpoint == NULL ? 0 : record_times(chunk, walk->position);
             int code = SHMQ_OK;
             if (times != 0 && chunk->base + walk->ordinal >= reader->start) {
-                code = timely(chunk, reader, walk->position, times);
+                code = record_timely(chunk, reader, walk->position, times);
                 if (code == SHMQ_WAITING) {
                     return code;
                 }

@@ -61,6 +61,9 @@ int64_t check_record(const shmq_chunk *chunk, uint64_t position, uint64_t ordina
  * boot, by the wall clock. */
 uint16_t record_times(const shmq_chunk *chunk, uint64_t position);
 int64_t record_moment(const shmq_chunk *chunk, uint64_t position);
+/* A checked message that has a time, for a consumer: OK to hand it out, EMPTY when it is too old, WAITING when it is not
+ * its time yet: a consumer alone keeps the order, and waits. */
+int record_timely(const shmq_chunk *chunk, shmq_reader *reader, uint64_t position, uint16_t times);
 /* A region that is still claimed: OK when its owner is dead and it has been padded, WAITING when not, or CORRUPT. */
 int settle(shmq_chunk *chunk, uint64_t position, word_t word);
 

@@ -436,7 +436,7 @@ struct ring_side { /* a parked message */
     uint64_t index;          /* plus one; 0 = none */
     uint64_t state;
     uint64_t then;           /* what a PREPARED one becomes */
-    int64_t due_ns;          /* since boot: not before */
+    uint64_t due_ns;         /* since boot: not before */
     uint64_t behind;         /* not before messages up to here were looked at, or nothing else is there */
     uint64_t lease;          /* as in the window */
 };

@@ -109,6 +109,7 @@ shmq_ring *shmq_ring_new(void *memory, uint64_t bytes, const uint8_t queue_id[16
     }
     set_memory(ring, memory);
     ring->term = load_relaxed(&ring->page->term) & ((1u << RING_TERM_BITS) - 1);
+    ring->slots = OWNER_SLOTS;
     ring->checkpoint = checkpoint;
     ring->member = member;
     ring->lease_ns = lease_ns;
@@ -564,7 +565,7 @@ static void reap(shmq_ring *ring, uint32_t slot, uint64_t generation)
 
 static void reap_the_dead(shmq_ring *ring)
 {
-    for (uint32_t slot = 0; slot < OWNER_SLOTS; slot++) {
+    for (uint32_t slot = 0; slot < ring->slots; slot++) {
         const uint64_t generation = load_acquire(&ring->page->tenants[slot]);
         if (generation != 0 && !owner_alive(ring->member, owner_make(slot, (uint32_t)generation))) {
             reap(ring, slot, generation);

@@ -16,6 +16,7 @@ struct shmq_ring {
     uint64_t blocks;          /* of the side table, that are mapped here */
     uint32_t window;          /* from the checked header */
     uint32_t window_shift;
+    uint32_t slots;           /* participants there can be */
     uint64_t term;
     struct checkpoint *checkpoint;
     shmq_member *member;

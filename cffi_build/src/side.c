@@ -110,7 +110,7 @@ int64_t side_prepare(shmq_ring *ring, uint64_t index, uint64_t then, int64_t due
                 store_relaxed(&ring->page->side_hint, block);
             }
             store_relaxed(&side->then, version_of(load_relaxed(&side->state)) | then);
-            store_relaxed(&side->due_ns, due_ns);
+            store_relaxed(&side->due_ns, (uint64_t)due_ns);
             store_relaxed(&side->behind, behind);
             store_release(&side->index, index + 1);
             return entry;
@@ -132,7 +132,7 @@ void side_settle(shmq_ring *ring, uint64_t entry)
         return;
     }
     const uint64_t then = load_relaxed(&side->then);
-    due_lower(block_at(ring, entry / ENTRIES_PER_BLOCK), load_relaxed(&side->due_ns));
+    due_lower(block_at(ring, entry / ENTRIES_PER_BLOCK), (int64_t)load_relaxed(&side->due_ns));
     if (cas_release(&side->state, state, then)) {
         went_live(ring);
     }
@@ -307,7 +307,7 @@ static void search_entry(shmq_ring *ring, struct search *search, uint64_t entry,
         }
         break;
     case SIDE_LIVE: {
-        when = load_relaxed(&side->due_ns);
+        when = (int64_t)load_relaxed(&side->due_ns);
         const uint64_t behind = load_relaxed(&side->behind);
         if (when > search->now_ns) {
             break;
@@ -394,7 +394,7 @@ int side_nack(shmq_ring *ring, uint64_t entry, uint64_t word, int64_t due_ns, ui
     if (side == NULL || load_acquire(&side->state) != word) {
         return SHMQ_LOST;
     }
-    store_relaxed(&side->due_ns, due_ns); /* nobody looks at these while it is CLAIMED */
+    store_relaxed(&side->due_ns, (uint64_t)due_ns); /* nobody looks at these while it is CLAIMED */
     store_relaxed(&side->behind, behind);
     due_lower(block_at(ring, entry / ENTRIES_PER_BLOCK), due_ns);
     if (!cas_release(&side->state, word, becomes(word, 0, SIDE_LIVE))) {
