@@ -3,14 +3,15 @@ Histories of groups from real processes: members that take, finish, give back, a
 
     python -m tests.history.groups --histories 300
 
-Every process writes what it does into one log, a line at a time. The judge then knows of each message who had it, by its
-attempts: 1, 2, 3, ... in the order of handing out. What must hold: every message was finished once, and never handed out
-afterwards; nobody had it while somebody else who lived had it; nothing was skipped.
+Every process writes what it does into one log, a line at a time. The judge then knows of each message who had it, by
+its attempts: 1, 2, 3, ... in the order of handing out. What must hold: every message was finished once, and never handed
+out afterwards; nobody had it while somebody else who lived had it; nothing was skipped.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import random
 import shutil
@@ -54,7 +55,7 @@ def work(_tell, path, log_path, seed, window):
         except shmq.Empty:
             got = []
         for message in got:
-            log("had", message.index, message.attempts)
+            log("had_it", message.index, message.attempts)
             assert message.payload == b"%d" % message.index
         held += got
         chance.shuffle(held)
@@ -73,7 +74,7 @@ def settle(message, chance, log):
     if chance.random() < 0.8:
         log("finishing", message.index, message.attempts)
         message.ack()
-        log("finished", message.index, message.attempts)
+        log("finishes", message.index, message.attempts)
     else:
         log("returns", message.index, message.attempts)
         message.nack(delay=chance.choice((0, 0, 0.001, 0.02)))
@@ -124,7 +125,8 @@ def end(member, log):
     log("kills", member.pid)
     member.kill()
     status = member.wait()
-    assert died and status == -9, f"a member ended by itself: {status}"
+    assert died, "a member ended by itself"
+    assert status == -9
 
 
 def finish(queue, log, window):
@@ -135,48 +137,69 @@ def finish(queue, log, window):
             assert time.monotonic() < deadline, f"it never ends: {queue.consumers()}"
             try:
                 for message in member.get_many(50, timeout=0.02):
-                    log("had", message.index, message.attempts)
+                    log("had_it", message.index, message.attempts)
                     message.ack()
-                    log("finished", message.index, message.attempts)
+                    log("finishes", message.index, message.attempts)
             except shmq.Empty:
                 pass
 
 
+class Account:
+    """What the log says of each message: who had it as which attempt and when, and when he let go of it."""
+
+    def __init__(self, text):
+        self.killed, self.had, self.released, self.finished, self.wrong = {}, {}, {}, {}, []
+        for line in text.splitlines():
+            when, pid, word, index, attempts = line.split()
+            getattr(self, word)(int(when), int(pid), int(index), int(attempts))
+
+    def kills(self, when, _, pid, __):
+        self.killed[pid] = when
+
+    def had_it(self, when, pid, index, attempts):
+        if attempts in self.had.setdefault(index, {}):
+            self.wrong.append(f"{index} was handed out twice as attempt {attempts}")
+        self.had[index][attempts] = (when, pid)
+
+    def releases(self, when, _, index, attempts):
+        self.released.setdefault((index, attempts), when)
+
+    leaves = returns = finishing = releases
+
+    def finishes(self, _, __, index, attempts):
+        if index in self.finished:
+            self.wrong.append(f"{index} was finished twice")
+        self.finished[index] = attempts
+
+    def judge_end(self, index):
+        """It was handed out, and finished as what it was handed out as last."""
+        last = max(self.had.get(index, {}), default=0)
+        if index in self.finished and self.finished[index] != last:
+            self.wrong.append(f"{index} was finished as {self.finished[index]}, and handed out as attempt {last}")
+        if self.killed:
+            return  # he may have had and finished it, and died before he could say so
+        if not last:
+            self.wrong.append(f"{index} was never handed out")
+        elif index not in self.finished and (index, last) not in self.released:
+            self.wrong.append(f"{index} was never finished")
+
+    def judge_holders(self, index):
+        """Nobody had it before the one before had let go of it, or was killed."""
+        had = self.had.get(index, {})
+        for attempt, following in itertools.pairwise(sorted(had)):
+            _, holder = had[attempt]
+            until = min(self.released.get((index, attempt), 1 << 63), self.killed.get(holder, 1 << 63))
+            if until > had[following][0]:
+                self.wrong.append(f"{index}: attempt {following} began while {holder} lived and had it")
+
+
 def judge(text):
     """What is wrong with a history, in words."""
-    killed, had, released, finished, wrong = {}, {}, {}, {}, []
-    for line in text.splitlines():
-        when, pid, word, index, attempts = line.split()
-        when, pid, index, attempts = int(when), int(pid), int(index), int(attempts)
-        if word == "kills":
-            killed[index] = when
-        elif word == "had":
-            if attempts in had.setdefault(index, {}):
-                wrong.append(f"{index} was handed out twice as attempt {attempts}")
-            had[index][attempts] = (when, pid)
-        elif word in ("leaves", "returns", "finishing"):
-            released.setdefault((index, attempts), when)
-            if word == "finishing":
-                continue
-        elif word == "finished":
-            if index in finished:
-                wrong.append(f"{index} was finished twice")
-            finished[index] = attempts
+    account = Account(text)
     for index in range(MESSAGES):
-        order = sorted(had.get(index, {}))
-        if not order:
-            wrong += [f"{index} was never handed out to anybody who lived to say so"] if not killed else []
-        last = order[-1] if order else 0
-        if index in finished and finished[index] != last:
-            wrong.append(f"{index} was finished as attempt {finished[index]}, and handed out as attempt {last}")
-        if index not in finished and (index, last) not in released and not killed:
-            wrong.append(f"{index} was never finished")
-        for attempt, following in zip(order, order[1:], strict=False):
-            _, holder = had[index][attempt]
-            until = min(released.get((index, attempt), 1 << 63), killed.get(holder, 1 << 63))
-            if until > had[index][following][0]:
-                wrong.append(f"{index}: attempt {following} began while {holder} lived and had it")
-    return wrong
+        account.judge_end(index)
+        account.judge_holders(index)
+    return account.wrong
 
 
 def main():

@@ -26,8 +26,8 @@ def test_histories_of_groups_keep_the_promises(share):
     assert done.returncode == 0, f"{' '.join(command[1:])}\n{done.stdout}\n{done.stderr}"
 
 
-GOOD = ["0 1 had 0 1", "1 1 returns 0 1", "2 2 had 0 2", "3 2 finishing 0 2", "4 2 finished 0 2"]
-REST = [f"9 1 {word} {i} 1" for i in range(1, groups.MESSAGES) for word in ("had", "finishing", "finished")]
+GOOD = ["0 1 had_it 0 1", "1 1 returns 0 1", "2 2 had_it 0 2", "3 2 finishing 0 2", "4 2 finishes 0 2"]
+REST = [f"9 1 {word} {i} 1" for i in range(1, groups.MESSAGES) for word in ("had_it", "finishing", "finishes")]
 
 
 @pytest.mark.parametrize(
@@ -35,11 +35,11 @@ REST = [f"9 1 {word} {i} 1" for i in range(1, groups.MESSAGES) for word in ("had
     [
         (GOOD, ""),
         (GOOD[:1] + GOOD[2:], "lived and had it"),
-        (["0 9 kills 1 0", "0 1 had 0 1", *GOOD[2:]], ""),
+        (["0 9 kills 1 0", "0 1 had_it 0 1", *GOOD[2:]], ""),
         (GOOD[2:], ""),
-        ([*GOOD, "5 3 had 0 3"], "handed out as attempt 3"),
-        ([*GOOD, "5 3 had 0 2"], "handed out twice"),
-        ([*GOOD, "5 2 finished 0 2"], "finished twice"),
+        ([*GOOD, "5 3 had_it 0 3"], "handed out as attempt 3"),
+        ([*GOOD, "5 3 had_it 0 2"], "handed out twice"),
+        ([*GOOD, "5 2 finishes 0 2"], "finished twice"),
         (GOOD[:1], "never finished"),
         ([], "never handed out"),
     ],
