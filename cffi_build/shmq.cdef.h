@@ -197,6 +197,7 @@ int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, 
                        shmq_taken *taken);
 int64_t shmq_ring_retake(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken, int64_t *next_ns);
 int shmq_ring_skip(shmq_ring *ring, uint64_t index, uint64_t next);
+int64_t shmq_ring_peek(const shmq_ring *ring, uint64_t start);
 int shmq_ring_ack(shmq_ring *ring, shmq_taken *taken);
 int64_t shmq_ring_ack_many(shmq_ring *ring, uint32_t count, shmq_taken *taken);
 int shmq_ring_return(shmq_ring *ring, shmq_taken *taken);

@@ -11,6 +11,7 @@ import functools
 import importlib.machinery
 import mmap
 import os
+import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmq import _core, errors
@@ -799,6 +800,14 @@ def taken_array(limit: int) -> Any:
     return _taken_arrays(limit)
 
 
+_TAKEN = struct.Struct("<5Q2I")  # shmq_taken
+
+
+def taken_rows(taken: Any, count: int) -> list[tuple[int, int, int, int, int, int, int]]:
+    """(index, place, record, word, entry, attempts, kind) of the first *count* of them."""
+    return list(_TAKEN.iter_unpack(ffi.buffer(taken, count * _TAKEN.size)))
+
+
 def boottime_ns() -> int:
     """The clock that leases and delays are on: since boot, going on while the machine sleeps."""
     return int(lib.shmq_clock_boottime_ns())
@@ -918,6 +927,10 @@ class Ring:
         count = int(lib.shmq_ring_retake(self.handle, idle, limit, taken, self._next))
         due = int(self._next[0])
         return count, None if due == _INT64_MAX else due
+
+    def peek(self, start: int) -> int:
+        """The first index at or behind *start* that nobody has; EMPTY when the window has none."""
+        return int(lib.shmq_ring_peek(self.handle, start))
 
     def skip(self, index: int, following: int) -> bool:
         """Indexes that will never be; False while what is before them is not finished."""

@@ -220,6 +220,16 @@ class Consumer(_native.Head):
                 for place, record, ordinal in zip(places, records, ordinals, strict=True)
             ]
 
+    def peek(self) -> Message | None:
+        """The next message, without taking it; None when there is none."""
+        with self._lock:
+            self._check_usable()
+            access = Access(self._home, self._membership, self._decode)
+            for message in access.forward(self._walk.index(), access.next_index()):
+                if not message.expired():
+                    return message
+            return None
+
     def _many(self, limit: int, timeout: float | None) -> tuple[list[int], list[int], int]:
         """Places and records of what is there, after waiting for the first; all in one chunk."""
         if limit < 1:

@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from shmq import _native, errors, locks
+from shmq._native import LENGTH_BITS, LENGTH_MASK
 from shmq.access import Access
 from shmq.dead import Mover, path_of, why
 from shmq.message import Message
@@ -24,7 +25,7 @@ from shmq.walk import SPINS, Walk, deadline_of
 
 if TYPE_CHECKING:
     import datetime
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from shmq.queue import Queue
@@ -92,21 +93,52 @@ class GroupWalk(Walk):
 class _Batch:
     """Messages handed out together: where the core keeps what finishes them, and whose they are."""
 
-    __slots__ = ("pid", "taken")
+    __slots__ = ("group", "messages", "pid", "taken", "whole")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, group: GroupConsumer, limit: int) -> None:
+        self.group = group
         self.taken = _native.taken_array(limit)
         self.pid = os.getpid()
+        self.messages: list[GroupMessage] = []
+        self.whole = False
+        """Whether none of them was settled alone."""
+
+    def forget(self) -> None:
+        """They are not settled together any more."""
+        self.messages, self.whole = [], False
 
 
 class GroupMessage(Message):
     """A message as a member of a group has it. `attempts` counts how often it was handed out, in all processes."""
 
-    __slots__ = ("_at", "_batch", "_group")
+    __slots__ = ("_at", "_batch")
 
-    _group: GroupConsumer
-    _batch: _Batch
-    _at: int
+    def __init__(
+        self,
+        batch: _Batch,
+        at: int,
+        chunk: Any,
+        index: int,
+        record: int,
+        place: int,
+        decode: Callable[[Any], Any] | None,
+        attempts: int,
+    ) -> None:
+        """Number *at* of its batch."""
+        self.index = index
+        self.attempts = attempts
+        self._chunk = chunk
+        self._record = record
+        self._place = place
+        self._decode = decode
+        self._acknowledge = None
+        self._fields = None
+        self._batch = batch
+        self._at = at
+
+    @property
+    def _group(self) -> GroupConsumer:
+        return self._batch.group
 
     def ack(self) -> None:
         """
@@ -304,7 +336,8 @@ class GroupConsumer:
             Corrupt: the next message is damaged.
             Gone: messages were retired before the group came to them; the next call goes on behind them.
         """
-        return self._get(1, timeout)[0]
+        message: GroupMessage = self._get(1, timeout)[0]
+        return message
 
     def get_many(self, limit: int, timeout: float | None = None) -> list[GroupMessage]:
         """
@@ -322,11 +355,7 @@ class GroupConsumer:
 
         Args and Raises: as `get`.
         """
-        message = self.get(timeout)
-        payload = message.payload
-        if self._explicit:
-            message.ack()
-        return payload
+        return self._get(1, timeout, payloads=True)[0]
 
     def take_many(self, limit: int, timeout: float | None = None) -> list[Any]:
         """
@@ -334,20 +363,35 @@ class GroupConsumer:
 
         Args and Raises: as `get`.
         """
-        messages = self.get_many(limit, timeout)
-        payloads = [message.payload for message in messages]
-        if self._explicit:
-            self.ack(*messages)
-        return payloads
+        if limit < 1:
+            raise ValueError(f"limit={limit}: at least 1")
+        return self._get(min(limit, _BATCH), timeout, payloads=True)
 
-    def _get(self, limit: int, timeout: float | None) -> list[GroupMessage]:
+    def peek(self) -> Message | None:
+        """
+        The next message that nobody has, without taking it; None when there is none.
+
+        What waits for its time, or was given back, is not looked at. Another member may take it at any moment.
+        """
+        with self._lock:
+            self._check_usable()
+            index, end = self._ring.peek(0), self._access.next_index()
+            while 0 <= index < end:
+                with contextlib.suppress(IndexError):  # padding, or not committed yet
+                    message = self._access.message(index)
+                    if not message.expired():
+                        return message
+                index = self._ring.peek(index + 1)
+            return None
+
+    def _get(self, limit: int, timeout: float | None, *, payloads: bool = False) -> list[Any]:
         deadline = deadline_of(timeout)
         self._check_usable()
-        found, _ = self._look(limit, SPINS if timeout != 0 else 0, idle=False)
+        found, _ = self._look(limit, SPINS if timeout != 0 else 0, idle=False, payloads=payloads)
         while not found:
             # Not under the lock: other threads acknowledge while this one sleeps.
             seen = self._membership.member.wait_begin()
-            found, due = self._look(limit, 0, idle=True)
+            found, due = self._look(limit, 0, idle=True, payloads=payloads)
             if found:
                 break
             reason = self._ended()
@@ -356,64 +400,82 @@ class GroupConsumer:
             if deadline >= 0 and _native.monotonic_ns() >= deadline:
                 raise errors.Empty(self._nothing())
             self._membership.sleep(seen, _sooner(deadline, due))
-            found, _ = self._look(limit, SPINS, idle=False)
+            found, _ = self._look(limit, SPINS, idle=False, payloads=payloads)
         return found
 
-    def _look(self, limit: int, spins: int, *, idle: bool) -> tuple[list[GroupMessage], int | None]:
+    def _look(self, limit: int, spins: int, *, idle: bool, payloads: bool) -> tuple[list[Any], int | None]:
         """What is there for this member now, and when to look again (since boot) for what is due by then."""
         with self._lock:
             self._check_usable()
-            batch = _Batch(limit)
+            batch = _Batch(self, limit)
             count, due = self._ring.retake(limit, batch.taken, idle=idle)
-            if count == _native.GROW:
-                rings.grow(self._home, self.name, self._ring)
-                return self._look(limit, spins, idle=idle)
             if count > 0:
-                return self._again(batch, count), due
-            count = self._walk.claim(limit, 0 if due is not None else spins, batch.taken)
-            self._last = count
+                messages = self._again(batch, count)
+                return (self._payloads(messages) if payloads else messages), due
+            if count != _native.GROW:
+                count = self._last = self._walk.claim(limit, 0 if due is not None else spins, batch.taken)
             if count == _native.GROW:
                 rings.grow(self._home, self.name, self._ring)
-                return self._look(limit, spins, idle=idle)
-            return (self._fresh(batch, count) if count > 0 else []), due
+                return self._look(limit, spins, idle=idle, payloads=payloads)
+            if count <= 0:
+                return [], due
+            return self._fresh(batch, count, payloads=payloads), due
 
-    def _fresh(self, batch: _Batch, count: int) -> list[GroupMessage]:
-        chunk: Any = self._walk.chunk
-        decode, found = self._decode, []
-        for at in range(count):
-            one = batch.taken[at]
-            message = GroupMessage(chunk, one.index, one.record, one.place, decode, None, one.attempts)
-            message._group, message._batch, message._at = self, batch, at  # noqa: SLF001
-            if one.kind:
-                self._move(message, "expired", "it was not handed out before its time to live had passed")
-            else:
-                found.append(message)
-        if self._explicit:
-            self._held.update((message.index, message) for message in found)
-            if time.monotonic() >= self._snapshot_at:
-                self._snapshot()
-        return found
+    def _fresh(self, batch: _Batch, count: int, *, payloads: bool) -> list[Any]:
+        """What was claimed just now, all in one chunk; as *payloads* it is finished at once."""
+        chunk, decode = self._walk.chunk, self._decode
+        rows = _native.taken_rows(batch.taken, count)
+        if payloads and not any(row[6] for row in rows):
+            memory = chunk.map  # type: ignore[union-attr]
+            data = [memory[(at := row[1] >> LENGTH_BITS) : at + (row[1] & LENGTH_MASK)] for row in rows]
+            if self._explicit:
+                self._ring.ack_many(count, batch.taken)
+            return data if decode is None else list(map(decode, data))
+        messages = [
+            GroupMessage(batch, at, chunk, index, record, place, decode, attempts)
+            for at, (index, place, record, _, _, attempts, _) in enumerate(rows)
+        ]
+        if any(row[6] for row in rows):
+            messages = [each for each, row in zip(messages, rows, strict=True) if not self._too_old(each, row[6])]
+        elif self._explicit and count > 1:
+            batch.messages, batch.whole = messages, True
+        return self._hold(messages, payloads=payloads)
 
     def _again(self, batch: _Batch, count: int) -> list[GroupMessage]:
         """Messages that came back, looked up by their indexes."""
-        found = []
-        for at in range(count):
-            one = batch.taken[at]
+        messages = []
+        for at, (index, _, _, _, _, attempts, kind) in enumerate(_native.taken_rows(batch.taken, count)):
             try:
-                known = self._access.message(one.index)
+                known = self._access.message(index)
             except IndexError:  # retired by age or size since it was handed out
                 self._ring.ack(batch.taken + at)
                 continue
-            place, record = known._place, known._record  # noqa: SLF001
-            message = GroupMessage(known._chunk, one.index, record, place, self._decode, None, one.attempts)  # noqa: SLF001
-            message._group, message._batch, message._at = self, batch, at  # noqa: SLF001
-            if not self._disposed_of(message, one.kind):
-                found.append(message)
+            chunk, record, place = known._chunk, known._record, known._place  # noqa: SLF001
+            message = GroupMessage(batch, at, chunk, index, record, place, self._decode, attempts)
+            if not self._disposed_of(message, kind):
+                messages.append(message)
+        return self._hold(messages, payloads=False)
+
+    def _hold(self, messages: list[GroupMessage], *, payloads: bool) -> list[Any]:
         if self._explicit:
-            self._held.update((message.index, message) for message in found)
-        return found
+            self._held.update((message.index, message) for message in messages)
+            if time.monotonic() >= self._snapshot_at:
+                self._snapshot()
+        return self._payloads(messages) if payloads else messages
+
+    def _payloads(self, messages: list[GroupMessage]) -> list[Any]:
+        """Of these messages, which are finished with that."""
+        data = [message.payload for message in messages]
+        if self._explicit:
+            self.ack(*messages)
+        return data
 
     # ---- moving to other queues
+    def _too_old(self, message: GroupMessage, kind: int) -> bool:
+        if kind:
+            self._move(message, "expired", "it was not handed out before its time to live had passed")
+        return bool(kind)
+
     def _disposed_of(self, message: GroupMessage, kind: int) -> bool:
         """Whether a message that came back is not to be worked at any more; then it has gone where it belongs."""
         most = self.options.get("max_attempts")
@@ -478,6 +540,7 @@ class GroupConsumer:
         with self._lock:
             self._check_mine(message, "reject")
             if self._held.pop(message.index, None) is message:
+                message._batch.forget()  # noqa: SLF001
                 self._move(message, "rejected", words, text)
 
     def _nothing(self) -> str:
@@ -538,17 +601,14 @@ class GroupConsumer:
     def _ack_batch(self, messages: tuple[GroupMessage, ...]) -> bool:
         """All of one batch, in one call; False when they are not, or when one of them was lost."""
         batch, count = messages[0]._batch, len(messages)  # noqa: SLF001
-        held = self._held
         with self._lock:
             self._check_mine(messages[0], "acknowledge")
-            if not self._explicit or any(
-                message._batch is not batch or message._at != at or message.index not in held  # noqa: SLF001
-                for at, message in enumerate(messages)
-            ):
+            if not batch.whole or batch.group is not self or list(messages) != batch.messages or not self._explicit:
                 return False
+            batch.forget()
             finished = self._ring.ack_many(count, batch.taken)
             for message in messages:
-                del held[message.index]
+                del self._held[message.index]
             if finished != count:
                 raise errors.LeaseLost(
                     f"{count - finished} of {count} messages of {self._home.path} were given to somebody else "
@@ -573,6 +633,7 @@ class GroupConsumer:
             self._check_mine(message, what)
             if self._held.get(message.index) is not message:
                 return  # finished before, or by being handed out
+            message._batch.forget()  # noqa: SLF001
             code = call(message._batch.taken + message._at)  # noqa: SLF001
             while code == _native.GROW:
                 rings.grow(self._home, self.name, self._ring)

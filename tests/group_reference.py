@@ -1,5 +1,5 @@
 """
-A group in plain Python: what tests/property/test_groups.py compares with. No processes, no bytes, no time.
+A group in plain Python: what tests/property/test_group_reference.py compares with. No processes, no bytes, no time.
 
 An index is FRESH until somebody has had it, then HELD, BACK (its holder left), ASIDE (given back, to come behind
 others), LATER (delayed beyond the end of the test), or DONE; PAD never was a message.

@@ -322,6 +322,8 @@ int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, 
 int64_t shmq_ring_retake(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken, int64_t *next_ns);
 /* The indexes from `index` to before `next` will never be messages: OK, or EDGE until what is before them is finished. */
 int shmq_ring_skip(shmq_ring *ring, uint64_t index, uint64_t next);
+/* The first index at or behind `start` that nobody has, if there is a message of it; EMPTY when the window has none. */
+int64_t shmq_ring_peek(const shmq_ring *ring, uint64_t start);
 
 /* Each acts on what was handed out, if it still is: OK, or LOST, and nothing has changed. `taken` may be moved on. */
 int shmq_ring_ack(shmq_ring *ring, shmq_taken *taken);

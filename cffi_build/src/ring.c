@@ -643,6 +643,18 @@ int64_t shmq_ring_retake(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken 
     return count;
 }
 
+int64_t shmq_ring_peek(const shmq_ring *ring, uint64_t start)
+{
+    const uint64_t head = head_of(ring);
+    for (uint64_t index = start > head ? start : head; index < head + ring->window; index++) {
+        const uint32_t state = ring_state(ring, index, ring_look(ring, index));
+        if (state == RING_PENDING || state == RING_RETRY) {
+            return (int64_t)index;
+        }
+    }
+    return SHMQ_EMPTY;
+}
+
 /* ------------------------------------------------------------------ finishing */
 static int lost(uint64_t index)
 {
@@ -687,14 +699,11 @@ static bool move_word(shmq_ring *ring, const shmq_taken *taken, uint64_t low)
     return cas_release(ring_word(ring, taken->index), taken->word, ring_stamp(ring, taken->index) | low);
 }
 
-int shmq_ring_ack(shmq_ring *ring, shmq_taken *taken)
+/* Finish one, but for the head. */
+static int finish(shmq_ring *ring, shmq_taken *taken)
 {
     if (taken->entry == 0) {
         if (move_word(ring, taken, RING_DONE)) {
-            fence_seq_cst(); /* as in ring_advance: it is at the head, or whoever brings the head here sees it done */
-            if (taken->index == head_of(ring)) {
-                ring_advance(ring);
-            }
             return SHMQ_OK;
         }
         if (!follow(ring, taken)) {
@@ -704,11 +713,21 @@ int shmq_ring_ack(shmq_ring *ring, shmq_taken *taken)
     return side_ack(ring, taken->entry, taken->word) == SHMQ_OK ? SHMQ_OK : lost(taken->index);
 }
 
+int shmq_ring_ack(shmq_ring *ring, shmq_taken *taken)
+{
+    const int code = finish(ring, taken);
+    fence_seq_cst(); /* as in ring_advance: it is at the head, or whoever brings the head here sees it done */
+    if (code == SHMQ_OK && taken->index == head_of(ring)) {
+        ring_advance(ring);
+    }
+    return code;
+}
+
 int64_t shmq_ring_ack_many(shmq_ring *ring, uint32_t count, shmq_taken *taken)
 {
     int64_t finished = 0;
     for (uint32_t i = 0; i < count; i++) {
-        finished += shmq_ring_ack(ring, &taken[i]) == SHMQ_OK;
+        finished += finish(ring, &taken[i]) == SHMQ_OK;
     }
     ring_advance(ring);
     return finished;

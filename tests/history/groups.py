@@ -4,8 +4,8 @@ Histories of groups from real processes: members that take, finish, give back, a
     python -m tests.history.groups --histories 300
 
 Every process writes what it does into one log, a line at a time. The judge then knows of each message who had it, by
-its attempts: 1, 2, 3, ... in the order of handing out. What must hold: every message was finished once, and never handed
-out afterwards; nobody had it while somebody else who lived had it; nothing was skipped.
+its attempts: 1, 2, 3, ... in the order of handing out. What must hold: every message was finished once, and never
+handed out afterwards; nobody had it while somebody else who lived had it; nothing was skipped.
 """
 
 from __future__ import annotations

@@ -182,6 +182,21 @@ def test_without_a_lease_the_living_keep_what_they_have(queue):
     assert slow.head == 1
 
 
+def test_peek_takes_nothing(filled):
+    """Of a group and of a consumer alone; past padding and what has expired."""
+    member, plain = join(filled), filled.consumer("plain", ack="explicit")
+    for _ in range(2):
+        assert member.peek().payload == plain.peek().payload == b"0"
+    everything(member)
+    assert plain.take(0) == b"0"
+    assert (member.peek(), plain.peek().payload) == (None, b"1")
+    filled.reserve(8).abort()
+    filled.put(b"dead", ttl=0)
+    filled.put(b"new")
+    assert member.peek().payload == b"new"
+    assert member.get(0).payload == b"new"
+
+
 # ---------------------------------------------------------------- giving back
 def test_nack_goes_behind_what_is_there_and_does_not_bounce(filled):
     """Behind everything that was in the queue, also for the one who gave it back."""
