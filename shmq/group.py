@@ -399,7 +399,11 @@ class GroupConsumer:
                 raise reason
             if deadline >= 0 and _native.monotonic_ns() >= deadline:
                 raise errors.Empty(self._nothing())
-            self._membership.sleep(seen, _sooner(deadline, due))
+            try:
+                self._membership.sleep(seen, _sooner(deadline, due))
+            except OSError:
+                if not self._closed:  # by another thread, and with it the last handle of this process
+                    raise
             found, _ = self._look(limit, SPINS, idle=False, payloads=payloads)
         return found
 
@@ -407,19 +411,39 @@ class GroupConsumer:
         """What is there for this member now, and when to look again (since boot) for what is due by then."""
         with self._lock:
             self._check_usable()
+            if time.monotonic() >= self._snapshot_at:
+                self._snapshot()
             batch = _Batch(self, limit)
-            count, due = self._ring.retake(limit, batch.taken, idle=idle)
-            if count > 0:
-                messages = self._again(batch, count)
-                return (self._payloads(messages) if payloads else messages), due
-            if count != _native.GROW:
-                count = self._last = self._walk.claim(limit, 0 if due is not None else spins, batch.taken)
-            if count == _native.GROW:
+            try:
+                found, due = self._claim(batch, limit, spins, idle=idle, payloads=payloads)
+            except BaseException:
+                self._undo(batch, limit)
+                raise
+            if found is None:
                 rings.grow(self._home, self.name, self._ring)
                 return self._look(limit, spins, idle=idle, payloads=payloads)
-            if count <= 0:
-                return [], due
-            return self._fresh(batch, count, payloads=payloads), due
+            return found, due
+
+    def _claim(
+        self, batch: _Batch, limit: int, spins: int, *, idle: bool, payloads: bool
+    ) -> tuple[list[Any] | None, int | None]:
+        """As `_look`; None when the side table must grow first."""
+        count, due = self._ring.retake(limit, batch.taken, idle=idle)
+        if count > 0:
+            messages = self._again(batch, count)
+            return (self._payloads(messages) if payloads else messages), due
+        if count != _native.GROW:
+            count = self._last = self._walk.claim(limit, 0 if due is not None else spins, batch.taken)
+        if count == _native.GROW:
+            return None, due
+        return (self._fresh(batch, count, payloads=payloads) if count > 0 else []), due
+
+    def _undo(self, batch: _Batch, limit: int) -> None:
+        """Interrupted between claiming and handing out: what nobody was handed goes back."""
+        for at, (index, _, _, word, *_) in enumerate(_native.taken_rows(batch.taken, limit)):
+            if word and self._explicit:
+                self._held.pop(index, None)
+                self._ring.give_back(batch.taken + at)
 
     def _fresh(self, batch: _Batch, count: int, *, payloads: bool) -> list[Any]:
         """What was claimed just now, all in one chunk; as *payloads* it is finished at once."""
@@ -459,8 +483,6 @@ class GroupConsumer:
     def _hold(self, messages: list[GroupMessage], *, payloads: bool) -> list[Any]:
         if self._explicit:
             self._held.update((message.index, message) for message in messages)
-            if time.monotonic() >= self._snapshot_at:
-                self._snapshot()
         return self._payloads(messages) if payloads else messages
 
     def _payloads(self, messages: list[GroupMessage]) -> list[Any]:

@@ -48,7 +48,14 @@ int shmq_ring_format(void *memory, const uint8_t queue_id[16], const uint8_t boo
     return SHMQ_OK;
 }
 
-static int check(const struct ring *page, uint64_t bytes, const uint8_t queue_id[16])
+/* What a ring says of its size, read once. */
+struct extent {
+    uint32_t window;
+    uint64_t blocks;
+};
+
+/* Is it a ring of this queue, and as large as it says? */
+static int check(const struct ring *page, uint64_t bytes, const uint8_t queue_id[16], struct extent *extent)
 {
     if (bytes < RING_HEADER_BYTES) {
         return error_set(SHMQ_CORRUPT, "it has only %" PRIu64 " bytes", bytes);
@@ -63,8 +70,9 @@ static int check(const struct ring *page, uint64_t bytes, const uint8_t queue_id
     if (memcmp(page->queue_id, queue_id, sizeof page->queue_id) != 0) {
         return error_set(SHMQ_CORRUPT, "it belongs to another queue");
     }
-    const uint32_t window = page->window;
-    const uint64_t blocks = load_relaxed(&page->side_blocks);
+    const uint32_t window = load_relaxed(&page->window);
+    const uint64_t blocks = load_acquire(&page->side_blocks); /* pairs with the release in shmq_ring_extend */
+    *extent = (struct extent){window, blocks};
     if (window < RING_WINDOW_MIN || window > RING_WINDOW || (window & (window - 1)) != 0 || blocks == 0
         || blocks > SIDE_BLOCKS_MAX || bytes < ring_bytes(window, blocks)) {
         return error_set(SHMQ_CORRUPT, "its window of %" PRIu32 " and %" PRIu64 " side blocks do not fit its %" PRIu64
@@ -74,27 +82,29 @@ static int check(const struct ring *page, uint64_t bytes, const uint8_t queue_id
 }
 int shmq_ring_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16], uint8_t boot_id[16])
 {
-    const int code = check(memory, bytes, queue_id);
+    struct extent extent;
+    const int code = check(memory, bytes, queue_id, &extent);
     if (code == SHMQ_OK) {
         memcpy(boot_id, ((const struct ring *)memory)->boot_id, 16);
     }
     return code;
 }
 
-static void set_memory(shmq_ring *ring, void *memory)
+static void set_memory(shmq_ring *ring, void *memory, uint64_t blocks)
 {
     ring->page = memory;
     ring->words = (uint64_t *)(void *)((uint8_t *)memory + RING_HEADER_BYTES);
     ring->leases = ring->words + ring->window;
     ring->attempts = ring->leases + ring->window;
     ring->side = (uint8_t *)(ring->attempts + ring->window);
-    ring->blocks = load_acquire(&ring->page->side_blocks); /* pairs with the release in shmq_ring_extend */
+    ring->blocks = blocks;
 }
 
 shmq_ring *shmq_ring_new(void *memory, uint64_t bytes, const uint8_t queue_id[16], void *checkpoint,
                          shmq_member *member, int64_t lease_ns, bool finish, bool keep_expired, int *code)
 {
-    *code = check(memory, bytes, queue_id);
+    struct extent extent;
+    *code = check(memory, bytes, queue_id, &extent);
     if (*code != SHMQ_OK) {
         return NULL;
     }
@@ -103,11 +113,11 @@ shmq_ring *shmq_ring_new(void *memory, uint64_t bytes, const uint8_t queue_id[16
         *code = error_set(SHMQ_SYSTEM, "out of memory");
         return NULL;
     }
-    ring->window = ((const struct ring *)memory)->window;
+    ring->window = extent.window;
     while (UINT32_C(1) << ring->window_shift < ring->window) {
         ring->window_shift++;
     }
-    set_memory(ring, memory);
+    set_memory(ring, memory, extent.blocks);
     ring->term = load_relaxed(&ring->page->term) & ((1u << RING_TERM_BITS) - 1);
     ring->slots = OWNER_SLOTS;
     ring->checkpoint = checkpoint;
@@ -127,7 +137,7 @@ int shmq_ring_remap(shmq_ring *ring, void *memory, uint64_t bytes)
     if (blocks > SIDE_BLOCKS_MAX || bytes < ring_bytes(ring->window, blocks)) {
         return error_set(SHMQ_CORRUPT, "its %" PRIu64 " side blocks do not fit its %" PRIu64 " bytes", blocks, bytes);
     }
-    set_memory(ring, memory);
+    set_memory(ring, memory, blocks);
     ring->side_seen = UINT64_MAX;
     return SHMQ_OK;
 }
@@ -891,19 +901,20 @@ int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint
     struct ring *const page = memory;
     uint8_t queue_id[16];
     memcpy(queue_id, page->queue_id, sizeof queue_id);
-    const int code = check(page, bytes, queue_id);
+    struct extent extent;
+    const int code = check(page, bytes, queue_id, &extent);
     if (code != SHMQ_OK) {
         return code;
     }
     struct checkpoint *const live = checkpoint;
     const struct snapshot *const snapshot = newest_snapshot(checkpoint);
     const uint64_t head = snapshot == NULL ? live->start_index : snapshot->head;
-    shmq_ring ring = {.window = page->window, .checkpoint = checkpoint};
+    shmq_ring ring = {.window = extent.window, .checkpoint = checkpoint};
     while (UINT32_C(1) << ring.window_shift < ring.window) {
         ring.window_shift++;
     }
     memset((uint8_t *)memory + RING_HEADER_BYTES, 0, bytes - RING_HEADER_BYTES);
-    set_memory(&ring, memory);
+    set_memory(&ring, memory, extent.blocks);
     store_relaxed(&live->head, head);
     store_relaxed(&live->handed, head);
     store_relaxed(&live->floor, head);

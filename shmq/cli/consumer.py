@@ -8,7 +8,6 @@ Examples:
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from shmq.cli import show
@@ -37,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     with show.open_queue(arguments.path, read_only=True) as queue:
         consumers = queue.consumers()
     if arguments.json:
-        show.facts({name: dataclasses.asdict(stats) for name, stats in consumers.items()})
+        show.facts({name: show.known(stats) for name, stats in consumers.items()})
         return 0
     rows: list[tuple[str, ...]] = [("CONSUMER", "KIND", "ACK", "HEAD", "LAG", "PENDING", "PARKED", "REDELIVERED")]
     for name, stats in consumers.items():

@@ -385,6 +385,21 @@ def test_close_gives_back_and_ends_a_waiting_get(filled):
     assert {b"0", b"1"} <= set(payloads(everything(b)))
 
 
+@pytest.mark.parametrize("payloads", [False, True])
+def test_a_get_that_is_interrupted_gives_back(filled, monkeypatch, payloads):
+    """Ctrl-C between the claim and the hand-out: nobody was handed the messages, so they come again."""
+    member = join(filled)
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(member), "_fresh", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            member.take_many(4, 0) if payloads else member.get_many(4, 0)
+    assert sorted([message.payload for message in everything(member)]) == [b"%d" % i for i in range(10)]
+
+
 # ---------------------------------------------------------------- options
 def test_a_contradicting_member_is_refused(queue):
     """The options are those the group was made with; leaving them out is no contradiction."""
