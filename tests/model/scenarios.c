@@ -760,6 +760,64 @@ static void ack_and_exit(void)
     kernel_drop(0);
 }
 
+/* Who asks about the lock of a dead member sees all that he did: the kernel asks under the lock of the list, which the
+ * dead one's exit gave up (and the list is never empty, since who asks has a seat himself). Elsewhere in this model a
+ * test orders nothing; here it does, by memory_acquire.
+ *
+ * Killed while taking, or while taking back what a dead one held: whoever comes next finds all of it. */
+static void take_and_exit(void)
+{
+    take_and_ack_all();
+    model_step(1);
+    kernel_drop(model_self());
+}
+static void take_what_is_left(void)
+{
+    struct actor *actor = actor_self();
+    struct shmq_ring ring = stage_ring(model_self());
+    shmq_taken taken;
+    int64_t next;
+    shmq_ring_join(&ring);
+    while (shmq_ring_retake(&ring, false, 1, &taken, &next) == 1
+           || shmq_ring_take(&ring, actor->chunk, &actor->reader, 1, 0, &taken) == 1) {
+        finish_taken(&ring, &taken);
+    }
+}
+static void take_after_the_first(void)
+{
+    model_until(first_slot_is_free);
+    memory_acquire(0);
+    take_what_is_left();
+}
+static void setup_first_is_dead(void)
+{
+    setup_one_each();
+    kernel_drop(0);
+}
+static void reap_and_exit(void)
+{
+    take_what_is_left();
+    model_step(1);
+    kernel_drop(1);
+}
+static void nothing(void) {}
+static bool second_slot_is_free(void) { return !kernel_locked(1); }
+static void take_after_the_second(void)
+{
+    model_until(second_slot_is_free);
+    memory_acquire(1);
+    take_what_is_left();
+}
+static void check_all_finished_once(void)
+{
+    for (uint64_t i = 0; i < MESSAGES_PUT; i++) {
+        if (acked(0, i) + acked(1, i) + acked(2, i) > 1) {
+            model_fault("message %llu was finished twice", (unsigned long long)i);
+        }
+    }
+    check_head_at_the_end();
+}
+
 /* ------------------------------------------------------------------ the table */
 #define THREAD(name_, body_) {.name = name_, .body = body_}
 #define MORTAL(name_, body_) {.name = name_, .body = body_, .killable = true}
@@ -898,6 +956,11 @@ const struct scenario scenarios[] = {
          THREAD("mishap", lose_lock_of_first)),
     PLAY("group_member_is_killed", "P7: killed at any step of an ack, the message is finished once or comes again",
          setup_one_each, check_reaped, NULL, 1, MORTAL("member", ack_and_exit), THREAD("other", reap_and_ack)),
+    PLAY("group_taker_is_killed", "P7: killed at any step of a claim, the message comes to another", setup_group,
+         check_all_finished_once, NULL, 1, MORTAL("member", take_and_exit), THREAD("other", take_after_the_first)),
+    PLAY("group_reaper_is_killed", "P7: who takes back what the dead held may die at it; the next one does it again",
+         setup_first_is_dead, check_all_finished_once, NULL, 1, THREAD("dead", nothing),
+         MORTAL("reaper", reap_and_exit), THREAD("next", take_after_the_second)),
     /* ---- larger: drawn at random in the short share, as far as time allows in the long one */
     LARGE("zombie_batch_beside_a_producer",
          "A1: and the next message is where all readers look for it", setup, check_zombie, NULL, 0,
