@@ -215,6 +215,18 @@ def test_nack_goes_behind_what_is_there_and_does_not_bounce(filled):
     assert member.head == 11
 
 
+def test_a_second_nack_goes_behind_too(filled):
+    """What was given back before is no better than what was not."""
+    member = join(filled)
+    everything(member)
+    filled.put(b"bad")
+    member.get(0).nack()
+    bad = member.get(0)
+    put_numbers(filled, 5, 100)
+    bad.nack()
+    assert payloads(everything(member, 1)) == [b"100", b"101", b"102", b"103", b"104", b"bad"]
+
+
 def test_nack_with_a_delay_comes_again_in_time(queue):
     """Not before; and whoever sleeps is woken for it."""
     queue.put(b"x")
