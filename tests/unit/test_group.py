@@ -603,6 +603,22 @@ def test_a_new_boot_believes_the_snapshot_and_not_the_ring(filled, make, path):
         assert payloads(everything(member)) == [b"1", b"3", b"4", b"6", b"7", b"8", b"9"]
 
 
+def test_what_was_parked_comes_again_after_a_power_cut(filled, make, path):
+    """The head had passed it; its place in the side table is gone with the ring."""
+    with join(filled) as member:
+        first, *others = member.get_many(10, 0)
+        first.nack(delay=3600)
+        member.ack(*others)
+        assert member.head == 10
+    filled.close()
+    ring = Path(path, "consumers", "g.ring")
+    content = bytearray(ring.read_bytes())
+    content[32:48] = b"of another boot."
+    ring.write_bytes(content)
+    with join(make(path)) as member:
+        assert payloads(everything(member)) == [b"0"]
+
+
 def test_a_power_cut_forgets_acks_and_invents_none(filled, make, path):
     """With neither snapshot valid the group begins where it was made to begin."""
     with join(filled, start=3) as member:
