@@ -2,6 +2,7 @@
 shmq: a multiprocess shared-memory queue for Python on Linux. Durable, fast, no server.
 
     q = shmq.open("orders")             a directory; made if absent
+    q = shmq.open("shm:orders")         in shared memory, gone with its last user; None for one without a name
     q.put(b"payload")                   committed when it returns
     c = q.consumer("billing")           every name sees every message, from where it stopped
     c.take()
@@ -10,7 +11,7 @@ A map of the package:
     queue, producer, staged, consumer, group, reader, message  the nouns that people import
     when, dead                                     moments that messages carry; moving them to other queues
     options, codec, errors                         what they are made with, what they carry, what can go wrong
-    walk, membership                               from message to message; this process's seat and its watcher
+    walk, waiting, room, membership                from message to message; this process's seat and its watcher
     storage/                                       directories, chunk files, the chain
     _native, _core                                 the one door to the C core in cffi_build/
     formats/, cli/                                 surfaces: they use only what this file exports
@@ -51,11 +52,23 @@ from shmq.errors import (
     Untrusted,
 )
 from shmq.message import Message
-from shmq.options import Options, Retention
+from shmq.options import Durability, Options, Retention
 from shmq.producer import Producer, Slot
-from shmq.queue import ConsumerStats, GroupStats, Queue, Stats, delete, open  # noqa: A004  # shmq.open, as gzip.open
+from shmq.queue import (
+    ConsumerStats,
+    GroupStats,
+    Queue,
+    Stats,
+    delete,
+    gc,
+    open,  # noqa: A004  # shmq.open, as gzip.open
+    repair,
+    verify,
+    volatile_queues,
+)
 from shmq.reader import Reader
-from shmq.staged import Staged
+from shmq.staged import HandedOver, Staged
+from shmq.waiting import wait
 
 if _TYPE_CHECKING:
     from shmq import formats
@@ -71,6 +84,7 @@ __all__ = [
     "ConsumerStats",
     "Corrupt",
     "DiskFull",
+    "Durability",
     "Empty",
     "Fenced",
     "Forked",
@@ -79,6 +93,7 @@ __all__ = [
     "GroupConsumer",
     "GroupMessage",
     "GroupStats",
+    "HandedOver",
     "LeaseLost",
     "Message",
     "Mismatch",
@@ -103,7 +118,12 @@ __all__ = [
     "delete",
     "errors",
     "formats",
+    "gc",
     "open",
+    "repair",
+    "verify",
+    "volatile_queues",
+    "wait",
 ]
 
 

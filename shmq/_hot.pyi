@@ -16,6 +16,7 @@ class Tail(_End):
         ttl: float | None = None,
         delay: float | None = None,
         headers: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
     ) -> int: ...
 
 class Head(_End):

@@ -1,9 +1,10 @@
 """
-List the consumers of a queue, or remove one: what it alone held back is freed.
+List, drop or rename the consumers of a queue.
 
 Examples:
     shmq consumer ls orders
     shmq consumer rm orders billing
+    shmq consumer rename orders billing invoices
 """
 
 from __future__ import annotations
@@ -18,30 +19,31 @@ if TYPE_CHECKING:
 
 def add(verb: argparse.ArgumentParser) -> None:
     """Its arguments."""
-    verb.add_argument("what", choices=("ls", "rm"), help="what to do")
-    verb.add_argument("path", metavar="PATH", help="the queue")
-    verb.add_argument("name", metavar="NAME", nargs="?", help="rm: which one")
-    verb.add_argument("--json", action="store_true", help="ls: as JSON")
+    what = verb.add_subparsers(dest="what", metavar="ls|rm|rename", required=True)
+    listing = what.add_parser("ls", help="every name, how far it is and how far behind")
+    listing.add_argument("path", metavar="PATH", help="the queue")
+    listing.add_argument("--json", action="store_true", help="as JSON")
+    removal = what.add_parser("rm", help="forget names; what they alone held back goes")
+    removal.add_argument("path", metavar="PATH", help="the queue")
+    removal.add_argument("names", metavar="NAME", nargs="+", help="the consumers; nobody may hold them")
+    rename = what.add_parser("rename", help="give a name another name; it goes on where it stood")
+    rename.add_argument("path", metavar="PATH", help="the queue")
+    rename.add_argument("old", metavar="OLD", help="the consumer; nobody may hold it")
+    rename.add_argument("new", metavar="NEW", help="what it is called from now on")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; exit 1 if there is none of that name, or somebody holds it."""
-    if arguments.what == "rm":
-        if arguments.name is None:
-            raise show.Problem("shmq consumer rm: which one? shmq consumer ls lists them")
-        with show.open_queue(arguments.path) as queue:
-            queue.drop_consumer(arguments.name)
-        print(f"consumer {arguments.name} was removed")
-        return 0
-    with show.open_queue(arguments.path, read_only=True) as queue:
-        consumers = queue.consumers()
-    if arguments.json:
-        show.facts({name: show.known(stats) for name, stats in consumers.items()})
-        return 0
-    rows: list[tuple[str, ...]] = [("CONSUMER", "KIND", "ACK", "HEAD", "LAG", "PENDING", "PARKED", "REDELIVERED")]
-    for name, stats in consumers.items():
-        group = stats.group
-        more = ("alone", "", "", "") if group is None else ("group", group.pending, group.parked, group.redelivered)
-        rows.append((name, more[0], stats.ack, str(stats.head), str(stats.lag), *map(str, more[1:])))
-    show.table(rows, left=3)
+    """Do it."""
+    with show.open_queue(arguments.path) as queue:
+        if arguments.what == "rm":
+            for name in arguments.names:
+                queue.drop_consumer(name)
+        elif arguments.what == "rename":
+            queue.rename_consumer(arguments.old, arguments.new)
+        elif arguments.json:
+            show.facts({name: show.known(each) for name, each in queue.consumers().items()})
+        else:
+            for name, each in queue.consumers().items():
+                missed = f", {each.dropped:,} dropped" if each.dropped else ""
+                print(f"{name}: at {each.head}, {each.lag:,} behind{missed} ({each.ack})")
     return 0

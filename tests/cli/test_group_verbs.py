@@ -55,12 +55,11 @@ def test_consumer_ls_and_rm(queue, path, capsys):
     queue.consumer("plain").close()
     member = queue.consumer("g", group=True)
     assert main(["consumer", "ls", path]) == 0
-    rows = [row.split() for row in capsys.readouterr().out.splitlines()]
-    assert [row[:3] for row in rows[1:]] == [["g", "group", "auto"], ["plain", "alone", "auto"]]
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split(":")[0] for row in rows] == ["g", "plain"]
     assert main(["consumer", "ls", path, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["g"]["group"]["window"] == 65536
     assert main(["consumer", "rm", path, "g"]) == 1
     member.close()
     assert main(["consumer", "rm", path, "g"]) == 0
     assert list(queue.consumers()) == ["plain"]
-    assert main(["consumer", "rm", path]) == 1
