@@ -110,6 +110,11 @@ class Consumer(_native.Head):
             raise
         lock = _native.Lock(os.dup(fd))
         try:
+            if checkpoint.group:
+                raise errors.Mismatch(
+                    f"cannot open consumer {self.name!r} of {self._home.path} for this process alone: it is a group; "
+                    "open it with group=True, or use another name"
+                )
             self._take_name(lock, fd, file, checkpoint)
         except BaseException:
             lock.free()
@@ -285,6 +290,16 @@ class Consumer(_native.Head):
                 self._message(place, chunk.base + ordinal, record)
                 for place, record, ordinal in zip(places, records, ordinals, strict=True)
             ]
+
+    def peek(self) -> Message | None:
+        """The next message, without taking it; None when there is none."""
+        with self._lock:
+            self._check_usable()
+            access = Access(self._home, self._membership, self._decode)
+            for message in access.forward(self._walk.index(), access.next_index()):
+                if not message.expired():
+                    return message
+            return None
 
     def _many(self, limit: int, timeout: float | None) -> tuple[list[int], list[int], int]:
         """Places and records of what is there, after waiting for the first; all in one chunk."""

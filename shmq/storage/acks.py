@@ -34,7 +34,10 @@ def persist(home: Directory, name: str) -> None:
         OSError: the disk refused. One of its snapshots still says what it said.
     """
     with contextlib.suppress(FileNotFoundError, errors.Corrupt):
-        head = home.checkpoint(name).head
+        checkpoint = home.checkpoint(name)
+        if checkpoint.group:
+            return  # its members write what is done behind the head as well
+        head = checkpoint.head
         fd, _ = home.open(home.consumers, f"{name}.checkpoint", writable=True)
         try:
             before = newest(os.pread(fd, _native.CHECKPOINT_BYTES, 0))
