@@ -19,7 +19,7 @@ from shmq.access import Access
 from shmq.dead import Mover, path_of, why
 from shmq.message import Message
 from shmq.storage import ring as rings
-from shmq.storage import space
+from shmq.storage import space, sync
 from shmq.storage.directory import CONSUMERS, check_consumer_name
 from shmq.walk import SPINS, Walk, deadline_of
 
@@ -698,11 +698,13 @@ class GroupConsumer:
     def _snapshot(self) -> None:
         """Write down what is done, unless somebody else is at it."""
         self._snapshot_at = time.monotonic() + _SNAPSHOT_EVERY
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # dropped meanwhile; or the disk refused, and the one there is still counts
             fd, _ = self._home.open(self._home.consumers, f"{self.name}.checkpoint", writable=True)
             lock = _native.Lock(fd)
             try:
                 if lock.take(_SNAPSHOT_BYTE):
+                    if self._home.options.durability.kind != "process":
+                        sync.data(fd, "snapshot")  # the newest one, before the other is written over
                     self._ring.snapshot(self._home.journal.epoch)
             finally:
                 lock.free()

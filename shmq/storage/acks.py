@@ -35,11 +35,12 @@ def persist(home: Directory, name: str) -> None:
     """
     with contextlib.suppress(FileNotFoundError, errors.Corrupt):
         checkpoint = home.checkpoint(name)
-        if checkpoint.group:
-            return  # its members write what is done behind the head as well
         head = checkpoint.head
         fd, _ = home.open(home.consumers, f"{name}.checkpoint", writable=True)
         try:
+            if checkpoint.group:  # its members write what is done behind the head as well, about once a second
+                sync.data(fd, "snapshot")
+                return
             before = newest(os.pread(fd, _native.CHECKPOINT_BYTES, 0))
             epoch = home.journal.epoch
             if before is not None and (before.head, before.epoch) == (head, epoch):

@@ -13,7 +13,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors
-from shmq.storage import files
+from shmq.storage import files, sync
 from shmq.storage.directory import CONSUMERS, boot_id
 
 if TYPE_CHECKING:
@@ -36,15 +36,17 @@ def make(home: Directory, name: str, options: dict[str, Any], window: int) -> No
     remove(home, name)
     stored = json.dumps(options, separators=(",", ":"), sort_keys=True).encode()
     header = _GROUP.pack(_GROUP_MAGIC, home.queue_id, len(stored), _native.crc32c(stored))
-    files.make_file(home.consumers, f"{name}.group", header + stored, mode, where)
+    files.make_file(home.consumers, f"{name}.group", header + stored, mode, where, synced_as="group")
     size = _native.ring_bytes(window, _native.SIDE_BLOCKS)
     fd = files.new_file(home.consumers, size, mode, where)
     try:
         with contextlib.closing(_native.map_file(fd, size, writable=True)) as memory:
             _native.format_ring(memory, home.queue_id, boot_id(), window, _native.SIDE_BLOCKS)
+        sync.data(fd, "ring")
         files.link_file(fd, home.consumers, f"{name}.ring", where)
     finally:
         os.close(fd)
+    sync.directory(home.consumers, "consumers")
 
 
 def remove(home: Directory, name: str) -> None:
