@@ -79,13 +79,15 @@ def _locked(directory: int, prefix: str) -> Iterator[Spare]:
     for name in _names(directory, prefix):
         with contextlib.suppress(FileNotFoundError):
             fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
-            same = False
-            with contextlib.suppress(FileNotFoundError):
-                same = _lock(fd, fcntl.F_WRLCK) and os.stat(name, dir_fd=directory).st_ino == os.fstat(fd).st_ino
-            if not same:
-                os.close(fd)
-                continue
-            yield Spare(directory, name, fd, os.fstat(fd).st_size)
+            spare = None
+            try:
+                if _lock(fd, fcntl.F_WRLCK) and os.stat(name, dir_fd=directory).st_ino == os.fstat(fd).st_ino:
+                    spare = Spare(directory, name, fd, os.fstat(fd).st_size)
+            finally:
+                if spare is None:
+                    os.close(fd)
+            if spare is not None:
+                yield spare
 
 
 def take(directory: int, at_least: int, normal: int) -> Spare | None:
