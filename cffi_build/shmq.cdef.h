@@ -16,7 +16,7 @@ enum shmq_code {
     SHMQ_FORMAT = -13,
     SHMQ_CONTENDED = -14,
     SHMQ_RETIRED = -15,
-    SHMQ_PADDED = -16
+    SHMQ_PADDED = -16, SHMQ_SYNC_FAILED = -17, SHMQ_LEAD = -18
 };
 const char *shmq_error(void);
 typedef struct shmq_member shmq_member;
@@ -119,6 +119,8 @@ void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced);
 #define SHMQ_CONTROL_BYTES 69632
 #define SHMQ_CHECKPOINT_BYTES 28672
 #define SHMQ_BATCH_MAX 8191
+#define SHMQ_SNAPSHOT_BASE 4096
+#define SHMQ_SNAPSHOT_BYTES 12288
 int shmq_queue_format(void *page, const uint8_t *queue_id, int64_t created_ns, const char *options, uint32_t length);
 int shmq_queue_check(const void *page, uint8_t *queue_id, uint32_t *options_length);
 typedef struct {
@@ -134,6 +136,15 @@ typedef struct {
 } shmq_journal;
 int shmq_journal_format(void *page, const shmq_journal *journal);
 int shmq_journal_check(const void *page, shmq_journal *journal);
+typedef struct {
+    uint64_t sequence;
+    uint64_t epoch;
+    uint64_t chunk_sequence;
+    uint64_t position;
+    uint64_t next_index;
+} shmq_watermark;
+int shmq_watermark_format(void *page, const shmq_watermark *mark);
+int shmq_watermark_check(const void *page, shmq_watermark *mark);
 int shmq_control_format(void *memory, const uint8_t *queue_id);
 int shmq_control_check(const void *memory, uint64_t bytes, const uint8_t *queue_id);
 int shmq_checkpoint_format(void *memory, const uint8_t *queue_id, const char *name, uint32_t name_length,
@@ -149,8 +160,26 @@ void shmq_checkpoint_set_holder(void *memory, uint64_t owner);
 uint32_t shmq_checkpoint_explicit(const void *memory);
 void shmq_cursor_save(void *memory, uint64_t sequence, uint64_t position, uint64_t ordinal, uint64_t index);
 int shmq_cursor_load(const void *memory, uint64_t *sequence, uint64_t *position, uint64_t *ordinal, uint64_t *index);
+typedef struct {
+    uint64_t sequence;
+    uint64_t epoch;
+    uint64_t head;
+} shmq_snapshot;
+int shmq_snapshot_format(void *bytes, const shmq_snapshot *snapshot);
+int shmq_snapshot_check(const void *bytes, shmq_snapshot *snapshot);
 void shmq_zero(void *memory, uint64_t bytes);
 int shmq_rename_new(int directory, const char *old_name, const char *new_name);
+int shmq_resolved(shmq_chunk *chunk, uint64_t *position, uint64_t *next_index, uint32_t *owner);
+int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, int fd, uint64_t want, int64_t deadline_ns,
+                   uint32_t *leading);
+uint32_t shmq_bell(const void *control);
+void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk);
+void shmq_sync_release(shmq_member *member);
+void shmq_sync_failed(void *control, uint32_t failed);
+uint32_t shmq_sync_has_failed(const void *control);
+uint64_t shmq_durable(const void *control);
+uint64_t shmq_durable_chunk(const void *control);
+void shmq_durable_reset(void *control, uint64_t index, uint64_t chunk);
 uint32_t shmq_crc32c(uint32_t crc, const void *bytes, uint64_t length);
 uint32_t shmq_crc32c_table(uint32_t crc, const void *bytes, uint64_t length);
 int shmq_crc32c_is_hardware(void);

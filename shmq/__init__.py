@@ -50,7 +50,7 @@ from shmq.errors import (
     Untrusted,
 )
 from shmq.message import Message
-from shmq.options import Options, Retention
+from shmq.options import Durability, Options, Retention
 from shmq.producer import Producer, Slot
 from shmq.queue import ConsumerStats, Queue, Stats, delete, open  # noqa: A004  # shmq.open, as gzip.open
 from shmq.reader import Reader
@@ -69,6 +69,7 @@ __all__ = [
     "ConsumerStats",
     "Corrupt",
     "DiskFull",
+    "Durability",
     "Empty",
     "Fenced",
     "Forked",

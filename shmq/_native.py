@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 EMPTY, ROLL, WAITING, FORKED = lib.SHMQ_EMPTY, lib.SHMQ_ROLL, lib.SHMQ_WAITING, lib.SHMQ_FORKED
 TIMEOUT, CONTENDED = lib.SHMQ_TIMEOUT, lib.SHMQ_CONTENDED
 RETIRED, PADDED = lib.SHMQ_RETIRED, lib.SHMQ_PADDED
+OK, SIGNAL, LEAD, SYNC_FAILED = lib.SHMQ_OK, lib.SHMQ_SIGNAL, lib.SHMQ_LEAD, lib.SHMQ_SYNC_FAILED
 LENGTH_BITS = 30
 LENGTH_MASK = (1 << LENGTH_BITS) - 1
 """A place is a payload's position << LENGTH_BITS | its length."""
@@ -31,8 +32,11 @@ QUEUE_HEADER_BYTES, CHECKPOINT_BYTES, BATCH_MAX = (
     lib.SHMQ_CHECKPOINT_BYTES,
     lib.SHMQ_BATCH_MAX,
 )
+SNAPSHOT_BASE, SNAPSHOT_BYTES = lib.SHMQ_SNAPSHOT_BASE, lib.SHMQ_SNAPSHOT_BYTES
+JOURNAL_SYNC_FAILED = 1  # layout.h, enum journal_flag
 CHUNK_BYTES_MAX = 1 << 31
 STAGED = (1 << 64) - 1
+RECORD_BYTES_MIN = 40  # likewise, RECORD_HEADER_BYTES
 _CHUNK_ID_AT = 56  # layout.h, struct chunk_header
 NOW = -(1 << 63)
 FOREVER = -1
@@ -47,6 +51,7 @@ _EXCEPTIONS: dict[int, type[Exception]] = {
     lib.SHMQ_SYSTEM: OSError,
     lib.SHMQ_SHUT_DOWN: errors.ShutDown,
     lib.SHMQ_FORMAT: errors.BadFormat,
+    lib.SHMQ_SYNC_FAILED: errors.SyncFailed,
 }
 
 
@@ -83,6 +88,8 @@ else:
 next_many = lib.shmq_next_many
 find = lib.shmq_find
 """find(chunk handle, ordinal, record): the message's place, and its record's position; or a negative code."""
+new_leading = functools.partial(ffi.new, ffi.typeof("uint32_t *"))
+"""What `sync_wait` sets to 1 while this thread leads."""
 new_record = functools.partial(ffi.new, ffi.typeof("uint64_t *"))
 
 
@@ -184,6 +191,54 @@ def check_journal(page: bytes) -> Journal | None:
     return Journal(**fields, boot_id=bytes(slot.boot_id))
 
 
+class Watermark(NamedTuple):
+    """How far the disk is known to agree: one slot of the queue file. *position* is in chunk *chunk_sequence*."""
+
+    sequence: int
+    epoch: int
+    chunk_sequence: int
+    position: int
+    next_index: int
+
+
+def format_watermark(mark: Watermark) -> bytes:
+    """A watermark slot as a page."""
+    page = bytearray(PAGE_BYTES)
+    lib.shmq_watermark_format(ffi.from_buffer(page), ffi.new("shmq_watermark *", mark._asdict()))
+    return bytes(page)
+
+
+def check_watermark(page: bytes) -> Watermark | None:
+    """A watermark slot, or None when it is not a valid one."""
+    slot = ffi.new("shmq_watermark *")
+    if lib.shmq_watermark_check(page, slot) != lib.SHMQ_OK:
+        return None
+    return Watermark(**{name: int(getattr(slot, name)) for name in Watermark._fields})
+
+
+class Snapshot(NamedTuple):
+    """What is true of an exclusive consumer name after a power cut: one slot of its checkpoint."""
+
+    sequence: int
+    epoch: int
+    head: int
+
+
+def format_snapshot(snapshot: Snapshot) -> bytes:
+    """A snapshot slot, whole."""
+    content = bytearray(SNAPSHOT_BYTES)
+    lib.shmq_snapshot_format(ffi.from_buffer(content), ffi.new("shmq_snapshot *", snapshot._asdict()))
+    return bytes(content)
+
+
+def check_snapshot(content: bytes) -> Snapshot | None:
+    """A snapshot slot, or None when it is not a valid one."""
+    slot = ffi.new("shmq_snapshot *")
+    if len(content) < SNAPSHOT_BYTES or lib.shmq_snapshot_check(content, slot) != lib.SHMQ_OK:
+        return None
+    return Snapshot(**{name: int(getattr(slot, name)) for name in Snapshot._fields})
+
+
 def format_control(queue_id: bytes) -> bytes:
     """The control file of a new queue."""
     page = bytearray(CONTROL_BYTES)
@@ -241,6 +296,31 @@ class Control:
     def wake(self) -> None:
         """Have every sleeper look again."""
         lib.shmq_wake_always(self.page)
+
+    # ---- syncing
+    def durable(self) -> int:
+        """Every index below it is on the disk, as far as this boot knows."""
+        return int(lib.shmq_durable(self.page))
+
+    def durable_chunk(self) -> int:
+        """Sequence of the chunk where the next sync begins to look."""
+        return int(lib.shmq_durable_chunk(self.page))
+
+    def bell(self) -> int:
+        """The bell as it is, for who need not be told of puts."""
+        return int(lib.shmq_bell(self.page))
+
+    def reset_durable(self, index: int, chunk: int) -> None:
+        """After an unclean boot, before anybody puts: nothing is known but what the watermark says."""
+        lib.shmq_durable_reset(self.page, index, chunk)
+
+    def sync_failed(self) -> bool:
+        """Whether a sync failed, and nobody has verified since what is on the disk."""
+        return bool(lib.shmq_sync_has_failed(self.page))
+
+    def fail_sync(self, *, failed: bool) -> None:
+        """Tell every process that a sync failed; or that what is there has been verified."""
+        lib.shmq_sync_failed(self.page, failed)
 
     def participants(self) -> list[tuple[int, int, int, int, int]]:
         """(slot, generation, pid, pid namespace, start time) of whoever ever sat here, alive or not."""
@@ -316,6 +396,23 @@ class Member:
             raise error(code, "cannot wait")
         return code
 
+    def sync_wait(self, chunk: Chunk | None, fd: int, want: int, deadline_ns: int, leading: Any) -> int:
+        """
+        Wait until every index below *want* is on the disk, leading the group commit when nobody does.
+
+        OK, TIMEOUT, SIGNAL, WAITING (for a living claim), SYNC_FAILED, or LEAD: go on as the leader.
+        """
+        handle = ffi.NULL if chunk is None else chunk.handle
+        return int(lib.shmq_sync_wait(self.handle, handle, fd, want, deadline_ns, leading))
+
+    def publish_durable(self, index: int, chunk: int) -> None:
+        """As leader: everything below *index* is on the disk, and the next sync begins to look in that chunk."""
+        lib.shmq_sync_publish(self.handle, index, chunk)
+
+    def stop_leading(self) -> None:
+        """Give the leadership back, and wake who waits."""
+        lib.shmq_sync_release(self.handle)
+
     def leave(self) -> None:
         """Give the seat back; not in a forked child, where it is the parent's. Chunks can still be read."""
         lib.shmq_member_leave(self.handle)
@@ -335,9 +432,9 @@ class Lock:
         if self._handle == ffi.NULL:
             raise error(lib.SHMQ_SYSTEM, "cannot keep a lock")
 
-    def take(self) -> bool:
-        """Take it; False when somebody else has it."""
-        answer = lib.shmq_lock_try(self._handle, 0)
+    def take(self, byte: int = 0) -> bool:
+        """Take it, or the one on another byte; False when somebody else has it."""
+        answer = lib.shmq_lock_try(self._handle, byte)
         if answer < 0:
             raise error(answer, "cannot lock")
         return bool(answer)
@@ -379,6 +476,15 @@ class Claim(NamedTuple):
     word: int
     record: int
     payload: int
+
+
+class Resolved(NamedTuple):
+    """What lies before *position*, of index *next_index*, is settled. *code*: EMPTY, ROLL, or WAITING for *owner*."""
+
+    code: int
+    position: int
+    next_index: int
+    owner: int
 
 
 class Chunk:
@@ -426,6 +532,11 @@ class Chunk:
     def keep(self, fd: int) -> None:
         """Own *fd* from now on."""
         self._fd = fd
+
+    @property
+    def fd(self) -> int:
+        """A writable descriptor of its file, if it keeps one; else -1."""
+        return self._fd
 
     def __del__(self) -> None:
         """Close the descriptor; the mapping goes with its last view."""
@@ -538,6 +649,19 @@ class Chunk:
         if code != lib.SHMQ_OK:
             raise error(code, f"cannot read {self.path}")
         return int(index[0])
+
+    def resolved(self) -> Resolved:
+        """How far everything is settled; claims of the dead are padded on the way."""
+        position, index, owner = ffi.new("uint64_t *"), ffi.new("uint64_t *"), ffi.new("uint32_t *")
+        code = int(lib.shmq_resolved(self.handle, position, index, owner))
+        if code not in (lib.SHMQ_EMPTY, lib.SHMQ_ROLL, lib.SHMQ_WAITING):
+            raise error(code, f"cannot read {self.path}")
+        return Resolved(code, int(position[0]), int(index[0]), int(owner[0]))
+
+    def touch(self) -> None:
+        """Write every page as it is, so that the next sync writes all of them. Nobody else may write meanwhile."""
+        for at in range(0, self.size, PAGE_BYTES):
+            self.map[at] = self.map[at]
 
     def bury(self, owner: int) -> int:
         """Pad every open claim of a dead owner, or of everybody for 0: how many."""

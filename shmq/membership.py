@@ -19,6 +19,7 @@ from shmq.storage.directory import CONTROL, boot_id
 from shmq.storage.mapped import Mapped
 
 if TYPE_CHECKING:
+    from shmq.durability import Keeper
     from shmq.storage.directory import Directory
 
 UNSEEN_POLL_MS = 5
@@ -57,6 +58,7 @@ class Membership:
         self.mapped = Mapped()
         """Chunks kept for random access, by all handles of this process."""
         self._watcher: _Watcher | None = None
+        self._keeper: Keeper | None = None
         self._lock = locks.Lock()
         lock_fd, size = home.open(home.fd, CONTROL, writable=not home.read_only)
         try:
@@ -93,6 +95,19 @@ class Membership:
             self.control.shut_down(on=False)  # a shutdown lasts until the last participant has left
         since = live[-1][0] if live else 0
         self.member.join(os.getpid(), pid_namespace(), start_time(), boot_tag(), since)
+
+    def anybody_else(self) -> bool:
+        """Whether another process sits here."""
+        return self._anybody_else(self.member.owner >> 11)
+
+    def keep_interval(self, home: Directory) -> None:
+        """Have a thread that syncs, if the queue wants one."""
+        if home.options.durability.kind == "interval" and not home.read_only:
+            from shmq.durability import Keeper  # noqa: PLC0415  # only this mode pays for it
+
+            with self._lock:
+                if self._keeper is None:
+                    self._keeper = Keeper(home, self, home.options.durability.seconds)
 
     def _anybody_else(self, mine: int) -> bool:
         return any(self.member.slot_locked(slot) for slot, *_ in self.control.participants() if slot != mine)
@@ -146,6 +161,8 @@ class Membership:
             if _registry.get(self._key) is self:
                 del _registry[self._key]
         self.mapped.clear()
+        if self._keeper and not self.member.forked():
+            self._keeper.stop()
         if self._watcher and not self.member.forked():
             self._watcher.stop()
         self.member.leave()

@@ -7,7 +7,7 @@ Only what an Options was given explicitly is held against a queue that exists al
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +18,7 @@ from shmq.errors import BadFormat, Mismatch
 CHUNK_MIN = 16 << 10
 CHUNK_MAX = 1 << 30
 _SECONDS_AND_BYTES = {"acked": None, "forever": None, "age": "seconds", "bytes": "bytes"}
+INTERVAL_MAX = 86400
 FIRST_CHUNK = 1 << 20
 """Chunks grow from here by 4x to `chunk_bytes`, so that small queues are small."""
 
@@ -58,6 +59,43 @@ class Retention:
             raise ValueError(f"retention by {self.kind} of {self.limit!r} {unit}: more than nothing")
 
 
+@dataclasses.dataclass(frozen=True)
+class Durability:
+    """
+    What a put promises about power loss. The death of processes loses nothing in any mode.
+
+    Attributes:
+        PROCESS: nothing; what the kernel had not written yet may be missing. The default, and the fastest.
+        SYNC: a put returns when its message is on the disk. Puts that wait at the same time share one sync.
+    """
+
+    kind: str = "process"
+    seconds: float = 0
+
+    PROCESS: ClassVar[Durability]
+    SYNC: ClassVar[Durability]
+
+    @classmethod
+    def interval(cls, seconds: float) -> Self:
+        """At most the messages of the last so many seconds may be missing, and those of one sync."""
+        return cls("interval", seconds)
+
+    def __post_init__(self) -> None:
+        """Refuse what means nothing."""
+        if self.kind not in ("process", "interval", "sync"):
+            raise ValueError(f"durability {self.kind!r}: process, interval or sync")
+        if isinstance(self.seconds, bool) or not isinstance(self.seconds, (int, float)):
+            raise TypeError(f"durability by interval of {self.seconds!r}: a number of seconds is wanted")
+        if self.kind == "interval" and not 0 < self.seconds <= INTERVAL_MAX:
+            raise ValueError(f"durability by interval of {self.seconds!r} seconds: more than 0, up to {INTERVAL_MAX}")
+        if self.kind != "interval" and self.seconds:
+            raise ValueError(f"durability {self.kind!r} has no seconds")
+
+
+Durability.PROCESS = Durability("process")
+Durability.SYNC = Durability("sync")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
     """
@@ -67,6 +105,7 @@ class Options:
         chunk_bytes: size of a full-grown chunk file, 16 KiB to 1 GiB. Larger ones roll less often.
         index_spacing: an index entry about every so many messages.
         codec: how payloads are encoded: "bytes", "text", "json", "msgpack", or "pickle" (needs trusted=True).
+        durability: what a put promises about power loss; nothing by default.
         retention: how long messages are kept; until all consumer names have finished them by default.
         checksum: whether every message carries a CRC-32C that is checked when it is read.
         mode: permission bits of the files: 0o600. Never the group's or the world's.
@@ -75,6 +114,7 @@ class Options:
     chunk_bytes: int = 64 << 20
     index_spacing: int = 64
     codec: str = "bytes"
+    durability: Durability = Durability.PROCESS
     retention: Retention = Retention()  # frozen
     checksum: bool = True
     mode: int = 0o600
@@ -91,6 +131,7 @@ class Options:
             ("chunk_bytes", int),
             ("index_spacing", int),
             ("codec", str),
+            ("durability", Durability),
             ("checksum", bool),
             ("mode", int),
         ):
@@ -117,7 +158,8 @@ class Options:
         if strange:
             raise BadFormat(f"it was made with options this library does not know: {', '.join(strange)}")
         retention = Retention(**stored.get("retention", {}))
-        return cls(**{**stored, "retention": retention})
+        durability = Durability(**stored.get("durability", {}))
+        return cls(**{**stored, "durability": durability, "retention": retention})
 
     def check_against(self, stored: Options, path: str) -> None:
         """

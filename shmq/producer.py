@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from shmq import _native, errors, locks
 from shmq.storage import space
 from shmq.storage.chain import Chain
+from shmq.walk import deadline_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
+    from shmq.durability import Syncer
     from shmq.membership import Membership
     from shmq.queue import Queue
 
@@ -37,6 +39,7 @@ class Producer(_native.Tail):
         self._closed = False
         self._home, self._membership = queue._lend()  # noqa: SLF001
         self._chain = self._make_chain()
+        self._syncer = self._make_syncer()
         self._code_with(self._encode)
         try:
             self._use(self._chain.tail())
@@ -46,6 +49,14 @@ class Producer(_native.Tail):
 
     def _make_chain(self) -> Any:
         return Chain(self._home, self._membership.member)
+
+    def _make_syncer(self) -> Syncer | None:
+        """What a put waits with; None when it does not wait."""
+        if self._home.options.durability.kind != "sync":
+            return None
+        from shmq.durability import Syncer  # noqa: PLC0415  # only this mode pays for it
+
+        return Syncer(self._home, self._membership)
 
     # ---- putting
     def _put(
@@ -57,9 +68,13 @@ class Producer(_native.Tail):
         type: int = 0,  # noqa: A002
         time_ns: int | None = None,
         headers: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
     ) -> int:
         """What `put` does where the built-in does not: rolls, forks, errors. *code* is what its try answered."""
         self._check_open()
+        syncer, deadline_ns = self._syncer, deadline_of(timeout)
+        if syncer is not None:
+            syncer.check()
         fields, keep = self._fields(key, type, time_ns, headers)
         data = payload if self._encode is None else self._encode(payload)
         with _view(data) as view, _native.readable(view) as readable:
@@ -71,7 +86,10 @@ class Producer(_native.Tail):
                 code = tail.put_record(fields, readable, len(readable))
                 if code >= 0:
                     del keep  # what the fields point at had to live until here
-                    return code
+                    break
+        if syncer is not None:
+            syncer.wait(tail, code, deadline_ns)
+        return code
 
     def put_many(
         self,
@@ -106,6 +124,8 @@ class Producer(_native.Tail):
             times_ns,
             None if headers is None else _encode_each(headers),
         )
+        if self._syncer is not None:
+            self._syncer.check()
         tail, first = self._tail, 0
         while True:
             if first < 0:
@@ -114,6 +134,8 @@ class Producer(_native.Tail):
             first = tail.put_many(batch)
             if first >= 0:
                 break
+        if self._syncer is not None:
+            self._syncer.wait(tail, first + count - 1, _native.FOREVER)
         return range(first, first + count)
 
     def _encode_all(self, payloads: Iterable[Any]) -> list[bytes]:
@@ -139,6 +161,8 @@ class Producer(_native.Tail):
             raise ValueError(f"cannot reserve {nbytes} bytes")
         if nbytes > _native.CHUNK_BYTES_MAX:
             raise errors.TooLarge(f"cannot reserve {nbytes} bytes in {self._home.path}: no chunk is so large")
+        if self._syncer is not None:
+            self._syncer.check()
         fields, keep = self._fields(key, type, time_ns, headers)
         tail, code = self._tail, 0
         while True:
@@ -148,7 +172,7 @@ class Producer(_native.Tail):
             claim = tail.reserve(fields, nbytes)
             if isinstance(claim, _native.Claim):
                 del keep
-                return Slot(tail, claim, nbytes, self._membership)
+                return Slot(tail, claim, nbytes, self._membership, self._syncer)
             code = claim
 
     def _fields(
@@ -188,12 +212,13 @@ class Producer(_native.Tail):
             if self._membership.member.forked():
                 self._membership = self._queue._joined().retain()  # noqa: SLF001
                 self._chain = self._make_chain()
+                self._syncer = self._make_syncer()
                 self._use(self._chain.tail())
 
     def _use(self, chunk: _native.Chunk) -> None:
         self._tail = chunk
         self._membership.claims_from(self, chunk.sequence)
-        self._move(chunk.address, 0, 0, chunk)
+        self._move(chunk.address if self._syncer is None else 0, 0, 0, chunk)  # 0: each put goes to _put, which waits
 
     # ---- closing
     def close(self) -> None:
@@ -240,12 +265,20 @@ class Slot:
         index: where the message will be.
     """
 
-    def __init__(self, chunk: _native.Chunk, claim: _native.Claim, nbytes: int, membership: Membership) -> None:
+    def __init__(
+        self,
+        chunk: _native.Chunk,
+        claim: _native.Claim,
+        nbytes: int,
+        membership: Membership,
+        syncer: Syncer | None = None,
+    ) -> None:
         """See `Queue.reserve`."""
         self._membership = membership.retain()  # a claim lives as long as its owner sits
         self._chunk = chunk
         self._claim = claim
         self._nbytes = nbytes
+        self._syncer = syncer
         self._open = True
         _open_slots[id(self)] = chunk
         self._membership.claims_from(self, chunk.sequence)
@@ -260,11 +293,14 @@ class Slot:
         Raises:
             Fenced: this process was judged dead meanwhile; the message is not in the queue.
             Forked: it was reserved by the parent process.
+            SyncPending, SyncFailed: as `Queue.put`.
         """
         length = self._nbytes if nbytes is None else nbytes
         if not 0 <= length <= self._nbytes:
             raise ValueError(f"cannot commit {length} bytes of {self._nbytes} that were reserved")
         self._end("commit", lambda: self._chunk.commit(self._claim, length))
+        if self._syncer is not None:
+            self._syncer.wait(self._chunk, self.index, _native.FOREVER)
         return self.index
 
     def abort(self) -> None:

@@ -137,6 +137,7 @@ class Queue:
             self._codec = self._find_codec(trusted=trusted)
             self._joined()
             self._chain().names()
+            self._verify()
             self._sweep()
         except BaseException:
             self.close()
@@ -173,6 +174,7 @@ class Queue:
                 raise errors.Closed(f"{self.path} was closed; open it again")
             if self._membership is None or self._membership.member.forked():
                 self._membership = membership.join(self._home)
+                self._membership.keep_interval(self._home)
             return self._membership
 
     def _lend(self) -> tuple[directory.Directory, membership.Membership]:
@@ -183,6 +185,19 @@ class Queue:
 
     def _chain(self) -> Chain:
         return Chain(self._home, self._joined().member)
+
+    def _verify(self) -> None:
+        """After a sync that failed: whoever has the queue alone finds out what is on the disk."""
+        control = self._joined().control
+        if self._flags["read_only"] or not (
+            control.sync_failed() or self._home.journal.flags & _native.JOURNAL_SYNC_FAILED
+        ):
+            return
+        from shmq import durability  # noqa: PLC0415  # rare
+
+        control.fail_sync(failed=True)
+        with contextlib.suppress(errors.Busy):
+            durability.verify(self._home, self._joined())
 
     def _sweep(self) -> None:
         """Finish or remove what killed processes have left in staging, unless somebody else administers the queue."""
@@ -223,11 +238,13 @@ class Queue:
         type: int = 0,  # noqa: A002  # the field's name everywhere
         time_ns: int | None = None,
         headers: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
     ) -> int:
         """
         Append *payload* and return its index.
 
         When this returns, every consumer in every process will see the message, even if this process is killed next.
+        With Durability.SYNC it is on the disk too.
 
         Args:
             payload: what the queue's codec takes; bytes-like by default.
@@ -235,15 +252,19 @@ class Queue:
             type: 0 to 65535, the user's own.
             time_ns: its time in ns since 1970; now by default. Times need not ascend.
             headers: a small mapping of text to anything msgpack can hold.
+            timeout: seconds that it may wait for the disk, with Durability.SYNC; None for as long as it takes.
 
         Raises:
+            SyncPending: it is in the queue at `index`, and it is not known whether it is on the disk: the timeout
+                passed, or a signal ended the wait. Do not put it again.
+            SyncFailed: the disk refused. It is in the queue at `index`; when that is None, nothing was put.
             TooLarge: it fits no chunk; nothing was put.
             DiskFull: there is no room for another chunk; nothing was put.
             Fenced: this process was judged dead; the message is not in the queue.
             ShutDown, Closed: nothing was put.
         """
         producer = self._producer or self._shared_producer()
-        return producer.put(payload, key=key, type=type, time_ns=time_ns, headers=headers)
+        return producer.put(payload, key=key, type=type, time_ns=time_ns, headers=headers, timeout=timeout)
 
     def put_many(
         self,
@@ -478,6 +499,21 @@ class Queue:
             time: a datetime (without a zone: local), or ns since 1970.
         """
         return self._random().at(time)
+
+    # ---- the disk
+    def sync(self) -> None:
+        """
+        Return when everything put before is on the disk, by whomever, and every acknowledgement. In any mode.
+
+        It waits for messages that are reserved and not committed yet.
+
+        Raises:
+            SyncFailed: the disk refused.
+        """
+        from shmq.durability import Syncer  # noqa: PLC0415  # only who syncs pays for it
+
+        self._refuse_read_only("sync")
+        Syncer(self._home, self._joined()).sync()
 
     # ---- looking
     @property

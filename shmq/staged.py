@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors
 from shmq.producer import Producer
-from shmq.storage import staging
+from shmq.storage import staging, sync
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class _Aside:
                 ids.append(chunk.chunk_id())
                 counts.append(end - base)
                 sizes.append(size)
-                os.fsync(fd)
+                sync.data(fd, "staged")
             finally:
                 os.close(fd)
         return ids, counts, sizes
@@ -106,6 +106,9 @@ class Staged(Producer):
     def _make_chain(self) -> Any:
         self._set = staging.begin(self._home)
         return _Aside(self._home, self._membership.member, self._set)
+
+    def _make_syncer(self) -> None:
+        """All of it is synced when it is adopted."""
 
     def _roll(self, tail: _native.Chunk, region: int) -> None:
         if self._sealed:
@@ -199,8 +202,10 @@ def _join(chunks: staging.Set | None, manifest: staging.Manifest, chain: Chain) 
     chunks.drop_manifest()  # of a try that failed
     chunks.commit_manifest(manifest)
     tail = chain.tail()
+    chunks.home.raise_ceiling(tail.base + tail.size // _native.RECORD_BYTES_MIN + sum(manifest.counts))
     while not tail.seal_adopt(chunks.adoption):  # with this, it is adopted
         tail = chain.roll(tail)
+        chunks.home.raise_ceiling(tail.base + tail.size // _native.RECORD_BYTES_MIN + sum(manifest.counts))
     chain.after(tail)
     placed = chunks.placed()
     assert placed is not None  # noqa: S101  # the line above placed it

@@ -27,7 +27,9 @@ enum shmq_code {
     SHMQ_FORMAT = -13,   /* not ours, or newer than this library */
     SHMQ_CONTENDED = -14, /* another thread is in this reader right now */
     SHMQ_RETIRED = -15,  /* the chunk does not belong to the queue any more */
-    SHMQ_PADDED = -16    /* there is no message of that ordinal, and there will be none */
+    SHMQ_PADDED = -16,   /* there is no message of that ordinal, and there will be none */
+    SHMQ_SYNC_FAILED = -17, /* the disk refused to sync; until a verified reopening nothing more counts as durable */
+    SHMQ_LEAD = -18      /* this thread leads the group commit now, and has more to sync than the core can */
 };
 
 /* The story of the last error of this thread; never NULL. Valid until the thread's next failing call. */
@@ -220,6 +222,8 @@ void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced);
 #define SHMQ_CONTROL_BYTES 69632
 #define SHMQ_CHECKPOINT_BYTES 28672
 #define SHMQ_BATCH_MAX 8191
+#define SHMQ_SNAPSHOT_BASE 4096
+#define SHMQ_SNAPSHOT_BYTES 12288
 
 int shmq_queue_format(void *page, const uint8_t queue_id[16], int64_t created_ns, const char *options, uint32_t length);
 int shmq_queue_check(const void *page, uint8_t queue_id[16], uint32_t *options_length);
@@ -237,6 +241,17 @@ typedef struct {
 } shmq_journal;
 int shmq_journal_format(void *page, const shmq_journal *journal);
 int shmq_journal_check(const void *page, shmq_journal *journal);
+
+/* One of the two slots of the watermark; position and index are those of a word that a walk visits. */
+typedef struct {
+    uint64_t sequence;
+    uint64_t epoch;
+    uint64_t chunk_sequence;
+    uint64_t position;
+    uint64_t next_index;
+} shmq_watermark;
+int shmq_watermark_format(void *page, const shmq_watermark *mark);
+int shmq_watermark_check(const void *page, shmq_watermark *mark);
 
 int shmq_control_format(void *memory, const uint8_t queue_id[16]);
 int shmq_control_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16]);
@@ -257,10 +272,43 @@ uint32_t shmq_checkpoint_explicit(const void *memory);
 void shmq_cursor_save(void *memory, uint64_t sequence, uint64_t position, uint64_t ordinal, uint64_t index);
 int shmq_cursor_load(const void *memory, uint64_t *sequence, uint64_t *position, uint64_t *ordinal, uint64_t *index);
 
+/* One of a checkpoint's two snapshots: what is true of an exclusive name after a power cut. */
+typedef struct {
+    uint64_t sequence;
+    uint64_t epoch;
+    uint64_t head;
+} shmq_snapshot;
+int shmq_snapshot_format(void *bytes, const shmq_snapshot *snapshot);
+int shmq_snapshot_check(const void *bytes, shmq_snapshot *snapshot);
+
 /* Make `bytes` bytes zero. Nobody else may look at them. */
 void shmq_zero(void *memory, uint64_t bytes);
 /* Give a file a new name that nobody has: OK, or EMPTY when that name is taken. */
 int shmq_rename_new(int directory, const char *old_name, const char *new_name);
+
+/* ------------------------------------------------------------------ syncing
+ * Everything before *position, whose index is *next_index, is resolved: claims of the dead are padded on the way. EMPTY
+ * at the end of what was claimed, ROLL at the SEAL, WAITING before a claim of *owner, who lives; or CORRUPT. */
+int shmq_resolved(shmq_chunk *chunk, uint64_t *position, uint64_t *next_index, uint32_t *owner);
+/* Wait until every index below `want`, which lies in this chunk or before it, is on the disk (chunk NULL: lead); lead the group commit
+ * when nobody does. OK; TIMEOUT; SIGNAL; WAITING: a living claim lies before it, sleep on the queue's bell;
+ * SYNC_FAILED; LEAD: this thread leads (*leading is 1) and there is more to sync than this chunk (or fd is -1):
+ * do it, then shmq_sync_publish and shmq_sync_release. Any number of threads may call this. */
+int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, int fd, uint64_t want, int64_t deadline_ns,
+                   uint32_t *leading);
+/* The bell as it is, for who sleeps until somebody dies, joins or rings anyway, and need not be told of puts. */
+uint32_t shmq_bell(const void *control);
+/* As leader: everything below index is on the disk, and the next sync begins to look in that chunk. Both only rise. */
+void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk);
+/* Give the leadership back, and wake who waits. */
+void shmq_sync_release(shmq_member *member);
+/* A sync failed (1), or a reopening has verified what is there (0): for every process. Wakes all. */
+void shmq_sync_failed(void *control, uint32_t failed);
+uint32_t shmq_sync_has_failed(const void *control);
+uint64_t shmq_durable(const void *control);
+uint64_t shmq_durable_chunk(const void *control);
+/* After an unclean boot, before anybody joins: nothing is known but what the watermark says. */
+void shmq_durable_reset(void *control, uint64_t index, uint64_t chunk);
 
 /* ------------------------------------------------------------------ CRC-32C (Castagnoli) */
 uint32_t shmq_crc32c(uint32_t crc, const void *bytes, uint64_t length);       /* as the processor can */

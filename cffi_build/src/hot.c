@@ -275,7 +275,7 @@ static PyObject *head_take_many(End *self, PyObject *args, PyObject *kwargs)
 }
 
 /* ---------------------------------------------------------------- the module */
-PyDoc_STRVAR(put_doc, "put($self, payload, *, key=None, type=0, time_ns=None, headers=None)\n--\n\n"
+PyDoc_STRVAR(put_doc, "put($self, payload, *, key=None, type=0, time_ns=None, headers=None, timeout=None)\n--\n\n"
                       "Append payload and return its index. See Queue.put.");
 PyDoc_STRVAR(take_doc, "take($self, timeout=None)\n--\n\n"
     "The next payload, decoded, and acknowledged at once.\n\n"

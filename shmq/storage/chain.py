@@ -73,12 +73,18 @@ class Chain:
         return self._member.control.newest() if self._home.same_boot else -1
 
     def open(
-        self, sequence: int, base: int, *, writable: bool = False, staged: tuple[int, str] | None = None
+        self,
+        sequence: int,
+        base: int,
+        *,
+        writable: bool = False,
+        syncing: bool = False,
+        staged: tuple[int, str] | None = None,
     ) -> _native.Chunk:
         """
         Map one chunk. Reading maps it read-only; a claim whose owner died is padded through a momentary window.
 
-        *staged* is the folder and file of one that is adopted and still aside.
+        *syncing*: keep a descriptor, to sync it by. *staged*: folder and file of one that is adopted and still aside.
 
         Raises:
             FileNotFoundError: there is no such file (yet, or any more).
@@ -111,7 +117,7 @@ class Chain:
         except BaseException:
             os.close(fd)
             raise
-        if keep:
+        if keep or (syncing and may_write):
             chunk.keep(fd)
         else:
             os.close(fd)
@@ -174,7 +180,7 @@ class Chain:
         adoption = chunk.adoption()
         for _ in range(3):  # it may be linked between our looking for it and our looking for later ones
             try:
-                return self.open(chunk.sequence + 1, base, writable=writable)
+                return self._open_tail(chunk.sequence + 1, base) if writable else self.open(chunk.sequence + 1, base)
             except FileNotFoundError:
                 if adoption:
                     aside = self._finish_adoption(chunk, adoption, base)
@@ -230,7 +236,7 @@ class Chain:
                 live = self.names()
             sequence, base = live[-1]
             with contextlib.suppress(errors.Gone, FileNotFoundError):  # filled, finished and retired since we looked
-                return self._enter(self.open(sequence, base, writable=True))
+                return self._enter(self._open_tail(sequence, base))
         raise errors.Gone(f"cannot put into {self._home.path}: its last chunk went {_TRIES} times while it was opened")
 
     def roll(self, chunk: _native.Chunk, region: int = 0) -> _native.Chunk:
@@ -249,7 +255,7 @@ class Chain:
             return self._enter(following)
         made = self._home.make_chunk(base, sequence, region)
         try:
-            return self._enter(self.open(sequence, base, writable=True))
+            return self._enter(self._open_tail(sequence, base))
         except FileNotFoundError:  # filled by others, finished and retired, before we came to open it
             raise errors.Gone(f"cannot go on after {chunk.path}: what followed it was retired meanwhile") from None
         except errors.Gone:
@@ -257,10 +263,16 @@ class Chain:
                 self._home.drop_chunk(base, sequence)
             raise
 
+    def _open_tail(self, sequence: int, base: int) -> _native.Chunk:
+        syncing = self._home.options.durability.kind == "sync"
+        return self.open(sequence, base, writable=True, syncing=syncing)
+
     def _enter(self, chunk: _native.Chunk) -> _native.Chunk:
         # Whoever opened or linked a chunk looks again before the first claim there: a slow roller could have brought a
         # retired name back to life.
         if chunk.sequence < self._member.control.first_live():
             raise errors.Gone(f"cannot put into {chunk.path}: it was retired meanwhile")
+        if chunk.sealed() is None:
+            self._home.cover(chunk.base, chunk.size)
         self._member.control.enter(chunk.sequence)
         return chunk

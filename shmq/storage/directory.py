@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors, locks
 from shmq.options import FIRST_CHUNK, Options
-from shmq.storage import files, spares
+from shmq.storage import files, spares, sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +34,8 @@ _OURS = {QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS, DELETED, STAGING, LEDGER, LED
 _CHUNK_NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.chunk")
 _CONSUMER_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
 ADMIN_TIMEOUT = 30.0
+CEILING_AHEAD = 1 << 16
+"""How many indexes the ceiling is raised above what is needed, so that small chunks do not sync it each time."""
 
 
 def chunk_name(base: int, sequence: int) -> str:
@@ -126,14 +128,20 @@ class Directory:
             raise errors.Corrupt(f"cannot read {where}: it has {size} bytes instead of {_native.QUEUE_BYTES}")
         self.options = _stored_options(stored, where)
         self.journal = self._newest_journal(content)
+        self._covered = 0
+        self._settled = 1  # sequence of a journal slot that is on the disk: the first was synced before it had a name
         self.same_boot = self.journal.boot_id == boot_id()
 
-    def _newest_journal(self, content: bytes) -> _native.Journal:
+    def _journals(self, content: bytes) -> list[_native.Journal]:
+        """The valid slots of the journal, the newest first."""
         pages = (content[at * _native.PAGE_BYTES :][: _native.PAGE_BYTES] for at in (1, 2))
         slots = [slot for slot in map(_native.check_journal, pages) if slot]
         if not slots:
             raise errors.Corrupt(f"cannot read {self.path}/{QUEUE}: neither of its two journal slots is valid")
-        return max(slots, key=lambda slot: slot.sequence)
+        return sorted(slots, key=lambda slot: -slot.sequence)
+
+    def _newest_journal(self, content: bytes) -> _native.Journal:
+        return self._journals(content)[0]
 
     def retain(self) -> Directory:
         """One user more."""
@@ -211,14 +219,58 @@ class Directory:
             )
 
     def write_journal(self, journal: _native.Journal) -> None:
-        """Replace the older of the two journal slots. Under the administrative lock only."""
+        """
+        Replace the older of the two journal slots, synced. Under the administrative lock only.
+
+        Raises:
+            OSError: the disk refused. One of the two slots still says what it said.
+        """
         journal = journal._replace(sequence=self.journal.sequence + 1)
         fd, _ = self.open(self.fd, QUEUE, writable=True)
         try:
-            os.pwrite(fd, _native.format_journal(journal), _native.PAGE_BYTES * (2 - journal.sequence % 2))
+            if self.journal.sequence != self._settled:
+                sync.data(fd, "journal")  # who wrote it may have been killed before that
+            page = _native.PAGE_BYTES * (2 - journal.sequence % 2)
+            sync.write(fd, _native.format_journal(journal), page, "journal")
+            sync.data(fd, "journal")
+        except OSError as problem:
+            raise files.explained(problem, self.path, QUEUE) from None
         finally:
             os.close(fd)
         self.journal = journal
+        self._settled = journal.sequence
+        self._covered = max(self._covered, journal.ceiling)
+
+    def cover(self, base: int, size: int) -> None:
+        """
+        Have it on the disk that indexes up to the last one that a chunk can give may have been given, before the first.
+
+        Recovery after a power cut goes on above the ceiling, and above what any chunk that has a name can give; so
+        where nobody may write the journal now, the names are synced instead.
+
+        Raises:
+            OSError, DiskFull: the disk refused.
+        """
+        top = base + size // _native.RECORD_BYTES_MIN
+        if self._covered >= top:
+            return
+        newest, *older = self._journals(self.read(self.fd, QUEUE, _native.QUEUE_BYTES))
+        # The slot of the creation was synced before it had a name, and a slot is written once the other one is synced.
+        known = newest.ceiling if newest.sequence == 1 else max((slot.ceiling for slot in older), default=0)
+        self._covered = max(self._covered, known)
+        if self._covered >= top:
+            return
+        try:
+            with self.admin(timeout=0):
+                self.raise_ceiling(top)
+        except errors.Busy:
+            sync.directory(self.chunks, "chunks")
+
+    def raise_ceiling(self, top: int) -> None:
+        """Have the ceiling at *top* or above it, on the disk. Under the administrative lock only."""
+        if self._covered < top:
+            journal = self.read_journal()
+            self.write_journal(journal._replace(ceiling=max(journal.ceiling, top + CEILING_AHEAD)))
 
     def read_journal(self) -> _native.Journal:
         """The newest valid journal slot, as it is now."""
@@ -347,7 +399,7 @@ def _make_queue(directory: int, path: str, options: Options) -> None:
     journal = _native.Journal(
         sequence=1,
         epoch=1,
-        ceiling=0,
+        ceiling=CEILING_AHEAD,
         first_live=0,
         first_index=0,
         device=0,
@@ -359,8 +411,16 @@ def _make_queue(directory: int, path: str, options: Options) -> None:
 
     stored = json.dumps(options.to_json(), separators=(",", ":")).encode()
     content = _native.format_queue(queue_id, time.time_ns(), stored) + _native.format_journal(journal)
-    files.make_file(directory, CONTROL, _native.format_control(queue_id), mode, path)
-    files.make_file(directory, QUEUE, content.ljust(_native.QUEUE_BYTES, b"\0"), mode, path)
+    lasting = options.durability.kind != "process"
+    files.make_file(directory, CONTROL, _native.format_control(queue_id), mode, path, "control" if lasting else "")
+    files.make_file(directory, QUEUE, content.ljust(_native.QUEUE_BYTES, b"\0"), mode, path, "queue")
+    if lasting:
+        sync.directory(directory, "home")
+        above = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            sync.directory(above, "above")
+        finally:
+            os.close(above)
 
 
 def delete(directory: Directory) -> None:

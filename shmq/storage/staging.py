@@ -24,7 +24,7 @@ import struct
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from shmq import _native, errors
-from shmq.storage import files, spares
+from shmq.storage import files, spares, sync
 from shmq.storage.directory import CHUNKS, LEDGER, LEDGER_NEW, STAGING, chunk_name
 
 if TYPE_CHECKING:
@@ -64,19 +64,17 @@ class Adopted(NamedTuple):
 
 
 # ---------------------------------------------------------------- small files with a checksum
-def _write_record(directory: int, name: str, content: Any, path: str, mode: int) -> None:
+def _write_record(directory: int, name: str, content: Any, path: str, mode: int, what: str) -> None:
     """Make a small file, synced with its directory. One that is there stays."""
     body = _pack(content)
     fd = files.new_file(directory, len(body), mode, path)
     try:
-        written = 0
-        while written < len(body):
-            written += os.pwrite(fd, body[written:], written)
-        os.fsync(fd)
+        sync.write(fd, body, 0, what)
+        sync.data(fd, what)
         files.link_file(fd, directory, name, path)
     finally:
         os.close(fd)
-    os.fsync(directory)
+    sync.directory(directory, "home" if what == "ledger" else "set")
 
 
 def _pack(content: Any) -> bytes:
@@ -198,10 +196,10 @@ class Set:
 
     def commit_manifest(self, manifest: Manifest) -> None:
         """Write the manifest, synced, and its folders with it."""
-        _write_record(self.fd, _MANIFEST, list(manifest), self.path, self._mode())
+        _write_record(self.fd, _MANIFEST, list(manifest), self.path, self._mode(), "manifest")
         with _folder(self.home) as folder:
-            os.fsync(folder)
-        os.fsync(self.home.fd)
+            sync.directory(folder, "staging")
+        sync.directory(self.home.fd, "home")
 
     def drop_manifest(self) -> None:
         """It is not to be adopted after all."""
@@ -240,7 +238,7 @@ class Set:
         """
         if self.placed() is None:
             with self._unless_gone():
-                _write_record(self.fd, _PLACED, [sequence, base], self.path, self._mode())
+                _write_record(self.fd, _PLACED, [sequence, base], self.path, self._mode(), "placed")
         there = self.placed()
         if there is None:
             raise FileNotFoundError(self.name)
@@ -347,7 +345,7 @@ def finish(home: Directory, control: _native.Control, chunk: _native.Chunk, adop
             name = chunk_name(first_base + sum(manifest.counts[:number]), first + number)
             _move(found, manifest.files[number], name)
             control.enter(first + number)
-        os.fsync(home.chunks)
+        sync.directory(home.chunks, "chunks")
         return True
     return False  # it went: somebody has finished it
 
@@ -359,7 +357,7 @@ def _sync_up_to(home: Directory, last: int) -> None:
             with contextlib.suppress(FileNotFoundError):  # retired
                 fd, _ = home.open(home.chunks, chunk_name(base, sequence), writable=False)
                 try:
-                    os.fdatasync(fd)
+                    sync.data(fd, "chunk")
                 finally:
                     os.close(fd)
 
@@ -412,9 +410,9 @@ def write_ledger(home: Directory, batches: dict[bytes, Adopted]) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(LEDGER_NEW, dir_fd=home.fd)
     content = {producer: list(batch) for producer, batch in batches.items()}
-    _write_record(home.fd, LEDGER_NEW, content, home.path, home.options.mode & 0o600)
+    _write_record(home.fd, LEDGER_NEW, content, home.path, home.options.mode & 0o600, "ledger")
     os.rename(LEDGER_NEW, LEDGER, src_dir_fd=home.fd, dst_dir_fd=home.fd)
-    os.fsync(home.fd)
+    sync.directory(home.fd, "home")
 
 
 def names(home: Directory) -> list[str]:
