@@ -22,6 +22,7 @@ SOURCES = [
     "index.c",
     "os_linux.c",
     "owner.c",
+    "recover.c",
     "sync.c",
     "wait.c",
 ]

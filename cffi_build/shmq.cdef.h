@@ -105,6 +105,25 @@ int64_t shmq_find(shmq_chunk *chunk, uint64_t ordinal, uint64_t *record);
 int64_t shmq_range(shmq_chunk *chunk, uint64_t first, uint64_t last, uint64_t *indexes, uint64_t *records,
                    uint64_t *places);
 int shmq_at(shmq_chunk *chunk, int64_t time_ns, uint64_t *ordinal, uint64_t *open, int64_t *time_max);
+typedef struct {
+    uint64_t position;
+    uint64_t ordinal;
+    uint64_t stopped;
+    uint64_t stopped_ordinal;
+    uint64_t messages;
+    uint64_t bytes;
+    uint64_t padded;
+    uint64_t open_padded;
+    uint64_t claims;
+    uint64_t gap_position;
+    uint64_t gap_index;
+    uint64_t adoption;
+} shmq_survey;
+int shmq_survey_chunk(shmq_chunk *chunk, shmq_survey *survey, uint64_t trusted, bool pass_claims);
+int shmq_resync(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal);
+int64_t shmq_cut(shmq_chunk *chunk, uint64_t position, uint64_t next_index);
+int shmq_set_in_order(shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
+void shmq_end_at(shmq_chunk *chunk, uint64_t position);
 uint64_t shmq_first_live(const void *control);
 void shmq_raise_first_live(void *control, uint64_t sequence);
 uint64_t shmq_newest(const void *control);

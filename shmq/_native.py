@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EMPTY, ROLL, WAITING, FORKED = lib.SHMQ_EMPTY, lib.SHMQ_ROLL, lib.SHMQ_WAITING, lib.SHMQ_FORKED
 TIMEOUT, CONTENDED = lib.SHMQ_TIMEOUT, lib.SHMQ_CONTENDED
-RETIRED, PADDED = lib.SHMQ_RETIRED, lib.SHMQ_PADDED
+RETIRED, PADDED, CORRUPT = lib.SHMQ_RETIRED, lib.SHMQ_PADDED, lib.SHMQ_CORRUPT
 OK, SIGNAL, LEAD, SYNC_FAILED = lib.SHMQ_OK, lib.SHMQ_SIGNAL, lib.SHMQ_LEAD, lib.SHMQ_SYNC_FAILED
 LENGTH_BITS = 30
 LENGTH_MASK = (1 << LENGTH_BITS) - 1
@@ -112,6 +112,11 @@ def map_file(fd: int, size: int, *, writable: bool) -> mmap.mmap:
     """Map a whole file, shared. The mapping keeps the open file, and its locks, until the last view of it is gone."""
     access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
     return mmap.mmap(fd, size, mmap.MAP_SHARED, access)
+
+
+def map_private(fd: int, size: int) -> mmap.mmap:
+    """Map a whole file, read-only, so that what is written there is seen by nobody else and never reaches the file."""
+    return mmap.mmap(fd, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 def map_alone(fd: int, size: int, *, writable: bool) -> mmap.mmap:
@@ -258,6 +263,16 @@ class Control:
         code = lib.shmq_control_check(self.page, size, queue_id)
         if code != lib.SHMQ_OK:
             raise error(_inside(code), f"cannot open {path}")
+
+    @classmethod
+    def alone(cls, queue_id: bytes, first_live: int) -> Control:
+        """One of nobody else's, for who reads a queue whose own cannot be believed and must not be changed."""
+        made = cls.__new__(cls)
+        made._map = mmap.mmap(-1, CONTROL_BYTES)
+        made._map[:] = format_control(queue_id)
+        made.page = ffi.from_buffer(made._map)
+        made.raise_first_live(first_live)
+        return made
 
     def first_live(self) -> int:
         """Sequence of the first chunk that belongs to the log."""
@@ -503,9 +518,12 @@ class Chunk:
         writable: bool,
         padding: bool,
         checksum: bool,
+        ends: tuple[int, int, bool] | None = None,
     ) -> None:
         """
         Map and check it; *fd* stays the caller's.
+
+        *ends*: (position, ordinal, torn): map it privately and have it end there, without changing the file.
 
         *padding*: *fd* is writable and stays open as long as this chunk, so that a dead owner's claim can be padded
         through a momentary window although the chunk is mapped read-only.
@@ -515,7 +533,7 @@ class Chunk:
         self.size = size
         self.path = path
         self.member = member
-        self.map = map_file(fd, size, writable=writable)
+        self.map = map_file(fd, size, writable=writable) if ends is None else map_private(fd, size)
         self._memory = ffi.from_buffer(self.map)
         code = ffi.new("int *")
         handle = lib.shmq_chunk_new(
@@ -528,6 +546,11 @@ class Chunk:
         self.address = address(handle)
         self.memory_address = address(self._memory)
         self._fd = -1
+        if ends is not None:
+            position, ordinal, torn = ends
+            if torn:
+                lib.shmq_end_at(self.handle, position)
+            lib.shmq_set_in_order(self.handle, position, ordinal)
 
     def keep(self, fd: int) -> None:
         """Own *fd* from now on."""
@@ -673,6 +696,124 @@ class Chunk:
     def first_position(self) -> int:
         """Where the first message may begin."""
         return int(lib.shmq_chunk_first_position(self.handle))
+
+
+class Survey(NamedTuple):
+    """How far a chunk is whole. shmq.h, shmq_survey, says what each number is."""
+
+    position: int
+    ordinal: int
+    stopped: int
+    stopped_ordinal: int
+    messages: int
+    bytes: int
+    padded: int
+    open_padded: int
+    claims: int
+    gap_position: int
+    gap_index: int
+    adoption: int
+    code: int = 0
+    """EMPTY, ROLL, WAITING or CORRUPT."""
+    reason: str = ""
+    """After CORRUPT: what is wrong."""
+
+
+class Bare:
+    """
+    A mapped chunk file without a member: to see what is whole in it and, alone with it, to put it in order.
+
+    A context manager. It unmaps at once, so nothing may be kept that points into it.
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        size: int,
+        *,
+        base: int,
+        sequence: int,
+        queue_id: bytes,
+        path: str,
+        checksum: bool,
+        writable: bool = False,
+    ) -> None:
+        """
+        Map and check it; *fd* stays the caller's.
+
+        Raises:
+            Corrupt, BadFormat: it is no chunk of this queue, or not the one of that name.
+        """
+        self.path = path
+        self.size = size
+        if not PAGE_BYTES <= size <= CHUNK_BYTES_MAX:
+            raise errors.Corrupt(f"cannot open {path}: it has {size} bytes, and no chunk has so few or so many")
+        self._map = map_file(fd, size, writable=writable)
+        self._memory = ffi.from_buffer(self._map)
+        code = ffi.new("int *")
+        self._handle = lib.shmq_chunk_new(
+            self._memory, size, -1, writable, checksum, base, sequence, queue_id, ffi.NULL, code
+        )
+        if self._handle == ffi.NULL:
+            problem = error(_inside(code[0]), f"cannot open {path}")
+            self.close()
+            raise problem
+
+    def __enter__(self) -> Bare:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Unmap."""
+        self.close()
+
+    def close(self) -> None:
+        """Unmap. Closing twice is fine."""
+        if self._handle != ffi.NULL:
+            lib.shmq_chunk_free(self._handle)
+        self._handle = ffi.NULL
+        ffi.release(self._memory)
+        self._map.close()
+
+    def chunk_id(self) -> int:
+        """The random id that it was made with."""
+        return int.from_bytes(self._map[_CHUNK_ID_AT : _CHUNK_ID_AT + 8], "little")
+
+    def first_position(self) -> int:
+        """Where the first message may begin."""
+        return int(lib.shmq_chunk_first_position(self._handle))
+
+    def survey(
+        self, *, trusted: int = 0, position: int = 0, ordinal: int = 0, pass_claims: bool = False
+    ) -> Survey:
+        """How far it is whole, from that place on."""
+        found = ffi.new("shmq_survey *", {"position": position, "ordinal": ordinal})
+        code = lib.shmq_survey_chunk(self._handle, found, trusted, pass_claims)
+        numbers = [getattr(found, name) for name in Survey._fields[:-2]]
+        return Survey(*numbers, code, story() if code == lib.SHMQ_CORRUPT else "")
+
+    def resync(self, position: int, ordinal: int) -> tuple[int, int] | None:
+        """The place behind damage from which to go on; None when there is none."""
+        at, of = ffi.new("uint64_t *", position), ffi.new("uint64_t *", ordinal)
+        if lib.shmq_resync(self._handle, at, of) != lib.SHMQ_OK:
+            return None
+        return int(at[0]), int(of[0])
+
+    def cut(self, position: int, next_index: int) -> int:
+        """
+        End it there, for ever; the next chunk begins at *next_index*. How many bytes that were not zero are gone.
+
+        Raises:
+            Corrupt: there is no room to end it; nothing was written.
+        """
+        gone = lib.shmq_cut(self._handle, position, next_index)
+        if gone < 0:
+            raise error(int(gone), f"cannot recover {self.path}")
+        return int(gone)
+
+    def set_in_order(self, position: int, ordinal: int) -> None:
+        """Make hints and index anew from its words up to there."""
+        lib.shmq_set_in_order(self._handle, position, ordinal)
 
 
 class Batch:

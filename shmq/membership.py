@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors, locks
 from shmq.storage.chain import Chain
-from shmq.storage.directory import CONTROL, boot_id
+from shmq.storage.directory import CONTROL, QUEUE, boot_id
 from shmq.storage.mapped import Mapped
 
 if TYPE_CHECKING:
@@ -60,6 +60,9 @@ class Membership:
         self._watcher: _Watcher | None = None
         self._keeper: Keeper | None = None
         self._lock = locks.Lock()
+        if home.view is not None:
+            self._join_alone(home)
+            return
         lock_fd, size = home.open(home.fd, CONTROL, writable=not home.read_only)
         try:
             test_fd, _ = home.open(home.fd, CONTROL, writable=False)
@@ -81,6 +84,17 @@ class Membership:
             except BaseException:
                 self.member.leave()
                 raise
+
+    def _join_alone(self, home: Directory) -> None:
+        """At a queue that was not recovered yet, for who may only read: what its control page says means nothing."""
+        self.control = _native.Control.alone(home.queue_id, home.journal.first_live)
+        lock_fd, _ = home.open(home.fd, QUEUE, writable=False)
+        try:
+            test_fd, _ = home.open(home.fd, QUEUE, writable=False)
+        except BaseException:
+            os.close(lock_fd)
+            raise
+        self.member = _native.Member(self.control, lock_fd, test_fd)
 
     def _sit_down(self, home: Directory) -> None:
         slot, generation, since = self.member.lock()
@@ -188,6 +202,10 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 def join(home: Directory) -> Membership:
     """This process's membership at that queue, one handle more."""
+    if home.view is not None:
+        made = Membership(home)
+        _live.add(made)
+        return made
     try:
         info = os.stat(CONTROL, dir_fd=home.fd, follow_symlinks=False)
     except FileNotFoundError:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from shmq.message import Message
     from shmq.producer import Slot
     from shmq.staged import Staged
+    from shmq.storage.recover import Recovery
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +104,7 @@ class Queue:
     Attributes:
         path: its directory.
         options: what it was made with.
+        recovery: what was found and done when this opening was the first one after a reboot; None when it was not.
     """
 
     def __init__(
@@ -129,12 +131,14 @@ class Queue:
         self._producer: Producer | None = None
         self._membership: membership.Membership | None = None
         self._access: Access | None = None
+        self.recovery: Recovery | None = None
         self._home = self._open_home(options, create=create and not read_only)
         self.options = self._home.options
         try:
             if options is not None:
                 options.check_against(self.options, self.path)
             self._codec = self._find_codec(trusted=trusted)
+            self._recover()
             self._joined()
             self._chain().names()
             self._verify()
@@ -166,6 +170,16 @@ class Queue:
             return codec(self.options.codec, trusted=trusted)
         except errors.Untrusted as problem:
             raise errors.Untrusted(f"cannot open {self.path}: {problem}") from None
+
+    def _recover(self) -> None:
+        """Have only what is on the disk count, when this is the first opening since the machine started."""
+        if self._home.unclean():
+            from shmq.storage import recover  # noqa: PLC0415  # once in a boot
+
+            if self._flags["read_only"]:
+                self._home.view = recover.view(self._home)
+            else:
+                self.recovery = recover.recover(self._home)
 
     def _joined(self) -> membership.Membership:
         """This process's membership; a new one in a forked child."""

@@ -203,6 +203,38 @@ int64_t shmq_range(shmq_chunk *chunk, uint64_t first, uint64_t last, uint64_t *i
  * the answer that is not committed yet, or UINT64_MAX. *time_max: after ROLL, the largest time in the chunk. */
 int shmq_at(shmq_chunk *chunk, int64_t time_ns, uint64_t *ordinal, uint64_t *open, int64_t *time_max);
 
+/* ------------------------------------------------------------------ what is whole in a chunk
+ * Recovery, verify and repair. The chunk's handle needs no member here (NULL), nobody's life is asked for, and but for
+ * the last three calls nothing is written. */
+typedef struct {
+    uint64_t position;        /* in: where to begin, 0 for the start. Out: everything before it is whole and proven: a */
+    uint64_t ordinal;         /* word without a checksum counts when a message behind it agrees, or when it is trusted */
+    uint64_t stopped;         /* where the walk ended, and the ordinals before it */
+    uint64_t stopped_ordinal;
+    uint64_t messages;        /* up to `position`, added to what was there */
+    uint64_t bytes;           /* of their regions */
+    uint64_t padded;          /* ordinals of padding up to there */
+    uint64_t open_padded;     /* likewise up to the SEAL, after ROLL */
+    uint64_t claims;          /* regions passed that are claimed and not committed */
+    uint64_t gap_position;    /* of the GAP right before the SEAL; 0 for none */
+    uint64_t gap_index;       /* the base of the next chunk by it */
+    uint64_t adoption;        /* the id in the SEAL */
+} shmq_survey;
+/* Walk on from survey->position, checking every word, message and batch: EMPTY at the end of an open chunk, ROLL at the
+ * SEAL, WAITING at a claim (or over it, with pass_claims), CORRUPT at what is not whole. Words up to the position
+ * `trusted` are proven as they are. A batch is whole, or the walk ends before its first message. */
+int shmq_survey_chunk(shmq_chunk *chunk, shmq_survey *survey, uint64_t trusted, bool pass_claims);
+/* Go on behind damage at *position: to the next word or message that agrees with itself. OK, or EMPTY when there is none
+ * that can be found in bounded time. Messages before it, if there were any, are lost. */
+int shmq_resync(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal);
+/* End a torn chunk at `position`: zeros, a GAP that names the next chunk's base, a SEAL. How many bytes were not zero
+ * before, counted to the last one. Killed in between, the same call does the same again. Nobody else may be at it. */
+int64_t shmq_cut(shmq_chunk *chunk, uint64_t position, uint64_t next_index);
+/* Make the hints and the index of a chunk anew from its words up to `position`. Nobody else may be at it. */
+int shmq_set_in_order(shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
+/* In a private mapping: have the chunk end here, as if nothing had been put behind it. */
+void shmq_end_at(shmq_chunk *chunk, uint64_t position);
+
 /* ------------------------------------------------------------------ control page */
 uint64_t shmq_first_live(const void *control);
 void shmq_raise_first_live(void *control, uint64_t sequence); /* never lowers it */

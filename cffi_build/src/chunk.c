@@ -364,15 +364,30 @@ static uint32_t gap_crc(const shmq_chunk *chunk, uint64_t position, uint64_t nex
 }
 
 /* Recovery may have moved the next chunk's base on: its GAP stands right before the SEAL. */
-static void note_gap(const shmq_chunk *chunk, const struct walk *walk, word_t word, uint64_t *next_index)
+bool gap_at(const shmq_chunk *chunk, uint64_t position, word_t word, uint64_t *next_index)
 {
     struct gap gap;
-    if (word_bytes(word) == sizeof gap && walk->position + sizeof gap <= chunk->capacity) {
-        shared_read(&gap, word_at(chunk, walk->position), sizeof gap);
-        if (gap.kind == META_GAP && gap.crc == gap_crc(chunk, walk->position, gap.next_index)) {
-            *next_index = gap.next_index;
-        }
+    if (word_state(word) != WORD_META || word_bytes(word) != sizeof gap
+        || position + sizeof gap + SEAL_BYTES > chunk->capacity) {
+        return false;
     }
+    shared_read(&gap, chunk->memory + position, sizeof gap);
+    if (gap.kind != META_GAP || gap.crc != gap_crc(chunk, position, gap.next_index)) {
+        return false;
+    }
+    *next_index = gap.next_index;
+    return true;
+}
+
+void gap_write(const shmq_chunk *chunk, uint64_t position, uint64_t next_index)
+{
+    const struct gap gap = {
+        .word = word_make(WORD_META, 0, 0, GAP_BYTES / SPAN_UNIT),
+        .kind = META_GAP,
+        .crc = gap_crc(chunk, position, next_index),
+        .next_index = next_index,
+    };
+    shared_write(chunk->memory + position, &gap, sizeof gap);
 }
 
 static int walk_to_end(shmq_chunk *chunk, struct walk *walk, uint64_t *gap_index)
@@ -387,7 +402,7 @@ static int walk_to_end(shmq_chunk *chunk, struct walk *walk, uint64_t *gap_index
             return SHMQ_OK;
         }
         if (word_state(word) == WORD_META) {
-            note_gap(chunk, walk, word, gap_index);
+            gap_at(chunk, walk->position, word, gap_index);
         }
         const int code = walk_past(chunk, walk, word);
         if (code != SHMQ_OK) {

@@ -57,6 +57,9 @@ void hint_raise(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
 int walk_past(const shmq_chunk *chunk, struct walk *walk, word_t word);
 /* The message of a DONE word, checked: its payload's place or CORRUPT. */
 int64_t check_record(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal, word_t word);
+/* Is there a GAP at that word? Recovery writes one before the SEAL of a chunk that it cut; then *next_index is set. */
+bool gap_at(const shmq_chunk *chunk, uint64_t position, word_t word, uint64_t *next_index);
+void gap_write(const shmq_chunk *chunk, uint64_t position, uint64_t next_index);
 /* A region that is still claimed: OK when its owner is dead and it has been padded, WAITING when not, or CORRUPT. */
 int settle(shmq_chunk *chunk, uint64_t position, word_t word);
 

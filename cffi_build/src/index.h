@@ -15,6 +15,10 @@ static inline void index_pass(shmq_chunk *chunk, uint64_t position, uint64_t ord
     }
 }
 
+/* Make the whole index of a chunk anew from its words before `end`, in the blocks that are there. Nobody else may be at
+ * the chunk. What is right already is not written. */
+void index_rebuild(shmq_chunk *chunk, uint64_t end);
+
 /* Room for what is known of a chunk's entries; NULL when it has none, or there is no memory. */
 uint32_t *index_proven_new(const struct chunk_header *header);
 

@@ -20,6 +20,7 @@ from shmq.storage.directory import CHUNKS, chunk_name
 
 if TYPE_CHECKING:
     from shmq.storage.directory import Directory
+    from shmq.storage.recover import View
 
 _TRIES = 1000
 """How often to look for the live end while others fill, finish and retire whole chunks between two of our steps."""
@@ -51,6 +52,8 @@ class Chain:
         Raises:
             Corrupt: one is missing, or there are two of one sequence.
         """
+        if self._home.view is not None:
+            return self._home.view.names()
         tries = 3  # a listing is no snapshot: one that names a chunk may miss the one linked just before it
         while tries:
             first_live, newest = self._member.control.first_live(), self._newest()
@@ -90,6 +93,8 @@ class Chain:
             FileNotFoundError: there is no such file (yet, or any more).
             Corrupt, BadFormat, Unsafe: it cannot be used.
         """
+        if self._home.view is not None:
+            return self._open_in_view(self._home.view, sequence, base)
         folder, name = staged or (self._home.chunks, chunk_name(base, sequence))
         may_write = not self._home.read_only
         fd, size = self._home.open(folder, name, writable=may_write)
@@ -123,20 +128,47 @@ class Chain:
             os.close(fd)
         return chunk
 
+    def _open_in_view(self, view: View, sequence: int, base: int) -> _native.Chunk:
+        """A chunk of an unclean queue, as it would be after its recovery; the file stays as it is."""
+        piece = view.pieces.get(sequence)
+        if piece is None or piece.base != base:
+            raise FileNotFoundError(chunk_name(base, sequence))
+        folder = self._home.chunks if piece.folder == CHUNKS else self._home.below_path(piece.folder)
+        fd = -1
+        try:
+            fd, size = self._home.open(folder, piece.file, writable=False)
+            return _native.Chunk(
+                fd,
+                size,
+                base=base,
+                sequence=sequence,
+                queue_id=self._home.queue_id,
+                member=self._member,
+                path=f"{self._home.path}/{piece.path}",
+                writable=False,
+                padding=False,
+                checksum=self._home.options.checksum,
+                ends=view.ends(sequence),
+            )
+        finally:
+            for each in (fd, folder if folder != self._home.chunks else -1):
+                if each >= 0:
+                    os.close(each)
+
     def first(self) -> tuple[int, int] | None:
         """(sequence, base) of the first live chunk; None before the first put."""
         live = self.names()
         return live[0] if live else None
 
     def first_index(self) -> int:
-        """The first index still there; 0 before the first put."""
+        """The first index still there; before the first put, the one that it will get."""
         first = self.first()
-        return 0 if first is None else first[1]
+        return self._home.journal.first_index if first is None else first[1]
 
     def next_index(self) -> int:
         """The index behind the last claimed one."""
         while True:
-            chunk, end = self._last(), 0
+            chunk, end = self._last(), self._home.journal.first_index
             with contextlib.suppress(errors.Gone):  # retired since the listing: look again
                 while chunk is not None:
                     end = chunk.next_index()
@@ -182,7 +214,7 @@ class Chain:
             try:
                 return self._open_tail(chunk.sequence + 1, base) if writable else self.open(chunk.sequence + 1, base)
             except FileNotFoundError:
-                if adoption:
+                if adoption and self._home.view is None:
                     aside = self._finish_adoption(chunk, adoption, base)
                     if aside is not None:
                         return aside
@@ -211,6 +243,8 @@ class Chain:
 
     def _missing(self, sequence: int, base: int) -> str:
         """Why there should be such a chunk; nothing, if nobody has made it yet."""
+        if self._home.view is not None:
+            return ""
         newest = self._newest()
         if self._home.same_boot and newest < sequence:
             return ""
@@ -232,7 +266,7 @@ class Chain:
         for _ in range(_TRIES):
             live = self.names()
             if not live:
-                self._home.make_chunk(0, self._member.control.first_live())
+                self._home.make_chunk(self._home.read_journal().first_index, self._member.control.first_live())
                 live = self.names()
             sequence, base = live[-1]
             with contextlib.suppress(errors.Gone, FileNotFoundError):  # filled, finished and retired since we looked

@@ -9,6 +9,7 @@ A queue's home in a directory: its files, made once and opened by all.
     consumers/       <name>.checkpoint
     staging/         chunks built aside (staging.py); there once something was staged
     ledger.shmq      which batches were adopted
+    aside/           what recovery found behind a cut; nobody reads it any more
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ from shmq.storage import files, spares, sync
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from shmq.storage.recover import View
+
 QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS = "queue.shmq", "control.shmq", "admin.lock", "chunks", "consumers"
 DELETED = "deleted.shmq"
-STAGING, LEDGER, LEDGER_NEW = "staging", "ledger.shmq", "ledger.new"
-_OURS = {QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS, DELETED, STAGING, LEDGER, LEDGER_NEW}
+STAGING, LEDGER, LEDGER_NEW, ASIDE = "staging", "ledger.shmq", "ledger.new", "aside"
+_OURS = {QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS, DELETED, STAGING, LEDGER, LEDGER_NEW, ASIDE}
 _CHUNK_NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.chunk")
 _CONSUMER_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
 ADMIN_TIMEOUT = 30.0
@@ -89,6 +92,8 @@ class Directory:
         self._fds: list[int] = []
         self._users = 1
         self._lock = locks.Lock()
+        self.view: View | None = None
+        """What is whole in it, for who may only read a queue that nobody has recovered yet."""
         try:
             self.fd = self._keep(files.open_directory(self.path, trust_owner=trust_owner))
             self._read_queue_file()
@@ -105,6 +110,17 @@ class Directory:
     def below(self, name: str) -> int:
         """A descriptor of a folder of this queue, for the caller to close."""
         return files.open_directory(f"{self.path}/{name}", trust_owner=self._trust_owner, above=self.fd)
+
+    def below_path(self, path: str) -> int:
+        """A descriptor of a folder in a folder of this queue, for the caller to close."""
+        above, _, name = path.partition("/")
+        fd = self.below(above)
+        try:
+            return files.open_directory(f"{self.path}/{path}", trust_owner=self._trust_owner, above=fd)
+        except errors.NotFound:
+            raise FileNotFoundError(path) from None
+        finally:
+            os.close(fd)
 
     def _below(self, name: str) -> int:
         try:
@@ -130,7 +146,22 @@ class Directory:
         self.journal = self._newest_journal(content)
         self._covered = 0
         self._settled = 1  # sequence of a journal slot that is on the disk: the first was synced before it had a name
+        self.look_at_boot()
+
+    def look_at_boot(self) -> None:
+        """Tell whether the queue was last open in this boot, and whether its directory is a copy of another one."""
         self.same_boot = self.journal.boot_id == boot_id()
+        self.copied = False
+        if self.journal.inode:
+            try:
+                info = os.stat(CONTROL, dir_fd=self.fd, follow_symlinks=False)
+                self.copied = (info.st_dev, info.st_ino) != (self.journal.device, self.journal.inode)
+            except FileNotFoundError:
+                self.copied = True
+
+    def unclean(self) -> bool:
+        """Whether what processes agreed on in memory is gone, so that only what is on the disk counts."""
+        return not self.same_boot or self.copied
 
     def _journals(self, content: bytes) -> list[_native.Journal]:
         """The valid slots of the journal, the newest first."""
@@ -396,14 +427,16 @@ def _make_queue(directory: int, path: str, options: Options) -> None:
         os.unlink(CONTROL, dir_fd=directory)
     queue_id = os.urandom(16)
     mode = options.mode & 0o600
+    files.make_file(directory, CONTROL, _native.format_control(queue_id), mode, path)
+    control = os.stat(CONTROL, dir_fd=directory, follow_symlinks=False)
     journal = _native.Journal(
         sequence=1,
         epoch=1,
         ceiling=CEILING_AHEAD,
         first_live=0,
         first_index=0,
-        device=0,
-        inode=0,
+        device=control.st_dev,
+        inode=control.st_ino,
         flags=0,
         boot_id=boot_id(),
     )
@@ -450,7 +483,8 @@ def _remove_content(directory: int, path: str) -> None:
                 os.close(fd)
     from shmq.storage import staging  # noqa: PLC0415  # it knows this module
 
-    staging.remove_all(directory, path)
+    for folder in (STAGING, ASIDE):
+        staging.remove_all(directory, path, folder)
     for name in (CONTROL, LEDGER, LEDGER_NEW, DELETED):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=directory)

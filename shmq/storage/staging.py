@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from shmq.storage.directory import Directory
 
 _SET_NAME = re.compile(r"[0-9a-f]{10}")
+_FILE_NAME = re.compile(r"[0-9a-f]{8}\.chunk")
 _LOCK, _MANIFEST, _PLACED = "lock", "manifest", "placed"
 _ID_BITS = 40
 _HEAD = struct.Struct("<8sII")  # magic, bytes of the body, CRC-32C of the body
@@ -283,7 +284,19 @@ def _folder(home: Directory) -> Iterator[int]:
         os.close(fd)
 
 
-def _open_set(home: Directory, name: str) -> Set:
+def check_file(name: str) -> str:
+    """
+    The name itself, if it is that of a staged chunk.
+
+    Raises:
+        Corrupt: a manifest names something else.
+    """
+    if not isinstance(name, str) or not _FILE_NAME.fullmatch(name):
+        raise errors.Corrupt(f"a manifest names {name!r}, and no staged chunk is called so")
+    return name
+
+
+def open_set(home: Directory, name: str) -> Set:
     """
     The set of that name.
 
@@ -309,7 +322,7 @@ def begin(home: Directory) -> Set:
                 continue
             with _folder(home) as folder:
                 os.mkdir(name, 0o700, dir_fd=folder)
-            made = _open_set(home, name)
+            made = open_set(home, name)
             try:
                 made.hold()
             except BaseException:
@@ -334,7 +347,7 @@ def finish(home: Directory, control: _native.Control, chunk: _native.Chunk, adop
     Raises:
         Corrupt: its manifest is damaged, or its place is taken.
     """
-    with contextlib.suppress(FileNotFoundError), _open_set(home, f"{adoption:010x}") as found:
+    with contextlib.suppress(FileNotFoundError), open_set(home, f"{adoption:010x}") as found:
         manifest = found.manifest()
         at = _place_in(manifest, chunk)
         first, first_base = chunk.sequence + 1 - at, base - sum(manifest.counts[:at])
@@ -343,7 +356,7 @@ def finish(home: Directory, control: _native.Control, chunk: _native.Chunk, adop
             found.place(first, first_base)
         for number in range(at, len(manifest.files)):
             name = chunk_name(first_base + sum(manifest.counts[:number]), first + number)
-            _move(found, manifest.files[number], name)
+            move(found, manifest.files[number], name)
             control.enter(first + number)
         sync.directory(home.chunks, "chunks")
         return True
@@ -362,7 +375,7 @@ def _sync_up_to(home: Directory, last: int) -> None:
                     os.close(fd)
 
 
-def _move(found: Set, file: str, name: str) -> None:
+def move(found: Set, file: str, name: str) -> None:
     """Move a staged file to its name among the chunks, unless somebody has."""
     source = f"{STAGING}/{found.name}/{file}"
     problem = "its place is taken"
@@ -381,7 +394,7 @@ def _move(found: Set, file: str, name: str) -> None:
 def following(home: Directory, chunk: _native.Chunk, adoption: int) -> tuple[Set, str] | None:
     """For who may write nothing: the set, and the file in it that follows *chunk*; None when it has moved."""
     try:
-        found = _open_set(home, f"{adoption:010x}")
+        found = open_set(home, f"{adoption:010x}")
     except FileNotFoundError:
         return None
     try:
@@ -440,7 +453,7 @@ def fold(home: Directory, chain: Chain) -> None:
     with contextlib.ExitStack() as opened:
         for name in there:
             with contextlib.suppress(FileNotFoundError):
-                found = opened.enter_context(_open_set(home, name))
+                found = opened.enter_context(open_set(home, name))
                 if found.placed() is not None:
                     _enter(found, batches)
                     over.append(found)
@@ -458,24 +471,27 @@ def _enter(found: Set, batches: dict[bytes, Adopted]) -> None:
         manifest = found.manifest()
     except FileNotFoundError:
         return  # it is in the ledger, and was being removed
+    if placed:
+        enter(manifest, placed[1], batches)
+
+
+def enter(manifest: Manifest, first: int, batches: dict[bytes, Adopted]) -> None:
+    """Have the ledger know a batch whose first index that is."""
     before = batches.get(manifest.producer)
-    if placed and manifest.producer and (before is None or before.sequence < manifest.sequence):
-        batches[manifest.producer] = Adopted(manifest.sequence, placed[1], sum(manifest.counts))
+    if manifest.producer and (before is None or before.sequence < manifest.sequence):
+        batches[manifest.producer] = Adopted(manifest.sequence, first, sum(manifest.counts))
 
 
-def remove_all(directory: int, path: str) -> None:
-    """Remove staging/ with everything in it: of a queue that is being deleted."""
+def remove_all(directory: int, path: str, name: str) -> None:
+    """Remove the folder staging/, or one like it, with everything in it: of a queue that is being deleted."""
     with contextlib.suppress(errors.NotFound):
-        folder = files.open_directory(f"{path}/{STAGING}", above=directory)
+        folder = files.open_directory(f"{path}/{name}", above=directory)
         try:
-            for name in os.listdir(folder):
-                fd = files.open_directory(f"{path}/{STAGING}/{name}", above=folder)
+            for entry in os.listdir(folder):
                 try:
-                    for file in os.listdir(fd):
-                        os.unlink(file, dir_fd=fd)
-                finally:
-                    os.close(fd)
-                os.rmdir(name, dir_fd=folder)
+                    os.unlink(entry, dir_fd=folder)
+                except IsADirectoryError:
+                    remove_all(folder, f"{path}/{name}", entry)
         finally:
             os.close(folder)
-        os.rmdir(STAGING, dir_fd=directory)
+        os.rmdir(name, dir_fd=directory)
