@@ -124,7 +124,7 @@ class Consumer(_native.Head):
             self._home.queue_id, self.name, explicit=self._explicit, start=index, created_ns=time.time_ns()
         )
         mode = self._home.options.mode & 0o600
-        files.make_file(self._home.consumers, file, content, mode, f"{self._home.path}/{CONSUMERS}")
+        files.make_file(self._home.consumers, file, content, mode, f"{self._home.path}/{CONSUMERS}", "checkpoint")
 
     def _take_name(self, lock: _native.Lock, fd: int, file: str, checkpoint: _native.Checkpoint) -> None:
         if not lock.take():
