@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import threading
 import time
 import warnings
 from typing import TYPE_CHECKING, Any, Self
@@ -56,6 +57,8 @@ class Consumer(_native.Head):
         self._decode = queue._codec.decode  # noqa: SLF001
         self._pending: dict[int, bool] = {}  # handed out and not below the head; True once acknowledged
         self._home, self._membership = queue._lend()  # noqa: SLF001
+        self._acking = 0
+        self._syncs = self._explicit and self._home.options.durability.kind == "sync"
         try:
             self._open(start)
         except BaseException:
@@ -283,8 +286,13 @@ class Consumer(_native.Head):
         Raises:
             Closed, Forked: as `Message.ack`.
         """
-        for message in messages:
-            message.ack()
+        self._acking = threading.get_ident()
+        try:
+            for message in messages:
+                message.ack()
+        finally:
+            self._acking = 0
+        self._persist()
 
     def _acknowledge(self, message: Message) -> None:
         with self._lock:
@@ -292,6 +300,15 @@ class Consumer(_native.Head):
             if message.index in self._pending:
                 self._pending[message.index] = True
                 self._move_head(message)
+        if self._acking != threading.get_ident():  # else once, after the last one
+            self._persist()
+
+    def _persist(self) -> None:
+        """With Durability.SYNC an explicit ack is on the disk when it returns."""
+        if self._syncs:
+            from shmq.durability import Syncer  # noqa: PLC0415  # only this mode pays for it
+
+            Syncer(self._home, self._membership).persist(self.name)
 
     def _move_head(self, message: Message | None = None) -> None:
         """Over everything finished; what was handed out later stays pending."""
@@ -365,6 +382,11 @@ class Consumer(_native.Head):
                 self._checkpoint.save_cursor(chunk.sequence, position, ordinal, chunk.base + ordinal)
             self._checkpoint.holder = 0
             self._name_lock.free()
+        if self._home.options.durability.kind != "process":
+            from shmq.durability import Syncer  # noqa: PLC0415
+
+            with contextlib.suppress(errors.ShmqError, OSError):  # forgotten after a power cut, at worst
+                Syncer(self._home, self._membership).persist(self.name)
         self._membership.leave()
         self._home.close()
 

@@ -5,6 +5,15 @@ from __future__ import annotations
 import pytest
 
 import shmq
+from shmq.storage import sync
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(request, monkeypatch):
+    """What is not about the disk need not wait for it: only tests marked `disk` sync for real."""
+    if request.node.get_closest_marker("disk") is None:
+        monkeypatch.setattr(sync, "data", lambda fd, what: None)
+        monkeypatch.setattr(sync, "directory", lambda fd, what: None)
 
 
 @pytest.fixture
