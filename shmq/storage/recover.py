@@ -277,13 +277,13 @@ def _ledger(home: Directory, *, needed: bool) -> dict[bytes, staging.Adopted] | 
 def _check_against_mark(
     home: Directory, last: Piece | None, end: int, mark: _native.Watermark | None, reason: str
 ) -> None:
-    if mark is None or end >= mark.index:
+    if mark is None or end >= mark.next_index:
         return
     place = f"{home.path}/{CHUNKS}"
     if last is not None:
         place = f"{home.path}/{last.path}, position {last.survey.stopped}"
     raise errors.Corrupt(
-        f"cannot recover {home.path}: {place}: {reason}; up to index {mark.index} the disk had agreed to everything, "
+        f"cannot recover {home.path}: {place}: {reason}; up to index {mark.next_index} the disk had agreed to everything, "
         f"and only what comes before {end} is whole. Nothing was changed; "
         "`shmq repair` writes a clean copy beside it"
     )
@@ -603,7 +603,7 @@ def _settle_consumers(home: Directory, plan: Plan, aside: _Aside) -> dict[str, t
                 if not any(page[:_FIXED]):  # made, and its content never reached the disk
                     aside.take(CONSUMERS, file)
                 continue  # damage: whoever opens the name is told
-            head = _true_head(home, page, plan.end)
+            head = _true_head(home, page, plan.end) if plan.pieces else plan.next_index  # nothing is left to finish
             new = bytearray(page)
             _U64.pack_into(new, _HEAD_AT, head)
             _U64.pack_into(new, _HANDED_AT, max(head, min(_number(page, _HANDED_AT), plan.end)))
@@ -648,7 +648,7 @@ def _renew_control(home: Directory, plan: Plan) -> None:
         kept = sum(piece.survey.messages for piece in plan.pieces)
         _U64.pack_into(page, _PADDED_AT, plan.next_index - first - kept)
     if plan.mark is not None:
-        _U64.pack_into(page, _DURABLE_AT, plan.mark.index)
+        _U64.pack_into(page, _DURABLE_AT, plan.mark.next_index)
         _U64.pack_into(page, _DURABLE_CHUNK_AT, max(plan.mark.chunk_sequence, journal.first_live))
     try:
         fd, size = home.open(home.fd, CONTROL, writable=True)
