@@ -123,7 +123,9 @@ int shmq_survey_chunk(shmq_chunk *chunk, shmq_survey *survey, uint64_t trusted, 
 int shmq_resync(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal);
 int64_t shmq_cut(shmq_chunk *chunk, uint64_t position, uint64_t next_index);
 int shmq_set_in_order(shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
+int shmq_pad_over(shmq_chunk *chunk, uint64_t position, uint64_t end, uint64_t count);
 void shmq_end_at(shmq_chunk *chunk, uint64_t position);
+int64_t shmq_zero_from(shmq_chunk *chunk, uint64_t position);
 uint64_t shmq_first_live(const void *control);
 void shmq_raise_first_live(void *control, uint64_t sequence);
 uint64_t shmq_newest(const void *control);
@@ -131,6 +133,7 @@ void shmq_newest_raise(void *control, uint64_t newest);
 uint32_t shmq_members(const void *control);
 void shmq_shut_down(void *control, uint32_t on);
 uint32_t shmq_is_shut_down(const void *control);
+void shmq_padded_less(void *control, uint64_t count);
 void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced);
 #define SHMQ_PAGE_BYTES 4096
 #define SHMQ_QUEUE_BYTES 20480

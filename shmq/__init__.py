@@ -52,7 +52,7 @@ from shmq.errors import (
 from shmq.message import Message
 from shmq.options import Durability, Options, Retention
 from shmq.producer import Producer, Slot
-from shmq.queue import ConsumerStats, Queue, Stats, delete, open  # noqa: A004  # shmq.open, as gzip.open
+from shmq.queue import ConsumerStats, Queue, Stats, delete, open, repair, verify  # noqa: A004  # shmq.open, as gzip.open
 from shmq.reader import Reader
 from shmq.staged import Staged
 
@@ -100,6 +100,8 @@ __all__ = [
     "errors",
     "formats",
     "open",
+    "repair",
+    "verify",
 ]
 
 

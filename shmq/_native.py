@@ -37,6 +37,7 @@ JOURNAL_SYNC_FAILED = 1  # layout.h, enum journal_flag
 CHUNK_BYTES_MAX = 1 << 31
 STAGED = (1 << 64) - 1
 RECORD_BYTES_MIN = 40  # likewise, RECORD_HEADER_BYTES
+TAIL_RESERVE = 32  # likewise
 _CHUNK_ID_AT = 56  # layout.h, struct chunk_header
 NOW = -(1 << 63)
 FOREVER = -1
@@ -293,6 +294,10 @@ class Control:
     def members(self) -> int:
         """A number that changes when somebody joins."""
         return int(lib.shmq_members(self.page))
+
+    def padded_less(self, count: int) -> None:
+        """So many of the indexes without a message went with their chunk."""
+        lib.shmq_padded_less(self.page, count)
 
     def counters(self) -> tuple[int, int]:
         """Ordinals that ended as padding; commits that came too late."""
@@ -655,6 +660,14 @@ class Chunk:
             raise error(more, f"cannot read {self.path}")
         return count
 
+    def survey(self) -> Survey:
+        """How far it is whole and committed."""
+        return _survey(self.handle, self.size, 0, 0, pass_claims=False)
+
+    def descriptor(self) -> int | None:
+        """One of its file, for as long as this object is there; None when it has none."""
+        return self._fd if self._fd >= 0 else None
+
     def sealed(self) -> int | None:
         """The base of the next chunk, once this one is sealed."""
         base = ffi.new("uint64_t *")
@@ -717,6 +730,13 @@ class Survey(NamedTuple):
     """EMPTY, ROLL, WAITING or CORRUPT."""
     reason: str = ""
     """After CORRUPT: what is wrong."""
+
+
+def _survey(handle: Any, trusted: int, position: int, ordinal: int, *, pass_claims: bool) -> Survey:
+    found = ffi.new("shmq_survey *", {"position": position, "ordinal": ordinal})
+    code = lib.shmq_survey_chunk(handle, found, trusted, pass_claims)
+    numbers = [int(getattr(found, name)) for name in Survey._fields[:-2]]
+    return Survey(*numbers, code, story() if code == lib.SHMQ_CORRUPT else "")
 
 
 class Bare:
@@ -783,14 +803,9 @@ class Bare:
         """Where the first message may begin."""
         return int(lib.shmq_chunk_first_position(self._handle))
 
-    def survey(
-        self, *, trusted: int = 0, position: int = 0, ordinal: int = 0, pass_claims: bool = False
-    ) -> Survey:
+    def survey(self, *, trusted: int = 0, position: int = 0, ordinal: int = 0, pass_claims: bool = False) -> Survey:
         """How far it is whole, from that place on."""
-        found = ffi.new("shmq_survey *", {"position": position, "ordinal": ordinal})
-        code = lib.shmq_survey_chunk(self._handle, found, trusted, pass_claims)
-        numbers = [getattr(found, name) for name in Survey._fields[:-2]]
-        return Survey(*numbers, code, story() if code == lib.SHMQ_CORRUPT else "")
+        return _survey(self._handle, trusted, position, ordinal, pass_claims=pass_claims)
 
     def resync(self, position: int, ordinal: int) -> tuple[int, int] | None:
         """The place behind damage from which to go on; None when there is none."""
@@ -810,6 +825,19 @@ class Bare:
         if gone < 0:
             raise error(int(gone), f"cannot recover {self.path}")
         return int(gone)
+
+    def pad_over(self, position: int, end: int, count: int) -> bool:
+        """Make padding of what lies between two places; False when one word cannot say so."""
+        return bool(lib.shmq_pad_over(self._handle, position, end, count) == lib.SHMQ_OK)
+
+    def pad_claim(self, position: int) -> None:
+        """Make padding of a claim that nobody will commit."""
+        word = int.from_bytes(self._map[position : position + 8], "little")
+        self._map[position : position + 8] = (word & ~(7 << 61) | 4 << 61).to_bytes(8, "little")
+
+    def zero_from(self, position: int) -> None:
+        """Zeros from there on."""
+        lib.shmq_zero_from(self._handle, position)
 
     def set_in_order(self, position: int, ordinal: int) -> None:
         """Make hints and index anew from its words up to there."""
@@ -887,6 +915,14 @@ def reader_seek(chunk: Chunk, reader: Any, ordinal: int) -> int:
     if code not in (lib.SHMQ_OK, lib.SHMQ_ROLL, lib.SHMQ_EMPTY):
         raise error(code, f"cannot read {chunk.path}")
     return code
+
+
+def resync(chunk: Chunk, position: int, ordinal: int) -> tuple[int, int] | None:
+    """The place behind damage from which reading can go on; None when there is none in that chunk."""
+    at, of = ffi.new("uint64_t *", position), ffi.new("uint64_t *", ordinal)
+    if lib.shmq_resync(chunk.handle, at, of) != lib.SHMQ_OK:
+        return None
+    return int(at[0]), int(of[0])
 
 
 def place_arrays(limit: int) -> tuple[Any, Any]:

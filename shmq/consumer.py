@@ -42,7 +42,15 @@ class Consumer(_native.Head):
         ack_mode: "auto" or "explicit".
     """
 
-    def __init__(self, queue: Queue, name: str, *, ack: str, start: str | int | datetime.datetime) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        name: str,
+        *,
+        ack: str,
+        start: str | int | datetime.datetime,
+        skip_corrupt: bool = False,
+    ) -> None:
         """See `Queue.consumer`."""
         check_consumer_name(name)
         if ack not in ("auto", "explicit"):
@@ -51,6 +59,7 @@ class Consumer(_native.Head):
         self.ack_mode = ack
         self._explicit = ack == "explicit"
         self._queue = queue
+        self._skip_corrupt = skip_corrupt
         self._pid = os.getpid()
         self._lock = locks.Lock()
         self._closed = False
@@ -73,6 +82,7 @@ class Consumer(_native.Head):
         self._checkpoint, self._name_lock = self._open_checkpoint(path, start)
         try:
             self._walk = Walk(self._home, self._membership, self._checkpoint, auto_ack=not self._explicit)
+            self._walk.skip_corrupt = self._skip_corrupt
             if not self._explicit:  # explicit acks keep accounts in Python
                 self._code_with(self._decode)
                 self._walk.lead(self)
@@ -327,6 +337,11 @@ class Consumer(_native.Head):
         if message is not None and message.index % 256 == 0:
             chunk, record = message._chunk, message._record  # noqa: SLF001
             self._checkpoint.save_cursor(chunk.sequence, record, message.index - chunk.base, message.index)
+
+    @property
+    def skipped(self) -> int:
+        """With skip_corrupt: how many indexes were passed over because what was there is damaged."""
+        return self._walk.skipped
 
     @property
     def head(self) -> int:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from shmq.message import Message
     from shmq.producer import Slot
     from shmq.staged import Staged
+    from shmq.storage.copying import Copied, Repaired
     from shmq.storage.recover import Recovery
+    from shmq.storage.verify import Verified
 
 
 @dataclasses.dataclass(frozen=True)
@@ -381,7 +383,14 @@ class Queue:
         return None if batch is None else (batch.sequence, range(batch.first, batch.first + batch.indexes))
 
     # ---- getting
-    def consumer(self, name: str, *, ack: str = "auto", start: str | int | datetime.datetime = "earliest") -> Consumer:
+    def consumer(
+        self,
+        name: str,
+        *,
+        ack: str = "auto",
+        start: str | int | datetime.datetime = "earliest",
+        skip_corrupt: bool = False,
+    ) -> Consumer:
         """
         Open the consumer *name*; make it if there is none. Every name sees every message, from where it stopped.
 
@@ -391,6 +400,7 @@ class Queue:
                 `ack()` is called, so it comes at least once.
             start: where a new name begins: "earliest", "latest", an index, or a datetime: the first message of that
                 time or later.
+            skip_corrupt: pass over what is damaged, and count it in `skipped`, instead of raising Corrupt there.
 
         Raises:
             Busy: another process (or handle) holds the name.
@@ -399,7 +409,7 @@ class Queue:
         """
         if self._flags["read_only"]:
             raise errors.Closed(f"cannot open a consumer of {self.path}: it was opened read-only; use reader()")
-        return Consumer(self, name, ack=ack, start=start)
+        return Consumer(self, name, ack=ack, start=start, skip_corrupt=skip_corrupt)
 
     def consumers(self) -> dict[str, ConsumerStats]:
         """Every name with a checkpoint here."""
@@ -445,6 +455,7 @@ class Queue:
         *,
         reverse: bool = False,
         follow: bool = False,
+        skip_corrupt: bool = False,
     ) -> Reader:
         """
         Read from *start* on, without a checkpoint: changes nothing for anybody.
@@ -455,11 +466,12 @@ class Queue:
             reverse: deliver the same messages from the last to the first. Regions that are claimed and not committed
                 yet, at which reading forward ends, are left out.
             follow: wait for more at the end, until the queue is shut down or closed.
+            skip_corrupt: pass over what is damaged, and count it in `skipped`, instead of raising Corrupt there.
 
         Raises:
             ValueError: reverse and follow; there is no end to begin from.
         """
-        return Reader(self, start, stop, reverse=reverse, follow=follow)
+        return Reader(self, start, stop, reverse=reverse, follow=follow, skip_corrupt=skip_corrupt)
 
     def _from_end(self, index: int) -> int:
         index = operator.index(index)
@@ -564,6 +576,48 @@ class Queue:
             consumers=self.consumers(),
         )
 
+    # ---- whole or not
+    def verify(self) -> Verified:
+        """
+        Walk every file and check every message, beside whoever works here. Changes nothing, and raises for no damage.
+
+        What it returns is true when everything is whole, and lists each damaged place: file, position and reason.
+        """
+        from shmq.storage import verify as module  # noqa: PLC0415  # rare
+
+        return module.verify(self._home)
+
+    def repair(self, to: str | os.PathLike[str] | None = None) -> Repaired:
+        """
+        Write a clean copy to *to*, beside this queue as PATH.repaired by default. This queue stays as it is.
+
+        Every message that is whole keeps its index; what is not becomes padding.
+
+        Raises:
+            Unsafe: there is something at *to*.
+            DiskFull: there is no room; nothing was written.
+        """
+        from shmq.storage import copying  # noqa: PLC0415
+
+        return copying.repair(self._home, None if to is None else os.fspath(to), in_place=False)
+
+    def copy(self, to: str | os.PathLike[str], *, new_id: bool = False) -> Copied:
+        """
+        Copy the queue to the new directory *to*, exact up to one index, while producers and consumers go on.
+
+        Args:
+            to: must not exist.
+            new_id: make it a queue of its own. Without it, it is a backup: its first opening for writing goes on in a
+                new epoch, above every index that this queue may have given.
+
+        Raises:
+            Corrupt: something is damaged; nothing was written. `repair` writes what is whole.
+            Unsafe, DiskFull, NotFound: as their names say; nothing was written.
+        """
+        from shmq.storage import copying  # noqa: PLC0415
+
+        return copying.copy(self._home, self._chain(), os.fspath(to), new_id=new_id)
+
     # ---- ending
     def shutdown(self) -> None:
         """Refuse puts from now on; gets drain what is left, then raise ShutDown. It lasts until all processes left."""
@@ -630,3 +684,47 @@ def delete(path: str | os.PathLike[str]) -> None:
             directory.delete(queue._home)  # noqa: SLF001  # this is its module
     finally:
         queue.close()
+
+
+def verify(path: str | os.PathLike[str]) -> Verified:
+    """
+    As `Queue.verify`, of a queue that is not open, and need not be fit to be opened.
+
+    Raises:
+        NotFound, BadFormat, Unsafe: there is none, or it is not safe to look at.
+        Corrupt: queue.shmq is damaged, without which nothing can be told.
+    """
+    from shmq.storage import verify as module  # noqa: PLC0415
+
+    home = directory.Directory(os.fspath(path), read_only=True, trust_owner=True)
+    try:
+        return module.verify(home)
+    finally:
+        home.close()
+
+
+def repair(
+    path: str | os.PathLike[str], to: str | os.PathLike[str] | None = None, *, in_place: bool = False
+) -> Repaired:
+    """
+    As `Queue.repair`, of a queue that is not open, and need not be fit to be opened.
+
+    Args:
+        path: the damaged queue.
+        to: where the clean one goes; PATH.repaired by default.
+        in_place: have the clean one take the place of the damaged one, which is renamed to PATH.damaged.
+
+    Raises:
+        Unsafe: there is something at *to*.
+        Busy: in_place, and somebody has it open.
+        NotFound, BadFormat, Corrupt, DiskFull: as for `verify`; nothing was changed.
+    """
+    from shmq.storage import copying  # noqa: PLC0415
+
+    if in_place and to is not None:
+        raise ValueError("in place, or to another place; not both")
+    home = directory.Directory(os.fspath(path), read_only=not in_place, trust_owner=not in_place)
+    try:
+        return copying.repair(home, None if to is None else os.fspath(to), in_place=in_place)
+    finally:
+        home.close()

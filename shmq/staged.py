@@ -177,6 +177,10 @@ class Staged(Producer):
                 return known
             if control.is_shut_down():
                 raise errors.ShutDown(f"cannot adopt into {home.path}: it was shut down; nothing was adopted")
+            if control.sync_failed():
+                raise errors.SyncFailed(
+                    f"cannot adopt into {home.path}: a sync of it failed before; nothing was adopted"
+                )
             self._tried = True
             adopted = _join(self._set, manifest, chain) if sum(counts) else _nothing(home, chain, producer, sequence)
             staging.fold(home, chain)

@@ -58,6 +58,9 @@ class Walk:
         self._checkpoint = checkpoint
         self._auto_ack = auto_ack
         self._start = 0
+        self.skip_corrupt = False
+        self.skipped = 0
+        """Indexes passed over because what was there is damaged."""
 
     def seek(self, index: int) -> None:
         """
@@ -148,6 +151,48 @@ class Walk:
             space.retire(self.home, self.chain, self.membership.control)
         return True
 
+    # ---- past damage
+    def _pass_damage(self) -> bool:
+        """Go on behind what is damaged here; False when nothing behind it can be found yet."""
+        assert self.chunk is not None  # noqa: S101  # it was read from
+        position, ordinal = int(self.reader.position), int(self.reader.ordinal)
+        behind = _native.resync(self.chunk, position, ordinal)
+        if behind is None:
+            return self._leap(self.chunk.sequence, self.chunk.base + ordinal)
+        self._count(self.chunk.base + ordinal, self.chunk.base + behind[1])
+        self.reader.position, self.reader.ordinal = behind
+        return True
+
+    def _advance_over(self) -> bool:
+        """As `_advance`, over chunks that cannot be used."""
+        before = self.chunk
+        try:
+            return self._advance()
+        except errors.Corrupt:
+            here = self.index()
+            if self.chunk is not before and self.chunk is not None:
+                return True  # it stands before the damage, on the way to its start
+            if self.chunk is not None:
+                return self._leap(self.chunk.sequence, here)
+            live = self.chain.listed()
+            damaged = [sequence for sequence, base in live if base <= here]
+            return self._leap(damaged[-1] if damaged else -1, here)
+
+    def _leap(self, sequence: int, index: int) -> bool:
+        """Go on in the first chunk behind that one that can be opened."""
+        for later, base in self.chain.listed():
+            if later > sequence and base >= index:
+                with contextlib.suppress(errors.Corrupt, FileNotFoundError):
+                    chunk = self.chain.open(later, base)
+                    self._count(index, base)
+                    self._start = max(self._start, base)
+                    self._enter(chunk)
+                    return True
+        return False
+
+    def _count(self, first: int, behind: int) -> None:
+        self.skipped += max(behind - max(first, self._start), 0)
+
     def index(self) -> int:
         """The index of what is looked at next."""
         return self._start if self.chunk is None else max(self._start, self.chunk.base + int(self.reader.ordinal))
@@ -159,13 +204,20 @@ class Walk:
     def look(self, spins: int = 0) -> int:
         """The next message's place, or EMPTY or WAITING. Does not wait beyond its spins."""
         while True:
-            if self.chunk is None and not self._advance():
+            if not self.skip_corrupt:
+                if self.chunk is None and not self._advance():
+                    return int(_native.EMPTY)
+            elif self.chunk is None and not self._advance_over():
                 return int(_native.EMPTY)
             place = int(_native.look(self.chunk, self.reader, spins))  # type: ignore[arg-type]
             if place >= 0:
                 return place
             if place == _native.ROLL:
-                if self._advance():
+                if self._advance_over() if self.skip_corrupt else self._advance():
+                    continue
+                return int(_native.EMPTY)
+            if place == _native.CORRUPT and self.skip_corrupt:
+                if self._pass_damage():
                     continue
                 return int(_native.EMPTY)
             if place in (_native.EMPTY, _native.WAITING):

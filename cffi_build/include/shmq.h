@@ -233,7 +233,11 @@ int64_t shmq_cut(shmq_chunk *chunk, uint64_t position, uint64_t next_index);
 /* Make the hints and the index of a chunk anew from its words up to `position`. Nobody else may be at it. */
 int shmq_set_in_order(shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
 /* In a private mapping: have the chunk end here, as if nothing had been put behind it. */
+/* Make one region of padding of `count` ordinals from `position` to `end`: OK, or TOO_LARGE where no word can say so. */
+int shmq_pad_over(shmq_chunk *chunk, uint64_t position, uint64_t end, uint64_t count);
 void shmq_end_at(shmq_chunk *chunk, uint64_t position);
+/* Zeros from there to the end: how many bytes were not. Nobody else may be at it. */
+int64_t shmq_zero_from(shmq_chunk *chunk, uint64_t position);
 
 /* ------------------------------------------------------------------ control page */
 uint64_t shmq_first_live(const void *control);
@@ -244,6 +248,8 @@ void shmq_newest_raise(void *control, uint64_t newest);
 uint32_t shmq_members(const void *control);
 void shmq_shut_down(void *control, uint32_t on);
 uint32_t shmq_is_shut_down(const void *control);
+/* So many of the indexes without a message went with their chunk. */
+void shmq_padded_less(void *control, uint64_t count);
 void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced);
 
 /* ------------------------------------------------------------------ the pages beside the chunks

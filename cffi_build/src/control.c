@@ -64,6 +64,11 @@ uint32_t shmq_members(const void *control) { return load_relaxed(&((const struct
 void shmq_shut_down(void *control, uint32_t on) { store_relaxed(&((struct control *)control)->shut_down, on); }
 uint32_t shmq_is_shut_down(const void *control) { return load_relaxed(&((const struct control *)control)->shut_down); }
 
+void shmq_padded_less(void *control, uint64_t count)
+{
+    add_relaxed(&((struct control *)control)->padded, UINT64_C(0) - count);
+}
+
 void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced)
 {
     const struct control *page = control;

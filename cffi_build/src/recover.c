@@ -257,3 +257,16 @@ void shmq_end_at(shmq_chunk *chunk, uint64_t position)
 {
     store_relaxed(word_at(chunk, position), 0);
 }
+
+int64_t shmq_zero_from(shmq_chunk *chunk, uint64_t position) { return (int64_t)zero_from(chunk, position); }
+
+int shmq_pad_over(shmq_chunk *chunk, uint64_t position, uint64_t end, uint64_t count)
+{
+    const uint64_t span = (end - position) / SPAN_UNIT;
+    if (end <= position || span > SPAN_MAX || count > COUNT_MAX || count * RECORD_HEADER_BYTES > end - position) {
+        return error_set(SHMQ_TOO_LARGE, "%" PRIu64 " ordinals in %" PRIu64 " bytes are no padding", count,
+                         end - position);
+    }
+    store_relaxed(word_at(chunk, position), word_make(WORD_PAD, (uint32_t)count, 0, (uint32_t)span));
+    return SHMQ_OK;
+}

@@ -20,8 +20,12 @@
 #include "os.h"
 #include "owner.h"
 
-#define LEADER_LOOK_NS INT64_C(5000000) /* how often who waits for a leader asks whether he lives */
-#define CLAIM_YIELDS 64                 /* a claim whose owner only lost his processor is committed in no time */
+#define LEADER_LOOK_NS INT64_C(8000000) /* how often who waits for a leader asks whether he lives */
+/* A claim whose owner only lost his processor is committed in no time: give way, then look again, before the queue's
+ * bell is asked to ring for it. Who has something to sync already does not wait for more. */
+#define CLAIM_YIELDS 2
+#define CLAIM_LOOKS 20
+#define CLAIM_LOOK_NS INT64_C(1000000)
 
 /* ---- how far everything is settled */
 static struct walk walk_from_resolved(const shmq_chunk *chunk)
@@ -48,6 +52,7 @@ static void resolved_raise(const shmq_chunk *chunk, const struct walk *walk)
 int shmq_resolved(shmq_chunk *chunk, uint64_t *position, uint64_t *next_index, uint32_t *owner)
 {
     struct walk walk = walk_from_resolved(chunk);
+    const uint64_t start = walk.position;
     uint32_t yields = CLAIM_YIELDS;
     int code;
     for (;;) {
@@ -61,7 +66,7 @@ int shmq_resolved(shmq_chunk *chunk, uint64_t *position, uint64_t *next_index, u
             break;
         }
         if (word_state(word) == WORD_CLAIMED) {
-            if (yields > 0) {
+            if (yields > 0 && walk.position == start) {
                 yields--;
                 os->yield();
                 continue;
@@ -183,11 +188,12 @@ static int sync_chunk(shmq_chunk *chunk, int fd)
 }
 
 /* *next: the running sync does not answer `want`, so that the wake of whoever leads next may come here. */
-static int wait_for_leader(struct control *control, uint64_t want, uint32_t bell, int64_t deadline_ns, bool *next)
+static int wait_for_leader(struct control *control, uint64_t want, uint32_t bell, int64_t deadline_ns, int64_t pause_ns,
+                           bool *next)
 {
     const uint32_t reach = load_relaxed(&control->sync_group);
     *next = (int32_t)((uint32_t)want - reach) > 0;
-    const int64_t look_ns = os->clock_monotonic_ns() + LEADER_LOOK_NS;
+    const int64_t look_ns = os->clock_monotonic_ns() + pause_ns;
     const bool last = deadline_ns >= 0 && deadline_ns <= look_ns;
     const int answer = os->futex_wait_bits(&control->sync_bell, bell, last ? deadline_ns : look_ns,
                                            half(*next ? bell + 1 : bell));
@@ -208,6 +214,7 @@ int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, int fd, uint64_t want
     struct control *const control = member->control;
     int code = SHMQ_OK;
     bool next = false;
+    uint32_t looks = CLAIM_LOOKS;
     for (;;) {
         /* Acquire: if nothing below is true yet, a leader that ends behind this line moves the bell. */
         const uint32_t bell = load_acquire(&control->sync_bell);
@@ -234,9 +241,14 @@ int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, int fd, uint64_t want
             if (code == SHMQ_SYNC_FAILED) {
                 return code;
             }
+            if (code == SHMQ_WAITING && looks > 0) {
+                looks--;
+                code = wait_for_leader(control, want, load_acquire(&control->sync_bell), deadline_ns, CLAIM_LOOK_NS,
+                                       &next);
+            }
             continue;
         }
-        code = wait_for_leader(control, want, bell, deadline_ns, &next);
+        code = wait_for_leader(control, want, bell, deadline_ns, LEADER_LOOK_NS, &next);
     }
     if (next && load_relaxed(&control->sync_leader) == 0) {
         pass_on(control); /* who leads next, if it is needed, is somebody else */

@@ -26,7 +26,7 @@ _TRIES = 1000
 """How often to look for the live end while others fill, finish and retire whole chunks between two of our steps."""
 
 
-def _break_in(live: list[tuple[int, int]]) -> str:
+def break_in(live: list[tuple[int, int]]) -> str:
     """What is wrong with these (sequence, base) as a chain; nothing, if they are one."""
     for (sequence, base), (after, next_base) in itertools.pairwise(live):
         here, there = chunk_name(base, sequence), chunk_name(next_base, after)
@@ -62,7 +62,7 @@ class Chain:
                 continue  # some were retired meanwhile, and may be missing in it
             tries -= 1
             live = [name for name in there if name[0] >= first_live]
-            problem = _break_in(live)
+            problem = break_in(live)
             if there and (not live or live[0][0] != first_live):
                 problem = f"chunk {first_live} is missing, where the queue begins"
             elif newest > (live[-1][0] if live else -1):
@@ -70,6 +70,13 @@ class Chain:
             if not problem:
                 return live
         raise errors.Corrupt(f"cannot read {self._home.path}: {problem}; nothing was changed")
+
+    def listed(self) -> list[tuple[int, int]]:
+        """(sequence, base) of the live chunks that are there, in order, whether they are a chain or not."""
+        if self._home.view is not None:
+            return self._home.view.names()
+        first_live = self._member.control.first_live()
+        return [name for name in self._home.chunk_names() if name[0] >= first_live]
 
     def _newest(self) -> int:
         """The sequence of a chunk that must be there; -1 when none must. The control page knows only its boot."""

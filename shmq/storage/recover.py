@@ -352,7 +352,7 @@ def recover(home: Directory) -> Recovery | None:
         home.look_at_boot()
         if not home.unclean():
             return None
-        if _somebody_is_there(home):
+        if somebody_is_there(home):
             if home.same_boot:  # the same file under another device number: no copy after all
                 home.copied = False
                 return None
@@ -360,7 +360,7 @@ def recover(home: Directory) -> Recovery | None:
         return _carry_out(home, make_plan(home))
 
 
-def _somebody_is_there(home: Directory) -> bool:
+def somebody_is_there(home: Directory) -> bool:
     """Whether any seat's lock is held."""
     try:
         fd, _ = home.open(home.fd, CONTROL, writable=False)
@@ -456,9 +456,7 @@ def _settle_staging(home: Directory, plan: Plan, aside: _Aside) -> int:
     return swept
 
 
-def _move_in(
-    home: Directory, found: staging.Set, place: _Adopted, batches: dict[bytes, staging.Adopted]
-) -> None:
+def _move_in(home: Directory, found: staging.Set, place: _Adopted, batches: dict[bytes, staging.Adopted]) -> None:
     try:
         manifest = found.manifest()
     except FileNotFoundError:
@@ -570,10 +568,7 @@ def _snapshot_head(page: bytes) -> int | None:
 
 
 def _acks_are_synced(home: Directory) -> bool:
-    return getattr(getattr(home.options, "durability", None), "kind", "process") != "process"
-
-
-def _true_head(home: Directory, page: bytes, end: int) -> int:
+    return home.options.durability.kind != "process"def _true_head(home: Directory, page: bytes, end: int) -> int:
     """
     Where a name stands after a power cut: an acknowledgement may be forgotten, and none is invented.
 

@@ -67,6 +67,9 @@ def _retire(home: Directory, chain: Chain, control: _native.Control) -> int:
     sequence, base = live[count]
     home.write_journal(home.read_journal()._replace(first_live=sequence, first_index=base))
     control.raise_first_live(sequence)
+    gone = sum(_gap(chain, name, after[1]) for name, after in zip(live[:count], live[1:], strict=False))
+    if gone:
+        control.padded_less(gone)
     for name in live[:count]:
         spares.retire(home.chunks, chunk_name(name[1], name[0]))
     for sequence_below, base_below in home.chunk_names():
@@ -74,6 +77,11 @@ def _retire(home: Directory, chain: Chain, control: _native.Control) -> int:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(chunk_name(base_below, sequence_below), dir_fd=home.chunks)
     return count
+
+
+def _gap(chain: Chain, name: tuple[int, int], next_base: int) -> int:
+    """Indexes that a recovery left out behind that chunk."""
+    return max(next_base - chain.open(*name).next_index(), 0)
 
 
 def _count(home: Directory, live: list[tuple[int, int]]) -> int:

@@ -67,7 +67,7 @@ class Adopted(NamedTuple):
 # ---------------------------------------------------------------- small files with a checksum
 def _write_record(directory: int, name: str, content: Any, path: str, mode: int, what: str) -> None:
     """Make a small file, synced with its directory. One that is there stays."""
-    body = _pack(content)
+    body = pack(content)
     fd = files.new_file(directory, len(body), mode, path)
     try:
         sync.write(fd, body, 0, what)
@@ -78,7 +78,8 @@ def _write_record(directory: int, name: str, content: Any, path: str, mode: int,
     sync.directory(directory, "home" if what == "ledger" else "set")
 
 
-def _pack(content: Any) -> bytes:
+def pack(content: Any) -> bytes:
+    """A small file with a checksum, as bytes."""
     import msgspec  # noqa: PLC0415  # only who adopts pays for it
 
     body = msgspec.msgpack.encode(content)
