@@ -568,7 +568,10 @@ def _snapshot_head(page: bytes) -> int | None:
 
 
 def _acks_are_synced(home: Directory) -> bool:
-    return home.options.durability.kind != "process"def _true_head(home: Directory, page: bytes, end: int) -> int:
+    return home.options.durability.kind != "process"
+
+
+def _true_head(home: Directory, page: bytes, end: int) -> int:
     """
     Where a name stands after a power cut: an acknowledgement may be forgotten, and none is invented.
 

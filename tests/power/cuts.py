@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ import numpy as np
 
 from .history import History
 from .images import Image, clear, every_image, lay_out, random_image
-from .judge import Telling, Truth, judge
+from .judge import Telling, Truth, judge, only_look
 from .shim import Shim, scratch
 from .workloads import PROFILES, Profile, options, record
 
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     import shmq
 
 MOST_FINDINGS = 5
-AGAIN = 8
-"""Every so many images, the process after the first one is judged too."""
+RECOVERED, THOROUGH = 3, 24
+"""A reader that changes nothing looks at every image; every so many are recovered and worked with; or all of that."""
 
 
 @dataclasses.dataclass
@@ -92,7 +93,7 @@ class Cutter:
         shutil.copytree(self._root, f"power-cut-{at}", dirs_exist_ok=True)
         clear(self._root)
         print(f"the image is in power-cut-{at}", file=sys.stderr)
-        self.one(image, telling.truth(), at)
+        self.one(image, telling.truth(), at, again=True)
 
     def every(self, points: int, most: int) -> None:
         """All subsets of the last *most* pending words, at that many moments."""
@@ -110,12 +111,16 @@ class Cutter:
                 if len(self.result.findings) >= MOST_FINDINGS:
                     return
 
-    def one(self, image: Image, truth: Truth, at: str) -> None:
+    def one(self, image: Image, truth: Truth, at: str, *, again: bool = False) -> None:
         """Judge one image."""
         self.result.distinct += 1
         lay_out(image, self._root)
+        path, number = f"{self._root}/q", self.result.distinct
         try:
-            judge(f"{self._root}/q", truth, self._options, twice=self.result.distinct % AGAIN == 0)
+            if number % RECOVERED and not again:
+                only_look(path, truth)
+            else:
+                judge(path, truth, self._options, thorough=again or number % THOROUGH == 0)
         except Exception as problem:  # noqa: BLE001  # whatever goes wrong is a finding
             self._find(at, truth, problem)
         clear(self._root)
@@ -134,6 +139,7 @@ def run(profile: Profile, seed: int, cuts: int, shim: Shim, **how: Any) -> Resul
     began = time.monotonic()
     with scratch() as root:
         history = record(profile, f"{root}/live", seed, shim, fault)
+        gc.freeze()  # what is there stays; looking for garbage among it takes time
         recorded = time.monotonic()
         cutter = Cutter(history, profile, seed, f"{root}/cut", f" --fault '{fault}'" if fault else "")
         if at:

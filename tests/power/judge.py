@@ -15,6 +15,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import shmq
+from shmq.storage import directory, recover  # noqa: F401  # both ask for the boot's id
 
 from .history import History, State, Stored
 from .workloads import Begins, Facts, Returned
@@ -132,6 +133,22 @@ class Telling:
 
 
 # ---------------------------------------------------------------- looking
+_boot_id = directory.boot_id
+_ASKING = ("shmq.storage.directory", "shmq.storage.recover", "shmq.membership")
+"""Who asks for the boot's id."""
+
+
+@contextlib.contextmanager
+def nobody_else() -> Iterator[None]:
+    """Nobody administers the queue but this process: what a lock file costs is left out of most cuts."""
+    real = directory.admin_lock
+    directory.admin_lock = lambda *_: contextlib.nullcontext()  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        directory.admin_lock = real
+
+
 class Found(AssertionError):
     """A promise is broken."""
 
@@ -151,35 +168,38 @@ def _brief(value: Any) -> str:
 def another_boot(fresh: bytes | None = None) -> Iterator[None]:
     """The machine was started again: everybody who asks for the boot's id is told another one."""
     fresh = fresh or os.urandom(16)
-    asked = [
-        (module, module.boot_id)
-        for name, module in list(sys.modules.items())
-        if name.startswith("shmq") and callable(getattr(module, "boot_id", None))
-    ]
-    for module, _ in asked:
+    asked: list[Any] = [sys.modules[name] for name in _ASKING if name in sys.modules]
+    for module in asked:
         module.boot_id = lambda: fresh
     try:
         yield
     finally:
-        for module, real in asked:
-            module.boot_id = real
+        for module in asked:
+            module.boot_id = _boot_id
 
 
 def judge(
-    path: str, truth: Truth, options: shmq.Options, *, twice: bool = False, boot: bytes | None = None
+    path: str, truth: Truth, options: shmq.Options, *, thorough: bool = False, boot: bytes | None = None
 ) -> None:
     """
     Be the first process at *path* after the cut.
 
     Args:
-        twice: look with another process afterwards.
+        thorough: look with a reader that changes nothing before, and with the next process afterwards.
         boot: the boot in which this happens; a new one by default.
 
     Raises:
         Found, shmq.ShmqError, OSError: something that must be true is not.
     """
-    with warnings.catch_warnings(), another_boot(boot):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore", RuntimeWarning)  # a checkpoint that is moved back is said, as promised
+        stack.enter_context(another_boot(boot))
+        before = None
+        if thorough:
+            before = only_look(path, truth, boot)
+        else:
+            stack.enter_context(nobody_else())
         try:
             queue = shmq.open(path, create=False, unsafe_filesystem=True)
         except shmq.NotFound:
@@ -188,9 +208,27 @@ def judge(
             truth = dataclasses.replace(truth, messages={}, durable=0, issued=0, heads={}, batches=[])
         with queue:
             seen = _look(queue, truth)
+            check(before in (None, seen), "who may only read sees another queue", before, seen)
             _go_on(queue, truth, seen)
-        if twice:
+        if thorough:
             _again(path, seen)
+
+
+def only_look(path: str, truth: Truth, boot: bytes | None = None) -> dict[int, bytes] | None:
+    """
+    Be a reader that may change nothing, before anybody has recovered the queue: what it sees; None when there is none.
+
+    Raises:
+        Found, shmq.ShmqError, OSError: something that must be true is not.
+    """
+    with another_boot(boot):
+        try:
+            queue = shmq.open(path, create=False, read_only=True, unsafe_filesystem=True)
+        except shmq.NotFound:
+            check(not truth.exists, "the queue is gone")
+            return None
+        with queue:
+            return _look(queue, truth)
 
 
 def _look(queue: Any, truth: Truth) -> dict[int, bytes]:

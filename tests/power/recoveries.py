@@ -104,7 +104,7 @@ class Nester:
         self.result.distinct += 1
         lay_out(image, f"{self._root}/cut")
         try:
-            judge(f"{self._root}/cut/q", truth, self._options, twice=self.result.cuts % 8 == 0, boot=boot)
+            judge(f"{self._root}/cut/q", truth, self._options, thorough=self.result.cuts % 24 == 0, boot=boot)
         except Exception as problem:  # noqa: BLE001
             self._find(at, truth, problem)
         clear(f"{self._root}/cut")
