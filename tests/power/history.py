@@ -25,15 +25,23 @@ ROOT = 0
 """The number of the directory above the queue, which is durable from the beginning."""
 STATE_SHIFT, COUNT_SHIFT, SPAN_MASK = 61, 48, 0x7FFFFFF
 CLAIMED, DONE = 1, 2
+CHUNK_MAGIC = int.from_bytes(b"shmqchnk", "little")
+MESSAGES_BEGIN = 515
+"""The word where the first message of a small chunk begins, behind its header and its index of index blocks."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """Words of a file that changed; `values[i]` is now at word `places[i]`."""
+    """
+    Words of a file that changed; `values[i]` is now at word `places[i]`.
+
+    *taken* says that it is a chunk, and that something changed where its messages lie.
+    """
 
     file: int
     places: NDArray[np.intp]
     values: Words
+    taken: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,7 +206,8 @@ class Recorder:
         places = np.flatnonzero(before != now)
         if len(places):
             self._note_claims(number, places, before, now)
-            self.history.events.append(Stored(number, places, now[places]))
+            taken = len(now) > MESSAGES_BEGIN and now[2] == CHUNK_MAGIC and bool((places >= MESSAGES_BEGIN).any())
+            self.history.events.append(Stored(number, places, now[places], taken))
         self._content[number] = now
 
     def _note_claims(self, file: int, places: NDArray[np.intp], before: Words, now: Words) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import shmq
 from shmq.storage import directory, recover  # noqa: F401  # both ask for the boot's id
 
-from .history import History, State, Stored
+from .history import History, Named, State, Stored
 from .workloads import Begins, Facts, Returned
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Telling:
         self._least = {name: least for name, (_, least) in before.heads.items() if least is not None}
         self._exists = before.exists
         self._doing: tuple[Begins, Returned | None] | None = None
-        self._stored = False
+        self._given = False
         said = [event.what for event in history.events if hasattr(event, "what")]
         self._answers = iter([each for each in said if isinstance(each, Returned)])
 
@@ -82,11 +82,14 @@ class Telling:
         what = getattr(event, "what", None)
         if isinstance(what, Begins):
             self._doing = what, next(self._answers, None)
-            self._stored = False
+            self._given = False
         elif isinstance(what, Returned):
             self._return(what)
+        elif self._doing and self._doing[0].verb == "adopt":
+            self._given |= isinstance(event, Named) and any(len(name) > len("00000000.chunk") and name.endswith(".chunk")
+                                                            for _, name in event.changes)
         elif isinstance(event, Stored):
-            self._stored = True
+            self._given |= event.taken
 
     def _return(self, returned: Returned) -> None:
         assert self._doing
@@ -99,7 +102,7 @@ class Telling:
         for name, head in returned.facts.heads.items():
             self._most[name] = max(head, self._most.get(name, 0))
         self._durable = max(self._durable, returned.durable)
-        self._exists |= returned.durable >= 0 or begun.verb == "sync"
+        self._exists |= returned.durable >= 0 or begun.verb in ("create", "sync")
         self._least.update(returned.acknowledged)
         for name in [name for name in self._least if begun.verb == "drop" and name not in returned.facts.heads]:
             del self._least[name]
@@ -123,7 +126,7 @@ class Telling:
                 self._add(messages, batches, begun, done)
                 unsure = range(done.index, done.index + len(begun.payloads))
                 first = max(first, done.facts.first)
-                issued = done.facts.next if self._stored and begun.payloads else issued
+                issued = done.facts.next if self._given and begun.payloads else issued
                 for name, head in done.facts.heads.items():
                     most[name] = max(most.get(name, 0), head)
                 if verb == "drop":

@@ -49,7 +49,7 @@ class Nester:
     def go(self, history: History, cuts: int) -> None:
         """That many cuts in recoveries."""
         number = 0
-        while self.result.cuts < cuts and len(self.result.findings) < MOST_FINDINGS:
+        while self.result.cuts < cuts and len(self.result.findings) < MOST_FINDINGS and number < 100 + cuts:
             chance = np.random.default_rng([self._seed, 2, number])
             moment = int(chance.integers(1, len(history.events) + 1))
             telling = Telling(history)
