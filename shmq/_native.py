@@ -11,7 +11,7 @@ import functools
 import importlib.machinery
 import mmap
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from shmq import _core, errors
 from shmq._core import ffi, lib
@@ -269,9 +269,9 @@ class Control:
     def alone(cls, queue_id: bytes, first_live: int) -> Control:
         """One of nobody else's, for who reads a queue whose own cannot be believed and must not be changed."""
         made = cls.__new__(cls)
-        made._map = mmap.mmap(-1, CONTROL_BYTES)
-        made._map[:] = format_control(queue_id)
-        made.page = ffi.from_buffer(made._map)
+        memory = mmap.mmap(-1, CONTROL_BYTES)
+        memory[:] = format_control(queue_id)
+        made.page = ffi.from_buffer(memory)
         made.raise_first_live(first_live)
         return made
 
@@ -736,7 +736,7 @@ def _survey(handle: Any, trusted: int, position: int, ordinal: int, *, pass_clai
     found = ffi.new("shmq_survey *", {"position": position, "ordinal": ordinal})
     code = lib.shmq_survey_chunk(handle, found, trusted, pass_claims)
     numbers = [int(getattr(found, name)) for name in Survey._fields[:-2]]
-    return Survey(*numbers, code, story() if code == lib.SHMQ_CORRUPT else "")
+    return Survey._make([*numbers, code, story() if code == lib.SHMQ_CORRUPT else ""])
 
 
 class Bare:
@@ -779,7 +779,7 @@ class Bare:
             self.close()
             raise problem
 
-    def __enter__(self) -> Bare:
+    def __enter__(self) -> Self:
         """Itself."""
         return self
 

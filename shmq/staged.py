@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from shmq.storage.directory import Directory
 
 _SEQUENCE_MAX = (1 << 63) - 1
+_SETTLE_SECONDS = 30.0
 
 
 class _Aside:
@@ -213,7 +215,27 @@ def _join(chunks: staging.Set | None, manifest: staging.Manifest, chain: Chain) 
     chain.after(tail)
     placed = chunks.placed()
     assert placed is not None  # noqa: S101  # the line above placed it
+    _settle(chunks.home, tail, placed[1])
     return range(placed[1], placed[1] + sum(manifest.counts))
+
+
+def _settle(home: Directory, tail: _native.Chunk, first: int) -> None:
+    """
+    Have everything before the SEAL resolved, and then on the disk.
+
+    A recovery cuts at the first claim that is open on the disk. One that a neighbour has not committed before the
+    sync would take the SEAL, and the batch with it, although it was said to be adopted.
+    """
+    until = time.monotonic() + _SETTLE_SECONDS
+    while tail.resolved().code == _native.WAITING:
+        if time.monotonic() > until:
+            raise errors.SyncPending(
+                f"the batch is in {home.path} from index {first} on, but a put before it has not ended for "
+                f"{_SETTLE_SECONDS:g} s; until it does, a power cut may take the batch. Do not adopt it again",
+                first,
+            )
+        time.sleep(0.001)
+    staging.sync_up_to(home, tail.sequence)
 
 
 def _nothing(home: Directory, chain: Chain, producer: bytes, sequence: int) -> range:

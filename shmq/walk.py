@@ -203,27 +203,23 @@ class Walk:
 
     def look(self, spins: int = 0) -> int:
         """The next message's place, or EMPTY or WAITING. Does not wait beyond its spins."""
+        advance = self._advance_over if self.skip_corrupt else self._advance
         while True:
-            if not self.skip_corrupt:
-                if self.chunk is None and not self._advance():
-                    return int(_native.EMPTY)
-            elif self.chunk is None and not self._advance_over():
+            if self.chunk is None and not advance():
                 return int(_native.EMPTY)
             place = int(_native.look(self.chunk, self.reader, spins))  # type: ignore[arg-type]
-            if place >= 0:
+            if place >= 0 or place in (_native.EMPTY, _native.WAITING):
                 return place
             if place == _native.ROLL:
-                if self._advance_over() if self.skip_corrupt else self._advance():
-                    continue
-                return int(_native.EMPTY)
-            if place == _native.CORRUPT and self.skip_corrupt:
-                if self._pass_damage():
-                    continue
-                return int(_native.EMPTY)
-            if place in (_native.EMPTY, _native.WAITING):
-                return place
-            if place != _native.CONTENDED:  # another thread's fast read: over in no time
+                going_on = advance()
+            elif place == _native.CORRUPT and self.skip_corrupt:
+                going_on = self._pass_damage()
+            elif place == _native.CONTENDED:  # another thread's fast read: over in no time
+                continue
+            else:
                 raise _native.error(place, f"cannot read {self.home.path}")
+            if not going_on:
+                return int(_native.EMPTY)
 
     def wait(self, deadline_ns: int, ended: Callable[[], Exception | None]) -> int:
         """

@@ -2,8 +2,9 @@
 Writing a queue a second time: a copy of a living one, and a clean copy of a damaged one.
 
 Both build a new directory beside its place and give it its name when it is whole. Chunk files are cloned where the file
-system can (reflink), else copied by the kernel; never linked, since a retired chunk is zeroed where it lies. A copy names
-no boot, so its first opening for writing recovers it and goes on in a new epoch: no (epoch, index) is given twice.
+system can (reflink), else copied by the kernel; never linked, since a retired chunk is zeroed where it lies. A copy
+names no boot, so its first opening for writing recovers it and goes on in a new epoch: no (epoch, index) is given
+twice.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import fcntl
 import os
 import shutil
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from shmq import _native, errors
 from shmq.storage import files, recover, staging, verify
@@ -102,7 +103,7 @@ class _Target:
         self._fds.append(fd)
         return fd
 
-    def __enter__(self) -> _Target:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -113,7 +113,7 @@ class Directory:
 
     def below_path(self, path: str) -> int:
         """A descriptor of a folder in a folder of this queue, for the caller to close."""
-        above, _, name = path.partition("/")
+        above = path.partition("/")[0]
         fd = self.below(above)
         try:
             return files.open_directory(f"{self.path}/{path}", trust_owner=self._trust_owner, above=fd)

@@ -1,12 +1,12 @@
 """
-What the first opening after a reboot does, when only what is on the disk counts; or the first one of a copied directory.
+What the first opening after a reboot does, when only what is on the disk counts; or that of a copied directory.
 
 First a plan is made, and nothing is changed: the chain is walked from its beginning, every word, message and batch is
 checked, up to the first that does not validate. Below the watermark there must be no such place, else the queue is
 Corrupt. Then the plan is carried out, in this order, each step synced before the next:
 
     staging/     what a kept SEAL has committed moves to its place, then the ledger; the rest goes
-    chunks/      hints and indexes anew; the last chunk ends with zeros, GAP and SEAL; what lies behind it goes to aside/
+    chunks/      hints and indexes anew; the last chunk ends with zeros, GAP and SEAL; what lies behind goes to aside/
     consumers/   heads that are ahead move back
     control      anew
     queue.shmq   the journal, with the new epoch and this boot: with that, the queue is recovered
@@ -283,8 +283,8 @@ def _check_against_mark(
     if last is not None:
         place = f"{home.path}/{last.path}, position {last.survey.stopped}"
     raise errors.Corrupt(
-        f"cannot recover {home.path}: {place}: {reason}; up to index {mark.next_index} the disk had agreed to everything, "
-        f"and only what comes before {end} is whole. Nothing was changed; "
+        f"cannot recover {home.path}: {place}: {reason}; up to index {mark.next_index} the disk had agreed to "
+        f"everything, and only what comes before {end} is whole. Nothing was changed; "
         "`shmq repair` writes a clean copy beside it"
     )
 
@@ -300,9 +300,9 @@ def _next_index(home: Directory, last: Piece | None, end: int, behind: list[tupl
     if last is not None:
         tops += [_most(last.base, last.size), last.survey.gap_index]
     for sequence, base in behind:
-        with contextlib.suppress(FileNotFoundError, errors.ShmqError):
-            with opened(home, CHUNKS, chunk_name(base, sequence), sequence, base) as chunk:
-                tops.append(_most(base, chunk.size))
+        name = chunk_name(base, sequence)
+        with contextlib.suppress(FileNotFoundError, errors.ShmqError), opened(home, CHUNKS, name, sequence, base) as it:
+            tops.append(_most(base, it.size))
     if max(tops) > INDEX_MAX:
         raise errors.Corrupt(f"cannot recover {home.path}: an index of {max(tops)} is beyond all that can be given")
     return max(tops)
@@ -568,7 +568,7 @@ def _snapshot_head(page: bytes) -> int | None:
 
 
 def _acks_are_synced(home: Directory) -> bool:
-    return home.options.durability.kind != "process"
+    return bool(home.options.durability.kind != "process")
 
 
 def _true_head(home: Directory, page: bytes, end: int) -> int:

@@ -67,7 +67,7 @@ def _retire(home: Directory, chain: Chain, control: _native.Control) -> int:
     sequence, base = live[count]
     home.write_journal(home.read_journal()._replace(first_live=sequence, first_index=base))
     control.raise_first_live(sequence)
-    gone = sum(_gap(chain, name, after[1]) for name, after in zip(live[:count], live[1:], strict=False))
+    gone = sum(_gap(chain, name, after[1]) for name, after in itertools.pairwise(live[: count + 1]))
     if gone:
         control.padded_less(gone)
     for name in live[:count]:

@@ -353,7 +353,7 @@ def finish(home: Directory, control: _native.Control, chunk: _native.Chunk, adop
         at = _place_in(manifest, chunk)
         first, first_base = chunk.sequence + 1 - at, base - sum(manifest.counts[:at])
         if found.placed() is None:
-            _sync_up_to(home, chunk.sequence)  # a recovery must not cut before the SEAL what is said to be adopted
+            sync_up_to(home, chunk.sequence)  # a recovery must not cut before the SEAL what is said to be adopted
             found.place(first, first_base)
         for number in range(at, len(manifest.files)):
             name = chunk_name(first_base + sum(manifest.counts[:number]), first + number)
@@ -364,7 +364,7 @@ def finish(home: Directory, control: _native.Control, chunk: _native.Chunk, adop
     return False  # it went: somebody has finished it
 
 
-def _sync_up_to(home: Directory, last: int) -> None:
+def sync_up_to(home: Directory, last: int) -> None:
     """Every chunk up to that sequence. What is on the disk already costs next to nothing."""
     for sequence, base in home.chunk_names():
         if sequence <= last:
