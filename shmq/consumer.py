@@ -23,6 +23,7 @@ from shmq.message import Message
 from shmq.storage import files
 from shmq.storage.directory import CONSUMERS, check_consumer_name
 from shmq.walk import Walk, deadline_of
+from shmq.where import says_where
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _BATCH = 1024
 
 
+@says_where(lambda consumer: consumer._home.path, "_persist", "seek", "close")
 class Consumer(_native.Head):
     """
     One name's way through the queue. Made by `Queue.consumer`; a context manager; iterates until shutdown.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from shmq import _native, errors, locks
 from shmq.storage import space
 from shmq.storage.chain import Chain
+from shmq.where import says_where
 from shmq.walk import deadline_of
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _TYPE_MAX = 65535
 _NOT_A_TIME = -(1 << 63)
 
 
+@says_where(lambda producer: producer._home.path, "_settle", "close")
 class Producer(_native.Tail):
     """What `Queue.put` uses. Made by `Queue.producer`; a context manager."""
 

@@ -7,6 +7,7 @@ Not for the fast path: what is wrapped is called when something is opened, made,
 from __future__ import annotations
 
 import functools
+import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -15,13 +16,22 @@ if TYPE_CHECKING:
 Kind = TypeVar("Kind", bound=type)
 
 
+def _say(problem: OSError, path: str) -> None:
+    if problem.errno is None:  # the core's own words
+        if problem.args and path not in str(problem):
+            problem.args = (f"{problem.args[0]}, at {path}", *problem.args[1:])
+        return
+    named = problem.filename if isinstance(problem.filename, (str, bytes)) else "."  # it may be a descriptor
+    problem.filename = os.path.normpath(os.path.join(path, os.fsdecode(named)))
+
+
 def says_where(path_of: Callable[[Any], str], *names: str) -> Callable[[Kind], Kind]:
     """
-    Make these methods of a class add the queue's path to an OSError that has none.
+    Make these methods of a class add the queue's path to an OSError that has none, or one within the queue.
 
     Args:
         path_of: the path, given the object.
-        names: the methods.
+        names: the methods and properties.
     """
 
     def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,15 +40,15 @@ def says_where(path_of: Callable[[Any], str], *names: str) -> Callable[[Kind], K
             try:
                 return method(self, *arguments, **options)
             except OSError as problem:
-                if problem.errno is not None and problem.filename is None:
-                    problem.filename = path_of(self)
+                _say(problem, path_of(self))
                 raise
 
         return told
 
     def decorate(kind: Kind) -> Kind:
         for name in names:
-            setattr(kind, name, wrap(kind.__dict__[name]))
+            it = kind.__dict__[name]
+            setattr(kind, name, property(wrap(it.fget)) if isinstance(it, property) else wrap(it))
         return kind
 
     return decorate

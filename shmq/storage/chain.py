@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from shmq import _native, errors
 from shmq.storage import spares, staging
 from shmq.storage.directory import CHUNKS, chunk_name
+from shmq.where import says_where
 
 if TYPE_CHECKING:
     from shmq.storage.directory import Directory
@@ -37,6 +38,7 @@ def break_in(live: list[tuple[int, int]]) -> str:
     return ""
 
 
+@says_where(lambda chain: chain._home.path, "names", "open", "after", "tail", "roll")
 class Chain:
     """The chunks of one queue, as one member sees them."""
 

@@ -444,6 +444,7 @@ def _make_queue(directory: int, path: str, options: Options) -> None:
 
     stored = json.dumps(options.to_json(), separators=(",", ":")).encode()
     content = _native.format_queue(queue_id, time.time_ns(), stored) + _native.format_journal(journal)
+    sync.directory(directory, "home")  # with the queue's own name, everything that belongs to it is there
     files.make_file(directory, QUEUE, content.ljust(_native.QUEUE_BYTES, b"\0"), mode, path, "queue")
     # In every mode: a chunk whose name is kept when the queue's own is lost would be in the way of making it again.
     sync.directory(directory, "home")

@@ -367,7 +367,8 @@ def pairs(count: int, seed: int) -> Result:
     began = time.monotonic()
     with warnings.catch_warnings(), scratch() as root:
         warnings.simplefilter("ignore")
-        failers = [(Failer(each, f"{root}/{number}", shim, result)) for number, each in enumerate(SCENARIOS)]
+        failers = [Failer(each, f"{root}/{number}", shim, result) for number, each in enumerate(SCENARIOS)]
+        failers = [failer for failer in failers if failer.calls()]  # some get along without the kernel
         kinds = [failer.calls() for failer in failers]
         for _ in range(count):
             which = chance.randrange(len(failers))

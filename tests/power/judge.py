@@ -255,14 +255,21 @@ def _look(queue: Any, truth: Truth) -> dict[int, bytes]:
     return seen
 
 
-def _drain(consumer: Any) -> dict[int, bytes]:
+def _drain(consumer: Any, first: int) -> dict[int, bytes]:
     seen: dict[int, bytes] = {}
-    with contextlib.suppress(shmq.Empty):
-        while True:
-            for message in consumer.get_many(1000, timeout=0):
-                check(message.index not in seen, "a consumer got a message twice", message.index)
-                seen[message.index] = message.payload
-    return seen
+    told = consumer.head >= first
+    while True:
+        try:
+            messages = consumer.get_many(1000, timeout=0)
+        except shmq.Empty:
+            return seen
+        except shmq.Gone:
+            check(not told, "a consumer is told that something has gone, and nothing has", consumer.head, first)
+            told = True
+            continue
+        for message in messages:
+            check(message.index not in seen, "a consumer got a message twice", message.index)
+            seen[message.index] = message.payload
 
 
 def _go_on(queue: Any, truth: Truth, seen: dict[int, bytes]) -> None:
@@ -280,8 +287,9 @@ def _go_on(queue: Any, truth: Truth, seen: dict[int, bytes]) -> None:
             head = consumer.head
             check(head <= max(most, queue.first_index), "an acknowledgement from nowhere", name, head, most)
             check(least is None or head >= least, "a synced acknowledgement is forgotten", name, head, least)
-            got = _drain(consumer)
-        wanted = {each: data for each, data in {**seen, index: b"after"}.items() if each >= head}
+            first = queue.first_index
+            got = _drain(consumer, first)
+        wanted = {each: data for each, data in {**seen, index: b"after"}.items() if each >= max(head, first)}
         check(got == wanted, "a consumer skipped messages or got others", name, sorted(wanted), sorted(got))
     check(queue[index].payload == b"after", "an index leads to another message", index)
     seen[index] = b"after"

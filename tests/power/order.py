@@ -126,6 +126,11 @@ class Order:
                 self._gone(folder, path)
             elif path in ("q/queue.shmq", "q/control.shmq"):
                 self._rule("created", not self._unsynced(number), path)
+                if name == "queue.shmq":
+                    there = all(map(self._is_durable, ("q/chunks", "q/consumers", "q/control.shmq")))
+                    self._rule("folders", there, path)
+            elif path.startswith("q/consumers/") and name.endswith(".checkpoint"):
+                self._rule("checkpoint", not self._unsynced(number), path)
             elif path.startswith("q/chunks/") and name.endswith(".chunk"):
                 self._linked(path, number)
             elif path.startswith("q/staging/") and name == "manifest":
