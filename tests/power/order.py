@@ -7,14 +7,18 @@ rule that was never tested is told from one that held.
 
 from __future__ import annotations
 
+import argparse
 import collections
+import json
 import struct
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .history import ROOT, History, Named, Said, State, Stored, apply_names
-from .workloads import Returned
+from .shim import Shim, scratch
+from .workloads import PROFILES, Returned, record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,7 +131,7 @@ class Order:
             elif path in ("q/queue.shmq", "q/control.shmq"):
                 self._rule("created", not self._unsynced(number), path)
                 if name == "queue.shmq":
-                    there = all(map(self._is_durable, ("q/chunks", "q/consumers", "q/control.shmq")))
+                    there = all((folder, each) in self._state.names for each in ("chunks", "consumers", "control.shmq"))
                     self._rule("folders", there, path)
             elif path.startswith("q/consumers/") and name.endswith(".checkpoint"):
                 self._rule("checkpoint", not self._unsynced(number), path)
@@ -149,7 +153,7 @@ class Order:
         size = self._state.files[number].sizes[-1:] if number in self._state.files else []
         capacity = size[0][1] if size else self._state.files[number].size
         self._uncovered = None if self._journal()[0] >= base + capacity // 40 else path
-        self._rule("ceiling", True, path)
+        self._rule("ceiling", self._journal()[0] > 0, path)
 
     def _gone(self, folder: int, path: str) -> None:
         name = path.rpartition("/")[2]
@@ -164,6 +168,7 @@ class Order:
     def _stored(self, event: Stored) -> None:
         path = next((self._path(folder) + "/" + name for (folder, name), n in self._names.items() if n == event.file), "")
         if path == "q/queue.shmq":
+            self._slots("journal slots", event, [(page * PAGE_WORDS, PAGE_WORDS) for page in JOURNAL_PAGES])
             self._slots("mark slots", event, [(page * PAGE_WORDS, PAGE_WORDS) for page in MARK_PAGES])
             if np.any(event.places >= MARK_PAGES[0] * PAGE_WORDS):
                 self._marked(event)
@@ -212,3 +217,27 @@ class Order:
                 file = self._state.files.get(number)
                 if file is not None and base <= returned.durable - 1:
                     self._rule("records", self._hints_only(number), f"{path} when {returned.durable} had returned")
+
+
+# ---------------------------------------------------------------- every profile
+def main() -> int:
+    """Follow one history of each profile; what was seen and what is broken as JSON on standard output."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--fault", default="")
+    given = parser.parse_args()
+    seen: collections.Counter[str] = collections.Counter()
+    broken: list[str] = []
+    for profile in PROFILES:
+        with scratch() as root:
+            history = record(profile, f"{root}/live", given.seed, Shim(), given.fault)
+        promised = profile.durability == "sync" and "overtake" not in profile.verbs
+        order = Order(history).follow(sync=promised)
+        seen += order.seen
+        broken += [f"{profile.name}: {each}" for each in order.broken]
+    print(json.dumps({"seen": seen, "broken": broken[:20], "findings": []}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

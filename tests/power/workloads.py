@@ -78,13 +78,13 @@ _PUTS = {"put": 30, "put_many": 12, "reserve": 6, "abort": 2}
 _GETS = {"auto": 8, "explicit": 8}
 PROFILES = (
     Profile("sync", "sync", "forever", {**_PUTS, **_GETS, "reopen": 2}),
-    Profile("sync acked", "sync", "acked", {**_PUTS, "auto": 20, "explicit": 20, "large": 2}),
+    Profile("sync acked", "sync", "acked", {**_PUTS, "auto": 20, "explicit": 20, "large": 3}, 60),
     Profile("sync adopt", "sync", "forever", {**_PUTS, "adopt": 8, "auto": 4}, 25),
     Profile("sync pending", "sync", "forever", {**_PUTS, "overtake": 10, "sync": 3}),
     Profile("interval", "interval", "forever", {**_PUTS, **_GETS, "sync": 6, "reopen": 2}),
     Profile("process", "process", "forever", {**_PUTS, **_GETS, "sync": 4, "large": 1}),
-    Profile("process bytes", "process", "bytes", {**_PUTS, **_GETS, "sync": 2, "reopen": 2}),
-    Profile("process acked", "process", "acked", {**_PUTS, "auto": 20, "explicit": 20, "sync": 2}),
+    Profile("process bytes", "process", "bytes", {**_PUTS, **_GETS, "sync": 2, "reopen": 2, "large": 2}, 60),
+    Profile("process acked", "process", "acked", {**_PUTS, "auto": 20, "explicit": 20, "sync": 2, "large": 3}, 60),
     Profile("process adopt", "process", "forever", {**_PUTS, "adopt": 8, "auto": 4, "drop": 2}, 25),
     Profile("names", "process", "forever", {"put": 8, **_GETS, "name": 6, "drop": 6, "sync": 6}),
 )
@@ -100,7 +100,7 @@ def options(profile: Profile) -> shmq.Options:
     retention = {
         "forever": shmq.Retention.forever(),
         "acked": shmq.Retention.acked(),
-        "bytes": shmq.Retention.bytes(4 * CHUNK_BYTES),
+        "bytes": shmq.Retention.bytes(2 * CHUNK_BYTES),
     }[profile.retention]
     return shmq.Options(chunk_bytes=CHUNK_BYTES, retention=retention, durability=durability)
 
@@ -254,12 +254,11 @@ class Work:
 
     def _auto(self) -> None:
         consumer = self._consumer("auto", "auto")
-        count = self._chance.randint(1, 8)
-        with contextlib.suppress(shmq.Empty):
-            self._do("take", lambda: self._take(consumer, count))
+        count = self._chance.randint(1, 20)
+        self._do("take", lambda: self._take(consumer, count))
 
     def _take(self, consumer: Any, count: int) -> None:
-        with contextlib.suppress(shmq.Empty):
+        with contextlib.suppress(shmq.Empty, shmq.Gone):
             consumer.take_many(count, timeout=0)
 
     def _explicit(self) -> None:
@@ -267,10 +266,10 @@ class Work:
         held = self._unfinished.setdefault("explicit", [])
 
         def finish() -> None:
-            with contextlib.suppress(shmq.Empty):
-                held.extend(consumer.get_many(self._chance.randint(1, 8), timeout=0))
+            with contextlib.suppress(shmq.Empty, shmq.Gone):
+                held.extend(consumer.get_many(self._chance.randint(1, 20), timeout=0))
             self._chance.shuffle(held)
-            for _ in range(self._chance.randint(0, len(held))):
+            for _ in range(self._chance.choice((0, len(held) // 2, len(held), len(held)))):
                 held.pop().ack()
 
         self._do("ack", finish)
