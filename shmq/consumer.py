@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _BATCH = 1024
 
 
-@says_where(lambda consumer: consumer._home.path, "_persist", "seek", "close")
+@says_where("_home.path", "_persist", "seek", "close")
 class Consumer(_native.Head):
     """
     One name's way through the queue. Made by `Queue.consumer`; a context manager; iterates until shutdown.

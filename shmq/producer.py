@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from shmq import _native, errors, locks
 from shmq.storage import space
 from shmq.storage.chain import Chain
-from shmq.where import says_where
 from shmq.walk import deadline_of
+from shmq.where import says_where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ _TYPE_MAX = 65535
 _NOT_A_TIME = -(1 << 63)
 
 
-@says_where(lambda producer: producer._home.path, "_settle", "close")
+@says_where("_home.path", "_settle", "close")
 class Producer(_native.Tail):
     """What `Queue.put` uses. Made by `Queue.producer`; a context manager."""
 

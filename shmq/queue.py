@@ -101,10 +101,26 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
 
 
 @says_where(
-    lambda queue: queue.path,
-    "__init__", "producer", "_shared_producer", "stage", "adopt", "adopted", "consumer", "consumers",
-    "drop_consumer", "reader", "__getitem__", "at", "sync", "first_index", "next_index", "__len__", "stats",
-    "shutdown", "close",
+    "path",
+    "__init__",
+    "producer",
+    "_shared_producer",
+    "stage",
+    "adopt",
+    "adopted",
+    "consumer",
+    "consumers",
+    "drop_consumer",
+    "reader",
+    "__getitem__",
+    "at",
+    "sync",
+    "first_index",
+    "next_index",
+    "__len__",
+    "stats",
+    "shutdown",
+    "close",
 )
 class Queue:
     """

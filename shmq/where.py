@@ -7,6 +7,7 @@ Not for the fast path: what is wrapped is called when something is opened, made,
 from __future__ import annotations
 
 import functools
+import operator
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,14 +26,15 @@ def _say(problem: OSError, path: str) -> None:
     problem.filename = os.path.normpath(os.path.join(path, os.fsdecode(named)))
 
 
-def says_where(path_of: Callable[[Any], str], *names: str) -> Callable[[Kind], Kind]:
+def says_where(path: str, *names: str) -> Callable[[Kind], Kind]:
     """
     Make these methods of a class add the queue's path to an OSError that has none, or one within the queue.
 
     Args:
-        path_of: the path, given the object.
+        path: the attribute that is the path, or leads there with dots.
         names: the methods and properties.
     """
+    path_of = operator.attrgetter(path)
 
     def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
@@ -48,7 +50,7 @@ def says_where(path_of: Callable[[Any], str], *names: str) -> Callable[[Kind], K
     def decorate(kind: Kind) -> Kind:
         for name in names:
             it = kind.__dict__[name]
-            setattr(kind, name, property(wrap(it.fget)) if isinstance(it, property) else wrap(it))
+            setattr(kind, name, property(wrap(it.fget)) if isinstance(it, property) and it.fget else wrap(it))
         return kind
 
     return decorate

@@ -44,21 +44,54 @@ def _power(seed: int, seconds: float, jobs: int) -> list[object]:
 
 CAMPAIGNS = (
     Campaign("power", "tests.power.campaign", _power),
-    Campaign("recoveries", "tests.power.campaign", lambda seed, seconds, jobs: [
-        "--seed", seed, "--jobs", jobs, "--recoveries", max(int(seconds * 50 * jobs), 5_000)]),
-    Campaign("failing calls", "tests.power.campaign", lambda seed, seconds, _: [
-        "--seed", seed, "--pairs", max(int(seconds * 20), 500)]),
-    Campaign("crash", "tests.crash.campaign", lambda seed, seconds, _: [
-        "--seed", seed, "--kills", max(int(seconds * 40), 500)]),
-    Campaign("history", "tests.history.campaign", lambda seed, seconds, _: [
-        "--seed", seed, "--histories", max(int(seconds / 2), 10)]),
+    Campaign(
+        "recoveries",
+        "tests.power.campaign",
+        lambda seed, seconds, jobs: [
+            "--seed",
+            seed,
+            "--jobs",
+            jobs,
+            "--recoveries",
+            max(int(seconds * 50 * jobs), 5_000),
+        ],
+    ),
+    Campaign(
+        "failing calls",
+        "tests.power.campaign",
+        lambda seed, seconds, _: ["--seed", seed, "--pairs", max(int(seconds * 20), 500)],
+    ),
+    Campaign(
+        "crash",
+        "tests.crash.campaign",
+        lambda seed, seconds, _: ["--seed", seed, "--kills", max(int(seconds * 40), 500)],
+    ),
+    Campaign(
+        "history",
+        "tests.history.campaign",
+        lambda seed, seconds, _: ["--seed", seed, "--histories", max(int(seconds / 2), 10)],
+    ),
     Campaign("soak", "tests.history.soak", lambda seed, seconds, _: ["--seed", seed, "--seconds", max(seconds, 30)]),
-    Campaign("model", "tests.model.campaign", lambda seed, seconds, _: [
-        "--seed", seed, "--seconds", max(seconds / 10, 20), "--executions", max(int(seconds * 100_000), 10_000_000)]),
-    Campaign("fuzz formats", "tests.fuzz.formats", lambda seed, seconds, _: [
-        "--plain", "--seed", seed, "--seconds", max(seconds, 30)]),
-    Campaign("fuzz native", "tests.fuzz.native", lambda seed, seconds, _: [
-        "--seed", seed, "--seconds", max(seconds, 30)]),
+    Campaign(
+        "model",
+        "tests.model.campaign",
+        lambda seed, seconds, _: [
+            "--seed",
+            seed,
+            "--seconds",
+            max(seconds / 10, 20),
+            "--executions",
+            max(int(seconds * 100_000), 10_000_000),
+        ],
+    ),
+    Campaign(
+        "fuzz formats",
+        "tests.fuzz.formats",
+        lambda seed, seconds, _: ["--plain", "--seed", seed, "--seconds", max(seconds, 30)],
+    ),
+    Campaign(
+        "fuzz native", "tests.fuzz.native", lambda seed, seconds, _: ["--seed", seed, "--seconds", max(seconds, 30)]
+    ),
 )
 """What each turn runs; the whole of tests.crash.campaign, which has no seed, runs once, before the turns."""
 

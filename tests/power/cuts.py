@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .history import History
 from .images import Image, clear, every_image, lay_out, random_image
 from .judge import Telling, Truth, judge, only_look
 from .shim import Shim, scratch
@@ -27,6 +26,8 @@ from .workloads import PROFILES, Profile, options, record
 
 if TYPE_CHECKING:
     import shmq
+
+    from .history import History
 
 MOST_FINDINGS = 5
 RECOVERED, THOROUGH = 3, 24

@@ -25,9 +25,9 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import shmq
+from tests.crash.recover import Image, image_of, lay_out
 
-from ..crash.recover import Image, image_of, lay_out
-from .judge import Found, check
+from .judge import check
 from .shim import AFTER, SHORT, Shim, scratch
 
 if TYPE_CHECKING:
@@ -174,8 +174,11 @@ SCENARIOS = (
     Scenario("put and retire", _two_chunks, lambda hands: hands.put(bytes(4500), bytes(4500)), retention="bytes"),
     Scenario("adopt", _some, Hands.adopt),
     Scenario("adopt, SYNC", _full, Hands.adopt, durability="sync"),
-    Scenario("drop", lambda hands: (_some(hands), hands.queue.consumer("a").close())[0],
-             lambda hands: hands.queue.drop_consumer("a")),
+    Scenario(
+        "drop",
+        lambda hands: (_some(hands), hands.queue.consumer("a").close())[0],
+        lambda hands: hands.queue.drop_consumer("a"),
+    ),
     Scenario("read", _two_chunks, Hands.read),
     Scenario("index", _two_chunks, lambda hands: hands.queue[7]),
     Scenario("stats", _two_chunks, lambda hands: hands.queue.stats()),
@@ -298,8 +301,9 @@ class Failer:
         fresh.open()
         found = fresh.read()
         if there is not None:
-            _holds([each for each in found if each != b"afterwards"], there, hands.tried, indeed,
-                   self._scenario.retention)
+            _holds(
+                [each for each in found if each != b"afterwards"], there, hands.tried, indeed, self._scenario.retention
+            )
         fresh.put(b"afterwards")
         with fresh.queue.consumer("fresh") as consumer:
             got = [consumer.take(timeout=0) for _ in range(len(found) + 1)]
@@ -335,7 +339,9 @@ def _as_promised(hands: Hands, raised: Exception | None) -> bool | None:
 def _holds(found: list[bytes], there: list[bytes], tried: tuple[bytes, ...], indeed: bool | None, kept: str) -> None:
     whole = [*there, *tried]
     if kept != "forever":  # the oldest may have gone
-        check(found == whole[len(whole) - len(found) :] or found == there[len(there) - len(found) :], "lost", len(found))
+        check(
+            found == whole[len(whole) - len(found) :] or found == there[len(there) - len(found) :], "lost", len(found)
+        )
         return
     if indeed is False and len(tried) > 1 and found == whole:
         indeed = None  # adoption: it was decided before the failure

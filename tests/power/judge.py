@@ -86,8 +86,9 @@ class Telling:
         elif isinstance(what, Returned):
             self._return(what)
         elif self._doing and self._doing[0].verb == "adopt":
-            self._given |= isinstance(event, Named) and any(len(name) > len("00000000.chunk") and name.endswith(".chunk")
-                                                            for _, name in event.changes)
+            self._given |= isinstance(event, Named) and any(
+                len(name) > len("00000000.chunk") and name.endswith(".chunk") for _, name in event.changes
+            )
         elif isinstance(event, Stored):
             self._given |= event.taken
 
@@ -181,9 +182,7 @@ def another_boot(fresh: bytes | None = None) -> Iterator[None]:
             module.boot_id = _boot_id
 
 
-def judge(
-    path: str, truth: Truth, options: shmq.Options, *, thorough: bool = False, boot: bytes | None = None
-) -> None:
+def judge(path: str, truth: Truth, options: shmq.Options, *, thorough: bool = False, boot: bytes | None = None) -> None:
     """
     Be the first process at *path* after the cut.
 

@@ -92,8 +92,9 @@ class Order:
     def _content(self, number: int) -> np.ndarray[Any, Any]:
         file = self._state.files[number]
         places, values, _ = file.flat()
-        words = np.zeros(max([len(file.words), *(place + 1 for place in places[-1:]), int(places.max(initial=0)) + 1]),
-                         np.uint64)
+        words = np.zeros(
+            max([len(file.words), *(place + 1 for place in places[-1:]), int(places.max(initial=0)) + 1]), np.uint64
+        )
         words[: len(file.words)] = file.words
         words[places] = values
         return words
@@ -120,7 +121,9 @@ class Order:
         if file is None:
             return True
         places = file.flat()[0]
-        return not np.any(((places < 16) | (places >= HEADER_WORDS)) & (places < (below or len(file.words) + (1 << 40))))
+        return not np.any(
+            ((places < 16) | (places >= HEADER_WORDS)) & (places < (below or len(file.words) + (1 << 40)))
+        )
 
     # ---- names
     def _named(self, event: Named) -> None:
@@ -166,7 +169,9 @@ class Order:
 
     # ---- bytes
     def _stored(self, event: Stored) -> None:
-        path = next((self._path(folder) + "/" + name for (folder, name), n in self._names.items() if n == event.file), "")
+        path = next(
+            (self._path(folder) + "/" + name for (folder, name), n in self._names.items() if n == event.file), ""
+        )
         if path == "q/queue.shmq":
             self._slots("journal slots", event, [(page * PAGE_WORDS, PAGE_WORDS) for page in JOURNAL_PAGES])
             self._slots("mark slots", event, [(page * PAGE_WORDS, PAGE_WORDS) for page in MARK_PAGES])
@@ -188,8 +193,10 @@ class Order:
 
     def _marked(self, event: Stored) -> None:
         for page in MARK_PAGES:
-            fields = {int(place) - page * PAGE_WORDS: int(value) for place, value in zip(event.places, event.values,
-                                                                                      strict=True)}
+            fields = {
+                int(place) - page * PAGE_WORDS: int(value)
+                for place, value in zip(event.places, event.values, strict=True)
+            }
             if 0 not in fields:
                 continue
             number = event.file

@@ -119,9 +119,7 @@ class Nester:
             f"--recoveries {self.result.cuts + 1} --jobs 1"
         )
         said = f"{type(problem).__name__}: {problem}".replace("\n", " ")[:700]
-        self.result.findings.append(
-            f"{self.result.name}, recovery {at}, during {truth.doing}: {said}  [{again}]"
-        )
+        self.result.findings.append(f"{self.result.name}, recovery {at}, during {truth.doing}: {said}  [{again}]")
 
 
 def _facts(queue: Any) -> Facts:

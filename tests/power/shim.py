@@ -19,9 +19,26 @@ HERE = Path(__file__).parent
 SHIM = "SHMQ_TEST_SHIM"
 SHORT, AFTER = 4096, 8192
 KINDS = (
-    "open make tmpfile mkdir link rename unlink rmdir fallocate truncate write read fsync fdatasync map lock stat chmod"
-).split()
-SYNCS = ("fsync", "fdatasync")
+    "open",
+    "make",
+    "tmpfile",
+    "mkdir",
+    "link",
+    "rename",
+    "unlink",
+    "rmdir",
+    "fallocate",
+    "truncate",
+    "write",
+    "read",
+    "fsync",
+    "fdatasync",
+    "map",
+    "lock",
+    "stat",
+    "chmod",
+)
+"""In the order of shim.c."""
 
 
 def why_not() -> str:

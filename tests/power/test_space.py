@@ -11,9 +11,9 @@ import shutil
 import subprocess
 
 import pytest
+from support import Child
 
 import shmq
-from support import Child
 
 OPTIONS = {"chunk_bytes": 16384, "retention": shmq.Retention.acked()}
 WRITERS = 3
@@ -89,6 +89,13 @@ def test_a_full_disk_loses_nothing_of_several_writers(disk):
         assert consumer.get(timeout=0).payload.startswith(b"room again")
 
 
+def _stage_too_much(queue):
+    with queue.stage() as staged:
+        for _ in range(20):
+            staged.put_many([bytes(3000)] * 2)
+        queue.adopt(staged, dedup=("producer", 1))
+
+
 def test_a_full_disk_refuses_adoption_as_a_whole(disk):
     """Staged messages that find no room are nowhere; with room, the same batch is adopted."""
     path = str(disk / "q")
@@ -100,15 +107,13 @@ def test_a_full_disk_refuses_adoption_as_a_whole(disk):
             file.write(bytes(max(room.f_bavail * room.f_frsize - 40_000, 0)))
             file.flush()
             os.fsync(file.fileno())
-        with queue.stage() as staged, pytest.raises(shmq.DiskFull):
-            staged.put_many([bytes(3000)] * 10)
-            staged.put_many([bytes(3000)] * 10)
-            queue.adopt(staged, dedup=("producer", 1))
+        with pytest.raises(shmq.DiskFull):
+            _stage_too_much(queue)
         assert [message.payload for message in queue.reader()] == [b"before"]
         ballast.unlink()
         os.sync()  # ext4 gives the blocks back when it commits
         with queue.stage() as staged:
-            staged.put_many([bytes(3000)] * 20)
+            staged.put_many([bytes(3000)] * 20)  # in a larger chunk
             assert queue.adopt(staged, dedup=("producer", 1)) == range(1, 21)
 
 
