@@ -168,7 +168,7 @@ class Consumer(_native.Head):
                 f"{path} stood at index {head} and had handed out up to {handed}, beyond the end of the queue "
                 f"at {end}; it was moved back to the end",
                 RuntimeWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
             self._checkpoint.head = head = min(head, end)
             self._checkpoint.handed = min(handed, end)
