@@ -247,7 +247,8 @@ def _look(queue: Any, truth: Truth) -> dict[int, bytes]:
     if seen:
         holes = [index for index in truth.messages if min(seen) <= index <= last and index not in seen]
         check(not set(holes) - set(truth.unsure), "a hole", holes)
-        check(min(seen) <= truth.first or min(seen) == min(truth.messages), "the beginning is gone", min(seen))
+begins = min((index for index in truth.messages if index >= truth.first), default=last)
+        check(min(seen) <= begins, "the beginning is gone", min(seen), begins)
     for first, behind in truth.batches:
         there = sum(index in seen for index in range(first, behind))
         check(there in (0, behind - first) or first < truth.first, "a part of a batch", first, behind, there)
