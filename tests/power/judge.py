@@ -247,7 +247,7 @@ def _look(queue: Any, truth: Truth) -> dict[int, bytes]:
     if seen:
         holes = [index for index in truth.messages if min(seen) <= index <= last and index not in seen]
         check(not set(holes) - set(truth.unsure), "a hole", holes)
-begins = min((index for index in truth.messages if index >= truth.first), default=last)
+        begins = min((index for index in truth.messages if index >= truth.first), default=last)
         check(min(seen) <= begins, "the beginning is gone", min(seen), begins)
     for first, behind in truth.batches:
         there = sum(index in seen for index in range(first, behind))
