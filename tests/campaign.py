@@ -90,7 +90,7 @@ CAMPAIGNS = (
         lambda seed, seconds, _: ["--plain", "--seed", seed, "--seconds", max(seconds, 30)],
     ),
     Campaign(
-        "fuzz native", "tests.fuzz.native", lambda seed, seconds, _: ["--seed", seed, "--seconds", max(seconds, 30)]
+        "fuzz native", "tests.fuzz.sanitized", lambda seed, seconds, _: ["--seed", seed, "--seconds", max(seconds, 30)]
     ),
 )
 """What each turn runs; the whole of tests.crash.campaign, which has no seed, runs once, before the turns."""

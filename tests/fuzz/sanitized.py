@@ -31,7 +31,9 @@ def why_not() -> str:
 
 
 def _library(name: str) -> str:
-    return subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        ["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def build(folder: Path) -> Path:
