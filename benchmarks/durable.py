@@ -48,7 +48,7 @@ def _shmq(path: str) -> Callable[[], Any]:
 
 
 def _lmdb(path: str) -> Callable[[], Any]:
-    import lmdb  # noqa: PLC0415
+    import lmdb
 
     environment = lmdb.open(path, map_size=1 << 30)
 
@@ -136,8 +136,8 @@ def main() -> None:
                     puts = rate(make, path, producers, given.seconds)
                     # before and after: the disk is not ours alone
                     one = (one + sync_rate(work, given.seconds / 2)) / 2
-                    line = f"{name:7} {producers:3} producers {puts:9,.0f} puts/s  {puts / one:6.1f} x {one:,.0f} fdatasync/s"
-                    print(line, flush=True)
+                    told = f"{puts:9,.0f} puts/s  {puts / one:6.1f} x {one:,.0f} fdatasync/s"
+                    print(f"{name:7} {producers:3} producers {told}", flush=True)
         if given.only in ("", "interval"):
             interval, process = interval_against_process(work, given.seconds)
             print(f"interval(10 ms) {interval:,.0f} puts/s, PROCESS {process:,.0f}: {interval / process:.0%}")

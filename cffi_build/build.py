@@ -13,11 +13,14 @@ from cffi import FFI
 
 HERE = Path(__file__).parent
 SOURCES = [
+    "any.c",
+    "bounds.c",
     "chunk.c",
     "control.c",
     "crc.c",
     "error.c",
     "files.c",
+    "gather.c",
     "hot.c",
     "index.c",
     "os_linux.c",

@@ -16,7 +16,10 @@ enum shmq_code {
     SHMQ_FORMAT = -13,
     SHMQ_CONTENDED = -14,
     SHMQ_RETIRED = -15,
-    SHMQ_PADDED = -16, SHMQ_SYNC_FAILED = -17, SHMQ_LEAD = -18
+    SHMQ_PADDED = -16,
+    SHMQ_SYNC_FAILED = -17,
+    SHMQ_LEAD = -18,
+    SHMQ_FULL = -19
 };
 const char *shmq_error(void);
 typedef struct shmq_member shmq_member;
@@ -47,6 +50,10 @@ uint32_t shmq_wait_begin(shmq_member *member);
 int shmq_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns);
 void shmq_wake(shmq_member *member);
 void shmq_wake_always(void *control);
+#define SHMQ_ANY_MAX 127
+void *shmq_bell_of(shmq_member *member);
+int shmq_wait_any(void *const *bells, const uint32_t *seen, uint32_t count, uint32_t *nudge, int64_t deadline_ns);
+void shmq_nudge(uint32_t *nudge);
 int64_t shmq_clock_monotonic_ns(void);
 int64_t shmq_clock_wall_ns(void);
 typedef struct shmq_chunk shmq_chunk;
@@ -55,6 +62,7 @@ int shmq_chunk_format(void *memory, uint64_t bytes, const uint8_t *queue_id, uin
 shmq_chunk *shmq_chunk_new(void *memory, uint64_t bytes, int fd, bool writable, bool checksum, uint64_t base,
                            uint64_t sequence, const uint8_t *queue_id, shmq_member *member, int *code);
 void shmq_chunk_free(shmq_chunk *chunk);
+void shmq_chunk_is_populated(shmq_chunk *chunk);
 uint64_t shmq_chunk_epoch(const shmq_chunk *chunk);
 uint64_t shmq_chunk_first_position(const shmq_chunk *chunk);
 uint64_t shmq_chunk_bytes_for(uint64_t region, uint32_t index_spacing);
@@ -79,6 +87,7 @@ int64_t shmq_reserve(shmq_chunk *chunk, const shmq_fields *fields, uint64_t leng
 int shmq_commit(shmq_chunk *chunk, uint64_t record, uint64_t claimed, uint64_t length);
 int shmq_abort(shmq_chunk *chunk, uint64_t record, uint64_t claimed);
 int shmq_seal(shmq_chunk *chunk);
+int shmq_seal_again(shmq_chunk *chunk, uint64_t adoption);
 int shmq_seal_adopt(shmq_chunk *chunk, uint64_t adoption);
 void shmq_seals_as(shmq_chunk *chunk, uint64_t adoption);
 uint64_t shmq_adoption(shmq_chunk *chunk);
@@ -101,10 +110,57 @@ int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins);
 int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint64_t *places, uint64_t *records);
 int shmq_reader_seek(shmq_chunk *chunk, shmq_reader *reader, uint64_t ordinal);
 int64_t shmq_check(shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
+enum shmq_column {
+    SHMQ_INDEX = 0,
+    SHMQ_TIME = 1,
+    SHMQ_KEY = 2,
+    SHMQ_TYPE = 3,
+    SHMQ_PAYLOAD = 4,
+    SHMQ_HEADERS = 5,
+    SHMQ_ATTEMPTS = 6,
+    SHMQ_COLUMNS = 7
+};
+typedef struct {
+    uint32_t columns;
+    uint32_t checked;
+    uint64_t rows;
+    uint64_t bytes;
+    uint64_t stop;
+    int64_t stop_time_ns;
+    uint64_t handed_before;
+} shmq_wanted;
+typedef struct {
+    uint64_t validity;
+    uint64_t offsets;
+    uint64_t values;
+    uint64_t bytes;
+    uint64_t absent;
+} shmq_column_place;
+typedef struct {
+    void *memory;
+    uint64_t bytes;
+    uint64_t first;
+    uint64_t last;
+    shmq_column_place columns[7];
+} shmq_gathered;
+int64_t shmq_gather(shmq_chunk *chunk, shmq_reader *reader, const shmq_wanted *wanted, shmq_gathered *batch);
+void shmq_gathered_free(void *memory);
 int64_t shmq_find(shmq_chunk *chunk, uint64_t ordinal, uint64_t *record);
 int64_t shmq_range(shmq_chunk *chunk, uint64_t first, uint64_t last, uint64_t *indexes, uint64_t *records,
                    uint64_t *places);
 int shmq_at(shmq_chunk *chunk, int64_t time_ns, uint64_t *ordinal, uint64_t *open, int64_t *time_max);
+uint64_t shmq_bounds(const void *control, uint64_t *max_messages, uint64_t *max_bytes, uint64_t *dropped);
+void shmq_bounds_set(void *control, uint64_t max_messages, uint64_t max_bytes);
+void shmq_bounds_recount(void *control);
+void shmq_bounds_begin(void *control);
+void shmq_limit(shmq_chunk *chunk, uint64_t bounds, uint64_t ordinals, uint64_t position);
+int shmq_floor(shmq_chunk *chunk, uint64_t *ordinal, uint64_t *position);
+int shmq_filled(shmq_chunk *chunk, uint64_t start, uint64_t *end, uint64_t *bytes);
+void shmq_drop(void *control, uint64_t index);
+uint32_t shmq_room_begin(shmq_member *member);
+int shmq_room_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns);
+void shmq_room(void *control);
+void shmq_room_always(void *control);
 typedef struct {
     uint64_t position;
     uint64_t ordinal;
@@ -153,6 +209,8 @@ typedef struct {
     uint64_t first_index;
     uint64_t device;
     uint64_t inode;
+    uint64_t max_messages;
+    uint64_t max_bytes;
     uint32_t flags;
     uint8_t boot_id[16];
 } shmq_journal;
@@ -173,10 +231,13 @@ int shmq_checkpoint_format(void *memory, const uint8_t *queue_id, const char *na
                            uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
 int shmq_checkpoint_check(const void *memory, uint64_t bytes, const uint8_t *queue_id, const char *name,
                           uint32_t name_length);
+int shmq_checkpoint_rename(void *memory, const char *name, uint32_t name_length);
 uint64_t shmq_checkpoint_head(const void *memory);
 void shmq_checkpoint_set_head(void *memory, uint64_t index);
 uint64_t shmq_checkpoint_handed(const void *memory);
 void shmq_checkpoint_set_handed(void *memory, uint64_t index);
+uint64_t shmq_checkpoint_dropped(const void *memory);
+void shmq_checkpoint_set_dropped(void *memory, uint64_t count);
 uint64_t shmq_checkpoint_holder(const void *memory);
 void shmq_checkpoint_set_holder(void *memory, uint64_t owner);
 uint32_t shmq_checkpoint_explicit(const void *memory);

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EMPTY, ROLL, WAITING, FORKED = lib.SHMQ_EMPTY, lib.SHMQ_ROLL, lib.SHMQ_WAITING, lib.SHMQ_FORKED
-TIMEOUT, CONTENDED = lib.SHMQ_TIMEOUT, lib.SHMQ_CONTENDED
+TIMEOUT, CONTENDED, FULL = lib.SHMQ_TIMEOUT, lib.SHMQ_CONTENDED, lib.SHMQ_FULL
 RETIRED, PADDED, CORRUPT = lib.SHMQ_RETIRED, lib.SHMQ_PADDED, lib.SHMQ_CORRUPT
 OK, SIGNAL, LEAD, SYNC_FAILED = lib.SHMQ_OK, lib.SHMQ_SIGNAL, lib.SHMQ_LEAD, lib.SHMQ_SYNC_FAILED
 LENGTH_BITS = 30
@@ -37,6 +37,7 @@ JOURNAL_SYNC_FAILED = 1  # layout.h, enum journal_flag
 CHUNK_BYTES_MAX = 1 << 31
 STAGED = (1 << 64) - 1
 RECORD_BYTES_MIN = 40  # likewise, RECORD_HEADER_BYTES
+NO_LIMIT = (1 << 64) - 1
 TAIL_RESERVE = 32  # likewise
 _CHUNK_ID_AT = 56  # layout.h, struct chunk_header
 NOW = -(1 << 63)
@@ -53,6 +54,7 @@ _EXCEPTIONS: dict[int, type[Exception]] = {
     lib.SHMQ_SHUT_DOWN: errors.ShutDown,
     lib.SHMQ_FORMAT: errors.BadFormat,
     lib.SHMQ_SYNC_FAILED: errors.SyncFailed,
+    lib.SHMQ_FULL: errors.Full,
 }
 
 
@@ -177,6 +179,8 @@ class Journal(NamedTuple):
     first_index: int
     device: int
     inode: int
+    max_messages: int
+    max_bytes: int
     flags: int
     boot_id: bytes
 
@@ -250,6 +254,16 @@ def format_control(queue_id: bytes) -> bytes:
     page = bytearray(CONTROL_BYTES)
     lib.shmq_control_format(ffi.from_buffer(page), queue_id)
     return bytes(page)
+
+
+class Bounds(NamedTuple):
+    """The bounds of a queue; 0 is none. *moved* changes when what was computed with them may not hold any more."""
+
+    moved: int
+    max_messages: int
+    max_bytes: int
+    dropped: int
+    """What lies before this index was dropped."""
 
 
 class Control:
@@ -342,6 +356,33 @@ class Control:
         """Tell every process that a sync failed; or that what is there has been verified."""
         lib.shmq_sync_failed(self.page, failed)
 
+    def bounds(self) -> Bounds:
+        """The bounds as they are now. To be looked at before the heads are."""
+        values = [ffi.new("uint64_t *") for _ in range(3)]
+        moved = int(lib.shmq_bounds(self.page, *values))
+        return Bounds(moved, *(int(value[0]) for value in values))
+
+    def set_bounds(self, max_messages: int, max_bytes: int) -> None:
+        """Bound the queue from now on; 0 is none."""
+        lib.shmq_bounds_set(self.page, max_messages, max_bytes)
+
+    def recount(self) -> None:
+        """A head went back, or a name came or went: what producers know of the room is not true any more."""
+        lib.shmq_bounds_recount(self.page)
+
+    def room(self) -> None:
+        """A head went forward: have producers look that wait for room."""
+        lib.shmq_room(self.page)
+
+    def drop_for_all(self, index: int) -> None:
+        """Drop what lies before *index*, in a queue that may never have had bounds."""
+        self.drop(index)
+        lib.shmq_bounds_begin(self.page)
+
+    def drop(self, index: int) -> None:
+        """Drop what lies before *index* for everybody, but what is handed out and not acknowledged."""
+        lib.shmq_drop(self.page, index)
+
     def participants(self) -> list[tuple[int, int, int, int, int]]:
         """(slot, generation, pid, pid namespace, start time) of whoever ever sat here, alive or not."""
         seat = ffi.new("shmq_participant *")
@@ -433,9 +474,48 @@ class Member:
         """Give the leadership back, and wake who waits."""
         lib.shmq_sync_release(self.handle)
 
+    def room_begin(self) -> int:
+        """Say that we are about to sleep for room. Look once more, then call `room_wait` with what this returned."""
+        return int(lib.shmq_room_begin(self.handle))
+
+    def room_wait(self, seen: int, deadline_ns: int) -> int:
+        """Sleep until there may be room, as `wait`."""
+        code = int(lib.shmq_room_wait(self.handle, seen, deadline_ns))
+        if code not in (lib.SHMQ_OK, lib.SHMQ_TIMEOUT, lib.SHMQ_SIGNAL):
+            raise error(code, "cannot wait for room")
+        return code
+
     def leave(self) -> None:
         """Give the seat back; not in a forked child, where it is the parent's. Chunks can still be read."""
         lib.shmq_member_leave(self.handle)
+
+
+ANY_MAX = lib.SHMQ_ANY_MAX
+
+
+def new_nudge() -> Any:
+    """A word on which several threads of this process can be woken, once."""
+    return ffi.new("uint32_t *")
+
+
+def nudge(word: Any) -> None:
+    """Wake whoever sleeps with it."""
+    lib.shmq_nudge(word)
+
+
+def wait_any(begun: Sequence[tuple[Member, int]], word: Any, deadline_ns: int) -> int:
+    """
+    Sleep until one of the bells rings or *word* is nudged, as `Member.wait`; EMPTY where the kernel cannot.
+
+    Args:
+        begun: up to ANY_MAX members, each with what its `wait_begin` returned.
+    """
+    bells = ffi.new("void *[]", [lib.shmq_bell_of(member.handle) for member, _ in begun])
+    seen = ffi.new("uint32_t[]", [mark for _, mark in begun])
+    code = int(lib.shmq_wait_any(bells, seen, len(begun), word, deadline_ns))
+    if code not in (lib.SHMQ_OK, lib.SHMQ_TIMEOUT, lib.SHMQ_SIGNAL, lib.SHMQ_EMPTY):
+        raise error(code, "cannot wait")
+    return code
 
 
 def owner_of(slot: int, generation: int) -> int:
@@ -524,9 +604,10 @@ class Chunk:
         padding: bool,
         checksum: bool,
         ends: tuple[int, int, bool] | None = None,
+        memory: mmap.mmap | None = None,
     ) -> None:
         """
-        Map and check it; *fd* stays the caller's.
+        Map and check it, unless *memory* is that mapping; *fd* stays the caller's.
 
         *ends*: (position, ordinal, torn): map it privately and have it end there, without changing the file.
 
@@ -538,7 +619,9 @@ class Chunk:
         self.size = size
         self.path = path
         self.member = member
-        self.map = map_file(fd, size, writable=writable) if ends is None else map_private(fd, size)
+        if memory is None:
+            memory = map_file(fd, size, writable=writable) if ends is None else map_private(fd, size)
+        self.map = memory
         self._memory = ffi.from_buffer(self.map)
         code = ffi.new("int *")
         handle = lib.shmq_chunk_new(
@@ -546,6 +629,8 @@ class Chunk:
         )
         if handle == ffi.NULL:
             raise error(_inside(code[0]), f"cannot open {path}")
+        if memory is not None:
+            lib.shmq_chunk_is_populated(handle)
         # A thread that is inside a call with the handle keeps the memory mapped, whatever others do to this object.
         self.handle = ffi.gc(handle, functools.partial(_free_chunk, self._memory, member))
         self.address = address(handle)
@@ -623,12 +708,31 @@ class Chunk:
         if code != lib.SHMQ_OK:
             raise error(code, f"cannot seal {self.path}")
 
-    def seal_adopt(self, adoption: int) -> bool:
-        """End this chunk here, and have the staged chunks of that adoption follow; False when it was sealed already."""
+    def seal_adopt(self, adoption: int) -> bool | None:
+        """
+        End this chunk here, and have the staged chunks of that adoption follow.
+
+        False when it was sealed already, None when this handle's limit forbids it.
+        """
         code = lib.shmq_seal_adopt(self.handle, adoption)
+        if code == lib.SHMQ_FULL:
+            return None
         if code not in (lib.SHMQ_OK, lib.SHMQ_ROLL):
             raise error(code, f"cannot seal {self.path}")
         return bool(code == lib.SHMQ_OK)
+
+    def seal_again(self, adoption: int) -> None:
+        """
+        Give the SEAL of a staged chunk, which nobody else looks at, another id; 0 for none.
+
+        Raises:
+            Corrupt: it is not sealed.
+        """
+        code = lib.shmq_seal_again(self.handle, adoption)
+        if code == lib.SHMQ_EMPTY:
+            raise errors.Corrupt(f"cannot adopt {self.path}: it is not sealed")
+        if code != lib.SHMQ_OK:
+            raise error(code, f"cannot read {self.path}")
 
     def seals_as(self, adoption: int) -> None:
         """Have this handle seal with that id from now on; 0 for plainly."""
@@ -698,6 +802,31 @@ class Chunk:
         """Write every page as it is, so that the next sync writes all of them. Nobody else may write meanwhile."""
         for at in range(0, self.size, PAGE_BYTES):
             self.map[at] = self.map[at]
+
+    def limit(self, moved: int, ordinals: int, position: int) -> None:
+        """Let this handle claim ordinals below *ordinals* and bytes before *position*, while bounds are *moved*."""
+        lib.shmq_limit(self.handle, moved, min(ordinals, NO_LIMIT), min(position, NO_LIMIT))
+
+    def floor(self, index: int) -> tuple[int, int, bool]:
+        """
+        (index, position) of the first message or claim at or behind *index*, and whether the chunk ends before it.
+
+        Raises:
+            Corrupt: the way there is damaged.
+        """
+        ordinal, position = ffi.new("uint64_t *", index - self.base), ffi.new("uint64_t *")
+        code = lib.shmq_floor(self.handle, ordinal, position)
+        if code not in (lib.SHMQ_OK, lib.SHMQ_ROLL):
+            raise error(code, f"cannot read {self.path}")
+        return self.base + int(ordinal[0]), int(position[0]), bool(code == lib.SHMQ_ROLL)
+
+    def filled(self, position: int = 0) -> tuple[int, int]:
+        """Where the chunk is filled to, and how many bytes of messages and padding lie from *position* to there."""
+        end, bytes_there = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        code = lib.shmq_filled(self.handle, max(position, self.first_position()), end, bytes_there)
+        if code != lib.SHMQ_OK:
+            raise error(code, f"cannot read {self.path}")
+        return int(end[0]), int(bytes_there[0])
 
     def bury(self, owner: int) -> int:
         """Pad every open claim of a dead owner, or of everybody for 0: how many."""
@@ -909,6 +1038,13 @@ def look(chunk: Chunk, reader: Any, spins: int) -> int:
     return int(lib.shmq_next(chunk.handle, reader, spins))
 
 
+def glance(chunk: Chunk, reader: Any, dropped: int) -> int:
+    """What `look` would answer now, with nothing moved. What lies before *dropped* does not count."""
+    start = max(int(reader.start), dropped)
+    copy = ffi.new("shmq_reader *", {"position": reader.position, "ordinal": reader.ordinal, "start": start})
+    return int(lib.shmq_next(chunk.handle, copy, 0))
+
+
 def reader_seek(chunk: Chunk, reader: Any, ordinal: int) -> int:
     """Move the reader to the word that holds *ordinal*: 0, ROLL (behind this chunk) or EMPTY (not claimed yet)."""
     code = int(lib.shmq_reader_seek(chunk.handle, reader, ordinal))
@@ -978,6 +1114,76 @@ def first_at(chunk: Chunk, time_ns: int) -> Found:
     return Found(code, int(ordinal[0]), still, int(time_max[0]))
 
 
+# ---------------------------------------------------------------- column by column
+_COLUMNS = {
+    "index": lib.SHMQ_INDEX,
+    "time": lib.SHMQ_TIME,
+    "key": lib.SHMQ_KEY,
+    "type": lib.SHMQ_TYPE,
+    "payload": lib.SHMQ_PAYLOAD,
+    "headers": lib.SHMQ_HEADERS,
+    "attempts": lib.SHMQ_ATTEMPTS,
+}
+
+
+def wanted(
+    columns: Sequence[str],
+    *,
+    rows: int,
+    max_bytes: int,
+    stop: int | None = None,
+    stop_time_ns: int | None = None,
+    handed_before: int = 0,
+    checked: bool = False,
+) -> Any:
+    """What a gathering is to bring: shmq.h, shmq_wanted."""
+    return ffi.new(
+        "shmq_wanted *",
+        {
+            "columns": sum(1 << _COLUMNS[name] for name in columns),
+            "checked": checked,
+            "rows": rows,
+            "bytes": min(max_bytes, (1 << 31) - 1),
+            "stop": (1 << 64) - 1 if stop is None else stop,
+            "stop_time_ns": (1 << 63) - 1 if stop_time_ns is None else stop_time_ns,
+            "handed_before": handed_before,
+        },
+    )
+
+
+class Gathered:
+    """
+    Messages in columns, in memory of their own.
+
+    Attributes:
+        rows: how many, 1 at least.
+        first, last: the indexes of the first and the last.
+        address, nbytes: the memory; *memory* keeps it.
+    """
+
+    __slots__ = ("_columns", "address", "first", "last", "memory", "nbytes", "rows")
+
+    def __init__(self, batch: Any, rows: int) -> None:
+        """Takes the memory of a batch that the core has made."""
+        self.rows = rows
+        self.first, self.last = int(batch.first), int(batch.last)
+        self.address = address(batch.memory)
+        self.nbytes = int(batch.bytes)
+        self.memory = ffi.gc(batch.memory, lib.shmq_gathered_free, self.nbytes)
+        self._columns = batch
+
+    def column(self, name: str) -> Any:
+        """Where a column lies: shmq.h, shmq_column_place."""
+        return self._columns.columns[_COLUMNS[name]]
+
+
+def gather(chunk: Chunk, reader: Any, plan: Any) -> Gathered | int:
+    """The messages that are there now, up to what *plan* says; or a negative code when there is none."""
+    batch = ffi.new("shmq_gathered *")
+    rows = lib.shmq_gather(chunk.handle, reader, plan, batch)
+    return Gathered(batch, rows) if rows > 0 else int(rows)
+
+
 class Checkpoint:
     """The mapped checkpoint of one consumer name."""
 
@@ -1006,6 +1212,15 @@ class Checkpoint:
             raise error(code, f"cannot make consumer {name!r}")
         return bytes(page)
 
+    def renamed(self, name: str) -> bytes:
+        """The whole file, as that of another name."""
+        content = bytearray(self._map[:])
+        raw = name.encode()
+        code = lib.shmq_checkpoint_rename(ffi.from_buffer(content), raw, len(raw))
+        if code != lib.SHMQ_OK:
+            raise error(code, f"cannot rename to {name!r}")
+        return bytes(content)
+
     @property
     def explicit(self) -> bool:
         """Whether the name was created with ack="explicit"."""
@@ -1028,6 +1243,20 @@ class Checkpoint:
     @handed.setter
     def handed(self, index: int) -> None:
         lib.shmq_checkpoint_set_handed(self.page, index)
+
+    @property
+    def dropped(self) -> int:
+        """How many messages were dropped before this name came to them."""
+        return int(lib.shmq_checkpoint_dropped(self.page))
+
+    @dropped.setter
+    def dropped(self, count: int) -> None:
+        lib.shmq_checkpoint_set_dropped(self.page, count)
+
+    def floor(self, dropped: int) -> int:
+        """The first index that this name has not finished, when all before *dropped* was dropped."""
+        head, handed = self.head, self.handed
+        return head if head < handed else max(head, dropped)  # what was handed out is never dropped
 
     @property
     def holder(self) -> int:

@@ -26,7 +26,7 @@ from shmq.walk import Walk, deadline_of
 from shmq.where import says_where
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
 
     from shmq.queue import Queue
@@ -103,6 +103,7 @@ class Consumer(_native.Head):
             with self._home.admin():
                 if self.name not in self._home.consumer_names():
                     self._make_checkpoint(file, start)
+                    self._membership.control.recount()
         fd, size = self._home.open(self._home.consumers, file, writable=True)
         try:
             checkpoint = _native.Checkpoint(fd, size, self._home.queue_id, self.name, path)
@@ -172,6 +173,7 @@ class Consumer(_native.Head):
             )
             self._checkpoint.head = head = min(head, end)
             self._checkpoint.handed = min(handed, end)
+            self._membership.control.recount()
         cursor = self._checkpoint.cursor()
         if cursor and cursor[3] <= head:
             sequence, position, ordinal, _ = cursor
@@ -215,6 +217,62 @@ class Consumer(_native.Head):
             data = [chunk_map[(at := place >> LENGTH_BITS) : at + (place & LENGTH_MASK)] for place in places]
         return data if self._decode is None else list(map(self._decode, data))
 
+    def take_arrow(
+        self,
+        limit: int,
+        timeout: float | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        max_bytes: int | None = None,
+    ) -> Any:
+        """
+        Between 1 and *limit* messages as one pyarrow record batch, acknowledged at once: those that are there now, or
+        the first that comes.
+
+        A batch has the messages of one chunk file. Every message's checksum is looked at, whatever the columns.
+
+        Args:
+            columns: as in `Queue.read_arrow`, and "attempts" (uint16): 2 for what may have been handed out before.
+            max_bytes: as in `Queue.read_arrow`.
+
+        Raises:
+            ImportError: there is no pyarrow: pip install 'shmq[arrow]'.
+            Otherwise as `take`.
+        """
+        from shmq import arrow  # noqa: PLC0415  # only who uses it pays for it
+
+        names = arrow.check_columns(columns, attempts=True)
+        handed = {"handed_before": self._handed_before, "checked": True}
+        plan = arrow.plan(names, rows=limit, max_bytes=max_bytes, **handed)
+        with self._lock:
+            self._check_usable()
+            gathered = self._gather(plan, timeout)
+        return arrow.batch(gathered, names)
+
+    def _gather(self, plan: Any, timeout: float | None) -> _native.Gathered:
+        found: list[_native.Gathered] = []
+
+        def look(_: int) -> int:
+            gathered = self._walk.gather(plan)
+            if isinstance(gathered, int):
+                return gathered
+            found.append(gathered)
+            return 0
+
+        if look(0) < 0:
+            self._walk.wait(deadline_of(timeout), self._ended, look)
+        if self._explicit:
+            self._finished(found[0])
+        return found[0]
+
+    def _finished(self, gathered: _native.Gathered) -> None:
+        """What was gathered is acknowledged; earlier messages may still be pending."""
+        if self._pending:
+            self._pending.update(dict.fromkeys(range(gathered.first, gathered.last + 1), True))
+            self._move_head()
+        else:
+            self._checkpoint.head = gathered.last + 1
+
     def get_many(self, limit: int, timeout: float | None = None) -> list[Message]:
         """
         Between 1 and *limit* messages: those that are there now, or the first that comes.
@@ -253,9 +311,17 @@ class Consumer(_native.Head):
         """The next message's place, by way of everything that is not the fast path."""
         self._check_usable()
         place = self._walk.look()
-        if place >= 0:
-            return place
-        return self._walk.wait(deadline_of(timeout), self._ended)
+        if place < 0:
+            place = self._walk.wait(deadline_of(timeout), self._ended)
+        if self._explicit and not self._pending and self._membership.control.bounds().dropped:
+            self._checkpoint.head = int(self._walk.reader.index)  # over what was dropped before it
+        return place
+
+    def _has_something(self) -> bool:
+        """Whether a get would answer at once: with a message, or with why there will be none."""
+        self._check_forked()
+        with self._lock:
+            return self._ended() is not None or self._walk.glance()
 
     def _ended(self) -> Exception | None:
         if self._closed:
@@ -265,13 +331,16 @@ class Consumer(_native.Head):
         return None
 
     def _check_usable(self) -> None:
+        self._check_forked()
+        if self._closed:
+            raise errors.Closed(f"consumer {self.name!r} of {self._home.path} was closed")
+
+    def _check_forked(self) -> None:
         if os.getpid() != self._pid:
             raise errors.Forked(
                 f"consumer {self.name!r} of {self._home.path} belongs to the parent process {self._pid}; "
                 "open one under another name in this child"
             )
-        if self._closed:
-            raise errors.Closed(f"consumer {self.name!r} of {self._home.path} was closed")
 
     def _message(self, place: int, index: int, record: int) -> Message:
         chunk: Any = self._walk.chunk
@@ -336,6 +405,7 @@ class Consumer(_native.Head):
             return
         # Not the reader's place: it may be in a new chunk, where it has read nothing.
         self._checkpoint.head = next(iter(pending), finished + 1)
+        self._membership.control.room()
         if message is not None and message.index % 256 == 0:
             chunk, record = message._chunk, message._record  # noqa: SLF001
             self._checkpoint.save_cursor(chunk.sequence, record, message.index - chunk.base, message.index)
@@ -382,6 +452,7 @@ class Consumer(_native.Head):
             self._pending.clear()
             self._walk.seek(index)
             self._checkpoint.head = index
+            self._membership.control.recount()
             self._handed_before = self._checkpoint.handed
 
     # ---- closing

@@ -14,6 +14,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors, locks
+from shmq.storage import warm
 from shmq.storage.chain import Chain
 from shmq.storage.directory import CONTROL, QUEUE, boot_id
 from shmq.storage.mapped import Mapped
@@ -57,6 +58,7 @@ class Membership:
         self._claiming: dict[int, int] = {}
         self.mapped = Mapped()
         """Chunks kept for random access, by all handles of this process."""
+        self._queue_id = home.queue_id
         self._watcher: _Watcher | None = None
         self._keeper: Keeper | None = None
         self._lock = locks.Lock()
@@ -128,12 +130,21 @@ class Membership:
 
     def sleep(self, seen: int, deadline_ns: int) -> int:
         """Wait for the bell, with a watcher on everybody's life."""
+        self.watch()
+        return self.member.wait(seen, deadline_ns)
+
+    def sleep_for_room(self, seen: int, deadline_ns: int) -> int:
+        """Likewise, for the bell that says there may be room."""
+        self.watch()
+        return self.member.room_wait(seen, deadline_ns)
+
+    def watch(self) -> None:
+        """Have the bells rung when somebody dies."""
         with self._lock:
             if self._watcher is None:
                 self._watcher = _Watcher(self.control, self.member)
             watcher = self._watcher
         watcher.refresh()
-        return self.member.wait(seen, deadline_ns)
 
     def claims_from(self, handle: object, sequence: int | None) -> None:
         """
@@ -177,6 +188,7 @@ class Membership:
         self.mapped.clear()
         if self._keeper and not self.member.forked():
             self._keeper.stop()
+        warm.forget(self._queue_id)
         if self._watcher and not self.member.forked():
             self._watcher.stop()
         self.member.leave()

@@ -23,6 +23,26 @@ FIRST_CHUNK = 1 << 20
 """Chunks grow from here by 4x to `chunk_bytes`, so that small queues are small."""
 
 
+FULL = ("block", "raise", "drop_oldest")
+BOUND_MAX = (1 << 62) - 1
+
+
+def check_bound(name: str, bound: int | None) -> int:
+    """
+    A bound as the queue stores it; 0 is none.
+
+    Raises:
+        ValueError, TypeError: it is no bound.
+    """
+    if bound is None:
+        return 0
+    if not isinstance(bound, int) or isinstance(bound, bool):
+        raise TypeError(f"{name}={bound!r}: int or None is wanted")
+    if not 1 <= bound <= BOUND_MAX:
+        raise ValueError(f"{name}={bound}: at least 1, or None for no bound")
+    return bound
+
+
 @dataclasses.dataclass(frozen=True)
 class Retention:
     """How long messages are kept. Whole chunks go at a time, oldest first; the last one always stays."""
@@ -107,6 +127,10 @@ class Options:
         codec: how payloads are encoded: "bytes", "text", "json", "msgpack", or "pickle" (needs trusted=True).
         durability: what a put promises about power loss; nothing by default.
         retention: how long messages are kept; until all consumer names have finished them by default.
+        max_messages: at most so many messages that not all consumers have finished; None for any number.
+        max_bytes: at most so many bytes of them, as they lie in the chunks (40 and more each, in steps of 8).
+        full: what a put does at a bound: "block" until there is room or its timeout ends, "raise" Full at once, or
+            "drop_oldest".
         checksum: whether every message carries a CRC-32C that is checked when it is read.
         mode: permission bits of the files: 0o600. Never the group's or the world's.
     """
@@ -116,6 +140,9 @@ class Options:
     codec: str = "bytes"
     durability: Durability = Durability.PROCESS
     retention: Retention = Retention()  # frozen
+    max_messages: int | None = None
+    max_bytes: int | None = None
+    full: str = "block"
     checksum: bool = True
     mode: int = 0o600
 
@@ -141,6 +168,10 @@ class Options:
             raise ValueError(f"chunk_bytes={self.chunk_bytes}: whole pages of 4096 from {CHUNK_MIN} to {CHUNK_MAX}")
         if not 1 <= self.index_spacing <= 65536:
             raise ValueError(f"index_spacing={self.index_spacing}: from 1 to 65536")
+        check_bound("max_messages", self.max_messages)
+        check_bound("max_bytes", self.max_bytes)
+        if self.full not in FULL:
+            raise ValueError(f"full={self.full!r}: one of {', '.join(FULL)}")
         if self.codec not in CODECS:
             raise ValueError(f"codec={self.codec!r}: one of {', '.join(CODECS)}")
         if self.mode & ~0o700 or self.mode & 0o600 != 0o600:

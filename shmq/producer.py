@@ -12,7 +12,8 @@ import os
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from shmq import _native, errors, locks
-from shmq.storage import space
+from shmq.room import Room
+from shmq.storage import space, warm
 from shmq.storage.chain import Chain
 from shmq.walk import deadline_of
 from shmq.where import says_where
@@ -42,6 +43,7 @@ class Producer(_native.Tail):
         self._home, self._membership = queue._lend()  # noqa: SLF001
         self._chain = self._make_chain()
         self._syncer = self._make_syncer()
+        self._room = Room(self._home, self._membership, self._chain)
         self._code_with(self._encode)
         try:
             self._use(self._chain.tail())
@@ -74,7 +76,7 @@ class Producer(_native.Tail):
     ) -> int:
         """What `put` does where the built-in does not: rolls, forks, errors. *code* is what its try answered."""
         self._check_open()
-        syncer, deadline_ns = self._syncer, deadline_of(timeout)
+        syncer, deadline = self._syncer, deadline_of(timeout)
         if syncer is not None:
             syncer.check()
         fields, keep = self._fields(key, type, time_ns, headers)
@@ -83,14 +85,15 @@ class Producer(_native.Tail):
             tail = self._tail
             while True:
                 if code < 0:
-                    self._settle(code, tail, _native.record_bytes(fields, len(readable)))
+                    self._settle(code, tail, _native.record_bytes(fields, len(readable)), 1, deadline)
                     tail = self._tail
+                    warm.settle()
                 code = tail.put_record(fields, readable, len(readable))
                 if code >= 0:
                     del keep  # what the fields point at had to live until here
                     break
         if syncer is not None:
-            syncer.wait(tail, code, deadline_ns)
+            syncer.wait(tail, code, deadline)
         return code
 
     def put_many(
@@ -101,9 +104,11 @@ class Producer(_native.Tail):
         types: Sequence[int] | None = None,
         times_ns: Sequence[int] | None = None,
         headers: Sequence[Mapping[str, Any] | None] | None = None,
+        timeout: float | None = None,
     ) -> range:
         """As `Queue.put_many`."""
         self._check_open()
+        deadline = deadline_of(timeout)
         items = self._encode_all(payloads)
         count = len(items)
         _check_lengths(count, keys=keys, types=types, times_ns=times_ns, headers=headers)
@@ -131,8 +136,9 @@ class Producer(_native.Tail):
         tail, first = self._tail, 0
         while True:
             if first < 0:
-                self._settle(first, tail, batch.region_bytes())
+                self._settle(first, tail, batch.region_bytes(), count, deadline)
                 tail = self._tail
+                warm.settle()
             first = tail.put_many(batch)
             if first >= 0:
                 break
@@ -156,9 +162,11 @@ class Producer(_native.Tail):
         type: int = 0,  # noqa: A002
         time_ns: int | None = None,
         headers: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
     ) -> Slot:
         """As `Queue.reserve`."""
         self._check_open()
+        deadline = deadline_of(timeout)
         if nbytes < 0:
             raise ValueError(f"cannot reserve {nbytes} bytes")
         if nbytes > _native.CHUNK_BYTES_MAX:
@@ -169,8 +177,9 @@ class Producer(_native.Tail):
         tail, code = self._tail, 0
         while True:
             if code < 0:
-                self._settle(code, tail, _native.record_bytes(fields, nbytes))
+                self._settle(code, tail, _native.record_bytes(fields, nbytes), 1, deadline)
                 tail = self._tail
+                warm.settle()
             claim = tail.reserve(fields, nbytes)
             if isinstance(claim, _native.Claim):
                 del keep
@@ -184,11 +193,13 @@ class Producer(_native.Tail):
         return _native.header_fields(_check_key(key), _check_type(record_type), time_ns, _encode_headers(headers))
 
     # ---- when a put does not go straight through
-    def _settle(self, code: int, tail: _native.Chunk, region: int) -> None:
+    def _settle(self, code: int, tail: _native.Chunk, region: int, count: int, deadline_ns: int) -> None:
         """Make the next try possible, or say why there is none."""
         self._check_open()
         if code == _native.ROLL:
             self._roll(tail, region)
+        elif code == _native.FULL:
+            self._room.make(tail, count, region, deadline_ns, self._check_open)
         elif code == _native.FORKED:
             self._rejoin()
         else:
@@ -204,7 +215,8 @@ class Producer(_native.Tail):
                 self._use(self._chain.roll(tail, region))
             except (errors.Gone, FileNotFoundError):
                 self._use(self._chain.tail())  # retired while we rolled: start again from the live end
-            if self._home.options.retention.kind != "acked":  # there, consumers do it as they pass
+            options = self._home.options
+            if options.retention.kind != "acked" or options.full == "drop_oldest":  # else consumers do it as they pass
                 self._membership.forget_retired()
                 space.retire(self._home, self._chain, self._membership.control)
 
@@ -215,6 +227,7 @@ class Producer(_native.Tail):
                 self._membership = self._queue._joined().retain()  # noqa: SLF001
                 self._chain = self._make_chain()
                 self._syncer = self._make_syncer()
+                self._room = Room(self._home, self._membership, self._chain)
                 self._use(self._chain.tail())
 
     def _use(self, chunk: _native.Chunk) -> None:
@@ -230,6 +243,8 @@ class Producer(_native.Tail):
                 return
             self._closed = True
             self._move(0, 0, 0, None)
+        if not self._membership.member.forked():
+            self._membership.control.room()  # another thread may be waiting in here
         self._membership.claims_from(self, None)
         self._membership.leave()
         self._home.close()

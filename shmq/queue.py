@@ -12,21 +12,22 @@ from shmq import _native, errors, locks, membership
 from shmq.access import Access
 from shmq.codec import codec
 from shmq.consumer import Consumer
-from shmq.options import Options
+from shmq.options import Options, check_bound
 from shmq.producer import Producer
 from shmq.reader import Reader
-from shmq.storage import directory, files, space, staging
+from shmq.storage import directory, files, names, space, staging, volatile
 from shmq.storage.chain import Chain
 from shmq.where import says_where
 
 if TYPE_CHECKING:
     import datetime
     from collections.abc import Iterable, Mapping, Sequence
-    from types import TracebackType
+    from types import EllipsisType, TracebackType
 
+    from shmq.arrow import Batches
     from shmq.message import Message
     from shmq.producer import Slot
-    from shmq.staged import Staged
+    from shmq.staged import HandedOver, Staged
     from shmq.storage.copying import Copied, Repaired
     from shmq.storage.recover import Recovery
     from shmq.storage.verify import Verified
@@ -34,11 +35,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ConsumerStats:
-    """One consumer name: its head, how far it is behind the end, and its ack mode."""
+    """One consumer name: its head, how far it is behind the end, its ack mode, and how much was dropped for it."""
 
     head: int
     lag: int
     ack: str
+    dropped: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Stats:
         fenced: commits that came too late, likewise.
         participants: processes that have it open.
         consumers: by name.
+        max_messages, max_bytes: its bounds; None without.
     """
 
     first_index: int
@@ -63,10 +66,12 @@ class Stats:
     fenced: int
     participants: int
     consumers: dict[str, ConsumerStats]
+    max_messages: int | None
+    max_bytes: int | None
 
 
 def open(  # noqa: A001  # shmq.open, as gzip.open
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None,
     *,
     create: bool = True,
     read_only: bool = False,
@@ -77,8 +82,11 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
     """
     Open the queue in the directory *path*; make it if there is none.
 
+    "shm:NAME" is a volatile queue in shared memory, gone when nobody has it open any more. None makes an anonymous one,
+    which other processes get by fork or by pickling the queue.
+
     Args:
-        path: the directory. The one above it must exist.
+        path: the directory, "shm:NAME" or None. The directory above it must exist.
         create: whether to make the queue when it is absent.
         read_only: change nothing at all, not even a hint; then nothing can be put, and no consumer opened.
         options: what to make it with. For a queue that exists they are not needed; those given must agree with it.
@@ -91,7 +99,7 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
         BadFormat, Corrupt, Unsafe, UnsafeFilesystem, Untrusted, DiskFull: as their names say.
     """
     return Queue(
-        os.fspath(path),
+        None if path is None else os.fspath(path),
         create=create,
         read_only=read_only,
         options=options,
@@ -128,13 +136,14 @@ class Queue:
 
     Attributes:
         path: its directory.
+        place: what opens it again: its directory, or shm:NAME.
         options: what it was made with.
         recovery: what was found and done when this opening was the first one after a reboot; None when it was not.
     """
 
     def __init__(
         self,
-        path: str,
+        path: str | None,
         *,
         create: bool = True,
         read_only: bool = False,
@@ -143,9 +152,14 @@ class Queue:
         unsafe_filesystem: bool = False,
     ) -> None:
         """See `shmq.open`."""
-        if not isinstance(path, str) or not path:
+        if path is not None and (not isinstance(path, str) or not path):
             raise ValueError(f"{path!r} is no path")
-        self.path = os.path.abspath(path)
+        self._volatile = volatile.is_volatile(path)
+        if path is None:
+            path = volatile.new_name()
+            volatile.gc(anonymous_only=True)
+        self.path = volatile.home_of(path) if self._volatile else os.path.abspath(path)
+        self.place = path if self._volatile else self.path
         self._flags: dict[str, Any] = {
             "read_only": read_only,
             "trusted": trusted,
@@ -165,6 +179,7 @@ class Queue:
             self._codec = self._find_codec(trusted=trusted)
             self._recover()
             self._joined()
+            self._take_up_bounds()
             self._chain().names()
             self._verify()
             self._sweep()
@@ -173,6 +188,8 @@ class Queue:
             raise
 
     def _open_home(self, options: Options | None, *, create: bool) -> directory.Directory:
+        if self._volatile:
+            return self._open_volatile(options or Options(), create=create)
         above = os.path.dirname(self.path)
         if not self._flags["unsafe_filesystem"] and os.path.exists(above):
             files.refuse_network(self.path, self.path if os.path.exists(self.path) else above)
@@ -185,6 +202,26 @@ class Queue:
         codec(made.codec, trusted=self._flags["trusted"])  # refuse before anything is made
         directory.create(self.path, made)
         return self._existing_home()
+
+    def _open_volatile(self, options: Options, *, create: bool) -> directory.Directory:
+        if options.durability.kind != "process":
+            raise ValueError(
+                f"cannot open {self.place} with durability={options.durability!r}: a volatile queue is in memory, "
+                "and no disk keeps it"
+            )
+        hold = volatile.Hold(self.place, create=create)
+        try:
+            if hold.alone:
+                codec(options.codec, trusted=self._flags["trusted"])
+                directory.create(self.path, options)
+            home = self._existing_home()
+            hold.settle()
+        except BaseException:
+            hold.leave()
+            raise
+        home.at_end = hold.leave
+        hold.leave_with(home)
+        return home
 
     def _existing_home(self) -> directory.Directory:
         read_only = self._flags["read_only"]
@@ -291,13 +328,15 @@ class Queue:
             type: 0 to 65535, the user's own.
             time_ns: its time in ns since 1970; now by default. Times need not ascend.
             headers: a small mapping of text to anything msgpack can hold.
-            timeout: seconds that it may wait for the disk, with Durability.SYNC; None for as long as it takes.
+            timeout: seconds that it may wait: for room, in a queue with bounds and full="block"; for the disk, with
+                Durability.SYNC. None for as long as it takes.
 
         Raises:
+            Full: a bound is reached, and the time is up or the queue was made with full="raise"; nothing was put.
             SyncPending: it is in the queue at `index`, and it is not known whether it is on the disk: the timeout
                 passed, or a signal ended the wait. Do not put it again.
             SyncFailed: the disk refused. It is in the queue at `index`; when that is None, nothing was put.
-            TooLarge: it fits no chunk; nothing was put.
+            TooLarge: it fits no chunk, or no bound; nothing was put.
             DiskFull: there is no room for another chunk; nothing was put.
             Fenced: this process was judged dead; the message is not in the queue.
             ShutDown, Closed: nothing was put.
@@ -313,6 +352,7 @@ class Queue:
         types: Sequence[int] | None = None,
         times_ns: Sequence[int] | None = None,
         headers: Sequence[Mapping[str, Any] | None] | None = None,
+        timeout: float | None = None,
     ) -> range:
         """
         Append all *payloads* as one batch, and return their indexes: all of them become visible at once, or none.
@@ -320,13 +360,15 @@ class Queue:
         Args:
             payloads: up to 8,191 of them.
             keys, types, times_ns, headers: None, or one entry for each payload; as in `put`.
+            timeout: seconds to wait until there is room for all of them; as in `put`.
 
         Raises:
-            TooMany: more than one claim can count; nothing was put.
+            TooMany: more than one claim can count, or than a bound allows; nothing was put.
+            Full, TooLarge, DiskFull, Fenced, ShutDown, Closed: as `put`.
             ValueError: the lengths differ; nothing was put.
         """
         producer = self._producer or self._shared_producer()
-        return producer.put_many(payloads, keys=keys, types=types, times_ns=times_ns, headers=headers)
+        return producer.put_many(payloads, keys=keys, types=types, times_ns=times_ns, headers=headers, timeout=timeout)
 
     def reserve(
         self,
@@ -336,6 +378,7 @@ class Queue:
         type: int = 0,  # noqa: A002
         time_ns: int | None = None,
         headers: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
     ) -> Slot:
         """
         Room for a payload of up to *nbytes* bytes, to be filled in place.
@@ -347,10 +390,10 @@ class Queue:
         wait at it meanwhile, so fill it at once.
 
         Raises:
-            TooLarge, DiskFull, ShutDown, Closed: as `put`.
+            Full, TooLarge, DiskFull, ShutDown, Closed: as `put`, whose timeout this has.
         """
         producer = self._producer or self._shared_producer()
-        return producer.reserve(nbytes, key=key, type=type, time_ns=time_ns, headers=headers)
+        return producer.reserve(nbytes, key=key, type=type, time_ns=time_ns, headers=headers, timeout=timeout)
 
     # ---- any amount at once
     def stage(self) -> Staged:
@@ -372,7 +415,12 @@ class Queue:
         self._refuse_read_only("stage")
         return Staged(self)
 
-    def adopt(self, staged: Staged, *, dedup: tuple[str | bytes, int] | None = None) -> range:
+    def adopt(
+        self,
+        staged: Staged | HandedOver | str | Sequence[Staged | HandedOver | str],
+        *,
+        dedup: tuple[str | bytes, int] | None = None,
+    ) -> range:
         """
         Append everything that was staged, all or nothing, beside running producers; return its indexes.
 
@@ -380,21 +428,90 @@ class Queue:
         or none is.
 
         Args:
-            staged: from `stage` of this queue. It is closed afterwards.
+            staged: from `stage` of this queue; it is closed afterwards. Or a token, in whatever process it was handed
+                over (`Staged.hand_over`). Or several, which are appended in the order given, all of them or none.
             dedup: (producer, sequence): who it is from and which batch of theirs, ascending. A batch that was adopted
-                before is not adopted again; its first range is returned.
+                before is not adopted again, and what was staged for it goes; its first range is returned.
 
         Raises:
             Mismatch: a later batch of that producer was adopted already, or it was staged for another queue.
+            NotFound: what a token stands for was adopted or swept before; nothing was adopted.
             Busy: something in it is reserved and not committed, or somebody administers the queue for long.
-            ShutDown, DiskFull: nothing was adopted.
+            Full: a bound has no room for all of it now; nothing was adopted. It can be tried again.
+            ShutDown, DiskFull, TooMany, TooLarge: nothing was adopted; what was handed over still waits.
         """
+        from shmq import staged as module  # noqa: PLC0415  # it knows this module
+
         self._refuse_read_only("adopt")
-        if staged.queue_id != self._home.queue_id:
-            raise errors.Mismatch(f"cannot adopt into {self.path} what was staged for another queue")
-        adopted = staged.adopt(dedup)
-        staged.close()
-        return adopted
+        alone = isinstance(staged, (module.Staged, module.HandedOver, str))
+        several: list[Any] = [staged] if alone else list(staged)  # type: ignore[arg-type]
+        for each in several:
+            if isinstance(each, module.Staged) and each.queue_id != self._home.queue_id:
+                raise errors.Mismatch(f"cannot adopt into {self.path} what was staged for another queue")
+        if alone and isinstance(staged, module.Staged) and staged.token is None:
+            adopted = staged.adopt(dedup)
+            staged.close()
+            return adopted
+        tokens = [
+            each if isinstance(each, str) else each.hand_over() if isinstance(each, module.Staged) else each.token
+            for each in several
+        ]
+        return module.adopt_handed(self._home, self._joined(), tokens, dedup)
+
+    def staged(self, token: str) -> HandedOver:
+        """
+        What waits under that token of `Staged.hand_over`.
+
+        Raises:
+            NotFound: it was adopted or swept.
+            Mismatch: it was staged for another queue.
+        """
+        from shmq import staged as module  # noqa: PLC0415
+
+        found, handed = module.find(self._home, token)
+        with found:
+            return module.describe(self._home.queue_id, found.name, handed)
+
+    def staged_sets(self, owner: str | bytes | None = None) -> list[HandedOver]:
+        """Everything that was handed over and waits to be adopted; of that owner alone, if one is given."""
+        from shmq import staged as module  # noqa: PLC0415
+
+        raw = None if owner is None else module.check_producer(owner)
+        return [
+            module.describe(self._home.queue_id, name, handed)
+            for name, handed in staging.handed_sets(self._home)
+            if handed is not None and raw in (None, handed.owner)
+        ]
+
+    def sweep_staged(self, *, older_than: float | None = None, owner: str | bytes | None = None) -> int:
+        """
+        Remove what was handed over and never adopted; return how many sets. Their tokens are worth nothing afterwards.
+
+        What is a week old goes by itself when the queue is opened or adopts something.
+
+        Args:
+            older_than: seconds since it was handed over. What is damaged counts as older.
+            owner: of that owner alone. One of the two must be given.
+
+        Raises:
+            Busy: somebody administers the queue for long.
+        """
+        from shmq import staged as module  # noqa: PLC0415
+
+        self._refuse_read_only("sweep")
+        if owner is None and older_than is None:
+            raise ValueError("sweep_staged() would remove what somebody is about to adopt: give older_than= or owner=")
+        raw = None if owner is None else module.check_producer(owner)
+        age_ns = 0 if older_than is None else int(older_than * 1e9)
+
+        def unwanted(handed: staging.Handed | None) -> bool:
+            if handed is None:
+                return raw is None
+            return raw in (None, handed.owner) and handed.age_ns() >= age_ns
+
+        with self._home.admin():
+            staging.fold(self._home, self._chain())
+            return staging.remove_handed(self._home, unwanted)
 
     def adopted(self, producer: str | bytes) -> tuple[int, range] | None:
         """The last batch adopted from *producer*: its sequence and its indexes. None when there was none."""
@@ -437,13 +554,15 @@ class Queue:
     def consumers(self) -> dict[str, ConsumerStats]:
         """Every name with a checkpoint here."""
         end = self.next_index
+        drop = self._joined().control.bounds().dropped
         found = {}
         for name in self._home.consumer_names():
             with contextlib.suppress(FileNotFoundError, errors.Corrupt):
                 checkpoint = self._home.checkpoint(name)
                 head = checkpoint.head
                 ack = "explicit" if checkpoint.explicit else "auto"
-                found[name] = ConsumerStats(head=head, lag=max(end - head, 0), ack=ack)
+                dropped = checkpoint.dropped + max(min(checkpoint.floor(drop), end) - head, 0)
+                found[name] = ConsumerStats(head=head, lag=max(end - head, 0), ack=ack, dropped=dropped)
         return found
 
     def drop_consumer(self, name: str) -> None:
@@ -454,22 +573,49 @@ class Queue:
             NotFound: there is none.
             Busy: somebody holds it.
         """
-        file = f"{directory.check_consumer_name(name)}.checkpoint"
+        directory.check_consumer_name(name)
         self._refuse_read_only(f"drop consumer {name!r}")
         self._joined()
         with self._home.admin():
-            try:
-                fd, _ = self._home.open(self._home.consumers, file, writable=True)
-            except FileNotFoundError:
-                raise errors.NotFound(f"{self.path} has no consumer {name!r}") from None
-            lock = _native.Lock(fd)
-            try:
-                if not lock.take():
-                    raise errors.Busy(f"cannot drop consumer {name!r} of {self.path}: somebody holds it")
-                os.unlink(file, dir_fd=self._home.consumers)
-            finally:
-                lock.free()
+            names.drop(self._home, name)
+        self._joined().control.recount()  # and its head holds no producer
         space.retire(self._home, self._chain(), self._joined().control)  # what it alone held back may go
+
+    def rename_consumer(self, old: str, new: str) -> None:
+        """
+        Give the consumer *old* the name *new*; it goes on where it stood.
+
+        Raises:
+            NotFound: there is none.
+            Busy: somebody holds it.
+            Mismatch: there is a consumer *new* already; nothing was changed.
+        """
+        directory.check_consumer_name(old)
+        directory.check_consumer_name(new)
+        self._refuse_read_only(f"rename consumer {old!r}")
+        with self._home.admin():
+            names.rename(self._home, old, new)
+        self._joined().control.recount()
+
+    def purge(self) -> int:
+        """
+        Finish everything that is in the queue now, for every name, and give its disk space back; the index behind it.
+
+        Whole chunks go, the last one stays until it is full; what is in it is passed over by every name, also by those
+        that come later. Each name's `dropped` tells how much it missed. What is handed out and not acknowledged is not
+        taken from whoever has it.
+
+        Raises:
+            Busy: somebody administers the queue for long.
+        """
+        self._refuse_read_only("purge")
+        control, end = self._joined().control, self.next_index
+        with self._home.admin():
+            control.drop_for_all(end)
+            names.finish_all(self._home, end)
+        control.wake()
+        space.retire(self._home, self._chain(), control, purged=True)
+        return end
 
     def reader(
         self,
@@ -495,6 +641,44 @@ class Queue:
             ValueError: reverse and follow; there is no end to begin from.
         """
         return Reader(self, start, stop, reverse=reverse, follow=follow, skip_corrupt=skip_corrupt)
+
+    def read_arrow(
+        self,
+        start: int | datetime.datetime = 0,
+        stop: int | datetime.datetime | None = None,
+        columns: Sequence[str] | None = None,
+        max_bytes: int | None = None,
+        *,
+        max_rows: int = 10_000,
+    ) -> Batches:
+        """
+        Read what is there from *start* on as pyarrow record batches, a million messages in a tenth of a second.
+
+        As `reader` it changes nothing for anybody, and it ends at the same places: the stop, the end, a message that is
+        claimed and not committed yet. A batch has the messages of one chunk file; they are copied, and stay valid.
+
+        Args:
+            start, stop: as in `reader`.
+            columns: some of "index" (uint64), "time" (timestamp[ns, UTC]), "key" (binary; null when there is none),
+                "type" (uint16), "payload" (binary: the bytes as they were put, whatever the codec), "headers" (binary,
+                msgpack; null when there are none), in the order wanted; by default the first five. What is not named
+                is not looked at: index, time and type alone are read without the payloads, whose checksums are then not
+                checked either. With any of the others, they are.
+            max_bytes: of keys, payloads and headers in a batch, 16 MiB by default; one message may have more.
+            max_rows: messages in a batch.
+
+        Raises:
+            ImportError: there is no pyarrow: pip install 'shmq[arrow]'.
+            Corrupt: while iterating: the next message is damaged; it says which. What came before it was delivered.
+        """
+        from shmq.arrow import Batches  # noqa: PLC0415  # only who uses it pays for it
+
+        reader = Reader(self, start, stop, reverse=False, follow=False)
+        try:
+            return Batches(reader, columns, max_rows, max_bytes)
+        except BaseException:
+            reader.close()
+            raise
 
     def _from_end(self, index: int) -> int:
         index = operator.index(index)
@@ -587,6 +771,7 @@ class Queue:
         """Figures for people and monitors."""
         member = self._joined()
         padded, fenced = member.control.counters()
+        bounds = member.control.bounds()
         seats = member.control.participants()
         return Stats(
             first_index=self.first_index,
@@ -597,7 +782,53 @@ class Queue:
             fenced=fenced,
             participants=sum(member.member.slot_locked(slot) for slot, *_ in seats),
             consumers=self.consumers(),
+            max_messages=bounds.max_messages or None,
+            max_bytes=bounds.max_bytes or None,
         )
+
+    # ---- bounds
+    def set_bounds(
+        self,
+        *,
+        max_messages: int | EllipsisType | None = ...,
+        max_bytes: int | EllipsisType | None = ...,
+    ) -> None:
+        """
+        Change the bounds of the queue for everybody, now. What is left out stays; None is no bound.
+
+        A bound below what the queue holds loses nothing: nobody puts until it holds less.
+
+        Raises:
+            ValueError, TypeError: it is no bound; nothing was changed.
+            Busy: somebody administers the queue for long.
+        """
+        self._refuse_read_only("set bounds")
+        messages = max_messages if max_messages is ... else check_bound("max_messages", max_messages)
+        size = max_bytes if max_bytes is ... else check_bound("max_bytes", max_bytes)
+        with self._home.admin():
+            journal = self._home.read_journal()
+            if messages is not ...:
+                journal = journal._replace(max_messages=messages)
+            if size is not ...:
+                journal = journal._replace(max_bytes=size)
+            self._home.write_journal(journal)
+            self._publish_bounds(journal)
+
+    def _publish_bounds(self, journal: _native.Journal) -> None:
+        """Have everybody's next put held against the bounds of the journal. Under the administrative lock."""
+        control = self._joined().control
+        now = control.bounds()
+        if (now.max_messages, now.max_bytes) != (journal.max_messages, journal.max_bytes):
+            control.set_bounds(journal.max_messages, journal.max_bytes)
+        self._home.note_bounds(journal)
+        self.options = self._home.options
+
+    def _take_up_bounds(self) -> None:
+        """The control page of a new queue, or of a new boot, knows no bounds yet."""
+        now, stored = self._joined().control.bounds(), self._home.journal
+        if not self._flags["read_only"] and now[1:3] != (stored.max_messages, stored.max_bytes):
+            with self._home.admin():
+                self._publish_bounds(self._home.read_journal())
 
     # ---- whole or not
     def verify(self) -> Verified:
@@ -680,11 +911,11 @@ class Queue:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A queue pickles to its place, so that it crosses spawn and forkserver."""
-        return _reopen, (self.path, self._flags)
+        return _reopen, (self.place, self._flags)
 
     def __repr__(self) -> str:
         """Its path, and whether it is closed."""
-        return f"<shmq.Queue {self.path}{' (closed)' if self.closed else ''}>"
+        return f"<shmq.Queue {self.place}{' (closed)' if self.closed else ''}>"
 
 
 def _reopen(path: str, flags: dict[str, Any]) -> Queue:
@@ -751,3 +982,17 @@ def repair(
         return copying.repair(home, None if to is None else os.fspath(to), in_place=in_place)
     finally:
         home.close()
+
+
+def volatile_queues() -> list[str]:
+    """The names of this user's volatile queues, as `open` takes them; also of those that `gc` would take away."""
+    return volatile.names()
+
+
+def gc() -> list[str]:
+    """
+    Take away the volatile queues that nobody has open, because all who had were killed. Returns their names.
+
+    Whoever opens such a name again does the same for it.
+    """
+    return volatile.gc()

@@ -104,6 +104,19 @@ class Reader:
             raise StopIteration
         return message
 
+    def _bounds(self) -> tuple[int | None, int | None]:
+        """The index and the time before which to stop."""
+        return self._stop, self._stop_time
+
+    def _walk_on(self) -> Walk:
+        """For who reads by other means: where it stands."""
+        if self._queue.closed:
+            self.close()
+        if not self._open:
+            raise errors.Closed(f"cannot read on in {self._home.path}: it was closed; open it again")
+        assert self._walk is not None  # noqa: S101  # who reads backward does not come here
+        return self._walk
+
     def _wait(self) -> int:
         assert self._walk is not None  # noqa: S101  # who reads backward does not wait
         try:

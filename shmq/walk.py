@@ -14,7 +14,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors
-from shmq.storage import space
+from shmq.storage import space, warm
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
@@ -115,12 +115,23 @@ class Walk:
 
     def _begin_at(self, first: int) -> None:
         lost, self._start = self._start, first
-        if self._checkpoint is not None and self.home.options.retention.kind != "acked":
+        if (
+            self._checkpoint is not None
+            and not self._was_dropped(lost, first)
+            and self.home.options.retention.kind != "acked"
+        ):
             raise errors.Gone(
                 f"{self.home.path} has no message {lost} any more: what came before {first} was retired; "
                 "the next get begins there",
                 first,
             )
+
+    def _was_dropped(self, lost: int, first: int) -> bool:
+        """Whether what has gone between the two was dropped for this name to make room; then it is noted."""
+        if self._checkpoint is None or first > self.membership.control.bounds().dropped:
+            return False
+        self._checkpoint.dropped += max(first - lost, 0)
+        return True
 
     def _enter(self, chunk: _native.Chunk) -> None:
         self.chunk = chunk
@@ -140,7 +151,11 @@ class Walk:
             if self.chain.first_index() <= self.index():
                 self.seek(self.index())  # only what was passed on the way, or is not wanted, has gone
                 return self._find()
-            self.seek(self.chain.first_index() if gone.first_index is None else gone.first_index)
+            lost = self.index()
+            first = self.chain.first_index() if gone.first_index is None else gone.first_index
+            self.seek(first)
+            if self._was_dropped(lost, first):
+                return self._find()
             raise
         if following is None:
             return False
@@ -148,6 +163,7 @@ class Walk:
         del following
         if self._checkpoint is not None:  # a consumer has finished a chunk: the one before may go
             self.membership.forget_retired()
+            warm.settle()
             space.retire(self.home, self.chain, self.membership.control)
         return True
 
@@ -221,34 +237,72 @@ class Walk:
             if not going_on:
                 return int(_native.EMPTY)
 
-    def wait(self, deadline_ns: int, ended: Callable[[], Exception | None]) -> int:
+    def gather(self, plan: Any) -> _native.Gathered | int:
+        """The messages that are there now, in columns, all of one chunk; or EMPTY or WAITING. Does not wait."""
+        while True:
+            if self.chunk is None and not self._advance():
+                return int(_native.EMPTY)
+            gathered = _native.gather(self.chunk, self.reader, plan)  # type: ignore[arg-type]
+            if not isinstance(gathered, int):
+                return gathered
+            if gathered == _native.ROLL:
+                if self._advance():
+                    continue
+                return int(_native.EMPTY)
+            if gathered in (_native.EMPTY, _native.WAITING):
+                return gathered
+            if gathered != _native.CONTENDED:
+                raise _native.error(gathered, f"cannot read {self.home.path}")
+
+    def glance(self) -> bool:
+        """Whether `look` would answer with a message, or with an error. Nothing is handed out."""
+        while True:
+            if self.chunk is None and not self._advance():
+                return False
+            dropped = self.membership.control.bounds().dropped
+            if self._checkpoint is not None and self.index() < self._checkpoint.handed:
+                dropped = 0  # what was handed out before comes again
+            place = _native.glance(self.chunk, self.reader, dropped)  # type: ignore[arg-type]
+            if place in (_native.EMPTY, _native.WAITING):
+                return False
+            if place != _native.ROLL:
+                return True
+            if not self._advance():
+                return False
+
+    def wait(
+        self, deadline_ns: int, ended: Callable[[], Exception | None], look: Callable[[int], int] | None = None
+    ) -> int:
         """
         The next message's place, as soon as there is one.
 
         Args:
             deadline_ns: monotonic; FOREVER to wait as long as it takes.
             ended: asked before each sleep; an exception ends the wait.
+            look: what to do instead of `look`; negative while there is nothing.
 
         Raises:
             Empty: the deadline passed.
         """
-        place = self.look(SPINS)
+        look = look or self.look
+        place = look(SPINS)
         while place < 0:
             if deadline_ns >= 0 and _native.monotonic_ns() >= deadline_ns:
                 raise ended() or errors.Empty(self._nothing(place))
             if self.home.read_only:
                 time.sleep(_READ_ONLY_PAUSE)  # may write nothing, not even that it sleeps
-                place = self._look_or_end(ended)
+                place = self._look_or_end(look, ended)
                 continue
             seen = self.membership.member.wait_begin()
-            place = self._look_or_end(ended)
+            place = self._look_or_end(look, ended)
             if place < 0:
                 self.membership.sleep(seen, deadline_ns)
-                place = self.look(SPINS)
+                place = look(SPINS)
         return place
 
-    def _look_or_end(self, ended: Callable[[], Exception | None]) -> int:
-        place = self.look()
+    @staticmethod
+    def _look_or_end(look: Callable[[int], int], ended: Callable[[], Exception | None]) -> int:
+        place = look(0)
         if place < 0:
             reason = ended()
             if reason is not None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from pathlib import Path
+
 import pytest
 
 import shmq
-from shmq.storage import sync
+from shmq.storage import sync, volatile
 
 
 @pytest.fixture(autouse=True)
@@ -17,9 +21,24 @@ def quick_disk(request, monkeypatch):
 
 
 @pytest.fixture
-def path(tmp_path) -> str:
-    """Where a queue may be made."""
-    return str(tmp_path / "q")
+def shm_root(tmp_path, monkeypatch):
+    """A place of this test's own where volatile queues live: in /dev/shm, or on the disk where that is missing."""
+    root = Path("/dev/shm") if os.path.isdir("/dev/shm") else tmp_path
+    root /= f"shmq-test-{os.getpid()}-{os.urandom(6).hex()}"
+    root.mkdir()
+    monkeypatch.setattr(volatile, "ROOT", str(root))
+    yield root
+    shutil.rmtree(root)
+
+
+@pytest.fixture
+def path(request) -> str:
+    """Where a queue may be made. Suites that run over both homes ask for "shared memory" too (unit/conftest.py)."""
+    if getattr(request, "param", "directory") == "directory":
+        return str(request.getfixturevalue("tmp_path") / "q")
+    request.getfixturevalue("shm_root")
+    Path(volatile.base()).mkdir(0o700)
+    return volatile.home_of("shm:q")
 
 
 @pytest.fixture

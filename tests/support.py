@@ -219,6 +219,10 @@ class Child:
         line, _, self._said = self._said.partition(b"\n")
         return line.decode()
 
+    def has_spoken(self) -> bool:
+        """Whether there is something to hear, or it has ended."""
+        return b"\n" in self._said or bool(select.select([self._read], [], [], 0)[0])
+
     def signal(self, number: int) -> None:
         """Send a signal."""
         os.kill(self.pid, number)

@@ -29,7 +29,8 @@ enum shmq_code {
     SHMQ_RETIRED = -15,  /* the chunk does not belong to the queue any more */
     SHMQ_PADDED = -16,   /* there is no message of that ordinal, and there will be none */
     SHMQ_SYNC_FAILED = -17, /* the disk refused to sync; until a verified reopening nothing more counts as durable */
-    SHMQ_LEAD = -18      /* this thread leads the group commit now, and has more to sync than the core can */
+    SHMQ_LEAD = -18,     /* this thread leads the group commit now, and has more to sync than the core can */
+    SHMQ_FULL = -19      /* a bound is reached, or this handle does not know how far it may go: see shmq_limit */
 };
 
 /* The story of the last error of this thread; never NULL. Valid until the thread's next failing call. */
@@ -84,6 +85,13 @@ uint32_t shmq_wait_begin(shmq_member *member);
 int shmq_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns); /* OK, TIMEOUT, SIGNAL; negative = for ever */
 void shmq_wake(shmq_member *member);        /* wakes only if somebody sleeps */
 void shmq_wake_always(void *control);       /* after a death: bumps the bell whatever it finds */
+/* Sleep until one of `count` bells moves on, at most SHMQ_ANY_MAX, or the nudge does: OK, TIMEOUT, SIGNAL, or EMPTY where the
+ * kernel cannot. bells: what shmq_bell_of said; seen: what shmq_wait_begin said of each. */
+#define SHMQ_ANY_MAX 127
+void *shmq_bell_of(shmq_member *member);
+int shmq_wait_any(void *const *bells, const uint32_t *seen, uint32_t count, uint32_t *nudge, int64_t deadline_ns);
+/* Wake whoever sleeps on the nudge, a word of this process that was 0. */
+void shmq_nudge(uint32_t *nudge);
 int64_t shmq_clock_monotonic_ns(void);
 int64_t shmq_clock_wall_ns(void);
 
@@ -101,6 +109,8 @@ int shmq_chunk_format(void *memory, uint64_t bytes, const uint8_t queue_id[16], 
 shmq_chunk *shmq_chunk_new(void *memory, uint64_t bytes, int fd, bool writable, bool checksum, uint64_t base,
                            uint64_t sequence, const uint8_t queue_id[16], shmq_member *member, int *code);
 void shmq_chunk_free(shmq_chunk *chunk);
+/* Its memory was mapped and written to before, by this process: its pages need not be asked for. */
+void shmq_chunk_is_populated(shmq_chunk *chunk);
 uint64_t shmq_chunk_epoch(const shmq_chunk *chunk);
 uint64_t shmq_chunk_first_position(const shmq_chunk *chunk);
 /* Bytes a chunk must have so that a region of so many bytes fits. */
@@ -144,6 +154,9 @@ int shmq_seal(shmq_chunk *chunk);
 /* Seal the chunk at its end with the 40-bit id of an adoption, not 0: the staged chunks of that manifest follow it. OK
  * when this call sealed it (the adoption is committed), ROLL when it was sealed already, whatever for. */
 int shmq_seal_adopt(shmq_chunk *chunk, uint64_t adoption);
+/* Give the SEAL of a sealed chunk another id, or 0. Only of a staged chunk that nobody else looks at, before it is
+ * adopted. OK, or EMPTY when it is not sealed. */
+int shmq_seal_again(shmq_chunk *chunk, uint64_t adoption);
 /* From now on this handle seals its chunk with that id, also when it is full; 0 for plainly. For staged chunks, which
  * name the adoption that their successor comes by. */
 void shmq_seals_as(shmq_chunk *chunk, uint64_t adoption);
@@ -178,6 +191,12 @@ typedef struct {
 /* The next message: its payload's place (position << 30 | length), or EMPTY, ROLL, WAITING, CORRUPT, FORKED.
  * A claim whose owner is dead is padded on the way. Looks `spins` times before it says EMPTY or WAITING. */
 int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins);
+/* The same without a spin, for messages of up to 32 KiB with their header: TOO_LARGE for a larger one, which is neither
+ * checked nor passed. Then shmq_next_bytes says how many bytes its payload has, as far as can be told without checking,
+ * and shmq_next_copied is shmq_next with the payload copied to `to` in the same pass, if it has up to `room` bytes. */
+int64_t shmq_next_small(shmq_chunk *chunk, shmq_reader *reader);
+uint64_t shmq_next_bytes(const shmq_chunk *chunk, const shmq_reader *reader);
+int64_t shmq_next_copied(shmq_chunk *chunk, shmq_reader *reader, char *to, uint64_t room);
 /* Up to `limit` messages that are there now: how many (>= 1), their payloads' places and their records' positions
  * (places or records may be NULL); or as shmq_next when there is none. */
 int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint64_t *places, uint64_t *records);
@@ -186,6 +205,47 @@ int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, u
 int shmq_reader_seek(shmq_chunk *chunk, shmq_reader *reader, uint64_t ordinal);
 /* Check the record at `position` as a read would: its payload's place or CORRUPT. */
 int64_t shmq_check(shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
+
+/* ------------------------------------------------------------------ many at once, column by column */
+enum shmq_column {
+    SHMQ_INDEX = 0,    /* uint64 */
+    SHMQ_TIME = 1,     /* int64, ns since 1970 */
+    SHMQ_KEY = 2,      /* bytes, absent where a message has none */
+    SHMQ_TYPE = 3,     /* uint16 */
+    SHMQ_PAYLOAD = 4,  /* bytes, as they were put */
+    SHMQ_HEADERS = 5,  /* bytes, an encoded map, absent where a message has none */
+    SHMQ_ATTEMPTS = 6, /* uint16: 2 below `handed_before`, else 1 */
+    SHMQ_COLUMNS = 7
+};
+typedef struct {
+    uint32_t columns;       /* 1 << shmq_column, for each that is wanted */
+    uint32_t checked;       /* look at every message's checksum, also when no bytes of it are wanted */
+    uint64_t rows;          /* at most so many */
+    uint64_t bytes;         /* of keys, payloads and headers together, but one message at least; below 2^31 */
+    uint64_t stop;          /* before this index */
+    int64_t stop_time_ns;   /* and before the first message of that time or later; INT64_MAX: there is none */
+    uint64_t handed_before;
+} shmq_wanted;
+/* Where one column lies in a batch: offsets from its memory. Nothing has an offset of 0 but a batch without rows. */
+typedef struct {
+    uint64_t validity; /* a bit for each row, where `absent` is not 0 */
+    uint64_t offsets;  /* int32, rows + 1, of columns of bytes */
+    uint64_t values;
+    uint64_t bytes;    /* of the values */
+    uint64_t absent;   /* rows without a value */
+} shmq_column_place;
+typedef struct {
+    void *memory;      /* all columns, each aligned to 64; the caller's, for shmq_gathered_free */
+    uint64_t bytes;
+    uint64_t first;    /* index of the first message, and of the last */
+    uint64_t last;
+    shmq_column_place columns[7];
+} shmq_gathered;
+/* The messages that are there now, copied into columns as Arrow lays them out: how many (>= 1), or as shmq_next when
+ * there is none; EMPTY also at the stop. The reader and its checkpoint move as by shmq_next_many. SYSTEM: out
+ * of memory, and nothing has moved. */
+int64_t shmq_gather(shmq_chunk *chunk, shmq_reader *reader, const shmq_wanted *wanted, shmq_gathered *batch);
+void shmq_gathered_free(void *memory);
 
 /* ------------------------------------------------------------------ random access
  * By way of the chunk's index blocks, which are hints: what is missing or wrong there costs a longer walk, and is put
@@ -203,6 +263,33 @@ int64_t shmq_range(shmq_chunk *chunk, uint64_t first, uint64_t last, uint64_t *i
  * the answer that is not committed yet, or UINT64_MAX. *time_max: after ROLL, the largest time in the chunk. */
 int shmq_at(shmq_chunk *chunk, int64_t time_ns, uint64_t *ordinal, uint64_t *open, int64_t *time_max);
 
+/* ------------------------------------------------------------------ bounds
+ * A handle of a bounded queue puts as far as its limit goes, which its user computes and sets. It is good as long as
+ * control->bounds is what it was; a put that meets a limit, or has none that is good, says FULL and has done nothing. */
+
+/* What moves when limits must be computed anew, 0 in a queue that never had bounds; the bounds (0 = none), and the index
+ * before which everything is dropped. Look at it before the heads. */
+uint64_t shmq_bounds(const void *control, uint64_t *max_messages, uint64_t *max_bytes, uint64_t *dropped);
+void shmq_bounds_set(void *control, uint64_t max_messages, uint64_t max_bytes);
+/* A head went back, or a name came or went: limits must be computed anew. */
+void shmq_bounds_recount(void *control);
+/* The same, also in a queue that never had bounds: its consumers look at what is dropped from now on. */
+void shmq_bounds_begin(void *control);
+/* From now on this handle may claim ordinals below `ordinals` and bytes before `position`. One caller at a time. */
+void shmq_limit(shmq_chunk *chunk, uint64_t bounds, uint64_t ordinals, uint64_t position);
+/* The first word at or behind *ordinal that is neither padding nor the queue's own: OK and its ordinal and position, the
+ * free end included; ROLL when the chunk is sealed before that. CORRUPT. What dead owners claimed is padded on the way. */
+int shmq_floor(shmq_chunk *chunk, uint64_t *ordinal, uint64_t *position);
+/* Where the chunk is filled to, and how many bytes of messages and padding lie between `start` and there. */
+int shmq_filled(shmq_chunk *chunk, uint64_t start, uint64_t *end, uint64_t *bytes);
+/* Drop what lies before that index for everybody, but what is handed out and not acknowledged: look at `handed` of all
+ * names afterwards. */
+void shmq_drop(void *control, uint64_t index);
+/* Wait for room as shmq_wait_begin and shmq_wait do for messages; say that there may be some. */
+uint32_t shmq_room_begin(shmq_member *member);
+int shmq_room_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns);
+void shmq_room(void *control);
+void shmq_room_always(void *control);
 /* ------------------------------------------------------------------ what is whole in a chunk
  * Recovery, verify and repair. The chunk's handle needs no member here (NULL), nobody's life is asked for, and but for
  * the last three calls nothing is written. */
@@ -274,6 +361,8 @@ typedef struct {
     uint64_t first_index;
     uint64_t device;
     uint64_t inode;
+    uint64_t max_messages;
+    uint64_t max_bytes;
     uint32_t flags;
     uint8_t boot_id[16];
 } shmq_journal;
@@ -298,11 +387,15 @@ int shmq_checkpoint_format(void *memory, const uint8_t queue_id[16], const char 
                            uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
 int shmq_checkpoint_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16], const char *name,
                           uint32_t name_length);
+/* Make the checkpoint one of another name; all else stays. */
+int shmq_checkpoint_rename(void *memory, const char *name, uint32_t name_length);
 /* The live words of a checkpoint. */
 uint64_t shmq_checkpoint_head(const void *memory);
 void shmq_checkpoint_set_head(void *memory, uint64_t index);
 uint64_t shmq_checkpoint_handed(const void *memory);
 void shmq_checkpoint_set_handed(void *memory, uint64_t index);
+uint64_t shmq_checkpoint_dropped(const void *memory);
+void shmq_checkpoint_set_dropped(void *memory, uint64_t count);
 uint64_t shmq_checkpoint_holder(const void *memory);
 void shmq_checkpoint_set_holder(void *memory, uint64_t owner);
 uint32_t shmq_checkpoint_explicit(const void *memory);

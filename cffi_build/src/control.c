@@ -59,15 +59,9 @@ void shmq_raise_first_live(void *control, uint64_t sequence)
 }
 uint64_t shmq_newest(const void *control) { return load_relaxed(&((const struct control *)control)->newest); }
 void shmq_newest_raise(void *control, uint64_t newest) { raise_to(&((struct control *)control)->newest, newest); }
-uint32_t shmq_bell(const void *control) { return load_acquire(&((const struct control *)control)->bell); }
 uint32_t shmq_members(const void *control) { return load_relaxed(&((const struct control *)control)->members); }
 void shmq_shut_down(void *control, uint32_t on) { store_relaxed(&((struct control *)control)->shut_down, on); }
 uint32_t shmq_is_shut_down(const void *control) { return load_relaxed(&((const struct control *)control)->shut_down); }
-
-void shmq_padded_less(void *control, uint64_t count)
-{
-    add_relaxed(&((struct control *)control)->padded, UINT64_C(0) - count);
-}
 
 void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced)
 {

@@ -118,6 +118,8 @@ int shmq_journal_format(void *page, const shmq_journal *journal)
         .first_index = journal->first_index,
         .device = journal->device,
         .inode = journal->inode,
+        .max_messages = journal->max_messages,
+        .max_bytes = journal->max_bytes,
         .flags = journal->flags,
     };
     memcpy(slot.boot_id, journal->boot_id, sizeof slot.boot_id);
@@ -142,6 +144,8 @@ int shmq_journal_check(const void *page, shmq_journal *journal)
         .first_index = slot.first_index,
         .device = slot.device,
         .inode = slot.inode,
+        .max_messages = slot.max_messages,
+        .max_bytes = slot.max_bytes,
         .flags = slot.flags,
     };
     memcpy(journal->boot_id, slot.boot_id, sizeof slot.boot_id);
@@ -229,6 +233,19 @@ int shmq_checkpoint_format(void *memory, const uint8_t queue_id[16], const char 
     memcpy(page->name, name, name_length);
     page->head = start_index;
     page->handed = start_index;
+    page->crc = crc_around(memory, CHECKPOINT_FIXED, offsetof(struct checkpoint, crc));
+    return SHMQ_OK;
+}
+
+int shmq_checkpoint_rename(void *memory, const char *name, uint32_t name_length)
+{
+    struct checkpoint *const page = memory;
+    if (name_length == 0 || name_length > sizeof page->name) {
+        return error_set(SHMQ_TOO_LARGE, "a consumer's name has 1 to 64 bytes");
+    }
+    memset(page->name, 0, sizeof page->name);
+    memcpy(page->name, name, name_length);
+    page->name_length = name_length;
     page->crc = crc_around(memory, CHECKPOINT_FIXED, offsetof(struct checkpoint, crc));
     return SHMQ_OK;
 }

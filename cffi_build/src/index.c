@@ -79,6 +79,16 @@ static uint64_t block_claim(shmq_chunk *chunk)
     }
 }
 
+uint64_t index_bytes(const shmq_chunk *chunk, uint64_t from, uint64_t to)
+{
+    uint64_t bytes = 0;
+    for (uint64_t number = 0; number < chunk->index_blocks; number++) {
+        const uint64_t position = load_acquire(slot_at(chunk, number)); /* as in block_of */
+        bytes += position >= from && position < to && block_is_there(chunk, number, position) ? BLOCK_BYTES : 0;
+    }
+    return bytes;
+}
+
 static uint64_t block_make(shmq_chunk *chunk, uint64_t number, uint64_t seen)
 {
     const uint64_t position = block_claim(chunk);

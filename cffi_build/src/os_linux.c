@@ -45,6 +45,29 @@ static int futex_wake_bits(uint32_t *word, int most, uint32_t bits)
     return syscall(SYS_futex, word, FUTEX_WAKE_BITSET, most, NULL, NULL, bits) < 0 ? -errno : 0;
 }
 
+/* Linux 5.16; its header may be older than the kernel. */
+#ifndef SYS_futex_waitv
+#define SYS_futex_waitv 449
+#endif
+struct waiter {
+    uint64_t seen;
+    uint64_t word;
+    uint32_t flags;
+    uint32_t reserved;
+};
+#define WAITER_U32 2u
+
+static int futex_wait_any(uint32_t *const *words, const uint32_t *seen, uint32_t count, int64_t deadline_ns)
+{
+    struct waiter waiters[FUTEXES_MAX];
+    for (uint32_t i = 0; i < count; i++) {
+        waiters[i] = (struct waiter){.seen = seen[i], .word = (uintptr_t)words[i], .flags = WAITER_U32};
+    }
+    const struct timespec deadline = {.tv_sec = deadline_ns / NS_PER_S, .tv_nsec = deadline_ns % NS_PER_S};
+    const long answer = syscall(SYS_futex_waitv, waiters, count, 0, deadline_ns < 0 ? NULL : &deadline, CLOCK_MONOTONIC);
+    return answer >= 0 || errno == EAGAIN ? 0 : -errno;
+}
+
 static int futex_wake_all(uint32_t *word)
 {
     return syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0) < 0 ? -errno : 0;
@@ -143,6 +166,7 @@ static const struct os_calls linux_calls = {
     .futex_wait_bits = futex_wait_bits,
     .futex_wake_bits = futex_wake_bits,
     .fdatasync = sync_data,
+    .futex_wait_any = futex_wait_any,
     .lock_byte = lock_byte,
     .unlock_byte = unlock_byte,
     .byte_is_locked = byte_is_locked,

@@ -270,3 +270,8 @@ int shmq_pad_over(shmq_chunk *chunk, uint64_t position, uint64_t end, uint64_t c
     store_relaxed(word_at(chunk, position), word_make(WORD_PAD, (uint32_t)count, 0, (uint32_t)span));
     return SHMQ_OK;
 }
+
+void shmq_padded_less(void *control, uint64_t count)
+{
+    add_relaxed(&((struct control *)control)->padded, UINT64_C(0) - count);
+}

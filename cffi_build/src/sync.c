@@ -255,3 +255,5 @@ int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, int fd, uint64_t want
     }
     return code;
 }
+
+uint32_t shmq_bell(const void *control) { return load_acquire(&((const struct control *)control)->bell); }

@@ -20,7 +20,22 @@ from shmq.cli import show
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_OWN = ("demo", "create", "put", "take", "tail", "cat", "ls", "stat", "seek", "copy", "doctor")
+_OWN = (
+    "demo",
+    "create",
+    "put",
+    "take",
+    "tail",
+    "cat",
+    "ls",
+    "stat",
+    "seek",
+    "consumer",
+    "purge",
+    "copy",
+    "gc",
+    "doctor",
+)
 _FOREIGN = ("import", "export", "convert", "dump", "verify", "repair")
 VERBS = _OWN + _FOREIGN
 INTERRUPTED, PIPE_CLOSED = 130, 141

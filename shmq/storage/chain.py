@@ -15,7 +15,7 @@ import os
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors
-from shmq.storage import spares, staging
+from shmq.storage import spares, staging, warm
 from shmq.storage.directory import CHUNKS, chunk_name
 from shmq.where import says_where
 
@@ -108,8 +108,15 @@ class Chain:
         may_write = not self._home.read_only
         fd, size = self._home.open(folder, name, writable=may_write)
         keep = may_write and not writable
+        info = os.fstat(fd)
+        key = (info.st_dev, info.st_ino, writable)
+        memory = warm.take(key)
+        if memory is not None and len(memory) != size:
+            memory = None
         try:
-            if not spares.lock_as_mapper(fd) or os.stat(name, dir_fd=folder).st_ino != os.fstat(fd).st_ino:
+            if (memory is None and not spares.lock_as_mapper(fd)) or (
+                os.stat(name, dir_fd=folder).st_ino != info.st_ino
+            ):
                 raise FileNotFoundError(name)  # retired between the two calls
             if not _native.PAGE_BYTES <= size <= _native.CHUNK_BYTES_MAX:
                 raise errors.Corrupt(
@@ -127,7 +134,10 @@ class Chain:
                 writable=writable,
                 padding=keep,
                 checksum=self._home.options.checksum,
+                memory=memory,
             )
+            if memory is None:
+                warm.keep(key, chunk.map, fd, self._home.queue_id)
         except BaseException:
             os.close(fd)
             raise
@@ -136,6 +146,21 @@ class Chain:
         else:
             os.close(fd)
         return chunk
+
+    def map_staged(self, fd: int, size: int, path: str, number: int) -> _native.Chunk:
+        """A chunk of a set that nobody builds any more, writable, its indexes from 0 on. *fd* stays the caller's."""
+        return _native.Chunk(
+            fd,
+            size,
+            base=0,
+            sequence=number,
+            queue_id=self._home.queue_id,
+            member=self._member,
+            path=path,
+            writable=True,
+            padding=False,
+            checksum=self._home.options.checksum,
+        )
 
     def _open_in_view(self, view: View, sequence: int, base: int) -> _native.Chunk:
         """A chunk of an unclean queue, as it would be after its recovery; the file stays as it is."""
@@ -296,7 +321,7 @@ class Chain:
         following = self._open_next(chunk, base, writable=True)
         if following is not None:
             return self._enter(following)
-        made = self._home.make_chunk(base, sequence, region)
+        made = self._home.make_chunk(base, sequence, region, sequence - self._member.control.first_live())
         try:
             return self._enter(self._open_tail(sequence, base))
         except FileNotFoundError:  # filled by others, finished and retired, before we came to open it

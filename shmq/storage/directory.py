@@ -15,6 +15,7 @@ A queue's home in a directory: its files, made once and opened by all.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 import stat
@@ -22,11 +23,11 @@ import time
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors, locks
-from shmq.options import FIRST_CHUNK, Options
-from shmq.storage import files, spares, sync
+from shmq.options import CHUNK_MIN, FIRST_CHUNK, Options
+from shmq.storage import files, spares, sync, volatile, warm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from shmq.storage.recover import View
 
@@ -39,6 +40,10 @@ _CONSUMER_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
 ADMIN_TIMEOUT = 30.0
 CEILING_AHEAD = 1 << 16
 """How many indexes the ceiling is raised above what is needed, so that small chunks do not sync it each time."""
+_REGIONS = 8
+"""A chunk has room for so many regions like the one it is made for, so that large messages do not roll each time."""
+_SPARE_MAX = 16 << 20
+"""A spare of up to this size serves even where a smaller chunk would be due."""
 
 
 def chunk_name(base: int, sequence: int) -> str:
@@ -88,6 +93,9 @@ class Directory:
         """
         self.path = os.path.abspath(path)
         self.read_only = read_only
+        self.volatile = volatile.is_inside(self.path)
+        self.at_end: Callable[[], None] | None = None
+        """Called when the last user has closed."""
         self._trust_owner = trust_owner
         self._fds: list[int] = []
         self._users = 1
@@ -157,7 +165,14 @@ class Directory:
                 info = os.stat(CONTROL, dir_fd=self.fd, follow_symlinks=False)
                 self.copied = (info.st_dev, info.st_ino) != (self.journal.device, self.journal.inode)
             except FileNotFoundError:
-                self.copied = True
+                self.copied = False  # in this boot, somebody who has it open may still use the one that is gone
+        self.note_bounds(self.journal)
+
+    def note_bounds(self, journal: _native.Journal) -> None:
+        """The options say what bounds are now, not what they were."""
+        bounds = (journal.max_messages or None, journal.max_bytes or None)
+        if bounds != (self.options.max_messages, self.options.max_bytes):
+            self.options = dataclasses.replace(self.options, max_messages=bounds[0], max_bytes=bounds[1])
 
     def unclean(self) -> bool:
         """Whether what processes agreed on in memory is gone, so that only what is on the disk counts."""
@@ -186,6 +201,8 @@ class Directory:
             self._users -= 1
             while self._fds and self._users <= 0:
                 os.close(self._fds.pop())
+            if self._users <= 0 and self.at_end is not None:
+                self.at_end()
 
     # ---- files
     def open(self, directory: int, name: str, *, writable: bool) -> tuple[int, int]:
@@ -209,26 +226,50 @@ class Directory:
                 found.append((int(match[2], 16), int(match[1], 16)))
         return sorted(found)
 
-    def chunk_size(self, sequence: int) -> int:
-        """The normal size of the chunk of that sequence: small queues are small."""
-        return min(FIRST_CHUNK << min(2 * sequence, 30), self.options.chunk_bytes)
+    def chunk_size(self, before: int, region: int = 0) -> int:
+        """
+        The normal size of a chunk with so many *before* it: small queues are small, and stay so if consumers keep up.
 
-    def make_chunk(self, base: int, sequence: int, region: int = 0) -> bool:
+        It has room for some regions of *region* bytes.
+        """
+        first = volatile.FIRST_CHUNK if self.volatile else FIRST_CHUNK
+        grown = max(first << min(2 * before, 30), region * _REGIONS & -_native.PAGE_BYTES)
+        if self.volatile:
+            room = os.fstatvfs(self.chunks)
+            share = room.f_bavail * room.f_frsize // volatile.SHARE & -_native.PAGE_BYTES
+            grown = min(grown, max(share, CHUNK_MIN))
+        return min(grown, self.options.chunk_bytes)
+
+    def worth_keeping(self) -> int:
+        """The size from which on a chunk file is kept to serve again."""
+        return min(volatile.FIRST_CHUNK, spares.WORTH_KEEPING) if self.volatile else spares.WORTH_KEEPING
+
+    def make_chunk(self, base: int, sequence: int, region: int = 0, before: int | None = None) -> bool:
         """
         Make the chunk *base*-*sequence*, large enough for a region of *region* bytes; False when it is there already.
+
+        *before*: how many live chunks are before it; all of those sequences by default.
 
         Raises:
             DiskFull: there is no room; nothing was made.
         """
         needed = _native.Chunk.bytes_for(region, self.options.index_spacing)
-        normal = self.chunk_size(sequence)
-        spare = spares.take(self.chunks, max(needed, min(normal, spares.WORTH_KEEPING)), normal)
+        before = sequence if before is None else before
+        region = region if before < sequence else 0  # consumers retire: large messages settle in a few files
+        normal = self.chunk_size(before, region)
+        wanted = max(min(normal, self.worth_keeping()), min(normal, region * _REGIONS // 2))
+        spare = spares.take(self.chunks, max(needed, wanted), max(normal, _SPARE_MAX), warm.knows)
         if spare is not None:
             with spare:
                 self.format_chunk(spare.fd, spare.size, base, sequence)
                 return spare.become(chunk_name(base, sequence))
         size = max(normal, needed)
-        fd = files.new_file(self.chunks, size, self.options.mode & 0o600, f"{self.path}/{CHUNKS}")
+        try:
+            fd = files.new_file(self.chunks, size, self.options.mode & 0o600, f"{self.path}/{CHUNKS}")
+        except errors.DiskFull:
+            if not spares.drop(self.chunks):
+                raise
+            fd = files.new_file(self.chunks, size, self.options.mode & 0o600, f"{self.path}/{CHUNKS}")
         try:
             self.format_chunk(fd, size, base, sequence)
             return files.link_file(fd, self.chunks, chunk_name(base, sequence), f"{self.path}/{CHUNKS}")
@@ -318,13 +359,13 @@ class Directory:
         ends = ".checkpoint"
         return sorted(name.removesuffix(ends) for name in files.names_in(self.consumers) if name.endswith(ends))
 
-    def checkpoint(self, name: str) -> _native.Checkpoint:
+    def checkpoint(self, name: str, *, writable: bool = False) -> _native.Checkpoint:
         """The checkpoint of that consumer name, to look at."""
         file = f"{name}.checkpoint"
-        fd, size = self.open(self.consumers, file, writable=False)
+        fd, size = self.open(self.consumers, file, writable=writable)
         try:
             path = f"{self.path}/{CONSUMERS}/{file}"
-            return _native.Checkpoint(fd, size, self.queue_id, name, path, writable=False)
+            return _native.Checkpoint(fd, size, self.queue_id, name, path, writable=writable)
         finally:
             os.close(fd)
 
@@ -435,6 +476,8 @@ def _make_queue(directory: int, path: str, options: Options) -> None:
         ceiling=CEILING_AHEAD,
         first_live=0,
         first_index=0,
+        max_messages=options.max_messages or 0,
+        max_bytes=options.max_bytes or 0,
         device=control.st_dev,
         inode=control.st_ino,
         flags=0,

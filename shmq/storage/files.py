@@ -179,9 +179,11 @@ def disk_full(path: str, size: int, problem: OSError) -> errors.DiskFull:
         room = os.statvfs(path)
         free = f"{room.f_bavail * room.f_frsize:,}"
     what = f"get {size:,} bytes" if size else "make a file"
+    from shmq.storage import volatile  # noqa: PLC0415  # it knows this module
+
     return errors.DiskFull(
         f"cannot {what} in {path}: {problem.strerror} ({free} bytes free); "
-        "nothing was put, and the queue can still be read"
+        f"nothing was put, and the queue can still be read{volatile.REMEDY if volatile.is_inside(path) else ''}"
     )
 
 

@@ -29,6 +29,8 @@ from shmq.storage import files, staging, sync, watermark
 from shmq.storage.directory import ASIDE, CHUNKS, CONSUMERS, CONTROL, LEDGER_NEW, STAGING, boot_id, chunk_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from shmq.storage.directory import Directory
 
 INDEX_MAX = 1 << 62
@@ -144,9 +146,9 @@ class _Looker:
             if manifest is None:
                 return None
             try:
-                piece, chunk_id = self._survey(
-                    f"{STAGING}/{adoption:010x}", staging.check_file(manifest.files[number]), sequence, base
-                )
+                staged = staging.path_of(adoption, staging.check_file(manifest.files[number]))
+                folder, _, file = staged.rpartition("/")
+                piece, chunk_id = self._survey(folder, file, sequence, base)
             except (FileNotFoundError, errors.ShmqError) as problem:
                 self.reason = str(problem)
                 return None
@@ -431,7 +433,7 @@ class _Aside:
 def _settle_staging(home: Directory, plan: Plan, aside: _Aside) -> int:
     """Finish what was committed and forget what was not: how many sets were forgotten."""
     known = plan.ledger or {}
-    batches, over, swept = dict(known), [], 0
+    batches, over, swept = dict(known), set(), 0
     for producer, batch in known.items():
         if batch.indexes and batch.first + batch.indexes > plan.end:  # it is not there any more: it may come again
             batches[producer] = staging.Adopted(batch.sequence - 1, batch.first, 0)
@@ -440,33 +442,37 @@ def _settle_staging(home: Directory, plan: Plan, aside: _Aside) -> int:
             place = plan.sets.get(found.adoption)
             if name in plan.refused:
                 aside.take(STAGING, name)
-            elif place is None:
-                found.remove()
-                swept += 1
-            else:
-                _move_in(home, found, place, batches)
-                over.append(name)
+            elif place is not None:
+                over |= {name, *_move_in(home, found, place, batches)}
     if batches != known:
         staging.write_ledger(home, batches)
-    for name in over:
+    for name in staging.names(home):  # what was handed over, and is in nobody's SEAL, goes on waiting
         with contextlib.suppress(FileNotFoundError), staging.open_set(home, name) as found:
-            found.remove()
+            if name in over:
+                found.remove()
+            elif staging.forgotten(found):
+                found.remove()
+                swept += 1
     with contextlib.suppress(FileNotFoundError):
         os.unlink(LEDGER_NEW, dir_fd=home.fd)
     return swept
 
 
-def _move_in(home: Directory, found: staging.Set, place: _Adopted, batches: dict[bytes, staging.Adopted]) -> None:
+def _move_in(
+    home: Directory, found: staging.Set, place: _Adopted, batches: dict[bytes, staging.Adopted]
+) -> Sequence[str]:
+    """Move its chunks to their places: the sets that go with it."""
     try:
         manifest = found.manifest()
     except FileNotFoundError:
-        return  # it is in the ledger, and was being removed
+        return ()  # it is in the ledger, and was being removed
     base = place.base
     for number, (file, count) in enumerate(zip(manifest.files, manifest.counts, strict=True)):
         staging.move(found, file, chunk_name(base, place.first + number))
         base += count
     sync.directory(home.chunks, "chunks")
     staging.enter(manifest, place.base, batches)
+    return manifest.parts
 
 
 # ---- chunks

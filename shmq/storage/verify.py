@@ -248,6 +248,7 @@ def _verify_beside(home: Directory, report: _Report) -> None:
         with contextlib.suppress(FileNotFoundError):
             try:
                 with staging.open_set(home, name) as found:
+                    found.handed()
                     found.manifest()
             except errors.ShmqError as problem:
                 report.add(f"{STAGING}/{name}", 0, _short(problem))

@@ -543,7 +543,17 @@ def test_every_sync_of_the_code_stands_in_the_table():
 
 
 CALLS = {
-    *("data checkpoint", "data chunk", "data control", "data journal", "data ledger", "data manifest", "data placed", "data queue"),
+    *(
+        "data checkpoint",
+        "data chunk",
+        "data control",
+        "data handed",
+        "data journal",
+        "data ledger",
+        "data manifest",
+        "data placed",
+        "data queue",
+    ),
     *("data snapshot", "data staged", "data watermark"),
     *("directory above", "directory chunks", "directory consumers", "directory home", "directory set"),
     "directory staging",
