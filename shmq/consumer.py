@@ -20,7 +20,7 @@ from shmq import _native, errors, locks
 from shmq._native import LENGTH_BITS, LENGTH_MASK
 from shmq.access import Access
 from shmq.message import Message
-from shmq.storage import files
+from shmq.storage import files, sync
 from shmq.storage.directory import CONSUMERS, check_consumer_name
 from shmq.walk import Walk, deadline_of
 from shmq.where import says_where
@@ -141,6 +141,7 @@ class Consumer(_native.Head):
         )
         mode = self._home.options.mode & 0o600
         files.make_file(self._home.consumers, file, content, mode, f"{self._home.path}/{CONSUMERS}", "checkpoint")
+        sync.directory(self._home.consumers, "consumers")  # what it will acknowledge is kept under that name
 
     def _take_name(self, lock: _native.Lock, fd: int, file: str, checkpoint: _native.Checkpoint) -> None:
         if not lock.take():

@@ -278,7 +278,9 @@ def _go_on(queue: Any, truth: Truth, seen: dict[int, bytes]) -> None:
     check(not strange, "names that nobody made", strange)
     missing = [name for name, (_, least) in truth.heads.items() if least is not None and name not in names]
     check(not missing, "consumers are gone whose acknowledgements were synced", missing)
+    behind = queue.next_index
     index = queue.put(b"after")
+    check(index == behind, "the next index was another one", index, behind)
     check(index >= truth.issued, "an index is given again", index, truth.issued)
     check(not seen or index > max(seen), "an index is given twice", index)
     for name, stats in names.items():

@@ -72,6 +72,22 @@ def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(make, monkeypatch):
     assert synced == [0]
 
 
+def test_the_name_of_a_consumer_is_on_the_disk_when_its_user_gets_it(make, monkeypatch):
+    """Else acknowledgements that were synced are lost with the name."""
+    queue = make(durability=shmq.Durability.SYNC)
+    synced = []
+    real = sync.directory
+
+    def told(fd, what):
+        if what == "consumers":
+            synced.append(os.listdir(fd))
+        real(fd, what)
+
+    monkeypatch.setattr(sync, "directory", told)
+    with queue.consumer("c"):
+        assert synced[0] == ["c.checkpoint"]
+
+
 def test_an_error_of_the_kernel_says_which_queue(queue, path, monkeypatch):
     """The kernel names no file when it has no descriptor left, or names one without its folder."""
 

@@ -12,6 +12,8 @@ from .campaign import child
 FORMAT = Path(__file__).parents[2] / "docs" / "format.md"
 NOT_HERE = {
     "linked": "only where somebody administers the queue while another one makes a chunk",
+    "handed": "tests/unit/test_durability.py and the tests of handing over",
+    "known": "an ack that returned is a promise, which cuts look for",
     "acks": "an explicit ack that returned is a promise, which cuts look for",
     "moved": "what was adopted is a promise, which cuts look for",
 }

@@ -146,6 +146,8 @@ class Work:
             durable, acknowledged = facts.next, dict(facts.heads)
         if verb == "overtake":
             durable = -1
+        if verb == "ack" and self._profile.durability == "sync":  # an ack that returned is on the disk
+            acknowledged = {"explicit": facts.heads["explicit"]}
         self._recorder.say(Returned(index if payloads else -1, facts, durable, acknowledged))
         return answer
 
