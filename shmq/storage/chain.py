@@ -108,12 +108,12 @@ class Chain:
         may_write = not self._home.read_only
         fd, size = self._home.open(folder, name, writable=may_write)
         keep = may_write and not writable
-        info = os.fstat(fd)
-        key = (info.st_dev, info.st_ino, writable)
-        memory = warm.take(key)
-        if memory is not None and len(memory) != size:
-            memory = None
         try:
+            info = os.fstat(fd)
+            key = (info.st_dev, info.st_ino, writable)
+            memory = warm.take(key)
+            if memory is not None and len(memory) != size:
+                memory = None
             if (memory is None and not spares.lock_as_mapper(fd)) or (
                 os.stat(name, dir_fd=folder).st_ino != info.st_ino
             ):

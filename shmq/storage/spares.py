@@ -106,7 +106,11 @@ def take(directory: int, at_least: int, normal: int, known: Callable[[int, int],
         if not at_least <= spare.size <= max(at_least, normal):
             os.close(spare.fd)
             continue
-        info = os.fstat(spare.fd)
+        try:
+            info = os.fstat(spare.fd)
+        except OSError:
+            os.close(spare.fd)
+            continue
         if known(info.st_dev, info.st_ino):
             if second is not None:
                 os.close(second.fd)

@@ -11,7 +11,7 @@ import pytest
 from support import Child, make_unclean
 
 import shmq
-from shmq.storage import sync
+from shmq.storage import staging, sync
 
 
 def test_a_consumer_of_a_queue_that_lost_everything_is_not_told_that_messages_have_gone(path):
@@ -124,3 +124,21 @@ def test_an_opening_that_fails_leaves_no_descriptor(queue, path):
     with Child(_starved, path) as child:
         assert child.hear() == "0"
         assert child.join() == 0
+
+
+def test_a_disk_that_is_full_behind_the_seal_of_an_adoption_loses_nothing(queue, path, monkeypatch):
+    """DiskFull when only `placed` is left to write: the set is committed, so it is kept, and the next one finishes it."""
+    queue.put(b"before")
+    staged = queue.stage()
+    staged.put_many([b"a", b"b"])
+
+    def refuse(*_):
+        raise shmq.DiskFull("no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(staging.Set, "place", refuse)
+        with pytest.raises(shmq.DiskFull), staged:
+            queue.adopt(staged, dedup=("producer", 1))
+    assert queue.put(b"after") == 3
+    assert [message.payload for message in queue.reader()] == [b"before", b"a", b"b", b"after"]
+    assert queue.adopted("producer") == (1, range(1, 3))
