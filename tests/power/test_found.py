@@ -127,7 +127,7 @@ def test_an_opening_that_fails_leaves_no_descriptor(queue, path):
 
 
 def test_a_disk_that_is_full_behind_the_seal_of_an_adoption_loses_nothing(queue, path, monkeypatch):
-    """DiskFull when only `placed` is left to write: the set is committed, so it is kept, and the next one finishes it."""
+    """DiskFull when only `placed` is left to write: the set is committed, so it is kept; the next one finishes it."""
     queue.put(b"before")
     staged = queue.stage()
     staged.put_many([b"a", b"b"])
