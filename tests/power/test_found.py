@@ -122,8 +122,8 @@ def test_an_opening_that_fails_leaves_no_descriptor(queue, path):
     queue.put(b"x")
     queue.close()
     with Child(_starved, path) as child:
-        assert child.hear() == "0"
-        assert child.join() == 0
+        assert child.hear(120) == "0"
+        assert child.join(120) == 0
 
 
 def test_a_disk_that_is_full_behind_the_seal_of_an_adoption_loses_nothing(queue, path, monkeypatch):

@@ -70,7 +70,7 @@ def test_a_full_disk_loses_nothing_of_several_writers(disk):
     with shmq.open(path, options=shmq.Options(**OPTIONS)) as queue, queue.consumer("c", ack="explicit") as consumer:
         children = [Child(_fill, path, writer) for writer in range(WRITERS)]
         said = [int(child.hear(120)) for child in children]
-        assert [child.join(60) for child in children] == [0] * WRITERS
+        assert [child.join(120) for child in children] == [0] * WRITERS
         assert sum(said) > 10
         there = _read(path)
         for writer, count in enumerate(said):
@@ -137,5 +137,5 @@ def _limited(say, path):
 def test_a_limit_on_file_sizes_needs_no_root(tmp_path):
     """RLIMIT_FSIZE: what needs a larger file is refused, the rest goes on."""
     with Child(_limited, str(tmp_path / "q")) as child:
-        assert [child.hear() for _ in range(4)] == ["True", "1", "staged nothing", "[b'0', b'1']"]
-        assert child.join() == 0
+        assert [child.hear(120) for _ in range(4)] == ["True", "1", "staged nothing", "[b'0', b'1']"]
+        assert child.join(120) == 0
