@@ -46,6 +46,11 @@ prove: $(VENV)/.test
 	$(BIN)/python -m tests.model.campaign
 	$(BIN)/python -m tests.history.campaign
 	$(BIN)/python -m tests.history.soak --seconds 60
+	$(BIN)/python -m tests.power.campaign --cuts 250000 --jobs $(JOBS)
+	$(BIN)/python -m tests.power.campaign --only sync --cuts 1000 --every 12 12
+	$(BIN)/python -m tests.power.campaign --recoveries 20000 --jobs $(JOBS)
+	$(BIN)/python -m tests.power.campaign --failing
+	$(BIN)/python -m tests.power.campaign --pairs 5000
 
 histories: $(VENV)/.test
 	$(BIN)/python -m tests.history.groups --histories 300

@@ -16,6 +16,7 @@ from shmq.room import Room
 from shmq.storage import space, warm
 from shmq.storage.chain import Chain
 from shmq.walk import deadline_of
+from shmq.where import says_where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,6 +30,7 @@ _TYPE_MAX = 65535
 _NOT_A_TIME = -(1 << 63)
 
 
+@says_where("_home.path", "_settle", "close")
 class Producer(_native.Tail):
     """What `Queue.put` uses. Made by `Queue.producer`; a context manager."""
 

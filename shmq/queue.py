@@ -18,6 +18,7 @@ from shmq.reader import Reader
 from shmq.storage import directory, files, names, space, staging, volatile
 from shmq.storage import ring as rings
 from shmq.storage.chain import Chain
+from shmq.where import says_where
 
 if TYPE_CHECKING:
     import datetime
@@ -135,6 +136,28 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
     )
 
 
+@says_where(
+    "path",
+    "__init__",
+    "producer",
+    "_shared_producer",
+    "stage",
+    "adopt",
+    "adopted",
+    "consumer",
+    "consumers",
+    "drop_consumer",
+    "reader",
+    "__getitem__",
+    "at",
+    "sync",
+    "first_index",
+    "next_index",
+    "__len__",
+    "stats",
+    "shutdown",
+    "close",
+)
 class Queue:
     """
     One queue, open. Made by `shmq.open`. Safe to share between threads; opens itself anew in a forked child.

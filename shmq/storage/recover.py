@@ -607,7 +607,7 @@ def _settle_consumers(home: Directory, plan: Plan, aside: _Aside) -> dict[str, t
                 if not any(page[:_FIXED]):  # made, and its content never reached the disk
                     aside.take(CONSUMERS, file)
                 continue  # damage: whoever opens the name is told
-            head = _true_head(home, page, plan.end)
+            head = _true_head(home, page, plan.end) if plan.pieces else plan.next_index  # nothing is left to finish
             new = bytearray(page)
             _U64.pack_into(new, _HEAD_AT, head)
             _U64.pack_into(new, _HANDED_AT, max(head, min(_number(page, _HANDED_AT), plan.end)))
