@@ -12,7 +12,10 @@ from pathlib import Path
 from cffi import FFI
 
 HERE = Path(__file__).parent
-SOURCES = ["chunk.c", "control.c", "crc.c", "error.c", "files.c", "hot.c", "index.c", "os_linux.c", "owner.c", "wait.c"]
+SOURCES = [
+    "chunk.c", "control.c", "crc.c", "error.c", "files.c", "gather.c", "hot.c", "index.c", "os_linux.c", "owner.c",
+    "wait.c",
+]  # fmt: skip
 
 ffi = FFI()
 ffi.cdef((HERE / "shmq.cdef.h").read_text())

@@ -79,6 +79,7 @@ int64_t shmq_reserve(shmq_chunk *chunk, const shmq_fields *fields, uint64_t leng
 int shmq_commit(shmq_chunk *chunk, uint64_t record, uint64_t claimed, uint64_t length);
 int shmq_abort(shmq_chunk *chunk, uint64_t record, uint64_t claimed);
 int shmq_seal(shmq_chunk *chunk);
+int shmq_seal_again(shmq_chunk *chunk, uint64_t adoption);
 int shmq_seal_adopt(shmq_chunk *chunk, uint64_t adoption);
 void shmq_seals_as(shmq_chunk *chunk, uint64_t adoption);
 uint64_t shmq_adoption(shmq_chunk *chunk);
@@ -101,6 +102,41 @@ int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins);
 int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint64_t *places, uint64_t *records);
 int shmq_reader_seek(shmq_chunk *chunk, shmq_reader *reader, uint64_t ordinal);
 int64_t shmq_check(shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
+enum shmq_column {
+    SHMQ_INDEX = 0,
+    SHMQ_TIME = 1,
+    SHMQ_KEY = 2,
+    SHMQ_TYPE = 3,
+    SHMQ_PAYLOAD = 4,
+    SHMQ_HEADERS = 5,
+    SHMQ_ATTEMPTS = 6,
+    SHMQ_COLUMNS = 7
+};
+typedef struct {
+    uint32_t columns;
+    uint32_t checked;
+    uint64_t rows;
+    uint64_t bytes;
+    uint64_t stop;
+    int64_t stop_time_ns;
+    uint64_t handed_before;
+} shmq_wanted;
+typedef struct {
+    uint64_t validity;
+    uint64_t offsets;
+    uint64_t values;
+    uint64_t bytes;
+    uint64_t absent;
+} shmq_column_place;
+typedef struct {
+    void *memory;
+    uint64_t bytes;
+    uint64_t first;
+    uint64_t last;
+    shmq_column_place columns[7];
+} shmq_gathered;
+int64_t shmq_gather(shmq_chunk *chunk, shmq_reader *reader, const shmq_wanted *wanted, shmq_gathered *batch);
+void shmq_gathered_free(void *memory);
 int64_t shmq_find(shmq_chunk *chunk, uint64_t ordinal, uint64_t *record);
 int64_t shmq_range(shmq_chunk *chunk, uint64_t first, uint64_t last, uint64_t *indexes, uint64_t *records,
                    uint64_t *places);

@@ -491,6 +491,19 @@ class Chunk:
             raise error(code, f"cannot seal {self.path}")
         return bool(code == lib.SHMQ_OK)
 
+    def seal_again(self, adoption: int) -> None:
+        """
+        Give the SEAL of a staged chunk, which nobody else looks at, another id; 0 for none.
+
+        Raises:
+            Corrupt: it is not sealed.
+        """
+        code = lib.shmq_seal_again(self.handle, adoption)
+        if code == lib.SHMQ_EMPTY:
+            raise errors.Corrupt(f"cannot adopt {self.path}: it is not sealed")
+        if code != lib.SHMQ_OK:
+            raise error(code, f"cannot read {self.path}")
+
     def seals_as(self, adoption: int) -> None:
         """Have this handle seal with that id from now on; 0 for plainly."""
         lib.shmq_seals_as(self.handle, adoption)
@@ -675,6 +688,76 @@ def first_at(chunk: Chunk, time_ns: int) -> Found:
         raise error(code, f"cannot read {chunk.path}")
     still = None if claim[0] == (1 << 64) - 1 else int(claim[0])
     return Found(code, int(ordinal[0]), still, int(time_max[0]))
+
+
+# ---------------------------------------------------------------- column by column
+_COLUMNS = {
+    "index": lib.SHMQ_INDEX,
+    "time": lib.SHMQ_TIME,
+    "key": lib.SHMQ_KEY,
+    "type": lib.SHMQ_TYPE,
+    "payload": lib.SHMQ_PAYLOAD,
+    "headers": lib.SHMQ_HEADERS,
+    "attempts": lib.SHMQ_ATTEMPTS,
+}
+
+
+def wanted(
+    columns: Sequence[str],
+    *,
+    rows: int,
+    max_bytes: int,
+    stop: int | None = None,
+    stop_time_ns: int | None = None,
+    handed_before: int = 0,
+    checked: bool = False,
+) -> Any:
+    """What a gathering is to bring: shmq.h, shmq_wanted."""
+    return ffi.new(
+        "shmq_wanted *",
+        {
+            "columns": sum(1 << _COLUMNS[name] for name in columns),
+            "checked": checked,
+            "rows": rows,
+            "bytes": min(max_bytes, (1 << 31) - 1),
+            "stop": (1 << 64) - 1 if stop is None else stop,
+            "stop_time_ns": (1 << 63) - 1 if stop_time_ns is None else stop_time_ns,
+            "handed_before": handed_before,
+        },
+    )
+
+
+class Gathered:
+    """
+    Messages in columns, in memory of their own.
+
+    Attributes:
+        rows: how many, 1 at least.
+        first, last: the indexes of the first and the last.
+        address, nbytes: the memory; *memory* keeps it.
+    """
+
+    __slots__ = ("_columns", "address", "first", "last", "memory", "nbytes", "rows")
+
+    def __init__(self, batch: Any, rows: int) -> None:
+        """Takes the memory of a batch that the core has made."""
+        self.rows = rows
+        self.first, self.last = int(batch.first), int(batch.last)
+        self.address = address(batch.memory)
+        self.nbytes = int(batch.bytes)
+        self.memory = ffi.gc(batch.memory, lib.shmq_gathered_free, self.nbytes)
+        self._columns = batch
+
+    def column(self, name: str) -> Any:
+        """Where a column lies: shmq.h, shmq_column_place."""
+        return self._columns.columns[_COLUMNS[name]]
+
+
+def gather(chunk: Chunk, reader: Any, plan: Any) -> Gathered | int:
+    """The messages that are there now, up to what *plan* says; or a negative code when there is none."""
+    batch = ffi.new("shmq_gathered *")
+    rows = lib.shmq_gather(chunk.handle, reader, plan, batch)
+    return Gathered(batch, rows) if rows > 0 else int(rows)
 
 
 class Checkpoint:

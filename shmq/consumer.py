@@ -24,7 +24,7 @@ from shmq.storage.directory import CONSUMERS, check_consumer_name
 from shmq.walk import Walk, deadline_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
 
     from shmq.queue import Queue
@@ -199,6 +199,62 @@ class Consumer(_native.Head):
             chunk_map = self._walk.chunk.map  # type: ignore[union-attr]
             data = [chunk_map[(at := place >> LENGTH_BITS) : at + (place & LENGTH_MASK)] for place in places]
         return data if self._decode is None else list(map(self._decode, data))
+
+    def take_arrow(
+        self,
+        limit: int,
+        timeout: float | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        max_bytes: int | None = None,
+    ) -> Any:
+        """
+        Between 1 and *limit* messages as one pyarrow record batch, acknowledged at once: those that are there now, or
+        the first that comes.
+
+        A batch has the messages of one chunk file. Every message's checksum is looked at, whatever the columns.
+
+        Args:
+            columns: as in `Queue.read_arrow`, and "attempts" (uint16): 2 for what may have been handed out before.
+            max_bytes: as in `Queue.read_arrow`.
+
+        Raises:
+            ImportError: there is no pyarrow: pip install 'shmq[arrow]'.
+            Otherwise as `take`.
+        """
+        from shmq import arrow  # noqa: PLC0415  # only who uses it pays for it
+
+        names = arrow.check_columns(columns, attempts=True)
+        handed = {"handed_before": self._handed_before, "checked": True}
+        plan = arrow.plan(names, rows=limit, max_bytes=max_bytes, **handed)
+        with self._lock:
+            self._check_usable()
+            gathered = self._gather(plan, timeout)
+        return arrow.batch(gathered, names)
+
+    def _gather(self, plan: Any, timeout: float | None) -> _native.Gathered:
+        found: list[_native.Gathered] = []
+
+        def look(_: int) -> int:
+            gathered = self._walk.gather(plan)
+            if isinstance(gathered, int):
+                return gathered
+            found.append(gathered)
+            return 0
+
+        if look(0) < 0:
+            self._walk.wait(deadline_of(timeout), self._ended, look)
+        if self._explicit:
+            self._finished(found[0])
+        return found[0]
+
+    def _finished(self, gathered: _native.Gathered) -> None:
+        """What was gathered is acknowledged; earlier messages may still be pending."""
+        if self._pending:
+            self._pending.update(dict.fromkeys(range(gathered.first, gathered.last + 1), True))
+            self._move_head()
+        else:
+            self._checkpoint.head = gathered.last + 1
 
     def get_many(self, limit: int, timeout: float | None = None) -> list[Message]:
         """

@@ -94,6 +94,18 @@ class Reader:
             raise StopIteration
         return message
 
+    def _bounds(self) -> tuple[int | None, int | None]:
+        """The index and the time before which to stop."""
+        return self._stop, self._stop_time
+
+    def _walk_on(self) -> Walk:
+        """For who reads by other means: where it stands."""
+        if self._queue.closed:
+            self.close()
+        if not self._open:
+            raise errors.Closed(f"cannot read on in {self._home.path}: it was closed; open it again")
+        return self._walk
+
     def _wait(self) -> int:
         try:
             return self._walk.wait(_native.FOREVER, self._ended)

@@ -173,34 +173,56 @@ class Walk:
             if place != _native.CONTENDED:  # another thread's fast read: over in no time
                 raise _native.error(place, f"cannot read {self.home.path}")
 
-    def wait(self, deadline_ns: int, ended: Callable[[], Exception | None]) -> int:
+    def gather(self, plan: Any) -> _native.Gathered | int:
+        """The messages that are there now, in columns, all of one chunk; or EMPTY or WAITING. Does not wait."""
+        while True:
+            if self.chunk is None and not self._advance():
+                return int(_native.EMPTY)
+            gathered = _native.gather(self.chunk, self.reader, plan)  # type: ignore[arg-type]
+            if not isinstance(gathered, int):
+                return gathered
+            if gathered == _native.ROLL:
+                if self._advance():
+                    continue
+                return int(_native.EMPTY)
+            if gathered in (_native.EMPTY, _native.WAITING):
+                return gathered
+            if gathered != _native.CONTENDED:
+                raise _native.error(gathered, f"cannot read {self.home.path}")
+
+    def wait(
+        self, deadline_ns: int, ended: Callable[[], Exception | None], look: Callable[[int], int] | None = None
+    ) -> int:
         """
         The next message's place, as soon as there is one.
 
         Args:
             deadline_ns: monotonic; FOREVER to wait as long as it takes.
             ended: asked before each sleep; an exception ends the wait.
+            look: what to do instead of `look`; negative while there is nothing.
 
         Raises:
             Empty: the deadline passed.
         """
-        place = self.look(SPINS)
+        look = look or self.look
+        place = look(SPINS)
         while place < 0:
             if deadline_ns >= 0 and _native.monotonic_ns() >= deadline_ns:
                 raise ended() or errors.Empty(self._nothing(place))
             if self.home.read_only:
                 time.sleep(_READ_ONLY_PAUSE)  # may write nothing, not even that it sleeps
-                place = self._look_or_end(ended)
+                place = self._look_or_end(look, ended)
                 continue
             seen = self.membership.member.wait_begin()
-            place = self._look_or_end(ended)
+            place = self._look_or_end(look, ended)
             if place < 0:
                 self.membership.sleep(seen, deadline_ns)
-                place = self.look(SPINS)
+                place = look(SPINS)
         return place
 
-    def _look_or_end(self, ended: Callable[[], Exception | None]) -> int:
-        place = self.look()
+    @staticmethod
+    def _look_or_end(look: Callable[[int], int], ended: Callable[[], Exception | None]) -> int:
+        place = look(0)
         if place < 0:
             reason = ended()
             if reason is not None:

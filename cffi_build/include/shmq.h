@@ -142,6 +142,9 @@ int shmq_seal(shmq_chunk *chunk);
 /* Seal the chunk at its end with the 40-bit id of an adoption, not 0: the staged chunks of that manifest follow it. OK
  * when this call sealed it (the adoption is committed), ROLL when it was sealed already, whatever for. */
 int shmq_seal_adopt(shmq_chunk *chunk, uint64_t adoption);
+/* Give the SEAL of a sealed chunk another id, or 0. Only of a staged chunk that nobody else looks at, before it is
+ * adopted. OK, or EMPTY when it is not sealed. */
+int shmq_seal_again(shmq_chunk *chunk, uint64_t adoption);
 /* From now on this handle seals its chunk with that id, also when it is full; 0 for plainly. For staged chunks, which
  * name the adoption that their successor comes by. */
 void shmq_seals_as(shmq_chunk *chunk, uint64_t adoption);
@@ -184,6 +187,47 @@ int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, u
 int shmq_reader_seek(shmq_chunk *chunk, shmq_reader *reader, uint64_t ordinal);
 /* Check the record at `position` as a read would: its payload's place or CORRUPT. */
 int64_t shmq_check(shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
+
+/* ------------------------------------------------------------------ many at once, column by column */
+enum shmq_column {
+    SHMQ_INDEX = 0,    /* uint64 */
+    SHMQ_TIME = 1,     /* int64, ns since 1970 */
+    SHMQ_KEY = 2,      /* bytes, absent where a message has none */
+    SHMQ_TYPE = 3,     /* uint16 */
+    SHMQ_PAYLOAD = 4,  /* bytes, as they were put */
+    SHMQ_HEADERS = 5,  /* bytes, an encoded map, absent where a message has none */
+    SHMQ_ATTEMPTS = 6, /* uint16: 2 below `handed_before`, else 1 */
+    SHMQ_COLUMNS = 7
+};
+typedef struct {
+    uint32_t columns;       /* 1 << shmq_column, for each that is wanted */
+    uint32_t checked;       /* look at every message's checksum, also when no bytes of it are wanted */
+    uint64_t rows;          /* at most so many */
+    uint64_t bytes;         /* of keys, payloads and headers together, but one message at least; below 2^31 */
+    uint64_t stop;          /* before this index */
+    int64_t stop_time_ns;   /* and before the first message of that time or later; INT64_MAX: there is none */
+    uint64_t handed_before;
+} shmq_wanted;
+/* Where one column lies in a batch: offsets from its memory. Nothing has an offset of 0 but a batch without rows. */
+typedef struct {
+    uint64_t validity; /* a bit for each row, where `absent` is not 0 */
+    uint64_t offsets;  /* int32, rows + 1, of columns of bytes */
+    uint64_t values;
+    uint64_t bytes;    /* of the values */
+    uint64_t absent;   /* rows without a value */
+} shmq_column_place;
+typedef struct {
+    void *memory;      /* all columns, each aligned to 64; the caller's, for shmq_gathered_free */
+    uint64_t bytes;
+    uint64_t first;    /* index of the first message, and of the last */
+    uint64_t last;
+    shmq_column_place columns[7];
+} shmq_gathered;
+/* The messages that are there now, copied into columns as Arrow lays them out: how many (>= 1), or as shmq_next when
+ * there is none; EMPTY also at the stop. The reader and its checkpoint move as by shmq_next_many. SYSTEM: out
+ * of memory, and nothing has moved. */
+int64_t shmq_gather(shmq_chunk *chunk, shmq_reader *reader, const shmq_wanted *wanted, shmq_gathered *batch);
+void shmq_gathered_free(void *memory);
 
 /* ------------------------------------------------------------------ random access
  * By way of the chunk's index blocks, which are hints: what is missing or wrong there costs a longer walk, and is put

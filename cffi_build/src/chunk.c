@@ -347,6 +347,26 @@ int shmq_seal(shmq_chunk *chunk)
     return code == SHMQ_ROLL ? SHMQ_OK : code;
 }
 
+int shmq_seal_again(shmq_chunk *chunk, uint64_t adoption)
+{
+    struct walk walk = walk_from_hint(chunk);
+    for (;;) {
+        const word_t word = walk_look(chunk, &walk);
+        if (word_seals(word)) {
+            /* Relaxed: nobody else looks at it before the SEAL that adopts it, whose CAS is a release. */
+            store_relaxed(word_at(chunk, walk.position), word_seal(adoption));
+            return SHMQ_OK;
+        }
+        if (word == 0) {
+            return SHMQ_EMPTY;
+        }
+        const int code = walk_past(chunk, &walk, word);
+        if (code != SHMQ_OK) {
+            return code;
+        }
+    }
+}
+
 int shmq_seal_adopt(shmq_chunk *chunk, uint64_t adoption)
 {
     if (adoption == 0 || adoption >> ADOPTION_BITS != 0) {
@@ -750,8 +770,9 @@ int64_t shmq_put_many(shmq_chunk *chunk, uint32_t count, const char *payloads, c
 /* ------------------------------------------------------------------ reading */
 #define CURSOR_SPACING 256 /* a consumer that was killed walks about so many messages to its head */
 
-/* Check a DONE region's message. Shared bytes are read once, into a local; the local is checked, then used. */
-int64_t check_record(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal, word_t word)
+/* A DONE region's message, but for its checksum. Shared bytes are read once, into a local; the local is checked, then
+ * used. */
+int64_t check_frame(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal, word_t word, struct record *whole)
 {
     struct record record;
     if (word_count(word) != 1) {
@@ -768,10 +789,27 @@ int64_t check_record(const shmq_chunk *chunk, uint64_t position, uint64_t ordina
     if (record.ordinal != ordinal) {
         return corrupt(chunk, position, "a message is not the one that belongs here");
     }
-    if (chunk->checksum && record.crc != record_crc(chunk, position, &record)) {
+    *whole = record;
+    return place_of(position + payload, record.length - payload);
+}
+
+int check_sum(const shmq_chunk *chunk, uint64_t position, const struct record *record)
+{
+    if (chunk->checksum && record->crc != record_crc(chunk, position, record)) {
         return corrupt(chunk, position, "a message fails its checksum");
     }
-    return place_of(position + payload, record.length - payload);
+    return SHMQ_OK;
+}
+
+int64_t check_record(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal, word_t word)
+{
+    struct record record;
+    const int64_t place = check_frame(chunk, position, ordinal, word, &record);
+    if (place < 0) {
+        return place;
+    }
+    const int code = check_sum(chunk, position, &record);
+    return code == SHMQ_OK ? place : code;
 }
 
 int64_t shmq_check(shmq_chunk *chunk, uint64_t position, uint64_t ordinal)
@@ -887,7 +925,7 @@ static int64_t wanted_message(shmq_chunk *chunk, shmq_reader *reader, struct wal
 }
 
 /* Before a message is returned: move the live words of the reader's checkpoint, if it has one. */
-static void publish(const shmq_chunk *chunk, const shmq_reader *reader, const struct walk *walk)
+void reader_publish(const shmq_chunk *chunk, const shmq_reader *reader, const struct walk *walk)
 {
     struct checkpoint *const checkpoint = reader->checkpoint;
     if (checkpoint == NULL) {
@@ -905,7 +943,7 @@ static void publish(const shmq_chunk *chunk, const shmq_reader *reader, const st
 }
 
 /* One thread at a time: a second one is told so, and sorts it out with the first under a lock of theirs. */
-static bool reader_begin(shmq_reader *reader, struct walk *walk)
+bool reader_begin(shmq_reader *reader, struct walk *walk)
 {
     /* Acquire: the other thread's moves. Pairs with the release in reader_end. */
     if (exchange_acquire(&reader->busy, 1) != 0) {
@@ -915,7 +953,7 @@ static bool reader_begin(shmq_reader *reader, struct walk *walk)
     shared_read(&walk->ordinal, &reader->ordinal, sizeof reader->ordinal);
     return true;
 }
-static void reader_end(shmq_reader *reader, const struct walk *walk)
+void reader_end(shmq_reader *reader, const struct walk *walk)
 {
     shared_write(&reader->position, &walk->position, sizeof walk->position);
     shared_write(&reader->ordinal, &walk->ordinal, sizeof walk->ordinal);
@@ -947,7 +985,7 @@ int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, u
         count++;
     }
     if (count > 0) {
-        publish(chunk, reader, &walk);
+        reader_publish(chunk, reader, &walk);
     }
     reader_end(reader, &walk);
     return count > 0 ? count : answer;
@@ -964,7 +1002,7 @@ int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins)
     }
     const int64_t answer = wanted_message(chunk, reader, &walk, spins);
     if (answer >= 0) {
-        publish(chunk, reader, &walk);
+        reader_publish(chunk, reader, &walk);
     }
     reader_end(reader, &walk);
     return answer;

@@ -57,7 +57,16 @@ void hint_raise(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
 int walk_past(const shmq_chunk *chunk, struct walk *walk, word_t word);
 /* The message of a DONE word, checked: its payload's place or CORRUPT. */
 int64_t check_record(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal, word_t word);
+/* The same without its checksum: the head as it was read, and its payload's place or CORRUPT; and then only that. */
+int64_t check_frame(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal, word_t word, struct record *record);
+int check_sum(const shmq_chunk *chunk, uint64_t position, const struct record *record);
 /* A region that is still claimed: OK when its owner is dead and it has been padded, WAITING when not, or CORRUPT. */
 int settle(shmq_chunk *chunk, uint64_t position, word_t word);
+
+/* One thread at a time moves a reader: false when another one does. */
+bool reader_begin(shmq_reader *reader, struct walk *walk);
+void reader_end(shmq_reader *reader, const struct walk *walk);
+/* Before what was read up to reader->index is returned: move the words of the reader's checkpoint, if it has one. */
+void reader_publish(const shmq_chunk *chunk, const shmq_reader *reader, const struct walk *walk);
 
 #endif

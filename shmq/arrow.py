@@ -1,0 +1,148 @@
+"""
+Messages as Arrow record batches: many at a time, column by column, without a Python object for each.
+
+The core copies what is wanted of a batch into one piece of memory, laid out as Arrow wants it; here it only gets its
+names. pyarrow is imported when the first batch is asked for: the extra `shmq[arrow]`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Self
+
+from shmq import _native
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from shmq.reader import Reader
+
+COLUMNS = ("index", "time", "key", "type", "payload")
+"""What a batch has when nothing else is asked for."""
+ROWS = 10_000
+"""Messages in a batch, unless told otherwise: few enough that it is still in the cache when somebody looks at it."""
+BYTES = 16 << 20
+"""Bytes of keys, payloads and headers in a batch, unless told otherwise."""
+_ROWS_MAX = 1 << 31
+
+
+@functools.cache
+def _pyarrow() -> Any:
+    try:
+        import pyarrow  # noqa: PLC0415  # an extra, and a heavy one
+    except ImportError as problem:
+        raise ImportError(f"record batches need pyarrow ({problem}): pip install 'shmq[arrow]'") from problem
+    return pyarrow
+
+
+@functools.cache
+def _types() -> dict[str, Any]:
+    arrow = _pyarrow()
+    return {
+        "index": arrow.uint64(),
+        "time": arrow.timestamp("ns", "UTC"),
+        "key": arrow.binary(),
+        "type": arrow.uint16(),
+        "payload": arrow.binary(),
+        "headers": arrow.binary(),
+        "attempts": arrow.uint16(),
+    }
+
+
+@functools.cache
+def _schema(names: tuple[str, ...]) -> Any:
+    return _pyarrow().schema([(name, _types()[name]) for name in names])
+
+
+def check_columns(columns: Iterable[str] | None, *, attempts: bool) -> tuple[str, ...]:
+    """
+    The columns to read, in the order they were asked for.
+
+    Raises:
+        ValueError: one is not there, or asked for twice; or there is none.
+        ImportError: pyarrow is not installed.
+    """
+    known = [name for name in _types() if attempts or name != "attempts"]
+    names = COLUMNS if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
+    strange = [name for name in names if name not in known]
+    if strange or not names or len(set(names)) != len(names):
+        raise ValueError(f"columns={list(names)}: some of {', '.join(known)}, each once")
+    return names
+
+
+def plan(names: tuple[str, ...], *, rows: int, max_bytes: int | None, **further: Any) -> Any:
+    """
+    What the core is told of a batch.
+
+    Raises:
+        ValueError: there would be no room in it.
+    """
+    if not 0 < rows <= _ROWS_MAX:
+        raise ValueError(f"{rows} messages in a batch: 1 to 2^31")
+    if max_bytes is not None and max_bytes < 1:
+        raise ValueError(f"max_bytes={max_bytes}: at least 1")
+    return _native.wanted(names, rows=rows, max_bytes=BYTES if max_bytes is None else max_bytes, **further)
+
+
+def batch(gathered: _native.Gathered, names: tuple[str, ...]) -> Any:
+    """The record batch of what was gathered. The memory stays as long as anything of it is used."""
+    arrow = _pyarrow()
+    rows = gathered.rows
+    memory = arrow.foreign_buffer(gathered.address, gathered.nbytes, gathered.memory)
+    arrays = []
+    for name in names:
+        place, kind = gathered.column(name), _types()[name]
+        validity = memory.slice(place.validity, (rows + 7) // 8) if place.absent else None
+        buffers = [validity, memory.slice(place.values, place.bytes)]
+        if place.offsets:
+            buffers.insert(1, memory.slice(place.offsets, 4 * (rows + 1)))
+        arrays.append(arrow.Array.from_buffers(kind, rows, buffers, place.absent))
+    return arrow.RecordBatch.from_arrays(arrays, schema=_schema(names))
+
+
+class Batches:
+    """
+    Made by `Queue.read_arrow`; iterates over record batches, in order.
+
+    Attributes:
+        schema: of every batch; also when there is none.
+    """
+
+    def __init__(self, reader: Reader, columns: Iterable[str] | None, max_rows: int, max_bytes: int | None) -> None:
+        """*reader* is ours from now on: it knows where to begin and where to end."""
+        self._reader = reader
+        self._names = check_columns(columns, attempts=False)
+        self.schema: Any = _schema(self._names)
+        stop, stop_time = reader._bounds()  # noqa: SLF001  # ours
+        self._plan = plan(self._names, rows=max_rows, max_bytes=max_bytes, stop=stop, stop_time_ns=stop_time)
+
+    def __iter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __next__(self) -> Any:
+        """
+        The next batch, of one message at least.
+
+        Raises:
+            StopIteration: the stop or the end is reached, or a message that is claimed and not committed yet.
+            Corrupt: the next message is damaged. What came before it was in the batches before.
+            Closed: this or its queue was closed.
+        """
+        walk = self._reader._walk_on()  # noqa: SLF001
+        gathered = walk.gather(self._plan)
+        if isinstance(gathered, int):
+            raise StopIteration
+        return batch(gathered, self._names)
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def close(self) -> None:
+        """Read no more; the batches there are stay. Closing twice is fine; so is forgetting to."""
+        self._reader.close()
