@@ -303,7 +303,7 @@ class Rows:
         metas = {each.meta for each in self.columns}
         wanted = {"value"} if self.kind != "raw" or "value" in metas else set()
         wanted |= {"key"} if "key" in metas else set()
-        wanted |= {"time_ns"} if metas & {"timestamp", "timestamp_ns"} else set()
+        wanted |= {"time"} if metas & {"timestamp", "timestamp_ns"} else set()
         wanted |= {"kind"} if "type" in metas else set()
         wanted |= {"headers"} if "headers" in metas else set()
         queue = places.open_queue(piece.path, read_only=True)
@@ -371,7 +371,7 @@ class Rows:
         import pyarrow as pa  # noqa: PLC0415
 
         if name == "timestamp":
-            return batch.time_ns.view(pa.timestamp("ns", "UTC")).cast(pa.timestamp("us", "UTC"), safe=False)
+            return batch.time.cast(pa.timestamp("us", "UTC"), safe=False)
         constant = {
             "topic": (piece.topic, pa.string()),
             "partition": (piece.number, pa.int32()),
@@ -383,7 +383,7 @@ class Rows:
             "key": batch.key,
             "value": batch.value,
             "offset": batch.index,
-            "timestamp_ns": batch.time_ns,
+            "timestamp_ns": None if batch.time is None else batch.time.view(pa.int64()),
             "type": batch.kind,
             "headers": batch.headers,
         }[name]
