@@ -54,7 +54,7 @@ from shmq.options import Options, Retention
 from shmq.producer import Producer, Slot
 from shmq.queue import ConsumerStats, Queue, Stats, delete, open  # noqa: A004  # shmq.open, as gzip.open
 from shmq.reader import Reader
-from shmq.staged import Staged
+from shmq.staged import HandedOver, Staged
 
 if _TYPE_CHECKING:
     from shmq import formats
@@ -74,6 +74,7 @@ __all__ = [
     "Forked",
     "Full",
     "Gone",
+    "HandedOver",
     "LeaseLost",
     "Message",
     "Mismatch",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shmq.arrow import Batches
     from shmq.message import Message
     from shmq.producer import Slot
-    from shmq.staged import Staged
+    from shmq.staged import HandedOver, Staged
 
 
 @dataclasses.dataclass(frozen=True)
@@ -313,7 +313,12 @@ class Queue:
         self._refuse_read_only("stage")
         return Staged(self)
 
-    def adopt(self, staged: Staged, *, dedup: tuple[str | bytes, int] | None = None) -> range:
+    def adopt(
+        self,
+        staged: Staged | HandedOver | str | Sequence[Staged | HandedOver | str],
+        *,
+        dedup: tuple[str | bytes, int] | None = None,
+    ) -> range:
         """
         Append everything that was staged, all or nothing, beside running producers; return its indexes.
 
@@ -321,21 +326,90 @@ class Queue:
         or none is.
 
         Args:
-            staged: from `stage` of this queue. It is closed afterwards.
+            staged: from `stage` of this queue; it is closed afterwards. Or a token, in whatever process it was handed
+                over (`Staged.hand_over`). Or several, which are appended in the order given, all of them or none.
             dedup: (producer, sequence): who it is from and which batch of theirs, ascending. A batch that was adopted
-                before is not adopted again; its first range is returned.
+                before is not adopted again, and what was staged for it goes; its first range is returned.
 
         Raises:
             Mismatch: a later batch of that producer was adopted already, or it was staged for another queue.
+            NotFound: what a token stands for was adopted or swept before; nothing was adopted.
             Busy: something in it is reserved and not committed, or somebody administers the queue for long.
-            ShutDown, DiskFull: nothing was adopted.
+            ShutDown, DiskFull: nothing was adopted; what was handed over still waits.
         """
+        from shmq import staged as module  # noqa: PLC0415  # it knows this module
+
         self._refuse_read_only("adopt")
-        if staged.queue_id != self._home.queue_id:
-            raise errors.Mismatch(f"cannot adopt into {self.path} what was staged for another queue")
-        adopted = staged.adopt(dedup)
-        staged.close()
-        return adopted
+        alone = isinstance(staged, (module.Staged, module.HandedOver, str))
+        several: list[Any] = [staged] if alone else list(staged)  # type: ignore[arg-type]
+        for each in several:
+            if isinstance(each, module.Staged) and each.queue_id != self._home.queue_id:
+                raise errors.Mismatch(f"cannot adopt into {self.path} what was staged for another queue")
+        if alone and isinstance(staged, module.Staged) and staged.token is None:
+            adopted = staged.adopt(dedup)
+            staged.close()
+            return adopted
+        tokens = [
+            each if isinstance(each, str) else each.hand_over() if isinstance(each, module.Staged) else each.token
+            for each in several
+        ]
+        joined = self._joined()
+        return module.adopt_handed(self._home, joined.member, joined.control, tokens, dedup)
+
+    def staged(self, token: str) -> HandedOver:
+        """
+        What waits under that token of `Staged.hand_over`.
+
+        Raises:
+            NotFound: it was adopted or swept.
+            Mismatch: it was staged for another queue.
+        """
+        from shmq import staged as module  # noqa: PLC0415
+
+        found, handed = module.find(self._home, token)
+        with found:
+            return module.describe(self._home.queue_id, found.name, handed)
+
+    def staged_sets(self, owner: str | bytes | None = None) -> list[HandedOver]:
+        """Everything that was handed over and waits to be adopted; of that owner alone, if one is given."""
+        from shmq import staged as module  # noqa: PLC0415
+
+        raw = None if owner is None else module.check_producer(owner)
+        return [
+            module.describe(self._home.queue_id, name, handed)
+            for name, handed in staging.handed_sets(self._home)
+            if handed is not None and raw in (None, handed.owner)
+        ]
+
+    def sweep_staged(self, *, older_than: float | None = None, owner: str | bytes | None = None) -> int:
+        """
+        Remove what was handed over and never adopted; return how many sets. Their tokens are worth nothing afterwards.
+
+        What is a week old goes by itself when the queue is opened or adopts something.
+
+        Args:
+            older_than: seconds since it was handed over. What is damaged counts as older.
+            owner: of that owner alone. One of the two must be given.
+
+        Raises:
+            Busy: somebody administers the queue for long.
+        """
+        from shmq import staged as module  # noqa: PLC0415
+
+        self._refuse_read_only("sweep")
+        if owner is None and older_than is None:
+            raise ValueError("sweep_staged() would remove what somebody is about to adopt: give older_than= or owner=")
+        raw = None if owner is None else module.check_producer(owner)
+        age_ns = 0 if older_than is None else int(older_than * 1e9)
+
+        def unwanted(handed: staging.Handed | None) -> bool:
+            if handed is None:
+                return raw is None
+            return raw in (None, handed.owner) and handed.age_ns() >= age_ns
+
+        with self._home.admin():
+            staging.fold(self._home, self._chain())
+            return staging.remove_handed(self._home, unwanted)
 
     def adopted(self, producer: str | bytes) -> tuple[int, range] | None:
         """The last batch adopted from *producer*: its sequence and its indexes. None when there was none."""

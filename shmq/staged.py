@@ -1,15 +1,18 @@
 """
 Messages built aside: as many as you like, seen by nobody, until a queue adopts all of them at once.
 
-A Staged is a producer whose chain is a folder of its own. Forgotten or killed it leaves nothing visible.
+A Staged is a producer whose chain is a folder of its own. Forgotten or killed it leaves nothing visible. Handed over,
+it is a token, by which any process adopts it, alone or together with others.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import operator
 import os
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from shmq import _native, errors
 from shmq.producer import Producer
@@ -17,10 +20,13 @@ from shmq.storage import staging
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from shmq.queue import Queue
     from shmq.storage.directory import Directory
 
 _SEQUENCE_MAX = (1 << 63) - 1
+_TOKEN = re.compile(r"([0-9a-f]{32})-([0-9a-f]{10})-([0-9a-f]{16})")
 
 
 class _Aside:
@@ -93,10 +99,14 @@ class Staged(Producer):
     Messages that are not in the queue yet. Made by `Queue.stage`, joined by `Queue.adopt`; a context manager.
 
     `put`, `put_many` and `reserve` are a producer's; what they return counts from 0 within this Staged.
+
+    Attributes:
+        token: what `hand_over` returned; None before.
     """
 
     def __init__(self, queue: Queue) -> None:
         """See `Queue.stage`."""
+        self.token: str | None = None
         self._pid = os.getpid()
         self._set: staging.Set | None = None
         self._sealed = False
@@ -144,6 +154,45 @@ class Staged(Producer):
                     chunks.remove()
             chunks.close()
 
+    def __reduce__(self) -> NoReturn:
+        """It does not pickle: its token does."""
+        raise TypeError(
+            f"cannot pickle what is being staged for {self._home.path}: send the token that its hand_over() returns"
+        )
+
+    # ---- handing over
+    def hand_over(self, *, owner: str | bytes | None = None) -> str:
+        """
+        Leave what was staged to whoever has the token that this returns: `Queue.adopt` takes it, in any process.
+
+        When this returns, everything is on the disk, and this process may end: the messages wait, seen by nobody, until
+        they are adopted, swept (`Queue.sweep_staged`), or a week has passed. Killed before that, it leaves nothing. It
+        is closed afterwards.
+
+        Args:
+            owner: for whom, to find it again or to sweep it without its token. Up to 1,024 bytes.
+
+        Raises:
+            Busy: something in it is reserved and not committed.
+            DiskFull: there is no room to write down what is in it; it is still open.
+        """
+        if self.token is not None:
+            return self.token
+        self._check_open()
+        if os.getpid() != self._pid:
+            self._rejoin()
+        raw = b"" if owner is None else check_producer(owner)
+        chunks = self._set
+        assert chunks is not None  # noqa: S101  # open, so it has one
+        self._seal()
+        ids, counts, sizes = self._chain.checked()
+        chunks.hand_over(raw, self._chain.files, ids, counts, sizes)
+        self.token = f"{self.queue_id.hex()}-{chunks.name}-{ids[0]:016x}"
+        self._set = None
+        chunks.close()
+        self.close()
+        return self.token
+
     # ---- adopting
     def _seal(self) -> None:
         """Nothing is put any more; the last chunk is sealed plainly, for the chain goes on behind it as ever."""
@@ -179,6 +228,144 @@ class Staged(Producer):
             staging.fold(home, chain)
         control.wake()
         return adopted
+
+
+@dataclasses.dataclass(frozen=True)
+class HandedOver:
+    """
+    Messages that were staged and handed over, and are in no queue yet. It pickles.
+
+    Attributes:
+        token: what `Staged.hand_over` returned; `Queue.adopt` takes it or this.
+        owner: for whom it was handed over; empty when it was not said.
+        indexes: how many indexes it will take.
+        disk_bytes: the size of its files.
+        time_ns: when it was handed over, in ns since 1970.
+    """
+
+    token: str
+    owner: bytes
+    indexes: int
+    disk_bytes: int
+    time_ns: int
+
+    def __len__(self) -> int:
+        """How many indexes it will take."""
+        return self.indexes
+
+    def __bool__(self) -> bool:
+        """True, also when nothing is in it."""
+        return True
+
+
+def describe(queue_id: bytes, name: str, handed: staging.Handed) -> HandedOver:
+    """What was handed over, for its users."""
+    token = f"{queue_id.hex()}-{name}-{handed.chunk_ids[0]:016x}"
+    return HandedOver(token, handed.owner, sum(handed.counts), sum(handed.sizes), handed.time_ns)
+
+
+def find(home: Directory, token: str) -> tuple[staging.Set, staging.Handed]:
+    """
+    The set of a token.
+
+    Raises:
+        ValueError: it is no token.
+        Mismatch: it was staged for another queue.
+        NotFound: it is not there: adopted or swept before.
+    """
+    match = _TOKEN.fullmatch(token)
+    if match is None:
+        raise ValueError(f"{token!r} is nothing that hand_over() has returned")
+    if bytes.fromhex(match[1]) != home.queue_id:
+        raise errors.Mismatch(f"cannot adopt into {home.path} what was staged for another queue")
+    with contextlib.suppress(FileNotFoundError):
+        found, handed = staging.handed_set(home, match[2])
+        if handed.chunk_ids[0] == int(match[3], 16):
+            return found, handed
+        found.close()
+    raise errors.NotFound(
+        f"{home.path} has nothing staged as {token}: it was adopted, or swept, before; nothing was adopted"
+    )
+
+
+def adopt_handed(
+    home: Directory, member: _native.Member, control: _native.Control, tokens: Sequence[str], dedup: Any
+) -> range:
+    """As `Queue.adopt`, which is how to call it: everything of these tokens, in their order, all or nothing."""
+    producer, sequence = _check_dedup(dedup)
+    if len(set(tokens)) != len(tokens):
+        raise ValueError(f"{len(tokens)} tokens, of which some are the same")
+    chain = Chain(home, member)
+    with home.admin(), contextlib.ExitStack() as opened:
+        staging.fold(home, chain)
+        known = _known(home, producer, sequence)
+        if known is not None:
+            for token in tokens:  # staged once more for a batch that is there already
+                with contextlib.suppress(errors.NotFound):
+                    part, _ = find(home, token)
+                    opened.enter_context(part).remove()
+            return known
+        if control.is_shut_down():
+            raise errors.ShutDown(f"cannot adopt into {home.path}: it was shut down; nothing was adopted")
+        parts = []
+        for token in tokens:
+            part, handed = find(home, token)
+            parts.append((opened.enter_context(part), handed))
+        if any(sum(handed.counts) for _, handed in parts):
+            adopted = _join_parts(home, chain, parts, staging.Manifest(producer, sequence, [], [], [], []))
+        else:
+            adopted = _nothing(home, chain, producer, sequence)
+            for part, _ in parts:
+                part.remove()
+        staging.fold(home, chain)
+    control.wake()
+    return adopted
+
+
+def _join_parts(
+    home: Directory, chain: Chain, parts: list[tuple[staging.Set, staging.Handed]], whole: staging.Manifest
+) -> range:
+    """Adopt what is in several sets by one more, which names their chunks in order. Empty chunks stay behind."""
+    for part, handed in parts:
+        each = zip(handed.files, handed.chunk_ids, handed.counts, handed.sizes, strict=True)
+        for file, chunk_id, count, size in each:
+            if count:
+                whole.files.append(f"{part.name}/{file}")
+                whole.chunk_ids.append(chunk_id)
+                whole.counts.append(count)
+                whole.sizes.append(size)
+    with staging.begin(home) as joint:
+        try:
+            _seal_again(home, chain, joint, whole, {part.name: part for part, _ in parts})
+        except BaseException:
+            joint.remove()
+            raise
+        return _join(joint, whole._replace(parts=[part.name for part, _ in parts]), chain)
+
+
+def _seal_again(
+    home: Directory, chain: Chain, joint: staging.Set, whole: staging.Manifest, parts: dict[str, staging.Set]
+) -> None:
+    """Have each chunk lead to the next one by the id of the joint set; the chain goes on plainly behind the last."""
+    for number, path in enumerate(whole.files):
+        name, _, file = path.partition("/")
+        part = parts[name]
+        try:
+            fd, size = home.open(part.fd, file, writable=True)
+        except FileNotFoundError:
+            raise errors.Corrupt(f"cannot adopt {part.path}: {file} is missing; nothing was adopted") from None
+        try:
+            chunk = chain.map_staged(fd, size, f"{part.path}/{file}", number)
+            if (chunk.chunk_id(), chunk.sealed(), size) != (
+                whole.chunk_ids[number],
+                whole.counts[number],
+                whole.sizes[number],
+            ):
+                raise errors.Corrupt(f"cannot adopt {chunk.path}: it is not what was handed over; nothing was adopted")
+            chunk.seal_again(joint.adoption if number + 1 < len(whole.files) else 0)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def _known(home: Directory, producer: bytes, sequence: int) -> range | None:

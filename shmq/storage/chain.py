@@ -117,6 +117,21 @@ class Chain:
             os.close(fd)
         return chunk
 
+    def map_staged(self, fd: int, size: int, path: str, number: int) -> _native.Chunk:
+        """A chunk of a set that nobody builds any more, writable, its indexes from 0 on. *fd* stays the caller's."""
+        return _native.Chunk(
+            fd,
+            size,
+            base=0,
+            sequence=number,
+            queue_id=self._home.queue_id,
+            member=self._member,
+            path=path,
+            writable=True,
+            padding=False,
+            checksum=self._home.options.checksum,
+        )
+
     def first(self) -> tuple[int, int] | None:
         """(sequence, base) of the first live chunk; None before the first put."""
         live = self.names()

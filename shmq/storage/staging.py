@@ -4,6 +4,7 @@ Chunks built aside, and joining them to the chain: all of them or none, beside r
     staging/<10 hex>/     one set of staged chunks; its name is the id that a SEAL will carry
         lock              held by whoever builds the set
         <8 hex>.chunk     its chunks, in order, all sealed; each but the last with the set's id
+        handed            its builder has gone, and another process may adopt it: what is in it, for whom, since when
         manifest          who staged what; with it, the set is whole
         placed            where it belongs in the chain; with it, the set is known to be committed
     ledger.shmq           producer -> the last sequence adopted, its first index and how many
@@ -11,6 +12,10 @@ Chunks built aside, and joining them to the chain: all of them or none, beside r
 The one commit point is the SEAL that names the set. Whoever meets it afterwards finishes the work, and may be killed at
 any step of it: the SEAL is synced, `placed` is written, the chunks move to their names in order. The ledger is written
 under the administrative lock before a set goes; a set without `placed` that no SEAL names is an orphan.
+
+Sets that were handed over are adopted together, by one more set: it has no chunks, but a manifest that names theirs
+in order. Before it is written their SEALs, which nobody has seen yet, are given its id. They go before it goes. One
+that was handed over and that nobody adopts stays for HANDED_DAYS.
 """
 
 from __future__ import annotations
@@ -21,25 +26,30 @@ import os
 import re
 import secrets
 import struct
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from shmq import _native, errors
 from shmq.storage import files, spares
-from shmq.storage.directory import CHUNKS, LEDGER, LEDGER_NEW, STAGING, chunk_name
+from shmq.storage.directory import CHUNKS, LEDGER, LEDGER_NEW, STAGING, boot_id, chunk_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from shmq.storage.chain import Chain
     from shmq.storage.directory import Directory
 
 _SET_NAME = re.compile(r"[0-9a-f]{10}")
-_LOCK, _MANIFEST, _PLACED = "lock", "manifest", "placed"
+_FILE_NAME = re.compile(r"(?:[0-9a-f]{10}/)?[0-9a-f]{8}\.chunk")
+_LOCK, _HANDED, _MANIFEST, _PLACED = "lock", "handed", "manifest", "placed"
 _ID_BITS = 40
 _HEAD = struct.Struct("<8sII")  # magic, bytes of the body, CRC-32C of the body
 _MAGIC = b"shmqadpt"
 _RECORD_MAX = 256 << 20
 PRODUCER_MAX = 1024
+HANDED_DAYS = 7
+"""How long a set that was handed over waits for its adopter."""
+_DAY_NS = 86_400_000_000_000
 
 
 class Manifest(NamedTuple):
@@ -53,6 +63,28 @@ class Manifest(NamedTuple):
     counts: list[int]
     """Ordinals."""
     sizes: list[int]
+    parts: Sequence[str] = ()
+    """The sets whose chunks these are, when it has none of its own; then files are <set>/<file>."""
+
+
+class Handed(NamedTuple):
+    """What one set holds that was handed over; lists as in a Manifest."""
+
+    owner: bytes
+    """For whom; empty when it was not said."""
+    files: list[str]
+    chunk_ids: list[int]
+    counts: list[int]
+    sizes: list[int]
+    boot: bytes
+    since_boot_ns: int
+    time_ns: int
+
+    def age_ns(self) -> int:
+        """Since it was handed over: by the clock that nobody sets, or after a reboot by the wall clock."""
+        if self.boot == boot_id():
+            return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self.since_boot_ns
+        return time.time_ns() - self.time_ns
 
 
 class Adopted(NamedTuple):
@@ -217,10 +249,43 @@ class Set:
             Corrupt: it is damaged.
         """
         fields = _read_record(self.home, self.fd, _MANIFEST, self.path)
+        with contextlib.suppress(TypeError, AttributeError):
+            manifest = Manifest(*fields)
+            if all(map(_FILE_NAME.fullmatch, manifest.files)) and all(map(_SET_NAME.fullmatch, manifest.parts)):
+                return manifest
+        raise errors.Corrupt(f"cannot read {self.path}/{_MANIFEST}: it is no manifest")
+
+    def hand_over(
+        self, owner: bytes, files: list[str], chunk_ids: list[int], counts: list[int], sizes: list[int]
+    ) -> None:
+        """Leave it to whoever adopts it, synced. It is still held."""
+        clock = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        handed = Handed(owner, files, chunk_ids, counts, sizes, boot_id(), clock, time.time_ns())
+        _write_record(self.fd, _HANDED, list(handed), self.path, self._mode())
+        with _folder(self.home) as folder:
+            os.fsync(folder)
+        os.fsync(self.home.fd)
+
+    def handed(self) -> Handed | None:
+        """
+        What was handed over; None when it was not.
+
+        Raises:
+            Corrupt: it is damaged.
+        """
         try:
-            return Manifest(*fields)
-        except TypeError:
-            raise errors.Corrupt(f"cannot read {self.path}/{_MANIFEST}: it is no manifest") from None
+            fields = _read_record(self.home, self.fd, _HANDED, self.path)
+        except FileNotFoundError:
+            return None
+        with contextlib.suppress(TypeError):
+            handed = Handed(*fields)
+            if handed.files and all(map(_FILE_NAME.fullmatch, handed.files)):
+                return handed
+        raise errors.Corrupt(f"cannot read {self.path}/{_HANDED}: it says nothing that was handed over")
+
+    def within(self, file: str) -> str:
+        """Where a file of its manifest is, from the queue's directory."""
+        return f"{STAGING}/{file}" if "/" in file else f"{STAGING}/{self.name}/{file}"
 
     def placed(self) -> tuple[int, int] | None:
         """(sequence, base) of its first chunk; None when nobody has come so far."""
@@ -248,8 +313,11 @@ class Set:
             raise errors.Corrupt(f"{self.path} was placed at {there}, and a SEAL wants it at {sequence, base}")
 
     def remove(self) -> None:
-        """Remove the folder. `lock` and `placed` go last: what is left by a kill in between is told from a new set."""
-        order = {_MANIFEST: 0, _LOCK: 2, _PLACED: 3}
+        """
+        Remove the folder. `handed` goes first: without it the rest is an orphan. `lock` and `placed` go last: what is
+        left by a kill in between is told from a new set.
+        """
+        order = {_HANDED: -1, _MANIFEST: 0, _LOCK: 2, _PLACED: 3}
         for _ in range(10):
             with contextlib.suppress(FileNotFoundError):
                 for name in sorted(files.names_in(self.fd), key=lambda name: order.get(name, 1)):
@@ -366,7 +434,7 @@ def _sync_up_to(home: Directory, last: int) -> None:
 
 def _move(found: Set, file: str, name: str) -> None:
     """Move a staged file to its name among the chunks, unless somebody has."""
-    source = f"{STAGING}/{found.name}/{file}"
+    source = found.within(file)
     problem = "its place is taken"
     try:
         if _native.rename_new(found.home.fd, source, f"{CHUNKS}/{name}"):
@@ -374,10 +442,10 @@ def _move(found: Set, file: str, name: str) -> None:
     except OSError as refused:
         problem = str(refused)
     try:
-        os.stat(file, dir_fd=found.fd, follow_symlinks=False)
+        os.stat(source, dir_fd=found.home.fd, follow_symlinks=False)
     except FileNotFoundError:
         return  # it was there, and may be retired by now
-    raise errors.Corrupt(f"cannot move {found.path}/{file} to {found.home.path}/{CHUNKS}/{name}: {problem}")
+    raise errors.Corrupt(f"cannot move {found.home.path}/{source} to {found.home.path}/{CHUNKS}/{name}: {problem}")
 
 
 def following(home: Directory, chunk: _native.Chunk, adoption: int) -> tuple[Set, str] | None:
@@ -388,13 +456,17 @@ def following(home: Directory, chunk: _native.Chunk, adoption: int) -> tuple[Set
         return None
     try:
         manifest = found.manifest()
-        return found, manifest.files[_place_in(manifest, chunk)]
+        part, _, file = manifest.files[_place_in(manifest, chunk)].rpartition("/")
+        if part:
+            found.close()
+            found = _open_set(home, part)
     except FileNotFoundError:
         found.close()
         return None
     except BaseException:
         found.close()
         raise
+    return found, file
 
 
 # ---------------------------------------------------------------- the ledger, and what is left over
@@ -428,7 +500,8 @@ def names(home: Directory) -> list[str]:
 
 def fold(home: Directory, chain: Chain) -> None:
     """
-    Finish every adoption, write it into the ledger and remove its set; remove orphans that nobody builds any more.
+    Finish every adoption, write it into the ledger and remove its set; remove orphans that nobody builds any more, and
+    sets that were handed over HANDED_DAYS ago.
 
     Under the administrative lock only: no adoption is between its manifest and its SEAL then.
     """
@@ -438,31 +511,88 @@ def fold(home: Directory, chain: Chain) -> None:
     chain.next_index()  # meets the SEAL at the end, if one is not finished yet
     batches = ledger(home)
     known = dict(batches)
-    over = []
+    over: list[Set] = []
+    parts: list[str] = []
     with contextlib.ExitStack() as opened:
         for name in there:
             with contextlib.suppress(FileNotFoundError):
                 found = opened.enter_context(_open_set(home, name))
                 if found.placed() is not None:
-                    _enter(found, batches)
+                    parts += _enter(found, batches)
                     over.append(found)
-                elif not found.is_held():
+                elif not found.is_held() and _forgotten(found):
                     over.append(found)
         if batches != known:
             write_ledger(home, batches)
+        for name in parts:  # before the set that names them
+            with contextlib.suppress(FileNotFoundError):
+                over.insert(0, opened.enter_context(_open_set(home, name)))
         for found in over:
             found.remove()
 
 
-def _enter(found: Set, batches: dict[bytes, Adopted]) -> None:
+def _forgotten(found: Set) -> bool:
+    """Whether nobody will adopt it: its builder died, or it was handed over long ago. A damaged one is for users."""
+    try:
+        handed = found.handed()
+    except errors.Corrupt:
+        return False
+    return handed is None or handed.age_ns() > HANDED_DAYS * _DAY_NS
+
+
+def _enter(found: Set, batches: dict[bytes, Adopted]) -> Sequence[str]:
+    """Write it into the ledger to be: the sets that go with it."""
     placed = found.placed()
     try:
         manifest = found.manifest()
     except FileNotFoundError:
-        return  # it is in the ledger, and was being removed
+        return ()  # it is in the ledger, and was being removed
     before = batches.get(manifest.producer)
     if placed and manifest.producer and (before is None or before.sequence < manifest.sequence):
         batches[manifest.producer] = Adopted(manifest.sequence, placed[1], sum(manifest.counts))
+    return manifest.parts
+
+
+# ---------------------------------------------------------------- handed over
+def handed_set(home: Directory, name: str) -> tuple[Set, Handed]:
+    """
+    The set of that name, which was handed over and not adopted.
+
+    Raises:
+        FileNotFoundError: there is none (any more).
+        Corrupt: it is damaged.
+    """
+    found = _open_set(home, name)
+    try:
+        handed = found.handed()
+        if handed is None:
+            raise FileNotFoundError(name)
+    except BaseException:
+        found.close()
+        raise
+    return found, handed
+
+
+def handed_sets(home: Directory) -> Iterator[tuple[str, Handed | None]]:
+    """Every set that was handed over and not adopted, None if damaged. What is adopted right now may be among them."""
+    for name in sorted(names(home)):
+        handed = None
+        with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(errors.Corrupt):
+                found, handed = handed_set(home, name)
+                found.close()
+            yield name, handed
+
+
+def remove_handed(home: Directory, unwanted: Callable[[Handed | None], bool]) -> int:
+    """Remove those; under the administrative lock, and after `fold`: how many."""
+    removed = 0
+    for name, handed in handed_sets(home):
+        if unwanted(handed):
+            with contextlib.suppress(FileNotFoundError), _open_set(home, name) as found:
+                found.remove()
+                removed += 1
+    return removed
 
 
 def remove_all(directory: int, path: str) -> None:

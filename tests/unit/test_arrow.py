@@ -21,6 +21,7 @@ def rows(batches):
     for batch in batches:
         batch.validate(full=True)
         assert batch.num_rows > 0
+        assert not any(each.address % 64 for column in batch.columns for each in column.buffers() if each)
         columns = [
             (column.cast(pa.int64()) if name == "time" else column).to_pylist()
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
