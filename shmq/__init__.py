@@ -12,7 +12,7 @@ A map of the package:
     walk, membership                               from message to message; this process's seat and its watcher
     storage/                                       directories, chunk files, the chain
     _native, _core                                 the one door to the C core in cffi_build/
-    formats/, cli/                                 surfaces: they use only what this file exports
+    formats/, spark/, cli/                         surfaces: they use only what this file exports
 """
 
 import importlib as _importlib
@@ -57,7 +57,7 @@ from shmq.reader import Reader
 from shmq.staged import HandedOver, Staged
 
 if _TYPE_CHECKING:
-    from shmq import formats
+    from shmq import formats, spark
 
 __version__ = "0.1.0"
 
@@ -100,11 +100,12 @@ __all__ = [
     "errors",
     "formats",
     "open",
+    "spark",
 ]
 
 
 def __getattr__(name: str) -> _Any:
-    """`shmq.formats`, imported when it is first used."""
-    if name == "formats":
-        return _importlib.import_module("shmq.formats")
+    """`shmq.formats` and `shmq.spark`, imported when they are first used."""
+    if name in {"formats", "spark"}:
+        return _importlib.import_module(f"shmq.{name}")
     raise AttributeError(f"module 'shmq' has no attribute {name!r}")

@@ -26,6 +26,7 @@ _TIME_MAX = (1 << 63) - 1
 _TRIES = 5
 """How often to look at the names again when chunks are retired or made under our hands."""
 
+
 class Extent(NamedTuple):
     """A run of indexes that lie together in one chunk, for who reads with several hands."""
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _OWN = ("demo", "create", "put", "take", "tail", "cat", "ls", "stat", "seek", "doctor")
 _FOREIGN = ("import", "export", "convert", "dump", "verify", "repair")
-VERBS = _OWN + _FOREIGN
+_SPARK = ("pipeline", "replay")
+VERBS = _OWN + _FOREIGN + _SPARK
 INTERRUPTED, PIPE_CLOSED = 130, 141
 
 

@@ -22,20 +22,33 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    "session": "setup",
-    "register": "setup",
-    "prepare": "setup",
-    "findings": "setup",
-    "Missing": "setup",
-    "NoJava": "java",
-    "BadOption": "options",
+    "BadOption": "options.BadOption",
+    "BadPipeline": "spec.BadPipeline",
+    "Missing": "setup.Missing",
+    "NoJava": "java.NoJava",
+    "archive_queue": "archive.archive",
+    "compact": "archive.compact",
+    "findings": "setup.findings",
+    "history": "archive.history",
+    "plan_pipeline": "pipeline.plan",
+    "prepare": "setup.prepare",
+    "read": "pipeline.read_all",
+    "read_pipeline": "spec.read",
+    "register": "setup.register",
+    "replay": "archive.replay",
+    "run": "pipeline.run",
+    "session": "setup.session",
+    "verify_archive": "archive.verify",
+    "write": "pipeline.write",
 }
+"""Names that are none of this package's modules, and where they are defined."""
 
-__all__ = sorted(_HOMES)
+__all__ = list(_HOMES)  # a list, if not a display
 
 
 def __getattr__(name: str) -> Any:
     """What stands in the modules of this package, imported when it is first used."""
     if name in _HOMES:
-        return getattr(importlib.import_module(f"shmq.spark.{_HOMES[name]}"), name)
+        module, _, attribute = _HOMES[name].partition(".")
+        return getattr(importlib.import_module(f"shmq.spark.{module}"), attribute)
     raise AttributeError(f"module 'shmq.spark' has no attribute {name!r}")

@@ -81,13 +81,13 @@ class Archive:
     """
 
     def __init__(self, path: str) -> None:
-        """Make the directory if it is not there."""
+        """Nothing is made or opened yet."""
         self.path = os.path.abspath(path)
-        os.makedirs(self.path, exist_ok=True)
         self._lock = -1
 
     def __enter__(self) -> Self:
-        """Hold it."""
+        """Hold it; make the directory if it is not there."""
+        os.makedirs(self.path, exist_ok=True)
         fd = os.open(f"{self.path}/{_LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -205,18 +205,20 @@ class Archive:
         """Where they lie."""
         return [f"{self.path}/{each.name}" for each in files]
 
-    def verify(self) -> list[str]:
-        """What is wrong with the files: missing, or not as they were written."""
-        problems = []
-        for each in self.manifest().files:
-            try:
-                digest, _ = _digest(f"{self.path}/{each.name}")
-            except FileNotFoundError:
-                problems.append(f"{each.name} is missing")
-                continue
-            if digest != each.sha256:
-                problems.append(f"{each.name} is not what was written: its SHA-256 is {digest}")
-        return problems
+
+def verify(path: str) -> list[str]:
+    """What is wrong with an archive's files: missing, or not as they were written."""
+    there = Archive(path)
+    problems = []
+    for each in there.manifest().files:
+        try:
+            digest, _ = _digest(f"{there.path}/{each.name}")
+        except FileNotFoundError:
+            problems.append(f"{each.name} is missing")
+            continue
+        if digest != each.sha256:
+            problems.append(f"{each.name} is not what was written: its SHA-256 is {digest}")
+    return problems
 
 
 def _digest(path: str) -> tuple[str, int]:
@@ -331,8 +333,8 @@ def _tables(queue: shmq.Queue, shard: places.Shard, start: int, stop: int) -> It
         yield pa.table(
             {
                 "offset": batch.index,
-                "timestamp": batch.time.cast(pa.timestamp("us", "UTC"), safe=False),  # type: ignore[union-attr]
-                "timestamp_ns": batch.time.view(pa.int64()),  # type: ignore[union-attr]
+                "timestamp": batch.time.cast(pa.timestamp("us", "UTC"), safe=False),
+                "timestamp_ns": batch.time.view(pa.int64()),
                 "partition": pa.repeat(pa.scalar(shard.number, pa.int32()), batch.rows),
                 "topic": pa.repeat(pa.scalar(shard.topic, pa.string()), batch.rows),
                 "type": batch.kind,

@@ -27,13 +27,13 @@ class Columns(NamedTuple):
     rows: int
     index: pa.Array
     """int64"""
-    value: pa.Array | None
-    key: pa.Array | None
-    time: pa.Array | None
+    value: Any
+    key: Any
+    time: Any
     """timestamp[ns, UTC]"""
-    kind: pa.Array | None
+    kind: Any
     """int32"""
-    headers: pa.Array | None
+    headers: Any
 
 
 _NAMES = {"value": "payload", "key": "key", "time": "time", "kind": "type", "headers": "headers"}

@@ -48,7 +48,7 @@ def listen(spark: SparkSession) -> None:
 
 
 def caught_up(query: Any) -> None:
-    """After a query has ended: what its last batch did is known to the queues, whether or not a listener heard of it."""
+    """After a query has ended: the queues know what its last batch did, whether or not a listener heard of it."""
     progress = query.lastProgress
     if progress is not None:
         for source in progress.sources:

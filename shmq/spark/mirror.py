@@ -37,9 +37,10 @@ def follow(done: offsets.Offsets, shards: Iterable[places.Shard]) -> None:
         known = queue.consumers().get(done.group)
         if known is not None and known.head >= place.next:
             continue
-        with contextlib.suppress(shmq.Busy, shmq.Closed, IndexError), queue.consumer(
-            done.group, ack="explicit", start=min(place.next, queue.next_index)
-        ) as consumer:
+        with (
+            contextlib.suppress(shmq.Busy, shmq.Closed, IndexError),
+            queue.consumer(done.group, ack="explicit", start=min(place.next, queue.next_index)) as consumer,
+        ):
             if consumer.head < place.next:
                 consumer.seek(place.next)
 

@@ -84,7 +84,10 @@ def limited(start: Mapping[Key, int], end: Mapping[Key, int], most: int | None) 
     shares = {key: count * most // total for key, count in waiting.items()}
     # What rounding left goes to those who lost most by it; then to those who would get nothing.
     rest = most - sum(shares.values())
-    behind = sorted(waiting, key=lambda key: (shares[key] > 0, shares[key] - waiting[key] * most / total))
+    behind = sorted(
+        (key for key in waiting if shares[key] < waiting[key]),
+        key=lambda key: (shares[key] > 0, shares[key] - waiting[key] * most / total),
+    )
     for key in behind[:rest]:
         shares[key] += 1
     return {key: start.get(key, stop) + min(shares[key], waiting[key]) for key, stop in end.items()}

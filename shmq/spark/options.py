@@ -23,7 +23,7 @@ _SPARKS_OWN = {"checkpointlocation"}
 """What Spark puts beside the user's options."""
 
 Offsets = str | dict[str, dict[str, int]]
-"""`earliest`, `latest`, or {queue: {shard: offset}} with -2 for earliest and -1 for latest, as Kafka's source has it."""
+"""`earliest`, `latest`, or {queue: {shard: offset}} with -2 for earliest and -1 for latest, as for Kafka."""
 
 
 class BadOption(ValueError):
@@ -39,7 +39,7 @@ class SourceOptions:
         queue: a queue's directory; or one with several queues in it.
         subscribe, pattern, assign: which queues in it, by names, by a regular expression, or shard by shard.
         starting, ending: offsets; None for the default of the kind of query.
-        starting_ms, ending_ms: times in ms since 1970, for all shards or {queue: {shard: ms}}; they come before offsets.
+        starting_ms, ending_ms: times in ms since 1970, for all or {queue: {shard: ms}}; they come before offsets.
         time_strategy: what to do for a start beyond the last message: "error" or "latest".
         max_rows, max_bytes: limits of one batch of a stream, over all shards.
         min_rows, max_delay: wait for so many rows, but no longer than so many seconds.
@@ -50,7 +50,6 @@ class SourceOptions:
         headers: whether the column `headers` is there without being asked for.
         batch_rows: rows of one Arrow batch.
         pushdown: whether Spark's filters on offset, time and partition are used; needs Spark's own switch.
-        durable_only: sync first, and read only what the disk has.
         value_format: what payloads are; None: what the queue's codec says.
         dtype: for "struct": numpy's description of one record.
         mode: what becomes of payloads that do not parse.
@@ -77,7 +76,6 @@ class SourceOptions:
     headers: bool = False
     batch_rows: int = 10_000
     pushdown: bool = False
-    durable_only: bool = False
     value_format: str | None = None
     dtype: str | None = None
     mode: str = "PERMISSIVE"
@@ -197,7 +195,6 @@ _SOURCE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "includeHeaders": ("headers", _truth),
     "batchRows": ("batch_rows", _number(1)),
     "pushdown": ("pushdown", _truth),
-    "durableOnly": ("durable_only", _truth),
     "value.format": ("value_format", _one_of(*VALUE_FORMATS)),
     "value.dtype": ("dtype", str),
     "mode": ("mode", _one_of(*MODES)),

@@ -82,8 +82,8 @@ def _json(values: pa.Array, *, fields: pa.Schema) -> pa.Table | None:
     One object a payload; None when any is something else.
 
     The payloads are parsed as one text. That each gives exactly its own row is certain when all begin with a brace and
-    end with one, and there are as many rows as payloads: no two can run together, for after a closing brace no JSON goes
-    on with an opening one (and a line feed within a string is refused), so none can make up for one that holds two.
+    end with one, and there are as many rows as payloads: no two can run together, for after a closing brace no JSON
+    goes on with an opening one (and a line feed within a string is refused). So none makes up for one that holds two.
     """
     import pyarrow.json as pj  # noqa: PLC0415  # only who has JSON pays for it
 

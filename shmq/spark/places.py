@@ -2,8 +2,8 @@
 Which queues and shards a query means, and opening them once per process.
 
 A *shard* is a queue of its own: what Kafka calls a partition. A directory that holds shards has them in folders called
-`[prefix.]<bit>.<index>`; a queue that is not sharded is its own shard 0. Python workers are used again by Spark, so what
-one opened stays open for the next task.
+`[prefix.]<bit>.<index>`; a queue that is not sharded is its own shard 0. Python workers are used again by Spark, so
+what one opened stays open for the next task.
 """
 
 from __future__ import annotations

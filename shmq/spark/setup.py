@@ -131,6 +131,10 @@ def defaults() -> dict[str, str]:
     """Settings of Spark that we begin with."""
     return {
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log_file()}",
+        # A machine that is busy takes its time to start a worker, or to answer; that is no reason to fail.
+        "spark.python.authenticate.socketTimeout": "120s",
+        "spark.executor.heartbeatInterval": "60s",
+        "spark.network.timeout": "600s",
         "spark.ui.showConsoleProgress": "false",  # it writes over what others write to the terminal
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",  # a crash in C says where

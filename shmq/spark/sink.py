@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+_CHUNK_BYTES = 1 << 20
+"""Of a queue that is made here. A message that is larger gets a chunk that fits."""
 _CLAIM = 4096
 _CLAIM_BYTES = 8 << 20
 _OWN = {
@@ -96,7 +98,7 @@ class Encoder:
             values = batch["value"].cast(pa.binary())
             if values.null_count:
                 raise ValueError("a row has no value (null), and a message is bytes: filter them, or coalesce to ''")
-            return values.to_pylist()  # type: ignore[no-any-return]
+            return list(values.to_pylist())
         fields = batch.select(self.fields)
         if self.kind == "arrow":
             out = pa.BufferOutputStream()
@@ -144,7 +146,7 @@ def put(target: shmq.Staged | shmq.Producer, payloads: list[bytes], rest: Mappin
         if None in (part.get("times_ns") or ()) or None in (part.get("types") or ()):
             _put_singly(target, payloads[at:stop], part)
         else:
-            target.put_many(payloads[at:stop], **part)  # type: ignore[arg-type]
+            target.put_many(payloads[at:stop], **part)
         at = stop
 
 
@@ -152,7 +154,7 @@ def _put_singly(target: shmq.Staged | shmq.Producer, payloads: list[bytes], rest
     """Some have no time or type of their own."""
     for number, payload in enumerate(payloads):
         one = {name: values[number] for name, values in rest.items() if values is not None}
-        given = {"key": one.get("keys"), "headers": one.get("headers")}
+        given: dict[str, Any] = {"key": one.get("keys"), "headers": one.get("headers")}
         if one.get("times_ns") is not None:
             given["time_ns"] = one["times_ns"]
         if one.get("types") is not None:
@@ -167,7 +169,8 @@ def shards(options: SinkOptions) -> list[places.Shard]:
     try:
         return places.shards_of(path)
     except shmq.NotFound:
-        shmq.open(path).close()
+        # Each batch is adopted in chunks of its own: large ones would take room for little.
+        shmq.open(path, options=shmq.Options(chunk_bytes=_CHUNK_BYTES)).close()
         return places.shards_of(path)
 
 
@@ -246,7 +249,7 @@ class Writer:
                     put(to, self.encoder.payloads(part), self.encoder.rest(part))
         return Staged("", {}, rows)
 
-    def adopt(self, messages: Iterable[Any], sequence: int | None) -> None:
+    def adopt(self, messages: Iterable[Any], sequence: int) -> None:
         """
         Join what the tasks have staged to the queue; nothing if this batch was joined before.
 
@@ -261,13 +264,10 @@ class Writer:
         for number, shard in enumerate(self.targets):
             tokens = [each.tokens[number] for each in there if number in each.tokens]
             with shmq.open(shard.path, create=False, trusted=True) as queue:
-                if app and sequence is not None:
-                    before = queue.adopted(app)
-                    if before is not None and before[0] >= sequence:
-                        _drop(queue, app)
-                        continue
-                if tokens:
-                    queue.adopt(tokens, dedup=None if sequence is None or not app else (app, sequence))
+                before = queue.adopted(app) if app else None
+                if tokens and (before is None or before[0] < sequence):
+                    queue.adopt(tokens, dedup=(app, sequence))
+                _drop(queue, app)  # of attempts whose message was lost, and of batches that were there before
 
     def forget(self, messages: Iterable[Any]) -> None:
         """Sweep what tasks have staged for a batch that is not committed."""

@@ -141,23 +141,18 @@ class Ends(NamedTuple):
     end: int
 
 
-def ends(shards: Iterable[places.Shard], *, durable_only: bool) -> dict[Key, Ends]:
-    """Where each shard begins and ends: at what is decided, or at what the disk has agreed to."""
+def ends(shards: Iterable[places.Shard]) -> dict[Key, Ends]:
+    """Where each shard begins and ends."""
     found = {}
     for shard in shards:
         queue = places.open_queue(shard.path)
-        end = readable_end(queue, durable_only=durable_only)
+        end = readable_end(queue)
         found[shard.topic, shard.number] = Ends(queue.id, min(queue.first_index, end), end)
     return found
 
 
-def readable_end(queue: shmq.Queue, *, durable_only: bool) -> int:
-    """
-    The index behind the last message that may be read.
-
-    A result must not come from messages that a power cut takes back. Where the queue syncs on its own it is read up to
-    its watermark; else up to what is decided, after a sync if only what is durable is wanted.
-    """
+def readable_end(queue: shmq.Queue) -> int:
+    """The index behind the last message that may be read: up to there everything is decided."""
     return queue.committed_index
 
 
@@ -179,7 +174,9 @@ def _one(said: Any, key: Key) -> Any:
     return said
 
 
-def starts(options: SourceOptions, shards: list[places.Shard], there: Mapping[Key, Ends], default: str) -> dict[Key, int]:
+def starts(
+    options: SourceOptions, shards: list[places.Shard], there: Mapping[Key, Ends], default: str
+) -> dict[Key, int]:
     """Where each shard is begun: by time, by offset, or where such queries begin."""
     found = {}
     for shard in shards:
@@ -259,13 +256,11 @@ def tasks_of(options: SourceOptions, shards: list[places.Shard], wanted: Range) 
         ]
         stretches.append(plan.Stretch(shard.topic, shard.number, shard.path, queue.options.index_spacing, runs))
     processors = len(os.sched_getaffinity(0))
-    return plan.cut(
-        stretches, rows=options.partition_rows, least=options.min_partitions, processors=processors
-    )
+    return plan.cut(stretches, rows=options.partition_rows, least=options.min_partitions, processors=processors)
 
 
 # ---------------------------------------------------------------- reading, on the executors
-class Pieces(InputPartition):
+class Pieces(InputPartition):  # type: ignore[misc]
     """What one task reads."""
 
     def __init__(self, pieces: list[plan.Piece]) -> None:
@@ -325,8 +320,9 @@ class Rows:
         bad = None if decoded is None else decoded.bad
         rows = batch.rows if decoded is None else decoded.table.num_rows
         for column, field in zip(self.columns, self.arrow, strict=True):
+            array: Any
             if column.meta is None:
-                array = decoded.table[column.name].combine_chunks() if decoded else None
+                array = decoded.table[column.name].combine_chunks()  # type: ignore[union-attr]
                 array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
             elif column.meta == _CORRUPT:
                 array = _corrupt(batch.value, bad, field.type)
@@ -434,10 +430,8 @@ class Reader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> list[InputPartition]:
         """What is there now, cut into tasks."""
         try:
-            there = ends(self.shards, durable_only=self.options.durable_only)
-            wanted = Range(
-                starts(self.options, self.shards, there, EARLIEST), stops(self.options, self.shards, there)
-            )
+            there = ends(self.shards)
+            wanted = Range(starts(self.options, self.shards, there, EARLIEST), stops(self.options, self.shards, there))
             shards = self._pruned(wanted)
             tasks = tasks_of(self.options, shards, wanted)
         finally:
@@ -471,7 +465,7 @@ class PushingReader(Reader):
         """Remember what can be used, and give all of them back: Spark checks each row again."""
         names = {each.name: each.meta for each in self.rows.columns}
         for each in filters:
-            attribute = getattr(each, "attribute", ())
+            attribute: tuple[str, ...] = getattr(each, "attribute", ())
             meta = names.get(attribute[0]) if len(attribute) == 1 else None
             if meta in {"offset", "partition", "timestamp", "timestamp_ns", "topic"}:
                 self._limits.append((meta, each))
@@ -556,7 +550,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if group:
             for shard in shards:  # named before the ends are looked for, so that nothing is retired in between
                 mirror.hold(shard.path, group)
-        there = ends(shards, durable_only=self.options.durable_only)
+        there = ends(shards)
         begun = starts(self.options, shards, there, LATEST)
         return self._offsets(group, {key: offsets.Place(there[key].queue_id, at) for key, at in begun.items()})
 
@@ -573,7 +567,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What is there now is all there will be; shards that come later are for the next run."""
-        self._pinned = ends(places.find(self.options), durable_only=self.options.durable_only)
+        self._pinned = ends(places.find(self.options))
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
         """The end of the next batch."""
@@ -582,16 +576,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         for shard in shards if begun.group else ():
             if (shard.topic, shard.number) not in begun.places:  # new: nothing of it may be retired from now on
                 mirror.hold(shard.path, begun.group)
-        there = self._pinned or ends(shards, durable_only=self.options.durable_only)
+        there = self._pinned or ends(shards)
         where = {key: self._start_of(key, now, begun) for key, now in there.items()}
         end = {key: max(now.end, where[key]) for key, now in there.items()}
         self._latest = offsets.Offsets(
             begun.group, begun.root, {key: offsets.Place(there[key].queue_id, at) for key, at in end.items()}
         )
-        if self._should_wait(where, end):
-            end = where
-        else:
-            end = self._limited(shards, where, end, limit)
+        end = where if self._should_wait(where, end) else self._limited(shards, where, end, limit)
         kept = {key: place for key, place in begun.places.items() if key not in end}  # a shard that is gone
         placed = {key: offsets.Place(there[key].queue_id, at) for key, at in end.items()}
         if any(end[key] > where[key] for key in end):
@@ -638,7 +629,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         begun, done = offsets.Offsets.from_json(start), offsets.Offsets.from_json(end)
         shards = [shard for shard in places.find(self.options) if (shard.topic, shard.number) in done.places]
         self._check_there(begun, done, shards)
-        there = ends(shards, durable_only=False)
+        there = ends(shards)
         wanted = Range({}, {})
         for shard in shards:
             key = (shard.topic, shard.number)
@@ -664,9 +655,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                     f"{place.next}. failOnDataLoss=false goes on without it"
                 )
 
-    def _checked_start(
-        self, shard: places.Shard, now: Ends, begun: offsets.Offsets, done: offsets.Offsets
-    ) -> int:
+    def _checked_start(self, shard: places.Shard, now: Ends, begun: offsets.Offsets, done: offsets.Offsets) -> int:
         key = (shard.topic, shard.number)
         place = begun.places.get(key)
         target = done.places[key]
@@ -728,7 +717,9 @@ class ShmqDataSource(DataSource):  # type: ignore[misc]
             known = {**{field.name: field for field in fields}, **{n: StructField(n, t) for n, t in _META.items()}}
             unknown = [name for name in options.columns if name not in known]
             if unknown:
-                raise BadOption(f"columns={','.join(options.columns)}: there is no {unknown[0]}; there are {', '.join(known)}")
+                raise BadOption(
+                    f"columns={','.join(options.columns)}: there is no {unknown[0]}; there are {', '.join(known)}"
+                )
             fields = [known[name] for name in options.columns]
         return StructType(fields)
 
