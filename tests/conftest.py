@@ -7,6 +7,13 @@ import pytest
 import shmq
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """With -n, tests of one xdist_group run in one process: there is one Spark, not one for each worker."""
+    if getattr(config.option, "numprocesses", None) and config.option.dist in {"no", "load"}:
+        config.option.dist = "loadgroup"
+
+
 @pytest.fixture
 def path(tmp_path) -> str:
     """Where a queue may be made."""
