@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     except spark.BadPipeline as problem:
         print(problem, file=sys.stderr)  # a line each, as compilers have it
         return 1
-    except (spark.Missing, spark.NoJava, spark.BadOption) as problem:
+    except (spark.Failed, spark.Missing, spark.NoJava, spark.BadOption) as problem:
         raise show.Problem(str(problem)) from None
     return 0
 

@@ -24,6 +24,7 @@ from typing import Any
 _HOMES = {
     "BadOption": "options.BadOption",
     "BadPipeline": "spec.BadPipeline",
+    "Failed": "pipeline.Failed",
     "Missing": "setup.Missing",
     "NoJava": "java.NoJava",
     "archive_queue": "archive.archive",

@@ -227,6 +227,14 @@ def _digest(path: str) -> tuple[str, int]:
 
 
 # ---------------------------------------------------------------- out of the queue
+def hold(queue: str) -> None:
+    """Have *queue* keep everything from now on until it is archived."""
+    for shard in places.shards_of(queue):
+        with shmq.open(shard.path, create=False, trusted=True) as opened:
+            if CONSUMER not in opened.consumers():
+                opened.consumer(CONSUMER, ack="explicit").close()
+
+
 def archive(
     queue: str,
     to: str,

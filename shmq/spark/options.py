@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 VALUE_FORMATS = ("raw", "json", "arrow", "msgpack", "struct")
 MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 EARLIEST, LATEST = "earliest", "latest"
-_SPARKS_OWN = {"checkpointlocation"}
+_SPARKS_OWN = {"checkpointlocation", "queryname"}
 """What Spark puts beside the user's options."""
 
 Offsets = str | dict[str, dict[str, int]]

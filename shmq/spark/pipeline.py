@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -25,8 +26,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LOOK = 0.2
+_OURS = re.compile(r"^(?:shmq\.[\w.]+|[A-Za-z.]*(?:Error|Exception)): (.+)$", re.MULTILINE)
 _META = "_key BINARY, _offset BIGINT, _timestamp TIMESTAMP, _corrupt BINARY"
 _HIDDEN = ("_key", "_offset", "_timestamp", "_corrupt")
+
+
+class Failed(RuntimeError):
+    """A sink's query ended with an error. What it had done is in its checkpoint; run the pipeline again to go on."""
+
+
+def _failed(sink: str, problem: BaseException) -> Failed:
+    """In one line: what our own code said, if it was that, else what Spark says first."""
+    said = str(problem)
+    ours = _OURS.findall(said)
+    return Failed(f"sink {sink}: {ours[-1] if ours else said.strip().partition(chr(10))[0]}")
 
 
 # ---------------------------------------------------------------- before Spark
@@ -228,10 +241,10 @@ class Run:
                 if query.isActive:
                     query.stop()
                 caught_up(query)
-        for query in queries.values():
+        for name, query in queries.items():
             problem = query.exception()
             if problem is not None:
-                raise problem
+                raise _failed(name, problem) from problem
 
     def _tell_progress(self, queries: dict[str, Any], told: dict[str, int]) -> None:
         for name, query in queries.items():
@@ -287,6 +300,7 @@ def run(
 
     Raises:
         BadPipeline: the file cannot be run as it stands; nothing was started.
+        Failed: a sink's query ended with an error; run it again to go on.
     """
     pipeline = read(path)
     plan(pipeline)  # queues that are not there are told before a JVM is started
@@ -295,6 +309,8 @@ def run(
         sys.path.insert(0, folder)  # for steps in Python that lie beside the file
     conf = {"spark.sql.adaptive.enabled": "false", "spark.sql.streaming.metricsEnabled": "true", **pipeline.conf}
     spark = setup.session(master, name=f"shmq pipeline {pipeline.name}", **conf)
+    if pipeline.archive is not None:  # before anything is read, and so could be forgotten
+        archive.hold(pipeline.sources[pipeline.archive.source].queue)
     running = Run(pipeline, spark, tell or _print)
     with _signals(running.stop):
         if how == "once":

@@ -22,6 +22,11 @@ def test_options_come_in_lower_case_from_spark():
     assert (found.queue, found.max_rows, found.fail_on_loss) == ("/q", 1000, False)
 
 
+def test_what_spark_puts_beside_the_options_is_passed_over():
+    found = options.sink_options({"path": "/q", "checkpointlocation": "/c", "queryname": "hours"})
+    assert found == options.SinkOptions(queue="/q")
+
+
 def test_queue_comes_before_path():
     for given_options in ({"queue": "/a", "path": "/b"}, {"path": "/b", "queue": "/a"}):
         assert options.source_options(given_options).queue == "/a"

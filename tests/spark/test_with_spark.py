@@ -151,9 +151,10 @@ def run(spark, source, target, checkpoint, **given):
         except Exception as problem:
             if "connect back" not in str(problem) or attempt == 4:
                 raise
-        else:
-            listener.caught_up(query)
-            return query
+            continue
+        listener.caught_up(query)
+        return query
+    return None
 
 
 def forget_last_commit(checkpoint):
@@ -167,7 +168,7 @@ def forget_last_commit(checkpoint):
 def test_rows_in_are_rows_out_also_when_a_batch_is_repeated(spark, some, tmp_path):
     target, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
     expected = [message.payload for message in some.reader()]
-    with some.consumer("holds everything"):
+    with some.consumer("holds-everything"):
         query = run(spark, some.path, target, checkpoint, maxOffsetsPerTrigger="2000")
         assert [progress.numInputRows for progress in query.recentProgress if progress.numInputRows] == [
             2000,

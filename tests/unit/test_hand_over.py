@@ -252,7 +252,7 @@ STRIDES = pytest.mark.parametrize("stride", [9, pytest.param(1, marks=pytest.mar
 
 
 def every_step(tmp, stride, work, check, least):
-    """Run work(path, tokens) killed before each call that changes something; check(path, tokens): whether it is done."""
+    """Run work(path, tokens) killed before each call that changes a thing; check(path, tokens): whether it is done."""
     outcomes, step, alive = [], 0, True
     while alive:
         path = f"{tmp}{step}"

@@ -75,5 +75,5 @@ def _spark(csv: Path, arguments: argparse.Namespace) -> Any:
 
     try:
         return lake.play(csv, Path(arguments.data or SPARK_PLACE), arguments.flights), lake.table
-    except (spark.Missing, spark.NoJava) as problem:
+    except (spark.Failed, spark.Missing, spark.NoJava) as problem:
         raise show.Problem(str(problem)) from None
