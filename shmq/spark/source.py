@@ -302,14 +302,41 @@ class Rows:
         wanted |= {"kind"} if "type" in metas else set()
         wanted |= {"headers"} if "headers" in metas else set()
         queue = places.open_queue(piece.path, read_only=True)
-        try:
-            for batch in columns.read(queue, piece.start, piece.stop, frozenset(wanted), self.options.batch_rows):
-                yield from self._batches(piece, batch)
-        except shmq.Corrupt as problem:
-            raise shmq.Corrupt(
-                f"{problem} (while Spark read {piece.topic}/{piece.number} from {piece.start} to {piece.stop}). "
-                "`shmq verify` says what else is damaged"
-            ) from None
+        start = piece.start
+        while True:
+            try:
+                for batch in columns.read(queue, start, piece.stop, frozenset(wanted), self.options.batch_rows):
+                    self._check_nothing_went(queue, piece, start, batch.index[0].as_py())
+                    start = batch.index[-1].as_py() + 1
+                    yield from self._batches(piece, batch)
+                self._check_nothing_went(queue, piece, start, piece.stop)
+            except shmq.Gone as gone:
+                if self.options.fail_on_loss or gone.first_index is None or gone.first_index <= start:
+                    raise
+                start = gone.first_index
+            except shmq.Corrupt as problem:
+                raise shmq.Corrupt(
+                    f"{problem} (while Spark read {piece.topic}/{piece.number} from {piece.start} to {piece.stop}). "
+                    "`shmq verify` says what else is damaged"
+                ) from None
+            else:
+                return
+
+    def _check_nothing_went(self, queue: shmq.Queue, piece: plan.Piece, start: int, found: int) -> None:
+        """
+        A gap may be padding; or messages that were retired since the task was planned, which must not go unsaid.
+
+        Raises:
+            Gone: they were retired, and that is to be an error.
+        """
+        first = queue.first_index if found > start and self.options.fail_on_loss else 0
+        if start < first:
+            raise shmq.Gone(
+                f"messages {start} to {min(first, found) - 1} of {piece.path} were retired while Spark was reading; "
+                "start the query again, or say failOnDataLoss=false. A consumer name (option group) makes retention "
+                "wait",
+                first,
+            )
 
     def _batches(self, piece: plan.Piece, batch: Columns) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415

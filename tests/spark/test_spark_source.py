@@ -132,6 +132,26 @@ def test_what_was_retired_is_an_error_unless_said_otherwise(some):
     assert rows[0]["offset"] == first
 
 
+def test_what_goes_between_planning_and_reading_is_told(some):
+    found = source.ShmqDataSource(api.CaseInsensitiveDict({"queue": some.path}))
+    lenient = source.ShmqDataSource(api.CaseInsensitiveDict({"queue": some.path, "failOnDataLoss": "false"}))
+    readers = [each.reader(each.schema()) for each in (found, lenient)]
+    ((part,), (same,)) = (reader.partitions() for reader in readers)
+    with some.consumer("all") as consumer:
+        consumer.seek(250)
+    with pytest.raises(shmq.Gone, match="were retired while Spark was reading"):
+        list(readers[0].read(part))
+    rows = [row["offset"] for batch in readers[1].read(same) for row in batch.to_pylist()]
+    assert rows == list(range(some.first_index, SOME))
+
+
+def test_a_gap_of_padding_is_no_loss(queue):
+    queue.reserve(5).abort()
+    queue.put(b"a")
+    queue.reserve(5).abort()
+    assert [row["offset"] for row in load(queue=queue.path)[0]] == [1]
+
+
 def test_what_is_claimed_and_not_committed_is_not_read(some):
     slot = some.reserve(10)
     some.put(b"behind it")
