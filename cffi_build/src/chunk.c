@@ -353,8 +353,9 @@ int shmq_seal_again(shmq_chunk *chunk, uint64_t adoption)
     for (;;) {
         const word_t word = walk_look(chunk, &walk);
         if (word_seals(word)) {
-            /* Relaxed: nobody else looks at it before the SEAL that adopts it, whose CAS is a release. */
-            store_relaxed(word_at(chunk, walk.position), word_seal(adoption));
+            /* As plain memory: nobody else looks at it before the SEAL that adopts it, whose CAS is a release. */
+            const word_t seal = word_seal(adoption);
+            shared_write(word_at(chunk, walk.position), &seal, sizeof seal);
             return SHMQ_OK;
         }
         if (word == 0) {

@@ -645,6 +645,12 @@ class _Tail:
         """The file of the last single item that was fetched: the next one is likely there too."""
         self._started = False
         self._latest_ms = 0
+        self._at_latest: list[int] = []
+        """Hashes of the payloads that were delivered with the latest add time: the clock counts only milliseconds."""
+        self._restated = False
+        """Whether the current file took the place of one that was gone, so that the next may repeat it, too."""
+        self._carried = 0
+        """At most so many entries delivered from files before the current one may still be in the queue."""
         self._skip = 0
         self.problems: list[Problem] = []
 
@@ -724,25 +730,32 @@ class _Tail:
 
     def _left(self) -> Iterator[Entry]:
         replay = self._replay
-        latest = 0
         front = list(replay.front)
         places = self._positions({*replay.open.values(), *front})
         for xid in sorted(replay.open):
             entry = self._at(places[replay.open[xid]])
-            latest = max(latest, entry.time_ns or 0)
+            self._note(entry)
             yield entry._replace(extra={**(entry.extra or {}), "xid": xid})
         for ordinal in front:
             entry = self._at(places[ordinal])
-            latest = max(latest, entry.time_ns or 0)
+            self._note(entry)
             yield entry
         del places
         track = self._growing
         for _, _, found in self._adds_from(replay.next, replay.next, set()):
             if found is not None:
                 if track:
-                    latest = max(latest, found.time_ns or 0)
+                    self._note(found)
                 yield found
-        self._latest_ms = latest // MS
+
+    def _note(self, entry: Entry) -> None:
+        """Remember what is needed to know *entry* again in a file that was rewritten."""
+        added_ms = (entry.time_ns or 0) // MS
+        if added_ms > self._latest_ms:
+            self._latest_ms = added_ms
+            self._at_latest.clear()
+        if added_ms == self._latest_ms:
+            self._at_latest.append(hash(entry.payload))
 
     def _positions(self, wanted: set[int]) -> dict[int, tuple[_Known, int]]:
         """Find the *wanted* ordinals: the files and positions of the records that added them."""
@@ -825,16 +838,18 @@ class _Tail:
         while True:
             if self._current is not None:
                 yield from self._gained(self._current)
-            name, rewritten = self._successor()
-            successor = None if name is None else self._follow_on(name)
+            successor, rewritten = self._successor()
             if successor is None:
                 return
             if self._current is not None:
                 yield from self._gained(self._current)
                 self._current.source.close()
+            if rewritten or self._restated:
+                self._carried += self._replay.live()
+                self._skip = self._carried
             if rewritten:
-                self._skip = self._replay.live()
                 self._replay = _Replay(as_program=False)
+            self._restated = rewritten
             self._current = successor
 
     def _gained(self, journal: _Journal) -> Iterator[Entry]:
@@ -845,42 +860,66 @@ class _Tail:
             self._replay.apply(one)
             if one.op not in _ADDS:
                 continue
-            if self._skip and (one.added_ms or 0) <= self._latest_ms:
+            entry = journal.entry(one)
+            if self._skip and self._delivered_before(entry):
                 self._skip -= 1
+                self._carried = 0  # the file does repeat what is left: its own replay counts that from now on
                 continue
             self._skip = 0
-            self._latest_ms = max(self._latest_ms, one.added_ms or 0)
-            yield journal.entry(one)
+            self._note(entry)
+            yield entry
         if journal.problem is not None:
             problem = journal.problem
             msg = f"{self._folder / problem.file} at {problem.position}: {problem.reason}"
             raise Corrupt(msg)
 
-    def _successor(self) -> tuple[str | None, bool]:
+    def _delivered_before(self, entry: Entry) -> bool:
+        """Whether *entry*, at the beginning of a file that may repeat others, came from one of those."""
+        added_ms = (entry.time_ns or 0) // MS
+        if added_ms != self._latest_ms:
+            return added_ms < self._latest_ms
+        return hash(entry.payload) in self._at_latest
+
+    def _successor(self) -> tuple[_Journal | None, bool]:
         """
-        Return the file to go on with, if the current one is not the current one any more; and if it is a rewrite.
+        Open the file to go on with, if the current one is not the current one any more; and say if it is a rewrite.
 
         A rotated file keeps its identity under a new name: its successors are the higher numbers, then `Q`. A file
         that is gone was replaced by a rewrite, which begins with the items that are left: those were delivered, and
-        are passed over by their number and their add times.
+        are passed over by their number and their add times. In the middle of a rewrite, though, what stands first may
+        be a file that repeats nothing, and the next one the rewrite; or the rewrite, and the next one what it repeats.
         """
-        names, _ = _in_replay_order(self._folder, self._queue, as_program=False)
-        if not names:
+        files = self._files()
+        if not files:
             return None, False
         if self._current is None:
-            return names[0], False
+            return self._follow_on(*files[0]), False
         mine = self._current.source.identity()
-        identities = [_identity(self._folder / name) for name in names]
-        if mine in identities:
-            after = names[identities.index(mine) + 1 :]
-            return (after[0] if after else None), False
+        at = next((at for at, (_, identity) in enumerate(files, 1) if identity == mine), 0)
+        if at:
+            return (self._follow_on(*files[at]) if at < len(files) else None), False
         if os.fstat(self._current.source.fd).st_nlink:
             return None, False  # between two names
-        return names[0], True
+        return self._follow_on(*files[0]), True
 
-    def _follow_on(self, name: str) -> _Journal | None:
+    def _files(self) -> list[tuple[str, tuple[int, int] | None]]:
+        """Return the names in replay order with the files they name; none while they change from look to look."""
+        seen = None
+        for _ in range(_ATTEMPTS):
+            names, _ = _in_replay_order(self._folder, self._queue, as_program=False)
+            files = [(name, _identity(self._folder / name)) for name in names]
+            if files == seen:
+                return files
+            seen = files
+        return []
+
+    def _follow_on(self, name: str, identity: tuple[int, int] | None) -> _Journal | None:
+        """Open *name*, unless it has become the name of another file than the one of that *identity*."""
         with suppress(NotFound):
-            return _Journal(self._folder / name, self._rules, growing=True)
+            journal = _Journal(self._folder / name, self._rules, growing=True)
+            if journal.source.identity() == identity:
+                return journal
+            journal.source.close()
         return None
 
     # -- the rest

@@ -11,7 +11,7 @@ from shmq import formats
 from shmq.errors import Corrupt
 from shmq.formats import Entry, kestrel, libkestrel, sej
 
-QUIET = 0.4
+QUIET = 1.5
 """Seconds without anything new after which following ends."""
 
 
@@ -310,3 +310,38 @@ def test_kestrel_is_followed_through_many_rotations_and_rewrites(tmp_path):
     append(current, kestrel.record(kestrel.REMOVE))
     begun.set()
     assert [int(entry.payload) for entry in beside(work, entries)] == list(range(count))
+
+
+def test_a_rewrite_is_known_in_whatever_order_its_steps_are_seen(tmp_path):
+    """Each step of a rewrite falls between two looks: the file with the rest is gone, the pack stands beside it."""
+    place(tmp_path, {"cars": add("first")})
+    tail = kestrel._Tail(tmp_path, "cars", kestrel._Rules(), growing=True)
+
+    def seen():
+        return [entry.payload.decode() for entry in tail.available()]
+
+    def named(name, *texts, old=()):
+        place(tmp_path, {name: b"".join(add(text, int(text)) for text in texts)})
+        for each in old:
+            (tmp_path / each).unlink()
+
+    assert seen() == ["first"]
+    (tmp_path / "cars").rename(tmp_path / "cars.1000")
+    named("cars", "1", "2")
+    assert seen() == ["1", "2"]
+    (tmp_path / "cars").rename(tmp_path / "cars.1001")
+    assert seen() == []
+    named("cars", "3", "4", old=["cars.1000", "cars.1001"])  # a rewrite has deleted the older files, and is not there
+    assert seen() == ["3", "4"]
+    named("cars.1002", "2", "3", "4")  # now it is, beside the file that it repeats
+    (tmp_path / "cars").rename(tmp_path / "aside")
+    (tmp_path / "aside").unlink()
+    assert seen() == []
+    named("cars", "3", "4", "5")  # and again with that file, which has gained one
+    assert seen() == ["5"]
+    named("cars.1003", "4", "5", "6", old=["cars.1002", "cars"])
+    (tmp_path / "cars.1003").rename(tmp_path / "cars")
+    assert seen() == ["6"]
+    append(tmp_path / "cars", add("6", 6))  # the same text in the same millisecond, but added behind
+    assert seen() == ["6"]
+    tail.close()

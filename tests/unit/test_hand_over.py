@@ -252,7 +252,7 @@ STRIDES = pytest.mark.parametrize("stride", [9, pytest.param(1, marks=pytest.mar
 
 
 def every_step(tmp, stride, work, check, least):
-    """Run work(path, tokens) killed before each call that changes a thing; check(path, tokens): whether it is done."""
+    """Run work(path, tokens) killed before each call that changes something; check: whether it is done."""
     outcomes, step, alive = [], 0, True
     while alive:
         path = f"{tmp}{step}"
@@ -365,7 +365,7 @@ def test_sets_moved_half_way_are_finished_by_whoever_is_there(path, read_only):
                 assert got == [*ALL, b"after"]
         shmq.delete(where)
         step += 1
-    assert step > 9
+    assert step > 6  # two chunks of each set
 
 
 def test_without_room_nothing_is_adopted_and_everything_still_waits(path, monkeypatch):
