@@ -7,6 +7,7 @@ see new shards, and leave room for the archive. `continuous` keeps the queries r
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -23,7 +24,7 @@ from shmq.spark.options import source_options
 from shmq.spark.spec import Pipeline, Sink, Source, read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _LOOK = 0.2
 _OURS = re.compile(r"^(?:shmq\.[\w.]+|[A-Za-z.]*(?:Error|Exception)): (.+)$", re.MULTILINE)
@@ -32,14 +33,14 @@ _HIDDEN = ("_key", "_offset", "_timestamp", "_corrupt")
 
 
 class Failed(RuntimeError):
-    """A sink's query ended with an error. What it had done is in its checkpoint; run the pipeline again to go on."""
+    """A step cannot be, or a sink's query ended with an error. What was done is in the checkpoint: run it again."""
 
 
-def _failed(sink: str, problem: BaseException) -> Failed:
+def _failed(what: str, problem: BaseException) -> Failed:
     """In one line: what our own code said, if it was that, else what Spark says first."""
     said = str(problem)
     ours = _OURS.findall(said)
-    return Failed(f"sink {sink}: {ours[-1] if ours else said.strip().partition(chr(10))[0]}")
+    return Failed(f"{what}: {ours[-1] if ours else said.strip().partition(chr(10))[0]}")
 
 
 # ---------------------------------------------------------------- before Spark
@@ -109,7 +110,8 @@ def tables(spark: Any, pipeline: Pipeline) -> dict[str, Any]:
     """A DataFrame for each source and step, known to SQL by its name."""
     found: dict[str, Any] = {}
     for source in pipeline.sources.values():
-        frame = _source_frame(spark, source)
+        with _naming(f"source {source.name}"):
+            frame = _source_frame(spark, source)
         if source.value != "raw":
             corrupt = frame.where("_corrupt is not null")
             found[f"{source.name}.corrupt"] = corrupt.selectExpr("_key as key", "_corrupt as value")
@@ -121,14 +123,24 @@ def tables(spark: Any, pipeline: Pipeline) -> dict[str, Any]:
             column, delay = step.watermark.split(maxsplit=1)
             first = step.origin[0]
             inputs[first] = inputs[first].withWatermark(column, delay)
-        if step.python:
-            module, _, name = step.python.partition(":")
-            found[step.name] = getattr(importlib.import_module(module), name)(*inputs.values())
-        else:
-            for name, frame in inputs.items():
-                frame.createOrReplaceTempView(name.replace(".", "_"))
-            found[step.name] = spark.sql(step.sql)
+        with _naming(f"step {step.name}"):
+            if step.python:
+                module, _, name = step.python.partition(":")
+                found[step.name] = getattr(importlib.import_module(module), name)(*inputs.values())
+            else:
+                for name, frame in inputs.items():
+                    frame.createOrReplaceTempView(name.replace(".", "_"))
+                found[step.name] = spark.sql(step.sql)
     return found
+
+
+@contextlib.contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """Errors of Spark, or of a step in Python, say whose they are."""
+    try:
+        yield
+    except Exception as problem:
+        raise _failed(what, problem) from problem
 
 
 def _visible(frame: Any) -> Any:
@@ -244,7 +256,7 @@ class Run:
         for name, query in queries.items():
             problem = query.exception()
             if problem is not None:
-                raise _failed(name, problem) from problem
+                raise _failed(f"sink {name}", problem) from problem
 
     def _tell_progress(self, queries: dict[str, Any], told: dict[str, int]) -> None:
         for name, query in queries.items():

@@ -38,6 +38,9 @@ logger.hadoop.level = error
 # Says for each stream that adaptive execution is off, which we say already.
 logger.resolve.name = org.apache.spark.sql.execution.streaming.runtime.ResolveWriteToStream
 logger.resolve.level = error
+# Says that a source we register is one that it has found already.
+logger.sources.name = org.apache.spark.sql.execution.datasources.DataSourceManager
+logger.sources.level = error
 """
 
 
@@ -158,11 +161,10 @@ def log_file() -> str:
 def register(spark: SparkSession) -> None:
     """Make `format("shmq")` known to a session, and have the queues see the progress of its streams."""
     from shmq.spark.listener import listen  # noqa: PLC0415  # needs pyspark
+    from shmq.spark.source import ShmqDataSource  # noqa: PLC0415
 
-    if importlib.util.find_spec("pyspark_shmq") is None:  # else Spark finds it by itself, and warns of a second one
-        from shmq.spark.source import ShmqDataSource  # noqa: PLC0415
-
-        spark.dataSource.register(ShmqDataSource)
+    # Spark finds it by itself, too, by the module pyspark_shmq; but not where shmq is installed editable.
+    spark.dataSource.register(ShmqDataSource)
     listen(spark)
 
 

@@ -270,6 +270,16 @@ def test_a_pipeline_from_queue_to_parquet_queue_and_dead_letters(spark, some, tm
     assert payloads(tmp_path / "dead") == [b"no json"]
 
 
+def test_sql_that_cannot_be_is_told_with_the_name_of_its_step(spark, some, tmp_path, capsys):
+    file = tmp_path / "pipeline.toml"
+    file.write_text(PIPELINE.format(queue=some.path).replace("sum(n) as total", "sum(nonsense) as total"))
+    assert main(["pipeline", "run", str(file), "--once"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("shmq: step hourly: ")
+    assert "nonsense" in said
+    assert len(said.splitlines()) == 1
+
+
 # ---------------------------------------------------------------- the demo's second part
 @pytest.fixture
 def flights_table(tmp_path):
