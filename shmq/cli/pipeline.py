@@ -91,6 +91,8 @@ def _teller(*, as_json: bool) -> Callable[[dict[str, Any]], None]:
     def tell(facts: dict[str, Any]) -> None:
         if as_json:
             print(json.dumps(facts), flush=True)
+        elif "again" in facts:
+            print(f"begun again: {facts['again']}", file=sys.stderr)
         elif "archive" in facts:
             if facts["rows"] or facts["files_merged"]:
                 print(f"archive: {facts['rows']:,} messages; {facts['files_merged']:,} files put together", flush=True)

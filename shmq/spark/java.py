@@ -106,15 +106,24 @@ def _bundled() -> str | None:
     return None
 
 
-def launcher(java: str, where: str | None = None) -> str:
-    """A JAVA_HOME whose `java` is that one without the module it lacks. Made once per user and place."""
-    home = Path(where or f"{os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')}/shmq/java")
-    script = _LAUNCHER.format(unwanted=_UNWANTED, java=java)
-    target = home / "bin" / "java"
-    if not target.exists() or target.read_text() != script:
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False) as file:
-            file.write(script)
-        os.chmod(file.name, 0o700)
-        os.replace(file.name, target)
+def launcher(java: str) -> str:
+    """A JAVA_HOME whose `java` is that one without the module it lacks. Made once per user."""
+    home = cache() / "java"
+    write_script(home / "bin" / "java", _LAUNCHER.format(unwanted=_UNWANTED, java=java))
     return str(home)
+
+
+def cache() -> Path:
+    """Where what is made once per user lies."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "shmq"
+
+
+def write_script(target: Path, text: str) -> None:
+    """Have that script there, whole, for the user alone; others may be making it at the same time."""
+    if target.exists() and target.read_text() == text:
+        return
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False) as file:
+        file.write(text)
+    os.chmod(file.name, 0o700)
+    os.replace(file.name, target)

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _LOOK = 0.2
+_ATTEMPTS = 5
+_SLOW = "failed to connect back"
+"""What Spark says when a Python worker needs more than 10 s to start, which on a busy machine it may."""
 _OURS = re.compile(r"^(?:shmq\.[\w.]+|[A-Za-z.]*(?:Error|Exception)): (.+)$", re.MULTILINE)
 _META = "_key BINARY, _offset BIGINT, _timestamp TIMESTAMP, _corrupt BINARY"
 _HIDDEN = ("_key", "_offset", "_timestamp", "_corrupt")
@@ -209,7 +212,18 @@ class Run:
         self._stop.set()
 
     def once(self) -> None:
-        """What is there now, and no more."""
+        """What is there now, and no more. What Spark gives up because a worker was slow to start is begun again."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                self._once()
+            except Failed as failed:
+                if _SLOW not in str(failed) or attempt == _ATTEMPTS - 1:
+                    raise
+                self._tell({"pipeline": self._pipeline.name, "again": str(failed)})
+            else:
+                return
+
+    def _once(self) -> None:
         frames = tables(self._spark, self._pipeline)
         queries = {
             sink.name: _start(frames[sink.origin], sink, self._pipeline, {"availableNow": True})
@@ -319,7 +333,7 @@ def run(
     folder = os.path.dirname(os.path.abspath(path))
     if folder not in sys.path:
         sys.path.insert(0, folder)  # for steps in Python that lie beside the file
-    conf = {"spark.sql.adaptive.enabled": "false", "spark.sql.streaming.metricsEnabled": "true", **pipeline.conf}
+    conf = {"spark.sql.adaptive.streaming.stateless.enabled": "false", **pipeline.conf}  # streams cannot have it
     spark = setup.session(master, name=f"shmq pipeline {pipeline.name}", **conf)
     if pipeline.archive is not None:  # before anything is read, and so could be forgotten
         archive.hold(pipeline.sources[pipeline.archive.source].queue)

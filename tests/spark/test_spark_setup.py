@@ -92,7 +92,15 @@ def test_workers_get_this_python_and_not_that_of_path(nowhere, monkeypatch):
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP"):
         monkeypatch.delenv(name, raising=False)
     setup.prepare()
-    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    environment = {"PYTHONPATH": "/s/python/lib/pyspark.zip:/mine:/s/python/lib/py4j-0.10-src.zip:/and", "PATH": ""}
+    code = "import os, sys; print(sys.executable, os.environ['PYTHONPATH'], sys.argv)"
+    words = [os.environ["PYSPARK_PYTHON"], "-c", code, "a b", ""]
+    said = subprocess.run(words, capture_output=True, text=True, check=True, env=environment).stdout
+    assert said == f"{sys.executable} /mine:/and ['-c', 'a b', '']\n"
+    setup.prepare(local=False)
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    setup.prepare(local=False)
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable  # executors elsewhere have no launcher
     assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP", "JAVA_HOME"):
         monkeypatch.delenv(name, raising=False)
