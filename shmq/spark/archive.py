@@ -37,7 +37,7 @@ _LOCK = "lock"
 VERSION = 1
 FILE_BYTES = 256 << 20
 _BATCH_ROWS = 100_000
-_PART_ROWS = 1_000_000
+_GROUP_ROWS, _GROUP_BYTES = 1_000_000, 64 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +169,7 @@ class Archive:
         try:
             with open(unfinished, "wb") as sink, contextlib.ExitStack() as stack:
                 writer: Any = None
-                for table in tables:
+                for table in _gathered(tables):
                     if writer is None:
                         writer = stack.enter_context(
                             pq.ParquetWriter(
@@ -182,7 +182,7 @@ class Archive:
                                 store_schema=False,
                             )
                         )
-                    writer.write_table(table, row_group_size=_PART_ROWS)
+                    writer.write_table(table, row_group_size=table.num_rows)
                     rows += table.num_rows
                     last = table["offset"][-1].as_py()
                 stack.close()
@@ -219,6 +219,22 @@ def verify(path: str) -> list[str]:
         if digest != each.sha256:
             problems.append(f"{each.name} is not what was written: its SHA-256 is {digest}")
     return problems
+
+
+def _gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in tables that are worth a row group each."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    some: list[Any] = []
+    rows = nbytes = 0
+    for table in tables:
+        some.append(table)
+        rows, nbytes = rows + table.num_rows, nbytes + table.nbytes
+        if rows >= _GROUP_ROWS or nbytes >= _GROUP_BYTES:
+            yield pa.concat_tables(some)
+            some, rows, nbytes = [], 0, 0
+    if some:
+        yield pa.concat_tables(some)
 
 
 def _digest(path: str) -> tuple[str, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import logging
 import os
 import re
 import signal
@@ -337,6 +338,7 @@ def run(
     spark = setup.session(master, name=f"shmq pipeline {pipeline.name}", **conf)
     if pipeline.archive is not None:  # before anything is read, and so could be forgotten
         archive.hold(pipeline.sources[pipeline.archive.source].queue)
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # tells as JSON what we tell in words
     running = Run(pipeline, spark, tell or _print)
     with _signals(running.stop):
         if how == "once":
