@@ -48,6 +48,7 @@ class Chaos:
         self.dice = random.Random(seed)
         self.put = 0
         self._stop = threading.Event()
+        self._writer = threading.Thread(target=self._write, daemon=True)
         self.queue = shmq.open(self.source, options=shmq.Options(retention=shmq.Retention.forever()))
         shmq.open(self.target, options=shmq.Options(chunk_bytes=1 << 20)).close()
 
@@ -64,7 +65,7 @@ class Chaos:
         said = child.stdout.readline()
         if said.strip() != b"running":
             self.kill(child)
-            raise RuntimeError("the driver did not come to life")
+            raise RuntimeError("the driver did not come to life; run it by hand to see why")
         return child
 
     def kill(self, child: subprocess.Popen) -> None:
@@ -80,13 +81,22 @@ class Chaos:
         with shmq.open(self.target, create=False, read_only=True) as queue:
             return queue.next_index
 
-    def moved_on(self, before: int) -> None:
-        """Wait until something new has come out."""
+    def moved_on(self, before: int, child: subprocess.Popen) -> subprocess.Popen:
+        """
+        Wait until something new has come out, and return the driver that runs then.
+
+        A driver may end by itself, where Spark gives up a worker that a busy machine is slow to start: that is one
+        death more, and the next one goes on.
+        """
         end = time.monotonic() + _GIVE_UP
         while self.out() <= before:
             if time.monotonic() > end:
                 raise RuntimeError(f"nothing has come out for {_GIVE_UP:.0f} s")
+            if child.poll() is not None:
+                self.kill(child)
+                child = self.driver()
             time.sleep(0.05)
+        return child
 
     def forget_last_commit(self) -> bool:
         try:
@@ -99,28 +109,35 @@ class Chaos:
 
     def run(self, kills: int) -> None:
         """Raises AssertionError when a row is lost, doubled or out of order."""
-        writer = threading.Thread(target=self._write, daemon=True)
-        writer.start()
+        self._writer.start()
+        try:
+            repeated = self._kills(kills)
+        finally:
+            self._stop.set()
+            self._writer.join()
+        child = self.driver()
+        try:
+            while self.out() < self.put:
+                child = self.moved_on(self.out(), child)
+        finally:
+            self.kill(child)
+        self.check_prefix()
+        assert self.out() == self.put
+        print(f"{self.put:,} rows in, {self.out():,} rows out; {kills} kills, {repeated} commit records taken away")
+
+    def _kills(self, kills: int) -> int:
+        """Kill so many drivers; how many commit records were taken away."""
         repeated = 0
         for number in range(kills):
             before = self.out()
-            child = self.driver()
-            self.moved_on(before)
+            child = self.moved_on(before, self.driver())
             time.sleep(self.dice.uniform(0, 1.5))
             self.kill(child)
             if number % 4 == 3:
                 repeated += self.forget_last_commit()
             self.check_prefix()
             print(f"kill {number + 1} of {kills}: {self.out():,} rows out, in order, each once", flush=True)
-        self._stop.set()
-        writer.join()
-        child = self.driver()
-        while self.out() < self.put:
-            self.moved_on(self.out())
-        self.kill(child)
-        self.check_prefix()
-        assert self.out() == self.put
-        print(f"{self.put:,} rows in, {self.out():,} rows out; {kills} kills, {repeated} commit records taken away")
+        return repeated
 
     def check_prefix(self) -> None:
         with shmq.open(self.target, create=False, read_only=True) as queue:
