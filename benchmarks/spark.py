@@ -41,6 +41,7 @@ def fill(top, rows, shards=2):
     import numpy as np
 
     for kind in ("records", "json"):
+        (top / kind).mkdir()
         for shard in range(shards):
             with shmq.open(
                 top / kind / f"1.{shard:03x}", options=shmq.Options(retention=shmq.Retention.forever())
