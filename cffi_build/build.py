@@ -13,9 +13,22 @@ from cffi import FFI
 
 HERE = Path(__file__).parent
 SOURCES = [
-    "chunk.c", "control.c", "crc.c", "error.c", "files.c", "gather.c", "hot.c", "index.c", "os_linux.c", "owner.c",
+    "any.c",
+    "bounds.c",
+    "chunk.c",
+    "control.c",
+    "crc.c",
+    "error.c",
+    "files.c",
+    "gather.c",
+    "hot.c",
+    "index.c",
+    "os_linux.c",
+    "owner.c",
+    "recover.c",
+    "sync.c",
     "wait.c",
-]  # fmt: skip
+]
 
 ffi = FFI()
 ffi.cdef((HERE / "shmq.cdef.h").read_text())

@@ -16,7 +16,10 @@ enum shmq_code {
     SHMQ_FORMAT = -13,
     SHMQ_CONTENDED = -14,
     SHMQ_RETIRED = -15,
-    SHMQ_PADDED = -16
+    SHMQ_PADDED = -16,
+    SHMQ_SYNC_FAILED = -17,
+    SHMQ_LEAD = -18,
+    SHMQ_FULL = -19
 };
 const char *shmq_error(void);
 typedef struct shmq_member shmq_member;
@@ -47,6 +50,10 @@ uint32_t shmq_wait_begin(shmq_member *member);
 int shmq_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns);
 void shmq_wake(shmq_member *member);
 void shmq_wake_always(void *control);
+#define SHMQ_ANY_MAX 127
+void *shmq_bell_of(shmq_member *member);
+int shmq_wait_any(void *const *bells, const uint32_t *seen, uint32_t count, uint32_t *nudge, int64_t deadline_ns);
+void shmq_nudge(uint32_t *nudge);
 int64_t shmq_clock_monotonic_ns(void);
 int64_t shmq_clock_wall_ns(void);
 typedef struct shmq_chunk shmq_chunk;
@@ -55,6 +62,7 @@ int shmq_chunk_format(void *memory, uint64_t bytes, const uint8_t *queue_id, uin
 shmq_chunk *shmq_chunk_new(void *memory, uint64_t bytes, int fd, bool writable, bool checksum, uint64_t base,
                            uint64_t sequence, const uint8_t *queue_id, shmq_member *member, int *code);
 void shmq_chunk_free(shmq_chunk *chunk);
+void shmq_chunk_is_populated(shmq_chunk *chunk);
 uint64_t shmq_chunk_epoch(const shmq_chunk *chunk);
 uint64_t shmq_chunk_first_position(const shmq_chunk *chunk);
 uint64_t shmq_chunk_bytes_for(uint64_t region, uint32_t index_spacing);
@@ -141,6 +149,39 @@ int64_t shmq_find(shmq_chunk *chunk, uint64_t ordinal, uint64_t *record);
 int64_t shmq_range(shmq_chunk *chunk, uint64_t first, uint64_t last, uint64_t *indexes, uint64_t *records,
                    uint64_t *places);
 int shmq_at(shmq_chunk *chunk, int64_t time_ns, uint64_t *ordinal, uint64_t *open, int64_t *time_max);
+uint64_t shmq_bounds(const void *control, uint64_t *max_messages, uint64_t *max_bytes, uint64_t *dropped);
+void shmq_bounds_set(void *control, uint64_t max_messages, uint64_t max_bytes);
+void shmq_bounds_recount(void *control);
+void shmq_bounds_begin(void *control);
+void shmq_limit(shmq_chunk *chunk, uint64_t bounds, uint64_t ordinals, uint64_t position);
+int shmq_floor(shmq_chunk *chunk, uint64_t *ordinal, uint64_t *position);
+int shmq_filled(shmq_chunk *chunk, uint64_t start, uint64_t *end, uint64_t *bytes);
+void shmq_drop(void *control, uint64_t index);
+uint32_t shmq_room_begin(shmq_member *member);
+int shmq_room_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns);
+void shmq_room(void *control);
+void shmq_room_always(void *control);
+typedef struct {
+    uint64_t position;
+    uint64_t ordinal;
+    uint64_t stopped;
+    uint64_t stopped_ordinal;
+    uint64_t messages;
+    uint64_t bytes;
+    uint64_t padded;
+    uint64_t open_padded;
+    uint64_t claims;
+    uint64_t gap_position;
+    uint64_t gap_index;
+    uint64_t adoption;
+} shmq_survey;
+int shmq_survey_chunk(shmq_chunk *chunk, shmq_survey *survey, uint64_t trusted, bool pass_claims);
+int shmq_resync(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal);
+int64_t shmq_cut(shmq_chunk *chunk, uint64_t position, uint64_t next_index);
+int shmq_set_in_order(shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
+int shmq_pad_over(shmq_chunk *chunk, uint64_t position, uint64_t end, uint64_t count);
+void shmq_end_at(shmq_chunk *chunk, uint64_t position);
+int64_t shmq_zero_from(shmq_chunk *chunk, uint64_t position);
 uint64_t shmq_first_live(const void *control);
 void shmq_raise_first_live(void *control, uint64_t sequence);
 uint64_t shmq_newest(const void *control);
@@ -148,6 +189,7 @@ void shmq_newest_raise(void *control, uint64_t newest);
 uint32_t shmq_members(const void *control);
 void shmq_shut_down(void *control, uint32_t on);
 uint32_t shmq_is_shut_down(const void *control);
+void shmq_padded_less(void *control, uint64_t count);
 void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced);
 #define SHMQ_PAGE_BYTES 4096
 #define SHMQ_QUEUE_BYTES 20480
@@ -155,6 +197,8 @@ void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced);
 #define SHMQ_CONTROL_BYTES 69632
 #define SHMQ_CHECKPOINT_BYTES 28672
 #define SHMQ_BATCH_MAX 8191
+#define SHMQ_SNAPSHOT_BASE 4096
+#define SHMQ_SNAPSHOT_BYTES 12288
 int shmq_queue_format(void *page, const uint8_t *queue_id, int64_t created_ns, const char *options, uint32_t length);
 int shmq_queue_check(const void *page, uint8_t *queue_id, uint32_t *options_length);
 typedef struct {
@@ -165,28 +209,60 @@ typedef struct {
     uint64_t first_index;
     uint64_t device;
     uint64_t inode;
+    uint64_t max_messages;
+    uint64_t max_bytes;
     uint32_t flags;
     uint8_t boot_id[16];
 } shmq_journal;
 int shmq_journal_format(void *page, const shmq_journal *journal);
 int shmq_journal_check(const void *page, shmq_journal *journal);
+typedef struct {
+    uint64_t sequence;
+    uint64_t epoch;
+    uint64_t chunk_sequence;
+    uint64_t position;
+    uint64_t next_index;
+} shmq_watermark;
+int shmq_watermark_format(void *page, const shmq_watermark *mark);
+int shmq_watermark_check(const void *page, shmq_watermark *mark);
 int shmq_control_format(void *memory, const uint8_t *queue_id);
 int shmq_control_check(const void *memory, uint64_t bytes, const uint8_t *queue_id);
 int shmq_checkpoint_format(void *memory, const uint8_t *queue_id, const char *name, uint32_t name_length,
                            uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
 int shmq_checkpoint_check(const void *memory, uint64_t bytes, const uint8_t *queue_id, const char *name,
                           uint32_t name_length);
+int shmq_checkpoint_rename(void *memory, const char *name, uint32_t name_length);
 uint64_t shmq_checkpoint_head(const void *memory);
 void shmq_checkpoint_set_head(void *memory, uint64_t index);
 uint64_t shmq_checkpoint_handed(const void *memory);
 void shmq_checkpoint_set_handed(void *memory, uint64_t index);
+uint64_t shmq_checkpoint_dropped(const void *memory);
+void shmq_checkpoint_set_dropped(void *memory, uint64_t count);
 uint64_t shmq_checkpoint_holder(const void *memory);
 void shmq_checkpoint_set_holder(void *memory, uint64_t owner);
 uint32_t shmq_checkpoint_explicit(const void *memory);
 void shmq_cursor_save(void *memory, uint64_t sequence, uint64_t position, uint64_t ordinal, uint64_t index);
 int shmq_cursor_load(const void *memory, uint64_t *sequence, uint64_t *position, uint64_t *ordinal, uint64_t *index);
+typedef struct {
+    uint64_t sequence;
+    uint64_t epoch;
+    uint64_t head;
+} shmq_snapshot;
+int shmq_snapshot_format(void *bytes, const shmq_snapshot *snapshot);
+int shmq_snapshot_check(const void *bytes, shmq_snapshot *snapshot);
 void shmq_zero(void *memory, uint64_t bytes);
 int shmq_rename_new(int directory, const char *old_name, const char *new_name);
+int shmq_resolved(shmq_chunk *chunk, uint64_t *position, uint64_t *next_index, uint32_t *owner);
+int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, int fd, uint64_t want, int64_t deadline_ns,
+                   uint32_t *leading);
+uint32_t shmq_bell(const void *control);
+void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk);
+void shmq_sync_release(shmq_member *member);
+void shmq_sync_failed(void *control, uint32_t failed);
+uint32_t shmq_sync_has_failed(const void *control);
+uint64_t shmq_durable(const void *control);
+uint64_t shmq_durable_chunk(const void *control);
+void shmq_durable_reset(void *control, uint64_t index, uint64_t chunk);
 uint32_t shmq_crc32c(uint32_t crc, const void *bytes, uint64_t length);
 uint32_t shmq_crc32c_table(uint32_t crc, const void *bytes, uint64_t length);
 int shmq_crc32c_is_hardware(void);

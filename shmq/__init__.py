@@ -2,6 +2,7 @@
 shmq: a multiprocess shared-memory queue for Python on Linux. Durable, fast, no server.
 
     q = shmq.open("orders")             a directory; made if absent
+    q = shmq.open("shm:orders")         in shared memory, gone with its last user; None for one without a name
     q.put(b"payload")                   committed when it returns
     c = q.consumer("billing")           every name sees every message, from where it stopped
     c.take()
@@ -9,7 +10,7 @@ shmq: a multiprocess shared-memory queue for Python on Linux. Durable, fast, no 
 A map of the package:
     queue, producer, staged, consumer, reader, message  the nouns that people import
     options, codec, errors                         what they are made with, what they carry, what can go wrong
-    walk, membership                               from message to message; this process's seat and its watcher
+    walk, waiting, room, membership                from message to message; this process's seat and its watcher
     storage/                                       directories, chunk files, the chain
     _native, _core                                 the one door to the C core in cffi_build/
     formats/, spark/, cli/                         surfaces: they use only what this file exports
@@ -50,11 +51,22 @@ from shmq.errors import (
     Untrusted,
 )
 from shmq.message import Message
-from shmq.options import Options, Retention
+from shmq.options import Durability, Options, Retention
 from shmq.producer import Producer, Slot
-from shmq.queue import ConsumerStats, Queue, Stats, delete, open  # noqa: A004  # shmq.open, as gzip.open
+from shmq.queue import (
+    ConsumerStats,
+    Queue,
+    Stats,
+    delete,
+    gc,
+    open,  # noqa: A004  # shmq.open, as gzip.open
+    repair,
+    verify,
+    volatile_queues,
+)
 from shmq.reader import Reader
 from shmq.staged import HandedOver, Staged
+from shmq.waiting import wait
 
 if _TYPE_CHECKING:
     from shmq import formats, spark
@@ -69,6 +81,7 @@ __all__ = [
     "ConsumerStats",
     "Corrupt",
     "DiskFull",
+    "Durability",
     "Empty",
     "Fenced",
     "Forked",
@@ -99,8 +112,13 @@ __all__ = [
     "delete",
     "errors",
     "formats",
+    "gc",
     "open",
+    "repair",
     "spark",
+    "verify",
+    "volatile_queues",
+    "wait",
 ]
 
 

@@ -11,7 +11,7 @@ import functools
 import importlib.machinery
 import mmap
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from shmq import _core, errors
 from shmq._core import ffi, lib
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EMPTY, ROLL, WAITING, FORKED = lib.SHMQ_EMPTY, lib.SHMQ_ROLL, lib.SHMQ_WAITING, lib.SHMQ_FORKED
-TIMEOUT, CONTENDED = lib.SHMQ_TIMEOUT, lib.SHMQ_CONTENDED
-RETIRED, PADDED = lib.SHMQ_RETIRED, lib.SHMQ_PADDED
+TIMEOUT, CONTENDED, FULL = lib.SHMQ_TIMEOUT, lib.SHMQ_CONTENDED, lib.SHMQ_FULL
+RETIRED, PADDED, CORRUPT = lib.SHMQ_RETIRED, lib.SHMQ_PADDED, lib.SHMQ_CORRUPT
+OK, SIGNAL, LEAD, SYNC_FAILED = lib.SHMQ_OK, lib.SHMQ_SIGNAL, lib.SHMQ_LEAD, lib.SHMQ_SYNC_FAILED
 LENGTH_BITS = 30
 LENGTH_MASK = (1 << LENGTH_BITS) - 1
 """A place is a payload's position << LENGTH_BITS | its length."""
@@ -31,8 +32,13 @@ QUEUE_HEADER_BYTES, CHECKPOINT_BYTES, BATCH_MAX = (
     lib.SHMQ_CHECKPOINT_BYTES,
     lib.SHMQ_BATCH_MAX,
 )
+SNAPSHOT_BASE, SNAPSHOT_BYTES = lib.SHMQ_SNAPSHOT_BASE, lib.SHMQ_SNAPSHOT_BYTES
+JOURNAL_SYNC_FAILED = 1  # layout.h, enum journal_flag
 CHUNK_BYTES_MAX = 1 << 31
 STAGED = (1 << 64) - 1
+RECORD_BYTES_MIN = 40  # likewise, RECORD_HEADER_BYTES
+NO_LIMIT = (1 << 64) - 1
+TAIL_RESERVE = 32  # likewise
 _CHUNK_ID_AT = 56  # layout.h, struct chunk_header
 NOW = -(1 << 63)
 FOREVER = -1
@@ -47,6 +53,8 @@ _EXCEPTIONS: dict[int, type[Exception]] = {
     lib.SHMQ_SYSTEM: OSError,
     lib.SHMQ_SHUT_DOWN: errors.ShutDown,
     lib.SHMQ_FORMAT: errors.BadFormat,
+    lib.SHMQ_SYNC_FAILED: errors.SyncFailed,
+    lib.SHMQ_FULL: errors.Full,
 }
 
 
@@ -83,6 +91,8 @@ else:
 next_many = lib.shmq_next_many
 find = lib.shmq_find
 """find(chunk handle, ordinal, record): the message's place, and its record's position; or a negative code."""
+new_leading = functools.partial(ffi.new, ffi.typeof("uint32_t *"))
+"""What `sync_wait` sets to 1 while this thread leads."""
 new_record = functools.partial(ffi.new, ffi.typeof("uint64_t *"))
 
 
@@ -105,6 +115,11 @@ def map_file(fd: int, size: int, *, writable: bool) -> mmap.mmap:
     """Map a whole file, shared. The mapping keeps the open file, and its locks, until the last view of it is gone."""
     access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
     return mmap.mmap(fd, size, mmap.MAP_SHARED, access)
+
+
+def map_private(fd: int, size: int) -> mmap.mmap:
+    """Map a whole file, read-only, so that what is written there is seen by nobody else and never reaches the file."""
+    return mmap.mmap(fd, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 def map_alone(fd: int, size: int, *, writable: bool) -> mmap.mmap:
@@ -164,6 +179,8 @@ class Journal(NamedTuple):
     first_index: int
     device: int
     inode: int
+    max_messages: int
+    max_bytes: int
     flags: int
     boot_id: bytes
 
@@ -184,11 +201,69 @@ def check_journal(page: bytes) -> Journal | None:
     return Journal(**fields, boot_id=bytes(slot.boot_id))
 
 
+class Watermark(NamedTuple):
+    """How far the disk is known to agree: one slot of the queue file. *position* is in chunk *chunk_sequence*."""
+
+    sequence: int
+    epoch: int
+    chunk_sequence: int
+    position: int
+    next_index: int
+
+
+def format_watermark(mark: Watermark) -> bytes:
+    """A watermark slot as a page."""
+    page = bytearray(PAGE_BYTES)
+    lib.shmq_watermark_format(ffi.from_buffer(page), ffi.new("shmq_watermark *", mark._asdict()))
+    return bytes(page)
+
+
+def check_watermark(page: bytes) -> Watermark | None:
+    """A watermark slot, or None when it is not a valid one."""
+    slot = ffi.new("shmq_watermark *")
+    if lib.shmq_watermark_check(page, slot) != lib.SHMQ_OK:
+        return None
+    return Watermark(**{name: int(getattr(slot, name)) for name in Watermark._fields})
+
+
+class Snapshot(NamedTuple):
+    """What is true of an exclusive consumer name after a power cut: one slot of its checkpoint."""
+
+    sequence: int
+    epoch: int
+    head: int
+
+
+def format_snapshot(snapshot: Snapshot) -> bytes:
+    """A snapshot slot, whole."""
+    content = bytearray(SNAPSHOT_BYTES)
+    lib.shmq_snapshot_format(ffi.from_buffer(content), ffi.new("shmq_snapshot *", snapshot._asdict()))
+    return bytes(content)
+
+
+def check_snapshot(content: bytes) -> Snapshot | None:
+    """A snapshot slot, or None when it is not a valid one."""
+    slot = ffi.new("shmq_snapshot *")
+    if len(content) < SNAPSHOT_BYTES or lib.shmq_snapshot_check(content, slot) != lib.SHMQ_OK:
+        return None
+    return Snapshot(**{name: int(getattr(slot, name)) for name in Snapshot._fields})
+
+
 def format_control(queue_id: bytes) -> bytes:
     """The control file of a new queue."""
     page = bytearray(CONTROL_BYTES)
     lib.shmq_control_format(ffi.from_buffer(page), queue_id)
     return bytes(page)
+
+
+class Bounds(NamedTuple):
+    """The bounds of a queue; 0 is none. *moved* changes when what was computed with them may not hold any more."""
+
+    moved: int
+    max_messages: int
+    max_bytes: int
+    dropped: int
+    """What lies before this index was dropped."""
 
 
 class Control:
@@ -203,6 +278,16 @@ class Control:
         code = lib.shmq_control_check(self.page, size, queue_id)
         if code != lib.SHMQ_OK:
             raise error(_inside(code), f"cannot open {path}")
+
+    @classmethod
+    def alone(cls, queue_id: bytes, first_live: int) -> Control:
+        """One of nobody else's, for who reads a queue whose own cannot be believed and must not be changed."""
+        made = cls.__new__(cls)
+        memory = mmap.mmap(-1, CONTROL_BYTES)
+        memory[:] = format_control(queue_id)
+        made.page = ffi.from_buffer(memory)
+        made.raise_first_live(first_live)
+        return made
 
     def first_live(self) -> int:
         """Sequence of the first chunk that belongs to the log."""
@@ -224,6 +309,10 @@ class Control:
         """A number that changes when somebody joins."""
         return int(lib.shmq_members(self.page))
 
+    def padded_less(self, count: int) -> None:
+        """So many of the indexes without a message went with their chunk."""
+        lib.shmq_padded_less(self.page, count)
+
     def counters(self) -> tuple[int, int]:
         """Ordinals that ended as padding; commits that came too late."""
         padded, fenced = ffi.new("uint64_t *"), ffi.new("uint64_t *")
@@ -241,6 +330,58 @@ class Control:
     def wake(self) -> None:
         """Have every sleeper look again."""
         lib.shmq_wake_always(self.page)
+
+    # ---- syncing
+    def durable(self) -> int:
+        """Every index below it is on the disk, as far as this boot knows."""
+        return int(lib.shmq_durable(self.page))
+
+    def durable_chunk(self) -> int:
+        """Sequence of the chunk where the next sync begins to look."""
+        return int(lib.shmq_durable_chunk(self.page))
+
+    def bell(self) -> int:
+        """The bell as it is, for who need not be told of puts."""
+        return int(lib.shmq_bell(self.page))
+
+    def reset_durable(self, index: int, chunk: int) -> None:
+        """After an unclean boot, before anybody puts: nothing is known but what the watermark says."""
+        lib.shmq_durable_reset(self.page, index, chunk)
+
+    def sync_failed(self) -> bool:
+        """Whether a sync failed, and nobody has verified since what is on the disk."""
+        return bool(lib.shmq_sync_has_failed(self.page))
+
+    def fail_sync(self, *, failed: bool) -> None:
+        """Tell every process that a sync failed; or that what is there has been verified."""
+        lib.shmq_sync_failed(self.page, failed)
+
+    def bounds(self) -> Bounds:
+        """The bounds as they are now. To be looked at before the heads are."""
+        values = [ffi.new("uint64_t *") for _ in range(3)]
+        moved = int(lib.shmq_bounds(self.page, *values))
+        return Bounds(moved, *(int(value[0]) for value in values))
+
+    def set_bounds(self, max_messages: int, max_bytes: int) -> None:
+        """Bound the queue from now on; 0 is none."""
+        lib.shmq_bounds_set(self.page, max_messages, max_bytes)
+
+    def recount(self) -> None:
+        """A head went back, or a name came or went: what producers know of the room is not true any more."""
+        lib.shmq_bounds_recount(self.page)
+
+    def room(self) -> None:
+        """A head went forward: have producers look that wait for room."""
+        lib.shmq_room(self.page)
+
+    def drop_for_all(self, index: int) -> None:
+        """Drop what lies before *index*, in a queue that may never have had bounds."""
+        self.drop(index)
+        lib.shmq_bounds_begin(self.page)
+
+    def drop(self, index: int) -> None:
+        """Drop what lies before *index* for everybody, but what is handed out and not acknowledged."""
+        lib.shmq_drop(self.page, index)
 
     def participants(self) -> list[tuple[int, int, int, int, int]]:
         """(slot, generation, pid, pid namespace, start time) of whoever ever sat here, alive or not."""
@@ -316,9 +457,65 @@ class Member:
             raise error(code, "cannot wait")
         return code
 
+    def sync_wait(self, chunk: Chunk | None, fd: int, want: int, deadline_ns: int, leading: Any) -> int:
+        """
+        Wait until every index below *want* is on the disk, leading the group commit when nobody does.
+
+        OK, TIMEOUT, SIGNAL, WAITING (for a living claim), SYNC_FAILED, or LEAD: go on as the leader.
+        """
+        handle = ffi.NULL if chunk is None else chunk.handle
+        return int(lib.shmq_sync_wait(self.handle, handle, fd, want, deadline_ns, leading))
+
+    def publish_durable(self, index: int, chunk: int) -> None:
+        """As leader: everything below *index* is on the disk, and the next sync begins to look in that chunk."""
+        lib.shmq_sync_publish(self.handle, index, chunk)
+
+    def stop_leading(self) -> None:
+        """Give the leadership back, and wake who waits."""
+        lib.shmq_sync_release(self.handle)
+
+    def room_begin(self) -> int:
+        """Say that we are about to sleep for room. Look once more, then call `room_wait` with what this returned."""
+        return int(lib.shmq_room_begin(self.handle))
+
+    def room_wait(self, seen: int, deadline_ns: int) -> int:
+        """Sleep until there may be room, as `wait`."""
+        code = int(lib.shmq_room_wait(self.handle, seen, deadline_ns))
+        if code not in (lib.SHMQ_OK, lib.SHMQ_TIMEOUT, lib.SHMQ_SIGNAL):
+            raise error(code, "cannot wait for room")
+        return code
+
     def leave(self) -> None:
         """Give the seat back; not in a forked child, where it is the parent's. Chunks can still be read."""
         lib.shmq_member_leave(self.handle)
+
+
+ANY_MAX = lib.SHMQ_ANY_MAX
+
+
+def new_nudge() -> Any:
+    """A word on which several threads of this process can be woken, once."""
+    return ffi.new("uint32_t *")
+
+
+def nudge(word: Any) -> None:
+    """Wake whoever sleeps with it."""
+    lib.shmq_nudge(word)
+
+
+def wait_any(begun: Sequence[tuple[Member, int]], word: Any, deadline_ns: int) -> int:
+    """
+    Sleep until one of the bells rings or *word* is nudged, as `Member.wait`; EMPTY where the kernel cannot.
+
+    Args:
+        begun: up to ANY_MAX members, each with what its `wait_begin` returned.
+    """
+    bells = ffi.new("void *[]", [lib.shmq_bell_of(member.handle) for member, _ in begun])
+    seen = ffi.new("uint32_t[]", [mark for _, mark in begun])
+    code = int(lib.shmq_wait_any(bells, seen, len(begun), word, deadline_ns))
+    if code not in (lib.SHMQ_OK, lib.SHMQ_TIMEOUT, lib.SHMQ_SIGNAL, lib.SHMQ_EMPTY):
+        raise error(code, "cannot wait")
+    return code
 
 
 def owner_of(slot: int, generation: int) -> int:
@@ -335,9 +532,9 @@ class Lock:
         if self._handle == ffi.NULL:
             raise error(lib.SHMQ_SYSTEM, "cannot keep a lock")
 
-    def take(self) -> bool:
-        """Take it; False when somebody else has it."""
-        answer = lib.shmq_lock_try(self._handle, 0)
+    def take(self, byte: int = 0) -> bool:
+        """Take it, or the one on another byte; False when somebody else has it."""
+        answer = lib.shmq_lock_try(self._handle, byte)
         if answer < 0:
             raise error(answer, "cannot lock")
         return bool(answer)
@@ -381,6 +578,15 @@ class Claim(NamedTuple):
     payload: int
 
 
+class Resolved(NamedTuple):
+    """What lies before *position*, of index *next_index*, is settled. *code*: EMPTY, ROLL, or WAITING for *owner*."""
+
+    code: int
+    position: int
+    next_index: int
+    owner: int
+
+
 class Chunk:
     """One mapped chunk file. It stays mapped as long as anybody holds a view of it."""
 
@@ -397,9 +603,13 @@ class Chunk:
         writable: bool,
         padding: bool,
         checksum: bool,
+        ends: tuple[int, int, bool] | None = None,
+        memory: mmap.mmap | None = None,
     ) -> None:
         """
-        Map and check it; *fd* stays the caller's.
+        Map and check it, unless *memory* is that mapping; *fd* stays the caller's.
+
+        *ends*: (position, ordinal, torn): map it privately and have it end there, without changing the file.
 
         *padding*: *fd* is writable and stays open as long as this chunk, so that a dead owner's claim can be padded
         through a momentary window although the chunk is mapped read-only.
@@ -409,7 +619,9 @@ class Chunk:
         self.size = size
         self.path = path
         self.member = member
-        self.map = map_file(fd, size, writable=writable)
+        if memory is None:
+            memory = map_file(fd, size, writable=writable) if ends is None else map_private(fd, size)
+        self.map = memory
         self._memory = ffi.from_buffer(self.map)
         code = ffi.new("int *")
         handle = lib.shmq_chunk_new(
@@ -417,15 +629,27 @@ class Chunk:
         )
         if handle == ffi.NULL:
             raise error(_inside(code[0]), f"cannot open {path}")
+        if memory is not None:
+            lib.shmq_chunk_is_populated(handle)
         # A thread that is inside a call with the handle keeps the memory mapped, whatever others do to this object.
         self.handle = ffi.gc(handle, functools.partial(_free_chunk, self._memory, member))
         self.address = address(handle)
         self.memory_address = address(self._memory)
         self._fd = -1
+        if ends is not None:
+            position, ordinal, torn = ends
+            if torn:
+                lib.shmq_end_at(self.handle, position)
+            lib.shmq_set_in_order(self.handle, position, ordinal)
 
     def keep(self, fd: int) -> None:
         """Own *fd* from now on."""
         self._fd = fd
+
+    @property
+    def fd(self) -> int:
+        """A writable descriptor of its file, if it keeps one; else -1."""
+        return self._fd
 
     def __del__(self) -> None:
         """Close the descriptor; the mapping goes with its last view."""
@@ -484,9 +708,15 @@ class Chunk:
         if code != lib.SHMQ_OK:
             raise error(code, f"cannot seal {self.path}")
 
-    def seal_adopt(self, adoption: int) -> bool:
-        """End this chunk here, and have the staged chunks of that adoption follow; False when it was sealed already."""
+    def seal_adopt(self, adoption: int) -> bool | None:
+        """
+        End this chunk here, and have the staged chunks of that adoption follow.
+
+        False when it was sealed already, None when this handle's limit forbids it.
+        """
         code = lib.shmq_seal_adopt(self.handle, adoption)
+        if code == lib.SHMQ_FULL:
+            return None
         if code not in (lib.SHMQ_OK, lib.SHMQ_ROLL):
             raise error(code, f"cannot seal {self.path}")
         return bool(code == lib.SHMQ_OK)
@@ -534,6 +764,14 @@ class Chunk:
             raise error(more, f"cannot read {self.path}")
         return count
 
+    def survey(self) -> Survey:
+        """How far it is whole and committed."""
+        return _survey(self.handle, self.size, 0, 0, pass_claims=False)
+
+    def descriptor(self) -> int | None:
+        """One of its file, for as long as this object is there; None when it has none."""
+        return self._fd if self._fd >= 0 else None
+
     def sealed(self) -> int | None:
         """The base of the next chunk, once this one is sealed."""
         base = ffi.new("uint64_t *")
@@ -552,6 +790,44 @@ class Chunk:
             raise error(code, f"cannot read {self.path}")
         return int(index[0])
 
+    def resolved(self) -> Resolved:
+        """How far everything is settled; claims of the dead are padded on the way."""
+        position, index, owner = ffi.new("uint64_t *"), ffi.new("uint64_t *"), ffi.new("uint32_t *")
+        code = int(lib.shmq_resolved(self.handle, position, index, owner))
+        if code not in (lib.SHMQ_EMPTY, lib.SHMQ_ROLL, lib.SHMQ_WAITING):
+            raise error(code, f"cannot read {self.path}")
+        return Resolved(code, int(position[0]), int(index[0]), int(owner[0]))
+
+    def touch(self) -> None:
+        """Write every page as it is, so that the next sync writes all of them. Nobody else may write meanwhile."""
+        for at in range(0, self.size, PAGE_BYTES):
+            self.map[at] = self.map[at]
+
+    def limit(self, moved: int, ordinals: int, position: int) -> None:
+        """Let this handle claim ordinals below *ordinals* and bytes before *position*, while bounds are *moved*."""
+        lib.shmq_limit(self.handle, moved, min(ordinals, NO_LIMIT), min(position, NO_LIMIT))
+
+    def floor(self, index: int) -> tuple[int, int, bool]:
+        """
+        (index, position) of the first message or claim at or behind *index*, and whether the chunk ends before it.
+
+        Raises:
+            Corrupt: the way there is damaged.
+        """
+        ordinal, position = ffi.new("uint64_t *", index - self.base), ffi.new("uint64_t *")
+        code = lib.shmq_floor(self.handle, ordinal, position)
+        if code not in (lib.SHMQ_OK, lib.SHMQ_ROLL):
+            raise error(code, f"cannot read {self.path}")
+        return self.base + int(ordinal[0]), int(position[0]), bool(code == lib.SHMQ_ROLL)
+
+    def filled(self, position: int = 0) -> tuple[int, int]:
+        """Where the chunk is filled to, and how many bytes of messages and padding lie from *position* to there."""
+        end, bytes_there = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        code = lib.shmq_filled(self.handle, max(position, self.first_position()), end, bytes_there)
+        if code != lib.SHMQ_OK:
+            raise error(code, f"cannot read {self.path}")
+        return int(end[0]), int(bytes_there[0])
+
     def bury(self, owner: int) -> int:
         """Pad every open claim of a dead owner, or of everybody for 0: how many."""
         buried = lib.shmq_bury(self.handle, owner)
@@ -562,6 +838,139 @@ class Chunk:
     def first_position(self) -> int:
         """Where the first message may begin."""
         return int(lib.shmq_chunk_first_position(self.handle))
+
+
+class Survey(NamedTuple):
+    """How far a chunk is whole. shmq.h, shmq_survey, says what each number is."""
+
+    position: int
+    ordinal: int
+    stopped: int
+    stopped_ordinal: int
+    messages: int
+    bytes: int
+    padded: int
+    open_padded: int
+    claims: int
+    gap_position: int
+    gap_index: int
+    adoption: int
+    code: int = 0
+    """EMPTY, ROLL, WAITING or CORRUPT."""
+    reason: str = ""
+    """After CORRUPT: what is wrong."""
+
+
+def _survey(handle: Any, trusted: int, position: int, ordinal: int, *, pass_claims: bool) -> Survey:
+    found = ffi.new("shmq_survey *", {"position": position, "ordinal": ordinal})
+    code = lib.shmq_survey_chunk(handle, found, trusted, pass_claims)
+    numbers = [int(getattr(found, name)) for name in Survey._fields[:-2]]
+    return Survey._make([*numbers, code, story() if code == lib.SHMQ_CORRUPT else ""])
+
+
+class Bare:
+    """
+    A mapped chunk file without a member: to see what is whole in it and, alone with it, to put it in order.
+
+    A context manager. It unmaps at once, so nothing may be kept that points into it.
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        size: int,
+        *,
+        base: int,
+        sequence: int,
+        queue_id: bytes,
+        path: str,
+        checksum: bool,
+        writable: bool = False,
+    ) -> None:
+        """
+        Map and check it; *fd* stays the caller's.
+
+        Raises:
+            Corrupt, BadFormat: it is no chunk of this queue, or not the one of that name.
+        """
+        self.path = path
+        self.size = size
+        if not PAGE_BYTES <= size <= CHUNK_BYTES_MAX:
+            raise errors.Corrupt(f"cannot open {path}: it has {size} bytes, and no chunk has so few or so many")
+        self._map = map_file(fd, size, writable=writable)
+        self._memory = ffi.from_buffer(self._map)
+        code = ffi.new("int *")
+        self._handle = lib.shmq_chunk_new(
+            self._memory, size, -1, writable, checksum, base, sequence, queue_id, ffi.NULL, code
+        )
+        if self._handle == ffi.NULL:
+            problem = error(_inside(code[0]), f"cannot open {path}")
+            self.close()
+            raise problem
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Unmap."""
+        self.close()
+
+    def close(self) -> None:
+        """Unmap. Closing twice is fine."""
+        if self._handle != ffi.NULL:
+            lib.shmq_chunk_free(self._handle)
+        self._handle = ffi.NULL
+        ffi.release(self._memory)
+        self._map.close()
+
+    def chunk_id(self) -> int:
+        """The random id that it was made with."""
+        return int.from_bytes(self._map[_CHUNK_ID_AT : _CHUNK_ID_AT + 8], "little")
+
+    def first_position(self) -> int:
+        """Where the first message may begin."""
+        return int(lib.shmq_chunk_first_position(self._handle))
+
+    def survey(self, *, trusted: int = 0, position: int = 0, ordinal: int = 0, pass_claims: bool = False) -> Survey:
+        """How far it is whole, from that place on."""
+        return _survey(self._handle, trusted, position, ordinal, pass_claims=pass_claims)
+
+    def resync(self, position: int, ordinal: int) -> tuple[int, int] | None:
+        """The place behind damage from which to go on; None when there is none."""
+        at, of = ffi.new("uint64_t *", position), ffi.new("uint64_t *", ordinal)
+        if lib.shmq_resync(self._handle, at, of) != lib.SHMQ_OK:
+            return None
+        return int(at[0]), int(of[0])
+
+    def cut(self, position: int, next_index: int) -> int:
+        """
+        End it there, for ever; the next chunk begins at *next_index*. How many bytes that were not zero are gone.
+
+        Raises:
+            Corrupt: there is no room to end it; nothing was written.
+        """
+        gone = lib.shmq_cut(self._handle, position, next_index)
+        if gone < 0:
+            raise error(int(gone), f"cannot recover {self.path}")
+        return int(gone)
+
+    def pad_over(self, position: int, end: int, count: int) -> bool:
+        """Make padding of what lies between two places; False when one word cannot say so."""
+        return bool(lib.shmq_pad_over(self._handle, position, end, count) == lib.SHMQ_OK)
+
+    def pad_claim(self, position: int) -> None:
+        """Make padding of a claim that nobody will commit."""
+        word = int.from_bytes(self._map[position : position + 8], "little")
+        self._map[position : position + 8] = (word & ~(7 << 61) | 4 << 61).to_bytes(8, "little")
+
+    def zero_from(self, position: int) -> None:
+        """Zeros from there on."""
+        lib.shmq_zero_from(self._handle, position)
+
+    def set_in_order(self, position: int, ordinal: int) -> None:
+        """Make hints and index anew from its words up to there."""
+        lib.shmq_set_in_order(self._handle, position, ordinal)
 
 
 class Batch:
@@ -629,12 +1038,27 @@ def look(chunk: Chunk, reader: Any, spins: int) -> int:
     return int(lib.shmq_next(chunk.handle, reader, spins))
 
 
+def glance(chunk: Chunk, reader: Any, dropped: int) -> int:
+    """What `look` would answer now, with nothing moved. What lies before *dropped* does not count."""
+    start = max(int(reader.start), dropped)
+    copy = ffi.new("shmq_reader *", {"position": reader.position, "ordinal": reader.ordinal, "start": start})
+    return int(lib.shmq_next(chunk.handle, copy, 0))
+
+
 def reader_seek(chunk: Chunk, reader: Any, ordinal: int) -> int:
     """Move the reader to the word that holds *ordinal*: 0, ROLL (behind this chunk) or EMPTY (not claimed yet)."""
     code = int(lib.shmq_reader_seek(chunk.handle, reader, ordinal))
     if code not in (lib.SHMQ_OK, lib.SHMQ_ROLL, lib.SHMQ_EMPTY):
         raise error(code, f"cannot read {chunk.path}")
     return code
+
+
+def resync(chunk: Chunk, position: int, ordinal: int) -> tuple[int, int] | None:
+    """The place behind damage from which reading can go on; None when there is none in that chunk."""
+    at, of = ffi.new("uint64_t *", position), ffi.new("uint64_t *", ordinal)
+    if lib.shmq_resync(chunk.handle, at, of) != lib.SHMQ_OK:
+        return None
+    return int(at[0]), int(of[0])
 
 
 def place_arrays(limit: int) -> tuple[Any, Any]:
@@ -788,6 +1212,15 @@ class Checkpoint:
             raise error(code, f"cannot make consumer {name!r}")
         return bytes(page)
 
+    def renamed(self, name: str) -> bytes:
+        """The whole file, as that of another name."""
+        content = bytearray(self._map[:])
+        raw = name.encode()
+        code = lib.shmq_checkpoint_rename(ffi.from_buffer(content), raw, len(raw))
+        if code != lib.SHMQ_OK:
+            raise error(code, f"cannot rename to {name!r}")
+        return bytes(content)
+
     @property
     def explicit(self) -> bool:
         """Whether the name was created with ack="explicit"."""
@@ -810,6 +1243,20 @@ class Checkpoint:
     @handed.setter
     def handed(self, index: int) -> None:
         lib.shmq_checkpoint_set_handed(self.page, index)
+
+    @property
+    def dropped(self) -> int:
+        """How many messages were dropped before this name came to them."""
+        return int(lib.shmq_checkpoint_dropped(self.page))
+
+    @dropped.setter
+    def dropped(self, count: int) -> None:
+        lib.shmq_checkpoint_set_dropped(self.page, count)
+
+    def floor(self, dropped: int) -> int:
+        """The first index that this name has not finished, when all before *dropped* was dropped."""
+        head, handed = self.head, self.handed
+        return head if head < handed else max(head, dropped)  # what was handed out is never dropped
 
     @property
     def holder(self) -> int:

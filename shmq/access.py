@@ -60,6 +60,8 @@ class Access:
         self._mapped = membership.mapped
         self._names: tuple[list[int], list[int]] = ([], [])  # bases, sequences: replaced whole
         self._time_max: dict[int, int] = {}  # of sealed chunks, by sequence
+        self.skipped = 0
+        """Indexes that `backward` passed over because what was there is damaged."""
 
     def forked(self) -> bool:
         """Whether this is a child's copy of it."""
@@ -213,7 +215,7 @@ class Access:
             yield from found
             index = upto if found or index < self._claimed(sequences[at]) else end  # over a gap in one step
 
-    def backward(self, start: int, stop: int) -> Iterator[Message]:
+    def backward(self, start: int, stop: int, *, skip_corrupt: bool = False) -> Iterator[Message]:
         """The same from the last to the first: group after group is read forward, and delivered backward."""
         group = min(max(self._home.options.index_spacing, 16), 256)
         index = min(stop, self.next_index())
@@ -228,7 +230,7 @@ class Access:
             try:
                 found = self._group(sequences[at], base, begin, index)
             except errors.Corrupt:
-                yield from self._singly(begin, index)
+                yield from self._singly(begin, index, skip_corrupt=skip_corrupt)
                 found = []
             if found is None:
                 tries += 1
@@ -255,13 +257,17 @@ class Access:
         chunk = self._mapped.get(sequence)
         return (1 << 64) - 1 if chunk is None else chunk.next_index()
 
-    def _singly(self, start: int, stop: int) -> Iterator[Message]:
-        """Backward, up to the damaged one, which raises."""
+    def _singly(self, start: int, stop: int, *, skip_corrupt: bool) -> Iterator[Message]:
+        """Backward, up to the damaged one, which raises, or is counted."""
         for index in range(stop - 1, start - 1, -1):
             try:
                 yield self.message(index)
             except IndexError:
                 continue
+            except errors.Corrupt:
+                if not skip_corrupt:
+                    raise
+                self.skipped += 1
 
     def sliced(self, wanted: slice) -> list[Message]:
         """The messages there are of a slice; ends are clipped, as of a list."""

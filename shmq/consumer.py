@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import threading
 import time
 import warnings
 from typing import TYPE_CHECKING, Any, Self
@@ -41,7 +42,15 @@ class Consumer(_native.Head):
         ack_mode: "auto" or "explicit".
     """
 
-    def __init__(self, queue: Queue, name: str, *, ack: str, start: str | int | datetime.datetime) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        name: str,
+        *,
+        ack: str,
+        start: str | int | datetime.datetime,
+        skip_corrupt: bool = False,
+    ) -> None:
         """See `Queue.consumer`."""
         check_consumer_name(name)
         if ack not in ("auto", "explicit"):
@@ -50,12 +59,15 @@ class Consumer(_native.Head):
         self.ack_mode = ack
         self._explicit = ack == "explicit"
         self._queue = queue
+        self._skip_corrupt = skip_corrupt
         self._pid = os.getpid()
         self._lock = locks.Lock()
         self._closed = False
         self._decode = queue._codec.decode  # noqa: SLF001
         self._pending: dict[int, bool] = {}  # handed out and not below the head; True once acknowledged
         self._home, self._membership = queue._lend()  # noqa: SLF001
+        self._acking = 0
+        self._syncs = self._explicit and self._home.options.durability.kind == "sync"
         try:
             self._open(start)
         except BaseException:
@@ -70,6 +82,7 @@ class Consumer(_native.Head):
         self._checkpoint, self._name_lock = self._open_checkpoint(path, start)
         try:
             self._walk = Walk(self._home, self._membership, self._checkpoint, auto_ack=not self._explicit)
+            self._walk.skip_corrupt = self._skip_corrupt
             if not self._explicit:  # explicit acks keep accounts in Python
                 self._code_with(self._decode)
                 self._walk.lead(self)
@@ -88,6 +101,7 @@ class Consumer(_native.Head):
             with self._home.admin():
                 if self.name not in self._home.consumer_names():
                     self._make_checkpoint(file, start)
+                    self._membership.control.recount()
         fd, size = self._home.open(self._home.consumers, file, writable=True)
         try:
             checkpoint = _native.Checkpoint(fd, size, self._home.queue_id, self.name, path)
@@ -157,6 +171,7 @@ class Consumer(_native.Head):
             )
             self._checkpoint.head = head = min(head, end)
             self._checkpoint.handed = min(handed, end)
+            self._membership.control.recount()
         cursor = self._checkpoint.cursor()
         if cursor and cursor[3] <= head:
             sequence, position, ordinal, _ = cursor
@@ -294,9 +309,17 @@ class Consumer(_native.Head):
         """The next message's place, by way of everything that is not the fast path."""
         self._check_usable()
         place = self._walk.look()
-        if place >= 0:
-            return place
-        return self._walk.wait(deadline_of(timeout), self._ended)
+        if place < 0:
+            place = self._walk.wait(deadline_of(timeout), self._ended)
+        if self._explicit and not self._pending and self._membership.control.bounds().dropped:
+            self._checkpoint.head = int(self._walk.reader.index)  # over what was dropped before it
+        return place
+
+    def _has_something(self) -> bool:
+        """Whether a get would answer at once: with a message, or with why there will be none."""
+        self._check_forked()
+        with self._lock:
+            return self._ended() is not None or self._walk.glance()
 
     def _ended(self) -> Exception | None:
         if self._closed:
@@ -306,13 +329,16 @@ class Consumer(_native.Head):
         return None
 
     def _check_usable(self) -> None:
+        self._check_forked()
+        if self._closed:
+            raise errors.Closed(f"consumer {self.name!r} of {self._home.path} was closed")
+
+    def _check_forked(self) -> None:
         if os.getpid() != self._pid:
             raise errors.Forked(
                 f"consumer {self.name!r} of {self._home.path} belongs to the parent process {self._pid}; "
                 "open one under another name in this child"
             )
-        if self._closed:
-            raise errors.Closed(f"consumer {self.name!r} of {self._home.path} was closed")
 
     def _message(self, place: int, index: int, record: int) -> Message:
         chunk: Any = self._walk.chunk
@@ -339,8 +365,13 @@ class Consumer(_native.Head):
         Raises:
             Closed, Forked: as `Message.ack`.
         """
-        for message in messages:
-            message.ack()
+        self._acking = threading.get_ident()
+        try:
+            for message in messages:
+                message.ack()
+        finally:
+            self._acking = 0
+        self._persist()
 
     def _acknowledge(self, message: Message) -> None:
         with self._lock:
@@ -348,6 +379,15 @@ class Consumer(_native.Head):
             if message.index in self._pending:
                 self._pending[message.index] = True
                 self._move_head(message)
+        if self._acking != threading.get_ident():  # else once, after the last one
+            self._persist()
+
+    def _persist(self) -> None:
+        """With Durability.SYNC an explicit ack is on the disk when it returns."""
+        if self._syncs:
+            from shmq.durability import Syncer  # noqa: PLC0415  # only this mode pays for it
+
+            Syncer(self._home, self._membership).persist(self.name)
 
     def _move_head(self, message: Message | None = None) -> None:
         """Over everything finished; what was handed out later stays pending."""
@@ -363,9 +403,15 @@ class Consumer(_native.Head):
             return
         # Not the reader's place: it may be in a new chunk, where it has read nothing.
         self._checkpoint.head = next(iter(pending), finished + 1)
+        self._membership.control.room()
         if message is not None and message.index % 256 == 0:
             chunk, record = message._chunk, message._record  # noqa: SLF001
             self._checkpoint.save_cursor(chunk.sequence, record, message.index - chunk.base, message.index)
+
+    @property
+    def skipped(self) -> int:
+        """With skip_corrupt: how many indexes were passed over because what was there is damaged."""
+        return self._walk.skipped
 
     @property
     def head(self) -> int:
@@ -404,6 +450,7 @@ class Consumer(_native.Head):
             self._pending.clear()
             self._walk.seek(index)
             self._checkpoint.head = index
+            self._membership.control.recount()
             self._handed_before = self._checkpoint.handed
         self._membership.forget_retired()
         space.retire(self._home, self._walk.chain, self._membership.control)  # what this name alone held back
@@ -423,6 +470,11 @@ class Consumer(_native.Head):
                 self._checkpoint.save_cursor(chunk.sequence, position, ordinal, chunk.base + ordinal)
             self._checkpoint.holder = 0
             self._name_lock.free()
+        if self._home.options.durability.kind != "process":
+            from shmq.durability import Syncer  # noqa: PLC0415
+
+            with contextlib.suppress(errors.ShmqError, OSError):  # forgotten after a power cut, at worst
+                Syncer(self._home, self._membership).persist(self.name)
         self._membership.leave()
         self._home.close()
 

@@ -91,7 +91,16 @@ class UnsafeFilesystem(ShmqError):
 
 
 class SyncFailed(ShmqError):
-    """The disk refused to sync. What was put is readable; how much of it is durable is unknown."""
+    """
+    The disk refused to sync. What was put is readable; how much of it is durable is unknown.
+
+    `index` is where the message of this put is; None when nothing was put.
+    """
+
+    def __init__(self, message: str, index: int | None = None) -> None:
+        """Keep *index*, where the message is."""
+        super().__init__(message)
+        self.index = index
 
 
 class SyncPending(ShmqError):

@@ -14,11 +14,13 @@ import threading
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors, locks
+from shmq.storage import warm
 from shmq.storage.chain import Chain
-from shmq.storage.directory import CONTROL, boot_id
+from shmq.storage.directory import CONTROL, QUEUE, boot_id
 from shmq.storage.mapped import Mapped
 
 if TYPE_CHECKING:
+    from shmq.durability import Keeper
     from shmq.storage.directory import Directory
 
 UNSEEN_POLL_MS = 5
@@ -56,8 +58,13 @@ class Membership:
         self._claiming: dict[int, int] = {}
         self.mapped = Mapped()
         """Chunks kept for random access, by all handles of this process."""
+        self._queue_id = home.queue_id
         self._watcher: _Watcher | None = None
+        self._keeper: Keeper | None = None
         self._lock = locks.Lock()
+        if home.view is not None:
+            self._join_alone(home)
+            return
         lock_fd, size = home.open(home.fd, CONTROL, writable=not home.read_only)
         try:
             test_fd, _ = home.open(home.fd, CONTROL, writable=False)
@@ -80,6 +87,17 @@ class Membership:
                 self.member.leave()
                 raise
 
+    def _join_alone(self, home: Directory) -> None:
+        """At a queue that was not recovered yet, for who may only read: what its control page says means nothing."""
+        self.control = _native.Control.alone(home.queue_id, home.journal.first_live)
+        lock_fd, _ = home.open(home.fd, QUEUE, writable=False)
+        try:
+            test_fd, _ = home.open(home.fd, QUEUE, writable=False)
+        except BaseException:
+            os.close(lock_fd)
+            raise
+        self.member = _native.Member(self.control, lock_fd, test_fd)
+
     def _sit_down(self, home: Directory) -> None:
         slot, generation, since = self.member.lock()
         chain = Chain(home, self.member)
@@ -94,17 +112,39 @@ class Membership:
         since = live[-1][0] if live else 0
         self.member.join(os.getpid(), pid_namespace(), start_time(), boot_tag(), since)
 
+    def anybody_else(self) -> bool:
+        """Whether another process sits here."""
+        return self._anybody_else(self.member.owner >> 11)
+
+    def keep_interval(self, home: Directory) -> None:
+        """Have a thread that syncs, if the queue wants one."""
+        if home.options.durability.kind == "interval" and not home.read_only:
+            from shmq.durability import Keeper  # noqa: PLC0415  # only this mode pays for it
+
+            with self._lock:
+                if self._keeper is None:
+                    self._keeper = Keeper(home, self, home.options.durability.seconds)
+
     def _anybody_else(self, mine: int) -> bool:
         return any(self.member.slot_locked(slot) for slot, *_ in self.control.participants() if slot != mine)
 
     def sleep(self, seen: int, deadline_ns: int) -> int:
         """Wait for the bell, with a watcher on everybody's life."""
+        self.watch()
+        return self.member.wait(seen, deadline_ns)
+
+    def sleep_for_room(self, seen: int, deadline_ns: int) -> int:
+        """Likewise, for the bell that says there may be room."""
+        self.watch()
+        return self.member.room_wait(seen, deadline_ns)
+
+    def watch(self) -> None:
+        """Have the bells rung when somebody dies."""
         with self._lock:
             if self._watcher is None:
                 self._watcher = _Watcher(self.control, self.member)
             watcher = self._watcher
         watcher.refresh()
-        return self.member.wait(seen, deadline_ns)
 
     def claims_from(self, handle: object, sequence: int | None) -> None:
         """
@@ -146,6 +186,9 @@ class Membership:
             if _registry.get(self._key) is self:
                 del _registry[self._key]
         self.mapped.clear()
+        if self._keeper and not self.member.forked():
+            self._keeper.stop()
+        warm.forget(self._queue_id)
         if self._watcher and not self.member.forked():
             self._watcher.stop()
         self.member.leave()
@@ -171,6 +214,10 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 def join(home: Directory) -> Membership:
     """This process's membership at that queue, one handle more."""
+    if home.view is not None:
+        made = Membership(home)
+        _live.add(made)
+        return made
     try:
         info = os.stat(CONTROL, dir_fd=home.fd, follow_symlinks=False)
     except FileNotFoundError:

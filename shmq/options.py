@@ -7,7 +7,7 @@ Only what an Options was given explicitly is held against a queue that exists al
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +18,29 @@ from shmq.errors import BadFormat, Mismatch
 CHUNK_MIN = 16 << 10
 CHUNK_MAX = 1 << 30
 _SECONDS_AND_BYTES = {"acked": None, "forever": None, "age": "seconds", "bytes": "bytes"}
+INTERVAL_MAX = 86400
 FIRST_CHUNK = 1 << 20
 """Chunks grow from here by 4x to `chunk_bytes`, so that small queues are small."""
+
+
+FULL = ("block", "raise", "drop_oldest")
+BOUND_MAX = (1 << 62) - 1
+
+
+def check_bound(name: str, bound: int | None) -> int:
+    """
+    A bound as the queue stores it; 0 is none.
+
+    Raises:
+        ValueError, TypeError: it is no bound.
+    """
+    if bound is None:
+        return 0
+    if not isinstance(bound, int) or isinstance(bound, bool):
+        raise TypeError(f"{name}={bound!r}: int or None is wanted")
+    if not 1 <= bound <= BOUND_MAX:
+        raise ValueError(f"{name}={bound}: at least 1, or None for no bound")
+    return bound
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +79,43 @@ class Retention:
             raise ValueError(f"retention by {self.kind} of {self.limit!r} {unit}: more than nothing")
 
 
+@dataclasses.dataclass(frozen=True)
+class Durability:
+    """
+    What a put promises about power loss. The death of processes loses nothing in any mode.
+
+    Attributes:
+        PROCESS: nothing; what the kernel had not written yet may be missing. The default, and the fastest.
+        SYNC: a put returns when its message is on the disk. Puts that wait at the same time share one sync.
+    """
+
+    kind: str = "process"
+    seconds: float = 0
+
+    PROCESS: ClassVar[Durability]
+    SYNC: ClassVar[Durability]
+
+    @classmethod
+    def interval(cls, seconds: float) -> Self:
+        """At most the messages of the last so many seconds may be missing, and those of one sync."""
+        return cls("interval", seconds)
+
+    def __post_init__(self) -> None:
+        """Refuse what means nothing."""
+        if self.kind not in ("process", "interval", "sync"):
+            raise ValueError(f"durability {self.kind!r}: process, interval or sync")
+        if isinstance(self.seconds, bool) or not isinstance(self.seconds, (int, float)):
+            raise TypeError(f"durability by interval of {self.seconds!r}: a number of seconds is wanted")
+        if self.kind == "interval" and not 0 < self.seconds <= INTERVAL_MAX:
+            raise ValueError(f"durability by interval of {self.seconds!r} seconds: more than 0, up to {INTERVAL_MAX}")
+        if self.kind != "interval" and self.seconds:
+            raise ValueError(f"durability {self.kind!r} has no seconds")
+
+
+Durability.PROCESS = Durability("process")
+Durability.SYNC = Durability("sync")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
     """
@@ -67,7 +125,12 @@ class Options:
         chunk_bytes: size of a full-grown chunk file, 16 KiB to 1 GiB. Larger ones roll less often.
         index_spacing: an index entry about every so many messages.
         codec: how payloads are encoded: "bytes", "text", "json", "msgpack", or "pickle" (needs trusted=True).
+        durability: what a put promises about power loss; nothing by default.
         retention: how long messages are kept; until all consumer names have finished them by default.
+        max_messages: at most so many messages that not all consumers have finished; None for any number.
+        max_bytes: at most so many bytes of them, as they lie in the chunks (40 and more each, in steps of 8).
+        full: what a put does at a bound: "block" until there is room or its timeout ends, "raise" Full at once, or
+            "drop_oldest".
         checksum: whether every message carries a CRC-32C that is checked when it is read.
         mode: permission bits of the files: 0o600. Never the group's or the world's.
     """
@@ -75,7 +138,11 @@ class Options:
     chunk_bytes: int = 64 << 20
     index_spacing: int = 64
     codec: str = "bytes"
+    durability: Durability = Durability.PROCESS
     retention: Retention = Retention()  # frozen
+    max_messages: int | None = None
+    max_bytes: int | None = None
+    full: str = "block"
     checksum: bool = True
     mode: int = 0o600
 
@@ -91,6 +158,7 @@ class Options:
             ("chunk_bytes", int),
             ("index_spacing", int),
             ("codec", str),
+            ("durability", Durability),
             ("checksum", bool),
             ("mode", int),
         ):
@@ -100,6 +168,10 @@ class Options:
             raise ValueError(f"chunk_bytes={self.chunk_bytes}: whole pages of 4096 from {CHUNK_MIN} to {CHUNK_MAX}")
         if not 1 <= self.index_spacing <= 65536:
             raise ValueError(f"index_spacing={self.index_spacing}: from 1 to 65536")
+        check_bound("max_messages", self.max_messages)
+        check_bound("max_bytes", self.max_bytes)
+        if self.full not in FULL:
+            raise ValueError(f"full={self.full!r}: one of {', '.join(FULL)}")
         if self.codec not in CODECS:
             raise ValueError(f"codec={self.codec!r}: one of {', '.join(CODECS)}")
         if self.mode & ~0o700 or self.mode & 0o600 != 0o600:
@@ -117,7 +189,8 @@ class Options:
         if strange:
             raise BadFormat(f"it was made with options this library does not know: {', '.join(strange)}")
         retention = Retention(**stored.get("retention", {}))
-        return cls(**{**stored, "retention": retention})
+        durability = Durability(**stored.get("durability", {}))
+        return cls(**{**stored, "durability": durability, "retention": retention})
 
     def check_against(self, stored: Options, path: str) -> None:
         """

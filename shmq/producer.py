@@ -12,13 +12,16 @@ import os
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from shmq import _native, errors, locks
-from shmq.storage import space
+from shmq.room import Room
+from shmq.storage import space, warm
 from shmq.storage.chain import Chain
+from shmq.walk import deadline_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
+    from shmq.durability import Syncer
     from shmq.membership import Membership
     from shmq.queue import Queue
 
@@ -37,6 +40,8 @@ class Producer(_native.Tail):
         self._closed = False
         self._home, self._membership = queue._lend()  # noqa: SLF001
         self._chain = self._make_chain()
+        self._syncer = self._make_syncer()
+        self._room = Room(self._home, self._membership, self._chain)
         self._code_with(self._encode)
         try:
             self._use(self._chain.tail())
@@ -46,6 +51,14 @@ class Producer(_native.Tail):
 
     def _make_chain(self) -> Any:
         return Chain(self._home, self._membership.member)
+
+    def _make_syncer(self) -> Syncer | None:
+        """What a put waits with; None when it does not wait."""
+        if self._home.options.durability.kind != "sync":
+            return None
+        from shmq.durability import Syncer  # noqa: PLC0415  # only this mode pays for it
+
+        return Syncer(self._home, self._membership)
 
     # ---- putting
     def _put(
@@ -57,21 +70,29 @@ class Producer(_native.Tail):
         type: int = 0,  # noqa: A002
         time_ns: int | None = None,
         headers: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
     ) -> int:
         """What `put` does where the built-in does not: rolls, forks, errors. *code* is what its try answered."""
         self._check_open()
+        syncer, deadline = self._syncer, deadline_of(timeout)
+        if syncer is not None:
+            syncer.check()
         fields, keep = self._fields(key, type, time_ns, headers)
         data = payload if self._encode is None else self._encode(payload)
         with _view(data) as view, _native.readable(view) as readable:
             tail = self._tail
             while True:
                 if code < 0:
-                    self._settle(code, tail, _native.record_bytes(fields, len(readable)))
+                    self._settle(code, tail, _native.record_bytes(fields, len(readable)), 1, deadline)
                     tail = self._tail
+                    warm.settle()
                 code = tail.put_record(fields, readable, len(readable))
                 if code >= 0:
                     del keep  # what the fields point at had to live until here
-                    return code
+                    break
+        if syncer is not None:
+            syncer.wait(tail, code, deadline)
+        return code
 
     def put_many(
         self,
@@ -81,9 +102,11 @@ class Producer(_native.Tail):
         types: Sequence[int] | None = None,
         times_ns: Sequence[int] | None = None,
         headers: Sequence[Mapping[str, Any] | None] | None = None,
+        timeout: float | None = None,
     ) -> range:
         """As `Queue.put_many`."""
         self._check_open()
+        deadline = deadline_of(timeout)
         items = self._encode_all(payloads)
         count = len(items)
         _check_lengths(count, keys=keys, types=types, times_ns=times_ns, headers=headers)
@@ -106,14 +129,19 @@ class Producer(_native.Tail):
             times_ns,
             None if headers is None else _encode_each(headers),
         )
+        if self._syncer is not None:
+            self._syncer.check()
         tail, first = self._tail, 0
         while True:
             if first < 0:
-                self._settle(first, tail, batch.region_bytes())
+                self._settle(first, tail, batch.region_bytes(), count, deadline)
                 tail = self._tail
+                warm.settle()
             first = tail.put_many(batch)
             if first >= 0:
                 break
+        if self._syncer is not None:
+            self._syncer.wait(tail, first + count - 1, _native.FOREVER)
         return range(first, first + count)
 
     def _encode_all(self, payloads: Iterable[Any]) -> list[bytes]:
@@ -132,23 +160,28 @@ class Producer(_native.Tail):
         type: int = 0,  # noqa: A002
         time_ns: int | None = None,
         headers: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
     ) -> Slot:
         """As `Queue.reserve`."""
         self._check_open()
+        deadline = deadline_of(timeout)
         if nbytes < 0:
             raise ValueError(f"cannot reserve {nbytes} bytes")
         if nbytes > _native.CHUNK_BYTES_MAX:
             raise errors.TooLarge(f"cannot reserve {nbytes} bytes in {self._home.path}: no chunk is so large")
+        if self._syncer is not None:
+            self._syncer.check()
         fields, keep = self._fields(key, type, time_ns, headers)
         tail, code = self._tail, 0
         while True:
             if code < 0:
-                self._settle(code, tail, _native.record_bytes(fields, nbytes))
+                self._settle(code, tail, _native.record_bytes(fields, nbytes), 1, deadline)
                 tail = self._tail
+                warm.settle()
             claim = tail.reserve(fields, nbytes)
             if isinstance(claim, _native.Claim):
                 del keep
-                return Slot(tail, claim, nbytes, self._membership)
+                return Slot(tail, claim, nbytes, self._membership, self._syncer)
             code = claim
 
     def _fields(
@@ -158,11 +191,13 @@ class Producer(_native.Tail):
         return _native.header_fields(_check_key(key), _check_type(record_type), time_ns, _encode_headers(headers))
 
     # ---- when a put does not go straight through
-    def _settle(self, code: int, tail: _native.Chunk, region: int) -> None:
+    def _settle(self, code: int, tail: _native.Chunk, region: int, count: int, deadline_ns: int) -> None:
         """Make the next try possible, or say why there is none."""
         self._check_open()
         if code == _native.ROLL:
             self._roll(tail, region)
+        elif code == _native.FULL:
+            self._room.make(tail, count, region, deadline_ns, self._check_open)
         elif code == _native.FORKED:
             self._rejoin()
         else:
@@ -178,7 +213,8 @@ class Producer(_native.Tail):
                 self._use(self._chain.roll(tail, region))
             except (errors.Gone, FileNotFoundError):
                 self._use(self._chain.tail())  # retired while we rolled: start again from the live end
-            if self._home.options.retention.kind != "acked":  # there, consumers do it as they pass
+            options = self._home.options
+            if options.retention.kind != "acked" or options.full == "drop_oldest":  # else consumers do it as they pass
                 self._membership.forget_retired()
                 space.retire(self._home, self._chain, self._membership.control)
 
@@ -188,12 +224,14 @@ class Producer(_native.Tail):
             if self._membership.member.forked():
                 self._membership = self._queue._joined().retain()  # noqa: SLF001
                 self._chain = self._make_chain()
+                self._syncer = self._make_syncer()
+                self._room = Room(self._home, self._membership, self._chain)
                 self._use(self._chain.tail())
 
     def _use(self, chunk: _native.Chunk) -> None:
         self._tail = chunk
         self._membership.claims_from(self, chunk.sequence)
-        self._move(chunk.address, 0, 0, chunk)
+        self._move(chunk.address if self._syncer is None else 0, 0, 0, chunk)  # 0: each put goes to _put, which waits
 
     # ---- closing
     def close(self) -> None:
@@ -203,6 +241,8 @@ class Producer(_native.Tail):
                 return
             self._closed = True
             self._move(0, 0, 0, None)
+        if not self._membership.member.forked():
+            self._membership.control.room()  # another thread may be waiting in here
         self._membership.claims_from(self, None)
         self._membership.leave()
         self._home.close()
@@ -240,12 +280,20 @@ class Slot:
         index: where the message will be.
     """
 
-    def __init__(self, chunk: _native.Chunk, claim: _native.Claim, nbytes: int, membership: Membership) -> None:
+    def __init__(
+        self,
+        chunk: _native.Chunk,
+        claim: _native.Claim,
+        nbytes: int,
+        membership: Membership,
+        syncer: Syncer | None = None,
+    ) -> None:
         """See `Queue.reserve`."""
         self._membership = membership.retain()  # a claim lives as long as its owner sits
         self._chunk = chunk
         self._claim = claim
         self._nbytes = nbytes
+        self._syncer = syncer
         self._open = True
         _open_slots[id(self)] = chunk
         self._membership.claims_from(self, chunk.sequence)
@@ -260,11 +308,14 @@ class Slot:
         Raises:
             Fenced: this process was judged dead meanwhile; the message is not in the queue.
             Forked: it was reserved by the parent process.
+            SyncPending, SyncFailed: as `Queue.put`.
         """
         length = self._nbytes if nbytes is None else nbytes
         if not 0 <= length <= self._nbytes:
             raise ValueError(f"cannot commit {length} bytes of {self._nbytes} that were reserved")
         self._end("commit", lambda: self._chunk.commit(self._claim, length))
+        if self._syncer is not None:
+            self._syncer.wait(self._chunk, self.index, _native.FOREVER)
         return self.index
 
     def abort(self) -> None:

@@ -12,30 +12,34 @@ from shmq import _native, errors, locks, membership
 from shmq.access import Access, Extent
 from shmq.codec import codec
 from shmq.consumer import Consumer
-from shmq.options import Options
+from shmq.options import Options, check_bound
 from shmq.producer import Producer
 from shmq.reader import Reader
-from shmq.storage import directory, files, space, staging
+from shmq.storage import directory, files, names, space, staging, volatile
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
     import datetime
     from collections.abc import Iterable, Mapping, Sequence
-    from types import TracebackType
+    from types import EllipsisType, TracebackType
 
     from shmq.arrow import Batches
     from shmq.message import Message
     from shmq.producer import Slot
     from shmq.staged import HandedOver, Staged
+    from shmq.storage.copying import Copied, Repaired
+    from shmq.storage.recover import Recovery
+    from shmq.storage.verify import Verified
 
 
 @dataclasses.dataclass(frozen=True)
 class ConsumerStats:
-    """One consumer name: its head, how far it is behind the end, and its ack mode."""
+    """One consumer name: its head, how far it is behind the end, its ack mode, and how much was dropped for it."""
 
     head: int
     lag: int
     ack: str
+    dropped: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Stats:
         fenced: commits that came too late, likewise.
         participants: processes that have it open.
         consumers: by name.
+        max_messages, max_bytes: its bounds; None without.
     """
 
     first_index: int
@@ -60,10 +65,12 @@ class Stats:
     fenced: int
     participants: int
     consumers: dict[str, ConsumerStats]
+    max_messages: int | None
+    max_bytes: int | None
 
 
 def open(  # noqa: A001  # shmq.open, as gzip.open
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None,
     *,
     create: bool = True,
     read_only: bool = False,
@@ -74,8 +81,11 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
     """
     Open the queue in the directory *path*; make it if there is none.
 
+    "shm:NAME" is a volatile queue in shared memory, gone when nobody has it open any more. None makes an anonymous one,
+    which other processes get by fork or by pickling the queue.
+
     Args:
-        path: the directory. The one above it must exist.
+        path: the directory, "shm:NAME" or None. The directory above it must exist.
         create: whether to make the queue when it is absent.
         read_only: change nothing at all, not even a hint; then nothing can be put, and no consumer opened.
         options: what to make it with. For a queue that exists they are not needed; those given must agree with it.
@@ -88,7 +98,7 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
         BadFormat, Corrupt, Unsafe, UnsafeFilesystem, Untrusted, DiskFull: as their names say.
     """
     return Queue(
-        os.fspath(path),
+        None if path is None else os.fspath(path),
         create=create,
         read_only=read_only,
         options=options,
@@ -103,12 +113,14 @@ class Queue:
 
     Attributes:
         path: its directory.
+        place: what opens it again: its directory, or shm:NAME.
         options: what it was made with.
+        recovery: what was found and done when this opening was the first one after a reboot; None when it was not.
     """
 
     def __init__(
         self,
-        path: str,
+        path: str | None,
         *,
         create: bool = True,
         read_only: bool = False,
@@ -117,9 +129,14 @@ class Queue:
         unsafe_filesystem: bool = False,
     ) -> None:
         """See `shmq.open`."""
-        if not isinstance(path, str) or not path:
+        if path is not None and (not isinstance(path, str) or not path):
             raise ValueError(f"{path!r} is no path")
-        self.path = os.path.abspath(path)
+        self._volatile = volatile.is_volatile(path)
+        if path is None:
+            path = volatile.new_name()
+            volatile.gc(anonymous_only=True)
+        self.path = volatile.home_of(path) if self._volatile else os.path.abspath(path)
+        self.place = path if self._volatile else self.path
         self._flags: dict[str, Any] = {
             "read_only": read_only,
             "trusted": trusted,
@@ -130,20 +147,26 @@ class Queue:
         self._producer: Producer | None = None
         self._membership: membership.Membership | None = None
         self._access: Access | None = None
+        self.recovery: Recovery | None = None
         self._home = self._open_home(options, create=create and not read_only)
         self.options = self._home.options
         try:
             if options is not None:
                 options.check_against(self.options, self.path)
             self._codec = self._find_codec(trusted=trusted)
+            self._recover()
             self._joined()
+            self._take_up_bounds()
             self._chain().names()
+            self._verify()
             self._sweep()
         except BaseException:
             self.close()
             raise
 
     def _open_home(self, options: Options | None, *, create: bool) -> directory.Directory:
+        if self._volatile:
+            return self._open_volatile(options or Options(), create=create)
         above = os.path.dirname(self.path)
         if not self._flags["unsafe_filesystem"] and os.path.exists(above):
             files.refuse_network(self.path, self.path if os.path.exists(self.path) else above)
@@ -157,6 +180,26 @@ class Queue:
         directory.create(self.path, made)
         return self._existing_home()
 
+    def _open_volatile(self, options: Options, *, create: bool) -> directory.Directory:
+        if options.durability.kind != "process":
+            raise ValueError(
+                f"cannot open {self.place} with durability={options.durability!r}: a volatile queue is in memory, "
+                "and no disk keeps it"
+            )
+        hold = volatile.Hold(self.place, create=create)
+        try:
+            if hold.alone:
+                codec(options.codec, trusted=self._flags["trusted"])
+                directory.create(self.path, options)
+            home = self._existing_home()
+            hold.settle()
+        except BaseException:
+            hold.leave()
+            raise
+        home.at_end = hold.leave
+        hold.leave_with(home)
+        return home
+
     def _existing_home(self) -> directory.Directory:
         read_only = self._flags["read_only"]
         return directory.Directory(self.path, read_only=read_only, trust_owner=read_only)
@@ -167,6 +210,16 @@ class Queue:
         except errors.Untrusted as problem:
             raise errors.Untrusted(f"cannot open {self.path}: {problem}") from None
 
+    def _recover(self) -> None:
+        """Have only what is on the disk count, when this is the first opening since the machine started."""
+        if self._home.unclean():
+            from shmq.storage import recover  # noqa: PLC0415  # once in a boot
+
+            if self._flags["read_only"]:
+                self._home.view = recover.view(self._home)
+            else:
+                self.recovery = recover.recover(self._home)
+
     def _joined(self) -> membership.Membership:
         """This process's membership; a new one in a forked child."""
         with self._lock:
@@ -174,6 +227,7 @@ class Queue:
                 raise errors.Closed(f"{self.path} was closed; open it again")
             if self._membership is None or self._membership.member.forked():
                 self._membership = membership.join(self._home)
+                self._membership.keep_interval(self._home)
             return self._membership
 
     def _lend(self) -> tuple[directory.Directory, membership.Membership]:
@@ -184,6 +238,19 @@ class Queue:
 
     def _chain(self) -> Chain:
         return Chain(self._home, self._joined().member)
+
+    def _verify(self) -> None:
+        """After a sync that failed: whoever has the queue alone finds out what is on the disk."""
+        control = self._joined().control
+        if self._flags["read_only"] or not (
+            control.sync_failed() or self._home.journal.flags & _native.JOURNAL_SYNC_FAILED
+        ):
+            return
+        from shmq import durability  # noqa: PLC0415  # rare
+
+        control.fail_sync(failed=True)
+        with contextlib.suppress(errors.Busy):
+            durability.verify(self._home, self._joined())
 
     def _sweep(self) -> None:
         """Finish or remove what killed processes have left in staging, unless somebody else administers the queue."""
@@ -224,11 +291,13 @@ class Queue:
         type: int = 0,  # noqa: A002  # the field's name everywhere
         time_ns: int | None = None,
         headers: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
     ) -> int:
         """
         Append *payload* and return its index.
 
         When this returns, every consumer in every process will see the message, even if this process is killed next.
+        With Durability.SYNC it is on the disk too.
 
         Args:
             payload: what the queue's codec takes; bytes-like by default.
@@ -236,15 +305,21 @@ class Queue:
             type: 0 to 65535, the user's own.
             time_ns: its time in ns since 1970; now by default. Times need not ascend.
             headers: a small mapping of text to anything msgpack can hold.
+            timeout: seconds that it may wait: for room, in a queue with bounds and full="block"; for the disk, with
+                Durability.SYNC. None for as long as it takes.
 
         Raises:
-            TooLarge: it fits no chunk; nothing was put.
+            Full: a bound is reached, and the time is up or the queue was made with full="raise"; nothing was put.
+            SyncPending: it is in the queue at `index`, and it is not known whether it is on the disk: the timeout
+                passed, or a signal ended the wait. Do not put it again.
+            SyncFailed: the disk refused. It is in the queue at `index`; when that is None, nothing was put.
+            TooLarge: it fits no chunk, or no bound; nothing was put.
             DiskFull: there is no room for another chunk; nothing was put.
             Fenced: this process was judged dead; the message is not in the queue.
             ShutDown, Closed: nothing was put.
         """
         producer = self._producer or self._shared_producer()
-        return producer.put(payload, key=key, type=type, time_ns=time_ns, headers=headers)
+        return producer.put(payload, key=key, type=type, time_ns=time_ns, headers=headers, timeout=timeout)
 
     def put_many(
         self,
@@ -254,6 +329,7 @@ class Queue:
         types: Sequence[int] | None = None,
         times_ns: Sequence[int] | None = None,
         headers: Sequence[Mapping[str, Any] | None] | None = None,
+        timeout: float | None = None,
     ) -> range:
         """
         Append all *payloads* as one batch, and return their indexes: all of them become visible at once, or none.
@@ -261,13 +337,15 @@ class Queue:
         Args:
             payloads: up to 8,191 of them.
             keys, types, times_ns, headers: None, or one entry for each payload; as in `put`.
+            timeout: seconds to wait until there is room for all of them; as in `put`.
 
         Raises:
-            TooMany: more than one claim can count; nothing was put.
+            TooMany: more than one claim can count, or than a bound allows; nothing was put.
+            Full, TooLarge, DiskFull, Fenced, ShutDown, Closed: as `put`.
             ValueError: the lengths differ; nothing was put.
         """
         producer = self._producer or self._shared_producer()
-        return producer.put_many(payloads, keys=keys, types=types, times_ns=times_ns, headers=headers)
+        return producer.put_many(payloads, keys=keys, types=types, times_ns=times_ns, headers=headers, timeout=timeout)
 
     def reserve(
         self,
@@ -277,6 +355,7 @@ class Queue:
         type: int = 0,  # noqa: A002
         time_ns: int | None = None,
         headers: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
     ) -> Slot:
         """
         Room for a payload of up to *nbytes* bytes, to be filled in place.
@@ -288,10 +367,10 @@ class Queue:
         wait at it meanwhile, so fill it at once.
 
         Raises:
-            TooLarge, DiskFull, ShutDown, Closed: as `put`.
+            Full, TooLarge, DiskFull, ShutDown, Closed: as `put`, whose timeout this has.
         """
         producer = self._producer or self._shared_producer()
-        return producer.reserve(nbytes, key=key, type=type, time_ns=time_ns, headers=headers)
+        return producer.reserve(nbytes, key=key, type=type, time_ns=time_ns, headers=headers, timeout=timeout)
 
     # ---- any amount at once
     def stage(self) -> Staged:
@@ -335,7 +414,8 @@ class Queue:
             Mismatch: a later batch of that producer was adopted already, or it was staged for another queue.
             NotFound: what a token stands for was adopted or swept before; nothing was adopted.
             Busy: something in it is reserved and not committed, or somebody administers the queue for long.
-            ShutDown, DiskFull: nothing was adopted; what was handed over still waits.
+            Full: a bound has no room for all of it now; nothing was adopted. It can be tried again.
+            ShutDown, DiskFull, TooMany, TooLarge: nothing was adopted; what was handed over still waits.
         """
         from shmq import staged as module  # noqa: PLC0415  # it knows this module
 
@@ -353,8 +433,7 @@ class Queue:
             each if isinstance(each, str) else each.hand_over() if isinstance(each, module.Staged) else each.token
             for each in several
         ]
-        joined = self._joined()
-        return module.adopt_handed(self._home, joined.member, joined.control, tokens, dedup)
+        return module.adopt_handed(self._home, self._joined(), tokens, dedup)
 
     def staged(self, token: str) -> HandedOver:
         """
@@ -421,7 +500,14 @@ class Queue:
         return None if batch is None else (batch.sequence, range(batch.first, batch.first + batch.indexes))
 
     # ---- getting
-    def consumer(self, name: str, *, ack: str = "auto", start: str | int | datetime.datetime = "earliest") -> Consumer:
+    def consumer(
+        self,
+        name: str,
+        *,
+        ack: str = "auto",
+        start: str | int | datetime.datetime = "earliest",
+        skip_corrupt: bool = False,
+    ) -> Consumer:
         """
         Open the consumer *name*; make it if there is none. Every name sees every message, from where it stopped.
 
@@ -431,6 +517,7 @@ class Queue:
                 `ack()` is called, so it comes at least once.
             start: where a new name begins: "earliest", "latest", an index, or a datetime: the first message of that
                 time or later.
+            skip_corrupt: pass over what is damaged, and count it in `skipped`, instead of raising Corrupt there.
 
         Raises:
             Busy: another process (or handle) holds the name.
@@ -439,18 +526,20 @@ class Queue:
         """
         if self._flags["read_only"]:
             raise errors.Closed(f"cannot open a consumer of {self.path}: it was opened read-only; use reader()")
-        return Consumer(self, name, ack=ack, start=start)
+        return Consumer(self, name, ack=ack, start=start, skip_corrupt=skip_corrupt)
 
     def consumers(self) -> dict[str, ConsumerStats]:
         """Every name with a checkpoint here."""
         end = self.next_index
+        drop = self._joined().control.bounds().dropped
         found = {}
         for name in self._home.consumer_names():
             with contextlib.suppress(FileNotFoundError, errors.Corrupt):
                 checkpoint = self._home.checkpoint(name)
                 head = checkpoint.head
                 ack = "explicit" if checkpoint.explicit else "auto"
-                found[name] = ConsumerStats(head=head, lag=max(end - head, 0), ack=ack)
+                dropped = checkpoint.dropped + max(min(checkpoint.floor(drop), end) - head, 0)
+                found[name] = ConsumerStats(head=head, lag=max(end - head, 0), ack=ack, dropped=dropped)
         return found
 
     def drop_consumer(self, name: str) -> None:
@@ -461,22 +550,49 @@ class Queue:
             NotFound: there is none.
             Busy: somebody holds it.
         """
-        file = f"{directory.check_consumer_name(name)}.checkpoint"
+        directory.check_consumer_name(name)
         self._refuse_read_only(f"drop consumer {name!r}")
         self._joined()
         with self._home.admin():
-            try:
-                fd, _ = self._home.open(self._home.consumers, file, writable=True)
-            except FileNotFoundError:
-                raise errors.NotFound(f"{self.path} has no consumer {name!r}") from None
-            lock = _native.Lock(fd)
-            try:
-                if not lock.take():
-                    raise errors.Busy(f"cannot drop consumer {name!r} of {self.path}: somebody holds it")
-                os.unlink(file, dir_fd=self._home.consumers)
-            finally:
-                lock.free()
+            names.drop(self._home, name)
+        self._joined().control.recount()  # and its head holds no producer
         space.retire(self._home, self._chain(), self._joined().control)  # what it alone held back may go
+
+    def rename_consumer(self, old: str, new: str) -> None:
+        """
+        Give the consumer *old* the name *new*; it goes on where it stood.
+
+        Raises:
+            NotFound: there is none.
+            Busy: somebody holds it.
+            Mismatch: there is a consumer *new* already; nothing was changed.
+        """
+        directory.check_consumer_name(old)
+        directory.check_consumer_name(new)
+        self._refuse_read_only(f"rename consumer {old!r}")
+        with self._home.admin():
+            names.rename(self._home, old, new)
+        self._joined().control.recount()
+
+    def purge(self) -> int:
+        """
+        Finish everything that is in the queue now, for every name, and give its disk space back; the index behind it.
+
+        Whole chunks go, the last one stays until it is full; what is in it is passed over by every name, also by those
+        that come later. Each name's `dropped` tells how much it missed. What is handed out and not acknowledged is not
+        taken from whoever has it.
+
+        Raises:
+            Busy: somebody administers the queue for long.
+        """
+        self._refuse_read_only("purge")
+        control, end = self._joined().control, self.next_index
+        with self._home.admin():
+            control.drop_for_all(end)
+            names.finish_all(self._home, end)
+        control.wake()
+        space.retire(self._home, self._chain(), control, purged=True)
+        return end
 
     def reader(
         self,
@@ -485,6 +601,7 @@ class Queue:
         *,
         reverse: bool = False,
         follow: bool = False,
+        skip_corrupt: bool = False,
     ) -> Reader:
         """
         Read from *start* on, without a checkpoint: changes nothing for anybody.
@@ -495,11 +612,12 @@ class Queue:
             reverse: deliver the same messages from the last to the first. Regions that are claimed and not committed
                 yet, at which reading forward ends, are left out.
             follow: wait for more at the end, until the queue is shut down or closed.
+            skip_corrupt: pass over what is damaged, and count it in `skipped`, instead of raising Corrupt there.
 
         Raises:
             ValueError: reverse and follow; there is no end to begin from.
         """
-        return Reader(self, start, stop, reverse=reverse, follow=follow)
+        return Reader(self, start, stop, reverse=reverse, follow=follow, skip_corrupt=skip_corrupt)
 
     def read_arrow(
         self,
@@ -592,6 +710,21 @@ class Queue:
         """
         return self._random().at(time)
 
+    # ---- the disk
+    def sync(self) -> None:
+        """
+        Return when everything put before is on the disk, by whomever, and every acknowledgement. In any mode.
+
+        It waits for messages that are reserved and not committed yet.
+
+        Raises:
+            SyncFailed: the disk refused.
+        """
+        from shmq.durability import Syncer  # noqa: PLC0415  # only who syncs pays for it
+
+        self._refuse_read_only("sync")
+        Syncer(self._home, self._joined()).sync()
+
     # ---- looking
     @property
     def first_index(self) -> int:
@@ -639,6 +772,7 @@ class Queue:
         """Figures for people and monitors."""
         member = self._joined()
         padded, fenced = member.control.counters()
+        bounds = member.control.bounds()
         seats = member.control.participants()
         return Stats(
             first_index=self.first_index,
@@ -649,7 +783,95 @@ class Queue:
             fenced=fenced,
             participants=sum(member.member.slot_locked(slot) for slot, *_ in seats),
             consumers=self.consumers(),
+            max_messages=bounds.max_messages or None,
+            max_bytes=bounds.max_bytes or None,
         )
+
+    # ---- bounds
+    def set_bounds(
+        self,
+        *,
+        max_messages: int | EllipsisType | None = ...,
+        max_bytes: int | EllipsisType | None = ...,
+    ) -> None:
+        """
+        Change the bounds of the queue for everybody, now. What is left out stays; None is no bound.
+
+        A bound below what the queue holds loses nothing: nobody puts until it holds less.
+
+        Raises:
+            ValueError, TypeError: it is no bound; nothing was changed.
+            Busy: somebody administers the queue for long.
+        """
+        self._refuse_read_only("set bounds")
+        messages = max_messages if max_messages is ... else check_bound("max_messages", max_messages)
+        size = max_bytes if max_bytes is ... else check_bound("max_bytes", max_bytes)
+        with self._home.admin():
+            journal = self._home.read_journal()
+            if messages is not ...:
+                journal = journal._replace(max_messages=messages)
+            if size is not ...:
+                journal = journal._replace(max_bytes=size)
+            self._home.write_journal(journal)
+            self._publish_bounds(journal)
+
+    def _publish_bounds(self, journal: _native.Journal) -> None:
+        """Have everybody's next put held against the bounds of the journal. Under the administrative lock."""
+        control = self._joined().control
+        now = control.bounds()
+        if (now.max_messages, now.max_bytes) != (journal.max_messages, journal.max_bytes):
+            control.set_bounds(journal.max_messages, journal.max_bytes)
+        self._home.note_bounds(journal)
+        self.options = self._home.options
+
+    def _take_up_bounds(self) -> None:
+        """The control page of a new queue, or of a new boot, knows no bounds yet."""
+        now, stored = self._joined().control.bounds(), self._home.journal
+        if not self._flags["read_only"] and now[1:3] != (stored.max_messages, stored.max_bytes):
+            with self._home.admin():
+                self._publish_bounds(self._home.read_journal())
+
+    # ---- whole or not
+    def verify(self) -> Verified:
+        """
+        Walk every file and check every message, beside whoever works here. Changes nothing, and raises for no damage.
+
+        What it returns is true when everything is whole, and lists each damaged place: file, position and reason.
+        """
+        from shmq.storage import verify as module  # noqa: PLC0415  # rare
+
+        return module.verify(self._home)
+
+    def repair(self, to: str | os.PathLike[str] | None = None) -> Repaired:
+        """
+        Write a clean copy to *to*, beside this queue as PATH.repaired by default. This queue stays as it is.
+
+        Every message that is whole keeps its index; what is not becomes padding.
+
+        Raises:
+            Unsafe: there is something at *to*.
+            DiskFull: there is no room; nothing was written.
+        """
+        from shmq.storage import copying  # noqa: PLC0415
+
+        return copying.repair(self._home, None if to is None else os.fspath(to), in_place=False)
+
+    def copy(self, to: str | os.PathLike[str], *, new_id: bool = False) -> Copied:
+        """
+        Copy the queue to the new directory *to*, exact up to one index, while producers and consumers go on.
+
+        Args:
+            to: must not exist.
+            new_id: make it a queue of its own. Without it, it is a backup: its first opening for writing goes on in a
+                new epoch, above every index that this queue may have given.
+
+        Raises:
+            Corrupt: something is damaged; nothing was written. `repair` writes what is whole.
+            Unsafe, DiskFull, NotFound: as their names say; nothing was written.
+        """
+        from shmq.storage import copying  # noqa: PLC0415
+
+        return copying.copy(self._home, self._chain(), os.fspath(to), new_id=new_id)
 
     # ---- ending
     def shutdown(self) -> None:
@@ -690,11 +912,11 @@ class Queue:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A queue pickles to its place, so that it crosses spawn and forkserver."""
-        return _reopen, (self.path, self._flags)
+        return _reopen, (self.place, self._flags)
 
     def __repr__(self) -> str:
         """Its path, and whether it is closed."""
-        return f"<shmq.Queue {self.path}{' (closed)' if self.closed else ''}>"
+        return f"<shmq.Queue {self.place}{' (closed)' if self.closed else ''}>"
 
 
 def _reopen(path: str, flags: dict[str, Any]) -> Queue:
@@ -717,3 +939,61 @@ def delete(path: str | os.PathLike[str]) -> None:
             directory.delete(queue._home)  # noqa: SLF001  # this is its module
     finally:
         queue.close()
+
+
+def verify(path: str | os.PathLike[str]) -> Verified:
+    """
+    As `Queue.verify`, of a queue that is not open, and need not be fit to be opened.
+
+    Raises:
+        NotFound, BadFormat, Unsafe: there is none, or it is not safe to look at.
+        Corrupt: queue.shmq is damaged, without which nothing can be told.
+    """
+    from shmq.storage import verify as module  # noqa: PLC0415
+
+    home = directory.Directory(os.fspath(path), read_only=True, trust_owner=True)
+    try:
+        return module.verify(home)
+    finally:
+        home.close()
+
+
+def repair(
+    path: str | os.PathLike[str], to: str | os.PathLike[str] | None = None, *, in_place: bool = False
+) -> Repaired:
+    """
+    As `Queue.repair`, of a queue that is not open, and need not be fit to be opened.
+
+    Args:
+        path: the damaged queue.
+        to: where the clean one goes; PATH.repaired by default.
+        in_place: have the clean one take the place of the damaged one, which is renamed to PATH.damaged.
+
+    Raises:
+        Unsafe: there is something at *to*.
+        Busy: in_place, and somebody has it open.
+        NotFound, BadFormat, Corrupt, DiskFull: as for `verify`; nothing was changed.
+    """
+    from shmq.storage import copying  # noqa: PLC0415
+
+    if in_place and to is not None:
+        raise ValueError("in place, or to another place; not both")
+    home = directory.Directory(os.fspath(path), read_only=not in_place, trust_owner=not in_place)
+    try:
+        return copying.repair(home, None if to is None else os.fspath(to), in_place=in_place)
+    finally:
+        home.close()
+
+
+def volatile_queues() -> list[str]:
+    """The names of this user's volatile queues, as `open` takes them; also of those that `gc` would take away."""
+    return volatile.names()
+
+
+def gc() -> list[str]:
+    """
+    Take away the volatile queues that nobody has open, because all who had were killed. Returns their names.
+
+    Whoever opens such a name again does the same for it.
+    """
+    return volatile.gc()

@@ -28,6 +28,7 @@ class Reader:
         *,
         reverse: bool,
         follow: bool,
+        skip_corrupt: bool = False,
     ) -> None:
         """See `Queue.reader`."""
         if reverse and follow:
@@ -40,7 +41,8 @@ class Reader:
         self._backward: Iterator[Message] | None = None
         self._home, self._membership = queue._lend()  # noqa: SLF001
         self._open = True
-        access = Access(self._home, self._membership, self._decode)
+        self._walk: Walk | None = None
+        access = self._access = Access(self._home, self._membership, self._decode)
         timed = isinstance(start, datetime.datetime)
         first = access.at(start, before_claims=True) if timed else queue._from_end(start)  # type: ignore[arg-type]  # noqa: SLF001
         if isinstance(stop, datetime.datetime):
@@ -51,10 +53,17 @@ class Reader:
         if reverse:
             if self._stop_time is not None:
                 self._stop = access.at(self._stop_time)
-            self._backward = access.backward(first, access.next_index() if self._stop is None else self._stop)
+            end = access.next_index() if self._stop is None else self._stop
+            self._backward = access.backward(first, end, skip_corrupt=skip_corrupt)
         else:
             self._walk = Walk(self._home, self._membership)
+            self._walk.skip_corrupt = skip_corrupt
             self._walk.seek(first)
+
+    @property
+    def skipped(self) -> int:
+        """With skip_corrupt: how many indexes were passed over because what was there is damaged."""
+        return self._access.skipped if self._walk is None else self._walk.skipped
 
     def __iter__(self) -> Iterator[Message]:
         """Itself."""
@@ -77,6 +86,7 @@ class Reader:
             raise errors.Closed(f"cannot read on in {self._home.path}: it was closed; open it again")
         if self._backward is not None:
             return next(self._backward)
+        assert self._walk is not None  # noqa: S101  # it is the one or the other
         if self._stop is not None and self._walk.index() >= self._stop:
             raise StopIteration
         place = self._walk.look()
@@ -104,9 +114,11 @@ class Reader:
             self.close()
         if not self._open:
             raise errors.Closed(f"cannot read on in {self._home.path}: it was closed; open it again")
+        assert self._walk is not None  # noqa: S101  # who reads backward does not come here
         return self._walk
 
     def _wait(self) -> int:
+        assert self._walk is not None  # noqa: S101  # who reads backward does not wait
         try:
             return self._walk.wait(_native.FOREVER, self._ended)
         except (errors.ShutDown, errors.Closed):
@@ -115,7 +127,7 @@ class Reader:
     def _ended(self) -> Exception | None:
         if self._queue.closed:
             return errors.Closed("the queue was closed")
-        if self._walk.membership.control.is_shut_down():
+        if self._membership.control.is_shut_down():
             return errors.ShutDown("the queue was shut down")
         return None
 

@@ -9,24 +9,29 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import operator
 import os
 import re
+import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from shmq import _native, errors
 from shmq.producer import Producer
-from shmq.storage import staging
+from shmq.room import Room
+from shmq.storage import staging, sync
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from shmq.membership import Membership
     from shmq.queue import Queue
     from shmq.storage.directory import Directory
 
 _SEQUENCE_MAX = (1 << 63) - 1
 _TOKEN = re.compile(r"([0-9a-f]{32})-([0-9a-f]{10})-([0-9a-f]{16})")
+_SETTLE_SECONDS = 30.0
 
 
 class _Aside:
@@ -39,6 +44,8 @@ class _Aside:
         self._set = chunks
         self.files: list[str] = []
         self.bases: list[int] = []
+        self.filled = 0
+        """Bytes of what is in it, once that was checked."""
 
     def tail(self) -> _native.Chunk:
         """The first chunk."""
@@ -77,18 +84,20 @@ class _Aside:
     def checked(self) -> tuple[list[int], list[int], list[int]]:
         """Chunk ids, counts and sizes, after reading every message back and syncing every file."""
         ids, counts, sizes = [], [], []
+        self.filled = 0
         for number, (name, base) in enumerate(zip(self.files, self.bases, strict=True)):
             fd, size = self._home.open(self._set.fd, name, writable=False)
             try:
                 chunk = self._map(fd, size, name, number, base, writable=False)
                 chunk.messages()
+                self.filled += chunk.filled()[1]
                 end = chunk.sealed()
                 if end is None:
                     raise errors.Corrupt(f"cannot adopt {chunk.path}: it is not sealed")
                 ids.append(chunk.chunk_id())
                 counts.append(end - base)
                 sizes.append(size)
-                os.fsync(fd)
+                sync.data(fd, "staged")
             finally:
                 os.close(fd)
         return ids, counts, sizes
@@ -116,6 +125,9 @@ class Staged(Producer):
     def _make_chain(self) -> Any:
         self._set = staging.begin(self._home)
         return _Aside(self._home, self._membership.member, self._set)
+
+    def _make_syncer(self) -> None:
+        """All of it is synced when it is adopted."""
 
     def _roll(self, tail: _native.Chunk, region: int) -> None:
         if self._sealed:
@@ -223,8 +235,23 @@ class Staged(Producer):
                 return known
             if control.is_shut_down():
                 raise errors.ShutDown(f"cannot adopt into {home.path}: it was shut down; nothing was adopted")
+            if control.sync_failed():
+                raise errors.SyncFailed(
+                    f"cannot adopt into {home.path}: a sync of it failed before; nothing was adopted"
+                )
             self._tried = True
-            adopted = _join(self._set, manifest, chain) if sum(counts) else _nothing(home, chain, producer, sequence)
+            room = functools.partial(
+                Room(home, self._membership, chain).allow_set, count=sum(counts), region=self._chain.filled
+            )
+            try:
+                adopted = (
+                    _join(self._set, manifest, chain, room)
+                    if sum(counts)
+                    else _nothing(home, chain, producer, sequence)
+                )
+            except (errors.Full, errors.TooMany, errors.TooLarge):
+                self._tried = False
+                raise
             staging.fold(home, chain)
         control.wake()
         return adopted
@@ -288,14 +315,12 @@ def find(home: Directory, token: str) -> tuple[staging.Set, staging.Handed]:
     )
 
 
-def adopt_handed(
-    home: Directory, member: _native.Member, control: _native.Control, tokens: Sequence[str], dedup: Any
-) -> range:
+def adopt_handed(home: Directory, membership: Membership, tokens: Sequence[str], dedup: Any) -> range:
     """As `Queue.adopt`, which is how to call it: everything of these tokens, in their order, all or nothing."""
     producer, sequence = _check_dedup(dedup)
     if len(set(tokens)) != len(tokens):
         raise ValueError(f"{len(tokens)} tokens, of which some are the same")
-    chain = Chain(home, member)
+    chain, control = Chain(home, membership.member), membership.control
     with home.admin(), contextlib.ExitStack() as opened:
         staging.fold(home, chain)
         known = _known(home, producer, sequence)
@@ -312,7 +337,8 @@ def adopt_handed(
             part, handed = find(home, token)
             parts.append((opened.enter_context(part), handed))
         if any(sum(handed.counts) for _, handed in parts):
-            adopted = _join_parts(home, chain, parts, staging.Manifest(producer, sequence, [], [], [], []))
+            room = Room(home, membership, chain)
+            adopted = _join_parts(room, chain, parts, staging.Manifest(producer, sequence, [], [], [], []))
         else:
             adopted = _nothing(home, chain, producer, sequence)
             for part, _ in parts:
@@ -323,7 +349,7 @@ def adopt_handed(
 
 
 def _join_parts(
-    home: Directory, chain: Chain, parts: list[tuple[staging.Set, staging.Handed]], whole: staging.Manifest
+    room: Room, chain: Chain, parts: list[tuple[staging.Set, staging.Handed]], whole: staging.Manifest
 ) -> range:
     """Adopt what is in several sets by one more, which names their chunks in order. Empty chunks stay behind."""
     for part, handed in parts:
@@ -334,24 +360,32 @@ def _join_parts(
                 whole.chunk_ids.append(chunk_id)
                 whole.counts.append(count)
                 whole.sizes.append(size)
-    with staging.begin(home) as joint:
+    with staging.begin(parts[0][0].home) as joint:
         try:
-            _seal_again(home, chain, joint, whole, {part.name: part for part, _ in parts})
-        except BaseException:
+            filled = _seal_again(chain, joint, whole, {part.name: part for part, _ in parts})
+            allow = functools.partial(room.allow_set, count=sum(whole.counts), region=filled)
+            return _join(joint, whole._replace(parts=[part.name for part, _ in parts]), chain, allow)
+        except (errors.Full, errors.TooMany, errors.TooLarge):
             joint.remove()
             raise
-        return _join(joint, whole._replace(parts=[part.name for part, _ in parts]), chain)
+        except BaseException:
+            if joint.manifest_missing():  # else it may be committed: the next who administers the queue finds out
+                joint.remove()
+            raise
 
 
-def _seal_again(
-    home: Directory, chain: Chain, joint: staging.Set, whole: staging.Manifest, parts: dict[str, staging.Set]
-) -> None:
-    """Have each chunk lead to the next one by the id of the joint set; the chain goes on plainly behind the last."""
+def _seal_again(chain: Chain, joint: staging.Set, whole: staging.Manifest, parts: dict[str, staging.Set]) -> int:
+    """
+    Have each chunk lead to the next one by the id of the joint set; the chain goes on plainly behind the last.
+
+    Returns how many bytes of messages are in all of them.
+    """
+    filled = 0
     for number, path in enumerate(whole.files):
         name, _, file = path.partition("/")
         part = parts[name]
         try:
-            fd, size = home.open(part.fd, file, writable=True)
+            fd, size = joint.home.open(part.fd, file, writable=True)
         except FileNotFoundError:
             raise errors.Corrupt(f"cannot adopt {part.path}: {file} is missing; nothing was adopted") from None
         try:
@@ -363,9 +397,11 @@ def _seal_again(
             ):
                 raise errors.Corrupt(f"cannot adopt {chunk.path}: it is not what was handed over; nothing was adopted")
             chunk.seal_again(joint.adoption if number + 1 < len(whole.files) else 0)
-            os.fsync(fd)
+            filled += chunk.filled()[1]
+            sync.data(fd, "staged")
         finally:
             os.close(fd)
+    return filled
 
 
 def _known(home: Directory, producer: bytes, sequence: int) -> range | None:
@@ -381,17 +417,46 @@ def _known(home: Directory, producer: bytes, sequence: int) -> range | None:
     return range(before.first, before.first + before.indexes)
 
 
-def _join(chunks: staging.Set | None, manifest: staging.Manifest, chain: Chain) -> range:
+def _join(
+    chunks: staging.Set | None, manifest: staging.Manifest, chain: Chain, allow: Callable[[_native.Chunk], None]
+) -> range:
     assert chunks is not None  # noqa: S101  # open, so it has one
     chunks.drop_manifest()  # of a try that failed
     chunks.commit_manifest(manifest)
     tail = chain.tail()
-    while not tail.seal_adopt(chunks.adoption):  # with this, it is adopted
-        tail = chain.roll(tail)
+    chunks.home.raise_ceiling(tail.base + tail.size // _native.RECORD_BYTES_MIN + sum(manifest.counts))
+    while True:
+        allow(tail)
+        sealed = tail.seal_adopt(chunks.adoption)  # with this, it is adopted
+        if sealed:
+            break
+        if sealed is False:
+            tail = chain.roll(tail)
+            chunks.home.raise_ceiling(tail.base + tail.size // _native.RECORD_BYTES_MIN + sum(manifest.counts))
     chain.after(tail)
     placed = chunks.placed()
     assert placed is not None  # noqa: S101  # the line above placed it
+    _settle(chunks.home, tail, placed[1])
     return range(placed[1], placed[1] + sum(manifest.counts))
+
+
+def _settle(home: Directory, tail: _native.Chunk, first: int) -> None:
+    """
+    Have everything before the SEAL resolved, and then on the disk.
+
+    A recovery cuts at the first claim that is open on the disk. One that a neighbour has not committed before the
+    sync would take the SEAL, and the batch with it, although it was said to be adopted.
+    """
+    until = time.monotonic() + _SETTLE_SECONDS
+    while tail.resolved().code == _native.WAITING:
+        if time.monotonic() > until:
+            raise errors.SyncPending(
+                f"the batch is in {home.path} from index {first} on, but a put before it has not ended for "
+                f"{_SETTLE_SECONDS:g} s; until it does, a power cut may take the batch. Do not adopt it again",
+                first,
+            )
+        time.sleep(0.001)
+    staging.sync_up_to(home, tail.sequence)
 
 
 def _nothing(home: Directory, chain: Chain, producer: bytes, sequence: int) -> range:

@@ -14,7 +14,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors
-from shmq.storage import space
+from shmq.storage import space, warm
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
@@ -58,6 +58,9 @@ class Walk:
         self._checkpoint = checkpoint
         self._auto_ack = auto_ack
         self._start = 0
+        self.skip_corrupt = False
+        self.skipped = 0
+        """Indexes passed over because what was there is damaged."""
 
     def seek(self, index: int) -> None:
         """
@@ -112,12 +115,23 @@ class Walk:
 
     def _begin_at(self, first: int) -> None:
         lost, self._start = self._start, first
-        if self._checkpoint is not None and self.home.options.retention.kind != "acked":
+        if (
+            self._checkpoint is not None
+            and not self._was_dropped(lost, first)
+            and self.home.options.retention.kind != "acked"
+        ):
             raise errors.Gone(
                 f"{self.home.path} has no message {lost} any more: what came before {first} was retired; "
                 "the next get begins there",
                 first,
             )
+
+    def _was_dropped(self, lost: int, first: int) -> bool:
+        """Whether what has gone between the two was dropped for this name to make room; then it is noted."""
+        if self._checkpoint is None or first > self.membership.control.bounds().dropped:
+            return False
+        self._checkpoint.dropped += max(first - lost, 0)
+        return True
 
     def _enter(self, chunk: _native.Chunk) -> None:
         self.chunk = chunk
@@ -137,7 +151,11 @@ class Walk:
             if self.chain.first_index() <= self.index():
                 self.seek(self.index())  # only what was passed on the way, or is not wanted, has gone
                 return self._find()
-            self.seek(self.chain.first_index() if gone.first_index is None else gone.first_index)
+            lost = self.index()
+            first = self.chain.first_index() if gone.first_index is None else gone.first_index
+            self.seek(first)
+            if self._was_dropped(lost, first):
+                return self._find()
             raise
         if following is None:
             return False
@@ -145,8 +163,51 @@ class Walk:
         del following
         if self._checkpoint is not None:  # a consumer has finished a chunk: the one before may go
             self.membership.forget_retired()
+            warm.settle()
             space.retire(self.home, self.chain, self.membership.control)
         return True
+
+    # ---- past damage
+    def _pass_damage(self) -> bool:
+        """Go on behind what is damaged here; False when nothing behind it can be found yet."""
+        assert self.chunk is not None  # noqa: S101  # it was read from
+        position, ordinal = int(self.reader.position), int(self.reader.ordinal)
+        behind = _native.resync(self.chunk, position, ordinal)
+        if behind is None:
+            return self._leap(self.chunk.sequence, self.chunk.base + ordinal)
+        self._count(self.chunk.base + ordinal, self.chunk.base + behind[1])
+        self.reader.position, self.reader.ordinal = behind
+        return True
+
+    def _advance_over(self) -> bool:
+        """As `_advance`, over chunks that cannot be used."""
+        before = self.chunk
+        try:
+            return self._advance()
+        except errors.Corrupt:
+            here = self.index()
+            if self.chunk is not before and self.chunk is not None:
+                return True  # it stands before the damage, on the way to its start
+            if self.chunk is not None:
+                return self._leap(self.chunk.sequence, here)
+            live = self.chain.listed()
+            damaged = [sequence for sequence, base in live if base <= here]
+            return self._leap(damaged[-1] if damaged else -1, here)
+
+    def _leap(self, sequence: int, index: int) -> bool:
+        """Go on in the first chunk behind that one that can be opened."""
+        for later, base in self.chain.listed():
+            if later > sequence and base >= index:
+                with contextlib.suppress(errors.Corrupt, FileNotFoundError):
+                    chunk = self.chain.open(later, base)
+                    self._count(index, base)
+                    self._start = max(self._start, base)
+                    self._enter(chunk)
+                    return True
+        return False
+
+    def _count(self, first: int, behind: int) -> None:
+        self.skipped += max(behind - max(first, self._start), 0)
 
     def index(self) -> int:
         """The index of what is looked at next."""
@@ -158,20 +219,23 @@ class Walk:
 
     def look(self, spins: int = 0) -> int:
         """The next message's place, or EMPTY or WAITING. Does not wait beyond its spins."""
+        advance = self._advance_over if self.skip_corrupt else self._advance
         while True:
-            if self.chunk is None and not self._advance():
+            if self.chunk is None and not advance():
                 return int(_native.EMPTY)
             place = int(_native.look(self.chunk, self.reader, spins))  # type: ignore[arg-type]
-            if place >= 0:
+            if place >= 0 or place in (_native.EMPTY, _native.WAITING):
                 return place
             if place == _native.ROLL:
-                if self._advance():
-                    continue
-                return int(_native.EMPTY)
-            if place in (_native.EMPTY, _native.WAITING):
-                return place
-            if place != _native.CONTENDED:  # another thread's fast read: over in no time
+                going_on = advance()
+            elif place == _native.CORRUPT and self.skip_corrupt:
+                going_on = self._pass_damage()
+            elif place == _native.CONTENDED:  # another thread's fast read: over in no time
+                continue
+            else:
                 raise _native.error(place, f"cannot read {self.home.path}")
+            if not going_on:
+                return int(_native.EMPTY)
 
     def gather(self, plan: Any) -> _native.Gathered | int:
         """The messages that are there now, in columns, all of one chunk; or EMPTY or WAITING. Does not wait."""
@@ -189,6 +253,22 @@ class Walk:
                 return gathered
             if gathered != _native.CONTENDED:
                 raise _native.error(gathered, f"cannot read {self.home.path}")
+
+    def glance(self) -> bool:
+        """Whether `look` would answer with a message, or with an error. Nothing is handed out."""
+        while True:
+            if self.chunk is None and not self._advance():
+                return False
+            dropped = self.membership.control.bounds().dropped
+            if self._checkpoint is not None and self.index() < self._checkpoint.handed:
+                dropped = 0  # what was handed out before comes again
+            place = _native.glance(self.chunk, self.reader, dropped)  # type: ignore[arg-type]
+            if place in (_native.EMPTY, _native.WAITING):
+                return False
+            if place != _native.ROLL:
+                return True
+            if not self._advance():
+                return False
 
     def wait(
         self, deadline_ns: int, ended: Callable[[], Exception | None], look: Callable[[int], int] | None = None

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from pathlib import Path
+
 import pytest
 
 import shmq
+from shmq.storage import sync, volatile
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(request, monkeypatch):
+    """What is not about the disk need not wait for it: only tests marked `disk` sync for real."""
+    if request.node.get_closest_marker("disk") is None:
+        monkeypatch.setattr(sync, "data", lambda fd, what: None)
+        monkeypatch.setattr(sync, "directory", lambda fd, what: None)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -15,9 +28,24 @@ def pytest_cmdline_main(config):
 
 
 @pytest.fixture
-def path(tmp_path) -> str:
-    """Where a queue may be made."""
-    return str(tmp_path / "q")
+def shm_root(tmp_path, monkeypatch):
+    """A place of this test's own where volatile queues live: in /dev/shm, or on the disk where that is missing."""
+    root = Path("/dev/shm") if os.path.isdir("/dev/shm") else tmp_path
+    root /= f"shmq-test-{os.getpid()}-{os.urandom(6).hex()}"
+    root.mkdir()
+    monkeypatch.setattr(volatile, "ROOT", str(root))
+    yield root
+    shutil.rmtree(root)
+
+
+@pytest.fixture
+def path(request) -> str:
+    """Where a queue may be made. Suites that run over both homes ask for "shared memory" too (unit/conftest.py)."""
+    if getattr(request, "param", "directory") == "directory":
+        return str(request.getfixturevalue("tmp_path") / "q")
+    request.getfixturevalue("shm_root")
+    Path(volatile.base()).mkdir(0o700)
+    return volatile.home_of("shm:q")
 
 
 @pytest.fixture

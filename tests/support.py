@@ -148,6 +148,35 @@ def crc32c_by_bits(data: bytes, crc: int = 0) -> int:
     return crc ^ 0xFFFFFFFF
 
 
+def journal_slots(path) -> list[tuple[int, bytes]]:
+    """(position, bytes) of the valid slots of the journal, the newest last."""
+    content = Path(path, "queue.shmq").read_bytes()
+    found = []
+    for at in (PAGE, 2 * PAGE):
+        slot = content[at : at + 96]
+        if slot[:8] != bytes(8) and crc32c_by_bits(slot[:92]) == int.from_bytes(slot[92:], "little"):
+            found.append((at, slot))
+    return sorted(found, key=lambda each: int.from_bytes(each[1][:8], "little"))
+
+
+def change_journal(path, at: int, data: bytes) -> None:
+    """Overwrite bytes of every valid slot of the journal, and mend its checksum."""
+    for position, slot in journal_slots(path):
+        changed = slot[:at] + data + slot[at + len(data) : 92]
+        patch(Path(path, "queue.shmq"), position, changed + crc32c_by_bits(changed).to_bytes(4, "little"))
+
+
+def make_unclean(path) -> None:
+    """Have the queue look as if it was last open in another boot."""
+    change_journal(path, 16, b"another boot id!")
+
+
+def set_watermark(path, chunk_sequence: int, position: int, index: int, epoch: int = 1) -> None:
+    """Write a watermark, the newest."""
+    slot = struct.pack("<QQQQQI", 1 << 40, epoch, chunk_sequence, position, index, 0)
+    patch(Path(path, "queue.shmq"), 3 * PAGE, slot + crc32c_by_bits(slot).to_bytes(4, "little"))
+
+
 # ---------------------------------------------------------------- other processes
 class Child:
     """A forked process at work. It says words; the parent waits for them."""
@@ -189,6 +218,10 @@ class Child:
             self._said += part
         line, _, self._said = self._said.partition(b"\n")
         return line.decode()
+
+    def has_spoken(self) -> bool:
+        """Whether there is something to hear, or it has ended."""
+        return b"\n" in self._said or bool(select.select([self._read], [], [], 0)[0])
 
     def signal(self, number: int) -> None:
         """Send a signal."""

@@ -27,7 +27,10 @@ enum shmq_code {
     SHMQ_FORMAT = -13,   /* not ours, or newer than this library */
     SHMQ_CONTENDED = -14, /* another thread is in this reader right now */
     SHMQ_RETIRED = -15,  /* the chunk does not belong to the queue any more */
-    SHMQ_PADDED = -16    /* there is no message of that ordinal, and there will be none */
+    SHMQ_PADDED = -16,   /* there is no message of that ordinal, and there will be none */
+    SHMQ_SYNC_FAILED = -17, /* the disk refused to sync; until a verified reopening nothing more counts as durable */
+    SHMQ_LEAD = -18,     /* this thread leads the group commit now, and has more to sync than the core can */
+    SHMQ_FULL = -19      /* a bound is reached, or this handle does not know how far it may go: see shmq_limit */
 };
 
 /* The story of the last error of this thread; never NULL. Valid until the thread's next failing call. */
@@ -82,6 +85,13 @@ uint32_t shmq_wait_begin(shmq_member *member);
 int shmq_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns); /* OK, TIMEOUT, SIGNAL; negative = for ever */
 void shmq_wake(shmq_member *member);        /* wakes only if somebody sleeps */
 void shmq_wake_always(void *control);       /* after a death: bumps the bell whatever it finds */
+/* Sleep until one of `count` bells moves on, at most SHMQ_ANY_MAX, or the nudge does: OK, TIMEOUT, SIGNAL, or EMPTY where the
+ * kernel cannot. bells: what shmq_bell_of said; seen: what shmq_wait_begin said of each. */
+#define SHMQ_ANY_MAX 127
+void *shmq_bell_of(shmq_member *member);
+int shmq_wait_any(void *const *bells, const uint32_t *seen, uint32_t count, uint32_t *nudge, int64_t deadline_ns);
+/* Wake whoever sleeps on the nudge, a word of this process that was 0. */
+void shmq_nudge(uint32_t *nudge);
 int64_t shmq_clock_monotonic_ns(void);
 int64_t shmq_clock_wall_ns(void);
 
@@ -99,6 +109,8 @@ int shmq_chunk_format(void *memory, uint64_t bytes, const uint8_t queue_id[16], 
 shmq_chunk *shmq_chunk_new(void *memory, uint64_t bytes, int fd, bool writable, bool checksum, uint64_t base,
                            uint64_t sequence, const uint8_t queue_id[16], shmq_member *member, int *code);
 void shmq_chunk_free(shmq_chunk *chunk);
+/* Its memory was mapped and written to before, by this process: its pages need not be asked for. */
+void shmq_chunk_is_populated(shmq_chunk *chunk);
 uint64_t shmq_chunk_epoch(const shmq_chunk *chunk);
 uint64_t shmq_chunk_first_position(const shmq_chunk *chunk);
 /* Bytes a chunk must have so that a region of so many bytes fits. */
@@ -179,6 +191,12 @@ typedef struct {
 /* The next message: its payload's place (position << 30 | length), or EMPTY, ROLL, WAITING, CORRUPT, FORKED.
  * A claim whose owner is dead is padded on the way. Looks `spins` times before it says EMPTY or WAITING. */
 int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins);
+/* The same without a spin, for messages of up to 32 KiB with their header: TOO_LARGE for a larger one, which is neither
+ * checked nor passed. Then shmq_next_bytes says how many bytes its payload has, as far as can be told without checking,
+ * and shmq_next_copied is shmq_next with the payload copied to `to` in the same pass, if it has up to `room` bytes. */
+int64_t shmq_next_small(shmq_chunk *chunk, shmq_reader *reader);
+uint64_t shmq_next_bytes(const shmq_chunk *chunk, const shmq_reader *reader);
+int64_t shmq_next_copied(shmq_chunk *chunk, shmq_reader *reader, char *to, uint64_t room);
 /* Up to `limit` messages that are there now: how many (>= 1), their payloads' places and their records' positions
  * (places or records may be NULL); or as shmq_next when there is none. */
 int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint64_t *places, uint64_t *records);
@@ -245,6 +263,69 @@ int64_t shmq_range(shmq_chunk *chunk, uint64_t first, uint64_t last, uint64_t *i
  * the answer that is not committed yet, or UINT64_MAX. *time_max: after ROLL, the largest time in the chunk. */
 int shmq_at(shmq_chunk *chunk, int64_t time_ns, uint64_t *ordinal, uint64_t *open, int64_t *time_max);
 
+/* ------------------------------------------------------------------ bounds
+ * A handle of a bounded queue puts as far as its limit goes, which its user computes and sets. It is good as long as
+ * control->bounds is what it was; a put that meets a limit, or has none that is good, says FULL and has done nothing. */
+
+/* What moves when limits must be computed anew, 0 in a queue that never had bounds; the bounds (0 = none), and the index
+ * before which everything is dropped. Look at it before the heads. */
+uint64_t shmq_bounds(const void *control, uint64_t *max_messages, uint64_t *max_bytes, uint64_t *dropped);
+void shmq_bounds_set(void *control, uint64_t max_messages, uint64_t max_bytes);
+/* A head went back, or a name came or went: limits must be computed anew. */
+void shmq_bounds_recount(void *control);
+/* The same, also in a queue that never had bounds: its consumers look at what is dropped from now on. */
+void shmq_bounds_begin(void *control);
+/* From now on this handle may claim ordinals below `ordinals` and bytes before `position`. One caller at a time. */
+void shmq_limit(shmq_chunk *chunk, uint64_t bounds, uint64_t ordinals, uint64_t position);
+/* The first word at or behind *ordinal that is neither padding nor the queue's own: OK and its ordinal and position, the
+ * free end included; ROLL when the chunk is sealed before that. CORRUPT. What dead owners claimed is padded on the way. */
+int shmq_floor(shmq_chunk *chunk, uint64_t *ordinal, uint64_t *position);
+/* Where the chunk is filled to, and how many bytes of messages and padding lie between `start` and there. */
+int shmq_filled(shmq_chunk *chunk, uint64_t start, uint64_t *end, uint64_t *bytes);
+/* Drop what lies before that index for everybody, but what is handed out and not acknowledged: look at `handed` of all
+ * names afterwards. */
+void shmq_drop(void *control, uint64_t index);
+/* Wait for room as shmq_wait_begin and shmq_wait do for messages; say that there may be some. */
+uint32_t shmq_room_begin(shmq_member *member);
+int shmq_room_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns);
+void shmq_room(void *control);
+void shmq_room_always(void *control);
+/* ------------------------------------------------------------------ what is whole in a chunk
+ * Recovery, verify and repair. The chunk's handle needs no member here (NULL), nobody's life is asked for, and but for
+ * the last three calls nothing is written. */
+typedef struct {
+    uint64_t position;        /* in: where to begin, 0 for the start. Out: everything before it is whole and proven: a */
+    uint64_t ordinal;         /* word without a checksum counts when a message behind it agrees, or when it is trusted */
+    uint64_t stopped;         /* where the walk ended, and the ordinals before it */
+    uint64_t stopped_ordinal;
+    uint64_t messages;        /* up to `position`, added to what was there */
+    uint64_t bytes;           /* of their regions */
+    uint64_t padded;          /* ordinals of padding up to there */
+    uint64_t open_padded;     /* likewise up to the SEAL, after ROLL */
+    uint64_t claims;          /* regions passed that are claimed and not committed */
+    uint64_t gap_position;    /* of the GAP right before the SEAL; 0 for none */
+    uint64_t gap_index;       /* the base of the next chunk by it */
+    uint64_t adoption;        /* the id in the SEAL */
+} shmq_survey;
+/* Walk on from survey->position, checking every word, message and batch: EMPTY at the end of an open chunk, ROLL at the
+ * SEAL, WAITING at a claim (or over it, with pass_claims), CORRUPT at what is not whole. Words up to the position
+ * `trusted` are proven as they are. A batch is whole, or the walk ends before its first message. */
+int shmq_survey_chunk(shmq_chunk *chunk, shmq_survey *survey, uint64_t trusted, bool pass_claims);
+/* Go on behind damage at *position: to the next word or message that agrees with itself. OK, or EMPTY when there is none
+ * that can be found in bounded time. Messages before it, if there were any, are lost. */
+int shmq_resync(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal);
+/* End a torn chunk at `position`: zeros, a GAP that names the next chunk's base, a SEAL. How many bytes were not zero
+ * before, counted to the last one. Killed in between, the same call does the same again. Nobody else may be at it. */
+int64_t shmq_cut(shmq_chunk *chunk, uint64_t position, uint64_t next_index);
+/* Make the hints and the index of a chunk anew from its words up to `position`. Nobody else may be at it. */
+int shmq_set_in_order(shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
+/* In a private mapping: have the chunk end here, as if nothing had been put behind it. */
+/* Make one region of padding of `count` ordinals from `position` to `end`: OK, or TOO_LARGE where no word can say so. */
+int shmq_pad_over(shmq_chunk *chunk, uint64_t position, uint64_t end, uint64_t count);
+void shmq_end_at(shmq_chunk *chunk, uint64_t position);
+/* Zeros from there to the end: how many bytes were not. Nobody else may be at it. */
+int64_t shmq_zero_from(shmq_chunk *chunk, uint64_t position);
+
 /* ------------------------------------------------------------------ control page */
 uint64_t shmq_first_live(const void *control);
 void shmq_raise_first_live(void *control, uint64_t sequence); /* never lowers it */
@@ -254,6 +335,8 @@ void shmq_newest_raise(void *control, uint64_t newest);
 uint32_t shmq_members(const void *control);
 void shmq_shut_down(void *control, uint32_t on);
 uint32_t shmq_is_shut_down(const void *control);
+/* So many of the indexes without a message went with their chunk. */
+void shmq_padded_less(void *control, uint64_t count);
 void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced);
 
 /* ------------------------------------------------------------------ the pages beside the chunks
@@ -264,6 +347,8 @@ void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced);
 #define SHMQ_CONTROL_BYTES 69632
 #define SHMQ_CHECKPOINT_BYTES 28672
 #define SHMQ_BATCH_MAX 8191
+#define SHMQ_SNAPSHOT_BASE 4096
+#define SHMQ_SNAPSHOT_BYTES 12288
 
 int shmq_queue_format(void *page, const uint8_t queue_id[16], int64_t created_ns, const char *options, uint32_t length);
 int shmq_queue_check(const void *page, uint8_t queue_id[16], uint32_t *options_length);
@@ -276,11 +361,24 @@ typedef struct {
     uint64_t first_index;
     uint64_t device;
     uint64_t inode;
+    uint64_t max_messages;
+    uint64_t max_bytes;
     uint32_t flags;
     uint8_t boot_id[16];
 } shmq_journal;
 int shmq_journal_format(void *page, const shmq_journal *journal);
 int shmq_journal_check(const void *page, shmq_journal *journal);
+
+/* One of the two slots of the watermark; position and index are those of a word that a walk visits. */
+typedef struct {
+    uint64_t sequence;
+    uint64_t epoch;
+    uint64_t chunk_sequence;
+    uint64_t position;
+    uint64_t next_index;
+} shmq_watermark;
+int shmq_watermark_format(void *page, const shmq_watermark *mark);
+int shmq_watermark_check(const void *page, shmq_watermark *mark);
 
 int shmq_control_format(void *memory, const uint8_t queue_id[16]);
 int shmq_control_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16]);
@@ -289,11 +387,15 @@ int shmq_checkpoint_format(void *memory, const uint8_t queue_id[16], const char 
                            uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
 int shmq_checkpoint_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16], const char *name,
                           uint32_t name_length);
+/* Make the checkpoint one of another name; all else stays. */
+int shmq_checkpoint_rename(void *memory, const char *name, uint32_t name_length);
 /* The live words of a checkpoint. */
 uint64_t shmq_checkpoint_head(const void *memory);
 void shmq_checkpoint_set_head(void *memory, uint64_t index);
 uint64_t shmq_checkpoint_handed(const void *memory);
 void shmq_checkpoint_set_handed(void *memory, uint64_t index);
+uint64_t shmq_checkpoint_dropped(const void *memory);
+void shmq_checkpoint_set_dropped(void *memory, uint64_t count);
 uint64_t shmq_checkpoint_holder(const void *memory);
 void shmq_checkpoint_set_holder(void *memory, uint64_t owner);
 uint32_t shmq_checkpoint_explicit(const void *memory);
@@ -301,10 +403,43 @@ uint32_t shmq_checkpoint_explicit(const void *memory);
 void shmq_cursor_save(void *memory, uint64_t sequence, uint64_t position, uint64_t ordinal, uint64_t index);
 int shmq_cursor_load(const void *memory, uint64_t *sequence, uint64_t *position, uint64_t *ordinal, uint64_t *index);
 
+/* One of a checkpoint's two snapshots: what is true of an exclusive name after a power cut. */
+typedef struct {
+    uint64_t sequence;
+    uint64_t epoch;
+    uint64_t head;
+} shmq_snapshot;
+int shmq_snapshot_format(void *bytes, const shmq_snapshot *snapshot);
+int shmq_snapshot_check(const void *bytes, shmq_snapshot *snapshot);
+
 /* Make `bytes` bytes zero. Nobody else may look at them. */
 void shmq_zero(void *memory, uint64_t bytes);
 /* Give a file a new name that nobody has: OK, or EMPTY when that name is taken. */
 int shmq_rename_new(int directory, const char *old_name, const char *new_name);
+
+/* ------------------------------------------------------------------ syncing
+ * Everything before *position, whose index is *next_index, is resolved: claims of the dead are padded on the way. EMPTY
+ * at the end of what was claimed, ROLL at the SEAL, WAITING before a claim of *owner, who lives; or CORRUPT. */
+int shmq_resolved(shmq_chunk *chunk, uint64_t *position, uint64_t *next_index, uint32_t *owner);
+/* Wait until every index below `want`, which lies in this chunk or before it, is on the disk (chunk NULL: lead); lead the group commit
+ * when nobody does. OK; TIMEOUT; SIGNAL; WAITING: a living claim lies before it, sleep on the queue's bell;
+ * SYNC_FAILED; LEAD: this thread leads (*leading is 1) and there is more to sync than this chunk (or fd is -1):
+ * do it, then shmq_sync_publish and shmq_sync_release. Any number of threads may call this. */
+int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, int fd, uint64_t want, int64_t deadline_ns,
+                   uint32_t *leading);
+/* The bell as it is, for who sleeps until somebody dies, joins or rings anyway, and need not be told of puts. */
+uint32_t shmq_bell(const void *control);
+/* As leader: everything below index is on the disk, and the next sync begins to look in that chunk. Both only rise. */
+void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk);
+/* Give the leadership back, and wake who waits. */
+void shmq_sync_release(shmq_member *member);
+/* A sync failed (1), or a reopening has verified what is there (0): for every process. Wakes all. */
+void shmq_sync_failed(void *control, uint32_t failed);
+uint32_t shmq_sync_has_failed(const void *control);
+uint64_t shmq_durable(const void *control);
+uint64_t shmq_durable_chunk(const void *control);
+/* After an unclean boot, before anybody joins: nothing is known but what the watermark says. */
+void shmq_durable_reset(void *control, uint64_t index, uint64_t chunk);
 
 /* ------------------------------------------------------------------ CRC-32C (Castagnoli) */
 uint32_t shmq_crc32c(uint32_t crc, const void *bytes, uint64_t length);       /* as the processor can */

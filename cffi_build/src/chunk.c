@@ -10,6 +10,7 @@
 #include "chunk.h"
 
 #include "atomic.h"
+#include "bounds.h"
 #include "crc.h"
 #include "error.h"
 #include "index.h"
@@ -161,6 +162,7 @@ void shmq_chunk_free(shmq_chunk *chunk)
         free(chunk);
     }
 }
+void shmq_chunk_is_populated(shmq_chunk *chunk) { chunk->populated = chunk->capacity; }
 uint64_t shmq_chunk_epoch(const shmq_chunk *chunk) { return chunk->epoch; }
 uint64_t shmq_chunk_first_position(const shmq_chunk *chunk) { return chunk->first_position; }
 
@@ -247,14 +249,20 @@ static void populate_ahead(shmq_chunk *chunk, uint64_t end)
     os->populate(chunk->memory + start, to - start);
 }
 
+static int full(void) { return error_set(SHMQ_FULL, "a bound is reached"); }
+
 /* Reserve a region of `bytes` for `count` messages at the end of the chunk: announce it and sign it, in one CAS. */
 static int claim_region(shmq_chunk *chunk, uint32_t count, uint64_t bytes, struct claim *claim)
 {
     const word_t claimed = word_make(WORD_CLAIMED, count, chunk->member->owner, (uint32_t)(bytes / SPAN_UNIT));
+    const bool limited = bounded(chunk);
     struct walk walk = walk_from_hint(chunk);
     for (;;) {
         const word_t word = walk_look(chunk, &walk);
         if (word == 0) {
+            if (limited && !limit_allows(chunk, walk.ordinal + count, walk.position + bytes)) {
+                return full();
+            }
             const bool fits = bytes + TAIL_RESERVE <= chunk->capacity - walk.position;
             /* Release: our generation before it, or who reads the claim might take it for a dead tenant's and pad it.
              * Pairs with the acquire in walk_look. */
@@ -300,6 +308,9 @@ static bool pad_word(shmq_chunk *chunk, word_t *at, word_t claimed)
         return false; /* committed, or padded by somebody else: settled either way */
     }
     add_relaxed(&chunk->member->control->padded, word_count(claimed));
+    if (bounded(chunk)) {
+        shmq_room(chunk->member->control); /* padding at the smallest head holds nobody back */
+    }
     return true;
 }
 
@@ -329,6 +340,9 @@ static int seal_as(shmq_chunk *chunk, word_t seal)
             return SHMQ_ROLL;
         }
         if (word == 0) {
+            if (word_adoption(seal) != 0 && bounded(chunk) && !limit_allows(chunk, walk.ordinal, walk.position)) {
+                return full();
+            }
             if (cas_relaxed(word_at(chunk, walk.position), word, seal)) {
                 return SHMQ_OK;
             }
@@ -376,7 +390,11 @@ int shmq_seal_adopt(shmq_chunk *chunk, uint64_t adoption)
     return seal_as(chunk, word_seal(adoption));
 }
 
-void shmq_seals_as(shmq_chunk *chunk, uint64_t adoption) { chunk->seal = word_seal(adoption); }
+void shmq_seals_as(shmq_chunk *chunk, uint64_t adoption)
+{
+    chunk->seal = word_seal(adoption);
+    chunk->aside = true;
+}
 
 static uint32_t gap_crc(const shmq_chunk *chunk, uint64_t position, uint64_t next_index)
 {
@@ -385,15 +403,30 @@ static uint32_t gap_crc(const shmq_chunk *chunk, uint64_t position, uint64_t nex
 }
 
 /* Recovery may have moved the next chunk's base on: its GAP stands right before the SEAL. */
-static void note_gap(const shmq_chunk *chunk, const struct walk *walk, word_t word, uint64_t *next_index)
+bool gap_at(const shmq_chunk *chunk, uint64_t position, word_t word, uint64_t *next_index)
 {
     struct gap gap;
-    if (word_bytes(word) == sizeof gap && walk->position + sizeof gap <= chunk->capacity) {
-        shared_read(&gap, word_at(chunk, walk->position), sizeof gap);
-        if (gap.kind == META_GAP && gap.crc == gap_crc(chunk, walk->position, gap.next_index)) {
-            *next_index = gap.next_index;
-        }
+    if (word_state(word) != WORD_META || word_bytes(word) != sizeof gap
+        || position + sizeof gap + SEAL_BYTES > chunk->capacity) {
+        return false;
     }
+    shared_read(&gap, chunk->memory + position, sizeof gap);
+    if (gap.kind != META_GAP || gap.crc != gap_crc(chunk, position, gap.next_index)) {
+        return false;
+    }
+    *next_index = gap.next_index;
+    return true;
+}
+
+void gap_write(const shmq_chunk *chunk, uint64_t position, uint64_t next_index)
+{
+    const struct gap gap = {
+        .word = word_make(WORD_META, 0, 0, GAP_BYTES / SPAN_UNIT),
+        .kind = META_GAP,
+        .crc = gap_crc(chunk, position, next_index),
+        .next_index = next_index,
+    };
+    shared_write(chunk->memory + position, &gap, sizeof gap);
 }
 
 static int walk_to_end(shmq_chunk *chunk, struct walk *walk, uint64_t *gap_index)
@@ -408,7 +441,7 @@ static int walk_to_end(shmq_chunk *chunk, struct walk *walk, uint64_t *gap_index
             return SHMQ_OK;
         }
         if (word_state(word) == WORD_META) {
-            note_gap(chunk, walk, word, gap_index);
+            gap_at(chunk, walk->position, word, gap_index);
         }
         const int code = walk_past(chunk, walk, word);
         if (code != SHMQ_OK) {
@@ -512,7 +545,8 @@ uint64_t shmq_record_bytes(const shmq_fields *fields, uint64_t length)
     return round_up(shape_of(fields->key_length, fields->headers_length, length).length);
 }
 
-static uint32_t record_crc(const shmq_chunk *chunk, uint64_t position, const struct record *record)
+/* Of its first `bytes` bytes, and of where it stands. */
+static uint32_t record_crc_of(const shmq_chunk *chunk, uint64_t position, const struct record *record, uint64_t bytes)
 {
     const struct {
         uint64_t position;
@@ -521,7 +555,41 @@ static uint32_t record_crc(const shmq_chunk *chunk, uint64_t position, const str
     } place = {position, record->ordinal, record->length};
     const uint32_t crc = crc32c(chunk->crc_seed, &place, sizeof place);
     const uint64_t from = offsetof(struct record, ordinal);
-    return crc32c(crc, shared_span(chunk->memory + position + from, record->length - from), record->length - from);
+    return crc32c(crc, shared_span(chunk->memory + position + from, bytes - from), bytes - from);
+}
+
+static uint32_t record_crc(const shmq_chunk *chunk, uint64_t position, const struct record *record)
+{
+    return record_crc_of(chunk, position, record, record->length);
+}
+
+/* Large payloads are copied and summed up piece by piece, so that the sum finds each piece in the nearest cache. It is
+ * always taken of the copy: what is checked is what is delivered, whatever others do to the original meanwhile. */
+#define PIECE_BYTES 12288u
+#define LARGE_BYTES 32768u
+static uint32_t write_summing(uint32_t crc, uint8_t *to, const char *from, uint64_t bytes)
+{
+    while (bytes > 0) {
+        const uint64_t piece = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
+        shared_write(to, from, piece);
+        crc = crc32c(crc, shared_span(to, piece), piece);
+        to += piece;
+        from += piece;
+        bytes -= piece;
+    }
+    return crc;
+}
+static uint32_t read_summing(uint32_t crc, char *to, const uint8_t *from, uint64_t bytes)
+{
+    while (bytes > 0) {
+        const uint64_t piece = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
+        shared_read(to, from, piece);
+        crc = crc32c(crc, to, piece);
+        to += piece;
+        from += piece;
+        bytes -= piece;
+    }
+    return crc;
 }
 
 /* Everything before the payload, but for the word and the CRC. */
@@ -548,6 +616,21 @@ static void write_crc(const shmq_chunk *chunk, uint64_t position, struct record 
     shared_write(chunk->memory + position + offsetof(struct record, crc), &record->crc, sizeof record->crc);
 }
 
+/* The payload, behind a head that is written already, and the checksum of both. */
+static void write_payload(const shmq_chunk *chunk, uint64_t position, struct record *record, const char *payload,
+                          uint64_t length)
+{
+    const uint64_t head = record->length - length;
+    uint8_t *const at = chunk->memory + position + head;
+    if (length < LARGE_BYTES || !chunk->checksum) {
+        shared_write(at, payload, length);
+        write_crc(chunk, position, record);
+        return;
+    }
+    record->crc = write_summing(record_crc_of(chunk, position, record, head), at, payload, length);
+    shared_write(chunk->memory + position + offsetof(struct record, crc), &record->crc, sizeof record->crc);
+}
+
 static struct record record_of(const shmq_chunk *chunk, const struct shape *shape, const shmq_fields *fields)
 {
     return (struct record){
@@ -571,7 +654,7 @@ static int may_put(const shmq_chunk *chunk)
     if (load_relaxed(&chunk->member->control->shut_down) != 0) {
         return error_set(SHMQ_SHUT_DOWN, "the queue was shut down");
     }
-    return SHMQ_OK;
+    return bounded(chunk) && !limit_is_good(chunk) ? full() : SHMQ_OK;
 }
 
 static int64_t reserve(shmq_chunk *chunk, const shmq_fields *fields, uint64_t length, struct shape *shape,
@@ -602,8 +685,7 @@ int64_t shmq_put_record(shmq_chunk *chunk, const shmq_fields *fields, const char
     if (code != SHMQ_OK) {
         return code;
     }
-    shared_write(chunk->memory + claim.position + shape.payload, payload, length);
-    write_crc(chunk, claim.position, &record);
+    write_payload(chunk, claim.position, &record, payload, length);
     const word_t done = word_make(WORD_DONE, 1, word_owner(claim.word), word_span(claim.word));
     code = commit_word(chunk, claim.position, claim.word, done);
     if (code != SHMQ_OK) {
@@ -745,8 +827,7 @@ int64_t shmq_put_many(shmq_chunk *chunk, uint32_t count, const char *payloads, c
         record.place = (uint16_t)i;
         record.batch = (uint16_t)count;
         write_head(chunk, position, &record, &fields);
-        shared_write(chunk->memory + position + shape.payload, payloads, lengths[i]);
-        write_crc(chunk, position, &record);
+        write_payload(chunk, position, &record, payloads, lengths[i]);
         const uint64_t bytes = round_up(shape.length);
         const word_t done = word_make(WORD_DONE, 1, word_owner(claim.word), (uint32_t)(bytes / SPAN_UNIT));
         if (i == 0) {
@@ -802,15 +883,39 @@ int check_sum(const shmq_chunk *chunk, uint64_t position, const struct record *r
     return SHMQ_OK;
 }
 
-int64_t check_record(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal, word_t word)
+/* Where a payload is wanted besides being checked: `to`, if it has no more than `room` bytes. */
+struct copy {
+    char *to;
+    uint64_t room;
+};
+
+/* Check a message, and copy its payload in the same pass where it is wanted and fits: what is checked is the copy. */
+static inline int64_t check_copying(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal, word_t word,
+                                    const struct copy *copy)
 {
     struct record record;
     const int64_t place = check_frame(chunk, position, ordinal, word, &record);
     if (place < 0) {
         return place;
     }
-    const int code = check_sum(chunk, position, &record);
-    return code == SHMQ_OK ? place : code;
+    const uint64_t payload = ((uint64_t)place >> PLACE_LENGTH_BITS) - position;
+    const uint64_t length = record.length - payload;
+    if (copy == NULL || length > copy->room) {
+        const int code = check_sum(chunk, position, &record);
+        return code == SHMQ_OK ? place : code;
+    }
+    if (!chunk->checksum) {
+        shared_read(copy->to, chunk->memory + position + payload, length);
+    } else if (record.crc != read_summing(record_crc_of(chunk, position, &record, payload), copy->to,
+                                          chunk->memory + position + payload, length)) {
+        return corrupt(chunk, position, "a message fails its checksum");
+    }
+    return place;
+}
+
+int64_t check_record(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal, word_t word)
+{
+    return check_copying(chunk, position, ordinal, word, NULL);
 }
 
 int64_t shmq_check(shmq_chunk *chunk, uint64_t position, uint64_t ordinal)
@@ -857,15 +962,25 @@ static bool spin_on(uint32_t *spins, uint32_t *pause)
     return true;
 }
 
-/* Move the walk to the next message: its checked place, or why not. Looks `spins` times before it gives up. */
-static int64_t next_message(shmq_chunk *chunk, shmq_reader *reader, struct walk *walk, uint32_t spins)
+/* Which messages a look is for: regions of up to `limit` bytes, and where their payloads go, if not NULL. */
+struct look {
+    uint32_t spins;
+    uint64_t limit;
+    const struct copy *copy;
+};
+
+/* Move the walk to the next message: its checked place, or why not. Looks `spins` times before it gives up. A message
+ * above the limit is not looked at: TOO_LARGE. */
+static inline int64_t next_message(shmq_chunk *chunk, shmq_reader *reader, struct walk *walk, struct look look)
 {
     uint32_t pause = 1;
     for (;;) {
         const word_t word = walk_look(chunk, walk);
         switch (word_state(word)) {
         case WORD_DONE:
-            return check_record(chunk, walk->position, walk->ordinal, word);
+            return word_bytes(word) > look.limit
+                       ? SHMQ_TOO_LARGE
+                       : check_copying(chunk, walk->position, walk->ordinal, word, look.copy);
         case WORD_SEAL:
             if (!word_seals(word)) {
                 break;
@@ -875,12 +990,12 @@ static int64_t next_message(shmq_chunk *chunk, shmq_reader *reader, struct walk 
             if (word != 0) {
                 break; /* walk_past tells what is wrong with it */
             }
-            if (!spin_on(&spins, &pause)) {
+            if (!spin_on(&look.spins, &pause)) {
                 return SHMQ_EMPTY;
             }
             continue;
         case WORD_CLAIMED: {
-            if (spin_on(&spins, &pause)) {
+            if (spin_on(&look.spins, &pause)) {
                 continue;
             }
             reader->waiting_for = word_owner(word);
@@ -909,10 +1024,10 @@ static void step_over(struct walk *walk, int64_t place)
 }
 
 /* The next message that the reader wants: a region that holds its start may begin before it. */
-static int64_t wanted_message(shmq_chunk *chunk, shmq_reader *reader, struct walk *walk, uint32_t spins)
+static inline int64_t wanted_message(shmq_chunk *chunk, shmq_reader *reader, struct walk *walk, struct look look)
 {
     for (;;) {
-        const int64_t place = next_message(chunk, reader, walk, spins);
+        const int64_t place = next_message(chunk, reader, walk, look);
         if (place >= 0) {
             reader->record = walk->position;
             reader->index = chunk->base + walk->ordinal;
@@ -920,27 +1035,41 @@ static int64_t wanted_message(shmq_chunk *chunk, shmq_reader *reader, struct wal
             if (reader->index < reader->start) {
                 continue;
             }
+            if (reader->checkpoint != NULL && bounded(chunk) && is_dropped(chunk, reader->checkpoint, reader->index)) {
+                note_dropped(reader->checkpoint);
+                continue;
+            }
         }
         return place;
     }
 }
 
-/* Before a message is returned: move the live words of the reader's checkpoint, if it has one. */
-void reader_publish(const shmq_chunk *chunk, const shmq_reader *reader, const struct walk *walk)
+/* Before a message is returned: move the live words of the reader's checkpoint, if it has one. False: it must not be
+ * returned, since it was dropped meanwhile. */
+bool reader_publish(const shmq_chunk *chunk, const shmq_reader *reader, const struct walk *walk)
 {
     struct checkpoint *const checkpoint = reader->checkpoint;
     if (checkpoint == NULL) {
-        return;
+        return true;
     }
-    if (load_relaxed(&checkpoint->handed) <= reader->index) {
+    const bool again = load_relaxed(&checkpoint->handed) > reader->index;
+    if (!again) {
         store_relaxed(&checkpoint->handed, reader->index + 1);
     }
+    const bool limited = bounded(chunk);
     if (reader->auto_ack) {
         store_relaxed(&checkpoint->head, reader->index + 1);
         if (walk->ordinal % CURSOR_SPACING == 0) {
             shmq_cursor_save(checkpoint, chunk->sequence, walk->position, walk->ordinal, chunk->base + walk->ordinal);
         }
+        if (limited) {
+            shmq_room(chunk->member->control);
+        }
+    } else if (limited && !again && is_dropped_after_all(chunk, reader->index)) {
+        note_dropped(checkpoint);
+        return false;
     }
+    return true;
 }
 
 /* One thread at a time: a second one is told so, and sorts it out with the first under a lock of theirs. */
@@ -970,12 +1099,17 @@ int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, u
     if (!reader_begin(reader, &walk)) {
         return SHMQ_CONTENDED;
     }
+    /* Where messages may be dropped, each that waits for its acknowledgement is said to be handed out by itself. */
+    const bool one_by_one = !reader->auto_ack && bounded(chunk);
     int64_t count = 0;
     int64_t answer = SHMQ_EMPTY;
     while (count < limit) {
-        answer = wanted_message(chunk, reader, &walk, 0);
+        answer = wanted_message(chunk, reader, &walk, (struct look){.limit = UINT64_MAX});
         if (answer < 0) {
             break; /* what came before it is delivered; the next call meets it again */
+        }
+        if (one_by_one && !reader_publish(chunk, reader, &walk)) {
+            continue;
         }
         if (places != NULL) {
             places[count] = (uint64_t)answer;
@@ -985,14 +1119,14 @@ int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, u
         }
         count++;
     }
-    if (count > 0) {
+    if (count > 0 && !one_by_one) {
         reader_publish(chunk, reader, &walk);
     }
     reader_end(reader, &walk);
     return count > 0 ? count : answer;
 }
 
-int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins)
+static inline int64_t next_one(shmq_chunk *chunk, shmq_reader *reader, struct look look)
 {
     if (member_forked(chunk->member)) {
         return forked();
@@ -1001,12 +1135,40 @@ int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins)
     if (!reader_begin(reader, &walk)) {
         return SHMQ_CONTENDED;
     }
-    const int64_t answer = wanted_message(chunk, reader, &walk, spins);
-    if (answer >= 0) {
-        reader_publish(chunk, reader, &walk);
-    }
+    int64_t answer;
+    do {
+        answer = wanted_message(chunk, reader, &walk, look);
+    } while (answer >= 0 && !reader_publish(chunk, reader, &walk));
     reader_end(reader, &walk);
     return answer;
+}
+
+int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins)
+{
+    return next_one(chunk, reader, (struct look){.spins = spins, .limit = UINT64_MAX});
+}
+
+int64_t shmq_next_small(shmq_chunk *chunk, shmq_reader *reader)
+{
+    return next_one(chunk, reader, (struct look){.limit = LARGE_BYTES});
+}
+
+int64_t shmq_next_copied(shmq_chunk *chunk, shmq_reader *reader, char *to, uint64_t room)
+{
+    const struct copy copy = {to, room};
+    return next_one(chunk, reader, (struct look){.limit = UINT64_MAX, .copy = &copy});
+}
+
+uint64_t shmq_next_bytes(const shmq_chunk *chunk, const shmq_reader *reader)
+{
+    const uint64_t position = reader->position;
+    struct record record;
+    if (position < chunk->first_position || position + sizeof record > chunk->capacity) {
+        return 0;
+    }
+    shared_read(&record, chunk->memory + position, sizeof record);
+    const uint64_t payload = RECORD_HEADER_BYTES + record.extra_words * SPAN_UNIT + round_up(record.key_length);
+    return record.length < payload || record.length > chunk->capacity - position ? 0 : record.length - payload;
 }
 
 int shmq_reader_seek(shmq_chunk *chunk, shmq_reader *reader, uint64_t ordinal)

@@ -7,6 +7,13 @@
 #include "owner.h"
 #include "shmq.h"
 
+/* How far a handle may claim: computed from the heads as they were, and good as long as `bounds` agrees. */
+struct limit {
+    uint64_t bounds;          /* control->bounds as it was before the heads were looked at */
+    uint64_t ordinals;        /* claims may take ordinals below this one */
+    uint64_t position;        /* and bytes before this place */
+};
+
 struct shmq_chunk {
     uint8_t *memory;
     uint64_t capacity;        /* from the checked header, never above what is mapped */
@@ -22,6 +29,8 @@ struct shmq_chunk {
     uint32_t *index_proven;   /* private, or NULL: by entry, the position in units that proved to be a walk's */
     uint64_t index_next;      /* private: a region that reaches beyond this ordinal is noted in the index */
     word_t seal;              /* private: how this handle seals the chunk */
+    struct limit limit;       /* private: how far this handle may claim in a bounded queue */
+    bool aside;               /* it is staged: no bound counts what is there */
     int fd;
     bool writable;
     bool checksum;
@@ -60,6 +69,9 @@ int64_t check_record(const shmq_chunk *chunk, uint64_t position, uint64_t ordina
 /* The same without its checksum: the head as it was read, and its payload's place or CORRUPT; and then only that. */
 int64_t check_frame(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal, word_t word, struct record *record);
 int check_sum(const shmq_chunk *chunk, uint64_t position, const struct record *record);
+/* Is there a GAP at that word? Recovery writes one before the SEAL of a chunk that it cut; then *next_index is set. */
+bool gap_at(const shmq_chunk *chunk, uint64_t position, word_t word, uint64_t *next_index);
+void gap_write(const shmq_chunk *chunk, uint64_t position, uint64_t next_index);
 /* A region that is still claimed: OK when its owner is dead and it has been padded, WAITING when not, or CORRUPT. */
 int settle(shmq_chunk *chunk, uint64_t position, word_t word);
 
@@ -67,6 +79,6 @@ int settle(shmq_chunk *chunk, uint64_t position, word_t word);
 bool reader_begin(shmq_reader *reader, struct walk *walk);
 void reader_end(shmq_reader *reader, const struct walk *walk);
 /* Before what was read up to reader->index is returned: move the words of the reader's checkpoint, if it has one. */
-void reader_publish(const shmq_chunk *chunk, const shmq_reader *reader, const struct walk *walk);
+bool reader_publish(const shmq_chunk *chunk, const shmq_reader *reader, const struct walk *walk);
 
 #endif

@@ -14,7 +14,8 @@
 
 static_assert(SHMQ_PAGE_BYTES == PAGE_BYTES && SHMQ_QUEUE_BYTES == QUEUE_FILE_BYTES
               && SHMQ_QUEUE_HEADER_BYTES == QUEUE_HEADER_BYTES && SHMQ_CONTROL_BYTES == CONTROL_BYTES
-              && SHMQ_CHECKPOINT_BYTES == CHECKPOINT_BYTES && SHMQ_BATCH_MAX == COUNT_MAX,
+              && SHMQ_CHECKPOINT_BYTES == CHECKPOINT_BYTES && SHMQ_BATCH_MAX == COUNT_MAX
+              && SHMQ_SNAPSHOT_BASE == SNAPSHOT_BASE && SHMQ_SNAPSHOT_BYTES == SNAPSHOT_BYTES,
               "the public sizes are the layout's");
 
 /* The first 16 bytes of queue, control and checkpoint files begin alike. */
@@ -117,6 +118,8 @@ int shmq_journal_format(void *page, const shmq_journal *journal)
         .first_index = journal->first_index,
         .device = journal->device,
         .inode = journal->inode,
+        .max_messages = journal->max_messages,
+        .max_bytes = journal->max_bytes,
         .flags = journal->flags,
     };
     memcpy(slot.boot_id, journal->boot_id, sizeof slot.boot_id);
@@ -141,9 +144,44 @@ int shmq_journal_check(const void *page, shmq_journal *journal)
         .first_index = slot.first_index,
         .device = slot.device,
         .inode = slot.inode,
+        .max_messages = slot.max_messages,
+        .max_bytes = slot.max_bytes,
         .flags = slot.flags,
     };
     memcpy(journal->boot_id, slot.boot_id, sizeof slot.boot_id);
+    return SHMQ_OK;
+}
+
+/* ---- queue.shmq, pages 3 and 4 */
+int shmq_watermark_format(void *page, const shmq_watermark *mark)
+{
+    struct watermark_slot slot = {
+        .sequence = mark->sequence,
+        .epoch = mark->epoch,
+        .chunk_sequence = mark->chunk_sequence,
+        .position = mark->position,
+        .index = mark->next_index,
+    };
+    slot.crc = crc32c(0, &slot, offsetof(struct watermark_slot, crc));
+    memset(page, 0, PAGE_BYTES);
+    memcpy(page, &slot, sizeof slot);
+    return SHMQ_OK;
+}
+
+int shmq_watermark_check(const void *page, shmq_watermark *mark)
+{
+    struct watermark_slot slot;
+    memcpy(&slot, page, sizeof slot);
+    if (slot.sequence == 0 || slot.crc != crc32c(0, &slot, offsetof(struct watermark_slot, crc))) {
+        return error_set(SHMQ_CORRUPT, "a watermark slot fails its checksum");
+    }
+    *mark = (shmq_watermark){
+        .sequence = slot.sequence,
+        .epoch = slot.epoch,
+        .chunk_sequence = slot.chunk_sequence,
+        .position = slot.position,
+        .next_index = slot.index,
+    };
     return SHMQ_OK;
 }
 
@@ -199,6 +237,19 @@ int shmq_checkpoint_format(void *memory, const uint8_t queue_id[16], const char 
     return SHMQ_OK;
 }
 
+int shmq_checkpoint_rename(void *memory, const char *name, uint32_t name_length)
+{
+    struct checkpoint *const page = memory;
+    if (name_length == 0 || name_length > sizeof page->name) {
+        return error_set(SHMQ_TOO_LARGE, "a consumer's name has 1 to 64 bytes");
+    }
+    memset(page->name, 0, sizeof page->name);
+    memcpy(page->name, name, name_length);
+    page->name_length = name_length;
+    page->crc = crc_around(memory, CHECKPOINT_FIXED, offsetof(struct checkpoint, crc));
+    return SHMQ_OK;
+}
+
 int shmq_checkpoint_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16], const char *name,
                           uint32_t name_length)
 {
@@ -222,6 +273,27 @@ int shmq_checkpoint_check(const void *memory, uint64_t bytes, const uint8_t queu
     if (page->kind != CHECKPOINT_EXCLUSIVE) {
         return error_set(SHMQ_FORMAT, "it belongs to a group");
     }
+    return SHMQ_OK;
+}
+
+int shmq_snapshot_format(void *bytes, const shmq_snapshot *snapshot)
+{
+    struct snapshot *const slot = bytes;
+    memset(bytes, 0, SNAPSHOT_BYTES);
+    slot->sequence = snapshot->sequence;
+    slot->epoch = snapshot->epoch;
+    slot->head = snapshot->head;
+    slot->crc = crc_around(bytes, sizeof *slot, offsetof(struct snapshot, crc));
+    return SHMQ_OK;
+}
+
+int shmq_snapshot_check(const void *bytes, shmq_snapshot *snapshot)
+{
+    const struct snapshot *const slot = bytes;
+    if (slot->sequence == 0 || slot->crc != crc_around(bytes, sizeof *slot, offsetof(struct snapshot, crc))) {
+        return error_set(SHMQ_CORRUPT, "a snapshot fails its checksum");
+    }
+    *snapshot = (shmq_snapshot){.sequence = slot->sequence, .epoch = slot->epoch, .head = slot->head};
     return SHMQ_OK;
 }
 

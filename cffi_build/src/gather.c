@@ -344,7 +344,7 @@ int64_t shmq_gather(shmq_chunk *chunk, shmq_reader *reader, const shmq_wanted *w
         const int code = copy(chunk, &notes, &plan, batch);
         answer = code == SHMQ_OK ? (int64_t)notes.count : code;
         if (code == SHMQ_OK) {
-            reader_publish(chunk, reader, &walk);
+            (void)reader_publish(chunk, reader, &walk); /* copied and acknowledged at once: dropping comes too late */
         } else {
             walk = before;
         }

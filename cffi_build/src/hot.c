@@ -18,6 +18,7 @@
 #pragma GCC diagnostic ignored "-Wpedantic"
 
 #define COPY_WITH_THE_LOCK 65536 /* larger payloads go through cffi, which lets other threads run meanwhile */
+#define COPY_OUT_WITH_THE_LOCK (4u << 20) /* likewise */
 #define LENGTH_BITS 30
 #define LENGTH_MASK ((INT64_C(1) << LENGTH_BITS) - 1)
 
@@ -177,7 +178,7 @@ static PyObject *put_bytes(End *self, PyObject *data, PyObject *const *args, Py_
     return index >= 0 ? PyLong_FromLongLong(index) : put_otherwise(self, index, args, count, names);
 }
 
-/* put(payload, *, key, type, time_ns, headers) -> index */
+/* put(payload, *, key, type, time_ns, headers, timeout) -> index */
 static PyObject *tail_put(End *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     if (count != 1 || self->chunk == NULL) {
@@ -221,15 +222,40 @@ static PyObject *take_otherwise(End *self, const char *method, PyObject *args, P
     return answer;
 }
 
+/* A large payload is checked while it is copied. The interpreter lock is kept, as in head_take, so there is a limit. */
+static PyObject *take_large(End *self)
+{
+    const uint64_t bytes = shmq_next_bytes(self->chunk, self->reader);
+    if (self->codec != NULL || bytes > COPY_OUT_WITH_THE_LOCK) {
+        return NULL;
+    }
+    PyObject *const data = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
+    if (data == NULL) {
+        return NULL;
+    }
+    const int64_t place = shmq_next_copied(self->chunk, self->reader, PyBytes_AsString(data), bytes);
+    if (place >= 0 && (uint64_t)(place & LENGTH_MASK) == bytes) {
+        return data;
+    }
+    Py_DECREF(data);
+    return place >= 0 ? decoded(self, place) : NULL; /* a writer who changes lengths behind our back: as it was checked */
+}
+
 /* take(timeout=None) -> payload */
 static PyObject *head_take(End *self, PyObject *args, PyObject *kwargs)
 {
     if (self->reader != NULL) {
         /* Without a spin the call is over in no time, so nobody moves this Head meanwhile: the interpreter lock is
          * kept. Only who finds nothing goes the long way, where waiting lets other threads run. */
-        const int64_t place = shmq_next(self->chunk, self->reader, 0);
+        const int64_t place = shmq_next_small(self->chunk, self->reader);
         if (place >= 0) {
             return decoded(self, place);
+        }
+        if (place == SHMQ_TOO_LARGE) {
+            PyObject *const data = take_large(self);
+            if (data != NULL || PyErr_Occurred()) {
+                return data;
+            }
         }
     }
     return take_otherwise(self, "_take", args, kwargs);
@@ -275,7 +301,7 @@ static PyObject *head_take_many(End *self, PyObject *args, PyObject *kwargs)
 }
 
 /* ---------------------------------------------------------------- the module */
-PyDoc_STRVAR(put_doc, "put($self, payload, *, key=None, type=0, time_ns=None, headers=None)\n--\n\n"
+PyDoc_STRVAR(put_doc, "put($self, payload, *, key=None, type=0, time_ns=None, headers=None, timeout=None)\n--\n\n"
                       "Append payload and return its index. See Queue.put.");
 PyDoc_STRVAR(take_doc, "take($self, timeout=None)\n--\n\n"
     "The next payload, decoded, and acknowledged at once.\n\n"

@@ -79,6 +79,16 @@ static uint64_t block_claim(shmq_chunk *chunk)
     }
 }
 
+uint64_t index_bytes(const shmq_chunk *chunk, uint64_t from, uint64_t to)
+{
+    uint64_t bytes = 0;
+    for (uint64_t number = 0; number < chunk->index_blocks; number++) {
+        const uint64_t position = load_acquire(slot_at(chunk, number)); /* as in block_of */
+        bytes += position >= from && position < to && block_is_there(chunk, number, position) ? BLOCK_BYTES : 0;
+    }
+    return bytes;
+}
+
 static uint64_t block_make(shmq_chunk *chunk, uint64_t number, uint64_t seen)
 {
     const uint64_t position = block_claim(chunk);
@@ -347,6 +357,64 @@ void index_note(shmq_chunk *chunk, uint64_t position, uint64_t ordinal, uint32_t
     }
     if (own * spacing < end) {
         fill(chunk, here, (struct summit){false, INT64_MIN}, end, true);
+    }
+}
+
+/* ------------------------------------------------------------------ anew */
+static void set(uint64_t *at, uint64_t value)
+{
+    if (load_relaxed(at) != value) {
+        store_relaxed(at, value);
+    }
+}
+
+/* The blocks that a walk meets become numbers 0, 1, 2 ... in that order; slots without one are emptied. */
+static uint64_t adopt_blocks(shmq_chunk *chunk, uint64_t end)
+{
+    uint64_t number = 0;
+    struct walk walk = walk_from_start(chunk);
+    while (walk.position < end && number < chunk->index_blocks) {
+        const uint64_t position = walk.position;
+        const word_t word = walk_look(chunk, &walk);
+        if (word_ends(word) || step(chunk, &walk, word) != SHMQ_OK) {
+            break;
+        }
+        if (word == BLOCK_WORD) {
+            const struct index_block block = {BLOCK_WORD, META_INDEX, (uint32_t)number};
+            shared_write(chunk->memory + position, &block, sizeof block);
+            set(slot_at(chunk, number), position);
+            number++;
+        }
+    }
+    for (uint64_t empty = number; empty < chunk->index_blocks; empty++) {
+        set(slot_at(chunk, empty), 0);
+    }
+    return number;
+}
+
+void index_rebuild(shmq_chunk *chunk, uint64_t end)
+{
+    const uint64_t entries = adopt_blocks(chunk, end) * INDEX_ENTRIES;
+    const uint64_t spacing = chunk->index_spacing;
+    uint64_t next = 1; /* the entry to be written next; there is no entry 0 */
+    struct summit summit = {true, INT64_MIN};
+    struct walk walk = walk_from_start(chunk);
+    while (walk.position < end && next < entries) {
+        const struct walk here = walk;
+        const word_t word = walk_look(chunk, &walk);
+        if (word_ends(word) || pass(chunk, &walk, word, &summit) != SHMQ_OK) {
+            break;
+        }
+        for (; next < entries && next * spacing < walk.ordinal; next++) {
+            struct index_entry *const at = entry_in(chunk, load_relaxed(slot_at(chunk, next / INDEX_ENTRIES)), next);
+            set(&at->place, hint_make(here.position, here.ordinal));
+            set((uint64_t *)&at->time_max_ns, summit.known ? (uint64_t)summit.time : TIME_UNKNOWN);
+        }
+    }
+    for (; next < entries; next++) {
+        struct index_entry *const at = entry_in(chunk, load_relaxed(slot_at(chunk, next / INDEX_ENTRIES)), next);
+        set(&at->place, 0);
+        set((uint64_t *)&at->time_max_ns, 0);
     }
 }
 

@@ -15,6 +15,10 @@ static inline void index_pass(shmq_chunk *chunk, uint64_t position, uint64_t ord
     }
 }
 
+/* Make the whole index of a chunk anew from its words before `end`, in the blocks that are there. Nobody else may be at
+ * the chunk. What is right already is not written. */
+void index_rebuild(shmq_chunk *chunk, uint64_t end);
+
 /* Room for what is known of a chunk's entries; NULL when it has none, or there is no memory. */
 uint32_t *index_proven_new(const struct chunk_header *header);
 
@@ -27,5 +31,7 @@ struct found {
 /* The word whose region holds `ordinal`: OK, or EMPTY and ROLL at the chunk's end, or CORRUPT. `floor` is a place that
  * a walk surely visits; from there or from an index entry, whichever is nearer. */
 int index_find(shmq_chunk *chunk, uint64_t ordinal, struct walk floor, struct found *found);
+/* Bytes of the index blocks between two places. One whose maker died before he said where it is does not count. */
+uint64_t index_bytes(const shmq_chunk *chunk, uint64_t from, uint64_t to);
 
 #endif

@@ -177,7 +177,7 @@ struct chunk_header {
     uint8_t pad1[56];
     int64_t time_max_ns;     /* running maximum of time_ns over resolved records              [reserved] */
     uint8_t pad2[56];
-    uint64_t resolved_hint;  /* packed like hint: everything before it is resolved            [reserved] */
+    uint64_t resolved_hint;  /* packed like hint: everything before it is resolved */
     uint8_t pad3[4096 - 328];
 };
 #define CHUNK_HEADER_BYTES 4096u
@@ -249,15 +249,15 @@ struct journal_slot { /* pages 1 and 2 */
     uint64_t first_index;    /* and its base */
     uint64_t device;         /* of control.shmq, to tell a copied directory */
     uint64_t inode;
-    uint64_t max_messages;   /* 0 = none                                                       [reserved] */
-    uint64_t max_bytes;      /* 0 = none                                                       [reserved] */
+    uint64_t max_messages;   /* 0 = none */
+    uint64_t max_bytes;      /* 0 = none */
     uint32_t flags;          /* enum journal_flag */
     uint32_t crc;            /* CRC-32C of all before it */
 };
-enum journal_flag { JOURNAL_SYNC_FAILED = 1 << 0 /* [reserved] */, JOURNAL_SHUT_DOWN = 1 << 1 /* [reserved] */ };
+enum journal_flag { JOURNAL_SYNC_FAILED = 1 << 0, JOURNAL_SHUT_DOWN = 1 << 1 /* [reserved] */ };
 
-struct watermark_slot { /* pages 3 and 4: below this, the disk is known to agree               [reserved] */
-    uint64_t sequence;
+struct watermark_slot { /* pages 3 and 4: below this, the disk is known to agree */
+    uint64_t sequence;       /* the larger valid one counts; 0 is not valid */
     uint64_t epoch;
     uint64_t chunk_sequence;
     uint64_t position;       /* never inside a batch */
@@ -297,14 +297,24 @@ struct control {
     uint64_t newest;         /* sequence + 1 of the last chunk that was entered to put; 0 = none yet */
     uint8_t pad4[56];
     uint32_t shut_down;      /* puts raise, gets drain */
-    uint32_t sync_failed;    /*                                                                [reserved] */
-    uint64_t sync_leader;    /* owner of the running group commit                              [reserved] */
-    uint8_t pad5[48];
+    uint32_t sync_failed;    /* 1: a sync failed; nobody moves the watermark before a verified reopening */
+    uint64_t sync_leader;    /* owner of the running group commit; 0 = none runs */
+    uint64_t durable;        /* every index below it is on the disk, as far as this boot knows */
+    uint64_t durable_chunk;  /* sequence + 1 of the chunk where the next sync begins, whose name is on the disk; 0 = none */
+    uint32_t sync_bell;      /* futex: bumped at the end of each group commit */
+    uint32_t sync_group;     /* low half of the index that the running group commit will reach */
+    uint32_t room_bell;      /* futex: bumped whenever blocked producers must look again */
+    uint32_t room_waiters;   /* 1 = somebody may be asleep on the room bell */
+    uint8_t pad7[16];
     uint64_t padded;         /* ordinals that ended as PAD */
     uint64_t fenced;         /* commits that came too late */
     uint64_t expired;        /*                                                                [reserved] */
     uint8_t pad6[40];
-    uint8_t reserved1[4096 - 512];
+    uint64_t bounds;         /* 0 = never had bounds; moved on whenever a limit computed before may be too large */
+    uint64_t max_messages;   /* as the journal has it, for all to see at once */
+    uint64_t max_bytes;
+    uint64_t dropped;        /* full="drop_oldest": what lies before this index is dropped; only rises */
+    uint8_t reserved1[4096 - 544];
     struct participant participants[OWNER_SLOTS];
 };
 #define CONTROL_BYTES (4096u + OWNER_SLOTS * 64u)
@@ -336,9 +346,11 @@ struct checkpoint {
     uint64_t cursor_check;
     uint8_t pad2[32];
     uint64_t term;            /*                                                               [reserved] */
-    uint8_t pad3[4096 - 328];
+    uint8_t pad3[56];
+    uint64_t dropped;         /* live: messages that were dropped before this name came to them */
+    uint8_t pad4[4096 - 392];
 };
-struct snapshot { /* two of them, at SNAPSHOT_BASE and one SNAPSHOT_BYTES later: truth after a power cut [reserved] */
+struct snapshot { /* two of them, at SNAPSHOT_BASE and one SNAPSHOT_BYTES later: truth after a power cut */
     uint64_t sequence;
     uint64_t epoch;
     uint64_t head;
@@ -410,13 +422,16 @@ AT(participant, boot_tag, 24); AT(participant, since, 32); AT(participant, burie
 AT(control, byte_order, 8); AT(control, version, 12); AT(control, queue_id, 16); AT(control, bell, 64);
 AT(control, sleepers, 128); AT(control, members, 192); AT(control, first_live, 256); AT(control, newest, 320);
 AT(control, shut_down, 384); AT(control, sync_failed, 388); AT(control, sync_leader, 392);
-AT(control, padded, 448); AT(control, fenced, 456); AT(control, expired, 464); AT(control, participants, 4096);
+AT(control, durable, 400); AT(control, durable_chunk, 408); AT(control, sync_bell, 416); AT(control, sync_group, 420);
+AT(control, room_bell, 424); AT(control, room_waiters, 428); AT(control, bounds, 512); AT(control, max_messages, 520);
+AT(control, max_bytes, 528); AT(control, dropped, 536); AT(control, padded, 448); AT(control, fenced, 456); AT(control, expired, 464); AT(control, participants, 4096);
 SIZE(control, CONTROL_BYTES);
 AT(checkpoint, byte_order, 8); AT(checkpoint, version, 12); AT(checkpoint, queue_id, 16); AT(checkpoint, kind, 32);
 AT(checkpoint, explicit_ack, 36); AT(checkpoint, created_ns, 40); AT(checkpoint, start_index, 48);
 AT(checkpoint, name_length, 56); AT(checkpoint, crc, 60); AT(checkpoint, name, 64); AT(checkpoint, head, 192);
 AT(checkpoint, handed, 200); AT(checkpoint, holder, 208); AT(checkpoint, cursor_sequence, 256); AT(checkpoint, cursor_place, 264);
 AT(checkpoint, cursor_index, 272); AT(checkpoint, cursor_check, 280); AT(checkpoint, term, 320);
+AT(checkpoint, dropped, 384);
 SIZE(checkpoint, SNAPSHOT_BASE);
 AT(snapshot, epoch, 8); AT(snapshot, head, 16); AT(snapshot, window, 24); AT(snapshot, table_bytes, 32);
 AT(snapshot, table_crc, 40); AT(snapshot, crc, 44); AT(snapshot, done, 48);

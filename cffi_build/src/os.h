@@ -14,6 +14,13 @@ struct os_calls {
     /* Sleep while *word == seen, until the monotonic deadline (negative = for ever): 0, -ETIMEDOUT or -EINTR. */
     int (*futex_wait)(uint32_t *word, uint32_t seen, int64_t deadline_ns);
     int (*futex_wake_all)(uint32_t *word);
+    /* The same for sleepers that share a word: only those whose bits meet the waker's, up to `most` of them. */
+    int (*futex_wait_bits)(uint32_t *word, uint32_t seen, int64_t deadline_ns, uint32_t bits);
+    int (*futex_wake_bits)(uint32_t *word, int most, uint32_t bits);
+    /* Have the content of a file, and what is needed to find it, on the disk: 0 or what the disk answered. */
+    int (*fdatasync)(int fd);
+    /* The same for up to FUTEXES_MAX words at once: as soon as one of them has moved; -ENOSYS where there is none. */
+    int (*futex_wait_any)(uint32_t *const *words, const uint32_t *seen, uint32_t count, int64_t deadline_ns);
     /* OFD write lock on one byte of fd: 0 or -EAGAIN when somebody else holds it. */
     int (*lock_byte)(int fd, uint64_t byte);
     int (*unlock_byte)(int fd, uint64_t byte);
@@ -35,6 +42,8 @@ struct os_calls {
     /* Have child(context) called in every forked child of this process; once per process. */
     int (*at_fork_child)(void (*child)(void));
 };
+
+#define FUTEXES_MAX 128u
 
 extern const struct os_calls *os;
 

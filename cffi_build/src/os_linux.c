@@ -27,13 +27,45 @@ static int64_t clock_ns(clockid_t clock)
 static int64_t clock_wall_ns(void) { return clock_ns(CLOCK_REALTIME); }
 static int64_t clock_monotonic_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
 
-static int futex_wait(uint32_t *word, uint32_t seen, int64_t deadline_ns)
+static int futex_wait_bits(uint32_t *word, uint32_t seen, int64_t deadline_ns, uint32_t bits)
 {
     /* WAIT_BITSET takes an absolute time, so a wait that is interrupted and resumed ends when it should. */
     const struct timespec deadline = {.tv_sec = deadline_ns / NS_PER_S, .tv_nsec = deadline_ns % NS_PER_S};
     const long answer = syscall(SYS_futex, word, FUTEX_WAIT_BITSET, seen, deadline_ns < 0 ? NULL : &deadline, NULL,
-                                FUTEX_BITSET_MATCH_ANY);
+                                bits);
     return answer == 0 || errno == EAGAIN ? 0 : -errno;
+}
+static int futex_wait(uint32_t *word, uint32_t seen, int64_t deadline_ns)
+{
+    return futex_wait_bits(word, seen, deadline_ns, FUTEX_BITSET_MATCH_ANY);
+}
+
+static int futex_wake_bits(uint32_t *word, int most, uint32_t bits)
+{
+    return syscall(SYS_futex, word, FUTEX_WAKE_BITSET, most, NULL, NULL, bits) < 0 ? -errno : 0;
+}
+
+/* Linux 5.16; its header may be older than the kernel. */
+#ifndef SYS_futex_waitv
+#define SYS_futex_waitv 449
+#endif
+struct waiter {
+    uint64_t seen;
+    uint64_t word;
+    uint32_t flags;
+    uint32_t reserved;
+};
+#define WAITER_U32 2u
+
+static int futex_wait_any(uint32_t *const *words, const uint32_t *seen, uint32_t count, int64_t deadline_ns)
+{
+    struct waiter waiters[FUTEXES_MAX];
+    for (uint32_t i = 0; i < count; i++) {
+        waiters[i] = (struct waiter){.seen = seen[i], .word = (uintptr_t)words[i], .flags = WAITER_U32};
+    }
+    const struct timespec deadline = {.tv_sec = deadline_ns / NS_PER_S, .tv_nsec = deadline_ns % NS_PER_S};
+    const long answer = syscall(SYS_futex_waitv, waiters, count, 0, deadline_ns < 0 ? NULL : &deadline, CLOCK_MONOTONIC);
+    return answer >= 0 || errno == EAGAIN ? 0 : -errno;
 }
 
 static int futex_wake_all(uint32_t *word)
@@ -98,6 +130,15 @@ static int rename_new(int directory, const char *from, const char *to)
     return renameat2(directory, from, directory, to, RENAME_NOREPLACE) < 0 ? -errno : 0;
 }
 
+static int sync_data(int fd)
+{
+    int answer;
+    do {
+        answer = fdatasync(fd);
+    } while (answer < 0 && errno == EINTR);
+    return answer < 0 ? -errno : 0;
+}
+
 static int close_fd(int fd) { return close(fd) < 0 ? -errno : 0; }
 
 static const uint8_t *guard_new(void)
@@ -122,6 +163,10 @@ static const struct os_calls linux_calls = {
     .clock_monotonic_ns = clock_monotonic_ns,
     .futex_wait = futex_wait,
     .futex_wake_all = futex_wake_all,
+    .futex_wait_bits = futex_wait_bits,
+    .futex_wake_bits = futex_wake_bits,
+    .fdatasync = sync_data,
+    .futex_wait_any = futex_wait_any,
     .lock_byte = lock_byte,
     .unlock_byte = unlock_byte,
     .byte_is_locked = byte_is_locked,

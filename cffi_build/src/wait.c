@@ -1,4 +1,4 @@
-/* wait.c - sleep until there is something to look at; wake those who sleep.
+/* wait.c - sleep until there is something to look at, or room to put; wake those who sleep. Two bells, one way.
  *
  *   sleeper                                   waker
  *     seen = bell                               commit
@@ -17,23 +17,31 @@
 #include "os.h"
 #include "owner.h"
 
-uint32_t shmq_wait_begin(shmq_member *member)
+static uint32_t wait_begin(const uint32_t *bell, uint32_t *sleepers)
 {
-    struct control *control = member->control;
     /* Acquire: whoever bumped the bell had cleared the mark before, so that the mark below comes after that. Pairs
      * with the release in ring. */
-    const uint32_t seen = load_acquire(&control->bell);
-    store_relaxed(&control->sleepers, 1);
-    fence_seq_cst(); /* pairs with the fence in shmq_wake */
+    const uint32_t seen = load_acquire(bell);
+    store_relaxed(sleepers, 1);
+    fence_seq_cst(); /* pairs with the fence in wake */
     return seen;
 }
 
-int shmq_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns)
+uint32_t shmq_wait_begin(shmq_member *member)
+{
+    return wait_begin(&member->control->bell, &member->control->sleepers);
+}
+uint32_t shmq_room_begin(shmq_member *member)
+{
+    return wait_begin(&member->control->room_bell, &member->control->room_waiters);
+}
+
+static int wait_on(const shmq_member *member, uint32_t *bell, uint32_t seen, int64_t deadline_ns)
 {
     if (member_forked(member)) {
         return error_set(SHMQ_FORKED, "this handle belongs to the parent process");
     }
-    switch (os->futex_wait(&member->control->bell, seen, deadline_ns)) {
+    switch (os->futex_wait(bell, seen, deadline_ns)) {
     case 0: return SHMQ_OK;
     case -ETIMEDOUT: return SHMQ_TIMEOUT;
     case -EINTR: return SHMQ_SIGNAL;
@@ -41,24 +49,45 @@ int shmq_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns)
     }
 }
 
-static void ring(struct control *control)
+int shmq_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns)
 {
-    /* Release: the cleared mark before it. A sleeper that has seen this bell marks itself anew, and that mark must not
-     * be the one we cleared. Pairs with the acquire in shmq_wait_begin. */
-    add_release(&control->bell, 1);
-    os->futex_wake_all(&control->bell);
+    return wait_on(member, &member->control->bell, seen, deadline_ns);
+}
+int shmq_room_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns)
+{
+    return wait_on(member, &member->control->room_bell, seen, deadline_ns);
 }
 
-void shmq_wake(shmq_member *member)
+static void ring(uint32_t *bell)
 {
-    struct control *control = member->control;
-    fence_seq_cst(); /* pairs with the fence in shmq_wait_begin */
-    if (load_relaxed(&control->sleepers) != 0 && exchange_relaxed(&control->sleepers, 0) != 0) {
-        ring(control);
+    /* Release: the cleared mark before it. A sleeper that has seen this bell marks itself anew, and that mark must not
+     * be the one we cleared. Pairs with the acquire in wait_begin. */
+    add_release(bell, 1);
+    os->futex_wake_all(bell);
+}
+
+static void wake(uint32_t *bell, uint32_t *sleepers)
+{
+    fence_seq_cst(); /* pairs with the fence in wait_begin */
+    if (load_relaxed(sleepers) != 0 && exchange_relaxed(sleepers, 0) != 0) {
+        ring(bell);
     }
 }
 
-void shmq_wake_always(void *control) { ring(control); } /* the mark may stay: it costs one wake too many */
+void shmq_wake(shmq_member *member) { wake(&member->control->bell, &member->control->sleepers); }
+void shmq_room(void *control)
+{
+    wake(&((struct control *)control)->room_bell, &((struct control *)control)->room_waiters);
+}
+
+void shmq_room_always(void *control) { ring(&((struct control *)control)->room_bell); }
+void shmq_wake_always(void *control) /* the mark may stay: it costs one wake too many */
+{
+    ring(&((struct control *)control)->bell);
+    if (load_relaxed(&((struct control *)control)->bounds) != 0) {
+        shmq_room_always(control);
+    }
+}
 
 int64_t shmq_clock_monotonic_ns(void) { return os->clock_monotonic_ns(); }
 int64_t shmq_clock_wall_ns(void) { return os->clock_wall_ns(); }

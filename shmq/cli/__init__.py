@@ -20,7 +20,22 @@ from shmq.cli import show
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_OWN = ("demo", "create", "put", "take", "tail", "cat", "ls", "stat", "seek", "doctor")
+_OWN = (
+    "demo",
+    "create",
+    "put",
+    "take",
+    "tail",
+    "cat",
+    "ls",
+    "stat",
+    "seek",
+    "consumer",
+    "purge",
+    "copy",
+    "gc",
+    "doctor",
+)
 _FOREIGN = ("import", "export", "convert", "dump", "verify", "repair")
 _SPARK = ("pipeline", "replay")
 VERBS = _OWN + _FOREIGN + _SPARK

@@ -1,14 +1,17 @@
 """
-Make a queue in a new directory.
+Make a queue in a new directory, or a volatile one, which lasts as long as somebody has it open.
 
 Examples:
     shmq create orders --codec json
+    shmq create shm:orders      keeps it until Ctrl-C
     shmq create journal --retention age=86400
 """
 
 from __future__ import annotations
 
 import contextlib
+import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 import shmq
@@ -22,7 +25,7 @@ CODECS = ("bytes", "text", "json", "msgpack", "pickle")
 
 def add(verb: argparse.ArgumentParser) -> None:
     """Its arguments."""
-    verb.add_argument("path", metavar="PATH", help="the directory to make; the one above it must exist")
+    verb.add_argument("path", metavar="PATH", help="the directory to make; the one above it must exist. Or shm:NAME")
     verb.add_argument("--codec", choices=CODECS, default="bytes", help="how payloads are encoded (bytes)")
     verb.add_argument("--chunk-bytes", type=int, metavar="N", help="size of a full-grown chunk file (64 MiB)")
     verb.add_argument(
@@ -53,7 +56,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise show.Problem(f"{arguments.path} is a queue already; it was not touched")
     with shmq.open(arguments.path, options=options, trusted=True) as queue:
         if arguments.json:
-            show.facts({"path": queue.path, "options": show.options(queue)})
+            show.facts({"path": queue.place, "options": show.options(queue)})
         else:
-            print(f"made {queue.path} (codec {options.codec})")
+            print(f"made {queue.place} (codec {options.codec})")
+        if queue.place.startswith("shm:"):
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            print(f"{queue.place} lasts as long as somebody has it open: here, until Ctrl-C", file=sys.stderr)
+            with contextlib.suppress(KeyboardInterrupt):
+                sys.stdout.flush()
+                signal.pause()
     return 0

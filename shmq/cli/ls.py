@@ -1,5 +1,5 @@
 """
-List the queues below a directory, or the consumers of a queue.
+List the queues below a directory, or the consumers of a queue. Without a directory: below this one, and the volatile.
 
 Examples:
     shmq ls
@@ -26,18 +26,20 @@ _MARK = "queue.shmq"
 
 def add(verb: argparse.ArgumentParser) -> None:
     """Its arguments."""
-    verb.add_argument("path", metavar="PATH", nargs="?", default=".", help="a directory (here), or a queue")
+    verb.add_argument("path", metavar="PATH", nargs="?", help="a directory (here), or a queue")
     verb.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print one or the other."""
-    if not os.path.isdir(arguments.path):
-        raise show.Problem(f"{arguments.path} is no directory")
-    if os.path.exists(f"{arguments.path}/{_MARK}"):
-        _print_consumers(arguments.path, as_json=arguments.json)
-        return 0
-    return _print_queues(arguments.path, as_json=arguments.json)
+    path = arguments.path or "."
+    if not path.startswith("shm:"):
+        if not os.path.isdir(path):
+            raise show.Problem(f"{path} is no directory")
+        if not os.path.exists(f"{path}/{_MARK}"):
+            return _print_queues(path, as_json=arguments.json, volatile=arguments.path is None)
+    _print_consumers(path, as_json=arguments.json)
+    return 0
 
 
 def _print_consumers(path: str, *, as_json: bool) -> None:
@@ -52,8 +54,10 @@ def _print_consumers(path: str, *, as_json: bool) -> None:
         print(f"{path} has no consumers yet")
 
 
-def _print_queues(top: str, *, as_json: bool) -> int:
+def _print_queues(top: str, *, as_json: bool, volatile: bool) -> int:
     found = list(_queues(top))
+    if volatile:
+        found += [_figures(name, name) for name in shmq.volatile_queues()]
     if as_json:
         show.facts(found)
     elif found:
@@ -76,16 +80,20 @@ def _queues(top: str) -> Iterator[dict[str, Any]]:
         if _MARK not in names:
             continue
         folders.clear()
-        shown = os.path.relpath(path, top)
-        try:
-            with contextlib.closing(show.open_queue(path, read_only=True)) as queue:
-                stats = queue.stats()
-                yield {
-                    "path": shown,
-                    "messages": len(queue),
-                    "next_index": stats.next_index,
-                    "disk_bytes": stats.disk_bytes,
-                    "consumers": len(stats.consumers),
-                }
-        except (shmq.ShmqError, OSError) as problem:
-            yield {"path": shown, "problem": show.one_line(problem)}
+        yield _figures(path, os.path.relpath(path, top))
+
+
+def _figures(path: str, shown: str) -> dict[str, Any]:
+    """Of one queue, or what keeps it from being opened."""
+    try:
+        with contextlib.closing(show.open_queue(path, read_only=True)) as queue:
+            stats = queue.stats()
+            return {
+                "path": shown,
+                "messages": len(queue),
+                "next_index": stats.next_index,
+                "disk_bytes": stats.disk_bytes,
+                "consumers": len(stats.consumers),
+            }
+    except (shmq.ShmqError, OSError) as problem:
+        return {"path": shown, "problem": show.one_line(problem)}

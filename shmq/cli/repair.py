@@ -1,7 +1,8 @@
 """
-Write a clean copy of a damaged foreign queue beside it. The original is not touched.
+Write a clean copy of a damaged queue, ours or foreign, beside it. The original is not touched.
 
 Examples:
+    shmq repair orders
     shmq repair /var/spool/kestrel --queue orders
     shmq repair orders.sej --to clean.sej
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import shmq
 from shmq import formats
 from shmq.cli import show, transfer
 
@@ -30,6 +32,8 @@ def add(verb: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Repair it, and say where the copy is."""
+    if arguments.format in (None, "shmq") and formats.detect(arguments.source) == "shmq":
+        return _ours(arguments)
     name = transfer.format_of(arguments.source, arguments.format)
     done = formats.repair(arguments.source, arguments.queue, name, to=arguments.to, in_place=arguments.in_place)
     if arguments.json:
@@ -40,5 +44,21 @@ def run(arguments: argparse.Namespace) -> int:
     print(
         f"{done.path}: {done.messages:,} messages, clean"
         + (f"; the damaged files are in {done.kept}" * bool(done.kept))
+    )
+    return 0
+
+
+def _ours(arguments: argparse.Namespace) -> int:
+    done = shmq.repair(arguments.source, arguments.to, in_place=arguments.in_place)
+    if arguments.json:
+        problems = [problem._asdict() for problem in done.problems]
+        facts = {"path": done.path, "messages": done.messages, "lost": done.lost, "kept": done.kept}
+        show.facts({**facts, "problems": problems})
+        return 0
+    for file, position, reason in done.problems:
+        print(f"{file} at {position}: {reason}")
+    print(
+        f"{done.path}: {done.messages:,} messages, clean; {done.lost:,} lost"
+        + (f"; the damaged queue is {done.kept}" * bool(done.kept))
     )
     return 0

@@ -1,7 +1,8 @@
 """
-Check a foreign queue and print every problem: file, position, reason. Changes nothing.
+Check a queue, ours or foreign, and print every problem: file, position, reason. Changes nothing.
 
-Example:
+Examples:
+    shmq verify orders
     shmq verify /var/spool/kestrel --queue orders --json
 
 Exit status 1 when there is a problem.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import shmq
 from shmq import formats
 from shmq.cli import show, transfer
 
@@ -26,6 +28,8 @@ def add(verb: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check it."""
+    if arguments.format in (None, "shmq") and formats.detect(arguments.source) == "shmq":
+        return _ours(arguments)
     name = transfer.format_of(arguments.source, arguments.format)
     problems = formats.verify(arguments.source, arguments.queue, name)
     if arguments.json:
@@ -35,3 +39,20 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{file} at {position}: {reason}")
         print(f"{arguments.source}: {name}, {len(problems)} problem{'s' * (len(problems) != 1)}")
     return 1 if problems else 0
+
+
+def _ours(arguments: argparse.Namespace) -> int:
+    found = shmq.verify(arguments.source)
+    facts = {name: getattr(found, name) for name in ("messages", "bytes", "chunks", "padded", "open_claims", "lost")}
+    if arguments.json:
+        problems = [problem._asdict() for problem in found.problems]
+        show.facts({"format": "shmq", **facts, "problems": problems, "more": found.more})
+    else:
+        for file, position, reason in found.problems:
+            print(f"{file} at {position}: {reason}")
+        count = len(found.problems) + found.more
+        print(
+            f"{arguments.source}: shmq, {found.messages:,} messages whole in {found.chunks:,} chunks, "
+            f"{count} problem{'s' * (count != 1)}"
+        )
+    return 0 if found else 1

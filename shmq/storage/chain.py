@@ -15,17 +15,18 @@ import os
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors
-from shmq.storage import spares, staging
+from shmq.storage import spares, staging, warm
 from shmq.storage.directory import CHUNKS, chunk_name
 
 if TYPE_CHECKING:
     from shmq.storage.directory import Directory
+    from shmq.storage.recover import View
 
 _TRIES = 1000
 """How often to look for the live end while others fill, finish and retire whole chunks between two of our steps."""
 
 
-def _break_in(live: list[tuple[int, int]]) -> str:
+def break_in(live: list[tuple[int, int]]) -> str:
     """What is wrong with these (sequence, base) as a chain; nothing, if they are one."""
     for (sequence, base), (after, next_base) in itertools.pairwise(live):
         here, there = chunk_name(base, sequence), chunk_name(next_base, after)
@@ -51,6 +52,8 @@ class Chain:
         Raises:
             Corrupt: one is missing, or there are two of one sequence.
         """
+        if self._home.view is not None:
+            return self._home.view.names()
         tries = 3  # a listing is no snapshot: one that names a chunk may miss the one linked just before it
         while tries:
             first_live, newest = self._member.control.first_live(), self._newest()
@@ -59,7 +62,7 @@ class Chain:
                 continue  # some were retired meanwhile, and may be missing in it
             tries -= 1
             live = [name for name in there if name[0] >= first_live]
-            problem = _break_in(live)
+            problem = break_in(live)
             if there and (not live or live[0][0] != first_live):
                 problem = f"chunk {first_live} is missing, where the queue begins"
             elif newest > (live[-1][0] if live else -1):
@@ -68,28 +71,50 @@ class Chain:
                 return live
         raise errors.Corrupt(f"cannot read {self._home.path}: {problem}; nothing was changed")
 
+    def listed(self) -> list[tuple[int, int]]:
+        """(sequence, base) of the live chunks that are there, in order, whether they are a chain or not."""
+        if self._home.view is not None:
+            return self._home.view.names()
+        first_live = self._member.control.first_live()
+        return [name for name in self._home.chunk_names() if name[0] >= first_live]
+
     def _newest(self) -> int:
         """The sequence of a chunk that must be there; -1 when none must. The control page knows only its boot."""
         return self._member.control.newest() if self._home.same_boot else -1
 
     def open(
-        self, sequence: int, base: int, *, writable: bool = False, staged: tuple[int, str] | None = None
+        self,
+        sequence: int,
+        base: int,
+        *,
+        writable: bool = False,
+        syncing: bool = False,
+        staged: tuple[int, str] | None = None,
     ) -> _native.Chunk:
         """
         Map one chunk. Reading maps it read-only; a claim whose owner died is padded through a momentary window.
 
-        *staged* is the folder and file of one that is adopted and still aside.
+        *syncing*: keep a descriptor, to sync it by. *staged*: folder and file of one that is adopted and still aside.
 
         Raises:
             FileNotFoundError: there is no such file (yet, or any more).
             Corrupt, BadFormat, Unsafe: it cannot be used.
         """
+        if self._home.view is not None:
+            return self._open_in_view(self._home.view, sequence, base)
         folder, name = staged or (self._home.chunks, chunk_name(base, sequence))
         may_write = not self._home.read_only
         fd, size = self._home.open(folder, name, writable=may_write)
         keep = may_write and not writable
+        info = os.fstat(fd)
+        key = (info.st_dev, info.st_ino, writable)
+        memory = warm.take(key)
+        if memory is not None and len(memory) != size:
+            memory = None
         try:
-            if not spares.lock_as_mapper(fd) or os.stat(name, dir_fd=folder).st_ino != os.fstat(fd).st_ino:
+            if (memory is None and not spares.lock_as_mapper(fd)) or (
+                os.stat(name, dir_fd=folder).st_ino != info.st_ino
+            ):
                 raise FileNotFoundError(name)  # retired between the two calls
             if not _native.PAGE_BYTES <= size <= _native.CHUNK_BYTES_MAX:
                 raise errors.Corrupt(
@@ -107,11 +132,14 @@ class Chain:
                 writable=writable,
                 padding=keep,
                 checksum=self._home.options.checksum,
+                memory=memory,
             )
+            if memory is None:
+                warm.keep(key, chunk.map, fd, self._home.queue_id)
         except BaseException:
             os.close(fd)
             raise
-        if keep:
+        if keep or (syncing and may_write):
             chunk.keep(fd)
         else:
             os.close(fd)
@@ -132,20 +160,47 @@ class Chain:
             checksum=self._home.options.checksum,
         )
 
+    def _open_in_view(self, view: View, sequence: int, base: int) -> _native.Chunk:
+        """A chunk of an unclean queue, as it would be after its recovery; the file stays as it is."""
+        piece = view.pieces.get(sequence)
+        if piece is None or piece.base != base:
+            raise FileNotFoundError(chunk_name(base, sequence))
+        folder = self._home.chunks if piece.folder == CHUNKS else self._home.below_path(piece.folder)
+        fd = -1
+        try:
+            fd, size = self._home.open(folder, piece.file, writable=False)
+            return _native.Chunk(
+                fd,
+                size,
+                base=base,
+                sequence=sequence,
+                queue_id=self._home.queue_id,
+                member=self._member,
+                path=f"{self._home.path}/{piece.path}",
+                writable=False,
+                padding=False,
+                checksum=self._home.options.checksum,
+                ends=view.ends(sequence),
+            )
+        finally:
+            for each in (fd, folder if folder != self._home.chunks else -1):
+                if each >= 0:
+                    os.close(each)
+
     def first(self) -> tuple[int, int] | None:
         """(sequence, base) of the first live chunk; None before the first put."""
         live = self.names()
         return live[0] if live else None
 
     def first_index(self) -> int:
-        """The first index still there; 0 before the first put."""
+        """The first index still there; before the first put, the one that it will get."""
         first = self.first()
-        return 0 if first is None else first[1]
+        return self._home.journal.first_index if first is None else first[1]
 
     def next_index(self) -> int:
         """The index behind the last claimed one."""
         while True:
-            chunk, end = self._last(), 0
+            chunk, end = self._last(), self._home.journal.first_index
             with contextlib.suppress(errors.Gone):  # retired since the listing: look again
                 while chunk is not None:
                     end = chunk.next_index()
@@ -189,9 +244,9 @@ class Chain:
         adoption = chunk.adoption()
         for _ in range(3):  # it may be linked between our looking for it and our looking for later ones
             try:
-                return self.open(chunk.sequence + 1, base, writable=writable)
+                return self._open_tail(chunk.sequence + 1, base) if writable else self.open(chunk.sequence + 1, base)
             except FileNotFoundError:
-                if adoption:
+                if adoption and self._home.view is None:
                     aside = self._finish_adoption(chunk, adoption, base)
                     if aside is not None:
                         return aside
@@ -220,6 +275,8 @@ class Chain:
 
     def _missing(self, sequence: int, base: int) -> str:
         """Why there should be such a chunk; nothing, if nobody has made it yet."""
+        if self._home.view is not None:
+            return ""
         newest = self._newest()
         if self._home.same_boot and newest < sequence:
             return ""
@@ -241,11 +298,11 @@ class Chain:
         for _ in range(_TRIES):
             live = self.names()
             if not live:
-                self._home.make_chunk(0, self._member.control.first_live())
+                self._home.make_chunk(self._home.read_journal().first_index, self._member.control.first_live())
                 live = self.names()
             sequence, base = live[-1]
             with contextlib.suppress(errors.Gone, FileNotFoundError):  # filled, finished and retired since we looked
-                return self._enter(self.open(sequence, base, writable=True))
+                return self._enter(self._open_tail(sequence, base))
         raise errors.Gone(f"cannot put into {self._home.path}: its last chunk went {_TRIES} times while it was opened")
 
     def roll(self, chunk: _native.Chunk, region: int = 0) -> _native.Chunk:
@@ -262,9 +319,9 @@ class Chain:
         following = self._open_next(chunk, base, writable=True)
         if following is not None:
             return self._enter(following)
-        made = self._home.make_chunk(base, sequence, region)
+        made = self._home.make_chunk(base, sequence, region, sequence - self._member.control.first_live())
         try:
-            return self._enter(self.open(sequence, base, writable=True))
+            return self._enter(self._open_tail(sequence, base))
         except FileNotFoundError:  # filled by others, finished and retired, before we came to open it
             raise errors.Gone(f"cannot go on after {chunk.path}: what followed it was retired meanwhile") from None
         except errors.Gone:
@@ -272,10 +329,16 @@ class Chain:
                 self._home.drop_chunk(base, sequence)
             raise
 
+    def _open_tail(self, sequence: int, base: int) -> _native.Chunk:
+        syncing = self._home.options.durability.kind == "sync"
+        return self.open(sequence, base, writable=True, syncing=syncing)
+
     def _enter(self, chunk: _native.Chunk) -> _native.Chunk:
         # Whoever opened or linked a chunk looks again before the first claim there: a slow roller could have brought a
         # retired name back to life.
         if chunk.sequence < self._member.control.first_live():
             raise errors.Gone(f"cannot put into {chunk.path}: it was retired meanwhile")
+        if chunk.sealed() is None:
+            self._home.cover(chunk.base, chunk.size)
         self._member.control.enter(chunk.sequence)
         return chunk

@@ -9,11 +9,13 @@ A queue's home in a directory: its files, made once and opened by all.
     consumers/       <name>.checkpoint
     staging/         chunks built aside (staging.py); there once something was staged
     ledger.shmq      which batches were adopted
+    aside/           what recovery found behind a cut; nobody reads it any more
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 import stat
@@ -21,19 +23,27 @@ import time
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors, locks
-from shmq.options import FIRST_CHUNK, Options
-from shmq.storage import files, spares
+from shmq.options import CHUNK_MIN, FIRST_CHUNK, Options
+from shmq.storage import files, spares, sync, volatile, warm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from shmq.storage.recover import View
 
 QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS = "queue.shmq", "control.shmq", "admin.lock", "chunks", "consumers"
 DELETED = "deleted.shmq"
-STAGING, LEDGER, LEDGER_NEW = "staging", "ledger.shmq", "ledger.new"
-_OURS = {QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS, DELETED, STAGING, LEDGER, LEDGER_NEW}
+STAGING, LEDGER, LEDGER_NEW, ASIDE = "staging", "ledger.shmq", "ledger.new", "aside"
+_OURS = {QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS, DELETED, STAGING, LEDGER, LEDGER_NEW, ASIDE}
 _CHUNK_NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.chunk")
 _CONSUMER_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
 ADMIN_TIMEOUT = 30.0
+CEILING_AHEAD = 1 << 16
+"""How many indexes the ceiling is raised above what is needed, so that small chunks do not sync it each time."""
+_REGIONS = 8
+"""A chunk has room for so many regions like the one it is made for, so that large messages do not roll each time."""
+_SPARE_MAX = 16 << 20
+"""A spare of up to this size serves even where a smaller chunk would be due."""
 
 
 def chunk_name(base: int, sequence: int) -> str:
@@ -83,10 +93,15 @@ class Directory:
         """
         self.path = os.path.abspath(path)
         self.read_only = read_only
+        self.volatile = volatile.is_inside(self.path)
+        self.at_end: Callable[[], None] | None = None
+        """Called when the last user has closed."""
         self._trust_owner = trust_owner
         self._fds: list[int] = []
         self._users = 1
         self._lock = locks.Lock()
+        self.view: View | None = None
+        """What is whole in it, for who may only read a queue that nobody has recovered yet."""
         try:
             self.fd = self._keep(files.open_directory(self.path, trust_owner=trust_owner))
             self._read_queue_file()
@@ -103,6 +118,17 @@ class Directory:
     def below(self, name: str) -> int:
         """A descriptor of a folder of this queue, for the caller to close."""
         return files.open_directory(f"{self.path}/{name}", trust_owner=self._trust_owner, above=self.fd)
+
+    def below_path(self, path: str) -> int:
+        """A descriptor of a folder in a folder of this queue, for the caller to close."""
+        above = path.partition("/")[0]
+        fd = self.below(above)
+        try:
+            return files.open_directory(f"{self.path}/{path}", trust_owner=self._trust_owner, above=fd)
+        except errors.NotFound:
+            raise FileNotFoundError(path) from None
+        finally:
+            os.close(fd)
 
     def _below(self, name: str) -> int:
         try:
@@ -126,14 +152,42 @@ class Directory:
             raise errors.Corrupt(f"cannot read {where}: it has {size} bytes instead of {_native.QUEUE_BYTES}")
         self.options = _stored_options(stored, where)
         self.journal = self._newest_journal(content)
-        self.same_boot = self.journal.boot_id == boot_id()
+        self._covered = 0
+        self._settled = 1  # sequence of a journal slot that is on the disk: the first was synced before it had a name
+        self.look_at_boot()
 
-    def _newest_journal(self, content: bytes) -> _native.Journal:
+    def look_at_boot(self) -> None:
+        """Tell whether the queue was last open in this boot, and whether its directory is a copy of another one."""
+        self.same_boot = self.journal.boot_id == boot_id()
+        self.copied = False
+        if self.journal.inode:
+            try:
+                info = os.stat(CONTROL, dir_fd=self.fd, follow_symlinks=False)
+                self.copied = (info.st_dev, info.st_ino) != (self.journal.device, self.journal.inode)
+            except FileNotFoundError:
+                self.copied = False  # in this boot, somebody who has it open may still use the one that is gone
+        self.note_bounds(self.journal)
+
+    def note_bounds(self, journal: _native.Journal) -> None:
+        """The options say what bounds are now, not what they were."""
+        bounds = (journal.max_messages or None, journal.max_bytes or None)
+        if bounds != (self.options.max_messages, self.options.max_bytes):
+            self.options = dataclasses.replace(self.options, max_messages=bounds[0], max_bytes=bounds[1])
+
+    def unclean(self) -> bool:
+        """Whether what processes agreed on in memory is gone, so that only what is on the disk counts."""
+        return not self.same_boot or self.copied
+
+    def _journals(self, content: bytes) -> list[_native.Journal]:
+        """The valid slots of the journal, the newest first."""
         pages = (content[at * _native.PAGE_BYTES :][: _native.PAGE_BYTES] for at in (1, 2))
         slots = [slot for slot in map(_native.check_journal, pages) if slot]
         if not slots:
             raise errors.Corrupt(f"cannot read {self.path}/{QUEUE}: neither of its two journal slots is valid")
-        return max(slots, key=lambda slot: slot.sequence)
+        return sorted(slots, key=lambda slot: -slot.sequence)
+
+    def _newest_journal(self, content: bytes) -> _native.Journal:
+        return self._journals(content)[0]
 
     def retain(self) -> Directory:
         """One user more."""
@@ -147,6 +201,8 @@ class Directory:
             self._users -= 1
             while self._fds and self._users <= 0:
                 os.close(self._fds.pop())
+            if self._users <= 0 and self.at_end is not None:
+                self.at_end()
 
     # ---- files
     def open(self, directory: int, name: str, *, writable: bool) -> tuple[int, int]:
@@ -170,26 +226,50 @@ class Directory:
                 found.append((int(match[2], 16), int(match[1], 16)))
         return sorted(found)
 
-    def chunk_size(self, sequence: int) -> int:
-        """The normal size of the chunk of that sequence: small queues are small."""
-        return min(FIRST_CHUNK << min(2 * sequence, 30), self.options.chunk_bytes)
+    def chunk_size(self, before: int, region: int = 0) -> int:
+        """
+        The normal size of a chunk with so many *before* it: small queues are small, and stay so if consumers keep up.
 
-    def make_chunk(self, base: int, sequence: int, region: int = 0) -> bool:
+        It has room for some regions of *region* bytes.
+        """
+        first = volatile.FIRST_CHUNK if self.volatile else FIRST_CHUNK
+        grown = max(first << min(2 * before, 30), region * _REGIONS & -_native.PAGE_BYTES)
+        if self.volatile:
+            room = os.fstatvfs(self.chunks)
+            share = room.f_bavail * room.f_frsize // volatile.SHARE & -_native.PAGE_BYTES
+            grown = min(grown, max(share, CHUNK_MIN))
+        return min(grown, self.options.chunk_bytes)
+
+    def worth_keeping(self) -> int:
+        """The size from which on a chunk file is kept to serve again."""
+        return min(volatile.FIRST_CHUNK, spares.WORTH_KEEPING) if self.volatile else spares.WORTH_KEEPING
+
+    def make_chunk(self, base: int, sequence: int, region: int = 0, before: int | None = None) -> bool:
         """
         Make the chunk *base*-*sequence*, large enough for a region of *region* bytes; False when it is there already.
+
+        *before*: how many live chunks are before it; all of those sequences by default.
 
         Raises:
             DiskFull: there is no room; nothing was made.
         """
         needed = _native.Chunk.bytes_for(region, self.options.index_spacing)
-        normal = self.chunk_size(sequence)
-        spare = spares.take(self.chunks, max(needed, min(normal, spares.WORTH_KEEPING)), normal)
+        before = sequence if before is None else before
+        region = region if before < sequence else 0  # consumers retire: large messages settle in a few files
+        normal = self.chunk_size(before, region)
+        wanted = max(min(normal, self.worth_keeping()), min(normal, region * _REGIONS // 2))
+        spare = spares.take(self.chunks, max(needed, wanted), max(normal, _SPARE_MAX), warm.knows)
         if spare is not None:
             with spare:
                 self.format_chunk(spare.fd, spare.size, base, sequence)
                 return spare.become(chunk_name(base, sequence))
         size = max(normal, needed)
-        fd = files.new_file(self.chunks, size, self.options.mode & 0o600, f"{self.path}/{CHUNKS}")
+        try:
+            fd = files.new_file(self.chunks, size, self.options.mode & 0o600, f"{self.path}/{CHUNKS}")
+        except errors.DiskFull:
+            if not spares.drop(self.chunks):
+                raise
+            fd = files.new_file(self.chunks, size, self.options.mode & 0o600, f"{self.path}/{CHUNKS}")
         try:
             self.format_chunk(fd, size, base, sequence)
             return files.link_file(fd, self.chunks, chunk_name(base, sequence), f"{self.path}/{CHUNKS}")
@@ -211,14 +291,58 @@ class Directory:
             )
 
     def write_journal(self, journal: _native.Journal) -> None:
-        """Replace the older of the two journal slots. Under the administrative lock only."""
+        """
+        Replace the older of the two journal slots, synced. Under the administrative lock only.
+
+        Raises:
+            OSError: the disk refused. One of the two slots still says what it said.
+        """
         journal = journal._replace(sequence=self.journal.sequence + 1)
         fd, _ = self.open(self.fd, QUEUE, writable=True)
         try:
-            os.pwrite(fd, _native.format_journal(journal), _native.PAGE_BYTES * (2 - journal.sequence % 2))
+            if self.journal.sequence != self._settled:
+                sync.data(fd, "journal")  # who wrote it may have been killed before that
+            page = _native.PAGE_BYTES * (2 - journal.sequence % 2)
+            sync.write(fd, _native.format_journal(journal), page, "journal")
+            sync.data(fd, "journal")
+        except OSError as problem:
+            raise files.explained(problem, self.path, QUEUE) from None
         finally:
             os.close(fd)
         self.journal = journal
+        self._settled = journal.sequence
+        self._covered = max(self._covered, journal.ceiling)
+
+    def cover(self, base: int, size: int) -> None:
+        """
+        Have it on the disk that indexes up to the last one that a chunk can give may have been given, before the first.
+
+        Recovery after a power cut goes on above the ceiling, and above what any chunk that has a name can give; so
+        where nobody may write the journal now, the names are synced instead.
+
+        Raises:
+            OSError, DiskFull: the disk refused.
+        """
+        top = base + size // _native.RECORD_BYTES_MIN
+        if self._covered >= top:
+            return
+        newest, *older = self._journals(self.read(self.fd, QUEUE, _native.QUEUE_BYTES))
+        # The slot of the creation was synced before it had a name, and a slot is written once the other one is synced.
+        known = newest.ceiling if newest.sequence == 1 else max((slot.ceiling for slot in older), default=0)
+        self._covered = max(self._covered, known)
+        if self._covered >= top:
+            return
+        try:
+            with self.admin(timeout=0):
+                self.raise_ceiling(top)
+        except errors.Busy:
+            sync.directory(self.chunks, "chunks")
+
+    def raise_ceiling(self, top: int) -> None:
+        """Have the ceiling at *top* or above it, on the disk. Under the administrative lock only."""
+        if self._covered < top:
+            journal = self.read_journal()
+            self.write_journal(journal._replace(ceiling=max(journal.ceiling, top + CEILING_AHEAD)))
 
     def read_journal(self) -> _native.Journal:
         """The newest valid journal slot, as it is now."""
@@ -235,13 +359,13 @@ class Directory:
         ends = ".checkpoint"
         return sorted(name.removesuffix(ends) for name in files.names_in(self.consumers) if name.endswith(ends))
 
-    def checkpoint(self, name: str) -> _native.Checkpoint:
+    def checkpoint(self, name: str, *, writable: bool = False) -> _native.Checkpoint:
         """The checkpoint of that consumer name, to look at."""
         file = f"{name}.checkpoint"
-        fd, size = self.open(self.consumers, file, writable=False)
+        fd, size = self.open(self.consumers, file, writable=writable)
         try:
             path = f"{self.path}/{CONSUMERS}/{file}"
-            return _native.Checkpoint(fd, size, self.queue_id, name, path, writable=False)
+            return _native.Checkpoint(fd, size, self.queue_id, name, path, writable=writable)
         finally:
             os.close(fd)
 
@@ -344,14 +468,19 @@ def _make_queue(directory: int, path: str, options: Options) -> None:
         os.unlink(CONTROL, dir_fd=directory)
     queue_id = os.urandom(16)
     mode = options.mode & 0o600
+    lasting = options.durability.kind != "process"
+    files.make_file(directory, CONTROL, _native.format_control(queue_id), mode, path, "control" if lasting else "")
+    control = os.stat(CONTROL, dir_fd=directory, follow_symlinks=False)
     journal = _native.Journal(
         sequence=1,
         epoch=1,
-        ceiling=0,
+        ceiling=CEILING_AHEAD,
         first_live=0,
         first_index=0,
-        device=0,
-        inode=0,
+        max_messages=options.max_messages or 0,
+        max_bytes=options.max_bytes or 0,
+        device=control.st_dev,
+        inode=control.st_ino,
         flags=0,
         boot_id=boot_id(),
     )
@@ -359,8 +488,14 @@ def _make_queue(directory: int, path: str, options: Options) -> None:
 
     stored = json.dumps(options.to_json(), separators=(",", ":")).encode()
     content = _native.format_queue(queue_id, time.time_ns(), stored) + _native.format_journal(journal)
-    files.make_file(directory, CONTROL, _native.format_control(queue_id), mode, path)
-    files.make_file(directory, QUEUE, content.ljust(_native.QUEUE_BYTES, b"\0"), mode, path)
+    files.make_file(directory, QUEUE, content.ljust(_native.QUEUE_BYTES, b"\0"), mode, path, "queue")
+    if lasting:
+        sync.directory(directory, "home")
+        above = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            sync.directory(above, "above")
+        finally:
+            os.close(above)
 
 
 def delete(directory: Directory) -> None:
@@ -390,7 +525,8 @@ def _remove_content(directory: int, path: str) -> None:
                 os.close(fd)
     from shmq.storage import staging  # noqa: PLC0415  # it knows this module
 
-    staging.remove_all(directory, path)
+    for folder in (STAGING, ASIDE):
+        staging.remove_all(directory, path, folder)
     for name in (CONTROL, LEDGER, LEDGER_NEW, DELETED):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=directory)

@@ -14,6 +14,7 @@ import re
 import stat
 
 from shmq import errors
+from shmq.storage import sync
 
 NETWORK = {"9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "fuse.glusterfs", "fuse.sshfs", "gfs2", "glusterfs"}
 NETWORK |= {"lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb2", "smb3", "smbfs", "virtiofs"}
@@ -174,9 +175,11 @@ def disk_full(path: str, size: int, problem: OSError) -> errors.DiskFull:
         room = os.statvfs(path)
         free = f"{room.f_bavail * room.f_frsize:,}"
     what = f"get {size:,} bytes" if size else "make a file"
+    from shmq.storage import volatile  # noqa: PLC0415  # it knows this module
+
     return errors.DiskFull(
         f"cannot {what} in {path}: {problem.strerror} ({free} bytes free); "
-        "nothing was put, and the queue can still be read"
+        f"nothing was put, and the queue can still be read{volatile.REMEDY if volatile.is_inside(path) else ''}"
     )
 
 
@@ -198,13 +201,16 @@ def link_file(fd: int, directory: int, name: str, path: str) -> bool:
     return True
 
 
-def make_file(directory: int, name: str, content: bytes, mode: int, path: str) -> bool:
-    """Make a file with this content; False when somebody else was first."""
+def make_file(directory: int, name: str, content: bytes, mode: int, path: str, synced_as: str = "") -> bool:
+    """Make a file with this content, on the disk before it has a name if *synced_as*; False when somebody was first."""
     fd = new_file(directory, len(content), mode, path)
     try:
-        written = 0
-        while written < len(content):
-            written += os.pwrite(fd, content[written:], written)
+        try:
+            sync.write(fd, content, 0, synced_as)
+            if synced_as:
+                sync.data(fd, synced_as)
+        except OSError as problem:
+            raise explained(problem, path, name) from None
         return link_file(fd, directory, name, path)
     finally:
         os.close(fd)

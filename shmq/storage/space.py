@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors
 from shmq.storage import spares
-from shmq.storage.directory import CHUNKS, chunk_name
+from shmq.storage.directory import ADMIN_TIMEOUT, CHUNKS, chunk_name
 
 if TYPE_CHECKING:
     from shmq.storage.chain import Chain
@@ -29,60 +29,75 @@ _BORN = struct.Struct("<Q")
 _BORN_AT = 112  # likewise, born_sequence
 
 
-def floor(home: Directory) -> int | None:
-    """The smallest head of all consumer names; None without any."""
-    heads = []
+def floor(home: Directory, control: _native.Control) -> int | None:
+    """The first index that some consumer name has not finished; None when nothing is, since there is no name."""
+    dropped = control.bounds().dropped
+    floors = []
     for name in home.consumer_names():
         with contextlib.suppress(FileNotFoundError):
-            heads.append(home.checkpoint(name).head)
-    return min(heads, default=None)
+            floors.append(home.checkpoint(name).floor(dropped))
+    return min(floors, default=dropped or None)
 
 
-def retire(home: Directory, chain: Chain, control: _native.Control) -> int:
+def retire(home: Directory, chain: Chain, control: _native.Control, *, purged: bool = False) -> int:
     """
     Take away what retention allows: how many chunks. Does nothing while somebody else administers the queue.
+
+    *purged*: what everybody has finished goes, whatever retention says; and somebody else is waited for.
 
     Raises:
         Corrupt: a checkpoint cannot be read; nothing went.
     """
-    if home.read_only or home.options.retention.kind == "forever":
+    if home.read_only or (home.options.retention.kind == "forever" and not purged):
         return 0
     try:
-        with home.admin(timeout=0):
-            gone = _retire(home, chain, control)
-            spares.reclaim(home.chunks)
+        with home.admin(timeout=ADMIN_TIMEOUT if purged else 0):
+            gone = _retire(home, chain, control, purged=purged)
+            spares.reclaim(home.chunks, home.worth_keeping())
     except errors.Busy:
+        if purged:
+            raise
         return 0
     return gone
 
 
-def _retire(home: Directory, chain: Chain, control: _native.Control) -> int:
+def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: bool) -> int:
     live = chain.names()
-    count = min(_count(home, live), len(live) - 1)
+    kind = "acked" if purged else home.options.retention.kind
+    count = min(_count(home, live, control, kind), len(live) - 1)
     if count <= 0:
         return 0
-    if home.options.retention.kind != "acked":
+    if kind != "acked":
         for sequence, base in live[:count]:  # a late producer is fenced, not told a dead index
             chain.open(sequence, base).bury(0)
     sequence, base = live[count]
     home.write_journal(home.read_journal()._replace(first_live=sequence, first_index=base))
     control.raise_first_live(sequence)
+    gone = sum(_gap(chain, name, after[1]) for name, after in itertools.pairwise(live[: count + 1]))
+    if gone:
+        control.padded_less(gone)
     for name in live[:count]:
         spares.retire(home.chunks, chunk_name(name[1], name[0]))
     for sequence_below, base_below in home.chunk_names():
         if sequence_below < sequence:  # brought back by a slow roller, who will find out
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(chunk_name(base_below, sequence_below), dir_fd=home.chunks)
+    control.room()  # with age and bytes, what has gone is finished for everybody
     return count
 
 
-def _count(home: Directory, live: list[tuple[int, int]]) -> int:
+def _gap(chain: Chain, name: tuple[int, int], next_base: int) -> int:
+    """Indexes that a recovery left out behind that chunk."""
+    return max(next_base - chain.open(*name).next_index(), 0)
+
+
+def _count(home: Directory, live: list[tuple[int, int]], control: _native.Control, kind: str) -> int:
     """How many of the oldest chunks may go."""
     retention = home.options.retention
-    if retention.kind == "acked":
-        finished = floor(home)
+    if kind == "acked":
+        finished = floor(home, control)
         return 0 if finished is None else sum(base <= finished for _, base in live[1:])
-    if retention.kind == "age":
+    if kind == "age":
         limit = time.time_ns() - int(retention.limit * 1e9)
         # Whatever is in a chunk was put before its successor was made (as long as the clock goes forward).
         return sum(1 for _ in itertools.takewhile(lambda name: _created(home, name) <= limit, live[1:]))

@@ -18,13 +18,17 @@ from shmq import _native
 from shmq.storage import files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 KEEP = 2
-"""Spare files to keep; more are unlinked."""
+"""Spare files to keep, of whatever size; more are unlinked, unless all together are small."""
+KEEP_BYTES = 64 << 20
+"""What small is."""
 WORTH_KEEPING = 4 << 20
 """A smaller file is not worth a name of its own; a spare of this size serves even where a larger chunk would be due."""
 _RETIRED, _SPARE = "retired-", "spare-"
+_ZEROS = bytes(256 << 10)
+_HINT_AT, _SEAL = 128, 5  # layout.h: of struct chunk_header; the state of a SEAL
 _FLOCK = struct.Struct("hhqqi4x")
 
 
@@ -45,6 +49,11 @@ def lock_as_mapper(fd: int) -> bool:
 def lock_alone(fd: int) -> bool:
     """Take a lock that nobody else may hold meanwhile; False when somebody does."""
     return _lock(fd, fcntl.F_WRLCK)
+
+
+def unlock(fd: int) -> None:
+    """Give the lock back; for whoever knows that his mapping has no more views."""
+    _lock(fd, fcntl.F_UNLCK)
 
 
 class Spare:
@@ -88,13 +97,22 @@ def _locked(directory: int, prefix: str) -> Iterator[Spare]:
             yield Spare(directory, name, fd, os.fstat(fd).st_size)
 
 
-def take(directory: int, at_least: int, normal: int) -> Spare | None:
-    """A spare of a fitting size, locked; None when there is none."""
+def take(directory: int, at_least: int, normal: int, known: Callable[[int, int], bool]) -> Spare | None:
+    """A spare of a fitting size, locked; one whose (device, inode) is *known*, if there is. None when there is none."""
+    second = None
     for spare in _locked(directory, _SPARE):
-        if at_least <= spare.size <= max(at_least, normal):
+        if not at_least <= spare.size <= max(at_least, normal):
+            os.close(spare.fd)
+            continue
+        info = os.fstat(spare.fd)
+        if known(info.st_dev, info.st_ino):
+            if second is not None:
+                os.close(second.fd)
             return spare
-        os.close(spare.fd)
-    return None
+        if second is not None:
+            os.close(second.fd)
+        second = spare
+    return second
 
 
 def retire(directory: int, name: str) -> None:
@@ -103,19 +121,48 @@ def retire(directory: int, name: str) -> None:
         os.rename(name, f"{_RETIRED}{os.urandom(8).hex()}", src_dir_fd=directory, dst_dir_fd=directory)
 
 
-def reclaim(directory: int) -> None:
-    """Zero what nobody maps any more, up to KEEP files; unlink the rest of it. Under the administrative lock only."""
-    have = len(_names(directory, _SPARE))
+def drop(directory: int) -> int:
+    """Unlink what serves nobody at the moment, because room is wanted: how many."""
+    dropped = 0
+    for prefix in (_SPARE, _RETIRED):
+        for spare in _locked(directory, prefix):
+            with spare, contextlib.suppress(FileNotFoundError):
+                os.unlink(spare._name, dir_fd=directory)  # noqa: SLF001  # ours
+                dropped += 1
+    return dropped
+
+
+def reclaim(directory: int, worth: int | None = None) -> None:
+    """
+    Zero what nobody maps any more, up to KEEP files; unlink the rest of it. Under the administrative lock only.
+
+    *worth*: the size from which on a file is worth keeping.
+    """
+    worth = WORTH_KEEPING if worth is None else worth
+    have, kept = 0, 0
+    for name in _names(directory, _SPARE):
+        with contextlib.suppress(FileNotFoundError):
+            kept += os.stat(name, dir_fd=directory).st_size
+            have += 1
     for retired in _locked(directory, _RETIRED):
         with retired:
-            if have < KEEP and retired.size >= WORTH_KEEPING:
+            if retired.size >= worth and (have < KEEP or kept + retired.size <= KEEP_BYTES):
                 _zero(retired)
                 retired.become(_SPARE + os.urandom(8).hex())
-                have += 1
+                have, kept = have + 1, kept + retired.size
             else:
                 os.unlink(retired._name, dir_fd=directory)  # noqa: SLF001  # ours
 
 
 def _zero(file: Spare) -> None:
-    with contextlib.closing(_native.map_file(file.fd, file.size, writable=True)) as memory:
-        _native.zero(memory)
+    """By writing, not through a mapping: the pages are there, and mapping them costs more than zeroing them."""
+    end, at = _used(file), 0
+    while at < end:
+        at += os.pwrite(file.fd, memoryview(_ZEROS)[: end - at], at)
+
+
+def _used(file: Spare) -> int:
+    """How far a retired chunk was written: to its SEAL, if the hint in its header leads there; else all of it."""
+    position = int.from_bytes(os.pread(file.fd, 8, _HINT_AT), "little") >> 36 << 3
+    word = int.from_bytes(os.pread(file.fd, 8, position), "little")
+    return min(position + 8, file.size) if word >> 61 == _SEAL else file.size

@@ -30,7 +30,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from shmq import _native, errors
-from shmq.storage import files, spares
+from shmq.storage import files, spares, sync
 from shmq.storage.directory import CHUNKS, LEDGER, LEDGER_NEW, STAGING, boot_id, chunk_name
 
 if TYPE_CHECKING:
@@ -96,22 +96,21 @@ class Adopted(NamedTuple):
 
 
 # ---------------------------------------------------------------- small files with a checksum
-def _write_record(directory: int, name: str, content: Any, path: str, mode: int) -> None:
+def _write_record(directory: int, name: str, content: Any, path: str, mode: int, what: str) -> None:
     """Make a small file, synced with its directory. One that is there stays."""
-    body = _pack(content)
+    body = pack(content)
     fd = files.new_file(directory, len(body), mode, path)
     try:
-        written = 0
-        while written < len(body):
-            written += os.pwrite(fd, body[written:], written)
-        os.fsync(fd)
+        sync.write(fd, body, 0, what)
+        sync.data(fd, what)
         files.link_file(fd, directory, name, path)
     finally:
         os.close(fd)
-    os.fsync(directory)
+    sync.directory(directory, "home" if what == "ledger" else "set")
 
 
-def _pack(content: Any) -> bytes:
+def pack(content: Any) -> bytes:
+    """A small file with a checksum, as bytes."""
     import msgspec  # noqa: PLC0415  # only who adopts pays for it
 
     body = msgspec.msgpack.encode(content)
@@ -230,10 +229,14 @@ class Set:
 
     def commit_manifest(self, manifest: Manifest) -> None:
         """Write the manifest, synced, and its folders with it."""
-        _write_record(self.fd, _MANIFEST, list(manifest), self.path, self._mode())
+        _write_record(self.fd, _MANIFEST, list(manifest), self.path, self._mode(), "manifest")
         with _folder(self.home) as folder:
-            os.fsync(folder)
-        os.fsync(self.home.fd)
+            sync.directory(folder, "staging")
+        sync.directory(self.home.fd, "home")
+
+    def manifest_missing(self) -> bool:
+        """Whether there is none, so that no SEAL can name this set."""
+        return _MANIFEST not in files.names_in(self.fd)
 
     def drop_manifest(self) -> None:
         """It is not to be adopted after all."""
@@ -261,10 +264,10 @@ class Set:
         """Leave it to whoever adopts it, synced. It is still held."""
         clock = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         handed = Handed(owner, files, chunk_ids, counts, sizes, boot_id(), clock, time.time_ns())
-        _write_record(self.fd, _HANDED, list(handed), self.path, self._mode())
+        _write_record(self.fd, _HANDED, list(handed), self.path, self._mode(), "handed")
         with _folder(self.home) as folder:
-            os.fsync(folder)
-        os.fsync(self.home.fd)
+            sync.directory(folder, "staging")
+        sync.directory(self.home.fd, "home")
 
     def handed(self) -> Handed | None:
         """
@@ -285,7 +288,7 @@ class Set:
 
     def within(self, file: str) -> str:
         """Where a file of its manifest is, from the queue's directory."""
-        return f"{STAGING}/{file}" if "/" in file else f"{STAGING}/{self.name}/{file}"
+        return path_of(self.adoption, file)
 
     def placed(self) -> tuple[int, int] | None:
         """(sequence, base) of its first chunk; None when nobody has come so far."""
@@ -305,7 +308,7 @@ class Set:
         """
         if self.placed() is None:
             with self._unless_gone():
-                _write_record(self.fd, _PLACED, [sequence, base], self.path, self._mode())
+                _write_record(self.fd, _PLACED, [sequence, base], self.path, self._mode(), "placed")
         there = self.placed()
         if there is None:
             raise FileNotFoundError(self.name)
@@ -353,7 +356,24 @@ def _folder(home: Directory) -> Iterator[int]:
         os.close(fd)
 
 
-def _open_set(home: Directory, name: str) -> Set:
+def path_of(adoption: int, file: str) -> str:
+    """Where a file of that set's manifest is, from the queue's directory."""
+    return f"{STAGING}/{file}" if "/" in file else f"{STAGING}/{adoption:010x}/{file}"
+
+
+def check_file(name: str) -> str:
+    """
+    The name itself, if it is that of a staged chunk.
+
+    Raises:
+        Corrupt: a manifest names something else.
+    """
+    if not isinstance(name, str) or not _FILE_NAME.fullmatch(name):
+        raise errors.Corrupt(f"a manifest names {name!r}, and no staged chunk is called so")
+    return name
+
+
+def open_set(home: Directory, name: str) -> Set:
     """
     The set of that name.
 
@@ -379,7 +399,7 @@ def begin(home: Directory) -> Set:
                 continue
             with _folder(home) as folder:
                 os.mkdir(name, 0o700, dir_fd=folder)
-            made = _open_set(home, name)
+            made = open_set(home, name)
             try:
                 made.hold()
             except BaseException:
@@ -404,35 +424,35 @@ def finish(home: Directory, control: _native.Control, chunk: _native.Chunk, adop
     Raises:
         Corrupt: its manifest is damaged, or its place is taken.
     """
-    with contextlib.suppress(FileNotFoundError), _open_set(home, f"{adoption:010x}") as found:
+    with contextlib.suppress(FileNotFoundError), open_set(home, f"{adoption:010x}") as found:
         manifest = found.manifest()
         at = _place_in(manifest, chunk)
         first, first_base = chunk.sequence + 1 - at, base - sum(manifest.counts[:at])
         if found.placed() is None:
-            _sync_up_to(home, chunk.sequence)  # a recovery must not cut before the SEAL what is said to be adopted
+            sync_up_to(home, chunk.sequence)  # a recovery must not cut before the SEAL what is said to be adopted
             found.place(first, first_base)
         for number in range(at, len(manifest.files)):
             name = chunk_name(first_base + sum(manifest.counts[:number]), first + number)
-            _move(found, manifest.files[number], name)
+            move(found, manifest.files[number], name)
             control.enter(first + number)
-        os.fsync(home.chunks)
+        sync.directory(home.chunks, "chunks")
         return True
     return False  # it went: somebody has finished it
 
 
-def _sync_up_to(home: Directory, last: int) -> None:
+def sync_up_to(home: Directory, last: int) -> None:
     """Every chunk up to that sequence. What is on the disk already costs next to nothing."""
     for sequence, base in home.chunk_names():
         if sequence <= last:
             with contextlib.suppress(FileNotFoundError):  # retired
                 fd, _ = home.open(home.chunks, chunk_name(base, sequence), writable=False)
                 try:
-                    os.fdatasync(fd)
+                    sync.data(fd, "chunk")
                 finally:
                     os.close(fd)
 
 
-def _move(found: Set, file: str, name: str) -> None:
+def move(found: Set, file: str, name: str) -> None:
     """Move a staged file to its name among the chunks, unless somebody has."""
     source = found.within(file)
     problem = "its place is taken"
@@ -451,7 +471,7 @@ def _move(found: Set, file: str, name: str) -> None:
 def following(home: Directory, chunk: _native.Chunk, adoption: int) -> tuple[Set, str] | None:
     """For who may write nothing: the set, and the file in it that follows *chunk*; None when it has moved."""
     try:
-        found = _open_set(home, f"{adoption:010x}")
+        found = open_set(home, f"{adoption:010x}")
     except FileNotFoundError:
         return None
     try:
@@ -459,7 +479,7 @@ def following(home: Directory, chunk: _native.Chunk, adoption: int) -> tuple[Set
         part, _, file = manifest.files[_place_in(manifest, chunk)].rpartition("/")
         if part:
             found.close()
-            found = _open_set(home, part)
+            found = open_set(home, part)
     except FileNotFoundError:
         found.close()
         return None
@@ -484,9 +504,9 @@ def write_ledger(home: Directory, batches: dict[bytes, Adopted]) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(LEDGER_NEW, dir_fd=home.fd)
     content = {producer: list(batch) for producer, batch in batches.items()}
-    _write_record(home.fd, LEDGER_NEW, content, home.path, home.options.mode & 0o600)
+    _write_record(home.fd, LEDGER_NEW, content, home.path, home.options.mode & 0o600, "ledger")
     os.rename(LEDGER_NEW, LEDGER, src_dir_fd=home.fd, dst_dir_fd=home.fd)
-    os.fsync(home.fd)
+    sync.directory(home.fd, "home")
 
 
 def names(home: Directory) -> list[str]:
@@ -516,22 +536,22 @@ def fold(home: Directory, chain: Chain) -> None:
     with contextlib.ExitStack() as opened:
         for name in there:
             with contextlib.suppress(FileNotFoundError):
-                found = opened.enter_context(_open_set(home, name))
+                found = opened.enter_context(open_set(home, name))
                 if found.placed() is not None:
                     parts += _enter(found, batches)
                     over.append(found)
-                elif not found.is_held() and _forgotten(found):
+                elif not found.is_held() and forgotten(found):
                     over.append(found)
         if batches != known:
             write_ledger(home, batches)
         for name in parts:  # before the set that names them
             with contextlib.suppress(FileNotFoundError):
-                over.insert(0, opened.enter_context(_open_set(home, name)))
+                over.insert(0, opened.enter_context(open_set(home, name)))
         for found in over:
             found.remove()
 
 
-def _forgotten(found: Set) -> bool:
+def forgotten(found: Set) -> bool:
     """Whether nobody will adopt it: its builder died, or it was handed over long ago. A damaged one is for users."""
     try:
         handed = found.handed()
@@ -547,9 +567,8 @@ def _enter(found: Set, batches: dict[bytes, Adopted]) -> Sequence[str]:
         manifest = found.manifest()
     except FileNotFoundError:
         return ()  # it is in the ledger, and was being removed
-    before = batches.get(manifest.producer)
-    if placed and manifest.producer and (before is None or before.sequence < manifest.sequence):
-        batches[manifest.producer] = Adopted(manifest.sequence, placed[1], sum(manifest.counts))
+    if placed:
+        enter(manifest, placed[1], batches)
     return manifest.parts
 
 
@@ -562,7 +581,7 @@ def handed_set(home: Directory, name: str) -> tuple[Set, Handed]:
         FileNotFoundError: there is none (any more).
         Corrupt: it is damaged.
     """
-    found = _open_set(home, name)
+    found = open_set(home, name)
     try:
         handed = found.handed()
         if handed is None:
@@ -589,25 +608,29 @@ def remove_handed(home: Directory, unwanted: Callable[[Handed | None], bool]) ->
     removed = 0
     for name, handed in handed_sets(home):
         if unwanted(handed):
-            with contextlib.suppress(FileNotFoundError), _open_set(home, name) as found:
+            with contextlib.suppress(FileNotFoundError), open_set(home, name) as found:
                 found.remove()
                 removed += 1
     return removed
 
 
-def remove_all(directory: int, path: str) -> None:
-    """Remove staging/ with everything in it: of a queue that is being deleted."""
+def enter(manifest: Manifest, first: int, batches: dict[bytes, Adopted]) -> None:
+    """Have the ledger know a batch whose first index that is."""
+    before = batches.get(manifest.producer)
+    if manifest.producer and (before is None or before.sequence < manifest.sequence):
+        batches[manifest.producer] = Adopted(manifest.sequence, first, sum(manifest.counts))
+
+
+def remove_all(directory: int, path: str, name: str) -> None:
+    """Remove the folder staging/, or one like it, with everything in it: of a queue that is being deleted."""
     with contextlib.suppress(errors.NotFound):
-        folder = files.open_directory(f"{path}/{STAGING}", above=directory)
+        folder = files.open_directory(f"{path}/{name}", above=directory)
         try:
-            for name in os.listdir(folder):
-                fd = files.open_directory(f"{path}/{STAGING}/{name}", above=folder)
+            for entry in os.listdir(folder):
                 try:
-                    for file in os.listdir(fd):
-                        os.unlink(file, dir_fd=fd)
-                finally:
-                    os.close(fd)
-                os.rmdir(name, dir_fd=folder)
+                    os.unlink(entry, dir_fd=folder)
+                except IsADirectoryError:
+                    remove_all(folder, f"{path}/{name}", entry)
         finally:
             os.close(folder)
-        os.rmdir(STAGING, dir_fd=directory)
+        os.rmdir(name, dir_fd=directory)

@@ -122,6 +122,7 @@ def test_a_difference_is_shown_and_ends_with_1(monkeypatch, capsys, table):
         "counted": {"seen": 9, "rate": 1.0},
         "averaged": {"flights": 10, "rate": 1.0},
         "fetched": {"flights": 1000, "rate": 1.0},
+        "volatile": {"flights": 10, "rate": 1.0, "equal": True},
         "lost": 1,
         "doubled": 0,
         "kills": {

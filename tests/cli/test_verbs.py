@@ -15,7 +15,7 @@ from shmq.cli import VERBS, main
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(tmp_path, monkeypatch, shm_root):
     """A working directory of our own."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -337,7 +337,9 @@ def test_ls_finds_queues_and_their_consumers(orders, run):
     found = [(each["path"], each["messages"], each["consumers"]) for each in json.loads(run("ls", "--json")[1])]
     assert found == [("deep/other", 0, 0), ("orders", 3, 1)]
     assert run("ls", "orders") == (0, "CONSUMER  ACK   HEAD  LAG\nbilling   auto     1    2\n", "")
-    assert json.loads(run("ls", "orders", "--json")[1]) == {"billing": {"head": 1, "lag": 2, "ack": "auto"}}
+    assert json.loads(run("ls", "orders", "--json")[1]) == {
+        "billing": {"head": 1, "lag": 2, "ack": "auto", "dropped": 0}
+    }
     assert run("ls", "deep/other") == (0, "deep/other has no consumers yet\n", "")
 
 
@@ -430,3 +432,80 @@ def test_ctrl_c_ends_it_quietly(words, orders):
 def test_the_module_is_the_command_too():
     done = subprocess.run([sys.executable, "-m", "shmq", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"shmq {shmq.__version__}\n"
+
+
+def test_consumer_lists_renames_and_removes(run, tmp_path, monkeypatch):
+    """What stands there, under another name, and gone."""
+    monkeypatch.chdir(tmp_path)
+    with shmq.open(tmp_path / "orders") as queue:
+        queue.put_many([b"a", b"b"])
+        with queue.consumer("billing") as consumer:
+            consumer.take()
+    assert run("consumer", "ls", "orders") == (0, "billing: at 1, 1 behind (auto)\n", "")
+    assert run("consumer", "rename", "orders", "billing", "invoices") == (0, "", "")
+    told = json.loads(run("consumer", "ls", "orders", "--json")[1])
+    assert told == {"invoices": {"head": 1, "lag": 1, "ack": "auto", "dropped": 0}}
+    assert run("consumer", "rm", "orders", "invoices") == (0, "", "")
+    assert run("consumer", "ls", "orders") == (0, "", "")
+    status, _, error = run("consumer", "rm", "orders", "invoices")
+    assert (status, "no consumer 'invoices'" in error) == (1, True)
+
+
+def test_purge_finishes_everything(run, tmp_path, monkeypatch):
+    """And says so."""
+    monkeypatch.chdir(tmp_path)
+    with shmq.open(tmp_path / "orders") as queue:
+        queue.consumer("billing").close()
+        queue.put_many([b"a", b"b"])
+    status, output, _ = run("purge", "orders")
+    assert (status, output.startswith("everything before index 2 is finished")) == (0, True)
+    with shmq.open(tmp_path / "orders") as queue:
+        assert queue.consumers()["billing"].lag == 0
+    assert json.loads(run("purge", "orders", "--json")[1])["next_index"] == 2
+
+
+# ---------------------------------------------------------------- volatile queues
+def test_the_verbs_take_volatile_queues(here, run):
+    """By shm:NAME, while somebody has it open."""
+    with shmq.open("shm:orders", options=shmq.Options(codec="text")):
+        assert run("put", "shm:orders", "hello")[::2] == (0, "")
+        assert run("take", "shm:orders", "billing", "--timeout", "0")[:2] == (0, "hello\n")
+        assert run("ls", "shm:orders") == (0, "CONSUMER  ACK   HEAD  LAG\nbilling   auto     1    0\n", "")
+        assert json.loads(run("ls", "--json")[1])[0]["path"] == "shm:orders"
+        assert json.loads(run("stat", "shm:orders", "--json")[1])["next_index"] == 1
+        assert run("cat", "shm:orders", "0")[0] == 0
+    assert run("put", "shm:orders", "hello")[0] == 1
+    assert run("ls") == (0, "no queues below .\n", "")
+
+
+def test_gc_takes_away_what_nobody_has_open(here, run):
+    """And says what."""
+    assert run("gc") == (0, "no volatile queue is without users\n", "")
+    pid = os.fork()
+    if pid == 0:
+        dead = shmq.open("shm:dead")
+        os._exit(dead.put(b"x"))
+    os.waitpid(pid, 0)
+    with shmq.open("shm:used"):
+        assert run("gc") == (0, "took away shm:dead\n", "")
+        assert json.loads(run("gc", "--json")[1]) == []
+        assert shmq.volatile_queues() == ["shm:used"]
+
+
+def test_create_keeps_a_volatile_queue_until_it_is_ended(here):
+    """It would be gone with this command otherwise."""
+    name = f"shm:test-{os.getpid()}-{os.urandom(4).hex()}"
+    process = start("create", name, "--codec", "text")
+    try:
+        assert process.stdout.readline() == f"made {name} (codec text)\n".encode()
+        put = start("put", name, "x")
+        assert put.communicate(timeout=60)[1] == b""
+        assert put.returncode == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.communicate()
+    after = start("put", name, "x")
+    assert b"there is no such volatile queue" in after.communicate(timeout=60)[1]
+    assert after.returncode == 1

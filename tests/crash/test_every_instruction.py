@@ -78,11 +78,10 @@ def swap(text, pattern, replacement):
 
 def commit_before_payload(text):
     """A put commits, then copies."""
-    copy = r"    shared_write\(chunk->memory \+ claim\.position \+ shape\.payload, payload, length\);\n"
-    text = swap(text, copy + r"    write_crc\(chunk, claim\.position, &record\);\n", "")
+    text = swap(text, r"    write_payload\(chunk, claim\.position, &record, payload, length\);\n", "")
     commit = r"(    code = commit_word\(chunk, claim\.position, claim\.word, done\);\n)"
-    late = "    shared_write(chunk->memory + claim.position + shape.payload, payload, length);\n"
-    return swap(text, commit, r"\1" + late + "    write_crc(chunk, claim.position, &record);\n")
+    late = "    write_payload(chunk, claim.position, &record, payload, length);\n"
+    return swap(text, commit, r"\1" + late)
 
 
 def commit_before_the_rest_of_the_batch(text):

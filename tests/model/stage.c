@@ -51,6 +51,7 @@ static void quieten(void)
 {
     struct control *control = the_control();
     memory_quiet(&control->shut_down);
+    memory_quiet(&control->bounds);
     memory_quiet(&control->padded);
     memory_quiet(&control->fenced);
     memory_quiet(&control->members);

@@ -309,7 +309,7 @@ def test_absent_and_not_to_be_created(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["file"]
 
 
-@pytest.mark.parametrize("path", ["", None, 5, b"bytes", "nul\0byte"])
+@pytest.mark.parametrize("path", ["", 5, b"bytes", "nul\0byte"])
 def test_what_is_no_path(path):
     """ValueError or TypeError, at once."""
     with pytest.raises((ValueError, TypeError)):

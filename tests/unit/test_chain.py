@@ -165,14 +165,14 @@ def test_a2_a_chunk_linked_under_a_retired_name_is_unlinked_again(make, path, mo
     slow.put(b"0")
     real = Directory.make_chunk
 
-    def retire_then_make(home, base, sequence, region=0):
+    def retire_then_make(home, base, sequence, *more):
         monkeypatch.setattr(Directory, "make_chunk", real)
         while len(chunk_files(path)) < 3:
             others.put(bytes(4000))
         patch(Path(path, "control.shmq"), FIRST_LIVE, (2).to_bytes(8, "little"))
         for file in chunk_files(path)[:2]:
             file.unlink()
-        return real(home, base, sequence, region)
+        return real(home, base, sequence, *more)
 
     monkeypatch.setattr(Directory, "make_chunk", retire_then_make)
     index = slow.put(bytes(16000))

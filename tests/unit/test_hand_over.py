@@ -432,7 +432,7 @@ def test_what_says_nothing_sensible_of_itself_holds_nobody_up_but_its_adopter(pa
     else:
         handed = module.Handed(b"", ["../../control.shmq"], [1], [1], [1], bytes(16), 0, 0)
         with open(file, "wb") as target:
-            target.write(module._pack([1] if content == "nonsense" else list(handed)))
+            target.write(module.pack([1] if content == "nonsense" else list(handed)))
     with pytest.raises(shmq.Corrupt, match="handed"):
         adopt(path, tokens)
     with shmq.open(path) as queue:

@@ -46,11 +46,37 @@ def play(csv: Path, top: Path, limit: int, *, keep: bool) -> dict[str, Any]:
     data.prepare(places.prepared, checks.straight(data.read_csv(csv, limit), expected))
     for _ in range(_ATTEMPTS):
         try:
-            return Run(places, expected, progress).result()
+            result = Run(places, expected, progress).result()
+            return result | through_memory(places, expected, progress, result["findings"])
         except TooLate as late:
             progress.say(f"{late}; once more")
             clear(places, prepared=False)
     raise show.Problem("the kill came too late every time; try with more flights")
+
+
+def through_memory(places: Places, expected: checks.Sums, progress: Progress, findings: list[str]) -> dict[str, Any]:
+    """The same flights once more, through an anonymous queue in shared memory, which leaves nothing behind."""
+    progress.say("the same flights through a volatile queue")
+    sums = checks.Sums()
+    with shmq.open(None, options=shmq.Options(codec="msgpack")) as queue, queue.consumer(AVERAGER) as consumer:
+        process = _spawn.Process(target=work.run, args=(work.replay, queue, places), daemon=True)
+        process.start()
+        began = time.monotonic_ns()
+        try:
+            while sums.flights < expected.flights:
+                for flight in consumer.take_many(BATCH, timeout=_STUCK):
+                    sums.add(sums.flights, flight["carrier"], flight["arr_delay"])
+        except shmq.Empty:
+            findings.append(f"the volatile queue had only {sums.flights:,} flights")
+        finally:
+            ended = time.monotonic_ns()
+            process.kill()
+            process.join()
+    wrong = [f"volatile queue: {each}" for each in checks.compare_sums(expected, sums)]
+    return {
+        "volatile": {"flights": sums.flights, "rate": _rate(sums.flights, began, ended), "equal": not wrong},
+        "findings": findings + wrong,
+    }
 
 
 # ---------------------------------------------------------------- the place

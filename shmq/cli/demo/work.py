@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 PRODUCERS = 2
 BATCH = 1000
 COUNTER, AVERAGER = "count", "delays"
+_FULL_PAUSE = 0.01
 
 
 class Places:
@@ -134,6 +135,20 @@ def _found_in_queue(queue: shmq.Queue, mine: int, bookmark: int, which: int) -> 
         if message.type == mine:
             last = message.payload["id"]
     return (last - which) // PRODUCERS + 1 if last >= 0 else 0
+
+
+def replay(queue: shmq.Queue, places: Places) -> None:
+    """Put every flight into a volatile queue; where shared memory is full, wait for the consumer."""
+    with data.Flights(places.prepared) as all_flights:
+        for first in range(0, len(all_flights), BATCH):
+            batch = [all_flights[number] for number in range(first, min(first + BATCH, len(all_flights)))]
+            while True:
+                try:
+                    queue.put_many(batch)
+                    break
+                except shmq.DiskFull:
+                    time.sleep(_FULL_PAUSE)
+    queue.close()
 
 
 # ---------------------------------------------------------------- consumers

@@ -1,0 +1,24 @@
+/* bounds.h - what a bounded queue asks of its producers and consumers, as the other files of the core see it. */
+#ifndef SHMQ_BOUNDS_H
+#define SHMQ_BOUNDS_H
+
+#include "chunk.h"
+
+/* Has this queue bounds, or had it some? One load, of a line that nobody writes in a queue without. */
+static inline bool bounded(const shmq_chunk *chunk)
+{
+    return load_relaxed(&chunk->member->control->bounds) != 0 && !chunk->aside;
+}
+
+/* Is this handle's limit still one to go by? */
+bool limit_is_good(const shmq_chunk *chunk);
+/* May this handle's chunk be claimed up to there? */
+bool limit_allows(const shmq_chunk *chunk, uint64_t ordinal, uint64_t position);
+/* Was this message dropped before its name came to it? */
+bool is_dropped(const shmq_chunk *chunk, const struct checkpoint *checkpoint, uint64_t index);
+/* The same for one whose `handed` was just stored: either this sees the drop, or who drops sees the hand-out. */
+bool is_dropped_after_all(const shmq_chunk *chunk, uint64_t index);
+/* This name has passed a dropped message. */
+void note_dropped(struct checkpoint *checkpoint);
+
+#endif

@@ -1,0 +1,259 @@
+/* sync.c - the group commit: whoever syncs answers all who wait.
+ *
+ *   put commits its record                      the leader
+ *     durable > mine?  done                       walks from the last resolved place over what is resolved,
+ *     nobody leads?    CAS, lead                    padding the dead, to the first FREE or living claim
+ *     else sleep on the bell,                     says how far it will get (sync_group)
+ *       with those this sync answers              fdatasync
+ *       or with those the next one will           durable = that far; bell + 1
+ *                                                 leadership back; wakes one who leads next, then all it answered
+ *
+ * What a leader syncs was resolved before its fdatasync began, so nothing below `durable` can reach the disk without
+ * its payload. Which sleeper belongs to which half is only a guess that saves wake-ups: one that is woken and needs no
+ * leader any more passes the wake on. A dead leader is found by the lock on his seat, and taken over. */
+#include <errno.h>
+#include <inttypes.h>
+
+#include "atomic.h"
+#include "chunk.h"
+#include "error.h"
+#include "os.h"
+#include "owner.h"
+
+#define LEADER_LOOK_NS INT64_C(8000000) /* how often who waits for a leader asks whether he lives */
+/* A claim whose owner only lost his processor is committed in no time: give way, then look again, before the queue's
+ * bell is asked to ring for it. Who has something to sync already does not wait for more. */
+#define CLAIM_YIELDS 2
+#define CLAIM_LOOKS 20
+#define CLAIM_LOOK_NS INT64_C(1000000)
+
+/* ---- how far everything is settled */
+static struct walk walk_from_resolved(const shmq_chunk *chunk)
+{
+    /* Acquire: what its writer saw resolved was written before. Pairs with the release in resolved_raise. */
+    const uint64_t hint = load_acquire(&((struct chunk_header *)chunk->memory)->resolved_hint);
+    const uint64_t position = hint_position(hint);
+    if (position < chunk->first_position || position + SEAL_BYTES > chunk->capacity) {
+        return walk_from_start(chunk);
+    }
+    return (struct walk){position, hint_ordinal(hint)};
+}
+
+static void resolved_raise(const shmq_chunk *chunk, const struct walk *walk)
+{
+    uint64_t *const hint = &((struct chunk_header *)chunk->memory)->resolved_hint;
+    const uint64_t mine = hint_make(walk->position, walk->ordinal);
+    uint64_t seen = load_relaxed(hint);
+    while (seen < mine && !cas_release(hint, seen, mine)) { /* pairs with the acquire in walk_from_resolved */
+        seen = load_relaxed(hint);
+    }
+}
+
+int shmq_resolved(shmq_chunk *chunk, uint64_t *position, uint64_t *next_index, uint32_t *owner)
+{
+    struct walk walk = walk_from_resolved(chunk);
+    const uint64_t start = walk.position;
+    uint32_t yields = CLAIM_YIELDS;
+    int code;
+    for (;;) {
+        const word_t word = walk_look(chunk, &walk);
+        if (word == 0) {
+            code = SHMQ_EMPTY;
+            break;
+        }
+        if (word_seals(word)) {
+            code = SHMQ_ROLL;
+            break;
+        }
+        if (word_state(word) == WORD_CLAIMED) {
+            if (yields > 0 && walk.position == start) {
+                yields--;
+                os->yield();
+                continue;
+            }
+            *owner = word_owner(word);
+            code = settle(chunk, walk.position, word);
+            if (code != SHMQ_OK) {
+                break;
+            }
+            continue; /* padded, or committed meanwhile */
+        }
+        code = walk_past(chunk, &walk, word);
+        if (code != SHMQ_OK) {
+            return code;
+        }
+    }
+    if (chunk->writable) {
+        resolved_raise(chunk, &walk);
+    }
+    *position = walk.position;
+    *next_index = chunk->base + walk.ordinal;
+    return code;
+}
+
+/* ---- who leads */
+static bool lead(shmq_member *member)
+{
+    struct control *const control = member->control;
+    /* Acquire and release: what the last leader did comes before what this one does. */
+    const uint64_t leader = load_acquire(&control->sync_leader);
+    if (leader != 0 && owner_alive(member, (owner_t)leader)) {
+        return false;
+    }
+    return cas_release(&control->sync_leader, leader, member->owner);
+}
+
+/* The halves of those who sleep: the ones that the running sync answers, and the ones that the next will. */
+static uint32_t half(uint32_t bell) { return 1u << (bell & 1); }
+
+static void pass_on(struct control *control)
+{
+    os->futex_wake_bits(&control->sync_bell, 1, half(load_relaxed(&control->sync_bell)));
+}
+
+void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk)
+{
+    struct control *const control = member->control;
+    uint64_t seen = load_relaxed(&control->durable_chunk);
+    while (seen < chunk + 1 && !cas_relaxed(&control->durable_chunk, seen, chunk + 1)) {
+        seen = load_relaxed(&control->durable_chunk);
+    }
+    seen = load_relaxed(&control->durable);
+    while (seen < index && !cas_release(&control->durable, seen, index)) { /* pairs with the acquire in shmq_durable */
+        seen = load_relaxed(&control->durable);
+    }
+}
+
+void shmq_sync_release(shmq_member *member)
+{
+    struct control *const control = member->control;
+    if (!cas_release(&control->sync_leader, member->owner, 0)) {
+        return; /* judged dead and taken over: the next leader wakes whoever waits */
+    }
+    /* The next leader is among those whom this sync did not answer: woken first, so that the disk is not idle while
+     * the others are woken. */
+    const uint32_t ended = (uint32_t)add_release(&control->sync_bell, 1);
+    os->futex_wake_bits(&control->sync_bell, 1, half(ended + 1));
+    os->futex_wake_bits(&control->sync_bell, INT32_MAX, half(ended));
+}
+
+void shmq_sync_failed(void *memory, uint32_t failed)
+{
+    struct control *const control = memory;
+    store_release(&control->sync_failed, failed);
+    add_release(&control->sync_bell, 1);
+    os->futex_wake_all(&control->sync_bell);
+    shmq_wake_always(control);
+}
+uint32_t shmq_sync_has_failed(const void *control) { return load_acquire(&((const struct control *)control)->sync_failed); }
+
+uint64_t shmq_durable(const void *control) { return load_acquire(&((const struct control *)control)->durable); }
+uint64_t shmq_durable_chunk(const void *control)
+{
+    const uint64_t next = load_relaxed(&((const struct control *)control)->durable_chunk);
+    return next == 0 ? 0 : next - 1;
+}
+void shmq_durable_reset(void *memory, uint64_t index, uint64_t chunk)
+{
+    struct control *const control = memory;
+    store_relaxed(&control->durable, index);
+    store_relaxed(&control->durable_chunk, chunk + 1);
+    store_relaxed(&control->sync_leader, 0);
+    store_relaxed(&control->sync_failed, 0);
+}
+
+/* ---- one group commit of what lies in one chunk: OK, WAITING at a living claim, SYNC_FAILED or an error */
+static int sync_chunk(shmq_chunk *chunk, int fd)
+{
+    struct control *const control = chunk->member->control;
+    uint64_t position;
+    uint64_t index;
+    uint32_t owner = 0;
+    const int code = shmq_resolved(chunk, &position, &index, &owner);
+    if (code != SHMQ_EMPTY && code != SHMQ_ROLL && code != SHMQ_WAITING) {
+        return code;
+    }
+    if (index > load_relaxed(&control->durable)) {
+        store_relaxed(&control->sync_group, (uint32_t)index);
+        const int answer = os->fdatasync(fd);
+        if (answer < 0) {
+            error_set(SHMQ_SYNC_FAILED, "fdatasync said errno %d", -answer);
+            shmq_sync_failed(control, 1);
+            return SHMQ_SYNC_FAILED;
+        }
+        shmq_sync_publish(chunk->member, index, chunk->sequence);
+        return SHMQ_OK;
+    }
+    return code == SHMQ_WAITING ? code : SHMQ_OK;
+}
+
+/* *next: the running sync does not answer `want`, so that the wake of whoever leads next may come here. */
+static int wait_for_leader(struct control *control, uint64_t want, uint32_t bell, int64_t deadline_ns, int64_t pause_ns,
+                           bool *next)
+{
+    const uint32_t reach = load_relaxed(&control->sync_group);
+    *next = (int32_t)((uint32_t)want - reach) > 0;
+    const int64_t look_ns = os->clock_monotonic_ns() + pause_ns;
+    const bool last = deadline_ns >= 0 && deadline_ns <= look_ns;
+    const int answer = os->futex_wait_bits(&control->sync_bell, bell, last ? deadline_ns : look_ns,
+                                           half(*next ? bell + 1 : bell));
+    switch (answer) {
+    case 0: return SHMQ_OK;
+    case -ETIMEDOUT: return last ? SHMQ_TIMEOUT : SHMQ_OK;
+    case -EINTR: return SHMQ_SIGNAL;
+    default: return error_set(SHMQ_SYSTEM, "cannot wait for a sync: errno %d", -answer);
+    }
+}
+
+int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, int fd, uint64_t want, int64_t deadline_ns,
+                   uint32_t *leading)
+{
+    if (member_forked(member)) {
+        return error_set(SHMQ_FORKED, "this handle belongs to the parent process");
+    }
+    struct control *const control = member->control;
+    int code = SHMQ_OK;
+    bool next = false;
+    uint32_t looks = CLAIM_LOOKS;
+    for (;;) {
+        /* Acquire: if nothing below is true yet, a leader that ends behind this line moves the bell. */
+        const uint32_t bell = load_acquire(&control->sync_bell);
+        if (shmq_durable(control) >= want) {
+            code = SHMQ_OK;
+            break;
+        }
+        if (shmq_sync_has_failed(control)) {
+            code = error_set(SHMQ_SYNC_FAILED, "an earlier sync of this queue failed");
+            break;
+        }
+        if (code != SHMQ_OK) {
+            break; /* the deadline, a signal, a claim */
+        }
+        if (lead(member)) {
+            *leading = 1;
+            if (chunk == NULL || fd < 0 || load_relaxed(&control->durable_chunk) != chunk->sequence + 1) {
+                return SHMQ_LEAD; /* older chunks first, or a chunk whose name may not be on the disk */
+            }
+            code = sync_chunk(chunk, fd);
+            shmq_sync_release(member);
+            *leading = 0;
+            next = false;
+            if (code == SHMQ_SYNC_FAILED) {
+                return code;
+            }
+            if (code == SHMQ_WAITING && looks > 0) {
+                looks--;
+                code = wait_for_leader(control, want, load_acquire(&control->sync_bell), deadline_ns, CLAIM_LOOK_NS,
+                                       &next);
+            }
+            continue;
+        }
+        code = wait_for_leader(control, want, bell, deadline_ns, LEADER_LOOK_NS, &next);
+    }
+    if (next && load_relaxed(&control->sync_leader) == 0) {
+        pass_on(control); /* who leads next, if it is needed, is somebody else */
+    }
+    return code;
+}
+
+uint32_t shmq_bell(const void *control) { return load_acquire(&((const struct control *)control)->bell); }

@@ -1,0 +1,36 @@
+"""
+Copy a queue while others use it, exact up to one index. SRC is not changed.
+
+Examples:
+    shmq copy orders backup/orders             a backup: what is put there later gets indexes above all of SRC's
+    shmq copy orders experiment --new-id       a queue of its own
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from shmq.cli import show
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add(verb: argparse.ArgumentParser) -> None:
+    """Its arguments."""
+    verb.add_argument("source", metavar="SRC", help="the queue")
+    verb.add_argument("target", metavar="DST", help="a directory that does not exist yet")
+    verb.add_argument("--new-id", action="store_true", help="make it a queue of its own")
+    verb.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Copy it."""
+    with show.open_queue(arguments.source, read_only=True) as queue:
+        done = queue.copy(arguments.target, new_id=arguments.new_id)
+    if arguments.json:
+        show.facts(dataclasses.asdict(done))
+        return 0
+    print(f"{done.path}: {done.messages:,} messages, up to index {done.next_index:,}")
+    return 0

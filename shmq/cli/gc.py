@@ -1,0 +1,32 @@
+"""
+Take away the volatile queues that nobody has open, because all who had were killed.
+
+Examples:
+    shmq gc
+    shmq gc --json
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import shmq
+from shmq.cli import show
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add(verb: argparse.ArgumentParser) -> None:
+    """Its arguments."""
+    verb.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Take them away, and say which."""
+    gone = shmq.gc()
+    if arguments.json:
+        show.facts(gone)
+    else:
+        print("\n".join(f"took away {name}" for name in gone) or "no volatile queue is without users")
+    return 0

@@ -1,0 +1,345 @@
+"""
+Having messages on the disk: the group commit, `Queue.sync`, and the thread that `interval` keeps.
+
+Whoever syncs answers all who wait (cffi_build/src/sync.c). The core syncs the newest chunk by itself; what is rarer is
+done here, by the same leader: older chunks, names, the watermark, the snapshots of consumers. The order of all this
+stands in docs/format.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import warnings
+from typing import TYPE_CHECKING
+
+from shmq import _native, errors
+from shmq.storage import acks, sync, watermark
+from shmq.storage.chain import Chain
+from shmq.storage.directory import CONTROL, QUEUE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shmq.membership import Membership
+    from shmq.storage.directory import Directory
+
+MARK_NS = 1_000_000_000
+"""The watermark is moved about this often while something is synced."""
+_EVERYTHING = (1 << 64) - 1
+_KEEPER_BYTE = 1 << 41  # of control.shmq: whoever keeps the interval holds a lock on it
+_STANDBY_PAUSE = 0.005
+_PATIENCE_NS = 100_000_000
+_TRIES = 100
+
+
+class Syncer:
+    """One handle's way to the disk. Safe to share between threads."""
+
+    def __init__(self, home: Directory, membership: Membership) -> None:
+        """Nothing is synced yet."""
+        self._home = home
+        self._membership = membership
+        self._member = membership.member
+        self._control = membership.control
+        self._chain = Chain(home, membership.member)
+        self._mark_due = time.monotonic_ns() + MARK_NS
+        self._named = -1  # the last chunk whose name this one has synced
+
+    def check(self) -> None:
+        """
+        Refuse what could not be made durable.
+
+        Raises:
+            SyncFailed: an earlier sync failed; nothing was put.
+        """
+        if self._control.sync_failed():
+            raise errors.SyncFailed(f"{self._frozen()}; nothing was put")
+
+    def _frozen(self) -> str:
+        return (
+            f"cannot sync {self._home.path}: an earlier sync of it failed, so what is on the disk is not known. It can "
+            "be read. Close it everywhere and open it again: that writes and verifies what is there"
+        )
+
+    def wait(self, chunk: _native.Chunk, index: int, deadline_ns: int) -> None:
+        """
+        Return when the message at *index*, in *chunk*, and all before it are on the disk.
+
+        Raises:
+            SyncPending: the deadline passed, a signal's handler raised, or the disk could not be asked.
+            SyncFailed: the disk refused.
+        """
+        try:
+            self._until(chunk, index + 1, deadline_ns)
+        except (errors.SyncFailed, errors.SyncPending) as problem:
+            problem.index = index
+            raise
+        except BaseException as problem:
+            raise errors.SyncPending(
+                f"message {index} is in {self._home.path}, and it is not known whether it is on the disk "
+                f"({type(problem).__name__}: {problem}). Do not put it again; sync() waits for it",
+                index,
+            ) from problem
+
+    def sync(self) -> None:
+        """
+        Return when everything put before is on the disk, and what was acknowledged.
+
+        Raises:
+            SyncFailed: the disk refused.
+        """
+        self._until(None, self._chain.next_index(), _native.FOREVER, mark=True)
+
+    def tick(self, deadline_ns: int) -> None:
+        """
+        The same without the acknowledgements, and the watermark only now and then.
+
+        Raises:
+            SyncPending: a claim was open all the time; what lies before it is on the disk.
+            SyncFailed: the disk refused.
+        """
+        self._until(None, self._chain.next_index(), deadline_ns)
+
+    def persist(self, name: str) -> None:
+        """Have what that consumer name has acknowledged on the disk."""
+        with self._leading():
+            try:
+                acks.persist(self._home, name)
+            except OSError as problem:
+                raise self._fail(problem) from problem
+
+    @contextlib.contextmanager
+    def _leading(self) -> Iterator[None]:
+        """Lead the group commit, as soon as nobody else does."""
+        leading = _native.new_leading()
+        try:
+            while True:
+                code = self._member.sync_wait(None, -1, _EVERYTHING, _native.FOREVER, leading)
+                if code == _native.LEAD:
+                    break
+                if code == _native.SYNC_FAILED:
+                    raise errors.SyncFailed(self._frozen())
+                if code != _native.SIGNAL:
+                    raise _native.error(code, f"cannot sync {self._home.path}")
+            yield
+        finally:
+            if leading[0]:
+                self._member.stop_leading()
+
+    def _until(self, chunk: _native.Chunk | None, want: int, deadline_ns: int, *, mark: bool = False) -> None:
+        """Wait until everything below index *want* is on the disk, or do it; with the watermark and all, for *mark*."""
+        leading = _native.new_leading()
+        seen = None
+        try:
+            while mark or self._control.durable() < want:
+                fd = -1 if chunk is None or time.monotonic_ns() >= self._mark_due or not sync.IN_CORE else chunk.fd
+                code = self._member.sync_wait(chunk, fd, _EVERYTHING if mark else want, deadline_ns, leading)
+                if code == _native.LEAD:
+                    progress = self._commit(mark=mark)
+                    leading[0] = 0
+                    self._member.stop_leading()
+                    mark = False
+                    code = _native.OK if progress else _native.WAITING
+                if self._control.durable() >= want:
+                    continue
+                if code == _native.WAITING:
+                    seen = self._doze(seen, deadline_ns)
+                elif code == _native.TIMEOUT:
+                    raise errors.SyncPending(self._late(want))
+                elif code == _native.SYNC_FAILED:
+                    self._note_failure()
+                    raise errors.SyncFailed(self._frozen())
+                elif code not in (_native.OK, _native.SIGNAL):
+                    raise _native.error(code, f"cannot sync {self._home.path}")
+        finally:
+            if leading[0]:
+                self._member.stop_leading()
+
+    def _late(self, want: int) -> str:
+        return (
+            f"message {want - 1} is in {self._home.path}, and was not on the disk in time; everything below "
+            f"{self._control.durable()} is. Do not put it again; sync() waits for it"
+        )
+
+    def _doze(self, seen: int | None, deadline_ns: int) -> int | None:
+        """A living claim is in the way: say that we sleep, look once more, then sleep until something happens."""
+        if seen is None:
+            return self._member.wait_begin()
+        if self._membership.sleep(seen, deadline_ns) == _native.TIMEOUT:
+            raise errors.SyncPending(
+                f"not on the disk in time: something before it in {self._home.path} is claimed and not committed"
+            )
+        return None
+
+    # ---- as leader
+    def _commit(self, *, mark: bool) -> bool:
+        """Sync everything that is resolved: whether that was more than before."""
+        if self._control.sync_failed():
+            raise errors.SyncFailed(self._frozen())
+        before = self._control.durable()
+        last = self._sync_chunks()
+        if last is not None:
+            self._member.publish_durable(last[1].next_index, last[0].sequence)
+        if mark or self._mark_is_due():
+            self._mark(last)
+        return self._control.durable() > before
+
+    def _mark_is_due(self) -> bool:
+        """Whether it is time, and nobody else has moved it since."""
+        now_ns = time.monotonic_ns()
+        if now_ns < self._mark_due:
+            return False
+        self._mark_due = now_ns + MARK_NS
+        return abs(time.time_ns() - os.stat(QUEUE, dir_fd=self._home.fd).st_mtime_ns) >= MARK_NS
+
+    def _sync_chunks(self) -> tuple[_native.Chunk, _native.Resolved] | None:
+        """Every chunk from where the last sync ended, one after the other; each is let go once it is synced."""
+        for _ in range(_TRIES):
+            with contextlib.suppress(FileNotFoundError, errors.Gone):  # retired meanwhile: look again
+                start = self._control.durable_chunk()
+                live = [name for name in self._chain.names() if name[0] >= start]
+                return self._sync_from(live[0]) if live else None
+        raise errors.Gone(f"cannot sync {self._home.path}: its chunks went {_TRIES} times while they were opened")
+
+    def _sync_from(self, name: tuple[int, int]) -> tuple[_native.Chunk, _native.Resolved]:
+        while True:
+            chunk = self._chain.open(*name, writable=True, syncing=True)
+            found = chunk.resolved()  # before its sync begins
+            following = self._chain.after(chunk) if found.code == _native.ROLL else None
+            try:
+                sync.data(chunk.fd, "chunk")
+                if following is None:
+                    if chunk.sequence != self._named:
+                        sync.directory(self._home.chunks, "chunks")
+                        self._named = chunk.sequence
+                    return chunk, found
+            except OSError as problem:
+                raise self._fail(problem) from problem
+            name = following.sequence, following.base
+            del chunk, following
+
+    def _mark(self, last: tuple[_native.Chunk, _native.Resolved] | None) -> None:
+        """Move the watermark to where that sync has come, and take the snapshots."""
+        try:
+            if last is not None:
+                watermark.write(self._home, last[0].sequence, last[1].position, last[1].next_index)
+            acks.persist_all(self._home)
+        except OSError as problem:
+            raise self._fail(problem) from problem
+
+    def _fail(self, problem: OSError) -> errors.SyncFailed:
+        """The disk refused: for every process, until somebody has verified what is there."""
+        self._control.fail_sync(failed=True)
+        self._note_failure()
+        return errors.SyncFailed(
+            f"cannot sync {self._home.path}: {problem.strerror or problem}. What was put can be read; how much of "
+            "it is on the disk is not known. Close it everywhere and open it again: that writes and verifies it"
+        )
+
+    def _note_failure(self) -> None:
+        """Keep it in the journal too, if the disk lets us."""
+        with contextlib.suppress(errors.Busy, OSError, errors.ShmqError), self._home.admin(timeout=0):
+            journal = self._home.read_journal()
+            if not journal.flags & _native.JOURNAL_SYNC_FAILED:
+                self._home.write_journal(journal._replace(flags=journal.flags | _native.JOURNAL_SYNC_FAILED))
+
+
+def verify(home: Directory, membership: Membership) -> bool:
+    """
+    After a sync that failed, for the only process that has the queue open: write everything again, sync it, and read it
+    back from the disk. Whether the queue is as good as before.
+    """
+    chain = Chain(home, membership.member)
+    with home.admin():
+        if membership.anybody_else():
+            return False
+        try:
+            for sequence, base in chain.names():
+                chunk = chain.open(sequence, base, writable=True, syncing=True)
+                chunk.touch()  # what the kernel believes to be clean is written once more
+                sync.data(chunk.fd, "chunk")
+                fd = os.dup(chunk.fd)
+                del chunk  # what is mapped stays in memory
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                os.close(fd)
+                chain.open(sequence, base).messages()
+            sync.directory(home.chunks, "chunks")
+            journal = home.read_journal()
+            home.write_journal(journal._replace(flags=journal.flags & ~_native.JOURNAL_SYNC_FAILED))
+        except (OSError, errors.Corrupt, errors.Busy):
+            return False
+        membership.control.fail_sync(failed=False)
+    return True
+
+
+class Keeper:
+    """
+    The thread of `interval(t)` in one process: of all the processes that have the queue open, one keeps the interval.
+
+    Whoever holds the lock does: it sleeps until something is put, waits t, and syncs. The others sleep until somebody
+    joins, leaves or dies, and try to get the lock.
+    """
+
+    def __init__(self, home: Directory, membership: Membership, seconds: float) -> None:
+        """Start it."""
+        self._home = home.retain()
+        self._membership = membership
+        self._seconds = seconds
+        self._syncer = Syncer(home, membership)
+        fd, _ = home.open(home.fd, CONTROL, writable=True)
+        self._role = _native.Lock(fd)
+        self._ended = threading.Event()
+        self._keeps = False
+        self._thread = threading.Thread(target=self._run, name="shmq-interval", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self._turn()
+            except errors.SyncFailed as problem:
+                warnings.warn(str(problem), RuntimeWarning, stacklevel=1)
+                return
+            except (OSError, errors.ShmqError) as problem:  # what is in the way may go: try again
+                if not self._ended.wait(max(self._seconds, 1.0)):
+                    warnings.warn(f"cannot sync {self._home.path}: {problem}", RuntimeWarning, stacklevel=1)
+
+    def _turn(self) -> None:
+        member, control = self._membership.member, self._membership.control
+        seen = control.bell()
+        if not self._keeps:
+            self._keeps = self._role.take(_KEEPER_BYTE)
+            if not self._keeps:
+                self._membership.sleep(seen, _native.FOREVER)
+                self._ended.wait(_STANDBY_PAUSE)
+                return
+            if self._behind():  # what a dead one left has waited long enough
+                self._sync()
+        seen = member.wait_begin()
+        if self._behind():
+            if not self._ended.wait(self._seconds):
+                self._sync()
+        elif not self._ended.is_set():
+            self._membership.sleep(seen, _native.FOREVER)
+
+    def _sync(self) -> None:
+        with contextlib.suppress(errors.SyncPending):  # a claim is open; what lies before it is on the disk
+            self._syncer.tick(time.monotonic_ns() + _PATIENCE_NS)
+
+    def _behind(self) -> bool:
+        return Chain(self._home, self._membership.member).next_index() > self._membership.control.durable()
+
+    def stop(self) -> None:
+        """Sync what is left, and let somebody else keep the interval."""
+        self._ended.set()
+        self._membership.control.wake()
+        self._thread.join()
+        with contextlib.suppress(errors.ShmqError, OSError):  # said before, or by whoever opens it next
+            if self._keeps and self._behind():
+                self._sync()
+        self._role.free()
+        self._membership.control.wake()
+        self._home.close()

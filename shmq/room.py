@@ -1,0 +1,212 @@
+"""
+Room in a bounded queue: how far a producer may put, and what it does when that is not far enough.
+
+What a bound counts lies between the smallest head of all names and the tail. Nothing is counted anywhere else, so a
+process that dies leaves nothing wrong: the limit that is computed here belongs to one handle of one process, and the
+core holds each claim against it (cffi_build/src/bounds.c).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from shmq import _native, errors, locks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shmq.membership import Membership
+    from shmq.storage.chain import Chain
+    from shmq.storage.directory import Directory
+
+
+class Room:
+    """What one producer knows of the room in its queue."""
+
+    def __init__(self, home: Directory, membership: Membership, chain: Chain) -> None:
+        """Nothing is known yet."""
+        self._home = home
+        self._membership = membership
+        self._control = membership.control
+        self._chain = chain
+        self._lock = locks.Lock()
+        self._names: dict[str, _native.Checkpoint] = {}
+        self._names_moved = -1
+        self._chunk: _native.Chunk | None = None  # where the smallest head was last
+        self._sealed: dict[int, int] = {}  # by sequence: bytes in chunks that are full
+
+    def make(
+        self, tail: _native.Chunk, count: int, region: int, deadline_ns: int, check_open: Callable[[], None]
+    ) -> None:
+        """
+        Return when *count* messages of *region* bytes may be claimed in *tail*, as far as the bounds go.
+
+        Raises:
+            Full: there is no room, and it is not to be waited for (any longer).
+            TooMany, TooLarge: there never can be.
+        """
+        if self._fits(tail, count, region):
+            return
+        self._refuse_the_impossible(count, region)
+        policy = self._home.options.full
+        while True:
+            check_open()
+            if policy == "drop_oldest" and self._drop(tail, count, region):
+                if self._fits(tail, count, region, again=True):
+                    return
+                continue  # somebody else put in its place
+            if self._control.is_shut_down():
+                return  # the next try says so
+            if policy == "raise" or 0 <= deadline_ns <= _native.monotonic_ns():
+                raise errors.Full(self._story(count, region))
+            seen = self._membership.member.room_begin()
+            if self._fits(tail, count, region, again=True):
+                return
+            if not self._control.is_shut_down():
+                self._membership.sleep_for_room(seen, deadline_ns)
+            if self._fits(tail, count, region, again=True):
+                return
+
+    def allow_set(self, tail: _native.Chunk, count: int, region: int) -> None:
+        """
+        Have *tail* sealed only where *count* indexes of *region* bytes may follow.
+
+        Raises:
+            Full: there is no room for them now.
+            TooMany, TooLarge: there never can be.
+        """
+        if not self._control.bounds().moved:
+            return
+        self._refuse_the_impossible(count, region)
+        if not self._fits(tail, count, region, again=True, ahead=True):
+            raise errors.Full(self._story(count, region))
+
+    # ---- the limit
+    def _fits(self, tail: _native.Chunk, count: int, region: int, *, again: bool = False, ahead: bool = False) -> bool:
+        """Set the limit of *tail*; whether that much may be put there now."""
+        with self._lock:
+            bounds = self._control.bounds()
+            if again:  # we are about to wait for it: no name that has gone may hold us
+                self._names_moved = -1
+            floor = self._floor(bounds)
+            ordinals = position = _native.NO_LIMIT
+            if bounds.max_messages:
+                ordinals = max(floor + bounds.max_messages - tail.base, 0)
+                if tail.next_index() - tail.base + count > ordinals:
+                    floor = self._stand(floor)[0]
+                    ordinals = max(floor + bounds.max_messages - tail.base, 0)
+            end = tail.filled()[0]
+            if bounds.max_bytes:
+                end, used = self._used(tail, floor)
+                position = max(end + bounds.max_bytes - used, 0)
+            fits = tail.next_index() - tail.base + count <= ordinals and end + region <= position
+            if ahead:  # the limit is for the SEAL in front of them
+                ordinals -= count if ordinals != _native.NO_LIMIT else 0
+                position -= region if position != _native.NO_LIMIT else 0
+            tail.limit(bounds.moved, max(ordinals, 0), max(position, 0))
+            return fits
+
+    def _floor(self, bounds: _native.Bounds) -> int:
+        """The first index that some name has not finished; without names, 0 or what is not dropped."""
+        if bounds.moved != self._names_moved:
+            there = self._home.consumer_names()
+            self._names = {name: self._names.get(name) or self._home.checkpoint(name) for name in there}
+            self._names_moved = bounds.moved
+        return min((each.floor(bounds.dropped) for each in self._names.values()), default=bounds.dropped)
+
+    def _stand(self, index: int) -> tuple[int, _native.Chunk | None, int]:
+        """The first message or claim at or behind *index*: its index, chunk and position."""
+        while True:
+            chunk = self._chunk
+            with contextlib.suppress(errors.Gone, FileNotFoundError):  # retired meanwhile: look again
+                if chunk is None or not chunk.base <= index:
+                    found = self._chain.locate(index)
+                    if found is None:
+                        return index, None, 0
+                    chunk = self._chain.open(*found)
+                while True:
+                    found_index, position, ends = chunk.floor(max(index, chunk.base))
+                    following = self._chain.after(chunk) if ends else None
+                    if following is None:
+                        self._chunk = chunk
+                        return found_index, chunk, position
+                    chunk = following
+            self._chunk = None
+
+    def _used(self, tail: _native.Chunk, floor: int) -> tuple[int, int]:
+        """Where *tail* is filled to, and how many bytes lie from the message at *floor* to there."""
+        _, chunk, position = self._stand(floor)
+        if chunk is None or chunk.sequence > tail.sequence:
+            return tail.filled()[0], 0  # it is sealed, and finished
+        if chunk.sequence == tail.sequence:
+            return tail.filled(position)
+        used = chunk.filled(position)[1]
+        for sequence, base in self._chain.names() if chunk.sequence + 1 < tail.sequence else ():
+            if chunk.sequence < sequence < tail.sequence:
+                if sequence not in self._sealed:
+                    self._sealed[sequence] = self._chain.open(sequence, base).filled()[1]
+                used += self._sealed[sequence]
+        self._sealed = {sequence: size for sequence, size in self._sealed.items() if sequence > chunk.sequence}
+        end, here = tail.filled()
+        return end, used + here
+
+    # ---- dropping
+    def _drop(self, tail: _native.Chunk, count: int, region: int) -> bool:
+        """Drop the oldest that stand in the way; False when one of them is handed out and not acknowledged."""
+        with self._lock:
+            bounds = self._control.bounds()
+            floor, chunk, position = self._stand(self._floor(bounds))
+            target = floor
+            if bounds.max_messages:
+                target = max(target, tail.next_index() + count - bounds.max_messages)
+            if bounds.max_bytes and chunk is not None:
+                excess = self._used(tail, floor)[1] + region - bounds.max_bytes
+                target = max(target, self._behind(chunk, floor, position, excess))
+            if any(each.head < min(each.handed, target) for each in self._names.values()):
+                return False
+            self._control.drop(target)
+        return True
+
+    def _behind(self, chunk: _native.Chunk, index: int, position: int, excess: int) -> int:
+        """The index before which *excess* bytes lie, counted from the message at *index*."""
+        while excess > 0:
+            here = chunk.filled(position)[1]
+            following = self._chain.after(chunk) if here < excess else None
+            if following is not None:
+                excess -= here
+                chunk = following
+                index, position, _ = chunk.floor(chunk.base)
+                continue
+            index, position, ends = chunk.floor(index + 1)
+            excess -= here - chunk.filled(position)[1]
+            if ends or position >= chunk.filled(position)[0]:
+                break
+        return index
+
+    # ---- saying no
+    def _refuse_the_impossible(self, count: int, region: int) -> None:
+        bounds = self._control.bounds()
+        if bounds.max_messages and count > bounds.max_messages:
+            raise errors.TooMany(
+                f"cannot put {count} messages at once into {self._home.path}: max_messages={bounds.max_messages}, so "
+                "there never is room for them; nothing was put"
+            )
+        if bounds.max_bytes and region > bounds.max_bytes:
+            raise errors.TooLarge(
+                f"cannot put {region} bytes, with what is kept beside the payload, into {self._home.path}: "
+                f"max_bytes={bounds.max_bytes}, so there never is room for them; nothing was put"
+            )
+
+    def _story(self, count: int, region: int) -> str:
+        bounds = self._control.bounds()
+        with self._lock:
+            floor = self._floor(bounds)
+            behind = [name for name, each in self._names.items() if each.floor(bounds.dropped) == floor]
+        limits = [f"max_messages={bounds.max_messages}"] if bounds.max_messages else []
+        limits += [f"max_bytes={bounds.max_bytes}"] if bounds.max_bytes else []
+        who = f"consumer {behind[0]!r} is the furthest behind, at index {floor}" if behind else "no consumer has a name"
+        return (
+            f"cannot put {count} messages of {region} bytes into {self._home.path}: there is no room for them "
+            f"({', '.join(limits)}); {who}; nothing was put"
+        )

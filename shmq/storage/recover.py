@@ -1,0 +1,690 @@
+"""
+What the first opening after a reboot does, when only what is on the disk counts; or that of a copied directory.
+
+First a plan is made, and nothing is changed: the chain is walked from its beginning, every word, message and batch is
+checked, up to the first that does not validate. Below the watermark there must be no such place, else the queue is
+Corrupt. Then the plan is carried out, in this order, each step synced before the next:
+
+    staging/     what a kept SEAL has committed moves to its place, then the ledger; the rest goes
+    chunks/      hints and indexes anew; the last chunk ends with zeros, GAP and SEAL; what lies behind goes to aside/
+    consumers/   heads that are ahead move back
+    control      anew
+    queue.shmq   the journal, with the new epoch and this boot: with that, the queue is recovered
+
+All of it is under the administrative lock, and every step depends only on what is on the disk and is not undone by
+itself: whoever is killed in it leaves something of which the next one makes the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from shmq import _native, errors
+from shmq.storage import files, staging, sync, watermark
+from shmq.storage.directory import ASIDE, CHUNKS, CONSUMERS, CONTROL, LEDGER_NEW, STAGING, boot_id, chunk_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shmq.storage.directory import Directory
+
+INDEX_MAX = 1 << 62
+_LOCK_BASE, _SEATS = 1 << 40, 1024  # layout.h
+_FLOCK = struct.Struct("hhqqi4x")
+
+
+@dataclasses.dataclass(frozen=True)
+class Recovery:
+    """
+    What the recovery of a queue found and did.
+
+    Attributes:
+        from_epoch, to_epoch: the epochs before and after.
+        kept: messages that were kept: all of them, if nothing was cut.
+        end: the index behind the last one kept.
+        next_index: the index of the next put, beyond every index that may have been given before.
+        cut_bytes: bytes in the last chunk that were not zero and are gone.
+        where: (file, position) of the cut.
+        reason: why it was made there.
+        aside: files that lay behind the cut; they are in the folder aside/ of the queue.
+        moved: consumer names that were ahead of the end: {name: (head before, head now)}.
+        adopted, swept: staged sets that were finished, and that were removed since nothing had committed them.
+    """
+
+    from_epoch: int
+    to_epoch: int
+    kept: int
+    end: int
+    next_index: int
+    cut_bytes: int
+    where: tuple[str, int] | None
+    reason: str
+    aside: tuple[str, ...]
+    moved: dict[str, tuple[int, int]]
+    adopted: int
+    swept: int
+
+
+class Piece(NamedTuple):
+    """One chunk of the chain, as far as it is whole."""
+
+    sequence: int
+    base: int
+    folder: str
+    """chunks, or that of the staged set where it still lies."""
+    file: str
+    size: int
+    survey: _native.Survey
+
+    @property
+    def path(self) -> str:
+        """Relative to the queue."""
+        return f"{self.folder}/{self.file}"
+
+
+class _Adopted(NamedTuple):
+    """A staged set that a kept SEAL names, all of it whole."""
+
+    first: int
+    base: int
+
+
+@dataclasses.dataclass
+class Plan:
+    """What is whole in a queue, and what is to be done about the rest."""
+
+    pieces: list[Piece]
+    end: int
+    """The index behind the last one kept."""
+    next_index: int
+    reason: str
+    behind: list[tuple[int, int]]
+    """(sequence, base) of chunk files that are not in the chain."""
+    below: list[tuple[int, int]]
+    sets: dict[int, _Adopted]
+    refused: list[str]
+    """Staged sets that a SEAL named, and that were not whole."""
+    mark: _native.Watermark | None
+    ledger: dict[bytes, staging.Adopted] | None
+    """None when it cannot be read, and nothing has to be entered."""
+
+
+# ---------------------------------------------------------------- looking
+class _Looker:
+    """Walks the chain once."""
+
+    def __init__(self, home: Directory, mark: _native.Watermark | None) -> None:
+        self._home = home
+        self._mark = mark
+        self.reason = "nothing was found behind it"
+        self.manifests: dict[int, staging.Manifest] = {}
+        for name in staging.names(home):
+            with contextlib.suppress(FileNotFoundError, errors.Corrupt), staging.open_set(home, name) as found:
+                self.manifests[found.adoption] = found.manifest()
+
+    def _trusted(self, sequence: int) -> int:
+        """Up to which position of that chunk the disk is known to agree."""
+        if self._mark is None or sequence > self._mark.chunk_sequence:
+            return 0
+        return self._mark.position if sequence == self._mark.chunk_sequence else _native.CHUNK_BYTES_MAX
+
+    def look(self, sequence: int, base: int, adoption: int, number: int) -> Piece | None:
+        """The chunk of that name, which came as the *number*-th of *adoption*; None when it is not there, or none."""
+        manifest = self.manifests.get(adoption)
+        if manifest is not None and number >= len(manifest.files):
+            return None
+        try:
+            name = chunk_name(base, sequence)
+            piece, chunk_id = self._survey(CHUNKS, name, sequence, base)
+        except FileNotFoundError:
+            self.reason = f"{name} is missing"
+            if manifest is None:
+                return None
+            try:
+                staged = staging.path_of(adoption, staging.check_file(manifest.files[number]))
+                folder, _, file = staged.rpartition("/")
+                piece, chunk_id = self._survey(folder, file, sequence, base)
+            except (FileNotFoundError, errors.ShmqError) as problem:
+                self.reason = str(problem)
+                return None
+        except errors.ShmqError as problem:
+            self.reason = str(problem)
+            return None
+        if manifest is not None and chunk_id != manifest.chunk_ids[number]:
+            self.reason = f"{piece.path} is not the chunk that was staged"
+            return None
+        return piece
+
+    def _survey(self, folder: str, file: str, sequence: int, base: int) -> tuple[Piece, int]:
+        with opened(self._home, folder, file, sequence, base) as chunk:
+            survey = chunk.survey(trusted=self._trusted(sequence))
+            return Piece(sequence, base, folder, file, chunk.size, survey), chunk.chunk_id()
+
+
+def opened(
+    home: Directory, folder: str, file: str, sequence: int, base: int, *, writable: bool = False
+) -> _native.Bare:
+    """
+    One chunk file of a queue, in whatever folder.
+
+    Raises:
+        FileNotFoundError: there is none.
+        Corrupt, BadFormat, Unsafe: it is no chunk of this queue.
+    """
+    above = home.chunks if folder == CHUNKS else home.below_path(folder)
+    try:
+        fd, size = home.open(above, file, writable=writable)
+        try:
+            return _native.Bare(
+                fd,
+                size,
+                base=base,
+                sequence=sequence,
+                queue_id=home.queue_id,
+                path=f"{home.path}/{folder}/{file}",
+                checksum=home.options.checksum,
+                writable=writable,
+            )
+        finally:
+            os.close(fd)
+    finally:
+        if folder != CHUNKS:
+            os.close(above)
+
+
+class _Walked(NamedTuple):
+    pieces: list[Piece]
+    sets: dict[int, _Adopted]
+    refused: list[str]
+
+
+def _walk(home: Directory, looker: _Looker) -> _Walked:
+    """The chain from its first live chunk on; a half-adopted set is not part of it."""
+    sequence, base = home.journal.first_live, home.journal.first_index
+    pieces: list[Piece] = []
+    sets: dict[int, _Adopted] = {}
+    adoption = begun = 0  # the set that the last SEAL names, and how many pieces there were when it was named
+    while True:
+        piece = looker.look(sequence, base, adoption, len(pieces) - begun)
+        if piece is None:
+            break
+        survey = piece.survey
+        pieces.append(piece)
+        if survey.code != _native.ROLL:
+            looker.reason = _why(survey)
+            break
+        sequence, base = piece.sequence + 1, survey.gap_index or piece.base + survey.stopped_ordinal
+        if survey.adoption != adoption:
+            if adoption:
+                first = pieces[begun]
+                sets[adoption] = _Adopted(first.sequence, first.base)
+            adoption, begun = survey.adoption, len(pieces)
+    if not adoption:
+        return _Walked(pieces, sets, [])
+    looker.reason = f"adoption {adoption:010x} is not whole: {looker.reason}"
+    return _Walked(pieces[:begun], sets, [f"{adoption:010x}"])
+
+
+def _why(survey: _native.Survey) -> str:
+    if survey.code == _native.WAITING:
+        return "a claim that was never committed"
+    return survey.reason or "the end of what was put"
+
+
+def make_plan(home: Directory) -> Plan:
+    """
+    What is whole in the queue. Changes nothing.
+
+    Raises:
+        Corrupt: something below the watermark is not; it says where.
+    """
+    mark = watermark.read(home)
+    looker = _Looker(home, mark)
+    pieces, sets, refused = _walk(home, looker)
+    there = home.chunk_names()
+    first_live = home.journal.first_live
+    kept = {(piece.sequence, piece.base) for piece in pieces if piece.folder == CHUNKS}
+    behind = [name for name in there if name[0] >= first_live and name not in kept]
+    last = pieces[-1] if pieces else None
+    end = last.base + last.survey.ordinal if last else home.journal.first_index
+    _check_against_mark(home, last, end, mark, looker.reason)
+    return Plan(
+        pieces=pieces,
+        end=end,
+        next_index=_next_index(home, last, end, behind),
+        reason=looker.reason,
+        behind=behind,
+        below=[name for name in there if name[0] < first_live],
+        sets=sets,
+        refused=refused,
+        mark=mark,
+        ledger=_ledger(home, needed=bool(sets)),
+    )
+
+
+def _ledger(home: Directory, *, needed: bool) -> dict[bytes, staging.Adopted] | None:
+    try:
+        return staging.ledger(home)
+    except errors.Corrupt:
+        if needed:
+            raise
+        return None  # whoever adopts next is told
+
+
+def _check_against_mark(
+    home: Directory, last: Piece | None, end: int, mark: _native.Watermark | None, reason: str
+) -> None:
+    if mark is None or end >= mark.next_index:
+        return
+    place = f"{home.path}/{CHUNKS}"
+    if last is not None:
+        place = f"{home.path}/{last.path}, position {last.survey.stopped}"
+    raise errors.Corrupt(
+        f"cannot recover {home.path}: {place}: {reason}; up to index {mark.next_index} the disk had agreed to "
+        f"everything, and only what comes before {end} is whole. Nothing was changed; "
+        "`shmq repair` writes a clean copy beside it"
+    )
+
+
+def _most(base: int, size: int) -> int:
+    """One more than the largest index that a chunk can have given."""
+    return base + size // _native.RECORD_BYTES_MIN
+
+
+def _next_index(home: Directory, last: Piece | None, end: int, behind: list[tuple[int, int]]) -> int:
+    """An index that was never given: beyond the ceiling, and beyond all that any chunk there can have given."""
+    tops = [end, home.journal.ceiling, home.journal.first_index]
+    if last is not None:
+        tops += [_most(last.base, last.size), last.survey.gap_index]
+    for sequence, base in behind:
+        name = chunk_name(base, sequence)
+        with contextlib.suppress(FileNotFoundError, errors.ShmqError), opened(home, CHUNKS, name, sequence, base) as it:
+            tops.append(_most(base, it.size))
+    if max(tops) > INDEX_MAX:
+        raise errors.Corrupt(f"cannot recover {home.path}: an index of {max(tops)} is beyond all that can be given")
+    return max(tops)
+
+
+# ---------------------------------------------------------------- for who may only read
+class View:
+    """What is whole in a queue that nobody has recovered yet, for who may change nothing."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.pieces = {piece.sequence: piece for piece in plan.pieces}
+        self._last = plan.pieces[-1].sequence if plan.pieces else -1
+
+    def names(self) -> list[tuple[int, int]]:
+        """(sequence, base) of its chunks."""
+        return [(piece.sequence, piece.base) for piece in self.pieces.values()]
+
+    def ends(self, sequence: int) -> tuple[int, int, bool]:
+        """(position, ordinal) of the end of that chunk, and whether something else must not be seen there."""
+        survey = self.pieces[sequence].survey
+        if sequence == self._last:
+            return _end_of(survey), survey.ordinal, True
+        return survey.gap_position or survey.stopped, survey.stopped_ordinal, False
+
+
+def view(home: Directory) -> View:
+    """
+    What may be read of an unclean queue. Changes nothing.
+
+    Raises:
+        Corrupt: something below the watermark is not whole.
+    """
+    return View(make_plan(home))
+
+
+# ---------------------------------------------------------------- doing
+def recover(home: Directory) -> Recovery | None:
+    """
+    Recover the queue, unless somebody has just done so: then None.
+
+    Raises:
+        Corrupt: something below the watermark is not whole. Nothing was changed.
+        Busy: somebody administers it for long, or has it open in another boot.
+    """
+    with home.admin():
+        home.read_journal()
+        home.look_at_boot()
+        if not home.unclean():
+            return None
+        if somebody_is_there(home):
+            if home.same_boot:  # the same file under another device number: no copy after all
+                home.copied = False
+                return None
+            raise errors.Busy(f"cannot recover {home.path}: somebody has it open who believes in another boot")
+        return _carry_out(home, make_plan(home))
+
+
+def somebody_is_there(home: Directory) -> bool:
+    """Whether any seat's lock is held."""
+    try:
+        fd, _ = home.open(home.fd, CONTROL, writable=False)
+    except FileNotFoundError:
+        return False
+    try:
+        asked = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, _LOCK_BASE, _SEATS, 0)
+        return bool(_FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))[0] != fcntl.F_UNLCK)
+    finally:
+        os.close(fd)
+
+
+def _carry_out(home: Directory, plan: Plan) -> Recovery:
+    aside = _Aside(home)
+    swept = _settle_staging(home, plan, aside)
+    cut = _settle_chunks(home, plan, aside)
+    moved = _settle_consumers(home, plan, aside)
+    aside.sync()
+    _renew_control(home, plan)
+    before = home.journal
+    _commit(home, plan)
+    last = plan.pieces[-1] if plan.pieces else None
+    return Recovery(
+        from_epoch=before.epoch,
+        to_epoch=home.journal.epoch,
+        kept=sum(piece.survey.messages for piece in plan.pieces),
+        end=plan.end,
+        next_index=plan.next_index,
+        cut_bytes=cut,
+        where=(f"{CHUNKS}/{chunk_name(last.base, last.sequence)}", _end_of(last.survey)) if last else None,
+        reason=plan.reason,
+        aside=tuple(aside.names),
+        moved=moved,
+        adopted=len(plan.sets),
+        swept=swept,
+    )
+
+
+class _Aside:
+    """The folder for what is no part of the queue any more, made when it is needed."""
+
+    def __init__(self, home: Directory) -> None:
+        self._home = home
+        self.names: list[str] = []
+
+    def take(self, folder: str, name: str) -> None:
+        """Move a file or folder there."""
+        files.make_directory(f"{self._home.path}/{ASIDE}", self._home.fd)
+        target = f"{ASIDE}/{self._home.journal.epoch:08x}-{name}"
+        number = 0
+        with contextlib.suppress(FileNotFoundError):
+            while not _native.rename_new(self._home.fd, f"{folder}/{name}", f"{target}{f'-{number}' * bool(number)}"):
+                number += 1
+        self.names.append(f"{folder}/{name}")
+
+    def sync(self) -> None:
+        """Have its names on the disk."""
+        if self.names:
+            fd = self._home.below(ASIDE)
+            try:
+                sync.directory(fd, "aside")
+            finally:
+                os.close(fd)
+            sync.directory(self._home.fd, "home")
+
+
+# ---- staging
+def _settle_staging(home: Directory, plan: Plan, aside: _Aside) -> int:
+    """Finish what was committed and forget what was not: how many sets were forgotten."""
+    known = plan.ledger or {}
+    batches, over, swept = dict(known), set(), 0
+    for producer, batch in known.items():
+        if batch.indexes and batch.first + batch.indexes > plan.end:  # it is not there any more: it may come again
+            batches[producer] = staging.Adopted(batch.sequence - 1, batch.first, 0)
+    for name in staging.names(home):
+        with contextlib.suppress(FileNotFoundError), staging.open_set(home, name) as found:
+            place = plan.sets.get(found.adoption)
+            if name in plan.refused:
+                aside.take(STAGING, name)
+            elif place is not None:
+                over |= {name, *_move_in(home, found, place, batches)}
+    if batches != known:
+        staging.write_ledger(home, batches)
+    for name in staging.names(home):  # what was handed over, and is in nobody's SEAL, goes on waiting
+        with contextlib.suppress(FileNotFoundError), staging.open_set(home, name) as found:
+            if name in over:
+                found.remove()
+            elif staging.forgotten(found):
+                found.remove()
+                swept += 1
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(LEDGER_NEW, dir_fd=home.fd)
+    return swept
+
+
+def _move_in(
+    home: Directory, found: staging.Set, place: _Adopted, batches: dict[bytes, staging.Adopted]
+) -> Sequence[str]:
+    """Move its chunks to their places: the sets that go with it."""
+    try:
+        manifest = found.manifest()
+    except FileNotFoundError:
+        return ()  # it is in the ledger, and was being removed
+    base = place.base
+    for number, (file, count) in enumerate(zip(manifest.files, manifest.counts, strict=True)):
+        staging.move(found, file, chunk_name(base, place.first + number))
+        base += count
+    sync.directory(home.chunks, "chunks")
+    staging.enter(manifest, place.base, batches)
+    return manifest.parts
+
+
+# ---- chunks
+def _settle_chunks(home: Directory, plan: Plan, aside: _Aside) -> int:
+    """Put every kept chunk in order, end the last one, and move away what lies behind: how many bytes were cut."""
+    cut = 0
+    for piece in plan.pieces:
+        last = piece is plan.pieces[-1]
+        with opened(
+            home, CHUNKS, chunk_name(piece.base, piece.sequence), piece.sequence, piece.base, writable=True
+        ) as chunk:
+            survey = piece.survey
+            if last:
+                cut = chunk.cut(_end_of(survey), plan.next_index)
+                chunk.set_in_order(_end_of(survey), survey.ordinal)
+            else:  # not behind a GAP: whoever begins at the hint must meet it
+                chunk.set_in_order(survey.gap_position or survey.stopped, survey.stopped_ordinal)
+        if last or home.copied:
+            _sync(home, chunk_name(piece.base, piece.sequence))
+    for sequence, base in plan.behind:
+        _take_away(home, sequence, base, aside)
+    for sequence, base in plan.below:
+        home.drop_chunk(base, sequence)
+    for name in files.names_in(home.chunks):
+        if name.startswith(("spare-", "retired-")):  # whether it is all zeros on the disk is not known
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=home.chunks)
+    sync.directory(home.chunks, "chunks")
+    return cut
+
+
+def _end_of(survey: _native.Survey) -> int:
+    """Where the last chunk is cut. One that was cut before is cut at the same place."""
+    return survey.gap_position or survey.position
+
+
+def _sync(home: Directory, name: str) -> None:
+    fd, _ = home.open(home.chunks, name, writable=False)
+    try:
+        sync.data(fd, "chunk")
+    finally:
+        os.close(fd)
+
+
+def _take_away(home: Directory, sequence: int, base: int, aside: _Aside) -> None:
+    """A chunk behind the cut: kept aside if anything was put there."""
+    name = chunk_name(base, sequence)
+    try:
+        with opened(home, CHUNKS, name, sequence, base) as chunk:
+            survey = chunk.survey()
+            empty = survey.stopped == chunk.first_position() and survey.code in (_native.EMPTY, _native.ROLL)
+    except FileNotFoundError:
+        return
+    except errors.ShmqError:
+        empty = _is_zero(home, name)
+    if empty:
+        home.drop_chunk(base, sequence)
+    else:
+        aside.take(CHUNKS, name)
+
+
+def _is_zero(home: Directory, name: str) -> bool:
+    """Whether a file begins with zeros only, as one whose content never reached the disk."""
+    with contextlib.suppress(OSError, errors.ShmqError):
+        return not any(home.read(home.chunks, name, _native.PAGE_BYTES)[: _native.PAGE_BYTES])
+    return False
+
+
+# ---- consumers
+_FIXED = 128
+_CRC_AT, _KIND_AT, _START_AT = 60, 32, 48
+_HEAD_AT, _HANDED_AT, _HOLDER_AT, _CURSOR_AT = 192, 200, 208, 256
+_U64 = struct.Struct("<Q")
+_EXCLUSIVE = 1
+
+
+def _number(page: bytes, at: int) -> int:
+    return int(_U64.unpack_from(page, at)[0])
+
+
+def checkpoint_is_whole(page: bytes, queue_id: bytes, name: str) -> bool:
+    """Whether the part of a checkpoint that never changes is as it was made."""
+    if len(page) < _native.CHECKPOINT_BYTES or page[:8] != b"shmqckpt" or page[16:32] != queue_id:
+        return False
+    length = int.from_bytes(page[56:60], "little")
+    crc = _native.crc32c(page[:_CRC_AT] + bytes(4) + page[_CRC_AT + 4 : _FIXED])
+    return crc == int.from_bytes(page[_CRC_AT : _CRC_AT + 4], "little") and page[64 : 64 + length] == name.encode()
+
+
+def _snapshot_head(page: bytes) -> int | None:
+    """The head in the newest valid snapshot."""
+    slots = []
+    for at in range(2):
+        start = _native.SNAPSHOT_BASE + at * _native.SNAPSHOT_BYTES
+        slot = _native.check_snapshot(page[start : start + _native.SNAPSHOT_BYTES])
+        if slot is not None:
+            slots.append(slot)
+    return max(slots, key=lambda slot: slot.sequence).head if slots else None
+
+
+def _acks_are_synced(home: Directory) -> bool:
+    return bool(home.options.durability.kind != "process")
+
+
+def _true_head(home: Directory, page: bytes, end: int) -> int:
+    """
+    Where a name stands after a power cut: an acknowledgement may be forgotten, and none is invented.
+
+    What was synced is the newest snapshot. With durability PROCESS, where little is synced, the live head is used
+    when it can be true: it did reach the disk.
+    """
+    synced = _snapshot_head(page)
+    head, handed = _number(page, _HEAD_AT), _number(page, _HANDED_AT)
+    exclusive = int.from_bytes(page[_KIND_AT : _KIND_AT + 4], "little") == _EXCLUSIVE
+    if exclusive and not _acks_are_synced(home) and (synced or 0) <= head <= handed:
+        return min(head, end)
+    return min(_number(page, _START_AT) if synced is None else synced, end)
+
+
+def _settle_consumers(home: Directory, plan: Plan, aside: _Aside) -> dict[str, tuple[int, int]]:
+    """Move back what is ahead: {name: (head before, head now)}."""
+    moved = {}
+    for name in home.consumer_names():
+        file = f"{name}.checkpoint"
+        try:
+            fd, _ = home.open(home.consumers, file, writable=True)
+        except (FileNotFoundError, errors.Unsafe):
+            continue
+        try:
+            page = os.pread(fd, _native.CHECKPOINT_BYTES, 0)
+            if not checkpoint_is_whole(page, home.queue_id, name):
+                if not any(page[:_FIXED]):  # made, and its content never reached the disk
+                    aside.take(CONSUMERS, file)
+                continue  # damage: whoever opens the name is told
+            head = _true_head(home, page, plan.end)
+            new = bytearray(page)
+            _U64.pack_into(new, _HEAD_AT, head)
+            _U64.pack_into(new, _HANDED_AT, max(head, min(_number(page, _HANDED_AT), plan.end)))
+            _U64.pack_into(new, _HOLDER_AT, 0)
+            new[_CURSOR_AT : _CURSOR_AT + 32] = bytes(32)
+            if new != page:
+                sync.write(fd, bytes(new[_HEAD_AT : _CURSOR_AT + 32]), _HEAD_AT, "checkpoint")
+                sync.data(fd, "checkpoint")
+            if _number(page, _HEAD_AT) != head:
+                moved[name] = (_number(page, _HEAD_AT), head)
+        finally:
+            os.close(fd)
+        _clear_ring(home, name)
+    sync.directory(home.consumers, "consumers")
+    return moved
+
+
+def _clear_ring(home: Directory, name: str) -> None:
+    """A group's ring is the truth of one boot only: what its snapshot does not call done is delivered again."""
+    with contextlib.suppress(FileNotFoundError):
+        fd, size = home.open(home.consumers, f"{name}.ring", writable=True)
+        try:
+            os.truncate(fd, 0)
+            os.posix_fallocate(fd, 0, size)
+            sync.data(fd, "ring")
+        finally:
+            os.close(fd)
+
+
+# ---- the end
+_FIRST_LIVE_AT, _NEWEST_AT, _DURABLE_AT, _DURABLE_CHUNK_AT, _PADDED_AT = 256, 320, 400, 408, 448
+
+
+def _renew_control(home: Directory, plan: Plan) -> None:
+    """Nobody is here; the last chunk is known; and so is how many indexes have no message."""
+    journal = home.journal
+    page = bytearray(_native.format_control(home.queue_id))
+    _U64.pack_into(page, _FIRST_LIVE_AT, journal.first_live)
+    if plan.pieces:
+        _U64.pack_into(page, _NEWEST_AT, plan.pieces[-1].sequence + 1)
+        first = plan.pieces[0].base
+        kept = sum(piece.survey.messages for piece in plan.pieces)
+        _U64.pack_into(page, _PADDED_AT, plan.next_index - first - kept)
+    if plan.mark is not None:
+        _U64.pack_into(page, _DURABLE_AT, plan.mark.next_index)
+        _U64.pack_into(page, _DURABLE_CHUNK_AT, max(plan.mark.chunk_sequence, journal.first_live))
+    try:
+        fd, size = home.open(home.fd, CONTROL, writable=True)
+    except FileNotFoundError:
+        fd, size = -1, 0
+    if size == len(page):
+        try:
+            if os.pread(fd, size, 0) != page:
+                sync.write(fd, bytes(page), 0, "control")
+                sync.data(fd, "control")
+        finally:
+            os.close(fd)
+        return
+    if fd >= 0:
+        os.close(fd)
+        os.unlink(CONTROL, dir_fd=home.fd)
+    files.make_file(home.fd, CONTROL, bytes(page), home.options.mode & 0o600, home.path, "control")
+    sync.directory(home.fd, "home")
+
+
+def _commit(home: Directory, plan: Plan) -> None:
+    journal = home.journal
+    control = os.stat(CONTROL, dir_fd=home.fd, follow_symlinks=False)
+    home.write_journal(
+        journal._replace(
+            epoch=journal.epoch + 1,
+            boot_id=boot_id(),
+            ceiling=max(journal.ceiling, plan.next_index),
+            first_index=journal.first_index if plan.pieces else plan.next_index,
+            device=control.st_dev,
+            inode=control.st_ino,
+            flags=0,
+        )
+    )
+    home.look_at_boot()

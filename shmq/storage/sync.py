@@ -1,0 +1,33 @@
+"""
+What makes bytes durable: every fsync, fdatasync and positioned write of durable state passes through here.
+
+The functions are looked up in this module at each call, so that a suite can put its own in their place and see, fail or
+forget each of them. *what* names the bytes, in the words of the table "What is synced, and in which order" in
+docs/format.md. The one sync that does not pass here is the group commit's of the newest chunk, which the core does by
+itself (cffi_build/src/sync.c); set IN_CORE to False and it passes here too.
+"""
+
+from __future__ import annotations
+
+import os
+
+IN_CORE = True
+"""Whether the core may sync the newest chunk by itself."""
+
+
+def data(fd: int, what: str) -> None:  # noqa: ARG001  # for who replaces it
+    """Have the content of a file, and what is needed to find it, on the disk."""
+    os.fdatasync(fd)
+
+
+def directory(fd: int, what: str) -> None:  # noqa: ARG001
+    """Have the names in a directory on the disk."""
+    os.fsync(fd)
+
+
+def write(fd: int, content: bytes, position: int, what: str) -> None:  # noqa: ARG001
+    """Write all of *content*, however little the kernel takes at once."""
+    view = memoryview(content)
+    while view:
+        written = os.pwrite(fd, view, position)
+        view, position = view[written:], position + written

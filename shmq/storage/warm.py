@@ -1,0 +1,123 @@
+"""
+Mappings that a process keeps when it has left a chunk, for when the same file comes back as another chunk.
+
+A queue whose consumers keep up lives in a few files that go round. Having the pages of a file mapped anew costs more
+than copying into them, so a mapping that nobody uses any more waits here for a while. While it waits it holds no lock:
+the file may be zeroed, and its next life begins with a new lock. A process that forks keeps nothing, for a child
+shares the locks and may still look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from shmq import locks
+from shmq.storage import spares
+
+if TYPE_CHECKING:
+    import mmap
+
+IDLE = 8
+"""Mappings that may wait here; a file that was unlinked meanwhile keeps its space until its mapping goes."""
+IDLE_BYTES = 16 << 20
+"""A larger mapping does not wait."""
+KNOWN = 64
+"""Mappings that are watched at most: each costs a descriptor."""
+_ALONE = 2
+"""References to a mapping that only its entry holds, as sys.getrefcount counts them."""
+
+
+class _Entry:
+    """A mapping, and a descriptor of the opening that carries its lock."""
+
+    __slots__ = ("_fd", "idle", "key", "map", "queue")
+
+    def __init__(self, key: tuple[int, int, bool], memory: mmap.mmap, fd: int, queue: bytes) -> None:
+        self._fd = -1
+        self.key = key
+        self.map = memory
+        self.queue = queue
+        self.idle = False
+        self._fd = os.dup(fd)
+
+    def lock(self) -> bool:
+        return spares.lock_as_mapper(self._fd)
+
+    def unlock(self) -> None:
+        spares.unlock(self._fd)
+
+    def unlinked(self) -> bool:
+        return os.fstat(self._fd).st_nlink == 0
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+
+_entries: list[_Entry] = []
+"""What is mapped by this process, in the order in which it fell idle; what is in use stands anywhere."""
+_lock = locks.Lock()
+
+
+def take(key: tuple[int, int, bool]) -> mmap.mmap | None:
+    """A waiting mapping of that (device, inode, writable), locked as every mapping is; None when there is none."""
+    with _lock:
+        for entry in _entries:
+            if entry.idle and entry.key == key and entry.lock():
+                entry.idle = False
+                return entry.map
+    return None
+
+
+def knows(device: int, inode: int) -> bool:
+    """Whether a writable mapping of that file waits here."""
+    return any(entry.idle and entry.key == (device, inode, True) for entry in _entries)
+
+
+def keep(key: tuple[int, int, bool], memory: mmap.mmap, fd: int, queue: bytes) -> None:
+    """Note a new mapping of that *queue*, made through the opening of *fd*, for when it falls idle. A favour."""
+    if len(memory) <= IDLE_BYTES:
+        with _lock, contextlib.suppress(OSError):  # no descriptor left
+            if len(_entries) < KNOWN:
+                _entries.append(_Entry(key, memory, fd, queue))
+
+
+def settle() -> None:
+    """Unlock what fell idle; let go of the oldest of it, and of files that were unlinked."""
+    with _lock:
+        for entry in [entry for entry in _entries if not entry.idle]:
+            if sys.getrefcount(entry.map) == _ALONE:
+                entry.unlock()
+                entry.idle = True
+                _entries.remove(entry)
+                _entries.append(entry)
+        idle = [entry for entry in _entries if entry.idle]
+        gone = [entry for entry in idle if entry.unlinked()]
+        for entry in (gone + [entry for entry in idle if entry not in gone])[: max(len(gone), len(idle) - IDLE)]:
+            _entries.remove(entry)
+
+
+def forget(queue: bytes) -> None:
+    """
+    Keep nothing of that queue, which this process leaves.
+
+    What is in use stays mapped and locked until its last view is gone, as if this module were not.
+    """
+    with _lock:
+        _entries[:] = [entry for entry in _entries if entry.queue != queue]
+
+
+def _before_fork() -> None:
+    # Parent and child share the locks, and neither may give back what the other still looks at.
+    _lock.__enter__()
+    _entries.clear()
+
+
+def _after_fork() -> None:
+    _lock.__exit__()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -1,0 +1,559 @@
+"""Durability: the three modes, the group commit, the watermark, the ceiling, acknowledgements, and disks that fail."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import signal
+import threading
+
+import pytest
+from support import DEADLINE, Child
+
+import shmq
+from shmq import _native
+from shmq.storage import acks, directory, sync, watermark
+
+SYNC, PROCESS = shmq.Durability.SYNC, shmq.Durability.PROCESS
+
+
+@pytest.fixture
+def events(monkeypatch):
+    """What was synced and written, in order, as "data chunk" and so on; the core syncs nothing by itself."""
+    seen: list[str] = []
+    write = sync.write
+
+    def written(fd, content, position, what):
+        write(fd, content, position, what)
+        seen.append(f"write {what}")
+
+    monkeypatch.setattr(sync, "IN_CORE", False)
+    monkeypatch.setattr(sync, "data", lambda fd, what: seen.append(f"data {what}"))
+    monkeypatch.setattr(sync, "directory", lambda fd, what: seen.append(f"directory {what}"))
+    monkeypatch.setattr(sync, "write", written)
+    return seen
+
+
+def control(queue):
+    return queue._joined().control
+
+
+def durable(queue):
+    return control(queue).durable()
+
+
+def mark(queue):
+    return watermark.read(queue._home)
+
+
+def wait_until(true):
+    done = threading.Event()
+    deadline = _native.monotonic_ns() + int(DEADLINE * 1e9)
+    while not true():
+        assert _native.monotonic_ns() < deadline
+        done.wait(0.002)
+
+
+# ---------------------------------------------------------------- the option
+@pytest.mark.parametrize("mode", [PROCESS, SYNC, shmq.Durability.interval(0.25)])
+def test_the_mode_is_stored_and_a_contradiction_is_a_mismatch(make, path, mode):
+    make(durability=mode).close()
+    with shmq.open(path) as queue:
+        assert queue.options.durability == mode
+    shmq.open(path, options=shmq.Options(durability=mode)).close()
+    with pytest.raises(shmq.Mismatch, match="durability"):
+        shmq.open(path, options=shmq.Options(durability=shmq.Durability.interval(7)))
+
+
+def test_a_queue_of_before_has_the_default():
+    stored = json.loads(json.dumps(shmq.Options().to_json()))
+    del stored["durability"]
+    assert shmq.Options.from_json(stored).durability == PROCESS
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), 1e9])
+def test_an_interval_is_a_time(seconds):
+    with pytest.raises(ValueError, match="interval"):
+        shmq.Durability.interval(seconds)
+
+
+# ---------------------------------------------------------------- SYNC
+@pytest.mark.disk
+def test_each_put_is_durable_when_it_returns_over_many_chunks(make):
+    queue = make(durability=SYNC)
+    for i in range(40):
+        assert queue.put(b"x" * 1000) == i
+        assert durable(queue) > i
+    assert queue.put_many([b"y"] * 7) == range(40, 47)
+    assert durable(queue) == 47
+    with queue.reserve(3) as slot:
+        slot.buffer[:] = b"abc"
+    assert durable(queue) == 48
+    assert len(queue._chain().names()) > 2
+
+
+def test_chunk_and_name_are_synced_before_the_put_returns(make, events):
+    queue = make(durability=SYNC)
+    del events[:]
+    queue.put(b"a")
+    assert [event for event in events if "chunk" in event] == ["data chunk", "directory chunks"]
+    del events[:]
+    queue.put(b"b")
+    assert events == ["data chunk"]  # one sync, nothing else
+
+
+def test_process_mode_starts_no_thread_and_syncs_nothing_at_a_put(make, events):
+    queue = make()
+    before = threading.active_count()
+    del events[:]
+    queue.put_many([b"x" * 100] * 50)
+    assert events == []
+    assert threading.active_count() == before
+    assert durable(queue) == 0
+
+
+def test_many_producers_share_syncs(make, path):
+    make(durability=SYNC).close()
+
+    def produce(say):
+        with shmq.open(path) as queue:
+            for _ in range(25):
+                index = queue.put(b"x")
+                assert durable(queue) > index
+        say("done")
+
+    children = [Child(produce) for _ in range(8)]
+    for child in children:
+        with child:
+            assert child.hear() == "done"
+            assert child.join() == 0
+    with shmq.open(path) as queue:
+        assert len(queue) == 200
+        assert durable(queue) == 200
+
+
+def test_a_killed_leader_is_taken_over(make, path, monkeypatch):
+    queue = make(durability=SYNC)
+    queue.put(b"before")
+
+    def die(say):
+        monkeypatch.setattr(sync, "IN_CORE", False)
+        monkeypatch.setattr(sync, "data", lambda fd, what: os.kill(os.getpid(), signal.SIGKILL))
+        with shmq.open(path) as own:
+            own.put(b"it is in the queue")
+
+    with Child(die) as child:
+        assert child.join() == -signal.SIGKILL
+    assert durable(queue) == 1
+    assert queue.put(b"after") == 2
+    assert durable(queue) == 3
+
+
+def test_a_dead_claim_is_padded_and_does_not_hold_the_disk_up(make, path):
+    queue = make(durability=SYNC)
+
+    def die(say):
+        own = shmq.open(path)
+        own.reserve(10)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with Child(die) as child:
+        assert child.join() == -signal.SIGKILL
+    assert queue.put(b"x") == 1
+    assert durable(queue) == 2
+
+
+def test_a_reservation_holds_up_what_lies_behind_it_only(make):
+    queue = make(durability=SYNC)
+    slot = queue.reserve(10)
+    with pytest.raises(shmq.SyncPending) as pending:
+        queue.put(b"behind it", timeout=0)
+    assert pending.value.index == 1
+    assert durable(queue) == 0
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(queue.put(b"waits for it")))
+    thread.start()
+    slot.commit()
+    thread.join(DEADLINE)
+    assert answers == [2]
+    assert durable(queue) == 3
+    assert [m.payload for m in queue.reader()][1:] == [b"behind it", b"waits for it"]
+
+
+def test_what_lies_before_a_reservation_does_not_wait_for_it(make, path):
+    queue = make(durability=SYNC)
+    assert queue.put(b"before") == 0
+    with queue.reserve(10):
+        assert durable(queue) == 1
+        queue._shared_producer()._syncer.wait(queue._shared_producer()._tail, 0, _native.FOREVER)
+
+
+def put_until_pending(queue):
+    while True:
+        try:
+            queue.put(b"x")
+        except shmq.SyncPending as pending:
+            return pending
+        except KeyboardInterrupt:
+            continue  # it came before the wait, or behind it
+
+
+def test_an_interrupted_wait_says_where_the_message_is(make):
+    queue = make(durability=SYNC)
+    queue.put(b"first")
+    slot = queue.reserve(1)
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)  # until one meets the wait
+        pending = put_until_pending(queue)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert isinstance(pending.__cause__, KeyboardInterrupt)
+    slot.commit()
+    assert queue[pending.index].payload == b"x"
+    assert queue.put(b"and on") > pending.index  # nobody leads for ever
+
+
+# ---------------------------------------------------------------- sync() and the watermark
+def test_sync_in_any_mode_moves_the_watermark_over_everything(make):
+    queue = make()
+    assert mark(queue) is None
+    queue.sync()
+    assert mark(queue) is None  # nothing was put
+    for _ in range(60):
+        queue.put(b"x" * 1000)
+    queue.sync()
+    found = mark(queue)
+    assert (found.next_index, durable(queue)) == (60, 60)
+    sequence, base = queue._chain().names()[-1]
+    assert found.chunk_sequence == sequence
+    chunk = queue._chain().open(sequence, base)
+    assert (chunk.resolved().position, chunk.resolved().next_index) == (found.position, 60)
+
+
+def test_the_watermark_never_stands_inside_a_batch_or_behind_a_claim(make):
+    queue = make()
+    queue.put_many([b"a"] * 5)
+    slot = queue.reserve(8)
+    queue.put_many([b"b"] * 5)
+    thread = threading.Thread(target=queue.sync)
+    thread.start()
+    wait_until(lambda: mark(queue) is not None)
+    assert mark(queue).next_index == 5
+    slot.commit()
+    thread.join(DEADLINE)
+    queue.sync()
+    assert mark(queue).next_index == 11
+
+
+def test_the_two_slots_take_turns_and_a_torn_one_leaves_the_other(make, path):
+    queue = make()
+    for i in range(1, 5):
+        queue.put(b"x")
+        queue.sync()
+        assert mark(queue).sequence == i
+        with open(f"{path}/queue.shmq", "rb") as file:
+            content = file.read()
+        page = 4096 * (3 + (i + 1) % 2)
+        torn = content[: page + 20] + b"\xff" + content[page + 21 :]
+        assert watermark.newest(torn) == (
+            None
+            if i == 1
+            else watermark.newest(content)._replace(
+                sequence=i - 1, next_index=i - 1, position=watermark.newest(torn).position
+            )
+        )
+
+
+def test_data_is_synced_before_the_mark_and_a_slot_before_the_other(make, events):
+    queue = make()
+    queue.put(b"x")
+    queue.sync()
+    queue.put(b"x")
+    del events[:]
+    queue.sync()
+    assert events == ["data chunk", "directory chunks", "data watermark", "write watermark", "data watermark"]
+
+
+def test_another_handles_puts_are_synced_too(make, path):
+    queue = make()
+
+    def produce(say):
+        with shmq.open(path) as own:
+            own.put_many([b"x"] * 10)
+
+    with Child(produce) as child:
+        assert child.join() == 0
+    queue.sync()
+    assert durable(queue) == 10
+
+
+def test_read_only_cannot_sync(make, path):
+    make().put(b"x")
+    with shmq.open(path, read_only=True) as queue, pytest.raises(shmq.Closed, match="read-only"):
+        queue.sync()
+
+
+# ---------------------------------------------------------------- interval
+def test_an_interval_syncs_by_itself_and_one_thread_ends_with_the_last_handle(make):
+    queue = make(durability=shmq.Durability.interval(0.01))
+    queue.put_many([b"x"] * 10)
+    wait_until(lambda: durable(queue) == 10)
+    assert [t.name for t in threading.enumerate()].count("shmq-interval") == 1
+    queue.close()
+    assert "shmq-interval" not in [t.name for t in threading.enumerate()]
+
+
+def test_a_close_syncs_the_tail_of_an_interval(make, path):
+    queue = make(durability=shmq.Durability.interval(3600))
+    queue.put(b"x")
+    queue.close()
+    with shmq.open(path) as again:
+        assert durable(again) == 1
+
+
+def test_a_dead_keepers_role_is_taken_over(make, path):
+    make(durability=shmq.Durability.interval(0.01)).close()
+
+    def keep(say):
+        own = shmq.open(path)
+        own.put(b"x")
+        wait_until(lambda: durable(own) == 1)  # it keeps the interval
+        say("keeps")
+        signal.pause()
+
+    with Child(keep) as child:
+        assert child.hear() == "keeps"
+        with shmq.open(path) as queue:
+            child.kill()
+            queue.put(b"y")
+            wait_until(lambda: durable(queue) == 2)
+
+
+def test_what_a_killed_last_one_left_is_synced_by_the_next_opener(make, path):
+    make(durability=shmq.Durability.interval(3600)).close()
+
+    def die(say):
+        shmq.open(path).put(b"x")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with Child(die) as child:
+        assert child.join() == -signal.SIGKILL
+    with shmq.open(path) as queue:
+        wait_until(lambda: durable(queue) == 1)
+
+
+# ---------------------------------------------------------------- the ceiling
+def test_every_index_lies_below_a_ceiling_that_was_synced_before_it(make, path, monkeypatch, events):
+    monkeypatch.setattr(directory, "CEILING_AHEAD", 10)
+    queue = make()
+    for _ in range(60):
+        queue.put(b"x" * 1000)
+        with open(f"{path}/queue.shmq", "rb") as file:
+            journals = queue._home._journals(file.read())
+        assert journals[0].ceiling >= queue.next_index
+    assert events.count("write journal") >= 2
+    after = [events[at + 1] for at, event in enumerate(events[:-1]) if event == "write journal"]
+    assert set(after) == {"data journal"}
+
+
+def test_where_the_journal_is_busy_the_names_are_synced(make, monkeypatch, events):
+    monkeypatch.setattr(directory, "CEILING_AHEAD", 10)
+    queue = make()
+    with queue._home.admin():
+        queue.put(b"x" * 1000)
+    assert events[-1] == "directory chunks"
+
+
+def test_adoption_raises_the_ceiling_before_its_seal(make, path, monkeypatch):
+    monkeypatch.setattr(directory, "CEILING_AHEAD", 10)
+    queue = make()
+    queue.put(b"x")
+    seal, seen = _native.Chunk.seal_adopt, []
+
+    def sealing(self, adoption):
+        seen.append(queue._home.read_journal().ceiling)
+        return seal(self, adoption)
+
+    monkeypatch.setattr(_native.Chunk, "seal_adopt", sealing)
+    with queue.stage() as staged:
+        staged.put_many([b"y"] * 8000)
+        assert queue.adopt(staged) == range(1, 8001)
+    assert seen[0] >= 8001
+
+
+# ---------------------------------------------------------------- acknowledgements
+def snapshot(path, name="c"):
+    with open(f"{path}/consumers/{name}.checkpoint", "rb") as file:
+        return acks.newest(file.read())
+
+
+def test_sync_takes_a_snapshot_of_every_name(make, path):
+    queue = make()
+    queue.put_many([b"x"] * 5)
+    with queue.consumer("c") as consumer:
+        assert snapshot(path) is None
+        consumer.take_many(3)
+        queue.sync()
+        assert snapshot(path).head == 3
+        consumer.take()
+        queue.sync()
+        assert snapshot(path)[::2] == (2, 4)
+
+
+def test_an_explicit_ack_of_a_sync_queue_is_on_the_disk_when_it_returns(make, path, events):
+    queue = make(durability=SYNC)
+    queue.put_many([b"x"] * 5)
+    with queue.consumer("c", ack="explicit") as consumer:
+        consumer.get().ack()
+        assert snapshot(path).head == 1
+        messages = consumer.get_many(3)
+        del events[:]
+        consumer.ack(*messages)
+        assert snapshot(path).head == 4
+        assert events.count("write snapshot") == 1
+        assert events[-1] == "data snapshot"
+
+
+# ---------------------------------------------------------------- disks that fail
+def failing(monkeypatch, what, number=errno.EIO, times=1):
+    left = [times]
+
+    def data(fd, name):
+        if name == what and left[0]:
+            left[0] -= 1
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(sync, "IN_CORE", False)
+    monkeypatch.setattr(sync, "data", data)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+def test_a_failed_sync_freezes_the_mark_for_everybody_until_a_verified_reopening(make, path, monkeypatch, number):
+    queue = make(durability=SYNC)
+    queue.put(b"good")
+    queue.sync()
+    failing(monkeypatch, "chunk", number)
+    with pytest.raises(shmq.SyncFailed, match=re.escape(os.strerror(number))) as failed:
+        queue.put(b"unknown")
+    assert failed.value.index == 1
+
+    def others(say):
+        with shmq.open(path) as own:  # the disk works again, and still nobody believes it
+            for tried in (lambda: own.put(b"x"), own.sync, lambda: own.put_many([b"x"]), lambda: own.reserve(1)):
+                with pytest.raises(shmq.SyncFailed):
+                    tried()
+            assert [m.payload for m in own.reader()] == [b"good", b"unknown"]
+
+    with Child(others) as child:
+        assert child.join() == 0
+    assert mark(queue).next_index == 1
+    assert queue._home.read_journal().flags & _native.JOURNAL_SYNC_FAILED
+    assert queue.consumer("c").take() == b"good"  # reading goes on
+    queue.close()
+
+
+def test_a_reopening_alone_verifies_and_goes_on(make, path, monkeypatch):
+    queue = make(durability=SYNC)
+    queue.put(b"good")
+    failing(monkeypatch, "chunk")
+    with pytest.raises(shmq.SyncFailed):
+        queue.put(b"unknown")
+    queue.close()
+    with shmq.open(path) as again:
+        assert not control(again).sync_failed()
+        assert not again._home.read_journal().flags & _native.JOURNAL_SYNC_FAILED
+        assert again.put(b"after") == 2
+        assert durable(again) == 3
+
+
+def test_a_reopening_that_finds_damage_stays_frozen(make, path, monkeypatch):
+    queue = make(durability=SYNC)
+    queue.put(b"lost on the disk")
+    failing(monkeypatch, "chunk")
+    with pytest.raises(shmq.SyncFailed):
+        queue.put(b"unknown")
+    queue.close()
+    (name,) = os.listdir(f"{path}/chunks")
+    with open(f"{path}/chunks/{name}", "r+b") as file:
+        content = file.read()
+        file.seek(content.index(b"lost on the disk"))
+        file.write(b"L")
+    with shmq.open(path) as again, pytest.raises(shmq.SyncFailed):
+        again.put(b"after")
+
+
+def test_a_disk_that_cannot_be_asked_leaves_the_put_pending(make, monkeypatch):
+    queue = make(durability=SYNC)
+    queue.put(b"first")
+    monkeypatch.setattr(sync, "IN_CORE", False)
+    opened = queue._home.open
+
+    def no_more_files(directory, name, *, writable):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    queue._home.open = no_more_files
+    with pytest.raises(shmq.SyncPending) as pending:
+        queue.put(b"second")
+    assert pending.value.index == 1
+    queue._home.open = opened
+    assert queue.put(b"third") == 2  # nobody leads for ever, and nothing was frozen
+    assert durable(queue) == 3
+
+
+def test_a_journal_that_cannot_be_synced_puts_nothing(make, path, monkeypatch):
+    monkeypatch.setattr(directory, "CEILING_AHEAD", 0)
+    queue = make()
+    failing(monkeypatch, "journal", errno.ENOSPC, times=1)
+    with pytest.raises(shmq.DiskFull):
+        queue.put(b"x")
+    assert queue.next_index == 0
+    assert queue.put(b"x") == 0
+
+
+def test_short_writes_are_continued(tmp_path, monkeypatch):
+    pwrite = os.pwrite
+    monkeypatch.setattr(sync.os, "pwrite", lambda fd, content, at: pwrite(fd, bytes(content[:3]), at))
+    fd = os.open(tmp_path / "f", os.O_RDWR | os.O_CREAT)
+    try:
+        sync.write(fd, b"0123456789", 2, "journal")
+        assert os.pread(fd, 99, 0) == b"\0\0" + b"0123456789"
+    finally:
+        os.close(fd)
+
+
+# ---------------------------------------------------------------- the table of docs/format.md
+def test_every_sync_of_the_code_stands_in_the_table():
+    """The power-cut suite is made from it."""
+    root = os.path.dirname(shmq.__file__)
+    with open(f"{root}/../docs/format.md", encoding="utf-8") as page:
+        section = page.read().partition("## What is synced, and in which order")[2].partition("\n## ")[0]
+    rows = [row.split(" | ") for row in re.findall(r"^\| (.*) \|$", section, re.MULTILINE)[1:]]
+    told = {call for _, _, calls, _, _ in rows for call in re.findall(r"`((?:data|directory) \w+)`", calls)}
+    assert {modes for *_, modes in rows} == {"all", "SYNC"}
+    assert told <= CALLS
+    assert {call for call in CALLS if call not in told} == {"data placed", "directory consumers"}
+
+
+CALLS = {
+    *(
+        "data chunk",
+        "data control",
+        "data handed",
+        "data journal",
+        "data ledger",
+        "data manifest",
+        "data placed",
+        "data queue",
+    ),
+    *("data snapshot", "data staged", "data watermark"),
+    *("directory above", "directory chunks", "directory consumers", "directory home", "directory set"),
+    "directory staging",
+}

@@ -1,0 +1,261 @@
+"""Large messages: to just under 1 GiB, written and read where they lie, and checked while they are copied."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import numpy
+import pytest
+from support import Child, chunk_files, flip, words
+
+import shmq
+from shmq.storage import warm
+
+MIB = 1 << 20
+PATIENCE = 200.0
+"""Seconds for half a gigabyte of fresh pages, on a machine that has other things to do."""
+LARGEST = (2**27 - 1) * 8 - 40
+"""Bytes of the largest payload: what 27 bits of span can say, without the head."""
+
+
+def need_room(path, wanted: int) -> None:
+    """Skip, visibly, where a payload of that size has no place in memory or on the disk."""
+    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    free = int(fields["MemAvailable"].split()[0]) << 10
+    disk = shutil.disk_usage(os.path.dirname(path)).free
+    if min(free, disk) < 2 * wanted + 256 * MIB:
+        pytest.skip(f"{free >> 20} MiB of memory and {disk >> 20} MiB of disk are free; {2 * wanted >> 20} are wanted")
+
+
+def private_bytes() -> int:
+    """RssAnon of this process: what it has for itself, mapped files left out."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) << 10
+    raise AssertionError
+
+
+def address_of(view) -> int:
+    """Where the bytes of a view lie."""
+    return numpy.frombuffer(view, dtype="u1").__array_interface__["data"][0]
+
+
+def is_mapped_from(address: int, folder: str) -> bool:
+    """Whether that address is inside a mapping of a file of that folder."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        first, last = (int(end, 16) for end in line.split()[0].split("-"))
+        if first <= address < last:
+            return folder in line
+    return False
+
+
+def pass_without_copies(make, path, values: int) -> None:
+    """Send that many float32 from one process, and look at them in this one."""
+    queue = make(chunk_bytes=MIB)
+    consumer = queue.consumer("reader")
+
+    def send(say) -> None:
+        with shmq.open(path) as mine:
+            before = private_bytes()
+            with mine.reserve(values * 4) as slot:
+                there = numpy.frombuffer(slot.buffer, dtype="f4")
+                there[::65536] = numpy.arange(0, values, 65536, dtype="f4")
+                told = is_mapped_from(there.__array_interface__["data"][0], f"{path}/chunks")
+                del there
+            say(f"{told} {private_bytes() - before < 32 * MIB}")
+
+    with Child(send) as child:
+        assert child.hear(PATIENCE) == "True True"
+        assert child.join(PATIENCE) == 0
+
+    before = private_bytes()
+    message = consumer.get(timeout=0)
+    seen = numpy.frombuffer(message.view, dtype="f4")
+    assert len(seen) == values
+    assert (seen[::65536] == numpy.arange(0, values, 65536, dtype="f4")).all()
+    assert is_mapped_from(seen.__array_interface__["data"][0], f"{path}/chunks")
+    assert private_bytes() - before < 32 * MIB
+
+
+def test_an_array_of_512_mib_goes_through_without_a_copy(make, path):
+    """Filled where it will lie, read where it lies: neither process grows by more than small change."""
+    need_room(path, 512 * MIB)
+    pass_without_copies(make, path, 128 * MIB)
+
+
+@pytest.mark.slow
+def test_the_largest_payload_goes_through(make, path):
+    """Just under 1 GiB."""
+    need_room(path, LARGEST)
+    pass_without_copies(make, path, LARGEST // 4)
+
+
+def test_one_byte_more_than_the_largest_is_refused(queue):
+    """Before anything is claimed or made."""
+    with pytest.raises(shmq.TooLarge, match="nothing was put"):
+        queue.reserve(LARGEST + 1)
+    assert queue.next_index == 0
+    assert queue.put(b"next") == 0
+
+
+SIZES = [32728 - 1, 32728, 32729, 12288 * 3, 12288 * 3 + 1, 4 * MIB, 4 * MIB + 1]
+"""Around the sizes at which another way is taken: through cffi, piece by piece, in one pass, in two."""
+
+
+@pytest.mark.parametrize("checksum", [True, False])
+def test_large_messages_come_out_as_they_went_in(make, checksum):
+    """By every way of putting, and every way of getting."""
+    queue = make(chunk_bytes=MIB, checksum=checksum)
+    takes, gets, many = (queue.consumer(name) for name in ("takes", "gets", "many"))
+    sent = [os.urandom(1021) * (size // 1021 + 1) for size in SIZES]
+    sent = [payload[:size] for payload, size in zip(sent, SIZES, strict=True)]
+    for payload in sent:
+        queue.put(payload)
+    queue.put_many([*sent, b"small"])
+    with queue.reserve(SIZES[0], key=b"k") as slot:
+        slot.buffer[:] = sent[0]
+    sent = [*sent, *sent, b"small", sent[0]]
+
+    assert [takes.take(timeout=0) for _ in sent] == sent
+    got = [gets.get(timeout=0) for _ in sent]
+    assert [message.payload for message in got] == sent
+    assert [bytes(message.view) for message in got] == sent
+    taken = []
+    while len(taken) < len(sent):
+        taken += many.take_many(5, timeout=0)
+    assert taken == sent
+
+
+def test_a_damaged_large_message_is_never_taken(make, path):
+    """It is copied while it is checked, and the copy is thrown away; the head stays before it."""
+    queue = make(chunk_bytes=4 * MIB)
+    consumer = queue.consumer("c")
+    queue.put(b"a" * 100_000)
+    queue.put(b"b" * 100_000)
+    at = words(path)[1].position + 40 + 99_999
+    queue.close()
+    flip(chunk_files(path)[0], at)
+
+    assert consumer.take(timeout=0) == b"a" * 100_000
+    for _ in range(2):
+        with pytest.raises(shmq.Corrupt, match="fails its checksum"):
+            consumer.take(timeout=0)
+    assert consumer.head == 1
+
+
+def test_threads_that_take_large_messages_share_them(make):
+    """Each comes once, to one of them."""
+    queue = make(chunk_bytes=4 * MIB)
+    consumer = queue.consumer("c")
+    sent = [bytes([number]) * 100_000 for number in range(60)]
+    for payload in sent:
+        queue.put(payload)
+    taken = []
+
+    def work() -> None:
+        while True:
+            try:
+                taken.append(consumer.take(timeout=0))
+            except shmq.Empty:
+                return
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert sorted(taken) == sent
+
+
+# ---------------------------------------------------------------- files that go round, and mappings that wait for them
+def inodes(path) -> set[int]:
+    """Of everything in the folder of chunks."""
+    return {file.stat().st_ino for file in Path(path, "chunks").iterdir()}
+
+
+def go_round(queue, consumer, times: int) -> None:
+    """Messages of 1 MiB, each taken before the next one."""
+    for number in range(times):
+        payload = bytes([number % 251]) * MIB
+        queue.put(payload)
+        assert consumer.take(timeout=30) == payload
+
+
+def test_a_queue_that_is_kept_up_with_lives_in_a_few_files(make, path):
+    """The same files, still mapped: no page of them is asked for twice."""
+    queue = make(chunk_bytes=64 * MIB)
+    consumer = queue.consumer("c")
+    go_round(queue, consumer, 60)
+    before = inodes(path)
+    go_round(queue, consumer, 60)
+
+    assert len(inodes(path) | before) <= len(before) + 1
+    assert sum(file.stat().st_size for file in Path(path, "chunks").iterdir()) <= 64 * MIB
+    assert any(entry.idle for entry in warm._entries)
+
+
+def test_a_mapping_that_waits_holds_no_lock_and_one_with_a_view_does(make, path):
+    """So a file comes back only when nobody looks at it any more."""
+    queue = make(chunk_bytes=64 * MIB)
+    consumer = queue.consumer("c")
+    queue.put(b"v" * MIB)
+    view = consumer.get(timeout=0).view
+    kept = inodes(path)
+    go_round(queue, consumer, 60)
+
+    assert bytes(view) == b"v" * MIB
+    assert kept & {file.stat().st_ino for file in Path(path, "chunks").glob("retired-*")}
+    del view
+
+
+def test_a_child_that_looks_at_a_chunk_keeps_it_from_being_used_again(make, path):
+    """It shares the locks of its parent, so from the fork on the parent gives none of them back."""
+    queue = make(chunk_bytes=64 * MIB)
+    consumer = queue.consumer("c")
+    go_round(queue, consumer, 30)
+    queue.put(b"v" * MIB)
+    looked_at = [consumer.get(timeout=0).view]
+
+    def look(say) -> None:
+        say("ready")
+        os.read(read, 1)
+        say(bytes(looked_at[0]) == b"v" * MIB)
+
+    read, write = os.pipe()
+    with Child(look) as child:
+        assert child.hear(PATIENCE) == "ready"
+        looked_at.clear()
+        go_round(queue, consumer, 60)
+        os.write(write, b"g")
+        assert child.hear(PATIENCE) == "True"
+        assert child.join() == 0
+    os.close(read)
+    os.close(write)
+
+
+def test_a_queue_that_is_closed_keeps_nothing_mapped(path):
+    """Neither memory nor a descriptor, or what is deleted would keep its space."""
+    with shmq.open(path) as queue, queue.consumer("c") as consumer:
+        go_round(queue, consumer, 30)
+        assert any(entry.idle for entry in warm._entries)
+    del queue, consumer
+    gc.collect()  # a handle that was closed still has its last chunk
+
+    assert f"{path}/" not in Path("/proc/self/maps").read_text()
+    assert not [fd for fd in Path("/proc/self/fd").iterdir() if f"{path}/" in os.path.realpath(fd)]
+
+
+def test_nothing_of_a_file_that_was_unlinked_is_kept_for_long(make, path):
+    """When settling, mappings of files that nobody will use again go first."""
+    queue = make(chunk_bytes=64 * MIB)
+    consumer = queue.consumer("c")
+    go_round(queue, consumer, 60)
+    for file in Path(path, "chunks").glob("spare-*"):
+        file.unlink()
+    warm.settle()
+
+    assert not any(entry.unlinked() for entry in warm._entries if entry.idle)

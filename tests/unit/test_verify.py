@@ -1,0 +1,297 @@
+"""verify, repair, skip_corrupt: damage is named, what is whole is delivered and saved, and nothing else is."""
+
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from support import DONE, SEAL, Child, chunk_files, flip, make_unclean, patch, set_watermark, words
+
+import shmq
+from shmq import cli
+
+
+def fill(path, count=1000):
+    options = shmq.Options(chunk_bytes=16384, retention=shmq.Retention.forever())
+    with shmq.open(path, options=options) as queue:
+        for number in range(count):
+            queue.put(b"%d" % number)
+
+
+def numbers(count):
+    return [b"%d" % number for number in range(count)]
+
+
+def payloads(path, **flags):
+    with shmq.open(path, **flags) as queue:
+        return [message.payload for message in queue.reader()]
+
+
+def damage_all(path, places, what="payload"):
+    """Damage the messages at these (chunk, number in it): for each the index that it has, its file and its place."""
+    found = []
+    for which, message in places:
+        word = [word for word in words(path, which) if word.state == DONE][message]
+        found.append((chunk_files(path)[which], message, word))
+    for file, _, word in found:
+        if what == "payload":
+            flip(file, word.position + 40)
+        elif what == "word":
+            patch(file, word.position, b"\x11\x22\x33\x44\x55\x66\x77\xff")
+        elif what == "span":
+            patch(file, word.position, bytes([(word.span * 5) & 0xFF]))
+    return [(int(file.name[:16], 16) + message, file.name, word.position) for file, message, word in found]
+
+
+def damage(path, which, message):
+    return damage_all(path, [(which, message)])[0]
+
+
+# ---------------------------------------------------------------- verify
+def test_a_whole_queue_is_true_and_counted(path):
+    fill(path)
+    with shmq.open(path) as queue:
+        queue.put_many([b"a", b"b"])
+        queue.reserve(10).abort()
+        with queue.reserve(10), queue.consumer("c") as consumer:
+            consumer.take(0)
+            found = queue.verify()
+            assert found
+            assert (found.messages, found.padded, found.open_claims, found.lost) == (1002, 1, 1, 0)
+            assert found.chunks == len(chunk_files(path))
+    assert shmq.verify(path).problems == ()
+    make_unclean(path)
+    shmq.open(path).close()
+    assert shmq.verify(path)
+
+
+@pytest.mark.parametrize("what", ["payload", "word", "span"])
+def test_each_damaged_place_is_named_and_what_lies_behind_it_is_looked_at(path, what):
+    fill(path)
+    places = damage_all(path, [(0, 5), (0, 50), (2, 7)], what)
+    found = shmq.verify(path)
+    assert not found
+    assert [(problem.file, problem.position) for problem in found.problems] == [
+        (f"chunks/{name}", position) for _, name, position in places
+    ]
+    assert (found.messages, found.lost) == (997, 3)
+
+
+def test_a_missing_chunk_a_damaged_header_and_a_second_one_are_named(path):
+    fill(path)
+    files = chunk_files(path)
+    copy = shutil.copytree(path, f"{path}-1")
+    os.unlink(chunk_files(copy)[1])
+    assert "chunk 1 is missing" in shmq.verify(copy).problems[0].reason
+    copy = shutil.copytree(path, f"{path}-2")
+    flip(chunk_files(copy)[1], 70)
+    (problem,) = shmq.verify(copy).problems
+    assert problem.file == f"chunks/{files[1].name}"
+    assert "checksum" in problem.reason
+    copy = shutil.copytree(path, f"{path}-3")
+    shutil.copy(files[1], f"{copy}/chunks/{'0' * 12}ffff-00000001.chunk")
+    assert not shmq.verify(copy)
+
+
+def test_the_files_beside_the_chunks_are_looked_at(path):
+    fill(path, 3)
+    with shmq.open(path) as queue:
+        queue.consumer("c").close()
+        with queue.stage() as staged:
+            staged.put(b"x")
+            queue.adopt(staged, dedup=("p", 1))
+    assert shmq.verify(path)
+    flip(f"{path}/consumers/c.checkpoint", 50)
+    flip(f"{path}/control.shmq", 3)
+    flip(f"{path}/ledger.shmq", os.stat(f"{path}/ledger.shmq").st_size - 1)
+    assert [problem.file for problem in shmq.verify(path).problems] == [
+        "consumers/c.checkpoint",
+        "control.shmq",
+        "ledger.shmq",
+    ]
+
+
+def test_a_verify_beside_producers_finds_nothing(make, path):
+    queue = make()
+
+    def work(say):
+        with shmq.open(path) as mine:
+            for number in range(3000):
+                mine.put_many([b"%d" % number] * 3)
+
+    with Child(work) as child, Child(work) as other:
+        for _ in range(20):
+            assert queue.verify().problems == ()
+        assert child.join(60) == other.join(60) == 0
+    assert queue.verify().messages == 18000
+
+
+# ---------------------------------------------------------------- skip_corrupt
+@pytest.mark.parametrize("what", ["payload", "word", "span"])
+def test_what_is_whole_is_delivered_and_the_rest_counted(path, what):
+    fill(path)
+    lost = {each[0] for each in damage_all(path, [(0, 0), (0, 30), (0, 31), (1, 3), (3, 0)], what)}
+    wanted = [b"%d" % number for number in range(1000) if number not in lost]
+    with shmq.open(path) as queue:
+        with pytest.raises(shmq.Corrupt):
+            list(queue.reader())
+        reader = queue.reader(skip_corrupt=True)
+        assert [message.payload for message in reader] == wanted
+        assert reader.skipped == 5
+        for ack in ("auto", "explicit"):
+            with queue.consumer(ack, ack=ack, skip_corrupt=True) as consumer:
+                got = []
+                while len(got) < len(wanted):
+                    got += consumer.take_many(100, 0)
+                assert got == wanted
+                assert consumer.skipped == 5
+                with pytest.raises(shmq.Empty):
+                    consumer.take(0)
+
+
+def test_backward_too(path):
+    fill(path)
+    lost = {each[0] for each in damage_all(path, [(0, 0), (0, 30), (1, 3)])}
+    with shmq.open(path) as queue:
+        reader = queue.reader(reverse=True, skip_corrupt=True)
+        assert [m.payload for m in reader] == [b"%d" % number for number in range(999, -1, -1) if number not in lost]
+        assert reader.skipped == 3
+
+
+def test_a_chunk_that_cannot_be_opened_is_passed_over(path):
+    fill(path)
+    files = chunk_files(path)
+    first, behind = (int(files[at].name[:16], 16) for at in (1, 2))
+    flip(files[1], 70)
+    with shmq.open(path) as queue:
+        reader = queue.reader(skip_corrupt=True)
+        assert [m.payload for m in reader] == numbers(1000)[:first] + numbers(1000)[behind:]
+        assert reader.skipped == behind - first
+
+
+def test_what_a_dead_producer_filled_and_never_put_is_not_delivered_behind_damage(path):
+    """Inside a padded batch lie whole messages; a search behind damage must not land on one."""
+    with shmq.open(path, options=shmq.Options(chunk_bytes=16384)) as queue:
+        queue.put(b"first")
+        queue.put_many([b"never %d" % number for number in range(9)])
+        queue.put(b"last")
+    batch = words(path)[1:10]
+    span = sum(word.span for word in batch)
+    pad = 4 << 61 | 9 << 48 | batch[0].owner << 27 | span
+    patch(chunk_files(path)[0], batch[0].position, pad.to_bytes(8, "little"))
+    assert payloads(path) == [b"first", b"last"]
+    patch(chunk_files(path)[0], words(path)[0].position, b"\xff" * 8)
+    with shmq.open(path) as queue:
+        reader = queue.reader(skip_corrupt=True)
+        assert [m.payload for m in reader] == [b"last"]
+        assert reader.skipped == 10
+
+
+# ---------------------------------------------------------------- repair
+@pytest.mark.parametrize("what", ["payload", "word", "span"])
+def test_a_repaired_queue_is_whole_and_every_message_keeps_its_index(path, what):
+    fill(path)
+    with shmq.open(path) as queue, queue.consumer("c") as consumer:
+        consumer.take_many(20)
+    lost = {each[0] for each in damage_all(path, [(0, 1), (0, 30), (0, 31), (1, 3), (3, 0)], what)}
+    before = {file: file.read_bytes() for file in Path(path).rglob("*") if file.is_file()}
+    done = shmq.repair(path)
+    assert done.path == f"{path}.repaired"
+    assert (done.messages, done.lost, len(done.problems)) == (995, 5, 4)
+    assert {file: file.read_bytes() for file in Path(path).rglob("*") if file.is_file()} == before
+    assert shmq.verify(done.path)
+    with shmq.open(done.path) as queue:
+        assert {m.index: m.payload for m in queue.reader()} == {
+            number: b"%d" % number for number in range(1000) if number not in lost
+        }
+        assert len(queue) == 995
+        for index in lost:
+            with pytest.raises(IndexError):
+                queue[index]
+        assert queue.put(b"after") >= 1000
+        with queue.consumer("c") as consumer:
+            assert consumer.take(0) == b"20"
+
+
+def test_a_queue_that_cannot_be_opened_can_be_repaired(path):
+    fill(path)
+    set_watermark(path, 3, words(path, 3)[-1].position, 990)
+    damage(path, 1, 9)
+    make_unclean(path)
+    with pytest.raises(shmq.Corrupt, match="repair"):
+        shmq.open(path)
+    done = shmq.repair(path)
+    assert len(payloads(done.path)) == 999
+
+
+@pytest.mark.parametrize("lost", ["header", "file", "all"])
+def test_a_chunk_that_is_gone_leaves_a_gap(path, lost):
+    fill(path)
+    files = chunk_files(path)
+    first, behind = (int(files[at].name[:16], 16) for at in (1, 2))
+    if lost == "file":
+        files[1].unlink()
+    elif lost == "header":
+        flip(files[1], 70)
+    else:
+        files[1].write_bytes(b"")
+    done = shmq.repair(path)
+    assert shmq.verify(done.path)
+    assert payloads(done.path) == numbers(1000)[:first] + numbers(1000)[behind:]
+
+
+def test_in_place_the_damaged_one_is_kept_and_nobody_may_have_it_open(path):
+    fill(path)
+    damage(path, 1, 9)
+    with shmq.open(path), pytest.raises(shmq.Busy, match="nothing was changed"):
+        shmq.repair(path, in_place=True)
+    done = shmq.repair(path, in_place=True)
+    assert (done.path, done.kept) == (path, f"{path}.damaged")
+    assert len(payloads(path)) == 999
+    assert not shmq.verify(done.kept)
+    with pytest.raises(shmq.Unsafe, match="something is there"):
+        shmq.repair(path, done.kept)
+    with pytest.raises(ValueError):
+        shmq.repair(path, f"{path}-x", in_place=True)
+
+
+def test_at_random_repair_saves_what_skip_corrupt_delivers(path, tmp_path):
+    fill(path, 400)
+    chance = random.Random(3)
+    for number in range(25):
+        copy = shutil.copytree(path, str(tmp_path / f"c{number}"))
+        for _ in range(chance.randrange(1, 5)):
+            file = chance.choice(chunk_files(copy))
+            size = chance.choice([1, 8, 200])
+            patch(file, chance.randrange(4200, 16384 - size), chance.randbytes(size))
+        done = shmq.repair(copy)
+        found = shmq.verify(done.path)
+        assert found, found.problems
+        assert found.messages == done.messages
+        with shmq.open(done.path) as queue:
+            for message in queue.reader():
+                assert message.payload == b"%d" % message.index
+        shutil.rmtree(copy)
+        shutil.rmtree(done.path)
+
+
+# ---------------------------------------------------------------- the command
+def test_the_verbs(path, capsys):
+    fill(path)
+    assert cli.main(["verify", path]) == 0
+    assert "1,000 messages whole" in capsys.readouterr().out
+    _, name, position = damage(path, 1, 9)
+    assert cli.main(["verify", path, "--json"]) == 1
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["format"], facts["messages"], facts["lost"]) == ("shmq", 999, 1)
+    assert facts["problems"][0]["file"] == f"chunks/{name}"
+    assert facts["problems"][0]["position"] == position
+    assert cli.main(["repair", path]) == 0
+    assert "999 messages, clean; 1 lost" in capsys.readouterr().out
+    assert cli.main(["repair", path]) == 1
+    assert cli.main(["repair", path, "--in-place", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kept"] == f"{path}.damaged"
+    assert cli.main(["verify", path]) == 0
+    assert SEAL in [word.state for word in words(path)]
