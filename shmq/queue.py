@@ -746,6 +746,11 @@ class Queue:
         return self._random().committed()
 
     @property
+    def durable_index(self) -> int:
+        """The index behind what is known to be on the disk. With `Durability.PROCESS` only a `sync` moves it."""
+        return self._joined().control.durable()
+
+    @property
     def id(self) -> str:
         """What tells this queue from any other, also from one that is made at the same place later: 32 hex digits."""
         return self._home.queue_id.hex()

@@ -50,6 +50,7 @@ class SourceOptions:
         headers: whether the column `headers` is there without being asked for.
         batch_rows: rows of one Arrow batch.
         pushdown: whether Spark's filters on offset, time and partition are used; needs Spark's own switch.
+        durable_only: sync first, and read only what the disk has, also of a queue that does not sync by itself.
         value_format: what payloads are; None: what the queue's codec says.
         dtype: for "struct": numpy's description of one record.
         mode: what becomes of payloads that do not parse.
@@ -76,6 +77,7 @@ class SourceOptions:
     headers: bool = False
     batch_rows: int = 10_000
     pushdown: bool = False
+    durable_only: bool = False
     value_format: str | None = None
     dtype: str | None = None
     mode: str = "PERMISSIVE"
@@ -195,6 +197,7 @@ _SOURCE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "includeHeaders": ("headers", _truth),
     "batchRows": ("batch_rows", _number(1)),
     "pushdown": ("pushdown", _truth),
+    "durableOnly": ("durable_only", _truth),
     "value.format": ("value_format", _one_of(*VALUE_FORMATS)),
     "value.dtype": ("dtype", str),
     "mode": ("mode", _one_of(*MODES)),

@@ -146,7 +146,7 @@ def put(target: shmq.Staged | shmq.Producer, payloads: list[bytes], rest: Mappin
         if None in (part.get("times_ns") or ()) or None in (part.get("types") or ()):
             _put_singly(target, payloads[at:stop], part)
         else:
-            target.put_many(payloads[at:stop], **part)
+            target.put_many(payloads[at:stop], **part)  # type: ignore[arg-type]
         at = stop
 
 

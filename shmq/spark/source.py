@@ -141,19 +141,30 @@ class Ends(NamedTuple):
     end: int
 
 
-def ends(shards: Iterable[places.Shard]) -> dict[Key, Ends]:
-    """Where each shard begins and ends."""
+def ends(shards: Iterable[places.Shard], options: SourceOptions | None = None) -> dict[Key, Ends]:
+    """Where each shard begins and ends: what may be read by these options, or all that is decided."""
     found = {}
     for shard in shards:
         queue = places.open_queue(shard.path)
-        end = readable_end(queue)
+        end = queue.committed_index if options is None else readable_end(queue, durable_only=options.durable_only)
         found[shard.topic, shard.number] = Ends(queue.id, min(queue.first_index, end), end)
     return found
 
 
-def readable_end(queue: shmq.Queue) -> int:
-    """The index behind the last message that may be read: up to there everything is decided."""
-    return queue.committed_index
+def readable_end(queue: shmq.Queue, *, durable_only: bool) -> int:
+    """
+    The index behind the last message that may be read.
+
+    Up to there everything is decided. And where the queue syncs, or only what is durable is wanted, it is on the disk:
+    a result must not come from messages that a power cut takes back.
+    """
+    end = queue.committed_index
+    if queue.options.durability.kind == "process" and not durable_only:
+        return end
+    if queue.durable_index < end == queue.next_index:  # else a sync would wait for who is in the middle of a put
+        with contextlib.suppress(shmq.Closed, shmq.SyncFailed):
+            queue.sync()
+    return min(end, queue.durable_index)
 
 
 def _at_time(queue: shmq.Queue, ms: int, end: int) -> int:
@@ -457,7 +468,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> list[InputPartition]:
         """What is there now, cut into tasks."""
         try:
-            there = ends(self.shards)
+            there = ends(self.shards, self.options)
             wanted = Range(starts(self.options, self.shards, there, EARLIEST), stops(self.options, self.shards, there))
             shards = self._pruned(wanted)
             tasks = tasks_of(self.options, shards, wanted)
@@ -577,7 +588,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if group:
             for shard in shards:  # named before the ends are looked for, so that nothing is retired in between
                 mirror.hold(shard.path, group)
-        there = ends(shards)
+        there = ends(shards, self.options)
         begun = starts(self.options, shards, there, LATEST)
         return self._offsets(group, {key: offsets.Place(there[key].queue_id, at) for key, at in begun.items()})
 
@@ -594,7 +605,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What is there now is all there will be; shards that come later are for the next run."""
-        self._pinned = ends(places.find(self.options))
+        self._pinned = ends(places.find(self.options), self.options)
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
         """The end of the next batch."""
@@ -603,7 +614,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         for shard in shards if begun.group else ():
             if (shard.topic, shard.number) not in begun.places:  # new: nothing of it may be retired from now on
                 mirror.hold(shard.path, begun.group)
-        there = self._pinned or ends(shards)
+        there = self._pinned or ends(shards, self.options)
         where = {key: self._start_of(key, now, begun) for key, now in there.items()}
         end = {key: max(now.end, where[key]) for key, now in there.items()}
         self._latest = offsets.Offsets(

@@ -162,6 +162,27 @@ def test_what_is_claimed_and_not_committed_is_not_read(some):
     assert [row["offset"] for row in rows[-2:]] == [SOME - 1, SOME + 1]
 
 
+def test_what_the_disk_has_not_is_not_read_from_a_queue_that_syncs(make, monkeypatch):
+    queue = make(durability=shmq.Durability.interval(3600))
+    queue.put_many([b"x"] * 10)
+    slot = queue.reserve(5)
+    queue.put(b"behind")
+    with monkeypatch.context() as patch:  # the disk is slow
+        patch.setattr(shmq.Queue, "durable_index", property(lambda _: 4))
+        assert len(load(queue=queue.path)[0]) == 4  # and a sync would wait for the slot
+    slot.abort()
+    assert len(load(queue=queue.path)[0]) == 11  # looking for the end has synced it
+    assert queue.durable_index == 12
+
+
+def test_only_what_is_durable_also_of_a_queue_that_does_not_sync(some):
+    assert some.durable_index == 0
+    assert len(load(queue=some.path)[0]) == SOME
+    assert some.durable_index == 0
+    assert len(load(queue=some.path, durableOnly="true")[0]) == SOME
+    assert some.durable_index == SOME
+
+
 def test_shards_are_partitions(tmp_path):
     for number in range(3):
         with shmq.open(tmp_path / f"1.{number:03x}") as shard:
