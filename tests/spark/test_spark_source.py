@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import json
 import os
 import pickle
@@ -473,6 +474,22 @@ def test_a_task_that_dies_leaves_nothing(path):
     mine = writer(path)
     mine.commit([task(mine, [b"whole"])], 0)
     assert payloads(path) == [b"whole"]
+
+
+def test_a_full_disk_under_the_sink_leaves_nothing_and_the_batch_can_come_again(path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    mine = writer(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", full)
+        with pytest.raises(shmq.DiskFull):
+            task(mine, [b"a"])
+    assert payloads(path) == []
+    mine.commit([task(mine, [b"a"])], 0)
+    assert payloads(path) == [b"a"]
+    with shmq.open(path) as queue:
+        assert queue.staged_sets() == []
 
 
 def test_the_driver_may_die_between_two_shards(tmp_path):
