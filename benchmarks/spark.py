@@ -102,7 +102,7 @@ def rows_source():
 
 def row_sink():
     """A sink by rows, without Arrow."""
-    from pyspark.sql.datasource import DataSource, DataSourceWriter
+    from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMessage
 
     class RowWriter(DataSourceWriter):
         def __init__(self, options):
@@ -119,6 +119,7 @@ def row_sink():
                         queue.put_many(batch)
                         batch = []
                 queue.put_many(batch)
+            return WriterCommitMessage()
 
     class Rows(DataSource):
         @classmethod
