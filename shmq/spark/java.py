@@ -8,6 +8,8 @@ that leave the one word out.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib.util
 import os
 import re
@@ -115,7 +117,17 @@ def launcher(java: str) -> str:
 
 def cache() -> Path:
     """Where what is made once per user lies."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "shmq"
+    return _writable(f"{os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')}/shmq")
+
+
+@functools.cache
+def _writable(place: str) -> Path:
+    """That place; where its user may not write there, as in some containers, one for this process."""
+    with contextlib.suppress(OSError):
+        Path(place).mkdir(parents=True, exist_ok=True, mode=0o700)
+        if os.access(place, os.W_OK | os.X_OK):
+            return Path(place)
+    return Path(tempfile.mkdtemp(prefix="shmq-"))
 
 
 def write_script(target: Path, text: str) -> None:

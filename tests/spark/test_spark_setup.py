@@ -69,6 +69,14 @@ def test_the_bundled_java_is_started_without_the_module_it_lacks(nowhere, monkey
     assert java.find() == found  # made once
 
 
+def test_a_home_that_is_no_place_for_files_is_no_obstacle(nowhere, monkeypatch):
+    (nowhere / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(nowhere / "file"))
+    monkeypatch.setattr(java.tempfile, "tempdir", str(nowhere))
+    assert java.cache().parent == nowhere
+    assert java.cache() == java.cache()
+
+
 def test_nothing_heavy_is_imported_before_it_is_needed():
     heavy = "import sys, shmq, shmq.spark, shmq.spark.spec, shmq.cli; shmq.cli.parser(); "
     assert run_python(heavy + "print([m for m in ('pyspark', 'pyarrow', 'numpy') if m in sys.modules])") == "[]\n"
