@@ -22,8 +22,17 @@ def fake_java(folder, version):
     return file
 
 
+@pytest.fixture(autouse=True)
+def environment():
+    """What `prepare` sets in the environment does not reach the tests behind these, which have a real Spark."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
 @pytest.fixture
-def nowhere(tmp_path, monkeypatch):
+def nowhere(tmp_path, monkeypatch, environment):
     """A machine without any Java."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -95,23 +104,20 @@ def test_an_old_pyspark_is_told(monkeypatch):
         setup.check_installed()
 
 
-def test_workers_get_this_python_and_not_that_of_path(nowhere, monkeypatch):
+def test_workers_get_this_python_and_not_that_of_path(nowhere):
     fake_java(nowhere / "bin", "17")
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP"):
-        monkeypatch.delenv(name, raising=False)
+        os.environ.pop(name, None)
     setup.prepare()
     environment = {"PYTHONPATH": "/s/python/lib/pyspark.zip:/mine:/s/python/lib/py4j-0.10-src.zip:/and", "PATH": ""}
     code = "import os, sys; print(sys.executable, os.environ['PYTHONPATH'], sys.argv)"
     words = [os.environ["PYSPARK_PYTHON"], "-c", code, "a b", ""]
     said = subprocess.run(words, capture_output=True, text=True, check=True, env=environment).stdout
     assert said == f"{sys.executable} /mine:/and ['-c', 'a b', '']\n"
-    setup.prepare(local=False)
-    monkeypatch.delenv("PYSPARK_PYTHON")
+    del os.environ["PYSPARK_PYTHON"]
     setup.prepare(local=False)
     assert os.environ["PYSPARK_PYTHON"] == sys.executable  # executors elsewhere have no launcher
     assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
-    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP", "JAVA_HOME"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def test_doctor_says_what_spark_lacks_and_that_it_is_an_extra(monkeypatch, capsys, tmp_path):
