@@ -20,11 +20,16 @@ def quick_disk(request, monkeypatch):
         monkeypatch.setattr(sync, "directory", lambda fd, what: None)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_cmdline_main(config):
-    """With -n, tests of one xdist_group run in one process: there is one Spark, not one for each worker."""
-    if getattr(config.option, "numprocesses", None) and config.option.dist in {"no", "load"}:
-        config.option.dist = "loadgroup"
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With -n, tests that need Spark run in one process: there is one JVM with a session, not one for each worker."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneSpark(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return "spark" if "/test_with_spark.py::" in nodeid or "/test_spark_cluster.py::" in nodeid else nodeid
+
+    return OneSpark(config, log)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ with warnings.catch_warnings():
     pyspark = pytest.importorskip("pyspark", reason="pip install 'shmq[spark]'")
 from shmq.spark import java
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 SOME = 10_000
 
 JOB = """

@@ -34,7 +34,6 @@ except java.NoJava as problem:
     pytest.skip(str(problem), allow_module_level=True)
 
 pytestmark = [
-    pytest.mark.xdist_group("spark"),
     pytest.mark.timeout(1200),  # a JVM on a machine that does other things, too
     pytest.mark.filterwarnings("ignore"),  # Spark's own
 ]
@@ -188,6 +187,7 @@ def test_rows_in_are_rows_out_also_when_a_batch_is_repeated(spark, some, tmp_pat
         assert queue.staged_sets() == []
 
 
+@pytest.mark.slow  # seven JVMs, one after the other
 def test_rows_in_are_rows_out_whoever_is_killed(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(os.path.dirname(__file__))
     import chaos
