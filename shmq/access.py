@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmq import _native, errors
 from shmq.message import Message
@@ -25,6 +25,17 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _TIME_MAX = (1 << 63) - 1
 _TRIES = 5
 """How often to look at the names again when chunks are retired or made under our hands."""
+
+
+class Extent(NamedTuple):
+    """A run of indexes that lie together in one chunk, for who reads with several hands."""
+
+    first: int
+    stop: int
+    """The index behind the last one."""
+    nbytes: int
+    """What they take in the chunk, headers and padding included: near enough to share out work."""
+
 
 _find, _new_record = _native.find, _native.new_record
 
@@ -274,6 +285,73 @@ class Access:
             except IndexError:
                 continue
         return found
+
+    # ---- how far, and how much
+    def committed(self) -> int:
+        """The index before which everything is decided: nothing below it can appear, change or go on being claimed."""
+        for _ in range(_TRIES):
+            bases, sequences = self._refresh()
+            found = self._committed(bases, sequences)
+            if found is not None:
+                return found
+        raise errors.Busy(f"cannot look for the end of {self._home.path}: chunks are made and retired too fast")
+
+    def _committed(self, bases: list[int], sequences: list[int]) -> int | None:
+        """None when chunks were made or retired meanwhile."""
+        end = 0
+        for base, sequence in zip(bases, sequences, strict=True):
+            if sequence in self._time_max and sequence != sequences[-1]:
+                continue  # sealed, and all of it decided
+            try:
+                chunk = self._chunk(sequence, base)
+            except FileNotFoundError:
+                return None
+            found = _native.first_at(chunk, _TIME_MAX)
+            if found.code == _native.RETIRED:
+                return None
+            if found.open is not None:
+                return base + found.open
+            if found.code == 0:  # a message of the last time there is hides what comes behind it
+                return self._decided(chunk)
+            end = base + found.ordinal
+            if found.code == _native.ROLL:
+                self._time_max[sequence] = found.time_max
+                end = chunk.sealed() or end
+                if sequence == sequences[-1] and self._chain.names()[-1][0] != sequence:
+                    return None
+        return end
+
+    def _decided(self, chunk: _native.Chunk) -> int:
+        """The same within and behind one chunk, message by message."""
+        reader = _native.reader(chunk, chunk.base, None, auto_ack=False)
+        while _native.look(chunk, reader, 0) >= 0:
+            pass
+        return chunk.base + int(reader.ordinal)
+
+    def extents(self, start: int, stop: int) -> list[Extent]:
+        """What there is between two indexes, by chunk. What was retired meanwhile is left out."""
+        bases, sequences = self._refresh()
+        ends = [*bases[1:], stop][: len(bases)]
+        found = []
+        for base, sequence, end in zip(bases, sequences, ends, strict=True):
+            first, last = max(base, start), min(end, stop)
+            if first < last:
+                try:
+                    chunk = self._chunk(sequence, base)
+                except FileNotFoundError:
+                    continue
+                used = self._used(chunk, min(end, stop))
+                found.append(Extent(first, last, used * (last - first) // max(min(end, stop) - base, 1)))
+        return found
+
+    def _used(self, chunk: _native.Chunk, stop: int) -> int:
+        """How many bytes of a chunk the messages below *stop* take."""
+        for index in range(stop - 1, max(stop - 64, chunk.base) - 1, -1):  # the last ones may be padding
+            record = _new_record()
+            place = _find(chunk.handle, index - chunk.base, record)
+            if place >= 0:
+                return (place >> _native.LENGTH_BITS) + (place & _native.LENGTH_MASK)
+        return chunk.size
 
     # ---- by time
     def at(self, time: datetime.datetime | int, *, before_claims: bool = False) -> int:

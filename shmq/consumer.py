@@ -20,7 +20,7 @@ from shmq import _native, errors, locks
 from shmq._native import LENGTH_BITS, LENGTH_MASK
 from shmq.access import Access
 from shmq.message import Message
-from shmq.storage import files, sync
+from shmq.storage import files, space, sync
 from shmq.storage.directory import CONSUMERS, check_consumer_name
 from shmq.walk import Walk, deadline_of
 from shmq.where import says_where
@@ -470,6 +470,8 @@ class Consumer(_native.Head):
             self._checkpoint.head = index
             self._membership.control.recount()
             self._handed_before = self._checkpoint.handed
+        self._membership.forget_retired()
+        space.retire(self._home, self._walk.chain, self._membership.control)  # what this name alone held back
 
     # ---- closing
     def close(self) -> None:

@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from shmq import _native, errors, locks, membership
-from shmq.access import Access
+from shmq.access import Access, Extent
 from shmq.codec import codec
 from shmq.consumer import Consumer
 from shmq.options import Options, check_bound
@@ -899,6 +899,35 @@ class Queue:
     def next_index(self) -> int:
         """The index behind the last claimed one: the next put's, if nobody else puts."""
         return self._random().next_index()
+
+    @property
+    def committed_index(self) -> int:
+        """
+        The index behind the part that is decided: each message below it is there for good, and none will appear there.
+
+        It is `next_index` unless somebody is in the middle of a put. Between two calls it never goes back.
+        """
+        return self._random().committed()
+
+    @property
+    def durable_index(self) -> int:
+        """The index behind what is known to be on the disk. With `Durability.PROCESS` only a `sync` moves it."""
+        return self._joined().control.durable()
+
+    @property
+    def id(self) -> str:
+        """What tells this queue from any other, also from one that is made at the same place later: 32 hex digits."""
+        return self._home.queue_id.hex()
+
+    def extents(self, start: int = 0, stop: int | None = None) -> list[Extent]:
+        """
+        Where messages lie: runs of indexes that share a chunk, with the bytes they take, in order.
+
+        For sharing out a long read: cut at these, and within them at multiples of `options.index_spacing` from the
+        chunk's first index, where a reader begins without a walk.
+        """
+        access = self._random()
+        return access.extents(start, access.committed() if stop is None else stop)
 
     def __len__(self) -> int:
         """How many messages there are, for all consumers; what is padded is not counted."""

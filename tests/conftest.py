@@ -27,6 +27,18 @@ def quick_disk(request, monkeypatch):
         monkeypatch.setattr(sync, "directory", lambda fd, what: None)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With -n, tests that need Spark run in one process: there is one JVM with a session, not one for each worker."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneSpark(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return "spark" if "/test_with_spark.py::" in nodeid or "/test_spark_cluster.py::" in nodeid else nodeid
+
+    return OneSpark(config, log)
+
+
 @pytest.fixture
 def shm_root(tmp_path, monkeypatch):
     """A place of this test's own where volatile queues live: in /dev/shm, or on the disk where that is missing."""

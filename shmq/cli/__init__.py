@@ -38,7 +38,8 @@ _OWN = (
     "doctor",
 )
 _FOREIGN = ("import", "export", "convert", "dump", "verify", "repair")
-VERBS = _OWN + _FOREIGN
+_SPARK = ("pipeline", "replay")
+VERBS = _OWN + _FOREIGN + _SPARK
 INTERRUPTED, PIPE_CLOSED = 130, 141
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import shmq
+from shmq import spark
 from shmq.cli import show
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print every finding."""
     if not os.path.isdir(arguments.path):
         raise show.Problem(f"{arguments.path} is no directory")
-    findings = [*_machine(), *_place(arguments.path)]
+    findings = [*_machine(), *_place(arguments.path), *_spark()]
     sick = any(each.needed and not each.good for each in findings)
     if arguments.json:
         show.facts({"healthy": not sick, "findings": [dataclasses.asdict(each) for each in findings]})
@@ -97,6 +98,13 @@ def _shm() -> Finding:
     size, free = room.f_blocks * room.f_frsize, room.f_bavail * room.f_frsize
     small = "; small for volatile queues (docker: --shm-size=2g)" if size < _SMALL_SHM else ""
     return Finding(_SHM, good=not small, found=f"{size:,} bytes, {free:,} free{small}", needed=False)
+
+
+def _spark() -> list[Finding]:
+    """What `shmq.spark` needs, which is an extra."""
+    return [
+        Finding(f"Spark: {each.check}", good=each.good, found=each.found, needed=False) for each in spark.findings()
+    ]
 
 
 # ---------------------------------------------------------------- the place

@@ -1,0 +1,265 @@
+"""
+The Spark source, sink and archive, as ratios within one session.
+
+    python -m benchmarks.spark --rows 4000000
+
+The same rows lie in queues (two shards), in Parquet and in JSON lines. Each figure is the best of three. Absolute
+numbers move with the machine; the ratios move less, and are what is promised.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import shmq
+from shmq.spark import archive, listener
+
+FIELDS = "user BIGINT, kind STRING, amount DOUBLE, ts BIGINT"
+DTYPE = "user:<i8, kind:<i8, amount:<f8, ts:<i8"
+RECORD = "user BIGINT, kind BIGINT, amount DOUBLE, ts BIGINT"
+_BATCH = 8000
+
+
+def best(work, times=3):
+    """Seconds of the quickest of some."""
+    found = []
+    for _ in range(times):
+        began = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - began)
+    return min(found)
+
+
+def fill(top, rows, shards=2):
+    """Two queues of the same rows: fixed records and JSON."""
+    import numpy as np
+
+    for kind in ("records", "json"):
+        (top / kind).mkdir()
+        for shard in range(shards):
+            with shmq.open(
+                top / kind / f"1.{shard:03x}", options=shmq.Options(retention=shmq.Retention.forever())
+            ) as queue:
+                for start in range(0, rows // shards, _BATCH):
+                    count = min(_BATCH, rows // shards - start)
+                    n = np.arange(start, start + count)
+                    if kind == "records":
+                        table = np.zeros(
+                            count, dtype=[("user", "<i8"), ("kind", "<i8"), ("amount", "<f8"), ("ts", "<i8")]
+                        )
+                        table["user"], table["kind"], table["amount"], table["ts"] = n % 1000, n % 7, n * 0.5, n
+                        raw = table.tobytes()
+                        queue.put_many([raw[at : at + 32] for at in range(0, len(raw), 32)])
+                    else:
+                        queue.put_many(
+                            [
+                                b'{"user":%d,"kind":"k%d","amount":%d.5,"ts":%d}' % (each % 1000, each % 7, each, each)
+                                for each in n.tolist()
+                            ]
+                        )
+
+
+def rows_source():
+    """The same records by row tuples, which is what a reader without Arrow would do."""
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+    class RowReader(DataSourceReader):
+        def __init__(self, options):
+            self.path, self.rows = options["path"], int(options["rows"])
+
+        def partitions(self):
+            return [InputPartition(0), InputPartition(1)]
+
+        def read(self, partition):
+            import struct
+
+            import shmq
+
+            unpack = struct.Struct("<qqdq").unpack
+            with shmq.open(f"{self.path}/1.{partition.value:03x}", create=False, read_only=True) as queue:
+                for message in queue.reader(0, self.rows // 2):
+                    yield unpack(message.view)
+
+    class Rows(DataSource):
+        @classmethod
+        def name(cls):
+            return "shmq_rows"
+
+        def schema(self):
+            return RECORD
+
+        def reader(self, schema):  # noqa: ARG002
+            return RowReader(self.options)
+
+    return Rows
+
+
+def row_sink():
+    """A sink by rows, without Arrow."""
+    from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMessage
+
+    class RowWriter(DataSourceWriter):
+        def __init__(self, options):
+            self.path = options["path"]
+
+        def write(self, iterator):
+            import shmq
+
+            with shmq.open(self.path) as queue:
+                batch = []
+                for row in iterator:
+                    batch.append(bytes(row.value))
+                    if len(batch) == 4096:
+                        queue.put_many(batch)
+                        batch = []
+                queue.put_many(batch)
+            return WriterCommitMessage()
+
+    class Rows(DataSource):
+        @classmethod
+        def name(cls):
+            return "shmq_row_sink"
+
+        def writer(self, schema, overwrite):  # noqa: ARG002
+            return RowWriter(self.options)
+
+    return Rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.strip().partition("\n")[0])
+    parser.add_argument("--rows", type=int, default=4_000_000)
+    parser.add_argument("--dir", help="where to work (a new directory in the temporary one)")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="shmq-bench-spark-", dir=arguments.dir) as top:
+        found = measure(Path(top), arguments.rows)
+    if arguments.json:
+        print(json.dumps(found, indent=2))
+    else:
+        for name, value in found.items():
+            print(f"{name:48} {value:>14,.2f}" if isinstance(value, float) else f"{name:48} {value:>14,}")
+
+
+def measure(top, rows):
+    fill(top, rows)
+    spark = shmq.spark.session("local[2]", **{"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"})
+    spark.dataSource.register(rows_source())
+    spark.dataSource.register(row_sink())
+    records = spark.read.format("shmq").schema(RECORD).options(**{"value.format": "struct", "value.dtype": DTYPE})
+    records = records.load(str(top / "records"))
+    as_json = spark.read.format("shmq").schema(FIELDS).option("value.format", "json").load(str(top / "json"))
+    records.write.parquet(str(top / "parquet"))
+    as_json.write.json(str(top / "lines"))
+    parquet, lines = spark.read.parquet(str(top / "parquet")), spark.read.schema(FIELDS).json(str(top / "lines"))
+    few = max(rows // 8, 1)
+    tuples = spark.read.format("shmq_rows").option("rows", str(few)).load(str(top / "records"))
+
+    def group(frame):
+        return lambda: frame.groupBy("kind").sum("amount").collect()
+
+    def none(frame):
+        return lambda: frame.write.format("noop").mode("overwrite").save()
+
+    found = {"rows": rows}
+    rate = {
+        "count, shmq records": rows / best(records.count),
+        "groupBy, shmq records": rows / best(group(records)),
+        "groupBy, shmq JSON": rows / best(group(as_json)),
+        "groupBy, Parquet": rows / best(group(parquet)),
+        "groupBy, JSON lines": rows / best(group(lines)),
+        "groupBy, row tuples": few / best(group(tuples)),
+        "to Parquet, shmq records": rows / best(lambda: records.write.mode("overwrite").parquet(str(top / "out"))),
+        "nothing, shmq records": rows / best(none(records)),
+    }
+    found |= {f"{name} (rows/s)": round(value) for name, value in rate.items()}
+    found["groupBy: shmq records / Parquet"] = rate["groupBy, shmq records"] / rate["groupBy, Parquet"]
+    found["groupBy: shmq records / JSON lines"] = rate["groupBy, shmq records"] / rate["groupBy, JSON lines"]
+    found["groupBy: shmq JSON / JSON lines"] = rate["groupBy, shmq JSON"] / rate["groupBy, JSON lines"]
+    found["groupBy: Arrow / row tuples"] = rate["groupBy, shmq records"] / rate["groupBy, row tuples"]
+    found |= sinks(spark, top, rows)
+    found |= archiving(top, rows)
+    found |= streams(spark, top)
+    spark.stop()
+    return found
+
+
+def sinks(spark, top, rows):
+    count = rows // 4
+    frame = spark.range(0, count, 1, 2).selectExpr("cast(concat('payload of number ', id) as binary) as value").cache()
+    frame.count()
+    names = iter(range(100))
+
+    def to(kind):
+        return lambda: frame.write.format(kind).mode("append").save(str(top / f"sink{next(names)}"))
+
+    arrow, by_row = count / best(to("shmq")), count / best(to("shmq_row_sink"))
+    frame.unpersist()
+    return {
+        "sink, shmq (rows/s)": round(arrow),
+        "sink by rows (rows/s)": round(by_row),
+        "sink: shmq / by rows": arrow / by_row,
+    }
+
+
+def archiving(top, rows):
+    """On one processor, by its own time: Parquet with a manifest, from JSON payloads."""
+    began, clock = time.process_time(), time.perf_counter()
+    done = archive.archive(str(top / "json"), str(top / "archive"))
+    processor, wall = time.process_time() - began, time.perf_counter() - clock
+    assert done == rows // 2 * 2
+    shutil.rmtree(top / "archive")
+    return {
+        "archive to Parquet (rows/s of processor time)": round(done / processor),
+        "archive (rows/s)": round(done / wall),
+    }
+
+
+def streams(spark, top):
+    """What a trigger costs, and what one more shard adds to it."""
+    found = {}
+    for shards in (1, 2):
+        place = top / f"live{shards}"
+        queues = [shmq.open(place / f"1.{shard:03x}") for shard in range(shards)] if place.mkdir() is None else []
+        query = (
+            spark.readStream.format("shmq")
+            .option("startingOffsets", "earliest")
+            .load(str(place))
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(top / f"checkpoint{shards}"))
+            .start()
+        )
+        durations, latencies, seen = [], [], -1
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            put = time.monotonic()
+            for queue in queues:
+                queue.put_many([b"x" * 50] * 500)
+            until = time.monotonic() + 30
+            while time.monotonic() < until:
+                progress = query.lastProgress
+                if progress and progress.numInputRows and progress.batchId > seen:
+                    seen = progress.batchId
+                    latencies.append((time.monotonic() - put) * 1000)
+                    durations.append(progress.durationMs["triggerExecution"])
+                    break
+                time.sleep(0.002)
+        query.stop()
+        listener.caught_up(query)
+        for queue in queues:
+            queue.close()
+        half = len(durations) // 2  # the first ones warm up
+        name = f"{shards} shard{'s' if shards > 1 else ''}"
+        found[f"micro-batch of 500 rows, {name} (ms, p50)"] = float(statistics.median(durations[half:]))
+        found[f"put to done, {name} (ms, p50)"] = float(statistics.median(latencies[half:]))
+    return found
+
+
+if __name__ == "__main__":
+    main()

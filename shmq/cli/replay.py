@@ -1,0 +1,56 @@
+"""
+Put what a pipeline has archived into a queue again, in order, each message once.
+
+Examples:
+    shmq replay /data/archive/events /data/q/events-again
+    shmq replay archive q --since 2013-06-01 --until 2013-07-01
+
+Keys, times, types and headers are kept; where a message was is in its header `source`. Killed, it goes on when it is
+called again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+
+from shmq import spark
+from shmq.cli import show, transfer
+
+
+def add(verb: argparse.ArgumentParser) -> None:
+    """Its arguments."""
+    verb.add_argument("archive", metavar="ARCHIVE", help="the archive's directory")
+    verb.add_argument("queue", metavar="QUEUE", help="the queue; made if it is not there")
+    verb.add_argument("--since", type=_time, metavar="TIME", help="only messages of this time (ISO 8601, UTC) or later")
+    verb.add_argument("--until", type=_time, metavar="TIME", help="only messages before this time")
+    verb.add_argument("--shard", type=int, metavar="N", help="only of this shard")
+    verb.add_argument("--json", action="store_true", help="the result as JSON")
+
+
+def _time(word: str) -> int:
+    try:
+        when = datetime.datetime.fromisoformat(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} is no time like 2013-06-01 or 2013-06-01T12:30:00+02:00") from None
+    since = when.replace(tzinfo=when.tzinfo or datetime.UTC) - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    return (since.days * 86400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Replay, and say how much."""
+    if not os.path.isdir(arguments.archive):
+        raise show.Problem(f"{arguments.archive} is no archive: there is no such directory")
+    problems = spark.verify_archive(arguments.archive)
+    if problems:
+        raise show.Problem(f"{arguments.archive} is damaged, and nothing was put: {'; '.join(problems)}")
+    progress = transfer.Progress("replayed")
+    limits = {"since": arguments.since, "until": arguments.until, "shard": arguments.shard}
+    rows = spark.replay(arguments.archive, arguments.queue, progress=progress.at, **limits)
+    progress.end()
+    if arguments.json:
+        show.facts({"messages": rows, "queue": arguments.queue})
+    else:
+        print(f"put {rows:,} messages into {arguments.queue}")
+    return 0

@@ -1,0 +1,55 @@
+"""
+shmq and Apache Spark: read queues as tables and streams, write tables and streams into queues, exactly once.
+
+    spark = shmq.spark.session()                     the traps for newcomers are set right
+    spark.read.format("shmq").load("orders")         Kafka's columns; any PySpark session can do this
+    shmq.spark.write(df, "results")                  all rows appear at once, or none
+
+A map:
+    setup, java                       a session, and what it needs
+    options, offsets, places, plan    what is asked for, how far, which queues, cut into tasks: without Spark
+    columns, payload                  messages as Arrow columns, and what is in them
+    source, sink                      what Spark calls
+    mirror, listener                  the queues know how far Spark is
+    archive, pipeline                 Parquet for ever; the whole way by one TOML
+
+Nothing of Spark is imported before it is needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOMES = {
+    "BadOption": "options.BadOption",
+    "BadPipeline": "spec.BadPipeline",
+    "Failed": "pipeline.Failed",
+    "Missing": "setup.Missing",
+    "NoJava": "java.NoJava",
+    "archive_queue": "archive.archive",
+    "compact": "archive.compact",
+    "findings": "setup.findings",
+    "history": "archive.history",
+    "plan_pipeline": "pipeline.plan",
+    "prepare": "setup.prepare",
+    "read": "pipeline.read_all",
+    "read_pipeline": "spec.read",
+    "register": "setup.register",
+    "replay": "archive.replay",
+    "run": "pipeline.run",
+    "session": "setup.session",
+    "verify_archive": "archive.verify",
+    "write": "pipeline.write",
+}
+"""Names that are none of this package's modules, and where they are defined."""
+
+__all__ = list(_HOMES)  # a list, if not a display
+
+
+def __getattr__(name: str) -> Any:
+    """What stands in the modules of this package, imported when it is first used."""
+    if name in _HOMES:
+        module, _, attribute = _HOMES[name].partition(".")
+        return getattr(importlib.import_module(f"shmq.spark.{module}"), attribute)
+    raise AttributeError(f"module 'shmq.spark' has no attribute {name!r}")

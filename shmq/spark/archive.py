@@ -1,0 +1,539 @@
+"""
+Messages into Parquet, before a queue may forget them; and back.
+
+    archive/
+        manifest.json                       which files count, and up to where each shard is in them
+        <topic>-<shard>-<first>-<stop>.parquet
+
+The manifest is the truth: a file that it does not name is one that was not finished, or not wanted any more. A file is
+on the disk before the manifest names it, and the manifest is on the disk before the consumer name `archive` moves on,
+which is what lets the queue retire chunks. So each message is in the queue, or in the archive, at every moment.
+
+No Spark is needed for this: one processor does millions of rows a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+import shmq
+from shmq.spark import places
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+CONSUMER = "archive"
+MANIFEST = "manifest.json"
+_LOCK = "lock"
+VERSION = 1
+FILE_BYTES = 256 << 20
+_BATCH_ROWS = 100_000
+_GROUP_ROWS, _GROUP_BYTES = 1_000_000, 64 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class File:
+    """One Parquet file: the messages of a shard from *first* to before *stop*."""
+
+    name: str
+    topic: str
+    shard: int
+    queue_id: str
+    first: int
+    stop: int
+    rows: int
+    nbytes: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """What is in an archive."""
+
+    files: tuple[File, ...] = ()
+    replaced: tuple[str, ...] = ()
+    """Files that compaction put together, to go with the next run: who reads them now may finish."""
+
+    def of(self, topic: str, shard: int) -> list[File]:
+        """A shard's files, in order."""
+        return sorted((f for f in self.files if (f.topic, f.shard) == (topic, shard)), key=lambda f: f.first)
+
+    def end(self, topic: str, shard: int) -> int | None:
+        """The index behind what is archived of a shard."""
+        return max((f.stop for f in self.of(topic, shard)), default=None)
+
+
+class Archive:
+    """
+    An archive's directory. A context manager: one process at a time writes to it.
+
+    Raises:
+        Busy: another process does.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Nothing is made or opened yet."""
+        self.path = os.path.abspath(path)
+        self._lock = -1
+
+    def __enter__(self) -> Self:
+        """Hold it; make the directory if it is not there."""
+        os.makedirs(self.path, exist_ok=True)
+        fd = os.open(f"{self.path}/{_LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise shmq.Busy(f"cannot write to the archive {self.path}: another process does") from None
+        self._lock = fd
+        self._tidy()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go."""
+        os.close(self._lock)
+        self._lock = -1
+
+    def manifest(self) -> Manifest:
+        """
+        What is in it.
+
+        Raises:
+            Corrupt: it cannot be read.
+        """
+        try:
+            with open(f"{self.path}/{MANIFEST}", encoding="utf-8") as file:
+                stored = json.load(file)
+            if stored["v"] != VERSION:
+                raise shmq.BadFormat(f"{self.path}/{MANIFEST} is of version {stored['v']!r}, and this is {VERSION}")
+            return Manifest(tuple(File(**each) for each in stored["files"]), tuple(stored["replaced"]))
+        except FileNotFoundError:
+            return Manifest()
+        except (ValueError, KeyError, TypeError) as problem:
+            raise shmq.Corrupt(f"cannot read {self.path}/{MANIFEST}: {problem}; nothing was changed") from None
+
+    def replace(self, manifest: Manifest) -> None:
+        """Put another manifest in its place, on the disk before this returns."""
+        content = {
+            "v": VERSION,
+            "files": [dataclasses.asdict(each) for each in manifest.files],
+            "replaced": list(manifest.replaced),
+        }
+        with open(f"{self.path}/{MANIFEST}.unfinished", "w", encoding="utf-8") as file:
+            json.dump(content, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(f"{self.path}/{MANIFEST}.unfinished", f"{self.path}/{MANIFEST}")
+        self.sync()
+
+    def sync(self) -> None:
+        """The names in it are on the disk."""
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def _tidy(self) -> None:
+        """Remove what a killed run left, and what compaction replaced before."""
+        manifest = self.manifest()
+        named = {each.name for each in manifest.files}
+        for name in os.listdir(self.path):
+            if name not in named and name.endswith((".parquet", ".unfinished")):
+                os.unlink(f"{self.path}/{name}")
+        if manifest.replaced:
+            self.replace(dataclasses.replace(manifest, replaced=()))
+
+    # ---- files
+    def write(self, tables: Iterator[pa.Table], *, topic: str, shard: int, queue_id: str, first: int) -> File | None:
+        """
+        One file of what *tables* has, on the disk when this returns; None if that is nothing. The caller names it in
+        the manifest, with the stop it knows.
+
+        Raises:
+            OSError: the disk is full, for one; nothing is left.
+        """
+        import pyarrow.parquet as pq  # noqa: PLC0415  # heavy, and only for who archives
+
+        unfinished = f"{self.path}/{topic}-{shard:03d}-{first:016d}.unfinished"
+        rows, last = 0, first
+        try:
+            with open(unfinished, "wb") as sink, contextlib.ExitStack() as stack:
+                writer: Any = None
+                for table in _gathered(tables):
+                    if writer is None:
+                        writer = stack.enter_context(
+                            pq.ParquetWriter(
+                                sink,
+                                table.schema,
+                                compression="zstd",
+                                compression_level=1,
+                                use_dictionary=["key", "topic", "partition"],
+                                column_encoding={"offset": "DELTA_BINARY_PACKED"},
+                                store_schema=False,
+                            )
+                        )
+                    writer.write_table(table, row_group_size=table.num_rows)
+                    rows += table.num_rows
+                    last = table["offset"][-1].as_py()
+                stack.close()
+                sink.flush()
+                os.fsync(sink.fileno())
+            if not rows:
+                os.unlink(unfinished)
+                return None
+            name = f"{topic}-{shard:03d}-{first:016d}-{last + 1:016d}.parquet"
+            digest, nbytes = _digest(unfinished)
+            os.replace(unfinished, f"{self.path}/{name}")
+            self.sync()
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(unfinished)
+            raise
+        return File(name, topic, shard, queue_id, first, last + 1, rows, nbytes, digest)
+
+    def paths(self, files: list[File]) -> list[str]:
+        """Where they lie."""
+        return [f"{self.path}/{each.name}" for each in files]
+
+
+def verify(path: str) -> list[str]:
+    """What is wrong with an archive's files: missing, or not as they were written."""
+    there = Archive(path)
+    problems = []
+    for each in there.manifest().files:
+        try:
+            digest, _ = _digest(f"{there.path}/{each.name}")
+        except FileNotFoundError:
+            problems.append(f"{each.name} is missing")
+            continue
+        if digest != each.sha256:
+            problems.append(f"{each.name} is not what was written: its SHA-256 is {digest}")
+    return problems
+
+
+def _gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in tables that are worth a row group each."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    some: list[Any] = []
+    rows = nbytes = 0
+    for table in tables:
+        some.append(table)
+        rows, nbytes = rows + table.num_rows, nbytes + table.nbytes
+        if rows >= _GROUP_ROWS or nbytes >= _GROUP_BYTES:
+            yield pa.concat_tables(some)
+            some, rows, nbytes = [], 0, 0
+    if some:
+        yield pa.concat_tables(some)
+
+
+def _digest(path: str) -> tuple[str, int]:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size
+
+
+# ---------------------------------------------------------------- out of the queue
+def hold(queue: str) -> None:
+    """Have *queue* keep everything from now on until it is archived."""
+    for shard in places.shards_of(queue):
+        with shmq.open(shard.path, create=False, trusted=True) as opened:
+            if CONSUMER not in opened.consumers():
+                opened.consumer(CONSUMER, ack="explicit").close()
+
+
+def archive(
+    queue: str,
+    to: str,
+    *,
+    older_than: float | None = None,
+    behind: str | None = None,
+    file_bytes: int = FILE_BYTES,
+    progress: Callable[[int], None] | None = None,
+) -> int:
+    """
+    Bring what is new in *queue* into the archive *to*; return how many messages.
+
+    Args:
+        queue: a queue's directory, or one with its shards.
+        older_than: only what was put so many seconds ago, or longer.
+        behind: only what the consumer of that name has finished.
+        file_bytes: about how many bytes of messages go into one file.
+        progress: told how many messages are done.
+
+    Raises:
+        Busy: another process archives to the same place, or holds the name `archive`.
+        Gone: retention took away messages that were not archived yet; a queue that is archived from its first message
+            on, by acked retention, never does that.
+    """
+    done = 0
+    with Archive(to) as there:
+        for shard in places.shards_of(queue):
+            with shmq.open(shard.path, create=False, trusted=True) as opened:
+                for count in _shard(there, shard, opened, older_than, behind, file_bytes):
+                    done += count
+                    if progress is not None:
+                        progress(done)
+    return done
+
+
+def _shard(
+    there: Archive, shard: places.Shard, queue: shmq.Queue, older_than: float | None, behind: str | None, nbytes: int
+) -> Iterator[int]:
+    before = there.manifest().of(shard.topic, shard.number)
+    if any(each.queue_id != queue.id for each in before):
+        raise shmq.Mismatch(
+            f"{there.path} holds messages of another queue that lay at {shard.path} before; nothing was archived. "
+            "Archive to another place"
+        )
+    start = before[-1].stop if before else None
+    with queue.consumer(CONSUMER, ack="explicit", start=queue.first_index if start is None else start) as consumer:
+        if start is None:
+            start = consumer.head
+        if consumer.head < start:
+            consumer.seek(start)  # killed between the manifest and this
+        if start < queue.first_index and before:
+            raise shmq.Gone(
+                f"messages {start} to {queue.first_index - 1} of {shard.path} were retired before they came into "
+                f"{there.path}; nothing was archived. Retention by age or bytes does not wait for the archive",
+                queue.first_index,
+            )
+        stop = _until(queue, older_than, behind)
+        while start < stop:
+            upto = _file_end(queue, start, stop, nbytes)
+            file = there.write(
+                _tables(queue, shard, start, upto),
+                topic=shard.topic,
+                shard=shard.number,
+                queue_id=queue.id,
+                first=start,
+            )
+            if file is not None:
+                whole = dataclasses.replace(file, stop=upto)
+                manifest = there.manifest()
+                there.replace(dataclasses.replace(manifest, files=(*manifest.files, whole)))
+                consumer.seek(upto)
+                yield file.rows
+            start = upto
+
+
+def _until(queue: shmq.Queue, older_than: float | None, behind: str | None) -> int:
+    stop = queue.committed_index
+    if older_than is not None:
+        stop = min(stop, queue.at(time.time_ns() - int(older_than * 1e9)))
+    if behind is not None:
+        known = queue.consumers().get(behind)
+        stop = min(stop, 0 if known is None else known.head)
+    return stop
+
+
+def _file_end(queue: shmq.Queue, start: int, stop: int, nbytes: int) -> int:
+    """Where a file that begins at *start* ends."""
+    size, end = 0, start
+    for extent in queue.extents(start, stop):
+        if size and size + extent.nbytes > nbytes:
+            return end
+        size, end = size + extent.nbytes, extent.stop
+    return stop
+
+
+def _tables(queue: shmq.Queue, shard: places.Shard, start: int, stop: int) -> Iterator[pa.Table]:
+    """The messages as Spark and everybody else will read them."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    from shmq.spark import columns  # noqa: PLC0415
+
+    wanted = frozenset({"value", "key", "time", "kind", "headers"})
+    for batch in columns.read(queue, start, stop, wanted, _BATCH_ROWS):
+        yield pa.table(
+            {
+                "offset": batch.index,
+                "timestamp": batch.time.cast(pa.timestamp("us", "UTC"), safe=False),
+                "timestamp_ns": batch.time.view(pa.int64()),
+                "partition": pa.repeat(pa.scalar(shard.number, pa.int32()), batch.rows),
+                "topic": pa.repeat(pa.scalar(shard.topic, pa.string()), batch.rows),
+                "type": batch.kind,
+                "key": batch.key,
+                "value": batch.value,
+                "headers": batch.headers,
+            }
+        )
+
+
+# ---------------------------------------------------------------- fewer, larger files
+def compact(to: str, *, file_bytes: int = FILE_BYTES) -> int:
+    """
+    Put neighbouring small files together, up to about *file_bytes* each; return how many files went.
+
+    Readers are not disturbed: the old files stay until the next run.
+    """
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    gone = 0
+    with Archive(to) as there:
+        for run in _small_runs(there.manifest(), file_bytes):
+            first = run[0]
+
+            def tables(files: list[File] = run) -> Iterator[Any]:
+                for each in files:
+                    with pq.ParquetFile(f"{there.path}/{each.name}") as opened:
+                        for group in range(opened.num_row_groups):
+                            yield opened.read_row_group(group)
+
+            merged = there.write(
+                tables(), topic=first.topic, shard=first.shard, queue_id=first.queue_id, first=first.first
+            )
+            if merged is None:
+                continue
+            whole = dataclasses.replace(merged, stop=run[-1].stop)
+            manifest = there.manifest()
+            kept = tuple(each for each in manifest.files if each not in run)
+            names = tuple(each.name for each in run if each.name != whole.name)
+            there.replace(Manifest((*kept, whole), (*manifest.replaced, *names)))
+            gone += len(run) - 1
+    return gone
+
+
+def _small_runs(manifest: Manifest, nbytes: int) -> list[list[File]]:
+    """Runs of neighbours that fit into one file together."""
+    runs = []
+    for topic, shard in sorted({(each.topic, each.shard) for each in manifest.files}):
+        run: list[File] = []
+        for each in manifest.of(topic, shard):
+            if run and (sum(f.nbytes for f in run) + each.nbytes > nbytes or run[-1].stop != each.first):
+                runs.append(run)
+                run = []
+            run.append(each)
+        runs.append(run)
+    return [run for run in runs if len(run) > 1]
+
+
+# ---------------------------------------------------------------- back into a queue
+def replay(
+    source: str,
+    queue: str,
+    *,
+    since: int | None = None,
+    until: int | None = None,
+    shard: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> int:
+    """
+    Put what is archived into *queue* again, in order, with its keys, times, types and headers; return how many.
+
+    Where a message was is in its header `source`: {"topic", "partition", "index"}. A replay that was killed goes on
+    where it was when it is called again: what is in the queue already is not put twice.
+
+    Args:
+        source: the archive.
+        queue: a queue's directory; made if it is not there.
+        since, until: only messages of this time in ns or later, and before that one.
+        shard: only of this shard.
+        progress: told how many messages are done.
+    """
+    there = Archive(source)
+    done = 0
+    with shmq.open(queue) as opened:
+        for each in sorted(there.manifest().files, key=lambda file: (file.topic, file.shard, file.first)):
+            if shard is None or each.shard == shard:
+                for count in _replay_file(there, each, opened, since, until):
+                    done += count
+                    if progress is not None:
+                        progress(done)
+    return done
+
+
+def _replay_file(there: Archive, file: File, queue: shmq.Queue, since: int | None, until: int | None) -> Iterator[int]:
+    import pyarrow.compute as pc  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    who = f"replay {file.queue_id} {file.topic}/{file.shard} {since}-{until}"
+    with pq.ParquetFile(f"{there.path}/{file.name}") as opened:
+        for group in range(opened.num_row_groups):
+            table = opened.read_row_group(group)
+            sequence = table["offset"][-1].as_py()  # ascends over all files of a shard
+            before = queue.adopted(who)
+            if before is not None and before[0] >= sequence:
+                continue
+            if since is not None:
+                table = table.filter(pc.greater_equal(table["timestamp_ns"], since))
+            if until is not None:
+                table = table.filter(pc.less(table["timestamp_ns"], until))
+            with queue.stage() as staged:
+                for batch in table.to_batches(max_chunksize=4096):
+                    _put(staged, batch)
+                queue.adopt(staged, dedup=(who, sequence))
+            yield table.num_rows
+
+
+def _put(staged: shmq.Staged, batch: pa.RecordBatch) -> None:
+    headers = [
+        {
+            **{each["key"]: each["value"] for each in kept or ()},
+            "source": {"topic": topic, "partition": partition, "index": index},
+        }
+        for kept, topic, partition, index in zip(
+            batch["headers"].to_pylist(),
+            batch["topic"].to_pylist(),
+            batch["partition"].to_pylist(),
+            batch["offset"].to_pylist(),
+            strict=True,
+        )
+    ]
+    values = batch["value"].to_pylist()
+    at = 0
+    while at < len(values):  # a claim must fit into a chunk
+        stop, nbytes = at, 0
+        while stop < len(values) and (stop == at or nbytes < 8 << 20):
+            nbytes += len(values[stop])
+            stop += 1
+        staged.put_many(
+            values[at:stop],
+            keys=batch["key"].to_pylist()[at:stop],
+            types=batch["type"].to_pylist()[at:stop],
+            times_ns=batch["timestamp_ns"].to_pylist()[at:stop],
+            headers=headers[at:stop],
+        )
+        at = stop
+
+
+# ---------------------------------------------------------------- both at once, as a table
+def history(spark: Any, archive_path: str, queue: str, **options: Any) -> Any:
+    """
+    Everything there ever was, as one DataFrame: the archive, natively, and behind it the live queue.
+
+    Args:
+        spark: the session.
+        archive_path: the archive.
+        queue: a queue's directory, or one with its shards.
+        options: further options of the source, for the live part.
+
+    Raises:
+        Gone: messages between the archive and the live queue are in neither.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    there = Archive(archive_path)
+    manifest = there.manifest()
+    shards = places.shards_of(queue)
+    starting: dict[str, dict[str, int]] = {}
+    for shard in shards:
+        end = manifest.end(shard.topic, shard.number)
+        starting.setdefault(shard.topic, {})[str(shard.number)] = -2 if end is None else end
+    live = spark.read.format("shmq").option("startingOffsets", json.dumps(starting)).options(**options).load(queue)
+    topics = {shard.topic for shard in shards}
+    files = [each for each in manifest.files if each.topic in topics]
+    if not files:
+        return live
+    old = spark.read.parquet(*there.paths(files))
+    wanted = [f.lit(0).cast("int").alias(c) if c == "timestampType" else f.col(c) for c in live.columns]
+    return old.select(*wanted).unionByName(live)

@@ -1,0 +1,58 @@
+"""
+The queue knows how far Spark is: a consumer name whose head follows the checkpoint.
+
+Spark's checkpoint is the truth, and the name never leads it: its head moves to an offset only after Spark has written
+that the batch before it is done. Retention waits for it like for any other name, and `shmq ls` shows its lag.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import shmq
+from shmq.spark import offsets, places
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+def hold(path: str, group: str) -> None:
+    """Make the name at the first message there is, so that nothing is retired from now on. One that is there stays."""
+    queue = places.open_queue(path)
+    if group not in queue.consumers():
+        with contextlib.suppress(shmq.Busy, shmq.Closed):  # somebody makes it now; or we may only read
+            queue.consumer(group, ack="explicit").close()
+
+
+def follow(done: offsets.Offsets, shards: Iterable[places.Shard]) -> None:
+    """Move the name's head in each shard to where Spark is; forward only."""
+    for shard in shards:
+        place = done.places.get((shard.topic, shard.number))
+        if place is None:
+            continue
+        queue = places.open_queue(shard.path)
+        if queue.id != place.queue_id:
+            continue  # another queue in its place
+        known = queue.consumers().get(done.group)
+        if known is not None and known.head >= place.next:
+            continue
+        with (
+            contextlib.suppress(shmq.Busy, shmq.Closed, IndexError),
+            queue.consumer(done.group, ack="explicit", start=min(place.next, queue.next_index)) as consumer,
+        ):
+            if consumer.head < place.next:
+                consumer.seek(place.next)
+
+
+def follow_json(stored: Mapping[str, Any]) -> None:
+    """The same for an offset as Spark's progress shows it; one that is not ours is left alone."""
+    try:
+        done = offsets.Offsets.from_json(stored)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return
+    if done.group:
+        for topic in {topic for topic, _ in done.places}:
+            for path in (done.root, f"{done.root}/{topic}"):
+                with contextlib.suppress(shmq.ShmqError, OSError):
+                    follow(done, places.shards_of(path, topic))

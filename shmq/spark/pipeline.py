@@ -1,0 +1,393 @@
+"""
+Running a pipeline: sources become views, steps views made of them, and every sink a streaming query of its own.
+
+By default it is a loop of runs that each end when they have done what was there: they stop cleanly between batches,
+see new shards, and leave room for the archive. `continuous` keeps the queries running, for lower latency.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from shmq.spark import archive, places, setup
+from shmq.spark.listener import caught_up
+from shmq.spark.options import source_options
+from shmq.spark.spec import Pipeline, Sink, Source, read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_LOOK = 0.2
+_ATTEMPTS = 5
+_SLOW = "failed to connect back"
+"""What Spark says when a Python worker needs more than 10 s to start, which on a busy machine it may."""
+_OURS = re.compile(r"^(?:shmq\.[\w.]+|[A-Za-z.]*(?:Error|Exception)): (.+)$", re.MULTILINE)
+_META = "_key BINARY, _offset BIGINT, _timestamp TIMESTAMP, _corrupt BINARY"
+_HIDDEN = ("_key", "_offset", "_timestamp", "_corrupt")
+
+
+class Failed(RuntimeError):
+    """A step cannot be, or a sink's query ended with an error. What was done is in the checkpoint: run it again."""
+
+
+def _failed(what: str, problem: BaseException) -> Failed:
+    """In one line: what our own code said, if it was that, else what Spark says first."""
+    said = str(problem)
+    ours = _OURS.findall(said)
+    return Failed(f"{what}: {ours[-1] if ours else said.strip().partition(chr(10))[0]}")
+
+
+# ---------------------------------------------------------------- before Spark
+def plan(pipeline: Pipeline) -> dict[str, Any]:
+    """What would be read and written, without starting anything: queues, shards, what waits."""
+    sources = {}
+    for source in pipeline.sources.values():
+        shards = []
+        for shard in places.find(source_options(source.words())):
+            queue = places.open_queue(shard.path, read_only=True)
+            begin = queue.first_index
+            for sink in _readers(pipeline, source.name):
+                begin = min(_last_offset(pipeline, sink, shard), queue.next_index)
+            shards.append({"shard": shard.label, "from": begin, "to": queue.next_index})
+        sources[source.name] = {"queue": source.queue, "value": source.value, "shards": shards}
+    places.close_all()
+    return {
+        "name": pipeline.name,
+        "checkpoint": pipeline.checkpoint,
+        "sources": sources,
+        "steps": {step.name: list(step.origin) for step in pipeline.steps.values()},
+        "sinks": {
+            s.name: {"from": s.origin, "format": s.format, "to": s.path or s.queue} for s in pipeline.sinks.values()
+        },
+        "archive": pipeline.archive.to if pipeline.archive else None,
+    }
+
+
+def _readers(pipeline: Pipeline, source: str) -> list[str]:
+    """The sinks that a source's messages come to."""
+
+    def comes_from(name: str) -> bool:
+        if name.removesuffix(".corrupt") == source:
+            return True
+        step = pipeline.steps.get(name)
+        return step is not None and any(comes_from(origin) for origin in step.origin)
+
+    return [sink.name for sink in pipeline.sinks.values() if comes_from(sink.origin)]
+
+
+def _last_offset(pipeline: Pipeline, sink: str, shard: places.Shard) -> int:
+    """How far a sink's checkpoint is in a shard; 0 when it is not begun."""
+    folder = f"{pipeline.checkpoint}/{sink}/offsets"
+    try:
+        last = max((int(name) for name in os.listdir(folder) if name.isdigit()), default=None)
+        if last is None:
+            return 0
+        with open(f"{folder}/{last}", encoding="utf-8") as file:
+            for line in file:
+                if '"queues"' in line:
+                    queues = json.loads(line)["queues"]
+                    return int(queues.get(shard.topic, {}).get(str(shard.number), {}).get("next", 0))
+    except (OSError, ValueError):
+        pass
+    return 0
+
+
+# ---------------------------------------------------------------- the tables
+def _source_frame(spark: Any, source: Source) -> Any:
+    stream = spark.readStream.format("shmq").options(**source.words())
+    if source.value == "raw":
+        return stream.load()
+    return stream.schema(f"{source.schema}, {_META}").load()
+
+
+def tables(spark: Any, pipeline: Pipeline) -> dict[str, Any]:
+    """A DataFrame for each source and step, known to SQL by its name."""
+    found: dict[str, Any] = {}
+    for source in pipeline.sources.values():
+        with _naming(f"source {source.name}"):
+            frame = _source_frame(spark, source)
+        if source.value != "raw":
+            corrupt = frame.where("_corrupt is not null")
+            found[f"{source.name}.corrupt"] = corrupt.selectExpr("_key as key", "_corrupt as value")
+            frame = frame.where("_corrupt is null").drop("_corrupt")
+        found[source.name] = frame
+    for step in pipeline.steps.values():
+        inputs = {origin: found[origin] for origin in step.origin}
+        if step.watermark:
+            column, delay = step.watermark.split(maxsplit=1)
+            first = step.origin[0]
+            inputs[first] = inputs[first].withWatermark(column, delay)
+        with _naming(f"step {step.name}"):
+            if step.python:
+                module, _, name = step.python.partition(":")
+                found[step.name] = getattr(importlib.import_module(module), name)(*inputs.values())
+            else:
+                for name, frame in inputs.items():
+                    frame.createOrReplaceTempView(name.replace(".", "_"))
+                found[step.name] = spark.sql(step.sql)
+    return found
+
+
+@contextlib.contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """Errors of Spark, or of a step in Python, say whose they are."""
+    try:
+        yield
+    except Exception as problem:
+        raise _failed(what, problem) from problem
+
+
+def _visible(frame: Any) -> Any:
+    """Without the message's own fields, which only steps see."""
+    return frame.drop(*_HIDDEN)
+
+
+# ---------------------------------------------------------------- the sinks
+def _start(frame: Any, sink: Sink, pipeline: Pipeline, trigger: dict[str, Any]) -> Any:
+    stream = _visible(frame).writeStream.queryName(f"{pipeline.name}-{sink.name}").outputMode(sink.mode)
+    stream = stream.option("checkpointLocation", f"{pipeline.checkpoint}/{sink.name}").trigger(**trigger)
+    if sink.format == "parquet":
+        return stream.format("parquet").partitionBy(*sink.partition_by).start(sink.path)
+    if sink.format == "shmq":
+        if set(frame.columns) == {"key", "value"}:
+            return stream.format("shmq").option("delivery", sink.delivery).start(sink.queue)
+        if sink.key:
+            from pyspark.sql import functions as f  # noqa: PLC0415
+
+            frame = _visible(frame).withColumn("_key", f.col(sink.key).cast("string"))
+            stream = frame.writeStream.queryName(f"{pipeline.name}-{sink.name}").outputMode(sink.mode)
+            stream = stream.option("checkpointLocation", f"{pipeline.checkpoint}/{sink.name}").trigger(**trigger)
+        stream = stream.format("shmq").option("value.format", sink.value).option("delivery", sink.delivery)
+        return stream.start(sink.queue)
+    if sink.format == "delta":
+        app = f"{pipeline.name}-{sink.name}"
+        return stream.foreachBatch(lambda batch, number: write_delta(batch.toArrow(), sink, app, number)).start()
+    return stream.format("console").option("truncate", "false").start()
+
+
+def write_delta(table: Any, sink: Sink, app: str, number: int) -> bool:
+    """
+    Append one batch to a Delta table, once: False when that batch is in it already.
+
+    Raises:
+        Missing: the package deltalake is not installed.
+    """
+    try:
+        import deltalake  # noqa: PLC0415  # an extra of its own
+    except ImportError:
+        raise setup.Missing("format = \"delta\" needs the package deltalake: pip install 'shmq[delta]'") from None
+    if deltalake.DeltaTable.is_deltatable(sink.path):
+        done = deltalake.DeltaTable(sink.path).transaction_version(app)
+        if done is not None and done >= number:
+            return False
+    mark = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(app, number)])
+    deltalake.write_deltalake(
+        sink.path, table, mode="append", partition_by=list(sink.partition_by) or None, commit_properties=mark
+    )
+    return True
+
+
+# ---------------------------------------------------------------- running
+class Run:
+    """One `shmq pipeline run`, until it is done or told to stop."""
+
+    def __init__(self, pipeline: Pipeline, spark: Any, tell: Callable[[dict[str, Any]], None]) -> None:
+        """*tell* gets a line of facts for each batch and each archiving."""
+        self._pipeline = pipeline
+        self._spark = spark
+        self._tell = tell
+        self._stop = threading.Event()
+
+    def stop(self, *_: object) -> None:
+        """Finish the batches that run, and end. Also a signal handler."""
+        self._stop.set()
+
+    def once(self) -> None:
+        """What is there now, and no more. What Spark gives up because a worker was slow to start is begun again."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                self._once()
+            except Failed as failed:
+                if _SLOW not in str(failed) or attempt == _ATTEMPTS - 1:
+                    raise
+                self._tell({"pipeline": self._pipeline.name, "again": str(failed)})
+            else:
+                return
+
+    def _once(self) -> None:
+        frames = tables(self._spark, self._pipeline)
+        queries = {
+            sink.name: _start(frames[sink.origin], sink, self._pipeline, {"availableNow": True})
+            for sink in self._pipeline.sinks.values()
+        }
+        self._follow(queries)
+        if not self._stop.is_set():
+            self._archive()
+
+    def loop(self, every: float) -> None:
+        """Again and again, every so many seconds."""
+        while not self._stop.is_set():
+            began = time.monotonic()
+            self.once()
+            self._stop.wait(max(every - (time.monotonic() - began), 0))
+
+    def continuous(self, every: float) -> None:
+        """Keep the queries running; the archive takes its turn beside them."""
+        frames = tables(self._spark, self._pipeline)
+        queries = {
+            sink.name: _start(frames[sink.origin], sink, self._pipeline, {"processingTime": "0 seconds"})
+            for sink in self._pipeline.sinks.values()
+        }
+        self._follow(queries, every)
+
+    def _follow(self, queries: dict[str, Any], archive_every: float = 0.0) -> None:
+        """Until all have ended, telling each batch; when told to stop, until the batches that run have."""
+        told = dict.fromkeys(queries, -1)
+        last_archive = time.monotonic()
+        try:
+            while any(query.isActive for query in queries.values()):
+                self._tell_progress(queries, told)
+                if self._stop.wait(_LOOK):
+                    self._end(queries, told)
+                if archive_every and time.monotonic() - last_archive >= archive_every:
+                    self._archive()
+                    last_archive = time.monotonic()
+        finally:
+            self._tell_progress(queries, told)
+            for query in queries.values():
+                if query.isActive:
+                    query.stop()
+                caught_up(query)
+        for name, query in queries.items():
+            problem = query.exception()
+            if problem is not None:
+                raise _failed(f"sink {name}", problem) from problem
+
+    def _tell_progress(self, queries: dict[str, Any], told: dict[str, int]) -> None:
+        for name, query in queries.items():
+            for progress in query.recentProgress:
+                if progress.batchId > told[name] and progress.numInputRows is not None:
+                    told[name] = progress.batchId
+                    self._tell(
+                        {
+                            "pipeline": self._pipeline.name,
+                            "sink": name,
+                            "batch": progress.batchId,
+                            "rows": progress.numInputRows,
+                            "rows_per_second": round(progress.processedRowsPerSecond or 0),
+                            "ms": progress.batchDuration,
+                        }
+                    )
+
+    def _end(self, queries: dict[str, Any], told: dict[str, int]) -> None:
+        """Stop each query between two batches."""
+        before = dict(told)
+        for name, query in queries.items():
+            while query.isActive and query.status["isTriggerActive"] and told[name] == before[name]:
+                time.sleep(_LOOK)
+                self._tell_progress({name: query}, told)
+            query.stop()
+
+    def _archive(self) -> None:
+        wanted = self._pipeline.archive
+        if wanted is None:
+            return
+        queue = self._pipeline.sources[wanted.source].queue
+        rows = archive.archive(queue, wanted.to, older_than=wanted.after or None)
+        merged = archive.compact(wanted.to, file_bytes=wanted.compact_to) if wanted.compact_to else 0
+        self._tell({"pipeline": self._pipeline.name, "archive": wanted.to, "rows": rows, "files_merged": merged})
+
+
+def run(
+    path: str,
+    *,
+    how: str = "every",
+    every: float | None = None,
+    master: str | None = None,
+    tell: Callable[[dict[str, Any]], None] | None = None,
+) -> None:
+    """
+    Run the pipeline in the file *path*.
+
+    Args:
+        how: "once", "every" (again and again) or "continuous".
+        every: seconds, instead of the file's.
+        master: where Spark runs; this machine by default.
+        tell: gets a line of facts for each batch; printed as JSON by default.
+
+    Raises:
+        BadPipeline: the file cannot be run as it stands; nothing was started.
+        Failed: a sink's query ended with an error; run it again to go on.
+    """
+    pipeline = read(path)
+    plan(pipeline)  # queues that are not there are told before a JVM is started
+    folder = os.path.dirname(os.path.abspath(path))
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # for steps in Python that lie beside the file
+    conf = {"spark.sql.adaptive.streaming.stateless.enabled": "false", **pipeline.conf}  # streams cannot have it
+    spark = setup.session(master, name=f"shmq pipeline {pipeline.name}", **conf)
+    if pipeline.archive is not None:  # before anything is read, and so could be forgotten
+        archive.hold(pipeline.sources[pipeline.archive.source].queue)
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # tells as JSON what we tell in words
+    running = Run(pipeline, spark, tell or _print)
+    with _signals(running.stop):
+        if how == "once":
+            running.once()
+        elif how == "continuous":
+            running.continuous(pipeline.every if every is None else every)
+        else:
+            running.loop(pipeline.every if every is None else every)
+
+
+def _print(facts: dict[str, Any]) -> None:
+    print(json.dumps(facts), flush=True)  # noqa: T201  # what a runner of a pipeline reads
+
+
+class _signals:  # noqa: N801  # used like a function
+    """SIGTERM and Ctrl-C ask it to stop, as long as this lasts."""
+
+    def __init__(self, stop: Callable[..., None]) -> None:
+        self._stop = stop
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._before[number] = signal.signal(number, self._stop)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+def write(frame: Any, queue: str, *, value: str | None = None, **options: Any) -> None:
+    """
+    Append a DataFrame's rows to *queue*: all of them appear at once, or none.
+
+    Args:
+        value: "json" has Spark make an object of each row, which is faster than in Python; None takes the column value.
+        options: further options of the sink.
+    """
+    if value == "json":
+        frame = frame.selectExpr("to_json(struct(*)) as value")
+    elif value is not None:
+        options["value.format"] = value
+    frame.write.format("shmq").options(**options).mode("append").save(queue)
+
+
+def read_all(spark: Any, queue: str, **options: Any) -> Any:
+    """A batch DataFrame of *queue*, with filters on offset, time and partition pushed down."""
+    given = {"pushdown": "true", **options}
+    schema = given.pop("schema", None)
+    reader = spark.read.format("shmq").options(**given)
+    return (reader if schema is None else reader.schema(schema)).load(queue)

@@ -1,0 +1,149 @@
+"""
+Which queues and shards a query means, and opening them once per process.
+
+A *shard* is a queue of its own: what Kafka calls a partition. A directory that holds shards has them in folders called
+`[prefix.]<bit>.<index>`; a queue that is not sharded is its own shard 0. Python workers are used again by Spark, so
+what one opened stays open for the next task.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+import shmq
+
+if TYPE_CHECKING:
+    from shmq.spark.options import SourceOptions
+
+_MARK = "queue.shmq"
+_SHARD = re.compile(r"(?:[A-Za-z0-9_-]*\.)?[0-9a-f]\.([0-9a-f]{3})")
+_KEPT = 64
+
+
+class Shard(NamedTuple):
+    """One queue on the disk, by the names that Spark knows it under."""
+
+    topic: str
+    number: int
+    path: str
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"{self.topic}/{self.number}"
+
+
+def is_queue(path: str) -> bool:
+    """Whether there is a queue in that directory."""
+    return os.path.exists(f"{path}/{_MARK}")
+
+
+def shards_of(path: str, topic: str | None = None) -> list[Shard]:
+    """
+    The shards of one queue, in order.
+
+    Raises:
+        NotFound: there is none.
+    """
+    path = os.path.abspath(path)
+    topic = topic or os.path.basename(path)
+    if is_queue(path):
+        return [Shard(topic, 0, path)]
+    found = []
+    if os.path.isdir(path):
+        for name in sorted(os.listdir(path)):
+            shard = _SHARD.fullmatch(name)
+            if shard and is_queue(f"{path}/{name}"):
+                found.append(Shard(topic, int(shard[1], 16), f"{path}/{name}"))
+    if not found:
+        raise shmq.NotFound(f"cannot read {path} with Spark: there is no queue there, and no shards of one")
+    return sorted(found, key=lambda each: each.number)
+
+
+def _is_topic(path: str) -> bool:
+    try:
+        return bool(shards_of(path))
+    except shmq.NotFound:
+        return False
+
+
+def find(options: SourceOptions) -> list[Shard]:
+    """
+    Every shard that the options name, by topic and number.
+
+    Raises:
+        NotFound: a queue that was named is not there, or nothing matches.
+    """
+    root = os.path.abspath(options.queue)
+    if options.assign:
+        named = [shard for topic in options.assign for shard in shards_of(f"{root}/{topic}", topic)]
+        found = [shard for shard in named if shard.number in options.assign[shard.topic]]
+        missing = {(t, n) for t, ns in options.assign.items() for n in ns} - {(s.topic, s.number) for s in found}
+        if missing:
+            raise shmq.NotFound(f"cannot read {root} with Spark: it has no shard {sorted(missing)}")
+    elif options.subscribe:
+        found = [shard for topic in options.subscribe for shard in shards_of(f"{root}/{topic}", topic)]
+    elif options.pattern:
+        if not os.path.isdir(root):
+            raise shmq.NotFound(f"cannot read {root} with Spark: there is no such directory")
+        topics = [name for name in sorted(os.listdir(root)) if re.fullmatch(options.pattern, name)]
+        found = [shard for topic in topics if _is_topic(f"{root}/{topic}") for shard in shards_of(f"{root}/{topic}")]
+    else:
+        found = shards_of(root)
+    if not found:
+        raise shmq.NotFound(f"cannot read {root} with Spark: no queue in it is called like {options.pattern}")
+    return sorted(found)
+
+
+# ---------------------------------------------------------------- opening
+_open: dict[tuple[int, str, bool], tuple[shmq.Queue, tuple[int, int]]] = {}
+"""By process, path and kind: the handle, and which file its mark was."""
+_lock = threading.Lock()
+
+
+def open_queue(path: str, *, read_only: bool = False) -> shmq.Queue:
+    """
+    The queue at *path*, open in this process; the last 64 stay open.
+
+    A writable handle is wanted where the end is looked for: it pads what dead producers claimed. Where the directory
+    may not be written it is read-only all the same.
+    """
+    key = (os.getpid(), path, read_only)
+    with _lock:
+        queue, known = _open.pop(key, (None, None))
+        there = _mark_of(path)
+        if queue is not None and (queue.closed or there != known):  # deleted, and perhaps made again
+            queue.close()
+            queue = None
+        if queue is None:
+            queue = _opened(path, read_only=read_only)
+        _open[key] = queue, there  # now the last one
+        while len(_open) > _KEPT:
+            _open.pop(next(iter(_open)))[0].close()
+        return queue
+
+
+def close_all() -> None:
+    """Close what this process has open, so that nobody who wants to delete a queue waits for it."""
+    with _lock:
+        for queue, _ in _open.values():
+            queue.close()
+        _open.clear()
+
+
+def _opened(path: str, *, read_only: bool) -> shmq.Queue:
+    # trusted: payloads are handed on as bytes, and nothing here unpickles them.
+    if not read_only and os.access(path, os.W_OK):
+        return shmq.open(path, create=False, trusted=True)
+    return shmq.open(path, create=False, read_only=True, trusted=True)
+
+
+def _mark_of(path: str) -> tuple[int, int]:
+    try:
+        mark = os.stat(f"{path}/{_MARK}")
+    except FileNotFoundError:
+        return (0, 0)
+    return mark.st_dev, mark.st_ino

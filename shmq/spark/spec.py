@@ -1,0 +1,357 @@
+"""
+A pipeline as its TOML says it: read, checked whole before anything starts, each objection with its line.
+
+    [pipeline]            name, checkpoint, every, conf
+    [source.NAME]         queue, value, schema, dtype, starting, max_offsets_per_trigger, max_bytes_per_trigger, options
+    [step.NAME]           from, sql or python, watermark
+    [sink.NAME]           from, format (parquet, delta, shmq, console), path or queue, mode, value, key, partition_by
+    [archive]             source, to, after, compact_to
+
+A source whose payloads are parsed has a sibling `NAME.corrupt`: what did not parse, for a dead-letter queue.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import re
+import tomllib
+from typing import Any
+
+from shmq.spark.options import VALUE_FORMATS, seconds
+
+SINKS = ("parquet", "delta", "shmq", "console")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CORRUPT = ".corrupt"
+
+
+class BadPipeline(ValueError):
+    """What is wrong with a pipeline's file, a line each."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A queue, as a view of that name."""
+
+    name: str
+    queue: str
+    value: str = "raw"
+    schema: str = ""
+    dtype: str = ""
+    starting: str = "earliest"
+    max_offsets_per_trigger: int = 0
+    max_bytes_per_trigger: int = 0
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def words(self) -> dict[str, str]:
+        """The options of `format("shmq")`."""
+        found = {"queue": self.queue, "startingOffsets": self.starting, "value.format": self.value}
+        found |= {"value.dtype": self.dtype} if self.dtype else {}
+        found |= {"maxOffsetsPerTrigger": str(self.max_offsets_per_trigger)} if self.max_offsets_per_trigger else {}
+        found |= {"maxBytesPerTrigger": str(self.max_bytes_per_trigger)} if self.max_bytes_per_trigger else {}
+        return found | {key: str(value) for key, value in self.options.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A table made of others."""
+
+    name: str
+    origin: tuple[str, ...]
+    sql: str = ""
+    python: str = ""
+    watermark: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sink:
+    """Where a table goes."""
+
+    name: str
+    origin: str
+    format: str
+    path: str = ""
+    queue: str = ""
+    mode: str = "append"
+    value: str = "json"
+    key: str = ""
+    partition_by: tuple[str, ...] = ()
+    delivery: str = "exactly_once"
+
+
+@dataclasses.dataclass(frozen=True)
+class Archiving:
+    """Which source's queue is brought to Parquet before it may forget."""
+
+    source: str
+    to: str
+    after: float = 0.0
+    compact_to: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Pipeline:
+    """All of it."""
+
+    name: str
+    checkpoint: str
+    every: float
+    conf: dict[str, str]
+    sources: dict[str, Source]
+    steps: dict[str, Step]
+    sinks: dict[str, Sink]
+    archive: Archiving | None
+
+
+def read(path: str) -> Pipeline:
+    """
+    The pipeline in that file. Relative paths in it are taken from where the file lies.
+
+    Raises:
+        BadPipeline: it cannot be run as it stands.
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as file:
+        raw = file.read()
+    text = raw.decode("utf-8", "replace")
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise BadPipeline(f"{path}: {problem}") from None
+    return _Checker(path, text).pipeline(content)
+
+
+_ALLOWED: dict[str, dict[str, Any]] = {
+    "pipeline": {"name": str, "checkpoint": str, "every": str, "conf": dict},
+    "source": {
+        "queue": str,
+        "value": str,
+        "schema": str,
+        "dtype": str,
+        "starting": str,
+        "max_offsets_per_trigger": int,
+        "max_bytes_per_trigger": int,
+        "options": dict,
+    },
+    "step": {"from": (str, list), "sql": str, "python": str, "watermark": str},
+    "sink": {
+        "from": str,
+        "format": str,
+        "path": str,
+        "queue": str,
+        "mode": str,
+        "value": str,
+        "key": str,
+        "partition_by": list,
+        "delivery": str,
+    },
+    "archive": {"source": str, "to": str, "after": str, "compact_to": str},
+}
+
+
+class _Checker:
+    def __init__(self, path: str, text: str) -> None:
+        self._path = path
+        self._folder = os.path.dirname(os.path.abspath(path))
+        self._lines = text.splitlines()
+        self._problems: list[tuple[int, str]] = []
+
+    # ---- lines
+    def _line(self, section: str, key: str | None = None) -> int:
+        """Where a section, or a key in it, stands; 1 if it stands nowhere."""
+        inside = 0
+        for number, line in enumerate(self._lines, 1):
+            heading = re.match(r"\s*\[\s*([^\]]+?)\s*\]", line)
+            if heading:
+                inside = number if heading[1].replace('"', "") == section else 0
+                if inside and key is None:
+                    return number
+            elif inside and key is not None and re.match(rf"\s*\"?{re.escape(key)}\"?\s*=", line):
+                return number
+        return 1 if key is None else self._line(section)
+
+    def _object(self, section: str, key: str | None, what: str) -> None:
+        self._problems.append((self._line(section, key), what))
+
+    # ---- the whole
+    def pipeline(self, content: dict[str, Any]) -> Pipeline:
+        for name in content:
+            if name not in _ALLOWED:
+                self._object(name, None, f"there is no section [{name}]{_near(name, _ALLOWED)}")
+        head = self._section("pipeline", content.get("pipeline", {}))
+        for key in ("name", "checkpoint"):
+            if not head.get(key):
+                self._object("pipeline", None, f"[pipeline] needs {key}")
+        sources = {name: self._source(name, each) for name, each in self._named(content, "source")}
+        steps = {name: self._step(name, each) for name, each in self._named(content, "step")}
+        sinks = {name: self._sink(name, each) for name, each in self._named(content, "sink")}
+        if not sources:
+            self._object("pipeline", None, "there is no [source.NAME]: nothing to read")
+        if not sinks and "archive" not in content:
+            self._object("pipeline", None, "there is no [sink.NAME] and no [archive]: nothing would become of it")
+        self._connections(sources, steps, sinks)
+        archive = self._archive(content["archive"], sources) if "archive" in content else None
+        every = self._seconds("pipeline", "every", head.get("every", "30s"))
+        if self._problems:
+            told = [f"{self._path}:{line}: {what}" for line, what in sorted(set(self._problems))]
+            raise BadPipeline("\n".join(told))
+        return Pipeline(
+            name=head["name"],
+            checkpoint=self._place(head["checkpoint"]),
+            every=every,
+            conf={key: str(value) for key, value in head.get("conf", {}).items()},
+            sources=sources,
+            steps=_in_order(steps),
+            sinks=sinks,
+            archive=archive,
+        )
+
+    def _named(self, content: dict[str, Any], kind: str) -> list[tuple[str, dict[str, Any]]]:
+        found = []
+        for name, each in content.get(kind, {}).items():
+            section = f"{kind}.{name}"
+            if not isinstance(each, dict):
+                self._object(kind, name, f"[{kind}] has no keys of its own: write [{section}]")
+            elif not _NAME.fullmatch(name):
+                self._object(section, None, f"{name!r} cannot be a view's name: letters, digits and _")
+            else:
+                found.append((name, self._section(section, each)))
+        return found
+
+    def _section(self, section: str, content: dict[str, Any]) -> dict[str, Any]:
+        """Its keys, if they are known and of the right kind."""
+        allowed = _ALLOWED[section.partition(".")[0]]
+        good = {}
+        for key, value in content.items():
+            if key not in allowed:
+                self._object(section, key, f"[{section}] has no key {key!r}{_near(key, allowed)}")
+            elif not isinstance(value, allowed[key]) or isinstance(value, bool):
+                self._object(section, key, f"{key} = {value!r}: {_kind(allowed[key])} is wanted")
+            else:
+                good[key] = value
+        return good
+
+    def _place(self, path: str) -> str:
+        return path if "://" in path else os.path.normpath(os.path.join(self._folder, path))
+
+    def _seconds(self, section: str, key: str, word: str) -> float:
+        try:
+            return seconds(word)
+        except ValueError as problem:
+            self._object(section, key, f"{key} = {word!r}: {problem}")
+            return 0.0
+
+    # ---- the parts
+    def _source(self, name: str, each: dict[str, Any]) -> Source:
+        section = f"source.{name}"
+        if not each.get("queue"):
+            self._object(section, None, f"[{section}] needs queue")
+        value = each.get("value", "raw")
+        if value not in VALUE_FORMATS:
+            self._object(section, "value", f"value = {value!r}: one of {', '.join(VALUE_FORMATS)}")
+        elif value != "raw" and not each.get("schema"):
+            self._object(section, "value", f'value = "{value}" needs schema = "user BIGINT, ..."')
+        if value == "struct" and not each.get("dtype"):
+            self._object(section, "value", 'value = "struct" needs dtype = "price:<f8, ..."')
+        return Source(name, **{**each, "queue": self._place(each.get("queue", ""))})
+
+    def _step(self, name: str, each: dict[str, Any]) -> Step:
+        section = f"step.{name}"
+        origin = each.pop("from", [])
+        if not origin:
+            self._object(section, None, f"[{section}] needs from")
+        if bool(each.get("sql")) == bool(each.get("python")):
+            self._object(section, None, f"[{section}] needs sql or python, and not both")
+        if each.get("python") and not re.fullmatch(r"[\w.]+:\w+", each["python"]):
+            self._object(section, "python", f"python = {each['python']!r}: module:function")
+        if each.get("watermark") and len(each["watermark"].split(maxsplit=1)) != 2:
+            self._object(section, "watermark", f'watermark = {each["watermark"]!r}: like "t 2 minutes"')
+        return Step(name, (origin,) if isinstance(origin, str) else tuple(map(str, origin)), **each)
+
+    def _sink(self, name: str, each: dict[str, Any]) -> Sink:
+        section = f"sink.{name}"
+        origin, kind = each.pop("from", ""), each.pop("format", "")
+        if not origin:
+            self._object(section, None, f"[{section}] needs from")
+        if kind not in SINKS:
+            self._object(section, "format", f"format = {kind!r}: one of {', '.join(SINKS)}")
+        needed = {"parquet": "path", "delta": "path", "shmq": "queue"}.get(kind)
+        if needed and not each.get(needed):
+            self._object(section, None, f'[{section}] with format = "{kind}" needs {needed}')
+        if each.get("mode", "append") not in {"append", "update"}:
+            self._object(section, "mode", f"mode = {each['mode']!r}: append or update")
+        if each.get("mode") == "update" and kind in {"parquet", "delta"}:
+            self._object(section, "mode", f"{kind} files only grow: mode = append (with a watermark before a window)")
+        for key in ("path", "queue"):
+            if each.get(key):
+                each[key] = self._place(each[key])
+        each["partition_by"] = tuple(map(str, each.get("partition_by", [])))
+        return Sink(name, origin, kind, **each)
+
+    def _archive(self, raw: dict[str, Any], sources: dict[str, Source]) -> Archiving:
+        each = self._section("archive", raw)
+        source = each.get("source", next(iter(sources), ""))
+        if source not in sources:
+            self._object(
+                "archive", "source", f"source = {source!r}: there is no [source.{source}]{_near(source, sources)}"
+            )
+        if not each.get("to"):
+            self._object("archive", None, "[archive] needs to")
+        after = self._seconds("archive", "after", each.get("after", "0s"))
+        return Archiving(source, self._place(each.get("to", "")), after, self._bytes(each.get("compact_to", "0")))
+
+    def _bytes(self, word: str) -> int:
+        found = re.fullmatch(r"\s*(\d+)\s*([KMG]?)i?B?\s*", word)
+        if found is None:
+            self._object("archive", "compact_to", f"compact_to = {word!r}: like 256MB")
+            return 0
+        return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2]]
+
+    def _connections(self, sources: dict[str, Source], steps: dict[str, Step], sinks: dict[str, Sink]) -> None:
+        for name in sources.keys() & steps.keys():
+            self._object(f"step.{name}", None, f"there is a source and a step called {name!r}")
+        there = {*sources, *steps, *(name + _CORRUPT for name, each in sources.items() if each.value != "raw")}
+        for step in steps.values():
+            for origin in step.origin:
+                if origin not in there:
+                    self._object(f"step.{step.name}", "from", _nothing(origin, there, sources))
+        for sink in sinks.values():
+            if sink.origin and sink.origin not in there:
+                self._object(f"sink.{sink.name}", "from", _nothing(sink.origin, there, sources))
+        for name in steps.keys() - _in_order(steps).keys():
+            self._object(f"step.{name}", "from", f"step {name!r} is made of itself, by way of others")
+        read = {each.queue for each in sources.values()}
+        for sink in sinks.values():
+            if sink.queue and sink.queue in read:
+                self._object(f"sink.{sink.name}", "queue", f"{sink.queue} is read by this pipeline: it would never end")
+
+
+def _nothing(origin: str, there: set[str], sources: dict[str, Source]) -> str:
+    if origin.endswith(_CORRUPT) and origin.removesuffix(_CORRUPT) in sources:
+        return f"from = {origin!r}: payloads of that source are not parsed, so none fails to"
+    return f"from = {origin!r}: there is no source or step of that name{_near(origin, there)}"
+
+
+def _in_order(steps: dict[str, Step]) -> dict[str, Step]:
+    """Each step behind those it is made of; those in a circle are left out."""
+    done: dict[str, Step] = {}
+    rest = dict(steps)
+    while True:
+        ready = [name for name, each in rest.items() if not any(origin in rest for origin in each.origin)]
+        if not ready:
+            return done
+        for name in ready:
+            done[name] = rest.pop(name)
+
+
+def _near(name: str, known: Any) -> str:
+    near = difflib.get_close_matches(name, known, n=2)
+    return (
+        f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(sorted(known))}" if known else ""
+    )
+
+
+def _kind(kind: Any) -> str:
+    names = {str: "text", int: "a whole number", list: "a list", dict: "a table"}
+    return " or ".join(names[each] for each in (kind if isinstance(kind, tuple) else (kind,)))

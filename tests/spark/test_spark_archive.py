@@ -1,0 +1,197 @@
+"""Messages into Parquet before a queue may forget them, and back."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import shmq
+
+pa = pytest.importorskip("pyarrow", reason="pip install 'shmq[spark]'")
+import pyarrow.parquet as pq  # noqa: E402
+
+from shmq.cli import main  # noqa: E402
+from shmq.spark import archive  # noqa: E402
+
+SOME = 400
+
+
+@pytest.fixture
+def some(make):
+    return fill(make(retention=shmq.Retention.forever()))
+
+
+def fill(queue):
+    for start in range(0, SOME, 50):
+        numbers = range(start, start + 50)
+        queue.put_many(
+            [b"%d %s" % (number, b"x" * 100) for number in numbers],
+            keys=[b"k%d" % (number % 3) for number in numbers],
+            types=list(numbers),
+            times_ns=[number * 10**9 + 7 for number in numbers],
+            headers=[{"h": b"v"} if number % 100 == 0 else None for number in numbers],
+        )
+    return queue
+
+
+@pytest.fixture
+def to(tmp_path):
+    return str(tmp_path / "archive")
+
+
+def rows(to):
+    there = archive.Archive(to)
+    files = there.manifest().of("q", 0)
+    return [row for path in there.paths(files) for row in pq.read_table(path).to_pylist()]
+
+
+def test_everything_of_a_message_is_in_the_archive(some, to):
+    assert archive.archive(some.path, to) == SOME
+    found = rows(to)
+    assert [row["offset"] for row in found] == list(range(SOME))
+    one = found[100]
+    assert (one["key"], one["type"], one["topic"], one["partition"]) == (b"k1", 100, "q", 0)
+    assert one["value"].startswith(b"100 ")
+    assert one["timestamp_ns"] == 100 * 10**9 + 7
+    assert one["headers"] == [("h", b"v")] or one["headers"] == [{"key": "h", "value": b"v"}]
+    assert archive.verify(to) == []
+
+
+def test_the_queue_may_forget_what_is_archived_and_not_a_message_more(queue, to):
+    some = fill(queue)
+    with some.consumer("work") as consumer:
+        consumer.seek(SOME)
+    first = some.first_index
+    archive.archive(some.path, to)
+    assert rows(to)[0]["offset"] == first
+    assert some.consumers()[archive.CONSUMER].head == SOME
+    some.put_many([b"more"] * 300)
+    with some.consumer("work") as consumer:
+        consumer.seek(some.next_index)
+    assert some.first_index <= SOME  # what is new is not archived yet
+    assert archive.archive(some.path, to) == 300
+
+
+def test_a_run_that_is_killed_is_done_again_without_a_trace(some, to, monkeypatch):
+    before = archive.Archive.replace
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(archive.Archive, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        archive.archive(some.path, to)
+    assert some.consumers()[archive.CONSUMER].head == 0  # nothing may go yet
+    assert len([name for name in os.listdir(to) if name.endswith(".parquet")]) == 1  # and nobody names it
+    monkeypatch.setattr(archive.Archive, "replace", before)
+    assert archive.archive(some.path, to) == SOME
+    assert [row["offset"] for row in rows(to)] == list(range(SOME))
+
+
+def test_a_kill_between_manifest_and_consumer_doubles_nothing(some, to, monkeypatch):
+    before = shmq.Consumer.seek
+    monkeypatch.setattr(shmq.Consumer, "seek", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        archive.archive(some.path, to)
+    monkeypatch.setattr(shmq.Consumer, "seek", before)
+    assert archive.archive(some.path, to) == 0
+    assert some.consumers()[archive.CONSUMER].head == SOME
+    assert len(rows(to)) == SOME
+
+
+def test_a_full_disk_leaves_nothing_half_done(some, to, monkeypatch):
+    archive.archive(some.path, to)
+    some.put(b"more")
+    there = sorted(os.listdir(to))
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(archive.os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        archive.archive(some.path, to)
+    assert sorted(os.listdir(to)) == there
+    monkeypatch.undo()
+    assert archive.archive(some.path, to) == 1
+
+
+def test_messages_that_went_before_they_were_archived_are_told(make, tmp_path, to):
+    queue = make(retention=shmq.Retention.bytes(40_000))
+    queue.put(b"first")
+    archive.archive(queue.path, to)
+    for _ in range(20):
+        queue.put_many([b"x" * 100] * 50)
+    with pytest.raises(shmq.Gone, match="were retired before they came"):
+        archive.archive(queue.path, to)
+
+
+def test_another_queue_does_not_come_into_the_same_archive(some, to, tmp_path):
+    archive.archive(some.path, to)
+    some.close()
+    shmq.delete(some.path)
+    with shmq.open(some.path) as other:
+        other.put(b"x")
+    with pytest.raises(shmq.Mismatch, match="another queue"):
+        archive.archive(some.path, to)
+
+
+def test_one_archives_at_a_time(some, to):
+    with archive.Archive(to), pytest.raises(shmq.Busy, match="another process"):
+        archive.archive(some.path, to)
+
+
+def test_only_what_is_old_or_finished(some, to):
+    assert archive.archive(some.path, to, behind="nobody") == 0
+    with some.consumer("work", ack="explicit") as consumer:
+        consumer.seek(100)
+    assert archive.archive(some.path, to, behind="work") == 100
+    some.put(b"of now")
+    assert archive.archive(some.path, to, older_than=3600) == SOME - 100
+
+
+def test_small_files_become_large_and_readers_are_not_disturbed(some, to):
+    for stop in (100, 200, 300):
+        with some.consumer("work", ack="explicit") as consumer:
+            consumer.seek(stop)
+        archive.archive(some.path, to, behind="work")
+    old = archive.Archive(to).paths(archive.Archive(to).manifest().of("q", 0))
+    assert len(old) == 3
+    assert archive.compact(to) == 2
+    assert all(os.path.exists(path) for path in old)  # somebody may be reading them
+    assert [row["offset"] for row in rows(to)] == list(range(300))
+    assert archive.verify(to) == []
+    archive.archive(some.path, to)
+    assert not any(os.path.exists(path) for path in old)
+    assert [row["offset"] for row in rows(to)] == list(range(SOME))
+
+
+def test_replay_brings_everything_back_once(some, to, tmp_path, capsys):
+    archive.archive(some.path, to)
+    again = str(tmp_path / "again")
+    assert main(["replay", to, again]) == 0
+    assert "put 400 messages" in capsys.readouterr().out
+    assert archive.replay(to, again) == 0  # a second time is no second copy
+    with shmq.open(again) as queue:
+        assert len(queue) == SOME
+        for number in (0, 1, 100, SOME - 1):
+            old, new = some[number], queue[number]
+            assert (new.payload, new.key, new.type, new.time_ns) == (old.payload, old.key, old.type, old.time_ns)
+            assert new.headers == {**old.headers, "source": {"topic": "q", "partition": 0, "index": number}}
+
+
+def test_replay_of_a_time(some, to, tmp_path):
+    archive.archive(some.path, to)
+    assert archive.replay(to, str(tmp_path / "again"), since=100 * 10**9, until=110 * 10**9) == 10
+
+
+def test_a_damaged_archive_is_not_replayed(some, to, tmp_path, capsys):
+    archive.archive(some.path, to)
+    (path,) = archive.Archive(to).paths(archive.Archive(to).manifest().of("q", 0))
+    with open(path, "r+b") as file:
+        file.seek(100)
+        file.write(b"\x00\x01")
+    assert main(["replay", to, str(tmp_path / "again")]) == 1
+    assert "is not what was written" in capsys.readouterr().err
+    os.unlink(path)
+    assert "is missing" in archive.verify(to)[0]

