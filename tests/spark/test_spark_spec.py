@@ -106,6 +106,7 @@ def test_all_objections_come_at_once(file):
 
 
 def test_a_dry_run_starts_nothing_and_says_what_waits(file, tmp_path, capsys):
+    pytest.importorskip("pyspark", reason="pip install 'shmq[spark]'")
     with shmq.open(tmp_path / "q") as queue:
         queue.put_many([b"{}"] * 42)
     assert main(["pipeline", "run", str(file), "--dry-run", "--json"]) == 0
@@ -117,6 +118,7 @@ def test_a_dry_run_starts_nothing_and_says_what_waits(file, tmp_path, capsys):
 
 
 def test_a_queue_that_is_not_there_is_told_before_spark_starts(file, capsys):
+    pytest.importorskip("pyspark", reason="pip install 'shmq[spark]'")
     assert main(["pipeline", "run", str(file), "--once"]) == 1
     assert "there is no queue there" in capsys.readouterr().err
 
