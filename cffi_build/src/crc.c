@@ -5,6 +5,10 @@
 #include <stdbool.h>
 #include <string.h>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "shmq.h"
 
 #define POLYNOMIAL 0x82f63b78u /* reflected */
@@ -17,12 +21,29 @@ static uint32_t table[8][256]; /* table[k][b]: the CRC of byte b followed by k z
 static uint32_t skip[4][256];
 static bool hardware;
 
+/* What is large is folded by multiplications without carries, 4 * 64 bytes at a time: a step moves what was summed up so
+ * far over FOLD bytes, by multiplying the two halves of each 128 bits with these powers of x. */
+#define FOLD 256u
+#define FOLDING_BYTES 1024u /* less is not worth it */
+static uint64_t fold_by[2];
+static bool folding;
+
 static uint32_t over_zeros(uint32_t crc, size_t zeros)
 {
     while (zeros-- > 0) {
         crc = table[0][crc & 0xff] ^ crc >> 8;
     }
     return crc;
+}
+
+/* x to that power, modulo the polynomial, reflected, as a 64-bit factor of a reflected product */
+static uint64_t power_of_x(unsigned int power)
+{
+    uint32_t value = 1u << 31;
+    while (power-- > 0) {
+        value = value >> 1 ^ (value & 1 ? POLYNOMIAL : 0);
+    }
+    return (uint64_t)value << 1;
 }
 
 __attribute__((constructor)) static void make_tables(void)
@@ -51,6 +72,9 @@ __attribute__((constructor)) static void make_tables(void)
 #if defined(__x86_64__)
     __builtin_cpu_init();
     hardware = __builtin_cpu_supports("sse4.2");
+    folding = hardware && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
+    fold_by[0] = power_of_x(8 * FOLD + 32);
+    fold_by[1] = power_of_x(8 * FOLD - 32);
 #elif defined(__ARM_FEATURE_CRC32)
     hardware = true;
 #endif
@@ -118,12 +142,42 @@ WITH_CRC static uint32_t by_hardware(uint32_t crc, const uint8_t *at, size_t len
     }
     return ~last;
 }
+#if defined(__x86_64__)
+/* The message as a polynomial is congruent to the FOLD bytes that are left of it, so their sum is its sum. */
+__attribute__((target("avx512f,vpclmulqdq"))) static uint32_t by_folding(uint32_t crc, const uint8_t *at, size_t length)
+{
+    const __m512i by = _mm512_broadcast_i32x4(_mm_set_epi64x((long long)fold_by[1], (long long)fold_by[0]));
+    __m512i sum[FOLD / 64];
+    for (size_t i = 0; i < FOLD / 64; i++) {
+        sum[i] = _mm512_loadu_si512(at + 64 * i);
+    }
+    sum[0] = _mm512_xor_si512(sum[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc)));
+    for (at += FOLD, length -= FOLD; length >= FOLD; at += FOLD, length -= FOLD) {
+        for (size_t i = 0; i < FOLD / 64; i++) {
+            const __m512i low = _mm512_clmulepi64_epi128(sum[i], by, 0x00);
+            const __m512i high = _mm512_clmulepi64_epi128(sum[i], by, 0x11);
+            sum[i] = _mm512_xor_si512(_mm512_xor_si512(low, high), _mm512_loadu_si512(at + 64 * i));
+        }
+    }
+    uint8_t left[FOLD];
+    for (size_t i = 0; i < FOLD / 64; i++) {
+        _mm512_storeu_si512(left + 64 * i, sum[i]);
+    }
+    return by_hardware(by_hardware(UINT32_MAX, left, FOLD), at, length);
+}
 #else
+static uint32_t by_folding(uint32_t crc, const uint8_t *at, size_t length) { return by_hardware(crc, at, length); }
+#endif
+#else
+static uint32_t by_folding(uint32_t crc, const uint8_t *at, size_t length) { return by_table(crc, at, length); }
 static uint32_t by_hardware(uint32_t crc, const uint8_t *at, size_t length) { return by_table(crc, at, length); }
 #endif
 
 uint32_t crc32c(uint32_t crc, const void *bytes, size_t length)
 {
+    if (folding && length >= FOLDING_BYTES) {
+        return by_folding(crc, bytes, length);
+    }
     return hardware ? by_hardware(crc, bytes, length) : by_table(crc, bytes, length);
 }
 
