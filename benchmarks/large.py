@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from benchmarks.peers import Channel
 
-SIZE, COUNT = 1 << 20, 300
+SIZE, COUNT = 1 << 20, 1000
 BOUND = 16 << 20
 
 
@@ -165,7 +165,7 @@ def memory() -> list[tuple[str, str]]:
 
 def main() -> int:
     parser = report.arguments(__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="default: 5")
+    parser.add_argument("--rounds", type=int, default=3, help="default: 3")
     parser.add_argument("--count", type=int, default=COUNT, help=f"messages of each trial (default: {COUNT})")
     options = parser.parse_args()
     peers = OURS + THEIRS
