@@ -234,7 +234,8 @@ class Directory:
         It has room for some regions of *region* bytes.
         """
         first = volatile.FIRST_CHUNK if self.volatile else FIRST_CHUNK
-        grown = max(first << min(2 * before, 30), region * _REGIONS & -_native.PAGE_BYTES)
+        room = max(region * _REGIONS, min(2 * region * _REGIONS, _SPARE_MAX))  # a roll costs as much as five MiB
+        grown = max(first << min(2 * before, 30), room & -_native.PAGE_BYTES)
         if self.volatile:
             room = os.fstatvfs(self.chunks)
             share = room.f_bavail * room.f_frsize // volatile.SHARE & -_native.PAGE_BYTES
@@ -258,7 +259,7 @@ class Directory:
         before = sequence if before is None else before
         region = region if before < sequence else 0  # consumers retire: large messages settle in a few files
         normal = self.chunk_size(before, region)
-        wanted = max(min(normal, self.worth_keeping()), min(normal, region * _REGIONS // 2))
+        wanted = min(normal, max(self.worth_keeping(), region * _REGIONS))
         spare = spares.take(self.chunks, max(needed, wanted), max(normal, _SPARE_MAX), warm.look)
         if spare is not None:
             with spare:
