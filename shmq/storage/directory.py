@@ -234,8 +234,8 @@ class Directory:
         It has room for some regions of *region* bytes.
         """
         first = volatile.FIRST_CHUNK if self.volatile else FIRST_CHUNK
-        room = max(region * _REGIONS, min(2 * region * _REGIONS, _SPARE_MAX))  # a roll costs as much as five MiB
-        grown = max(first << min(2 * before, 30), room & -_native.PAGE_BYTES)
+        some = max(region * _REGIONS, min(2 * region * _REGIONS, _SPARE_MAX))  # a roll costs as much as some MiB
+        grown = max(first << min(2 * before, 30), some & -_native.PAGE_BYTES)
         if self.volatile:
             room = os.fstatvfs(self.chunks)
             share = room.f_bavail * room.f_frsize // volatile.SHARE & -_native.PAGE_BYTES
@@ -278,9 +278,7 @@ class Directory:
         finally:
             os.close(fd)
 
-    def format_chunk(
-        self, fd: int, size: int, base: int, sequence: int, mapped: mmap.mmap | None = None
-    ) -> None:
+    def format_chunk(self, fd: int, size: int, base: int, sequence: int, mapped: mmap.mmap | None = None) -> None:
         """Write the beginning of a new chunk, through *mapped* if its file is mapped already."""
         kept = mapped if mapped is not None and len(mapped) == size else None
         with (
@@ -477,8 +475,7 @@ def _make_queue(directory: int, path: str, options: Options) -> None:
         os.unlink(CONTROL, dir_fd=directory)
     queue_id = os.urandom(16)
     mode = options.mode & 0o600
-    lasting = options.durability.kind != "process"
-    files.make_file(directory, CONTROL, _native.format_control(queue_id), mode, path, "control" if lasting else "")
+    files.make_file(directory, CONTROL, _native.format_control(queue_id), mode, path, "control")
     control = os.stat(CONTROL, dir_fd=directory, follow_symlinks=False)
     journal = _native.Journal(
         sequence=1,
@@ -497,14 +494,15 @@ def _make_queue(directory: int, path: str, options: Options) -> None:
 
     stored = json.dumps(options.to_json(), separators=(",", ":")).encode()
     content = _native.format_queue(queue_id, time.time_ns(), stored) + _native.format_journal(journal)
+    sync.directory(directory, "home")  # with the queue's own name, everything that belongs to it is there
     files.make_file(directory, QUEUE, content.ljust(_native.QUEUE_BYTES, b"\0"), mode, path, "queue")
-    if lasting:
-        sync.directory(directory, "home")
-        above = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            sync.directory(above, "above")
-        finally:
-            os.close(above)
+    # In every mode: a chunk whose name is kept when the queue's own is lost would be in the way of making it again.
+    sync.directory(directory, "home")
+    above = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sync.directory(above, "above")
+    finally:
+        os.close(above)
 
 
 def delete(directory: Directory) -> None:

@@ -97,20 +97,22 @@ def _locked(directory: int) -> Iterator[Spare]:
             continue
         with contextlib.suppress(FileNotFoundError):
             fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
-            same = False
-            with contextlib.suppress(FileNotFoundError):
-                same = _lock(fd, fcntl.F_WRLCK) and os.stat(name, dir_fd=directory).st_ino == os.fstat(fd).st_ino
-            if not same:
-                os.close(fd)
-                continue
-            yield Spare(directory, name, fd, os.fstat(fd).st_size)
+            spare = None
+            try:
+                if _lock(fd, fcntl.F_WRLCK) and os.stat(name, dir_fd=directory).st_ino == os.fstat(fd).st_ino:
+                    spare = Spare(directory, name, fd, os.fstat(fd).st_size)
+            finally:
+                if spare is None:
+                    os.close(fd)
+            if spare is not None:
+                yield spare
 
 
 def take(
     directory: int, at_least: int, normal: int, mapped: Callable[[tuple[int, int, bool]], mmap.mmap | None]
 ) -> Spare | None:
     """
-    A file of a fitting size, locked and all zeros; None when there is none.
+    A file of a fitting size, locked and all zeros; None when there is none, or the disk refused to zero it.
 
     First what is *mapped* here for writing, by (device, inode, True); then what was used last.
     """
@@ -123,8 +125,13 @@ def take(
                 best, worse = each, best
         if worse is not None:
             os.close(worse.fd)
-    if best is not None:
+    if best is None:
+        return None
+    try:
         _zero(best)
+    except OSError:
+        os.close(best.fd)
+        return None
     return best
 
 

@@ -121,11 +121,11 @@ def test_by_age_old_chunks_go(make, path):
     """What was put before its chunk's successor was made, longer ago than the limit, goes at the next roll."""
     queue = make(retention=shmq.Retention.age(0.05))
     fill(queue, 500)
-    before = len(live(path))
+    before = live(path)
     time.sleep(0.1)  # the limit itself: wall-clock time is what this retention is about
     fill(queue, 200)
 
-    assert len(live(path)) < before + 2
+    assert live(path)[0] >= before[-1]  # every chunk that had a successor then has gone
     assert queue.first_index >= 400
 
 
@@ -159,7 +159,7 @@ def test_views_and_messages_outlive_their_chunk(queue, path):
     assert message.payload == bytes(view)
 
 
-def test_used_chunks_are_used_again_and_zeroed(make, path, monkeypatch):
+def test_used_chunks_are_used_again(make, path, monkeypatch):
     """A queue whose consumer keeps up lives in a few files, which serve again and again."""
     monkeypatch.setattr(spares, "WORTH_KEEPING", 16384)
     queue = make()
@@ -171,10 +171,6 @@ def test_used_chunks_are_used_again_and_zeroed(make, path, monkeypatch):
         inodes |= {os.stat(f"{path}/chunks/{name}").st_ino for name in chunk_files(path)}
     assert len(chunk_files(path)) <= 4
     assert len(inodes) < 20  # of some 80 chunks
-    for name in chunk_files(path, "spare-"):
-        data = Path(f"{path}/chunks/{name}").read_bytes()
-
-        assert not any(data)
 
 
 def test_dropping_the_name_that_held_back_frees_the_disk(queue, path):
