@@ -6,7 +6,6 @@ import contextlib
 import os
 import random
 import time
-from pathlib import Path
 
 import pytest
 import support
