@@ -26,8 +26,10 @@ static bool hardware;
 #define FOLD 256u
 #define FOLDING_BYTES 1024u /* less is not worth it */
 #define STREAM_BYTES (256u << 10) /* more is written past the cache: fetching a line to overwrite it costs more than that */
-static uint64_t fold_by[2];
 static bool folding;
+#if defined(__x86_64__)
+static uint64_t fold_by[2];
+#endif
 
 static uint32_t over_zeros(uint32_t crc, size_t zeros)
 {
@@ -37,6 +39,7 @@ static uint32_t over_zeros(uint32_t crc, size_t zeros)
     return crc;
 }
 
+#if defined(__x86_64__)
 /* x to that power, modulo the polynomial, reflected, as a 64-bit factor of a reflected product */
 static uint64_t power_of_x(unsigned int power)
 {
@@ -46,6 +49,7 @@ static uint64_t power_of_x(unsigned int power)
     }
     return (uint64_t)value << 1;
 }
+#endif
 
 __attribute__((constructor)) static void make_tables(void)
 {
