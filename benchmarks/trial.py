@@ -134,6 +134,8 @@ def _take(end: End, messages: list[bytes], count: int) -> int:
         for _ in itertools.repeat(None, stride - 1):
             take()
         samples.append(take())
+    for _ in range(count % stride):
+        take()
     ended = time.monotonic_ns()
     for number, sample in enumerate(samples):
         _check(sample, messages[(stride * (number + 1) - 1) % len(messages)])

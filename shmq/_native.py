@@ -140,9 +140,9 @@ def map_alone(fd: int, size: int, *, writable: bool) -> mmap.mmap:
         os.close(again)
 
 
-def zero(memory: mmap.mmap) -> None:
-    """Make all of it zeros."""
-    lib.shmq_zero(ffi.from_buffer(memory), len(memory))
+def zero(memory: mmap.mmap, end: int | None = None) -> None:
+    """Make all of it zeros, or as far as *end*."""
+    lib.shmq_zero(ffi.from_buffer(memory), len(memory) if end is None else min(end, len(memory)))
 
 
 def rename_new(directory: int, old: str, new: str) -> bool:
@@ -638,6 +638,7 @@ class Chunk:
         self.size = size
         self.path = path
         self.member = member
+        kept = memory is not None
         if memory is None:
             memory = map_file(fd, size, writable=writable) if ends is None else map_private(fd, size)
         self.map = memory
@@ -648,7 +649,7 @@ class Chunk:
         )
         if handle == ffi.NULL:
             raise error(_inside(code[0]), f"cannot open {path}")
-        if memory is not None:
+        if kept:
             lib.shmq_chunk_is_populated(handle)
         # A thread that is inside a call with the handle keeps the memory mapped, whatever others do to this object.
         self.handle = ffi.gc(handle, functools.partial(_free_chunk, self._memory, member))

@@ -571,34 +571,9 @@ static uint32_t record_crc(const shmq_chunk *chunk, uint64_t position, const str
     return record_crc_of(chunk, position, record, record->length);
 }
 
-/* Large payloads are copied and summed up piece by piece, so that the sum finds each piece in the nearest cache. It is
- * always taken of the copy: what is checked is what is delivered, whatever others do to the original meanwhile. */
-#define PIECE_BYTES 12288u
+/* Larger payloads are copied and summed up in one pass. The sum is always that of the copy: what is checked is what is
+ * delivered, whatever others do to the original meanwhile. */
 #define LARGE_BYTES 32768u
-static uint32_t write_summing(uint32_t crc, uint8_t *to, const char *from, uint64_t bytes)
-{
-    while (bytes > 0) {
-        const uint64_t piece = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
-        shared_write(to, from, piece);
-        crc = crc32c(crc, shared_span(to, piece), piece);
-        to += piece;
-        from += piece;
-        bytes -= piece;
-    }
-    return crc;
-}
-static uint32_t read_summing(uint32_t crc, char *to, const uint8_t *from, uint64_t bytes)
-{
-    while (bytes > 0) {
-        const uint64_t piece = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
-        shared_read(to, from, piece);
-        crc = crc32c(crc, to, piece);
-        to += piece;
-        from += piece;
-        bytes -= piece;
-    }
-    return crc;
-}
 
 /* Everything before the payload, but for the word and the CRC. */
 static void write_head(shmq_chunk *chunk, uint64_t position, const struct record *record, const shmq_fields *fields)
@@ -638,7 +613,7 @@ static void write_payload(const shmq_chunk *chunk, uint64_t position, struct rec
         write_crc(chunk, position, record);
         return;
     }
-    record->crc = write_summing(record_crc_of(chunk, position, record, head), at, payload, length);
+    record->crc = crc32c_stream(record_crc_of(chunk, position, record, head), at, payload, length);
     shared_write(chunk->memory + position + offsetof(struct record, crc), &record->crc, sizeof record->crc);
 }
 
@@ -920,8 +895,8 @@ static inline int64_t check_copying(const shmq_chunk *chunk, uint64_t position, 
     }
     if (!chunk->checksum) {
         shared_read(copy->to, chunk->memory + position + payload, length);
-    } else if (record.crc != read_summing(record_crc_of(chunk, position, &record, payload), copy->to,
-                                          chunk->memory + position + payload, length)) {
+    } else if (record.crc != crc32c_copy(record_crc_of(chunk, position, &record, payload), copy->to,
+                                         chunk->memory + position + payload, length)) {
         return corrupt(chunk, position, "a message fails its checksum");
     }
     return place;

@@ -8,4 +8,9 @@
 /* Continue `crc` (0 to begin) over `bytes`. The same value from every processor. */
 uint32_t crc32c(uint32_t crc, const void *bytes, size_t length);
 
+/* Copy `length` bytes and continue `crc` over the copy: what is summed up is what was stored, whatever others do to the
+ * original meanwhile. The second one may write past the cache, for what another process is to read. */
+uint32_t crc32c_copy(uint32_t crc, void *to, const void *from, size_t length);
+uint32_t crc32c_stream(uint32_t crc, void *to, const void *from, size_t length);
+
 #endif

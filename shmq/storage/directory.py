@@ -27,6 +27,7 @@ from shmq.options import CHUNK_MIN, FIRST_CHUNK, Options
 from shmq.storage import files, spares, sync, volatile, warm
 
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Callable, Iterator
 
     from shmq.storage.recover import View
@@ -233,7 +234,8 @@ class Directory:
         It has room for some regions of *region* bytes.
         """
         first = volatile.FIRST_CHUNK if self.volatile else FIRST_CHUNK
-        grown = max(first << min(2 * before, 30), region * _REGIONS & -_native.PAGE_BYTES)
+        some = max(region * _REGIONS, min(2 * region * _REGIONS, _SPARE_MAX))  # a roll costs as much as some MiB
+        grown = max(first << min(2 * before, 30), some & -_native.PAGE_BYTES)
         if self.volatile:
             room = os.fstatvfs(self.chunks)
             share = room.f_bavail * room.f_frsize // volatile.SHARE & -_native.PAGE_BYTES
@@ -257,11 +259,11 @@ class Directory:
         before = sequence if before is None else before
         region = region if before < sequence else 0  # consumers retire: large messages settle in a few files
         normal = self.chunk_size(before, region)
-        wanted = max(min(normal, self.worth_keeping()), min(normal, region * _REGIONS // 2))
-        spare = spares.take(self.chunks, max(needed, wanted), max(normal, _SPARE_MAX), warm.knows)
+        wanted = min(normal, max(self.worth_keeping(), region * _REGIONS))
+        spare = spares.take(self.chunks, max(needed, wanted), max(normal, _SPARE_MAX), warm.look)
         if spare is not None:
             with spare:
-                self.format_chunk(spare.fd, spare.size, base, sequence)
+                self.format_chunk(spare.fd, spare.size, base, sequence, spare.map)
                 return spare.become(chunk_name(base, sequence))
         size = max(normal, needed)
         try:
@@ -276,9 +278,14 @@ class Directory:
         finally:
             os.close(fd)
 
-    def format_chunk(self, fd: int, size: int, base: int, sequence: int) -> None:
-        """Write the beginning of a new chunk."""
-        with contextlib.closing(_native.map_file(fd, size, writable=True)) as memory:
+    def format_chunk(self, fd: int, size: int, base: int, sequence: int, mapped: mmap.mmap | None = None) -> None:
+        """Write the beginning of a new chunk, through *mapped* if its file is mapped already."""
+        kept = mapped if mapped is not None and len(mapped) == size else None
+        with (
+            contextlib.closing(_native.map_file(fd, size, writable=True))
+            if kept is None
+            else contextlib.nullcontext(kept)
+        ) as memory:
             _native.Chunk.format(
                 memory,
                 self.queue_id,

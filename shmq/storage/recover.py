@@ -497,7 +497,7 @@ def _settle_chunks(home: Directory, plan: Plan, aside: _Aside) -> int:
     for sequence, base in plan.below:
         home.drop_chunk(base, sequence)
     for name in files.names_in(home.chunks):
-        if name.startswith(("spare-", "retired-")):  # whether it is all zeros on the disk is not known
+        if name.startswith("retired-"):  # whether it is all zeros on the disk is not known
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=home.chunks)
     sync.directory(home.chunks, "chunks")

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors
-from shmq.storage import spares
+from shmq.storage import spares, warm
 from shmq.storage.directory import ADMIN_TIMEOUT, CHUNKS, chunk_name
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def retire(home: Directory, chain: Chain, control: _native.Control, *, purged: b
     try:
         with home.admin(timeout=ADMIN_TIMEOUT if purged else 0):
             gone = _retire(home, chain, control, purged=purged)
+            warm.settle()  # what was looked at on the way stays locked until then
             spares.reclaim(home.chunks, home.worth_keeping())
     except errors.Busy:
         if purged:

@@ -2,8 +2,8 @@
 Retired chunk files, zeroed and used again: touching fresh pages costs many times what zeroing used ones does.
 
 Every mapping of a chunk holds a read lock on its file until its last view is gone, so a write lock proves that nobody
-looks at it any more, not even a process that was declared dead. A file is named spare-* only once it is all zeros; a
-kill in between leaves a retired-* file that is zeroed again or unlinked.
+looks at it any more, not even a process that was declared dead. A retired-* file is zeroed by whoever makes a chunk of
+it, who may have it mapped still, and leaves it in his cache. A kill in between leaves one that is zeroed again.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from shmq import _native
 from shmq.storage import files
 
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Callable, Iterator
 
 KEEP = 2
-"""Spare files to keep, of whatever size; more are unlinked, unless all together are small."""
+"""Files to keep, of whatever size; more are unlinked, unless all together are small."""
 KEEP_BYTES = 64 << 20
 """What small is."""
 WORTH_KEEPING = 4 << 20
 """A smaller file is not worth a name of its own; a spare of this size serves even where a larger chunk would be due."""
-_RETIRED, _SPARE = "retired-", "spare-"
+_RETIRED = "retired-"
 _ZEROS = bytes(256 << 10)
 _HINT_AT, _SEAL = 128, 5  # layout.h: of struct chunk_header; the state of a SEAL
 _FLOCK = struct.Struct("hhqqi4x")
@@ -65,9 +66,19 @@ class Spare:
         self._name = name
         self.fd = fd
         self.size = size
+        info = os.fstat(fd)
+        self.key = (info.st_dev, info.st_ino, True)
+        self.moved_ns = info.st_ctime_ns
+        """When it was retired: what was used last is what the cache still has."""
+        self.map: mmap.mmap | None = None
+        """Its mapping, if this process kept one."""
+
+    def rank(self) -> tuple[bool, int]:
+        """The higher, the cheaper it is to use again."""
+        return self.map is not None, self.moved_ns
 
     def become(self, name: str) -> bool:
-        """Take its place under *name*; False when somebody was faster, and it stays a spare."""
+        """Take its place under *name*; False when somebody was faster, and it stays what it was."""
         return _native.rename_new(self._directory, self._name, name)
 
     def __enter__(self) -> Self:
@@ -79,13 +90,11 @@ class Spare:
         os.close(self.fd)
 
 
-def _names(directory: int, prefix: str) -> list[str]:
-    return [name for name in files.names_in(directory) if name.startswith(prefix)]
-
-
-def _locked(directory: int, prefix: str) -> Iterator[Spare]:
-    """Each file of that prefix that nobody else holds."""
-    for name in _names(directory, prefix):
+def _locked(directory: int) -> Iterator[Spare]:
+    """Each retired file that nobody else holds."""
+    for name in files.names_in(directory):
+        if not name.startswith(_RETIRED):
+            continue
         with contextlib.suppress(FileNotFoundError):
             fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
             spare = None
@@ -99,26 +108,31 @@ def _locked(directory: int, prefix: str) -> Iterator[Spare]:
                 yield spare
 
 
-def take(directory: int, at_least: int, normal: int, known: Callable[[int, int], bool]) -> Spare | None:
-    """A spare of a fitting size, locked; one whose (device, inode) is *known*, if there is. None when there is none."""
-    second = None
-    for spare in _locked(directory, _SPARE):
-        if not at_least <= spare.size <= max(at_least, normal):
-            os.close(spare.fd)
-            continue
-        try:
-            info = os.fstat(spare.fd)
-        except OSError:
-            os.close(spare.fd)
-            continue
-        if known(info.st_dev, info.st_ino):
-            if second is not None:
-                os.close(second.fd)
-            return spare
-        if second is not None:
-            os.close(second.fd)
-        second = spare
-    return second
+def take(
+    directory: int, at_least: int, normal: int, mapped: Callable[[tuple[int, int, bool]], mmap.mmap | None]
+) -> Spare | None:
+    """
+    A file of a fitting size, locked and all zeros; None when there is none, or the disk refused to zero it.
+
+    First what is *mapped* here for writing, by (device, inode, True); then what was used last.
+    """
+    best: Spare | None = None
+    for each in _locked(directory):
+        worse: Spare | None = each
+        if at_least <= each.size <= max(at_least, normal):
+            each.map = mapped(each.key)
+            if best is None or each.rank() > best.rank():
+                best, worse = each, best
+        if worse is not None:
+            os.close(worse.fd)
+    if best is None:
+        return None
+    try:
+        _zero(best)
+    except OSError:
+        os.close(best.fd)
+        return None
+    return best
 
 
 def retire(directory: int, name: str) -> None:
@@ -130,39 +144,41 @@ def retire(directory: int, name: str) -> None:
 def drop(directory: int) -> int:
     """Unlink what serves nobody at the moment, because room is wanted: how many."""
     dropped = 0
-    for prefix in (_SPARE, _RETIRED):
-        for spare in _locked(directory, prefix):
-            with spare, contextlib.suppress(FileNotFoundError):
-                os.unlink(spare._name, dir_fd=directory)  # noqa: SLF001  # ours
-                dropped += 1
+    for spare in _locked(directory):
+        with spare, contextlib.suppress(FileNotFoundError):
+            os.unlink(spare._name, dir_fd=directory)  # noqa: SLF001  # ours
+            dropped += 1
     return dropped
 
 
 def reclaim(directory: int, worth: int | None = None) -> None:
     """
-    Zero what nobody maps any more, up to KEEP files; unlink the rest of it. Under the administrative lock only.
+    Keep what was retired for whoever makes a chunk, up to KEEP files; unlink the rest. Under the administrative lock.
 
     *worth*: the size from which on a file is worth keeping.
     """
     worth = WORTH_KEEPING if worth is None else worth
     have, kept = 0, 0
-    for name in _names(directory, _SPARE):
-        with contextlib.suppress(FileNotFoundError):
-            kept += os.stat(name, dir_fd=directory).st_size
-            have += 1
-    for retired in _locked(directory, _RETIRED):
+    for retired in _locked(directory):
         with retired:
             if retired.size >= worth and (have < KEEP or kept + retired.size <= KEEP_BYTES):
-                _zero(retired)
-                retired.become(_SPARE + os.urandom(8).hex())
                 have, kept = have + 1, kept + retired.size
             else:
-                os.unlink(retired._name, dir_fd=directory)  # noqa: SLF001  # ours
+                with contextlib.suppress(FileNotFoundError):  # somebody made a chunk of it before we had the lock
+                    os.unlink(retired._name, dir_fd=directory)  # noqa: SLF001  # ours
 
 
 def _zero(file: Spare) -> None:
-    """By writing, not through a mapping: the pages are there, and mapping them costs more than zeroing them."""
+    """
+    Through the mapping, if there is one; else by writing, for mapping it anew would cost more than zeroing it.
+
+    From its beginning on, so that a kill leaves none that says how far it was used.
+    """
     end, at = _used(file), 0
+    if file.map is not None and len(file.map) == file.size:
+        _native.zero(file.map, _native.PAGE_BYTES)
+        _native.zero(file.map, end)
+        return
     while at < end:
         at += os.pwrite(file.fd, memoryview(_ZEROS)[: end - at], at)
 

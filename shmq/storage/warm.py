@@ -72,9 +72,10 @@ def take(key: tuple[int, int, bool]) -> mmap.mmap | None:
     return None
 
 
-def knows(device: int, inode: int) -> bool:
-    """Whether a writable mapping of that file waits here."""
-    return any(entry.idle and entry.key == (device, inode, True) for entry in _entries)
+def look(key: tuple[int, int, bool]) -> mmap.mmap | None:
+    """A waiting mapping of that (device, inode, writable), not locked: for whoever holds the file alone otherwise."""
+    with _lock:
+        return next((entry.map for entry in _entries if entry.idle and entry.key == key), None)
 
 
 def keep(key: tuple[int, int, bool], memory: mmap.mmap, fd: int, queue: bytes) -> None:

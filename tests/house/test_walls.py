@@ -164,7 +164,14 @@ def test_the_check_of_orders_sees_every_way(source):
 
 LIBRARY = {"memcpy", "memmove", "memset", "memcmp", "malloc", "calloc", "realloc", "free", "abort", "strlen", "strcmp"}
 LIBRARY |= {"vsnprintf", "snprintf", "__vsnprintf_chk", "__snprintf_chk", "__memcpy_chk", "__memset_chk"}
-LIBRARY |= {"__stack_chk_fail", "__assert_fail", "__cpu_model", "__cpu_indicator_init", "__tls_get_addr"}
+LIBRARY |= {
+    "__stack_chk_fail",
+    "__assert_fail",
+    "__cpu_model",
+    "__cpu_features2",
+    "__cpu_indicator_init",
+    "__tls_get_addr",
+}
 LIBRARY |= {"_GLOBAL_OFFSET_TABLE_", "__errno_location"}
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import mmap
 import os
+import random
 import shutil
 import threading
 from pathlib import Path
@@ -13,7 +16,7 @@ import pytest
 from support import Child, chunk_files, flip, words
 
 import shmq
-from shmq.storage import warm
+from shmq.storage import spares, warm
 
 MIB = 1 << 20
 PATIENCE = 200.0
@@ -254,8 +257,105 @@ def test_nothing_of_a_file_that_was_unlinked_is_kept_for_long(make, path):
     queue = make(chunk_bytes=64 * MIB)
     consumer = queue.consumer("c")
     go_round(queue, consumer, 60)
-    for file in Path(path, "chunks").glob("spare-*"):
+    for file in Path(path, "chunks").glob("retired-*"):
         file.unlink()
     warm.settle()
 
     assert not any(entry.unlinked() for entry in warm._entries if entry.idle)
+
+
+# ---------------------------------------------------------------- a used file is all zeros before it serves again
+def retired(queue, consumer, path) -> Path:
+    """A chunk file that was filled and retired, and that nobody maps any more."""
+    go_round(queue, consumer, 30)
+    warm.settle()
+    return max(Path(path, "chunks").glob("retired-*"), key=lambda file: file.stat().st_ctime_ns)
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_used_file_is_zeroed_before_it_serves_again(make, path, mapped):
+    """Through the mapping that is still there, or by writing; as far as it was used."""
+    queue = make(chunk_bytes=64 * MIB)
+    consumer = queue.consumer("c")
+    retired(queue, consumer, path)
+    folder = os.open(f"{path}/chunks", os.O_RDONLY)
+    spare = spares.take(folder, 4096, 64 * MIB, warm.look if mapped else lambda key: None)
+    try:
+        assert spare is not None
+        assert (spare.map is not None) == mapped
+        assert not any(os.pread(spare.fd, spare.size, 0))
+    finally:
+        os.close(folder)
+        if spare is not None:
+            os.close(spare.fd)
+
+
+def test_a_file_whose_zeroing_was_cut_short_is_zeroed_whole(make, path):
+    """It begins with the header, which tells how far the file was used: without it, everything counts as used."""
+    queue = make(chunk_bytes=64 * MIB)
+    consumer = queue.consumer("c")
+    file = retired(queue, consumer, path)
+    with file.open("r+b") as cut:
+        cut.write(bytes(4096))
+        cut.seek(-8, os.SEEK_END)
+        cut.write(b"leftover")
+    for other in set(Path(path, "chunks").glob("retired-*")) - {file}:
+        other.unlink()
+    folder = os.open(f"{path}/chunks", os.O_RDONLY)
+    spare = spares.take(folder, 4096, 64 * MIB, lambda key: None)
+    try:
+        assert spare is not None
+        assert not any(os.pread(spare.fd, spare.size, 0))
+    finally:
+        os.close(folder)
+        if spare is not None:
+            os.close(spare.fd)
+
+
+def test_a_disk_that_refuses_the_zeros_costs_a_used_file_and_no_message(make, path, monkeypatch):
+    """A new file is made instead, and no descriptor stays open."""
+    queue = make(chunk_bytes=64 * MIB)
+    consumer = queue.consumer("c")
+    retired(queue, consumer, path)
+
+    def refuse(file) -> None:
+        raise OSError(errno.EIO, "refused")
+
+    before = len(os.listdir("/proc/self/fd"))
+    folder = os.open(f"{path}/chunks", os.O_RDONLY)
+    monkeypatch.setattr(spares, "_zero", refuse)
+    assert spares.take(folder, 4096, 64 * MIB, warm.look) is None
+    os.close(folder)
+    assert len(os.listdir("/proc/self/fd")) == before
+    go_round(queue, consumer, 30)
+
+
+@pytest.mark.parametrize("length", [256 * 1024, 256 * 1024 + 1, MIB - 63, MIB + 255, 3 * MIB + 7])
+def test_what_is_written_past_the_cache_is_whole_and_has_its_sum(make, length):
+    """Put, and read in every way there is: copied, viewed and checked in place."""
+    queue = make(chunk_bytes=64 * MIB)
+    consumer = queue.consumer("c")
+    for shift in range(4):
+        payload = random.Random(shift).randbytes(length + shift)
+        index = queue.put(payload, key=b"k" * shift)
+        assert queue[index].payload == payload
+        assert bytes(queue[index].view) == payload
+        assert consumer.take(timeout=0) == payload
+
+
+def test_fresh_pages_are_asked_for_in_one_go(make, path):
+    """Ahead of the first message already; once every mapping was said to have been asked for before."""
+    with mmap.mmap(-1, mmap.PAGESIZE) as page:
+        try:
+            page.madvise(23)  # MADV_POPULATE_WRITE
+        except OSError:
+            pytest.skip("this kernel cannot do that")
+    queue = make(chunk_bytes=64 * MIB)
+    queue.put(b"small")
+    resident, ours = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split()[0]:
+            ours = f"{path}/chunks/" in line and "rw-s" in line
+        elif ours and line.startswith("Rss:"):
+            resident += int(line.split()[1])
+    assert resident >= 128  # KiB; the message and what is before it have a few pages

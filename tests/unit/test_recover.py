@@ -278,7 +278,7 @@ def test_no_index_below_the_ceiling_is_given_again(path):
 
 def test_a_spare_whose_zeros_may_not_have_reached_the_disk_is_not_used(path):
     fill(path)
-    spare = Path(path, "chunks", "spare-0123456789abcdef")
+    spare = Path(path, "chunks", "retired-0123456789abcdef")
     spare.write_bytes(b"\1" * 16384)
     spare.chmod(0o600)
     with reopened(path):
@@ -539,7 +539,7 @@ def damaged(path):
         child.join()
     assert len(chunk_files(path)) > 4
     flip(chunk_files(path)[-2], words(path, -2)[9].position + 40)
-    Path(path, "chunks", "spare-00").write_bytes(bytes(16384))
+    Path(path, "chunks", "retired-00").write_bytes(bytes(16384))
     make_unclean(path)
 
 
