@@ -36,7 +36,12 @@ _TRIES = 100
 
 
 class Syncer:
-    """One handle's way to the disk. Safe to share between threads."""
+    """
+    One handle's way to the disk. Safe to share between threads.
+
+    Attributes:
+        mark_due_ns: monotonic; whoever syncs from then on moves the watermark too.
+    """
 
     def __init__(self, home: Directory, membership: Membership) -> None:
         """Nothing is synced yet."""
@@ -45,7 +50,7 @@ class Syncer:
         self._member = membership.member
         self._control = membership.control
         self._chain = Chain(home, membership.member)
-        self._mark_due = time.monotonic_ns() + MARK_NS
+        self.mark_due_ns = time.monotonic_ns() + MARK_NS
         self._named = -1  # the last chunk whose name this one has synced
 
     def check(self) -> None:
@@ -78,11 +83,15 @@ class Syncer:
             problem.index = index
             raise
         except BaseException as problem:
-            raise errors.SyncPending(
-                f"message {index} is in {self._home.path}, and it is not known whether it is on the disk "
-                f"({type(problem).__name__}: {problem}). Do not put it again; sync() waits for it",
-                index,
-            ) from problem
+            raise self.pending(index, problem) from problem
+
+    def pending(self, index: int, problem: BaseException) -> errors.SyncPending:
+        """What to raise when *problem* ended a wait for the message at *index*."""
+        return errors.SyncPending(
+            f"message {index} is in {self._home.path}, and it is not known whether it is on the disk "
+            f"({type(problem).__name__}: {problem}). Do not put it again; sync() waits for it",
+            index,
+        )
 
     def sync(self) -> None:
         """
@@ -135,7 +144,7 @@ class Syncer:
         seen = None
         try:
             while mark or self._control.durable() < want:
-                fd = -1 if chunk is None or time.monotonic_ns() >= self._mark_due or not sync.IN_CORE else chunk.fd
+                fd = -1 if chunk is None or time.monotonic_ns() >= self.mark_due_ns or not sync.IN_CORE else chunk.fd
                 code = self._member.sync_wait(chunk, fd, _EVERYTHING if mark else want, deadline_ns, leading)
                 if code == _native.LEAD:
                     progress = self._commit(mark=mark)
@@ -190,9 +199,9 @@ class Syncer:
     def _mark_is_due(self) -> bool:
         """Whether it is time, and nobody else has moved it since."""
         now_ns = time.monotonic_ns()
-        if now_ns < self._mark_due:
+        if now_ns < self.mark_due_ns:
             return False
-        self._mark_due = now_ns + MARK_NS
+        self.mark_due_ns = now_ns + MARK_NS
         return abs(time.time_ns() - os.stat(QUEUE, dir_fd=self._home.fd).st_mtime_ns) >= MARK_NS
 
     def _sync_chunks(self) -> tuple[_native.Chunk, _native.Resolved] | None:
