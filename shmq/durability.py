@@ -33,6 +33,8 @@ _KEEPER_BYTE = 1 << 41  # of control.shmq: whoever keeps the interval holds a lo
 _STANDBY_PAUSE = 0.005
 _PATIENCE_NS = 100_000_000
 _TRIES = 100
+_KEPT_MAPPED = 1.0
+"""Longer intervals let their chunk go meanwhile."""
 
 
 class Syncer:
@@ -301,6 +303,7 @@ class Keeper:
         fd, _ = home.open(home.fd, CONTROL, writable=True)
         self._role = _native.Lock(fd)
         self._ended = threading.Event()
+        self._nudge = _native.new_nudge()
         self._keeps = False
         self._thread = threading.Thread(target=self._run, name="shmq-interval", daemon=True)
         self._thread.start()
@@ -329,10 +332,35 @@ class Keeper:
                 self._sync()
         seen = member.wait_begin()
         if self._behind():
-            if not self._ended.wait(self._seconds):
-                self._sync()
+            self._keep()
         elif not self._ended.is_set():
             self._membership.sleep(seen, _native.FOREVER)
+
+    def _keep(self) -> None:
+        """
+        Wait for the interval and sync. Where it can, the core does so by itself, again and again as long as there is
+        something: each turn of this thread takes the interpreter from the threads that put.
+        """
+        if self._seconds <= _KEPT_MAPPED and sync.IN_CORE:
+            chunk = self._newest_synced()
+            if chunk is not None:
+                code = self._membership.member.sync_keep(
+                    chunk, round(self._seconds * 1e9), self._syncer.mark_due_ns, self._nudge
+                )
+                if code == _native.LEAD:
+                    self._sync()
+                return
+        if not self._ended.wait(self._seconds):
+            self._sync()
+
+    def _newest_synced(self) -> _native.Chunk | None:
+        """The chunk that was synced last, if it is the newest: then it is all that is to be synced."""
+        chain = Chain(self._home, self._membership.member)
+        with contextlib.suppress(FileNotFoundError, errors.Gone):
+            for sequence, base in chain.names()[-1:]:
+                if sequence == self._membership.control.durable_chunk():
+                    return chain.open(sequence, base, writable=True, syncing=True)
+        return None
 
     def _sync(self) -> None:
         with contextlib.suppress(errors.SyncPending):  # a claim is open; what lies before it is on the disk
@@ -344,6 +372,7 @@ class Keeper:
     def stop(self) -> None:
         """Sync what is left, and let somebody else keep the interval."""
         self._ended.set()
+        _native.nudge(self._nudge)
         self._membership.control.wake()
         self._thread.join()
         with contextlib.suppress(errors.ShmqError, OSError):  # said before, or by whoever opens it next

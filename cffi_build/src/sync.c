@@ -269,6 +269,38 @@ int shmq_sync_put(shmq_chunk *chunk, int fd, uint64_t want)
     }
     return code;
 }
+
+static bool slept_through(uint32_t *nudge, int64_t deadline_ns)
+{
+    while (load_relaxed(nudge) == 0) {
+        if (os->futex_wait(nudge, 0, deadline_ns) == -ETIMEDOUT) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int shmq_sync_keep(shmq_chunk *chunk, int fd, int64_t interval_ns, int64_t mark_due_ns, uint32_t *nudge)
+{
+    struct control *const control = chunk->member->control;
+    for (;;) {
+        if (!slept_through(nudge, os->clock_monotonic_ns() + interval_ns)) {
+            return SHMQ_OK;
+        }
+        uint64_t position;
+        uint64_t index;
+        uint32_t owner;
+        const int found = shmq_resolved(chunk, &position, &index, &owner);
+        if (found == SHMQ_EMPTY && index <= shmq_durable(control)) {
+            return SHMQ_OK;
+        }
+        const bool behind = found == SHMQ_EMPTY || (found == SHMQ_WAITING && index > shmq_durable(control));
+        if (!behind || os->clock_monotonic_ns() >= mark_due_ns || shmq_sync_put(chunk, fd, index) != SHMQ_OK) {
+            return SHMQ_LEAD;
+        }
+    }
+}
+
 int shmq_sync_refuses(const shmq_chunk *chunk) { return shmq_sync_has_failed(chunk->member->control) != 0; }
 
 uint32_t shmq_bell(const void *control) { return load_acquire(&((const struct control *)control)->bell); }
