@@ -6,7 +6,8 @@ Puts a second that are on the disk, as a multiple of what one fdatasync after an
 
 In each round: the rate of fdatasync, before and after everything else; shmq with Durability.SYNC from 1, 8 and 64
 processes; LMDB (if it is there) with a sync for each message and SQLite with synchronous=FULL from 8; and
-interval(10 ms) against PROCESS from one process. Ratios are made within a round, and what is printed are medians of the rounds.
+interval(10 ms) against PROCESS from one process. Ratios are made within a round, and what is printed are medians of the
+rounds.
 
 With --recover: how long the first opening after a power cut takes, by the bytes that lie beyond the watermark, and
 how fast `verify` reads what is in memory. Everything is in the page cache; the disk's reading is not part of it.
