@@ -26,7 +26,10 @@ SOURCES = [
     "os_linux.c",
     "owner.c",
     "recover.c",
+    "ring.c",
+    "side.c",
     "sync.c",
+    "timed.c",
     "wait.c",
 ]
 

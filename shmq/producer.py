@@ -16,6 +16,7 @@ from shmq.room import Room
 from shmq.storage import space, sync, warm
 from shmq.storage.chain import Chain
 from shmq.walk import deadline_of
+from shmq.where import says_where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,6 +30,7 @@ _TYPE_MAX = 65535
 _NOT_A_TIME = -(1 << 63)
 
 
+@says_where("_home.path", "_settle", "close")
 class Producer(_native.Tail):
     """What `Queue.put` uses. Made by `Queue.producer`; a context manager."""
 
@@ -69,6 +71,8 @@ class Producer(_native.Tail):
         key: bytes | None = None,
         type: int = 0,  # noqa: A002
         time_ns: int | None = None,
+        ttl: float | None = None,
+        delay: float | None = None,
         headers: Mapping[str, Any] | None = None,
         timeout: float | None = None,
     ) -> int:
@@ -77,7 +81,7 @@ class Producer(_native.Tail):
         syncer, deadline = self._syncer, deadline_of(timeout)
         if syncer is not None:
             syncer.check()
-        fields, keep = self._fields(key, type, time_ns, headers)
+        fields, keep = self._fields(key, type, time_ns, headers, self._when(ttl, delay))
         data = payload if self._encode is None else self._encode(payload)
         with _view(data) as view, _native.readable(view) as readable:
             tail = self._tail
@@ -113,6 +117,7 @@ class Producer(_native.Tail):
         types: Sequence[int] | None = None,
         times_ns: Sequence[int] | None = None,
         headers: Sequence[Mapping[str, Any] | None] | None = None,
+        ttl: float | None = None,
         timeout: float | None = None,
     ) -> range:
         """As `Queue.put_many`."""
@@ -139,6 +144,7 @@ class Producer(_native.Tail):
             types,
             times_ns,
             None if headers is None else _encode_each(headers),
+            self._when(ttl),
         )
         if self._syncer is not None:
             self._syncer.check()
@@ -170,6 +176,7 @@ class Producer(_native.Tail):
         key: bytes | None = None,
         type: int = 0,  # noqa: A002
         time_ns: int | None = None,
+        ttl: float | None = None,
         headers: Mapping[str, Any] | None = None,
         timeout: float | None = None,
     ) -> Slot:
@@ -182,7 +189,7 @@ class Producer(_native.Tail):
             raise errors.TooLarge(f"cannot reserve {nbytes} bytes in {self._home.path}: no chunk is so large")
         if self._syncer is not None:
             self._syncer.check()
-        fields, keep = self._fields(key, type, time_ns, headers)
+        fields, keep = self._fields(key, type, time_ns, headers, self._when(ttl))
         tail, code = self._tail, 0
         while True:
             if code < 0:
@@ -196,10 +203,24 @@ class Producer(_native.Tail):
             code = claim
 
     def _fields(
-        self, key: bytes | None, record_type: int, time_ns: int | None, headers: Mapping[str, Any] | None
+        self,
+        key: bytes | None,
+        record_type: int,
+        time_ns: int | None,
+        headers: Mapping[str, Any] | None,
+        when: _native.When,
     ) -> tuple[Any, Any]:
         time_ns = None if time_ns is None else _check_time(time_ns)
-        return _native.header_fields(_check_key(key), _check_type(record_type), time_ns, _encode_headers(headers))
+        return _native.header_fields(_check_key(key), _check_type(record_type), time_ns, _encode_headers(headers), when)
+
+    def _when(self, ttl: float | None, delay: float | None = None) -> _native.When:
+        if ttl is None:
+            ttl = self._home.options.ttl
+        if ttl is None and delay is None:
+            return 0, b""
+        from shmq.when import when  # noqa: PLC0415  # only users of times pay for it
+
+        return when(ttl, delay)
 
     # ---- when a put does not go straight through
     def _settle(self, code: int, tail: _native.Chunk, region: int, count: int, deadline_ns: int) -> None:
@@ -278,6 +299,14 @@ class Producer(_native.Tail):
         """Close."""
         with contextlib.suppress(AttributeError):  # never finished opening
             self.close()
+
+
+class MortalProducer(Producer):
+    """For a queue whose messages expire unless a put says otherwise: each put needs a moment from Python."""
+
+    def put(self, payload: Any, **given: Any) -> int:
+        """As `Queue.put`."""
+        return self._put(0, payload, **given)
 
 
 _open_slots: dict[int, _native.Chunk] = {}
