@@ -6,6 +6,7 @@ class _End:
     def _code_with(self, codec: Callable[..., Any] | None, /) -> None: ...
 
 class Tail(_End):
+    def _sync_with(self, fd: int, mark_due_ns: int, sync: object, /) -> None: ...
     def put(
         self,
         payload: Any,

@@ -470,6 +470,10 @@ class Member:
         handle = ffi.NULL if chunk is None else chunk.handle
         return int(lib.shmq_sync_wait(self.handle, handle, fd, want, deadline_ns, leading))
 
+    def sync_keep(self, chunk: Chunk, interval_ns: int, mark_due_ns: int, nudge: Any) -> int:
+        """Sync that chunk after each interval: OK when nothing was put meanwhile, or *nudge* came; LEAD: do it here."""
+        return int(lib.shmq_sync_keep(chunk.handle, chunk.fd, interval_ns, mark_due_ns, nudge))
+
     def publish_durable(self, index: int, chunk: int) -> None:
         """As leader: everything below *index* is on the disk, and the next sync begins to look in that chunk."""
         lib.shmq_sync_publish(self.handle, index, chunk)

@@ -33,10 +33,17 @@ _KEEPER_BYTE = 1 << 41  # of control.shmq: whoever keeps the interval holds a lo
 _STANDBY_PAUSE = 0.005
 _PATIENCE_NS = 100_000_000
 _TRIES = 100
+_KEPT_MAPPED = 1.0
+"""Longer intervals let their chunk go meanwhile."""
 
 
 class Syncer:
-    """One handle's way to the disk. Safe to share between threads."""
+    """
+    One handle's way to the disk. Safe to share between threads.
+
+    Attributes:
+        mark_due_ns: monotonic; whoever syncs from then on moves the watermark too.
+    """
 
     def __init__(self, home: Directory, membership: Membership) -> None:
         """Nothing is synced yet."""
@@ -45,7 +52,7 @@ class Syncer:
         self._member = membership.member
         self._control = membership.control
         self._chain = Chain(home, membership.member)
-        self._mark_due = time.monotonic_ns() + MARK_NS
+        self.mark_due_ns = time.monotonic_ns() + MARK_NS
         self._named = -1  # the last chunk whose name this one has synced
 
     def check(self) -> None:
@@ -78,11 +85,15 @@ class Syncer:
             problem.index = index
             raise
         except BaseException as problem:
-            raise errors.SyncPending(
-                f"message {index} is in {self._home.path}, and it is not known whether it is on the disk "
-                f"({type(problem).__name__}: {problem}). Do not put it again; sync() waits for it",
-                index,
-            ) from problem
+            raise self.pending(index, problem) from problem
+
+    def pending(self, index: int, problem: BaseException) -> errors.SyncPending:
+        """What to raise when *problem* ended a wait for the message at *index*."""
+        return errors.SyncPending(
+            f"message {index} is in {self._home.path}, and it is not known whether it is on the disk "
+            f"({type(problem).__name__}: {problem}). Do not put it again; sync() waits for it",
+            index,
+        )
 
     def sync(self) -> None:
         """
@@ -135,7 +146,7 @@ class Syncer:
         seen = None
         try:
             while mark or self._control.durable() < want:
-                fd = -1 if chunk is None or time.monotonic_ns() >= self._mark_due or not sync.IN_CORE else chunk.fd
+                fd = -1 if chunk is None or time.monotonic_ns() >= self.mark_due_ns or not sync.IN_CORE else chunk.fd
                 code = self._member.sync_wait(chunk, fd, _EVERYTHING if mark else want, deadline_ns, leading)
                 if code == _native.LEAD:
                     progress = self._commit(mark=mark)
@@ -190,9 +201,9 @@ class Syncer:
     def _mark_is_due(self) -> bool:
         """Whether it is time, and nobody else has moved it since."""
         now_ns = time.monotonic_ns()
-        if now_ns < self._mark_due:
+        if now_ns < self.mark_due_ns:
             return False
-        self._mark_due = now_ns + MARK_NS
+        self.mark_due_ns = now_ns + MARK_NS
         return abs(time.time_ns() - os.stat(QUEUE, dir_fd=self._home.fd).st_mtime_ns) >= MARK_NS
 
     def _sync_chunks(self) -> tuple[_native.Chunk, _native.Resolved] | None:
@@ -292,6 +303,7 @@ class Keeper:
         fd, _ = home.open(home.fd, CONTROL, writable=True)
         self._role = _native.Lock(fd)
         self._ended = threading.Event()
+        self._nudge = _native.new_nudge()
         self._keeps = False
         self._thread = threading.Thread(target=self._run, name="shmq-interval", daemon=True)
         self._thread.start()
@@ -320,10 +332,35 @@ class Keeper:
                 self._sync()
         seen = member.wait_begin()
         if self._behind():
-            if not self._ended.wait(self._seconds):
-                self._sync()
+            self._keep()
         elif not self._ended.is_set():
             self._membership.sleep(seen, _native.FOREVER)
+
+    def _keep(self) -> None:
+        """
+        Wait for the interval and sync. Where it can, the core does so by itself, again and again as long as there is
+        something: each turn of this thread takes the interpreter from the threads that put.
+        """
+        if self._seconds <= _KEPT_MAPPED and sync.IN_CORE:
+            chunk = self._newest_synced()
+            if chunk is not None:
+                code = self._membership.member.sync_keep(
+                    chunk, round(self._seconds * 1e9), self._syncer.mark_due_ns, self._nudge
+                )
+                if code == _native.LEAD:
+                    self._sync()
+                return
+        if not self._ended.wait(self._seconds):
+            self._sync()
+
+    def _newest_synced(self) -> _native.Chunk | None:
+        """The chunk that was synced last, if it is the newest: then it is all that is to be synced."""
+        chain = Chain(self._home, self._membership.member)
+        with contextlib.suppress(FileNotFoundError, errors.Gone):
+            for sequence, base in chain.names()[-1:]:
+                if sequence == self._membership.control.durable_chunk():
+                    return chain.open(sequence, base, writable=True, syncing=True)
+        return None
 
     def _sync(self) -> None:
         with contextlib.suppress(errors.SyncPending):  # a claim is open; what lies before it is on the disk
@@ -335,6 +372,7 @@ class Keeper:
     def stop(self) -> None:
         """Sync what is left, and let somebody else keep the interval."""
         self._ended.set()
+        _native.nudge(self._nudge)
         self._membership.control.wake()
         self._thread.join()
         with contextlib.suppress(errors.ShmqError, OSError):  # said before, or by whoever opens it next

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from shmq import _native, errors, locks
 from shmq.room import Room
-from shmq.storage import space, warm
+from shmq.storage import space, sync, warm
 from shmq.storage.chain import Chain
 from shmq.walk import deadline_of
 from shmq.where import says_where
@@ -95,8 +95,19 @@ class Producer(_native.Tail):
                     del keep  # what the fields point at had to live until here
                     break
         if syncer is not None:
-            syncer.wait(tail, code, deadline)
+            self._wait(tail, code, deadline)
         return code
+
+    def _wait(self, tail: _native.Chunk, index: int, deadline_ns: int = _native.FOREVER) -> int:
+        """Wait until the message at *index*, in that chunk, is on the disk; *index*."""
+        syncer = cast("Syncer", self._syncer)
+        syncer.wait(tail, index, deadline_ns)
+        self._sync_with(self._tail.fd, syncer.mark_due_ns, sync)
+        return index
+
+    def _interrupted(self, index: int, problem: BaseException) -> None:
+        """Say what it means that *problem* ended the wait of the built-in for the message at *index*."""
+        raise cast("Syncer", self._syncer).pending(index, problem) from problem
 
     def put_many(
         self,
@@ -147,7 +158,7 @@ class Producer(_native.Tail):
             if first >= 0:
                 break
         if self._syncer is not None:
-            self._syncer.wait(tail, first + count - 1, _native.FOREVER)
+            self._wait(tail, first + count - 1)
         return range(first, first + count)
 
     def _encode_all(self, payloads: Iterable[Any]) -> list[bytes]:
@@ -252,7 +263,9 @@ class Producer(_native.Tail):
     def _use(self, chunk: _native.Chunk) -> None:
         self._tail = chunk
         self._membership.claims_from(self, chunk.sequence)
-        self._move(chunk.address if self._syncer is None else 0, 0, 0, chunk)  # 0: each put goes to _put, which waits
+        self._move(chunk.address, 0, 0, chunk)
+        if self._syncer is not None:
+            self._sync_with(chunk.fd, self._syncer.mark_due_ns, sync)
 
     # ---- closing
     def close(self) -> None:

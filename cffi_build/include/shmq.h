@@ -534,6 +534,14 @@ int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, int fd, uint64_t want
                    uint32_t *leading);
 /* The bell as it is, for who sleeps until somebody dies, joins or rings anyway, and need not be told of puts. */
 uint32_t shmq_bell(const void *control);
+/* The same for what was put into that chunk, for ever and without an end as the leader: LEAD says that more than this
+ * chunk is to be synced, and that nobody leads now. */
+int shmq_sync_put(shmq_chunk *chunk, int fd, uint64_t want);
+/* Sleep for the interval and sync what was put into that chunk, again and again: OK once there was nothing to sync, or
+ * the nudge was given; LEAD when there is more to do than that, or it did not work: look, and sync in the long way. */
+int shmq_sync_keep(shmq_chunk *chunk, int fd, int64_t interval_ns, int64_t mark_due_ns, uint32_t *nudge);
+/* Whether a sync of this chunk's queue has failed, so that nothing more may be put that must be durable. */
+int shmq_sync_refuses(const shmq_chunk *chunk);
 /* As leader: everything below index is on the disk, and the next sync begins to look in that chunk. Both only rise. */
 void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk);
 /* Give the leadership back, and wake who waits. */

@@ -30,6 +30,9 @@ typedef struct {
     const char *memory;    /* Head: of the reader's chunk */
     PyObject *keep;        /* whatever must live as long as the pointers above are used */
     PyObject *codec;       /* Tail: encode, Head: decode; NULL for the bytes themselves */
+    PyObject *sync;        /* Tail: the module shmq.storage.sync, if each put waits for the disk; else NULL */
+    int fd;                /* likewise, of the chunk's file; keep keeps it open */
+    int64_t mark_due_ns;   /* likewise: from then on puts go to Python, which moves the watermark */
 } End;
 
 static int end_traverse(End *self, visitproc visit, void *arg)
@@ -37,6 +40,7 @@ static int end_traverse(End *self, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE((PyObject *)self));
     Py_VISIT(self->keep);
     Py_VISIT(self->codec);
+    Py_VISIT(self->sync);
     return 0;
 }
 static int end_clear(End *self)
@@ -45,6 +49,7 @@ static int end_clear(End *self)
     self->reader = NULL;
     Py_CLEAR(self->keep);
     Py_CLEAR(self->codec);
+    Py_CLEAR(self->sync);
     return 0;
 }
 static void end_dealloc(End *self)
@@ -80,6 +85,23 @@ static PyObject *end_move(End *self, PyObject *args)
     self->memory = (const char *)(uintptr_t)memory;
     PyObject *const before = self->keep;
     self->keep = Py_NewRef(keep);
+    Py_XDECREF(before);
+    Py_RETURN_NONE;
+}
+
+/* _sync_with(fd, mark_due_ns, shmq.storage.sync): each put waits for the disk from now on. After each _move. */
+static PyObject *tail_sync_with(End *self, PyObject *args)
+{
+    int fd;
+    long long due;
+    PyObject *sync;
+    if (!PyArg_ParseTuple(args, "iLO", &fd, &due, &sync)) {
+        return NULL;
+    }
+    self->fd = fd;
+    self->mark_due_ns = due;
+    PyObject *const before = self->sync;
+    self->sync = Py_NewRef(sync);
     Py_XDECREF(before);
     Py_RETURN_NONE;
 }
@@ -161,6 +183,63 @@ static int fields_of(shmq_fields *fields, PyObject *const *values, PyObject *nam
     return 1;
 }
 
+/* Whether the core may sync, and nothing rarer is due: 1, 0 or -1 with an exception. */
+static int syncs_here(End *self)
+{
+    if (self->fd < 0 || shmq_sync_refuses(self->chunk) || shmq_clock_monotonic_ns() >= self->mark_due_ns) {
+        return 0;
+    }
+    PyObject *const in_core = PyObject_GetAttrString(self->sync, "IN_CORE");
+    const int answer = in_core == NULL ? -1 : in_core == Py_True;
+    Py_XDECREF(in_core);
+    return answer;
+}
+
+/* self._interrupted(index, the exception that a signal's handler raised), which raises what it means for the put */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations" /* what replaces PyErr_Fetch is younger than our ABI */
+static PyObject *interrupted(End *self, long long index)
+{
+    PyObject *type;
+    PyObject *value;
+    PyObject *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (trace != NULL) {
+        PyException_SetTraceback(value, trace);
+    }
+    PyObject *const answer = PyObject_CallMethod((PyObject *)self, "_interrupted", "LO", index, value);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    return answer;
+}
+#pragma GCC diagnostic pop
+
+/* What was put there is committed: wait until it is on the disk. `put` may be in the next chunk when that is over. */
+static PyObject *put_synced(End *self, int64_t index)
+{
+    PyObject *const keep = Py_NewRef(self->keep);
+    shmq_chunk *const chunk = self->chunk;
+    const int fd = self->fd;
+    PyObject *answer = NULL;
+    int code;
+    do {
+        PyThreadState *const state = PyEval_SaveThread();
+        code = shmq_sync_put(chunk, fd, (uint64_t)index + 1);
+        PyEval_RestoreThread(state);
+    } while (code == SHMQ_SIGNAL && PyErr_CheckSignals() == 0);
+    if (code == SHMQ_OK) {
+        answer = PyLong_FromLongLong(index);
+    } else if (code == SHMQ_SIGNAL) {
+        answer = interrupted(self, index);
+    } else { /* a roll, a claim in the way, a failure: told or done there */
+        answer = PyObject_CallMethod((PyObject *)self, "_wait", "OL", keep, (long long)index);
+    }
+    Py_DECREF(keep);
+    return answer;
+}
+
 static PyObject *put_bytes(End *self, PyObject *data, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     shmq_fields fields = {.time_ns = INT64_MIN};
@@ -174,8 +253,17 @@ static PyObject *put_bytes(End *self, PyObject *data, PyObject *const *args, Py_
     if (length > COPY_WITH_THE_LOCK) {
         return put_otherwise(self, 0, args, count, names);
     }
+    if (self->sync != NULL) {
+        const int here = syncs_here(self);
+        if (here <= 0) {
+            return here < 0 ? NULL : put_otherwise(self, 0, args, count, names);
+        }
+    }
     const int64_t index = shmq_put_record(self->chunk, &fields, PyBytes_AsString(data), (uint64_t)length);
-    return index >= 0 ? PyLong_FromLongLong(index) : put_otherwise(self, index, args, count, names);
+    if (index < 0) {
+        return put_otherwise(self, index, args, count, names);
+    }
+    return self->sync == NULL ? PyLong_FromLongLong(index) : put_synced(self, index);
 }
 
 /* put(payload, *, key, type, time_ns, headers, timeout) -> index */
@@ -318,6 +406,7 @@ PyDoc_STRVAR(take_many_doc, "take_many($self, limit, timeout=None)\n--\n\n"
 static PyMethodDef tail_methods[] = {
     {"_move", (PyCFunction)end_move, METH_VARARGS, NULL},
     {"_code_with", (PyCFunction)end_code_with, METH_O, NULL},
+    {"_sync_with", (PyCFunction)tail_sync_with, METH_VARARGS, NULL},
     {"put", BOTH(tail_put), METH_FASTCALL | METH_KEYWORDS, put_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -92,12 +92,14 @@ int shmq_resolved(shmq_chunk *chunk, uint64_t *position, uint64_t *next_index, u
 }
 
 /* ---- who leads */
-static bool lead(shmq_member *member)
+/* doubted: ask whether he lives who leads. That is a system call which searches a list of all seats' locks, so who only
+ * comes by believes it, and asks once it has waited. */
+static bool lead(shmq_member *member, bool doubted)
 {
     struct control *const control = member->control;
     /* Acquire and release: what the last leader did comes before what this one does. */
     const uint64_t leader = load_acquire(&control->sync_leader);
-    if (leader != 0 && owner_alive(member, (owner_t)leader)) {
+    if (leader != 0 && (!doubted || owner_alive(member, (owner_t)leader))) {
         return false;
     }
     return cas_release(&control->sync_leader, leader, member->owner);
@@ -214,6 +216,7 @@ int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, int fd, uint64_t want
     struct control *const control = member->control;
     int code = SHMQ_OK;
     bool next = false;
+    bool doubted = deadline_ns >= 0; /* there may be no time to wait and ask */
     uint32_t looks = CLAIM_LOOKS;
     for (;;) {
         /* Acquire: if nothing below is true yet, a leader that ends behind this line moves the bell. */
@@ -229,7 +232,7 @@ int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, int fd, uint64_t want
         if (code != SHMQ_OK) {
             break; /* the deadline, a signal, a claim */
         }
-        if (lead(member)) {
+        if (lead(member, doubted)) {
             *leading = 1;
             if (chunk == NULL || fd < 0 || load_relaxed(&control->durable_chunk) != chunk->sequence + 1) {
                 return SHMQ_LEAD; /* older chunks first, or a chunk whose name may not be on the disk */
@@ -249,11 +252,55 @@ int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, int fd, uint64_t want
             continue;
         }
         code = wait_for_leader(control, want, bell, deadline_ns, LEADER_LOOK_NS, &next);
+        doubted = true;
     }
     if (next && load_relaxed(&control->sync_leader) == 0) {
         pass_on(control); /* who leads next, if it is needed, is somebody else */
     }
     return code;
 }
+
+int shmq_sync_put(shmq_chunk *chunk, int fd, uint64_t want)
+{
+    uint32_t leading = 0;
+    const int code = shmq_sync_wait(chunk->member, chunk, fd, want, -1, &leading);
+    if (leading != 0) {
+        shmq_sync_release(chunk->member);
+    }
+    return code;
+}
+
+static bool slept_through(uint32_t *nudge, int64_t deadline_ns)
+{
+    while (load_relaxed(nudge) == 0) {
+        if (os->futex_wait(nudge, 0, deadline_ns) == -ETIMEDOUT) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int shmq_sync_keep(shmq_chunk *chunk, int fd, int64_t interval_ns, int64_t mark_due_ns, uint32_t *nudge)
+{
+    struct control *const control = chunk->member->control;
+    for (;;) {
+        if (!slept_through(nudge, os->clock_monotonic_ns() + interval_ns)) {
+            return SHMQ_OK;
+        }
+        uint64_t position;
+        uint64_t index;
+        uint32_t owner;
+        const int found = shmq_resolved(chunk, &position, &index, &owner);
+        if (found == SHMQ_EMPTY && index <= shmq_durable(control)) {
+            return SHMQ_OK;
+        }
+        const bool behind = found == SHMQ_EMPTY || (found == SHMQ_WAITING && index > shmq_durable(control));
+        if (!behind || os->clock_monotonic_ns() >= mark_due_ns || shmq_sync_put(chunk, fd, index) != SHMQ_OK) {
+            return SHMQ_LEAD;
+        }
+    }
+}
+
+int shmq_sync_refuses(const shmq_chunk *chunk) { return shmq_sync_has_failed(chunk->member->control) != 0; }
 
 uint32_t shmq_bell(const void *control) { return load_acquire(&((const struct control *)control)->bell); }

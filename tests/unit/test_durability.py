@@ -13,7 +13,8 @@ import pytest
 from support import DEADLINE, Child
 
 import shmq
-from shmq import _native
+from shmq import _native, durability
+from shmq.durability import Keeper, Syncer
 from shmq.storage import acks, directory, sync, watermark
 
 SYNC, PROCESS = shmq.Durability.SYNC, shmq.Durability.PROCESS
@@ -221,6 +222,37 @@ def test_an_interrupted_wait_says_where_the_message_is(make):
     assert queue.put(b"and on") > pending.index  # nobody leads for ever
 
 
+def test_an_interrupted_wait_for_another_leader_says_it_too(make):
+    queue = make(durability=SYNC)
+    queue.put(b"first")
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    with Syncer(queue._home, queue._joined())._leading():  # who leads lives, and does not sync
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+            pending = put_until_pending(queue)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        assert isinstance(pending.__cause__, KeyboardInterrupt)
+        assert queue[pending.index].payload == b"x"
+        assert durable(queue) == 1
+    assert queue.put(b"and on") > pending.index
+    assert durable(queue) > pending.index
+
+
+def test_the_built_in_put_refuses_after_a_failed_sync_and_puts_nothing(make):
+    queue = make(durability=SYNC)
+    queue.put(b"good")
+    control(queue).fail_sync(failed=True)
+    with pytest.raises(shmq.SyncFailed, match="nothing was put"):
+        queue.put(b"never")
+    assert len(queue) == 1
+
+
 # ---------------------------------------------------------------- sync() and the watermark
 def test_sync_in_any_mode_moves_the_watermark_over_everything(make):
     queue = make()
@@ -309,6 +341,25 @@ def test_an_interval_syncs_by_itself_and_one_thread_ends_with_the_last_handle(ma
     assert [t.name for t in threading.enumerate()].count("shmq-interval") == 1
     queue.close()
     assert "shmq-interval" not in [t.name for t in threading.enumerate()]
+
+
+def test_an_interval_goes_on_while_somebody_puts_and_over_many_chunks(make):
+    queue = make(durability=shmq.Durability.interval(0.001))
+    for i in range(40):
+        queue.put(b"x" * 1000)
+        wait_until(lambda i=i: durable(queue) > i)
+    assert len(queue._chain().names()) > 2
+
+
+def test_what_the_core_keeps_is_synced_again_and_again_without_the_interpreter(make, monkeypatch):
+    monkeypatch.setattr(durability, "MARK_NS", 1 << 60)  # the watermark is moved in Python
+    queue = make(durability=shmq.Durability.interval(0.001))
+    queue.put(b"first")
+    wait_until(lambda: durable(queue) == 1)  # the name of the chunk is on the disk
+    monkeypatch.setattr(Keeper, "_sync", lambda self: None)
+    for i in range(1, 4):
+        queue.put(b"x")
+        wait_until(lambda i=i: durable(queue) > i)
 
 
 def test_a_close_syncs_the_tail_of_an_interval(make, path):
