@@ -14,6 +14,7 @@ class Tail(_End):
         type: int = 0,
         time_ns: int | None = None,
         headers: Mapping[str, Any] | None = None,
+        dedup: tuple[str | bytes, int] | None = None,
         timeout: float | None = None,
     ) -> int: ...
 

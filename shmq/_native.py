@@ -11,6 +11,7 @@ import functools
 import importlib.machinery
 import mmap
 import os
+import struct
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from shmq import _core, errors
@@ -545,18 +546,36 @@ class Lock:
         self._handle = ffi.NULL
 
 
+_RECORD_DEDUP, _DEDUP = 1 << 2, struct.Struct("<16sQ")  # layout.h
+LOCK_DEDUP = 1 << 42  # likewise
+
+
 def header_fields(
-    key: bytes | None, record_type: int, time_ns: int | None, headers: bytes | None
-) -> tuple[Any, tuple[bytes, bytes]]:
+    key: bytes | None,
+    record_type: int,
+    time_ns: int | None,
+    headers: bytes | None,
+    dedup: tuple[bytes, int] | None = None,
+) -> tuple[Any, tuple[bytes, bytes, Any]]:
     """A message's fields as the core takes them, and what must stay alive as long as they do."""
     key = key or b""
     headers = headers or b""
     key_buffer, headers_buffer = ffi.from_buffer("char[]", key), ffi.from_buffer("char[]", headers)
+    time_ns = NOW if time_ns is None else time_ns
+    flags, fixed = fixed_fields(dedup)
     fields = ffi.new(
         "shmq_fields *",
-        (key_buffer, len(key), record_type, NOW if time_ns is None else time_ns, headers_buffer, len(headers)),
+        (key_buffer, len(key), record_type, time_ns, headers_buffer, len(headers), flags, fixed),
     )
-    return fields, (key, headers)
+    return fields, (key, headers, fixed)
+
+
+def fixed_fields(dedup: tuple[bytes, int] | None) -> tuple[int, Any]:
+    """The optional fields of fixed size, as the core takes them: their flags, and their bytes."""
+    if dedup is None:
+        return 0, ffi.NULL
+    producer, sequence = dedup
+    return _RECORD_DEDUP, ffi.new("char[]", _DEDUP.pack(producer, sequence))
 
 
 def readable(view: memoryview) -> Any:
@@ -585,6 +604,15 @@ class Resolved(NamedTuple):
     position: int
     next_index: int
     owner: int
+
+
+class Dedup(NamedTuple):
+    """A message or batch that says who put it, which of his it is, and where it is."""
+
+    producer: bytes
+    sequence: int
+    first: int
+    count: int
 
 
 class Chunk:
@@ -828,6 +856,25 @@ class Chunk:
             raise error(code, f"cannot read {self.path}")
         return int(end[0]), int(bytes_there[0])
 
+    def next_dedup(self, position: int, ordinal: int) -> tuple[int, int, int, Dedup | None]:
+        """
+        The next put with dedup from *position* on; 0: from the start.
+
+        Returns (code, position, ordinal, what was found): the code is EMPTY or ROLL when nothing was.
+
+        Raises:
+            Corrupt: something before it is damaged.
+        """
+        at, ordinals, sequence, first = (ffi.new("uint64_t *", value) for value in (position, ordinal, 0, 0))
+        producer, count = ffi.new("uint8_t[16]"), ffi.new("uint32_t *")
+        code = int(lib.shmq_next_dedup(self.handle, at, ordinals, producer, sequence, first, count))
+        if code not in (lib.SHMQ_OK, lib.SHMQ_EMPTY, lib.SHMQ_ROLL):
+            raise error(code, f"cannot look for puts with dedup in {self.path}")
+        found = None
+        if code == lib.SHMQ_OK:
+            found = Dedup(bytes(producer), int(sequence[0]), self.base + int(first[0]), int(count[0]))
+        return code, int(at[0]), int(ordinals[0]), found
+
     def bury(self, owner: int) -> int:
         """Pad every open claim of a dead owner, or of everybody for 0: how many."""
         buried = lib.shmq_bury(self.handle, owner)
@@ -983,6 +1030,7 @@ class Batch:
         types: Sequence[int] | None,
         times_ns: Sequence[int] | None,
         headers: Sequence[bytes] | None,
+        dedup: tuple[bytes, int] | None = None,
     ) -> None:
         """Copies nothing but what must lie end to end."""
         self.count = len(payloads)
@@ -999,11 +1047,13 @@ class Batch:
             ffi.NULL if times_ns is None else ffi.new("int64_t[]", list(times_ns)),
             ffi.NULL if headers is None else b"".join(headers),
             self._header_lengths,
+            *(fixed := fixed_fields(dedup)),
         )
+        self._flags = fixed[0]
 
     def region_bytes(self) -> int:
         """Bytes of the region that the batch needs."""
-        return int(lib.shmq_region_bytes(self.count, self._lengths, self._key_lengths, self._header_lengths))
+        return int(lib.shmq_region_bytes(self.count, self._lengths, self._key_lengths, self._header_lengths, self._flags))
 
 
 def record_bytes(fields: Any, length: int) -> int:

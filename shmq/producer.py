@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from shmq.durability import Syncer
     from shmq.membership import Membership
+    from shmq.once import Turn
     from shmq.queue import Queue
+    from shmq.storage.dedup import Known
 
 _TYPE_MAX = 65535
 _NOT_A_TIME = -(1 << 63)
@@ -42,6 +44,7 @@ class Producer(_native.Tail):
         self._chain = self._make_chain()
         self._syncer = self._make_syncer()
         self._room = Room(self._home, self._membership, self._chain)
+        self._known: Known | None = None
         self._code_with(self._encode)
         try:
             self._use(self._chain.tail())
@@ -70,6 +73,7 @@ class Producer(_native.Tail):
         type: int = 0,  # noqa: A002
         time_ns: int | None = None,
         headers: Mapping[str, Any] | None = None,
+        dedup: tuple[str | bytes, int] | None = None,
         timeout: float | None = None,
     ) -> int:
         """What `put` does where the built-in does not: rolls, forks, errors. *code* is what its try answered."""
@@ -77,9 +81,15 @@ class Producer(_native.Tail):
         syncer, deadline = self._syncer, deadline_of(timeout)
         if syncer is not None:
             syncer.check()
-        fields, keep = self._fields(key, type, time_ns, headers)
+        turn = None if dedup is None else self._turn(dedup)
+        fields, keep = self._fields(key, type, time_ns, headers, turn)
         data = payload if self._encode is None else self._encode(payload)
         with _view(data) as view, _native.readable(view) as readable:
+            if turn is not None:
+                region = _native.record_bytes(fields, len(readable))
+                put = turn.put(1, region, deadline, lambda tail: tail.put_record(fields, readable, len(readable)))
+                del keep
+                return put.start
             tail = self._tail
             while True:
                 if code < 0:
@@ -102,6 +112,7 @@ class Producer(_native.Tail):
         types: Sequence[int] | None = None,
         times_ns: Sequence[int] | None = None,
         headers: Sequence[Mapping[str, Any] | None] | None = None,
+        dedup: tuple[str | bytes, int] | None = None,
         timeout: float | None = None,
     ) -> range:
         """As `Queue.put_many`."""
@@ -116,21 +127,27 @@ class Producer(_native.Tail):
                 f"{_native.BATCH_MAX}; nothing was put. Put them in several batches"
             )
         if count == 0:
+            if dedup is not None:
+                raise ValueError("nothing to put, and so nothing that says which batch it is; nothing was put")
             end = self._queue.next_index
             return range(end, end)
         if types is not None and not 0 <= min(types) <= max(types) <= _TYPE_MAX:
             types = [_check_type(each) for each in types]
         if times_ns is not None and not _NOT_A_TIME < min(times_ns) <= max(times_ns) < -_NOT_A_TIME:
             times_ns = [_check_time(each) for each in times_ns]
+        turn = None if dedup is None else self._turn(dedup)
         batch = _native.Batch(
             items,
             None if keys is None else _check_keys(keys),
             types,
             times_ns,
             None if headers is None else _encode_each(headers),
+            None if turn is None else turn.field,
         )
         if self._syncer is not None:
             self._syncer.check()
+        if turn is not None:
+            return turn.put(count, batch.region_bytes(), deadline, lambda tail: tail.put_many(batch))
         tail, first = self._tail, 0
         while True:
             if first < 0:
@@ -185,10 +202,26 @@ class Producer(_native.Tail):
             code = claim
 
     def _fields(
-        self, key: bytes | None, record_type: int, time_ns: int | None, headers: Mapping[str, Any] | None
+        self,
+        key: bytes | None,
+        record_type: int,
+        time_ns: int | None,
+        headers: Mapping[str, Any] | None,
+        turn: Turn | None = None,
     ) -> tuple[Any, Any]:
         time_ns = None if time_ns is None else _check_time(time_ns)
-        return _native.header_fields(_check_key(key), _check_type(record_type), time_ns, _encode_headers(headers))
+        field = None if turn is None else turn.field
+        return _native.header_fields(
+            _check_key(key), _check_type(record_type), time_ns, _encode_headers(headers), field
+        )
+
+    def _turn(self, dedup: tuple[str | bytes, int]) -> Turn:
+        """How a put with dedup goes."""
+        from shmq.once import Turn  # noqa: PLC0415  # only who uses it pays for it
+
+        if self._membership.member.forked():
+            self._rejoin()
+        return Turn(self, dedup)
 
     # ---- when a put does not go straight through
     def _settle(self, code: int, tail: _native.Chunk, region: int, count: int, deadline_ns: int) -> None:
@@ -226,6 +259,7 @@ class Producer(_native.Tail):
                 self._chain = self._make_chain()
                 self._syncer = self._make_syncer()
                 self._room = Room(self._home, self._membership, self._chain)
+                self._known = None
                 self._use(self._chain.tail())
 
     def _use(self, chunk: _native.Chunk) -> None:

@@ -291,6 +291,7 @@ class Queue:
         type: int = 0,  # noqa: A002  # the field's name everywhere
         time_ns: int | None = None,
         headers: Mapping[str, Any] | None = None,
+        dedup: tuple[str | bytes, int] | None = None,
         timeout: float | None = None,
     ) -> int:
         """
@@ -305,6 +306,9 @@ class Queue:
             type: 0 to 65535, the user's own.
             time_ns: its time in ns since 1970; now by default. Times need not ascend.
             headers: a small mapping of text to anything msgpack can hold.
+            dedup: (producer, sequence): who it is from and which message or batch of theirs, ascending, shared with
+                `put_many` and `adopt`. What was put before is not put again: its first index is returned. Also after
+                a kill, a restart, a power cut, and when two processes try at the same time. Such puts take turns.
             timeout: seconds that it may wait: for room, in a queue with bounds and full="block"; for the disk, with
                 Durability.SYNC. None for as long as it takes.
 
@@ -315,11 +319,15 @@ class Queue:
             SyncFailed: the disk refused. It is in the queue at `index`; when that is None, nothing was put.
             TooLarge: it fits no chunk, or no bound; nothing was put.
             DiskFull: there is no room for another chunk; nothing was put.
+            Mismatch: with dedup: a later one of that producer is there already; nothing was put.
+            Busy: with dedup: the timeout passed while others had their turn; nothing was put.
             Fenced: this process was judged dead; the message is not in the queue.
             ShutDown, Closed: nothing was put.
         """
         producer = self._producer or self._shared_producer()
-        return producer.put(payload, key=key, type=type, time_ns=time_ns, headers=headers, timeout=timeout)
+        return producer.put(
+            payload, key=key, type=type, time_ns=time_ns, headers=headers, dedup=dedup, timeout=timeout
+        )
 
     def put_many(
         self,
@@ -329,6 +337,7 @@ class Queue:
         types: Sequence[int] | None = None,
         times_ns: Sequence[int] | None = None,
         headers: Sequence[Mapping[str, Any] | None] | None = None,
+        dedup: tuple[str | bytes, int] | None = None,
         timeout: float | None = None,
     ) -> range:
         """
@@ -337,15 +346,18 @@ class Queue:
         Args:
             payloads: up to 8,191 of them.
             keys, types, times_ns, headers: None, or one entry for each payload; as in `put`.
+            dedup: (producer, sequence) of the whole batch; as in `put`. The indexes of the first time are returned.
             timeout: seconds to wait until there is room for all of them; as in `put`.
 
         Raises:
             TooMany: more than one claim can count, or than a bound allows; nothing was put.
-            Full, TooLarge, DiskFull, Fenced, ShutDown, Closed: as `put`.
-            ValueError: the lengths differ; nothing was put.
+            Full, TooLarge, DiskFull, Mismatch, Busy, Fenced, ShutDown, Closed: as `put`.
+            ValueError: dedup of an empty batch; or the lengths differ; nothing was put.
         """
         producer = self._producer or self._shared_producer()
-        return producer.put_many(payloads, keys=keys, types=types, times_ns=times_ns, headers=headers, timeout=timeout)
+        return producer.put_many(
+            payloads, keys=keys, types=types, times_ns=times_ns, headers=headers, dedup=dedup, timeout=timeout
+        )
 
     def reserve(
         self,
@@ -491,12 +503,17 @@ class Queue:
             return staging.remove_handed(self._home, unwanted)
 
     def adopted(self, producer: str | bytes) -> tuple[int, range] | None:
-        """The last batch adopted from *producer*: its sequence and its indexes. None when there was none."""
-        from shmq.staged import check_producer  # noqa: PLC0415
+        """
+        The last batch of *producer*: its sequence and its indexes, adopted or put with dedup. None without one.
+
+        Raises:
+            Corrupt: what tells it is damaged.
+        """
+        from shmq.staged import check_producer, last_of  # noqa: PLC0415
 
         name = check_producer(producer)
         self._sweep()
-        batch = staging.ledger(self._home).get(name)
+        batch = last_of(self._home, self._chain(), name)
         return None if batch is None else (batch.sequence, range(batch.first, batch.first + batch.indexes))
 
     # ---- getting

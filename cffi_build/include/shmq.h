@@ -124,6 +124,8 @@ typedef struct {
     int64_t time_ns;
     const char *headers; /* an encoded map */
     uint32_t headers_length;
+    uint32_t fixed_flags; /* RECORD_DEDUP, or 0 */
+    const char *fixed;   /* then the fields of those flags, 24 bytes each, in the order of their bits */
 } shmq_fields;
 
 /* Append one message; it is visible when this returns. Its index, or ROLL (sealed; nothing was written), TOO_LARGE,
@@ -131,14 +133,21 @@ typedef struct {
 int64_t shmq_put(shmq_chunk *chunk, const char *payload, uint64_t length);
 int64_t shmq_put_record(shmq_chunk *chunk, const shmq_fields *fields, const char *payload, uint64_t length);
 /* Append `count` messages as one claim: all of them or none become visible. payloads: their bytes, end to end.
- * keys, headers: likewise, or NULL; types, times: NULL or one each. The first index, or as shmq_put, or TOO_MANY. */
+ * keys, headers: likewise, or NULL; types, times: NULL or one each; fixed_flags, fixed: as in shmq_fields,
+ * of all of them. The first index, or as shmq_put, or TOO_MANY. */
 int64_t shmq_put_many(shmq_chunk *chunk, uint32_t count, const char *payloads, const uint32_t *lengths,
                       const char *keys, const uint32_t *key_lengths, const uint32_t *types, const int64_t *times,
-                      const char *headers, const uint32_t *header_lengths);
+                      const char *headers, const uint32_t *header_lengths, uint32_t fixed_flags, const char *fixed);
 /* Bytes of the region that these messages need, to make a chunk for them. */
 uint64_t shmq_region_bytes(uint32_t count, const uint32_t *lengths, const uint32_t *key_lengths,
-                           const uint32_t *header_lengths);
+                           const uint32_t *header_lengths, uint32_t fixed_flags);
 uint64_t shmq_record_bytes(const shmq_fields *fields, uint64_t length);
+
+/* The next message or batch, from *position on (0: the first), that says who put it and which of his it is: OK, and
+ * *first and *count are its ordinals. Open claims are passed: the caller knows of none that could say so. EMPTY, ROLL,
+ * CORRUPT. */
+int shmq_next_dedup(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal, uint8_t *producer, uint64_t *sequence,
+                    uint64_t *first, uint32_t *count);
 
 /* Claim room for a payload of `length` bytes to be filled in place. Its index; *claimed names the claim and *payload
  * is the position of its payload in the chunk. Until commit or abort, consumers wait at it. */

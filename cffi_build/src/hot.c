@@ -178,7 +178,7 @@ static PyObject *put_bytes(End *self, PyObject *data, PyObject *const *args, Py_
     return index >= 0 ? PyLong_FromLongLong(index) : put_otherwise(self, index, args, count, names);
 }
 
-/* put(payload, *, key, type, time_ns, headers, timeout) -> index */
+/* put(payload, *, key, type, time_ns, headers, dedup, timeout) -> index */
 static PyObject *tail_put(End *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     if (count != 1 || self->chunk == NULL) {
@@ -301,7 +301,7 @@ static PyObject *head_take_many(End *self, PyObject *args, PyObject *kwargs)
 }
 
 /* ---------------------------------------------------------------- the module */
-PyDoc_STRVAR(put_doc, "put($self, payload, *, key=None, type=0, time_ns=None, headers=None, timeout=None)\n--\n\n"
+PyDoc_STRVAR(put_doc, "put($self, payload, *, key=None, type=0, time_ns=None, headers=None, dedup=None, timeout=None)\n--\n\n"
                       "Append payload and return its index. See Queue.put.");
 PyDoc_STRVAR(take_doc, "take($self, timeout=None)\n--\n\n"
     "The next payload, decoded, and acknowledged at once.\n\n"

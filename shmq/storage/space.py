@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors
-from shmq.storage import spares
+from shmq.storage import dedup, spares
 from shmq.storage.directory import ADMIN_TIMEOUT, CHUNKS, chunk_name
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: 
         for sequence, base in live[:count]:  # a late producer is fenced, not told a dead index
             chain.open(sequence, base).bury(0)
     sequence, base = live[count]
+    if not dedup.note(home, chain, sequence):
+        return 0  # somebody may still put with dedup there
     home.write_journal(home.read_journal()._replace(first_live=sequence, first_index=base))
     control.raise_first_live(sequence)
     gone = sum(_gap(chain, name, after[1]) for name, after in itertools.pairwise(live[: count + 1]))

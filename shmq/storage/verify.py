@@ -13,9 +13,9 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
-from shmq.storage import recover, staging, watermark
+from shmq.storage import dedup, recover, staging, watermark
 from shmq.storage.chain import break_in
-from shmq.storage.directory import CHUNKS, CONSUMERS, CONTROL, LEDGER, QUEUE, STAGING, chunk_name
+from shmq.storage.directory import CHUNKS, CONSUMERS, CONTROL, DEDUP, LEDGER, QUEUE, STAGING, chunk_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -244,6 +244,10 @@ def _verify_beside(home: Directory, report: _Report) -> None:
         staging.ledger(home)
     except (OSError, errors.ShmqError, TypeError, AttributeError) as problem:
         report.add(LEDGER, 0, _short(problem))
+    try:
+        dedup.read_note(home)
+    except (OSError, errors.ShmqError) as problem:
+        report.add(DEDUP, 0, _short(problem))
     for name in staging.names(home):
         with contextlib.suppress(FileNotFoundError):
             try:

@@ -134,7 +134,7 @@ void actor_put_many(uint32_t count)
         lengths[i] = sizeof tags[i];
     }
     end_put(put, shmq_put_many(actor_self()->chunk, count, (const char *)tags, lengths, NULL, NULL, NULL, NULL, NULL,
-                               NULL));
+                               NULL, 0, NULL));
 }
 
 struct put *actor_reserve(uint64_t payload_bytes, uint64_t *claimed, uint64_t *record)
