@@ -612,7 +612,7 @@ class Dedup(NamedTuple):
     producer: bytes
     sequence: int
     first: int
-    count: int
+    indexes: int
 
 
 class Chunk:
@@ -1053,7 +1053,9 @@ class Batch:
 
     def region_bytes(self) -> int:
         """Bytes of the region that the batch needs."""
-        return int(lib.shmq_region_bytes(self.count, self._lengths, self._key_lengths, self._header_lengths, self._flags))
+        return int(
+            lib.shmq_region_bytes(self.count, self._lengths, self._key_lengths, self._header_lengths, self._flags)
+        )
 
 
 def record_bytes(fields: Any, length: int) -> int:

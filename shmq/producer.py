@@ -131,21 +131,8 @@ class Producer(_native.Tail):
                 raise ValueError("nothing to put, and so nothing that says which batch it is; nothing was put")
             end = self._queue.next_index
             return range(end, end)
-        if types is not None and not 0 <= min(types) <= max(types) <= _TYPE_MAX:
-            types = [_check_type(each) for each in types]
-        if times_ns is not None and not _NOT_A_TIME < min(times_ns) <= max(times_ns) < -_NOT_A_TIME:
-            times_ns = [_check_time(each) for each in times_ns]
         turn = None if dedup is None else self._turn(dedup)
-        batch = _native.Batch(
-            items,
-            None if keys is None else _check_keys(keys),
-            types,
-            times_ns,
-            None if headers is None else _encode_each(headers),
-            None if turn is None else turn.field,
-        )
-        if self._syncer is not None:
-            self._syncer.check()
+        batch = _batch(items, keys, types, times_ns, headers, None if turn is None else turn.field)
         if turn is not None:
             return turn.put(count, batch.region_bytes(), deadline, lambda tail: tail.put_many(batch))
         tail, first = self._tail, 0
@@ -418,6 +405,28 @@ def _check_keys(keys: Sequence[bytes | None]) -> Sequence[bytes]:
     if set(map(type, keys)) == {bytes}:
         return cast("Sequence[bytes]", keys)
     return [_check_key(key) for key in keys]
+
+
+def _batch(
+    items: list[bytes],
+    keys: Sequence[bytes | None] | None,
+    types: Sequence[int] | None,
+    times_ns: Sequence[int] | None,
+    headers: Sequence[Mapping[str, Any] | None] | None,
+    dedup: tuple[bytes, int] | None,
+) -> _native.Batch:
+    if types is not None and not 0 <= min(types) <= max(types) <= _TYPE_MAX:
+        types = [_check_type(each) for each in types]
+    if times_ns is not None and not _NOT_A_TIME < min(times_ns) <= max(times_ns) < -_NOT_A_TIME:
+        times_ns = [_check_time(each) for each in times_ns]
+    return _native.Batch(
+        items,
+        None if keys is None else _check_keys(keys),
+        types,
+        times_ns,
+        None if headers is None else _encode_each(headers),
+        dedup,
+    )
 
 
 def _check_lengths(count: int, **lists: Sequence[Any] | None) -> None:

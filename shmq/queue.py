@@ -325,9 +325,7 @@ class Queue:
             ShutDown, Closed: nothing was put.
         """
         producer = self._producer or self._shared_producer()
-        return producer.put(
-            payload, key=key, type=type, time_ns=time_ns, headers=headers, dedup=dedup, timeout=timeout
-        )
+        return producer.put(payload, key=key, type=type, time_ns=time_ns, headers=headers, dedup=dedup, timeout=timeout)
 
     def put_many(
         self,

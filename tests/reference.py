@@ -102,7 +102,7 @@ class Once:
 
     def put_once(self, producer, sequence, count):
         """Its indexes; None when a later one is there."""
-        last, there = self.last.get(producer, (-1, None))
+        last, _ = self.last.get(producer, (-1, None))
         if sequence < last:
             return None
         if sequence > last:

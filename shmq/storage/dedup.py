@@ -113,7 +113,7 @@ def _walk(chunk: _native.Chunk, position: int, ordinal: int, batches: Batches) -
         code, position, ordinal, found = chunk.next_dedup(position, ordinal)
         if found is None:
             return code, position, ordinal
-        _enter(batches, found.producer, staging.Adopted(found.sequence, found.first, found.count))
+        _enter(batches, found.producer, staging.Adopted(found.sequence, found.first, found.indexes))
 
 
 def _enter(batches: Batches, who: bytes, batch: staging.Adopted) -> None:
@@ -280,6 +280,3 @@ def rewind(home: Directory, end: int, *, last: int) -> None:
     batches = {who: batch for who, batch in found[1].items() if batch.first + batch.indexes <= end}
     if len(batches) != len(found[1]) or found[0] > last:
         write_note(home, 0, batches)  # what is left is looked for in all there is
-
-
-

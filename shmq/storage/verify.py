@@ -240,14 +240,7 @@ def _verify_beside(home: Directory, report: _Report) -> None:
         report.add(CONTROL, 0, "it is missing")
     except (OSError, errors.ShmqError) as problem:
         report.add(CONTROL, 0, _short(problem))
-    try:
-        staging.ledger(home)
-    except (OSError, errors.ShmqError, TypeError, AttributeError) as problem:
-        report.add(LEDGER, 0, _short(problem))
-    try:
-        dedup.read_note(home)
-    except (OSError, errors.ShmqError) as problem:
-        report.add(DEDUP, 0, _short(problem))
+    _verify_notes(home, report)
     for name in staging.names(home):
         with contextlib.suppress(FileNotFoundError):
             try:
@@ -256,3 +249,11 @@ def _verify_beside(home: Directory, report: _Report) -> None:
                     found.manifest()
             except errors.ShmqError as problem:
                 report.add(f"{STAGING}/{name}", 0, _short(problem))
+
+
+def _verify_notes(home: Directory, report: _Report) -> None:
+    for name, look in ((LEDGER, staging.ledger), (DEDUP, dedup.read_note)):
+        try:
+            look(home)
+        except (OSError, errors.ShmqError, TypeError, AttributeError) as problem:
+            report.add(name, 0, _short(problem))

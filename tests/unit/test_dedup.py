@@ -1,5 +1,6 @@
 """Putting once: a repeated (producer, sequence) puts nothing; whoever is killed, races, retires or loses power."""
 
+import json
 import os
 import random
 import signal
@@ -8,7 +9,7 @@ import threading
 
 import pytest
 from reference import Once
-from support import Child, chunk_files, flip, in_child, make_unclean, records, until
+from support import DONE, Child, chunk_files, flip, in_child, make_unclean, records, until, words
 
 import shmq
 from shmq.storage import dedup
@@ -38,7 +39,7 @@ def test_what_was_put_is_not_put_again(make, path):
     assert queue.put(b"beside", dedup=("q", 5)) == 4
     with pytest.raises(shmq.Mismatch, match="batch 5 was put or adopted before it"):
         queue.put(b"too late", dedup=("p", 4))
-    assert [b"plain", b"one", b"a", b"b", b"beside"] == payloads(path)
+    assert payloads(path) == [b"plain", b"one", b"a", b"b", b"beside"]
     one = queue[1]
     assert (one.key, one.type, one.time_ns, one.headers) == (b"k", 3, 7, {"a": 1})
     assert (queue[2].key, queue[3].key) == (b"x", None)
@@ -232,7 +233,7 @@ def test_nobody_walks_from_the_beginning(make, path, monkeypatch):
 def test_a_damaged_note_is_told(make, path):
     queue = make()
     queue.put(b"x", dedup=("p", 1))
-    flip(f"{path}/dedup.shmq", 20)
+    flip(f"{path}/dedup.shmq", os.stat(f"{path}/dedup.shmq").st_size - 1)
     with shmq.open(path) as other, pytest.raises(shmq.Corrupt, match=r"dedup\.shmq"):
         other.put(b"x", dedup=("p", 2))
     assert [problem.file for problem in queue.verify().problems] == ["dedup.shmq"]
@@ -259,14 +260,12 @@ def test_two_processes_put_the_same_at_the_same_time(tmp_path):
     def work(say):
         with shmq.open(path) as queue:
             say("here")
-            found = []
-            for number in range(150):
-                found.append(queue.put(b"%d" % number + bytes(500), dedup=(f"p{number}", 1)))
-            say(repr(found))
+            found = [queue.put(b"%d" % number + bytes(500), dedup=(f"p{number}", 1)) for number in range(150)]
+            say(json.dumps(found))
 
     with Child(work) as first, Child(work) as second:
         first.hear(), second.hear()
-        told = [eval(first.hear()), eval(second.hear())]  # noqa: S307
+        told = [json.loads(first.hear()), json.loads(second.hear())]
     assert told[0] == told[1]
     assert len(payloads(path)) == len(set(told[0])) == 150
 
@@ -313,8 +312,8 @@ def test_killed_at_every_step_it_is_there_once(tmp_path, unclean):
 
     def work():
         with shmq.open(path) as queue, queue.consumer("c") as consumer:
-            for number in range(1, 5):
-                queue.put_many([b"%d" % number + bytes(4000), b"and"], dedup=("p", number))
+            for number in range(1, 4):
+                queue.put_many([b"%d" % number + bytes(7000), b"and"], dedup=("p", number))
                 consumer.take(0)
                 consumer.take(0)
 
@@ -332,19 +331,24 @@ def test_killed_at_every_step_it_is_there_once(tmp_path, unclean):
             rest = [message.payload[:1] for message in queue.reader()]
             if last and rest:  # in a queue that retires, the end of it
                 assert rest[-2] == b"%d" % last
-            for number in range(last, 6):
+            for number in range(last, 5):
                 put = queue.put_many([b"%d" % number, b"and"], dedup=("p", number))
                 assert (put == there) == (number == last)
             found = [message.payload[:1] for message in queue.reader() if message.payload != b"and"]
             assert found == sorted(set(found))
-            assert found[-1:] == [b"5"]
+            assert found[-1:] == [b"4"]
         shmq.delete(path)
-        step += 1
-    assert seen == {0, 1, 2, 3, 4}
-    assert step > 30
+        step += 3 if unclean else 1
+    assert seen == {0, 1, 2, 3}
+    assert step > 20
 
 
 # ---------------------------------------------------------------- power cuts
+def done(path, which=0):
+    """Where the messages of a chunk are."""
+    return [word.position for word in words(path, which) if word.state == DONE]
+
+
 def test_after_a_power_cut_what_is_gone_may_come_again(tmp_path):
     """Cut before each message: what is left is known, what is not is put anew."""
     for kept in range(6):
@@ -353,8 +357,8 @@ def test_after_a_power_cut_what_is_gone_may_come_again(tmp_path):
             for number in range(6):
                 queue.put(b"%d" % number, dedup=("p", number))
                 queue.put(b"x", dedup=("q", number)) if number < 2 else None
-        mine = [record for record in records(path) if record.payload == b"%d" % kept]
-        flip(chunk_files(path)[0], mine[0].position + 44)
+        at = [record.payload for record in records(path)].index(b"%d" % kept)
+        flip(chunk_files(path)[0], done(path)[at] + 44)
         make_unclean(path)
         with shmq.open(path) as queue:
             end = queue.recovery.end
@@ -373,8 +377,7 @@ def test_a_note_of_what_a_power_cut_took_is_forgotten(make, path):
     noted = dedup.read_note(queue._home)[0]
     assert noted > 2
     queue.close()
-    first = records(path, 1)[0]
-    flip(chunk_files(path)[1], first.position + 60)
+    flip(chunk_files(path)[1], done(path, 1)[0] + 60)
     make_unclean(path)
     with shmq.open(path) as queue:
         end = queue.recovery.end
