@@ -522,6 +522,7 @@ class Queue:
         ack: str = "auto",
         start: str | int | datetime.datetime = "earliest",
         skip_corrupt: bool = False,
+        hold: bool | None = None,
     ) -> Consumer:
         """
         Open the consumer *name*; make it if there is none. Every name sees every message, from where it stopped.
@@ -533,6 +534,9 @@ class Queue:
             start: where a new name begins: "earliest", "latest", an index, or a datetime: the first message of that
                 time or later.
             skip_corrupt: pass over what is damaged, and count it in `skipped`, instead of raising Corrupt there.
+            hold: True: nothing that this name has not finished is retired, by age and bytes neither, whether it is open
+                or not; for an archive. It lasts until it is opened with False, or dropped. None leaves it as it is,
+                off for a new name. What a bound drops (full="drop_oldest") and what `purge` finishes is not held.
 
         Raises:
             Busy: another process (or handle) holds the name.
@@ -541,7 +545,7 @@ class Queue:
         """
         if self._flags["read_only"]:
             raise errors.Closed(f"cannot open a consumer of {self.path}: it was opened read-only; use reader()")
-        return Consumer(self, name, ack=ack, start=start, skip_corrupt=skip_corrupt)
+        return Consumer(self, name, ack=ack, start=start, skip_corrupt=skip_corrupt, hold=hold)
 
     def consumers(self) -> dict[str, ConsumerStats]:
         """Every name with a checkpoint here."""
@@ -617,6 +621,7 @@ class Queue:
         reverse: bool = False,
         follow: bool = False,
         skip_corrupt: bool = False,
+        pin: bool | str = False,
     ) -> Reader:
         """
         Read from *start* on, without a checkpoint: changes nothing for anybody.
@@ -628,11 +633,17 @@ class Queue:
                 yet, at which reading forward ends, are left out.
             follow: wait for more at the end, until the queue is shut down or closed.
             skip_corrupt: pass over what is damaged, and count it in `skipped`, instead of raising Corrupt there.
+            pin: True, or a name for it: while this reader is open, nothing from its place on is retired, whatever the
+                retention. Ends with `close`, or with its process. It is no consumer: no bound waits for it.
 
         Raises:
+            Busy: another reader has a pin of that name.
+            Closed: a pin in a queue that was opened read-only.
             ValueError: reverse and follow; there is no end to begin from.
         """
-        return Reader(self, start, stop, reverse=reverse, follow=follow, skip_corrupt=skip_corrupt)
+        if pin:
+            self._refuse_read_only("pin")
+        return Reader(self, start, stop, reverse=reverse, follow=follow, skip_corrupt=skip_corrupt, pin=pin)
 
     def read_arrow(
         self,

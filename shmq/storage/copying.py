@@ -19,7 +19,7 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from shmq import _native, errors
-from shmq.storage import dedup, files, recover, staging, verify
+from shmq.storage import dedup, files, pins, recover, staging, verify
 from shmq.storage.directory import CHUNKS, CONSUMERS, CONTROL, DEDUP, LEDGER, QUEUE, admin_lock, chunk_name
 
 if TYPE_CHECKING:
@@ -268,6 +268,8 @@ def _copy_consumers(home: Directory, target: _Target) -> None:
                 with target.file(target.consumers, file, len(content)) as fd:
                     os.pwrite(fd, content, 0)
                     _give_id(fd, target.queue_id, _CHECKPOINT_ID_AT, _CHECKPOINT_CRC)
+                if pins.holds(home, name):
+                    target.write(target.consumers, f"{name}.hold", pins.HOLD)
 
 
 def _copy_ledger(home: Directory, target: _Target, end: int) -> None:

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors
-from shmq.storage import dedup, spares
+from shmq.storage import dedup, pins, spares
 from shmq.storage.directory import ADMIN_TIMEOUT, CHUNKS, chunk_name
 
 if TYPE_CHECKING:
@@ -65,6 +65,9 @@ def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: 
     live = chain.names()
     kind = "acked" if purged else home.options.retention.kind
     count = min(_count(home, live, control, kind), len(live) - 1)
+    held = pins.floor(home, control.bounds().dropped)
+    if held is not None:
+        count = min(count, sum(base <= held for _, base in live[1:]))
     if count <= 0:
         return 0
     if kind != "acked":
