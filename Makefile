@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 CORE := pyproject.toml setup.py $(shell find cffi_build -name '*.[ch]' -o -name '*.py')
 
-.PHONY: help demo test lint bench-quick prove campaign clean
+.PHONY: help demo test lint bench-quick prove histories campaign clean
 .NOTPARALLEL: # two installations into one environment at once would spoil it
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo "make lint              ruff and mypy"
 	@echo "make bench-quick       shmq beside its rivals (a minute)"
 	@echo "make prove             the longer proofs (minutes)"
+	@echo "make histories        300 histories of groups from real processes (minutes)"
 	@echo "make campaign HOURS=12 the long proofs (a night)"
 	@echo "make clean             take away what these have made"
 
@@ -45,6 +46,14 @@ prove: $(VENV)/.test
 	$(BIN)/python -m tests.model.campaign
 	$(BIN)/python -m tests.history.campaign
 	$(BIN)/python -m tests.history.soak --seconds 60
+	$(BIN)/python -m tests.power.campaign --cuts 250000 --jobs $(JOBS)
+	$(BIN)/python -m tests.power.campaign --only sync --cuts 1000 --every 12 12
+	$(BIN)/python -m tests.power.campaign --recoveries 20000 --jobs $(JOBS)
+	$(BIN)/python -m tests.power.campaign --failing
+	$(BIN)/python -m tests.power.campaign --pairs 5000
+
+histories: $(VENV)/.test
+	$(BIN)/python -m tests.history.groups --histories 300
 
 campaign: $(VENV)/.test
 	$(BIN)/python -m tests.campaign --hours $(HOURS)

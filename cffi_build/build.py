@@ -27,7 +27,10 @@ SOURCES = [
     "os_linux.c",
     "owner.c",
     "recover.c",
+    "ring.c",
+    "side.c",
     "sync.c",
+    "timed.c",
     "wait.c",
 ]
 

@@ -19,7 +19,10 @@ enum shmq_code {
     SHMQ_PADDED = -16,
     SHMQ_SYNC_FAILED = -17,
     SHMQ_LEAD = -18,
-    SHMQ_FULL = -19
+    SHMQ_FULL = -19,
+    SHMQ_EDGE = -20,
+    SHMQ_GROW = -21,
+    SHMQ_LOST = -22
 };
 const char *shmq_error(void);
 typedef struct shmq_member shmq_member;
@@ -45,6 +48,7 @@ void shmq_member_free(shmq_member *member);
 typedef struct shmq_lock shmq_lock;
 shmq_lock *shmq_lock_new(int fd);
 int shmq_lock_try(shmq_lock *lock, uint64_t byte);
+int shmq_lock_share(shmq_lock *lock, uint64_t byte);
 void shmq_lock_free(shmq_lock *lock);
 uint32_t shmq_wait_begin(shmq_member *member);
 int shmq_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns);
@@ -55,6 +59,7 @@ void *shmq_bell_of(shmq_member *member);
 int shmq_wait_any(void *const *bells, const uint32_t *seen, uint32_t count, uint32_t *nudge, int64_t deadline_ns);
 void shmq_nudge(uint32_t *nudge);
 int64_t shmq_clock_monotonic_ns(void);
+int64_t shmq_clock_boottime_ns(void);
 int64_t shmq_clock_wall_ns(void);
 typedef struct shmq_chunk shmq_chunk;
 int shmq_chunk_format(void *memory, uint64_t bytes, const uint8_t *queue_id, uint64_t chunk_id, uint64_t epoch,
@@ -109,6 +114,7 @@ typedef struct {
     void *checkpoint;
     uint32_t auto_ack;
     uint32_t busy;
+    int64_t due_ns;
 } shmq_reader;
 int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins);
 int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint64_t *places, uint64_t *records);
@@ -233,6 +239,8 @@ int shmq_control_format(void *memory, const uint8_t *queue_id);
 int shmq_control_check(const void *memory, uint64_t bytes, const uint8_t *queue_id);
 int shmq_checkpoint_format(void *memory, const uint8_t *queue_id, const char *name, uint32_t name_length,
                            uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
+int shmq_checkpoint_format_group(void *memory, const uint8_t *queue_id, const char *name, uint32_t name_length,
+                                 uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
 int shmq_checkpoint_check(const void *memory, uint64_t bytes, const uint8_t *queue_id, const char *name,
                           uint32_t name_length);
 int shmq_checkpoint_rename(void *memory, const char *name, uint32_t name_length);
@@ -245,6 +253,8 @@ void shmq_checkpoint_set_dropped(void *memory, uint64_t count);
 uint64_t shmq_checkpoint_holder(const void *memory);
 void shmq_checkpoint_set_holder(void *memory, uint64_t owner);
 uint32_t shmq_checkpoint_explicit(const void *memory);
+int shmq_checkpoint_group(const void *memory);
+uint64_t shmq_checkpoint_floor(const void *memory);
 void shmq_cursor_save(void *memory, uint64_t sequence, uint64_t position, uint64_t ordinal, uint64_t index);
 int shmq_cursor_load(const void *memory, uint64_t *sequence, uint64_t *position, uint64_t *ordinal, uint64_t *index);
 typedef struct {
@@ -270,3 +280,60 @@ void shmq_durable_reset(void *control, uint64_t index, uint64_t chunk);
 uint32_t shmq_crc32c(uint32_t crc, const void *bytes, uint64_t length);
 uint32_t shmq_crc32c_table(uint32_t crc, const void *bytes, uint64_t length);
 int shmq_crc32c_is_hardware(void);
+typedef struct shmq_ring shmq_ring;
+enum shmq_taken_kind {
+    SHMQ_TAKEN_MESSAGE = 0,
+    SHMQ_TAKEN_EXPIRED = 1,
+    SHMQ_TAKEN_MOVING = 2
+};
+typedef struct {
+    uint64_t index;
+    uint64_t place;
+    uint64_t record;
+    uint64_t word;
+    uint64_t entry;
+    uint32_t attempts;
+    uint32_t kind;
+} shmq_taken;
+uint64_t shmq_ring_bytes(uint32_t window, uint64_t side_blocks);
+int shmq_ring_format(void *memory, const uint8_t *queue_id, const uint8_t *boot_id, uint32_t window,
+                     uint64_t side_blocks);
+int shmq_ring_check(const void *memory, uint64_t bytes, const uint8_t *queue_id, uint8_t *boot_id);
+int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t *boot_id);
+shmq_ring *shmq_ring_new(void *memory, uint64_t bytes, const uint8_t *queue_id, void *checkpoint,
+                         shmq_member *member, int64_t lease_ns, bool finish, bool keep_expired, int *code);
+void shmq_ring_free(shmq_ring *ring);
+int shmq_ring_remap(shmq_ring *ring, void *memory, uint64_t bytes);
+void shmq_ring_extend(shmq_ring *ring, uint64_t blocks);
+uint64_t shmq_ring_side_blocks(const shmq_ring *ring);
+int shmq_ring_join(shmq_ring *ring);
+int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint32_t spins,
+                       shmq_taken *taken);
+int64_t shmq_ring_retake(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken, int64_t *next_ns);
+int shmq_ring_skip(shmq_ring *ring, uint64_t index, uint64_t next);
+int64_t shmq_ring_peek(const shmq_ring *ring, uint64_t start);
+int shmq_ring_ack(shmq_ring *ring, shmq_taken *taken);
+int64_t shmq_ring_ack_many(shmq_ring *ring, uint32_t count, shmq_taken *taken);
+int shmq_ring_return(shmq_ring *ring, shmq_taken *taken);
+int shmq_ring_nack(shmq_ring *ring, shmq_taken *taken, int64_t due_ns, uint64_t behind);
+int shmq_ring_extend_lease(shmq_ring *ring, shmq_taken *taken, int64_t ends_ns);
+int shmq_ring_moving(shmq_ring *ring, shmq_taken *taken);
+void shmq_ring_count_moved(shmq_ring *ring, bool expired);
+void shmq_ring_advance(shmq_ring *ring);
+void shmq_ring_raise_head(shmq_ring *ring, uint64_t index);
+uint64_t shmq_ring_floor(shmq_ring *ring);
+int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch);
+typedef struct {
+    uint64_t head;
+    uint64_t handed;
+    uint64_t claimed;
+    uint64_t returned;
+    uint64_t parked;
+    uint64_t redelivered;
+    uint64_t expired;
+    uint64_t moved;
+    uint64_t edges;
+    uint64_t window;
+    uint64_t at_edge;
+} shmq_ring_figures;
+void shmq_ring_counts(shmq_ring *ring, shmq_ring_figures *figures);

@@ -8,7 +8,8 @@ shmq: a multiprocess shared-memory queue for Python on Linux. Durable, fast, no 
     c.take()
 
 A map of the package:
-    queue, producer, staged, consumer, reader, message  the nouns that people import
+    queue, producer, staged, consumer, group, reader, message  the nouns that people import
+    when, dead                                     moments that messages carry; moving them to other queues
     options, codec, errors                         what they are made with, what they carry, what can go wrong
     walk, waiting, room, membership                from message to message; this process's seat and its watcher
     storage/                                       directories, chunk files, the chain
@@ -55,6 +56,7 @@ from shmq.options import Durability, Options, Retention
 from shmq.producer import Producer, Slot
 from shmq.queue import (
     ConsumerStats,
+    GroupStats,
     Queue,
     Stats,
     delete,
@@ -70,6 +72,7 @@ from shmq.waiting import wait
 
 if _TYPE_CHECKING:
     from shmq import formats
+    from shmq.group import GroupConsumer, GroupMessage
 
 __version__ = "0.1.0"
 
@@ -87,6 +90,9 @@ __all__ = [
     "Forked",
     "Full",
     "Gone",
+    "GroupConsumer",
+    "GroupMessage",
+    "GroupStats",
     "HandedOver",
     "LeaseLost",
     "Message",
@@ -122,7 +128,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _Any:
-    """`shmq.formats`, imported when it is first used."""
+    """`shmq.formats` and what groups are made of, imported when they are first used."""
+    if name in ("GroupConsumer", "GroupMessage"):
+        return getattr(_importlib.import_module("shmq.group"), name)
     if name == "formats":
         return _importlib.import_module("shmq.formats")
     raise AttributeError(f"module 'shmq' has no attribute {name!r}")

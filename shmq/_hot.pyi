@@ -13,6 +13,8 @@ class Tail(_End):
         key: bytes | None = None,
         type: int = 0,
         time_ns: int | None = None,
+        ttl: float | None = None,
+        delay: float | None = None,
         headers: Mapping[str, Any] | None = None,
         dedup: tuple[str | bytes, int] | None = None,
         timeout: float | None = None,

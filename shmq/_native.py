@@ -24,6 +24,7 @@ EMPTY, ROLL, WAITING, FORKED = lib.SHMQ_EMPTY, lib.SHMQ_ROLL, lib.SHMQ_WAITING, 
 TIMEOUT, CONTENDED, FULL = lib.SHMQ_TIMEOUT, lib.SHMQ_CONTENDED, lib.SHMQ_FULL
 RETIRED, PADDED, CORRUPT = lib.SHMQ_RETIRED, lib.SHMQ_PADDED, lib.SHMQ_CORRUPT
 OK, SIGNAL, LEAD, SYNC_FAILED = lib.SHMQ_OK, lib.SHMQ_SIGNAL, lib.SHMQ_LEAD, lib.SHMQ_SYNC_FAILED
+EDGE, GROW, LOST = lib.SHMQ_EDGE, lib.SHMQ_GROW, lib.SHMQ_LOST
 LENGTH_BITS = 30
 LENGTH_MASK = (1 << LENGTH_BITS) - 1
 """A place is a payload's position << LENGTH_BITS | its length."""
@@ -54,6 +55,7 @@ _EXCEPTIONS: dict[int, type[Exception]] = {
     lib.SHMQ_SYSTEM: OSError,
     lib.SHMQ_SHUT_DOWN: errors.ShutDown,
     lib.SHMQ_FORMAT: errors.BadFormat,
+    lib.SHMQ_LOST: errors.LeaseLost,
     lib.SHMQ_SYNC_FAILED: errors.SyncFailed,
     lib.SHMQ_FULL: errors.Full,
 }
@@ -534,8 +536,15 @@ class Lock:
             raise error(lib.SHMQ_SYSTEM, "cannot keep a lock")
 
     def take(self, byte: int = 0) -> bool:
-        """Take it, or the one on another byte; False when somebody else has it."""
+        """Take it; False when somebody else has it."""
         answer = lib.shmq_lock_try(self._handle, byte)
+        if answer < 0:
+            raise error(answer, "cannot lock")
+        return bool(answer)
+
+    def share(self) -> bool:
+        """Take it beside others who share it; False when somebody has it alone."""
+        answer = lib.shmq_lock_share(self._handle, 0)
         if answer < 0:
             raise error(answer, "cannot lock")
         return bool(answer)
@@ -546,36 +555,28 @@ class Lock:
         self._handle = ffi.NULL
 
 
-_RECORD_DEDUP, _DEDUP = 1 << 2, struct.Struct("<16sQ")  # layout.h
-LOCK_DEDUP = 1 << 42  # likewise
+EXPIRES, DELAYED = 1, 2
+"""layout.h, enum record_flag: which moments a message's `when` holds, in this order."""
+RECORD_DEDUP, LOCK_DEDUP = 1 << 2, 1 << 42
+"""layout.h, likewise."""
+Fixed = tuple[int, bytes]
+"""Optional fields of fixed size: their flags, and their bytes in the order of the flags."""
 
 
 def header_fields(
-    key: bytes | None,
-    record_type: int,
-    time_ns: int | None,
-    headers: bytes | None,
-    dedup: tuple[bytes, int] | None = None,
-) -> tuple[Any, tuple[bytes, bytes, Any]]:
+    key: bytes | None, record_type: int, time_ns: int | None, headers: bytes | None, fixed: Fixed = (0, b"")
+) -> tuple[Any, tuple[bytes, bytes, bytes]]:
     """A message's fields as the core takes them, and what must stay alive as long as they do."""
     key = key or b""
     headers = headers or b""
     key_buffer, headers_buffer = ffi.from_buffer("char[]", key), ffi.from_buffer("char[]", headers)
-    time_ns = NOW if time_ns is None else time_ns
-    flags, fixed = fixed_fields(dedup)
+    moment = NOW if time_ns is None else time_ns
+    fixed_buffer = ffi.from_buffer("char[]", fixed[1])
     fields = ffi.new(
         "shmq_fields *",
-        (key_buffer, len(key), record_type, time_ns, headers_buffer, len(headers), flags, fixed),
+        (key_buffer, len(key), record_type, moment, headers_buffer, len(headers), fixed[0], fixed_buffer),
     )
-    return fields, (key, headers, fixed)
-
-
-def fixed_fields(dedup: tuple[bytes, int] | None) -> tuple[int, Any]:
-    """The optional fields of fixed size, as the core takes them: their flags, and their bytes."""
-    if dedup is None:
-        return 0, ffi.NULL
-    producer, sequence = dedup
-    return _RECORD_DEDUP, ffi.new("char[]", _DEDUP.pack(producer, sequence))
+    return fields, (key, headers, fixed[1])
 
 
 def readable(view: memoryview) -> Any:
@@ -1030,9 +1031,10 @@ class Batch:
         types: Sequence[int] | None,
         times_ns: Sequence[int] | None,
         headers: Sequence[bytes] | None,
-        dedup: tuple[bytes, int] | None = None,
+        fixed: Fixed = (0, b""),
     ) -> None:
         """Copies nothing but what must lie end to end."""
+        self._fixed = fixed
         self.count = len(payloads)
         self._lengths = ffi.new("uint32_t[]", list(map(len, payloads)))
         self._key_lengths = ffi.NULL if keys is None else ffi.new("uint32_t[]", list(map(len, keys)))
@@ -1047,14 +1049,14 @@ class Batch:
             ffi.NULL if times_ns is None else ffi.new("int64_t[]", list(times_ns)),
             ffi.NULL if headers is None else b"".join(headers),
             self._header_lengths,
-            *(fixed := fixed_fields(dedup)),
+            fixed[0],
+            fixed[1],
         )
-        self._flags = fixed[0]
 
     def region_bytes(self) -> int:
         """Bytes of the region that the batch needs."""
         return int(
-            lib.shmq_region_bytes(self.count, self._lengths, self._key_lengths, self._header_lengths, self._flags)
+            lib.shmq_region_bytes(self.count, self._lengths, self._key_lengths, self._header_lengths, self._fixed[0])
         )
 
 
@@ -1255,11 +1257,14 @@ class Checkpoint:
             raise error(_inside(code), tried)
 
     @staticmethod
-    def format(queue_id: bytes, name: str, *, explicit: bool, start: int, created_ns: int) -> bytes:
+    def format(
+        queue_id: bytes, name: str, *, explicit: bool, start: int, created_ns: int, group: bool = False
+    ) -> bytes:
         """The checkpoint file of a new name."""
         page = bytearray(CHECKPOINT_BYTES)
         raw = name.encode()
-        code = lib.shmq_checkpoint_format(ffi.from_buffer(page), queue_id, raw, len(raw), explicit, start, created_ns)
+        make = lib.shmq_checkpoint_format_group if group else lib.shmq_checkpoint_format
+        code = make(ffi.from_buffer(page), queue_id, raw, len(raw), explicit, start, created_ns)
         if code != lib.SHMQ_OK:
             raise error(code, f"cannot make consumer {name!r}")
         return bytes(page)
@@ -1277,6 +1282,11 @@ class Checkpoint:
     def explicit(self) -> bool:
         """Whether the name was created with ack="explicit"."""
         return bool(lib.shmq_checkpoint_explicit(self.page))
+
+    @property
+    def group(self) -> bool:
+        """Whether the name is a group's."""
+        return bool(lib.shmq_checkpoint_group(self.page))
 
     @property
     def head(self) -> int:
@@ -1308,6 +1318,8 @@ class Checkpoint:
     def floor(self, dropped: int) -> int:
         """The first index that this name has not finished, when all before *dropped* was dropped."""
         head, handed = self.head, self.handed
+        if self.group:
+            head = min(head, int(lib.shmq_checkpoint_floor(self.page)))
         return head if head < handed else max(head, dropped)  # what was handed out is never dropped
 
     @property
@@ -1330,3 +1342,201 @@ class Checkpoint:
             return None
         sequence, position, ordinal, index = (int(value[0]) for value in values)
         return sequence, position, ordinal, index
+
+
+# ---------------------------------------------------------------- a group's ring
+RING_WINDOW, SIDE_BLOCKS = 65536, 8
+"""Messages in flight at most, and the blocks that a new side table has."""
+TAKEN_MESSAGE, TAKEN_EXPIRED, TAKEN_MOVING = lib.SHMQ_TAKEN_MESSAGE, lib.SHMQ_TAKEN_EXPIRED, lib.SHMQ_TAKEN_MOVING
+_INT64_MAX = (1 << 63) - 1
+_taken_arrays = functools.partial(ffi.new, ffi.typeof("shmq_taken[]"))
+
+
+def taken_array(limit: int) -> Any:
+    """Room for messages as they are handed out."""
+    return _taken_arrays(limit)
+
+
+_TAKEN = struct.Struct("<5Q2I")  # shmq_taken
+
+
+def taken_rows(taken: Any, count: int) -> list[tuple[int, int, int, int, int, int, int]]:
+    """(index, place, record, word, entry, attempts, kind) of the first *count* of them."""
+    return list(_TAKEN.iter_unpack(ffi.buffer(taken, count * _TAKEN.size)))
+
+
+def boottime_ns() -> int:
+    """The clock that leases and delays are on: since boot, going on while the machine sleeps."""
+    return int(lib.shmq_clock_boottime_ns())
+
+
+class RingFigures(NamedTuple):
+    """What a group is at; layout.h and shmq.h say what each means."""
+
+    head: int
+    handed: int
+    claimed: int
+    returned: int
+    parked: int
+    redelivered: int
+    expired: int
+    moved: int
+    edges: int
+    window: int
+    at_edge: int
+
+
+def ring_bytes(window: int, blocks: int) -> int:
+    """Bytes of a ring file."""
+    return int(lib.shmq_ring_bytes(window, blocks))
+
+
+def format_ring(memory: mmap.mmap, queue_id: bytes, boot_id: bytes, window: int, blocks: int) -> None:
+    """Write the header of a new ring into zeros."""
+    code = lib.shmq_ring_format(ffi.from_buffer(memory), queue_id, boot_id, window, blocks)
+    if code != lib.SHMQ_OK:
+        raise error(code, "cannot make a ring")
+
+
+def _free_ring(memory: Any, member: Any, checkpoint: Any, handle: Any) -> None:  # noqa: ARG001  # they live as long
+    lib.shmq_ring_free(handle)
+
+
+class Ring:
+    """One handle on a group's mapped ring. For one thread at a time."""
+
+    def __init__(
+        self,
+        memory: mmap.mmap,
+        queue_id: bytes,
+        checkpoint: Checkpoint,
+        member: Member | None,
+        path: str,
+        *,
+        lease_ns: int = 0,
+        finish: bool = False,
+        keep_expired: bool = False,
+    ) -> None:
+        """Check it. Without a member it can only be looked at."""
+        self._memory = memory
+        self._path = path
+        code = ffi.new("int *")
+        handle = lib.shmq_ring_new(
+            ffi.from_buffer(memory),
+            len(memory),
+            queue_id,
+            checkpoint.page,
+            ffi.NULL if member is None else member.handle,
+            lease_ns,
+            finish,
+            keep_expired,
+            code,
+        )
+        if handle == ffi.NULL:
+            raise error(_inside(code[0]), f"cannot open {path}")
+        self.handle = ffi.gc(handle, functools.partial(_free_ring, memory, member, checkpoint))
+        self._next = ffi.new("int64_t *")
+        self.blocks = self.side_blocks()
+        """Of the side table, as many as are mapped here."""
+
+    @staticmethod
+    def boot_id(memory: mmap.mmap, queue_id: bytes, path: str) -> bytes:
+        """The boot that the ring speaks of."""
+        boot = bytearray(16)
+        code = lib.shmq_ring_check(ffi.from_buffer(memory), len(memory), queue_id, ffi.from_buffer(boot))
+        if code != lib.SHMQ_OK:
+            raise error(_inside(code), f"cannot open {path}")
+        return bytes(boot)
+
+    @staticmethod
+    def rebuild(memory: mmap.mmap, checkpoint: Checkpoint, boot_id: bytes, path: str) -> None:
+        """At a new boot: forget what the ring says, and set it by the checkpoint's newest snapshot."""
+        code = lib.shmq_ring_rebuild(ffi.from_buffer(memory), len(memory), checkpoint.page, boot_id)
+        if code != lib.SHMQ_OK:
+            raise error(_inside(code), f"cannot rebuild {path}")
+
+    def remap(self, memory: mmap.mmap) -> None:
+        """It was mapped again."""
+        code = lib.shmq_ring_remap(self.handle, ffi.from_buffer(memory), len(memory))
+        if code != lib.SHMQ_OK:
+            raise error(_inside(code), f"cannot open {self._path}")
+        self._memory = memory
+        self.blocks = self.side_blocks()
+
+    def side_blocks(self) -> int:
+        """Blocks of the side table, in the file."""
+        return int(lib.shmq_ring_side_blocks(self.handle))
+
+    def extend(self, blocks: int) -> None:
+        """The file has been made large enough for so many."""
+        lib.shmq_ring_extend(self.handle, blocks)
+
+    def join(self) -> None:
+        """Enter the group."""
+        lib.shmq_ring_join(self.handle)
+
+    def take(self, chunk: Chunk, reader: Any, limit: int, spins: int, taken: Any) -> int:
+        """Claim what nobody has had yet: how many, or a negative code."""
+        return int(lib.shmq_ring_take(self.handle, chunk.handle, reader, limit, spins, taken))
+
+    def retake(self, limit: int, taken: Any, *, idle: bool) -> tuple[int, int | None]:
+        """Claim what came back or is due: how many (or GROW), and when to look again (since boot)."""
+        count = int(lib.shmq_ring_retake(self.handle, idle, limit, taken, self._next))
+        due = int(self._next[0])
+        return count, None if due == _INT64_MAX else due
+
+    def peek(self, start: int) -> int:
+        """The first index at or behind *start* that nobody has; EMPTY when the window has none."""
+        return int(lib.shmq_ring_peek(self.handle, start))
+
+    def skip(self, index: int, following: int) -> bool:
+        """Indexes that will never be; False while what is before them is not finished."""
+        return bool(lib.shmq_ring_skip(self.handle, index, following) == lib.SHMQ_OK)
+
+    def ack(self, taken: Any) -> int:
+        """Finish it: OK or LOST."""
+        return int(lib.shmq_ring_ack(self.handle, taken))
+
+    def ack_many(self, count: int, taken: Any) -> int:
+        """Finish as many as are still ours: how many."""
+        return int(lib.shmq_ring_ack_many(self.handle, count, taken))
+
+    def give_back(self, taken: Any) -> int:
+        """Whoever comes first has it: OK, LOST or GROW."""
+        return int(lib.shmq_ring_return(self.handle, taken))
+
+    def nack(self, taken: Any, due_ns: int, behind: int) -> int:
+        """Hand it out again later: OK, LOST or GROW."""
+        return int(lib.shmq_ring_nack(self.handle, taken, due_ns, behind))
+
+    def extend_lease(self, taken: Any, ends_ns: int) -> int:
+        """Keep it longer: OK or LOST."""
+        return int(lib.shmq_ring_extend_lease(self.handle, taken, ends_ns))
+
+    def moving(self, taken: Any) -> int:
+        """It goes to another queue: OK or LOST."""
+        return int(lib.shmq_ring_moving(self.handle, taken))
+
+    def count_moved(self, *, expired: bool) -> None:
+        """One more has gone to another queue, or was too old."""
+        lib.shmq_ring_count_moved(self.handle, expired)
+
+    def raise_head(self, index: int) -> None:
+        """Everything below was retired."""
+        lib.shmq_ring_raise_head(self.handle, index)
+
+    def floor(self) -> int:
+        """Nothing below it is needed; noted in the checkpoint."""
+        return int(lib.shmq_ring_floor(self.handle))
+
+    def snapshot(self, epoch: int) -> None:
+        """Write down what is done, for after a power cut."""
+        code = lib.shmq_ring_snapshot(self.handle, epoch)
+        if code < 0:
+            raise error(code, f"cannot write a snapshot of {self._path}")
+
+    def figures(self) -> RingFigures:
+        """What the group is at."""
+        figures = ffi.new("shmq_ring_figures *")
+        lib.shmq_ring_counts(self.handle, figures)
+        return RingFigures(*(int(getattr(figures, name)) for name in RingFigures._fields))

@@ -100,7 +100,7 @@ class Access:
             else:
                 bases, sequences = self._refresh()
                 if not sequences:
-                    return 0
+                    break
         return self._chain.next_index()
 
     # ---- by index

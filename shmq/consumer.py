@@ -20,9 +20,10 @@ from shmq import _native, errors, locks
 from shmq._native import LENGTH_BITS, LENGTH_MASK
 from shmq.access import Access
 from shmq.message import Message
-from shmq.storage import files, pins
+from shmq.storage import files, pins, sync
 from shmq.storage.directory import CONSUMERS, check_consumer_name
 from shmq.walk import Walk, deadline_of
+from shmq.where import says_where
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _BATCH = 1024
 
 
+@says_where("_home.path", "_persist", "seek", "close")
 class Consumer(_native.Head):
     """
     One name's way through the queue. Made by `Queue.consumer`; a context manager; iterates until shutdown.
@@ -113,6 +115,11 @@ class Consumer(_native.Head):
             raise
         lock = _native.Lock(os.dup(fd))
         try:
+            if checkpoint.group:
+                raise errors.Mismatch(
+                    f"cannot open consumer {self.name!r} of {self._home.path} for this process alone: it is a group; "
+                    "open it with group=True, or use another name"
+                )
             self._take_name(lock, fd, file, checkpoint)
         except BaseException:
             lock.free()
@@ -152,7 +159,8 @@ class Consumer(_native.Head):
             self._home.queue_id, self.name, explicit=self._explicit, start=index, created_ns=time.time_ns()
         )
         mode = self._home.options.mode & 0o600
-        files.make_file(self._home.consumers, file, content, mode, f"{self._home.path}/{CONSUMERS}")
+        files.make_file(self._home.consumers, file, content, mode, f"{self._home.path}/{CONSUMERS}", "checkpoint")
+        sync.directory(self._home.consumers, "consumers")  # what it will acknowledge is kept under that name
 
     def _take_name(self, lock: _native.Lock, fd: int, file: str, checkpoint: _native.Checkpoint) -> None:
         if not lock.take():
@@ -181,7 +189,7 @@ class Consumer(_native.Head):
                 f"{path} stood at index {head} and had handed out up to {handed}, beyond the end of the queue "
                 f"at {end}; it was moved back to the end",
                 RuntimeWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
             self._checkpoint.head = head = min(head, end)
             self._checkpoint.handed = min(handed, end)
@@ -299,6 +307,16 @@ class Consumer(_native.Head):
                 self._message(place, chunk.base + ordinal, record)
                 for place, record, ordinal in zip(places, records, ordinals, strict=True)
             ]
+
+    def peek(self) -> Message | None:
+        """The next message, without taking it; None when there is none."""
+        with self._lock:
+            self._check_usable()
+            access = Access(self._home, self._membership, self._decode)
+            for message in access.forward(self._walk.index(), access.next_index()):
+                if not message.expired():
+                    return message
+            return None
 
     def _many(self, limit: int, timeout: float | None) -> tuple[list[int], list[int], int]:
         """Places and records of what is there, after waiting for the first; all in one chunk."""

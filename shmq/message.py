@@ -109,6 +109,27 @@ class Message:
         decoded: dict[str, Any] = msgspec.msgpack.decode(self._chunk.map[at + 8 : at + 8 + length])
         return decoded
 
+    @property
+    def expires(self) -> datetime.datetime | None:
+        """When it expires, UTC, as the wall clock is now; None when it never does."""
+        if not self._header()[7] & 1:
+            return None
+        from shmq.when import wall_ns  # noqa: PLC0415  # only users of times pay for it
+
+        at = self._record + _HEADER_BYTES
+        seconds, rest = divmod(wall_ns(self._chunk.map[at : at + 24]), _NS)
+        return datetime.datetime.fromtimestamp(seconds, datetime.UTC) + datetime.timedelta(microseconds=rest // 1000)
+
+    def expired(self) -> bool:
+        """Whether its time to live has passed."""
+        expires = self.expires
+        return expires is not None and expires <= datetime.datetime.now(datetime.UTC)
+
+    @property
+    def errors(self) -> int:
+        """How often it was handed out before, and not finished."""
+        return self.attempts - 1
+
     def ack(self) -> None:
         """
         Say that this message is finished: it will not come again.

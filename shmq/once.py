@@ -24,7 +24,7 @@ class Turn:
     One put with dedup.
 
     Attributes:
-        field: what its records say.
+        field: what its records say, as the core takes it.
     """
 
     def __init__(self, producer: Producer, given: tuple[str | bytes, int]) -> None:
@@ -36,7 +36,7 @@ class Turn:
         """
         self._handle = producer
         self._name, self._sequence = check_dedup(given)
-        self.field = (dedup.identity(self._name), self._sequence)
+        self.field = dedup.field(self._name, self._sequence)
 
     def put(self, count: int, region: int, deadline_ns: int, attempt: Callable[[_native.Chunk], int]) -> range:
         """Put it with *attempt*, unless it was put before: its indexes."""

@@ -133,6 +133,7 @@ class Options:
             "drop_oldest".
         checksum: whether every message carries a CRC-32C that is checked when it is read.
         mode: permission bits of the files: 0o600. Never the group's or the world's.
+        ttl: seconds after which a message expires, unless its put says otherwise; never by default.
     """
 
     chunk_bytes: int = 64 << 20
@@ -145,6 +146,7 @@ class Options:
     full: str = "block"
     checksum: bool = True
     mode: int = 0o600
+    ttl: float | None = None
 
     def __new__(cls, **given: Any) -> Self:
         """Remember which options were given, and which are only defaults."""
@@ -174,6 +176,8 @@ class Options:
             raise ValueError(f"full={self.full!r}: one of {', '.join(FULL)}")
         if self.codec not in CODECS:
             raise ValueError(f"codec={self.codec!r}: one of {', '.join(CODECS)}")
+        if self.ttl is not None and not (isinstance(self.ttl, int | float) and self.ttl >= 0):
+            raise ValueError(f"ttl={self.ttl!r}: seconds, 0 or more; None for never")
         if self.mode & ~0o700 or self.mode & 0o600 != 0o600:
             raise ValueError(f"mode={self.mode:#o}: 0o600 or 0o700; others may never read or write a queue's files")
 

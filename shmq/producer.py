@@ -16,6 +16,7 @@ from shmq.room import Room
 from shmq.storage import space, warm
 from shmq.storage.chain import Chain
 from shmq.walk import deadline_of
+from shmq.where import says_where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,6 +32,7 @@ _TYPE_MAX = 65535
 _NOT_A_TIME = -(1 << 63)
 
 
+@says_where("_home.path", "_settle", "close")
 class Producer(_native.Tail):
     """What `Queue.put` uses. Made by `Queue.producer`; a context manager."""
 
@@ -72,6 +74,8 @@ class Producer(_native.Tail):
         key: bytes | None = None,
         type: int = 0,  # noqa: A002
         time_ns: int | None = None,
+        ttl: float | None = None,
+        delay: float | None = None,
         headers: Mapping[str, Any] | None = None,
         dedup: tuple[str | bytes, int] | None = None,
         timeout: float | None = None,
@@ -82,7 +86,7 @@ class Producer(_native.Tail):
         if syncer is not None:
             syncer.check()
         turn = None if dedup is None else self._turn(dedup)
-        fields, keep = self._fields(key, type, time_ns, headers, turn)
+        fields, keep = self._fields(key, type, time_ns, headers, self._fixed(ttl, delay, turn))
         data = payload if self._encode is None else self._encode(payload)
         with _view(data) as view, _native.readable(view) as readable:
             if turn is not None:
@@ -112,6 +116,7 @@ class Producer(_native.Tail):
         types: Sequence[int] | None = None,
         times_ns: Sequence[int] | None = None,
         headers: Sequence[Mapping[str, Any] | None] | None = None,
+        ttl: float | None = None,
         dedup: tuple[str | bytes, int] | None = None,
         timeout: float | None = None,
     ) -> range:
@@ -132,9 +137,11 @@ class Producer(_native.Tail):
             end = self._queue.next_index
             return range(end, end)
         turn = None if dedup is None else self._turn(dedup)
-        batch = _batch(items, keys, types, times_ns, headers, None if turn is None else turn.field)
+        batch = _batch(items, keys, types, times_ns, headers, self._fixed(ttl, None, turn))
         if turn is not None:
             return turn.put(count, batch.region_bytes(), deadline, lambda tail: tail.put_many(batch))
+        if self._syncer is not None:
+            self._syncer.check()
         tail, first = self._tail, 0
         while True:
             if first < 0:
@@ -163,6 +170,7 @@ class Producer(_native.Tail):
         key: bytes | None = None,
         type: int = 0,  # noqa: A002
         time_ns: int | None = None,
+        ttl: float | None = None,
         headers: Mapping[str, Any] | None = None,
         timeout: float | None = None,
     ) -> Slot:
@@ -175,7 +183,7 @@ class Producer(_native.Tail):
             raise errors.TooLarge(f"cannot reserve {nbytes} bytes in {self._home.path}: no chunk is so large")
         if self._syncer is not None:
             self._syncer.check()
-        fields, keep = self._fields(key, type, time_ns, headers)
+        fields, keep = self._fields(key, type, time_ns, headers, self._when(ttl))
         tail, code = self._tail, 0
         while True:
             if code < 0:
@@ -194,13 +202,26 @@ class Producer(_native.Tail):
         record_type: int,
         time_ns: int | None,
         headers: Mapping[str, Any] | None,
-        turn: Turn | None = None,
+        fixed: _native.Fixed,
     ) -> tuple[Any, Any]:
         time_ns = None if time_ns is None else _check_time(time_ns)
-        field = None if turn is None else turn.field
         return _native.header_fields(
-            _check_key(key), _check_type(record_type), time_ns, _encode_headers(headers), field
+            _check_key(key), _check_type(record_type), time_ns, _encode_headers(headers), fixed
         )
+
+    def _when(self, ttl: float | None, delay: float | None = None) -> _native.Fixed:
+        if ttl is None:
+            ttl = self._home.options.ttl
+        if ttl is None and delay is None:
+            return 0, b""
+        from shmq.when import when  # noqa: PLC0415  # only users of times pay for it
+
+        return when(ttl, delay)
+
+    def _fixed(self, ttl: float | None, delay: float | None, turn: Turn | None) -> _native.Fixed:
+        """The fields of fixed size that its records have."""
+        flags, content = self._when(ttl, delay)
+        return (flags, content) if turn is None else (flags | turn.field[0], content + turn.field[1])
 
     def _turn(self, dedup: tuple[str | bytes, int]) -> Turn:
         """How a put with dedup goes."""
@@ -286,6 +307,14 @@ class Producer(_native.Tail):
         """Close."""
         with contextlib.suppress(AttributeError):  # never finished opening
             self.close()
+
+
+class MortalProducer(Producer):
+    """For a queue whose messages expire unless a put says otherwise: each put needs a moment from Python."""
+
+    def put(self, payload: Any, **given: Any) -> int:
+        """As `Queue.put`."""
+        return self._put(0, payload, **given)
 
 
 _open_slots: dict[int, _native.Chunk] = {}
@@ -413,7 +442,7 @@ def _batch(
     types: Sequence[int] | None,
     times_ns: Sequence[int] | None,
     headers: Sequence[Mapping[str, Any] | None] | None,
-    dedup: tuple[bytes, int] | None,
+    fixed: _native.Fixed,
 ) -> _native.Batch:
     if types is not None and not 0 <= min(types) <= max(types) <= _TYPE_MAX:
         types = [_check_type(each) for each in types]
@@ -425,7 +454,7 @@ def _batch(
         types,
         times_ns,
         None if headers is None else _encode_each(headers),
-        dedup,
+        fixed,
     )
 
 

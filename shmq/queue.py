@@ -6,17 +6,19 @@ import contextlib
 import dataclasses
 import operator
 import os
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from shmq import _native, errors, locks, membership
 from shmq.access import Access
 from shmq.codec import codec
 from shmq.consumer import Consumer
 from shmq.options import Options, check_bound
-from shmq.producer import Producer
+from shmq.producer import MortalProducer, Producer
 from shmq.reader import Reader
 from shmq.storage import directory, files, names, space, staging, volatile
+from shmq.storage import ring as rings
 from shmq.storage.chain import Chain
+from shmq.where import says_where
 
 if TYPE_CHECKING:
     import datetime
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from types import EllipsisType, TracebackType
 
     from shmq.arrow import Batches
+    from shmq.group import GroupConsumer
     from shmq.message import Message
     from shmq.producer import Slot
     from shmq.staged import HandedOver, Staged
@@ -33,13 +36,39 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
+class GroupStats:
+    """
+    What a group is at.
+
+    Attributes:
+        pending: messages handed out and not finished.
+        returned: messages that came back and that nobody has yet.
+        parked: messages that wait for their time, outside the window.
+        window: messages that may be in flight.
+        full: whether somebody waits because so many are; acknowledge, or make another name with a larger window.
+        redelivered, expired, moved: since this boot: messages that came back from the dead or by a lease that ended;
+            that were too old; that went to the dead letters.
+    """
+
+    pending: int
+    returned: int
+    parked: int
+    window: int
+    full: bool
+    redelivered: int
+    expired: int
+    moved: int
+
+
+@dataclasses.dataclass(frozen=True)
 class ConsumerStats:
-    """One consumer name: its head, how far it is behind the end, its ack mode, and how much was dropped for it."""
+    """One consumer name: head, distance from the end, ack mode, how much was dropped for it; more if it is a group."""
 
     head: int
     lag: int
     ack: str
     dropped: int = 0
+    group: GroupStats | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +136,28 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
     )
 
 
+@says_where(
+    "path",
+    "__init__",
+    "producer",
+    "_shared_producer",
+    "stage",
+    "adopt",
+    "adopted",
+    "consumer",
+    "consumers",
+    "drop_consumer",
+    "reader",
+    "__getitem__",
+    "at",
+    "sync",
+    "first_index",
+    "next_index",
+    "__len__",
+    "stats",
+    "shutdown",
+    "close",
+)
 class Queue:
     """
     One queue, open. Made by `shmq.open`. Safe to share between threads; opens itself anew in a forked child.
@@ -268,7 +319,7 @@ class Queue:
             Closed: the queue was closed, or opened read-only.
         """
         self._refuse_read_only("put")
-        return Producer(self)
+        return Producer(self) if self.options.ttl is None else MortalProducer(self)
 
     def _refuse_read_only(self, what: str) -> None:
         if self._flags["read_only"]:
@@ -290,6 +341,8 @@ class Queue:
         key: bytes | None = None,
         type: int = 0,  # noqa: A002  # the field's name everywhere
         time_ns: int | None = None,
+        ttl: float | None = None,
+        delay: float | None = None,
         headers: Mapping[str, Any] | None = None,
         dedup: tuple[str | bytes, int] | None = None,
         timeout: float | None = None,
@@ -305,6 +358,8 @@ class Queue:
             key: up to 65,535 bytes that say what it belongs to.
             type: 0 to 65535, the user's own.
             time_ns: its time in ns since 1970; now by default. Times need not ascend.
+            ttl: seconds after which no consumer gets it any more; the queue's own by default. Readers still see it.
+            delay: seconds before which no consumer gets it. Groups go on with what is behind it; one alone waits.
             headers: a small mapping of text to anything msgpack can hold.
             dedup: (producer, sequence): who it is from and which message or batch of theirs, ascending, shared with
                 `put_many` and `adopt`. What was put before is not put again: its first index is returned. Also after
@@ -325,7 +380,17 @@ class Queue:
             ShutDown, Closed: nothing was put.
         """
         producer = self._producer or self._shared_producer()
-        return producer.put(payload, key=key, type=type, time_ns=time_ns, headers=headers, dedup=dedup, timeout=timeout)
+        return producer.put(
+            payload,
+            key=key,
+            type=type,
+            time_ns=time_ns,
+            ttl=ttl,
+            delay=delay,
+            headers=headers,
+            dedup=dedup,
+            timeout=timeout,
+        )
 
     def put_many(
         self,
@@ -335,6 +400,7 @@ class Queue:
         types: Sequence[int] | None = None,
         times_ns: Sequence[int] | None = None,
         headers: Sequence[Mapping[str, Any] | None] | None = None,
+        ttl: float | None = None,
         dedup: tuple[str | bytes, int] | None = None,
         timeout: float | None = None,
     ) -> range:
@@ -344,6 +410,7 @@ class Queue:
         Args:
             payloads: up to 8,191 of them.
             keys, types, times_ns, headers: None, or one entry for each payload; as in `put`.
+            ttl: of all of them, as in `put`.
             dedup: (producer, sequence) of the whole batch; as in `put`. The indexes of the first time are returned.
             timeout: seconds to wait until there is room for all of them; as in `put`.
 
@@ -354,7 +421,14 @@ class Queue:
         """
         producer = self._producer or self._shared_producer()
         return producer.put_many(
-            payloads, keys=keys, types=types, times_ns=times_ns, headers=headers, dedup=dedup, timeout=timeout
+            payloads,
+            keys=keys,
+            types=types,
+            times_ns=times_ns,
+            headers=headers,
+            ttl=ttl,
+            dedup=dedup,
+            timeout=timeout,
         )
 
     def reserve(
@@ -364,6 +438,7 @@ class Queue:
         key: bytes | None = None,
         type: int = 0,  # noqa: A002
         time_ns: int | None = None,
+        ttl: float | None = None,
         headers: Mapping[str, Any] | None = None,
         timeout: float | None = None,
     ) -> Slot:
@@ -380,7 +455,7 @@ class Queue:
             Full, TooLarge, DiskFull, ShutDown, Closed: as `put`, whose timeout this has.
         """
         producer = self._producer or self._shared_producer()
-        return producer.reserve(nbytes, key=key, type=type, time_ns=time_ns, headers=headers, timeout=timeout)
+        return producer.reserve(nbytes, key=key, type=type, time_ns=time_ns, ttl=ttl, headers=headers, timeout=timeout)
 
     # ---- any amount at once
     def stage(self) -> Staged:
@@ -515,22 +590,60 @@ class Queue:
         return None if batch is None else (batch.sequence, range(batch.first, batch.first + batch.indexes))
 
     # ---- getting
+    @overload
     def consumer(
         self,
         name: str,
         *,
+        group: Literal[False] = False,
         ack: str = "auto",
+        start: str | int | datetime.datetime = "earliest",
+    ) -> Consumer: ...
+    @overload
+    def consumer(
+        self,
+        name: str,
+        *,
+        group: Literal[True],
+        ack: str = "auto",
+        lease: float | None = None,
+        max_attempts: int | None = None,
+        dead_letter: str | None = None,
+        expire_to: str | None = None,
+        window: int | None = None,
+        start: str | int | datetime.datetime = "earliest",
+    ) -> GroupConsumer: ...
+    def consumer(
+        self,
+        name: str,
+        *,
+        group: bool = False,
+        ack: str = "auto",
+        lease: float | None = None,
+        max_attempts: int | None = None,
+        dead_letter: str | None = None,
+        expire_to: str | None = None,
+        window: int | None = None,
         start: str | int | datetime.datetime = "earliest",
         skip_corrupt: bool = False,
         hold: bool | None = None,
-    ) -> Consumer:
+    ) -> Consumer | GroupConsumer:
         """
         Open the consumer *name*; make it if there is none. Every name sees every message, from where it stopped.
+
+        Without *group*, one handle holds the name at a time. With it, any number of processes share the name and each
+        message goes to one of them; what a dead one held goes to the others. What a group is made with stays: later
+        members may leave it out, and must not contradict it.
 
         Args:
             name: 1 to 64 of A-Z a-z 0-9 _ . - and no dot in front.
             ack: "auto": a message is finished when it is handed out, so it comes at most once. "explicit": when its
                 `ack()` is called, so it comes at least once.
+            lease: seconds after which a message is taken from a living holder too; never by default.
+            max_attempts: how often a message is handed out before it goes to the dead letters; no limit by default.
+            dead_letter: that queue's path, beside this one unless it is absolute; <queue>.<name>.dead by default.
+            expire_to: the queue for messages that are older than their ttl; by default they are dropped, and counted.
+            window: how many messages the group may have in flight: a power of two up to 65,536, the default.
             start: where a new name begins: "earliest", "latest", an index, or a datetime: the first message of that
                 time or later.
             skip_corrupt: pass over what is damaged, and count it in `skipped`, instead of raising Corrupt there.
@@ -540,11 +653,23 @@ class Queue:
 
         Raises:
             Busy: another process (or handle) holds the name.
-            Mismatch: it was made with the other ack mode.
+            Mismatch: it was made with the other ack mode or kind, or the group with other options.
             Corrupt: its checkpoint is damaged.
         """
         if self._flags["read_only"]:
             raise errors.Closed(f"cannot open a consumer of {self.path}: it was opened read-only; use reader()")
+        given = {"lease": lease, "max_attempts": max_attempts, "dead_letter": dead_letter, "expire_to": expire_to}
+        if group and hold is not None:
+            raise TypeError(f"consumer({name!r}, hold=...): a group holds nothing back; let a name of its own archive")
+        if group:
+            from shmq.group import GroupConsumer  # noqa: PLC0415  # only groups pay for it
+
+            return GroupConsumer(self, name, ack=ack, start=start, given=given, window=window)
+        strange = [option for option, value in {**given, "window": window}.items() if value is not None]
+        if strange:
+            raise TypeError(
+                f"consumer({name!r}, {strange[0]}=...) needs group=True: one process alone has no use for it"
+            )
         return Consumer(self, name, ack=ack, start=start, skip_corrupt=skip_corrupt, hold=hold)
 
     def consumers(self) -> dict[str, ConsumerStats]:
@@ -557,9 +682,25 @@ class Queue:
                 checkpoint = self._home.checkpoint(name)
                 head = checkpoint.head
                 ack = "explicit" if checkpoint.explicit else "auto"
+                group = self._group_stats(name, checkpoint) if checkpoint.group else None
                 dropped = checkpoint.dropped + max(min(checkpoint.floor(drop), end) - head, 0)
-                found[name] = ConsumerStats(head=head, lag=max(end - head, 0), ack=ack, dropped=dropped)
+                found[name] = ConsumerStats(head=head, lag=max(end - head, 0), ack=ack, dropped=dropped, group=group)
         return found
+
+    def _group_stats(self, name: str, checkpoint: _native.Checkpoint) -> GroupStats:
+        memory = rings.map_ring(self._home, name, writable=False)
+        where = f"{self.path}/{directory.CONSUMERS}/{name}.ring"
+        figures = _native.Ring(memory, self._home.queue_id, checkpoint, None, where).figures()
+        return GroupStats(
+            pending=figures.claimed,
+            returned=figures.returned,
+            parked=figures.parked,
+            window=figures.window,
+            full=bool(figures.at_edge),
+            redelivered=figures.redelivered,
+            expired=figures.expired,
+            moved=figures.moved,
+        )
 
     def drop_consumer(self, name: str) -> None:
         """

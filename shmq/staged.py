@@ -253,8 +253,9 @@ class Staged(Producer):
                     if sum(counts)
                     else _nothing(home, chain, producer, sequence)
                 )
-            except (errors.Full, errors.TooMany, errors.TooLarge):
-                self._tried = False
+            except (errors.Full, errors.TooMany, errors.TooLarge) as refused:
+                # A bound refuses before the SEAL; a full disk may be met behind it, when all of this is committed.
+                self._tried = isinstance(refused, errors.DiskFull)
                 raise
             staging.fold(home, chain)
         control.wake()
@@ -369,11 +370,12 @@ def _join_parts(
             filled = _seal_again(chain, joint, whole, {part.name: part for part, _ in parts})
             allow = functools.partial(room.allow_set, count=sum(whole.counts), region=filled)
             return _join(joint, whole._replace(parts=[part.name for part, _ in parts]), chain, allow)
-        except (errors.Full, errors.TooMany, errors.TooLarge):
-            joint.remove()
-            raise
-        except BaseException:
-            if joint.manifest_missing():  # else it may be committed: the next who administers the queue finds out
+        except BaseException as problem:
+            refused = isinstance(problem, (errors.Full, errors.TooMany, errors.TooLarge))
+            bound = refused and not isinstance(problem, errors.DiskFull)  # it refuses before the SEAL
+            if (
+                bound or joint.manifest_missing()
+            ):  # else it may be committed: the next who administers the queue finds out
                 joint.remove()
             raise
 

@@ -296,9 +296,17 @@ class Walk:
             seen = self.membership.member.wait_begin()
             place = self._look_or_end(look, ended)
             if place < 0:
-                self.membership.sleep(seen, deadline_ns)
+                self.membership.sleep(seen, self._until(deadline_ns))
                 place = look(SPINS)
         return place
+
+    def _until(self, deadline_ns: int) -> int:
+        """The deadline, or when the next message's time comes."""
+        due = 0 if self.reader is None else int(self.reader.due_ns)
+        if due == 0:
+            return deadline_ns
+        due = _native.monotonic_ns() + max(due - _native.boottime_ns(), 0)
+        return due if deadline_ns < 0 else min(due, deadline_ns)
 
     @staticmethod
     def _look_or_end(look: Callable[[int], int], ended: Callable[[], Exception | None]) -> int:
@@ -310,6 +318,8 @@ class Walk:
         return place
 
     def _nothing(self, code: int) -> str:
+        if code == _native.WAITING and self.reader.due_ns:
+            return f"nothing to get from {self.home.path} in time: the next message is delayed"
         if code == _native.WAITING:
             return (
                 f"nothing to get from {self.home.path} in time: the next message is claimed by participant "

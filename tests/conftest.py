@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
 import shmq
 from shmq.storage import sync, volatile
+
+
+def pytest_configure() -> None:
+    """A shell ignores interrupts in what it starts in the background, and so would every process of these tests."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -30,7 +30,10 @@ enum shmq_code {
     SHMQ_PADDED = -16,   /* there is no message of that ordinal, and there will be none */
     SHMQ_SYNC_FAILED = -17, /* the disk refused to sync; until a verified reopening nothing more counts as durable */
     SHMQ_LEAD = -18,     /* this thread leads the group commit now, and has more to sync than the core can */
-    SHMQ_FULL = -19      /* a bound is reached, or this handle does not know how far it may go: see shmq_limit */
+    SHMQ_FULL = -19,      /* a bound is reached, or this handle does not know how far it may go: see shmq_limit */
+    SHMQ_EDGE = -20,     /* a group's window is full: wait until its head moves */
+    SHMQ_GROW = -21,     /* a group's side table is full, or was made larger: map it anew */
+    SHMQ_LOST = -22      /* the message was given to somebody else meanwhile, or finished */
 };
 
 /* The story of the last error of this thread; never NULL. Valid until the thread's next failing call. */
@@ -77,6 +80,7 @@ void shmq_member_free(shmq_member *member);
 typedef struct shmq_lock shmq_lock;
 shmq_lock *shmq_lock_new(int fd); /* owns fd from now on, also when it returns NULL */
 int shmq_lock_try(shmq_lock *lock, uint64_t byte); /* 1 held, 0 somebody else has it */
+int shmq_lock_share(shmq_lock *lock, uint64_t byte); /* the same, beside others who share it */
 void shmq_lock_free(shmq_lock *lock);
 
 /* ------------------------------------------------------------------ waiting
@@ -93,6 +97,7 @@ int shmq_wait_any(void *const *bells, const uint32_t *seen, uint32_t count, uint
 /* Wake whoever sleeps on the nudge, a word of this process that was 0. */
 void shmq_nudge(uint32_t *nudge);
 int64_t shmq_clock_monotonic_ns(void);
+int64_t shmq_clock_boottime_ns(void);
 int64_t shmq_clock_wall_ns(void);
 
 /* ------------------------------------------------------------------ a chunk
@@ -124,8 +129,8 @@ typedef struct {
     int64_t time_ns;
     const char *headers; /* an encoded map */
     uint32_t headers_length;
-    uint32_t fixed_flags; /* RECORD_DEDUP, or 0 */
-    const char *fixed;   /* then the fields of those flags, 24 bytes each, in the order of their bits */
+    uint32_t fixed_flags; /* 1 = it expires, 2 = it is delayed, 4 = it is put once */
+    const char *fixed;    /* then a struct field_when or field_dedup for each, in that order */
 } shmq_fields;
 
 /* Append one message; it is visible when this returns. Its index, or ROLL (sealed; nothing was written), TOO_LARGE,
@@ -133,8 +138,8 @@ typedef struct {
 int64_t shmq_put(shmq_chunk *chunk, const char *payload, uint64_t length);
 int64_t shmq_put_record(shmq_chunk *chunk, const shmq_fields *fields, const char *payload, uint64_t length);
 /* Append `count` messages as one claim: all of them or none become visible. payloads: their bytes, end to end.
- * keys, headers: likewise, or NULL; types, times: NULL or one each; fixed_flags, fixed: as in shmq_fields,
- * of all of them. The first index, or as shmq_put, or TOO_MANY. */
+ * keys, headers: likewise, or NULL; types, times: NULL or one each; fixed_flags, fixed: of all of them, as in shmq_fields.
+ * The first index, or as shmq_put, or TOO_MANY. */
 int64_t shmq_put_many(shmq_chunk *chunk, uint32_t count, const char *payloads, const uint32_t *lengths,
                       const char *keys, const uint32_t *key_lengths, const uint32_t *types, const int64_t *times,
                       const char *headers, const uint32_t *header_lengths, uint32_t fixed_flags, const char *fixed);
@@ -195,6 +200,7 @@ typedef struct {
                             returned; or NULL */
     uint32_t auto_ack;
     uint32_t busy;       /* a thread is inside a call with this reader */
+    int64_t due_ns;      /* after WAITING: it waits for this moment since boot; 0 = for an owner */
 } shmq_reader;
 
 /* The next message: its payload's place (position << 30 | length), or EMPTY, ROLL, WAITING, CORRUPT, FORKED.
@@ -394,6 +400,8 @@ int shmq_control_check(const void *memory, uint64_t bytes, const uint8_t queue_i
 
 int shmq_checkpoint_format(void *memory, const uint8_t queue_id[16], const char *name, uint32_t name_length,
                            uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
+int shmq_checkpoint_format_group(void *memory, const uint8_t queue_id[16], const char *name, uint32_t name_length,
+                                 uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
 int shmq_checkpoint_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16], const char *name,
                           uint32_t name_length);
 /* Make the checkpoint one of another name; all else stays. */
@@ -408,10 +416,104 @@ void shmq_checkpoint_set_dropped(void *memory, uint64_t count);
 uint64_t shmq_checkpoint_holder(const void *memory);
 void shmq_checkpoint_set_holder(void *memory, uint64_t owner);
 uint32_t shmq_checkpoint_explicit(const void *memory);
+int shmq_checkpoint_group(const void *memory);       /* 1 when the name is a group's */
+uint64_t shmq_checkpoint_floor(const void *memory);  /* of a group: nothing below it is needed */
 /* A hint where `index` lies, so that opening need not walk to it. Load: 1 when its check agrees, else 0. */
 void shmq_cursor_save(void *memory, uint64_t sequence, uint64_t position, uint64_t ordinal, uint64_t index);
 int shmq_cursor_load(const void *memory, uint64_t *sequence, uint64_t *position, uint64_t *ordinal, uint64_t *index);
 
+/* ------------------------------------------------------------------ a group's ring
+ * The window of one group: layout.h, struct ring. A ring handle belongs to one thread at a time. */
+typedef struct shmq_ring shmq_ring;
+
+enum shmq_taken_kind {
+    SHMQ_TAKEN_MESSAGE = 0,
+    SHMQ_TAKEN_EXPIRED = 1, /* too old: to be moved, and then acknowledged */
+    SHMQ_TAKEN_MOVING = 2   /* somebody died while he moved it to another queue: finish that */
+};
+/* One message as it was handed out. What finishes it is a CAS from exactly `word`. */
+typedef struct {
+    uint64_t index;
+    uint64_t place;    /* of its payload, and `record`, its record's position: known of those of shmq_ring_take */
+    uint64_t record;
+    uint64_t word;
+    uint64_t entry;    /* its side entry; 0 = its word is in the window */
+    uint32_t attempts; /* how often it was handed out, this time included */
+    uint32_t kind;
+} shmq_taken;
+
+/* Bytes of a ring file with so many side blocks. */
+uint64_t shmq_ring_bytes(uint32_t window, uint64_t side_blocks);
+/* Write the header of a new ring: OK or TOO_LARGE (no such window). The rest is zeros. */
+int shmq_ring_format(void *memory, const uint8_t queue_id[16], const uint8_t boot_id[16], uint32_t window,
+                     uint64_t side_blocks);
+/* Is it one of this queue, and of which boot? OK, FORMAT, CORRUPT. */
+int shmq_ring_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16], uint8_t boot_id[16]);
+/* At a new boot, before any member: clear the ring, and set it and the checkpoint's head by the newest valid snapshot;
+ * without one, the group begins again where it was made to begin. */
+int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t boot_id[16]);
+/* A handle on a mapped ring: NULL and FORMAT or CORRUPT in *code. lease_ns: 0 = for ever. finish: to take is to finish.
+ * keep_expired: expired messages are handed out as such. */
+shmq_ring *shmq_ring_new(void *memory, uint64_t bytes, const uint8_t queue_id[16], void *checkpoint,
+                         shmq_member *member, int64_t lease_ns, bool finish, bool keep_expired, int *code);
+void shmq_ring_free(shmq_ring *ring);
+/* It was mapped again, larger. */
+int shmq_ring_remap(shmq_ring *ring, void *memory, uint64_t bytes);
+/* The file has been made large enough for so many side blocks. */
+void shmq_ring_extend(shmq_ring *ring, uint64_t blocks);
+uint64_t shmq_ring_side_blocks(const shmq_ring *ring);
+/* Enter the group, before anything else: what this seat's last tenant held goes back. */
+int shmq_ring_join(shmq_ring *ring);
+
+/* Up to `limit` messages that nobody has had yet, from the reader on, all in this chunk: how many (>= 1), or EMPTY, ROLL,
+ * WAITING, EDGE (the window is full), GROW (the side table is), CORRUPT, FORKED. */
+int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint32_t spins,
+                       shmq_taken *taken);
+/* Up to `limit` messages that came back or whose time has come: how many, 0 too; or GROW, FORKED. idle: nothing else is
+ * there. *next_ns: when to look again, since boot; INT64_MAX = when the bell rings. */
+int64_t shmq_ring_retake(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken, int64_t *next_ns);
+/* The indexes from `index` to before `next` will never be messages: OK, or EDGE until what is before them is finished. */
+int shmq_ring_skip(shmq_ring *ring, uint64_t index, uint64_t next);
+/* The first index at or behind `start` that nobody has, if there is a message of it; EMPTY when the window has none. */
+int64_t shmq_ring_peek(const shmq_ring *ring, uint64_t start);
+
+/* Each acts on what was handed out, if it still is: OK, or LOST, and nothing has changed. `taken` may be moved on. */
+int shmq_ring_ack(shmq_ring *ring, shmq_taken *taken);
+int64_t shmq_ring_ack_many(shmq_ring *ring, uint32_t count, shmq_taken *taken); /* how many were not LOST */
+int shmq_ring_return(shmq_ring *ring, shmq_taken *taken);                       /* whoever comes first has it */
+/* Hand it out again, not before due_ns (since boot), nor before messages up to `behind` were, unless nothing else is
+ * there. Also GROW. */
+int shmq_ring_nack(shmq_ring *ring, shmq_taken *taken, int64_t due_ns, uint64_t behind);
+int shmq_ring_extend_lease(shmq_ring *ring, shmq_taken *taken, int64_t ends_ns);
+/* It is being moved to another queue: from here on it is never handed out to be worked at. Then ack it. */
+int shmq_ring_moving(shmq_ring *ring, shmq_taken *taken);
+void shmq_ring_count_moved(shmq_ring *ring, bool expired);
+/* Put a message aside whose word in the window is `word`: EMPTY when it was, GROW, or LOST. */
+int shmq_ring_park(shmq_ring *ring, uint64_t index, uint64_t word, int64_t due_ns, uint64_t behind, uint32_t attempts);
+
+/* The head moves over what is finished. */
+void shmq_ring_advance(shmq_ring *ring);
+/* Everything below has been retired. */
+void shmq_ring_raise_head(shmq_ring *ring, uint64_t index);
+/* The lowest index that is still needed, parked ones included; noted in the checkpoint too. */
+uint64_t shmq_ring_floor(shmq_ring *ring);
+/* Write the older of the checkpoint's two snapshots: its sequence. One caller at a time in all processes. */
+int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch);
+
+typedef struct {
+    uint64_t head;
+    uint64_t handed;      /* about how far it has come */
+    uint64_t claimed;     /* handed out and not finished */
+    uint64_t returned;    /* came back, and nobody has them yet */
+    uint64_t parked;      /* wait for their time */
+    uint64_t redelivered; /* ever: came back from the dead, or by a lease that ended */
+    uint64_t expired;     /* ever */
+    uint64_t moved;       /* ever: to the dead letters */
+    uint64_t edges;       /* ever: found the window full */
+    uint64_t window;
+    uint64_t at_edge;     /* 1 = somebody waits for the head to move */
+} shmq_ring_figures;
+void shmq_ring_counts(shmq_ring *ring, shmq_ring_figures *figures);
 /* One of a checkpoint's two snapshots: what is true of an exclusive name after a power cut. */
 typedef struct {
     uint64_t sequence;

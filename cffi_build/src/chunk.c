@@ -515,11 +515,12 @@ struct shape {
     uint64_t length;  /* from the word to the end of the payload */
 };
 
-/* Bytes of the fields of fixed size that these flags announce: each has as many. */
+/* Bytes of the fields of fixed size that these flags announce. */
 static uint64_t fixed_bytes(uint32_t flags)
 {
-    static_assert(sizeof(struct field_when) == sizeof(struct field_dedup), "one size");
-    return (uint64_t)((flags & RECORD_DEDUP) != 0) * sizeof(struct field_dedup);
+    return (uint64_t)((flags & RECORD_EXPIRY) != 0) * sizeof(struct field_when)
+           + (uint64_t)((flags & RECORD_DELAY) != 0) * sizeof(struct field_when)
+           + (uint64_t)((flags & RECORD_DEDUP) != 0) * sizeof(struct field_dedup);
 }
 
 static struct shape shape_of(uint32_t fixed_flags, uint64_t key_length, uint64_t headers_length,
@@ -608,7 +609,7 @@ static void write_head(shmq_chunk *chunk, uint64_t position, const struct record
     const uint64_t from = offsetof(struct record, length);
     shared_write(at + from, (const uint8_t *)record + from, sizeof *record - from);
     uint64_t offset = RECORD_HEADER_BYTES + fixed_bytes(fields->fixed_flags);
-    if (offset > RECORD_HEADER_BYTES) {
+    if (fields->fixed_flags != 0) {
         shared_write(at + RECORD_HEADER_BYTES, fields->fixed, offset - RECORD_HEADER_BYTES);
     }
     if (fields->headers_length > 0) {
@@ -650,7 +651,7 @@ static struct record record_of(const shmq_chunk *chunk, const struct shape *shap
         .batch = 1,
         .time_ns = fields->time_ns == INT64_MIN ? os->clock_wall_ns() : fields->time_ns,
         .type = (uint16_t)fields->type,
-        .flags = (uint16_t)((fields->fixed_flags & RECORD_DEDUP)
+        .flags = (uint16_t)((fields->fixed_flags & (RECORD_EXPIRY | RECORD_DELAY | RECORD_DEDUP))
                             | (fields->headers_length > 0 ? RECORD_HEADERS : 0)
                             | (chunk->checksum ? 0 : RECORD_UNCHECKED)),
         .key_length = (uint16_t)fields->key_length,
@@ -781,8 +782,7 @@ uint64_t shmq_region_bytes(uint32_t count, const uint32_t *lengths, const uint32
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
-        const uint64_t key_length = length_at(key_lengths, i);
-        bytes += round_up(shape_of(fixed_flags, key_length, length_at(header_lengths, i), lengths[i]).length);
+        bytes += round_up(shape_of(fixed_flags, length_at(key_lengths, i), length_at(header_lengths, i), lengths[i]).length);
     }
     return bytes;
 }
@@ -1045,10 +1045,18 @@ static inline int64_t wanted_message(shmq_chunk *chunk, shmq_reader *reader, str
     for (;;) {
         const int64_t place = next_message(chunk, reader, walk, look);
         if (place >= 0) {
+            const uint16_t times = reader->checkpoint == NULL ? 0 : record_times(chunk, walk->position);
+            int code = SHMQ_OK;
+            if (times != 0 && chunk->base + walk->ordinal >= reader->start) {
+                code = record_timely(chunk, reader, walk->position, times);
+                if (code == SHMQ_WAITING) {
+                    return code;
+                }
+            }
             reader->record = walk->position;
             reader->index = chunk->base + walk->ordinal;
             step_over(walk, place);
-            if (reader->index < reader->start) {
+            if (reader->index < reader->start || code == SHMQ_EMPTY) {
                 continue;
             }
             if (reader->checkpoint != NULL && bounded(chunk) && is_dropped(chunk, reader->checkpoint, reader->index)) {

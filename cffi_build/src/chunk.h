@@ -66,6 +66,13 @@ void hint_raise(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
 int walk_past(const shmq_chunk *chunk, struct walk *walk, word_t word);
 /* The message of a DONE word, checked: its payload's place or CORRUPT. */
 int64_t check_record(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal, word_t word);
+/* Which times a message has (RECORD_EXPIRY, RECORD_DELAY); the moment in such a field, on the clock since boot: of another
+ * boot, by the wall clock. */
+uint16_t record_times(const shmq_chunk *chunk, uint64_t position);
+int64_t record_moment(const shmq_chunk *chunk, uint64_t position);
+/* A checked message that has a time, for a consumer: OK to hand it out, EMPTY when it is too old, WAITING when it is not
+ * its time yet: a consumer alone keeps the order, and waits. */
+int record_timely(const shmq_chunk *chunk, shmq_reader *reader, uint64_t position, uint16_t times);
 /* The same without its checksum: the head as it was read, and its payload's place or CORRUPT; and then only that. */
 int64_t check_frame(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal, word_t word, struct record *record);
 int check_sum(const shmq_chunk *chunk, uint64_t position, const struct record *record);

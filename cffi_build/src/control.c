@@ -14,6 +14,7 @@ uint64_t shmq_checkpoint_handed(const void *memory) { return load_relaxed(&LIVE_
 void shmq_checkpoint_set_handed(void *memory, uint64_t index) { store_relaxed(&LIVE(memory)->handed, index); }
 uint64_t shmq_checkpoint_holder(const void *memory) { return load_relaxed(&LIVE_CONST(memory)->holder); }
 void shmq_checkpoint_set_holder(void *memory, uint64_t owner) { store_relaxed(&LIVE(memory)->holder, owner); }
+uint64_t shmq_checkpoint_floor(const void *memory) { return load_relaxed(&LIVE_CONST(memory)->floor); }
 
 static uint64_t cursor_check(uint64_t sequence, uint64_t place, uint64_t index)
 {

@@ -107,8 +107,8 @@ struct record {
 #define EXTRA_WORDS_MAX UINT16_MAX
 
 enum record_flag {
-    RECORD_EXPIRY = 1 << 0,       /* struct field_when: dead after this moment            [reserved] */
-    RECORD_DELAY = 1 << 1,        /* struct field_when: not before this moment            [reserved] */
+    RECORD_EXPIRY = 1 << 0,       /* struct field_when: dead after this moment */
+    RECORD_DELAY = 1 << 1,        /* struct field_when: not before this moment */
     RECORD_DEDUP = 1 << 2,        /* struct field_dedup: producer and sequence */
     RECORD_TRACE = 1 << 3,        /* struct field_trace: W3C trace and span id            [reserved] */
     RECORD_TRANSACTION = 1 << 4,  /* struct field_transaction                             [reserved] */
@@ -323,7 +323,7 @@ struct control {
 
 /* ---------------------------------------------------------------- consumers/NAME.checkpoint */
 #define CHECKPOINT_MAGIC 0x74706b63716d6873u /* "shmqckpt" */
-enum checkpoint_kind { CHECKPOINT_EXCLUSIVE = 1, CHECKPOINT_GROUP = 2 /* [reserved] */ };
+enum checkpoint_kind { CHECKPOINT_EXCLUSIVE = 1, CHECKPOINT_GROUP = 2 };
 struct checkpoint {
     uint64_t magic;
     uint32_t byte_order;
@@ -340,7 +340,8 @@ struct checkpoint {
     uint64_t head;           /* live: the next index this name has not finished */
     uint64_t handed;         /* live: one more than the largest index ever handed out */
     uint64_t holder;         /* owner that holds the name, to be named in Busy; the lock decides, not this */
-    uint8_t pad1[40];
+    uint64_t floor;          /* of a group: nothing below it is needed any more, parked messages included */
+    uint8_t pad1[32];
     uint64_t cursor_sequence; /* a hint where `cursor_index` lies; believed only if its check agrees */
     uint64_t cursor_place;    /* packed like hint */
     uint64_t cursor_index;
@@ -356,8 +357,8 @@ struct snapshot { /* two of them, at SNAPSHOT_BASE and one SNAPSHOT_BYTES later:
     uint64_t epoch;
     uint64_t head;
     uint64_t window;         /* messages the bitmap speaks of, from head on */
-    uint64_t table_bytes;    /* extent of the synced side table */
-    uint32_t table_crc;
+    uint64_t table_bytes;    /* extent of the synced side table                                [reserved] */
+    uint32_t table_crc;      /*                                                                [reserved] */
     uint32_t crc;            /* CRC-32C of all of it, this field as zero */
     uint8_t done[8192];
 };
@@ -365,21 +366,110 @@ struct snapshot { /* two of them, at SNAPSHOT_BASE and one SNAPSHOT_BYTES later:
 #define SNAPSHOT_BYTES 12288u
 #define CHECKPOINT_BYTES (SNAPSHOT_BASE + 2u * SNAPSHOT_BYTES)
 
-/* ---------------------------------------------------------------- a group's ring                [reserved]
+/* ---------------------------------------------------------------- consumers/NAME.ring: a group at work
  *
  *  63  54 53      32 31            11 10     3 2    0
  * +------+----------+----------------+--------+------+
  * | term |   lap    |     owner      | count  |state |    one word a message, slot = index mod window
- * +------+----------+----------------+--------+------+    PARKED keeps its side entry's id in owner and count */
+ * +------+----------+----------------+--------+------+    PARKED keeps its side entry's id in owner and count
+ *
+ * Header, tenants, the window's words, its leases, its attempts, and then blocks of the side table, as many as
+ * side_blocks says. True for the deaths of processes only: at a new boot it is cleared, and the checkpoint's snapshots
+ * say what was done. A word of an older term or lap is PENDING; of a later lap, finished. */
+#define RING_MAGIC 0x676e6972716d6873u /* "shmqring" */
 enum ring_state {
-    RING_PENDING = 0, RING_CLAIMED = 1, RING_DONE = 2, RING_RETRY = 3, RING_MOVING = 4, RING_PARKED = 5
+    RING_PENDING = 0, /* nobody has it */
+    RING_CLAIMED = 1, /* its owner has it */
+    RING_DONE = 2,    /* finished, for ever */
+    RING_RETRY = 3,   /* came back: whoever comes first has it */
+    RING_MOVING = 4,  /* its owner (0 = none any more) moves it to another queue */
+    RING_PARKED = 5   /* its side entry says more */
 };
-#define RING_WINDOW 65536u
+#define RING_WINDOW 65536u /* messages a group may have in flight; also the largest window */
+#define RING_WINDOW_MIN 64u
+#define RING_STATE_BITS 3
+#define RING_COUNT_SHIFT 3
+#define RING_COUNT_BITS 8
+#define RING_OWNER_SHIFT 11
+#define RING_LAP_SHIFT 32
+#define RING_LAP_BITS 22
+#define RING_TERM_SHIFT 54
+#define RING_TERM_BITS 10
+
+struct ring {
+    uint64_t magic;
+    uint32_t byte_order;
+    uint32_t version;
+    uint8_t queue_id[16];
+    uint8_t boot_id[16];     /* the boot it speaks of */
+    uint32_t window;         /* messages; a power of two */
+    uint32_t reserved0;
+    uint64_t reserved1;
+    uint64_t term;
+    uint8_t pad0[56];
+    uint64_t returns;        /* bumped after a message came back: whoever finds another number looks for it */
+    uint8_t pad1[56];
+    uint64_t side_blocks;    /* blocks of the side table; only grows */
+    uint64_t side_version;   /* bumped after an entry became LIVE */
+    uint64_t side_hint;      /* where to look for a free entry */
+    uint8_t pad2[40];
+    uint64_t edge;           /* 1 = somebody waits for the head to move */
+    uint8_t pad3[56];
+    uint64_t redelivered;    /* came back from the dead, or by a lease that ended */
+    uint64_t expired;        /* were too old when their turn came */
+    uint64_t moved;          /* went to another queue */
+    uint64_t edges;          /* how often somebody found the window full */
+    uint8_t pad4[32];
+    uint8_t reserved2[4096 - 384];
+    uint64_t tenants[OWNER_SLOTS]; /* by participant slot: generation of whoever may hold messages here; 0 = nobody */
+};
+#define RING_HEADER_BYTES 12288u /* then the words, the leases and the attempts: window * 8 bytes each */
+
+/* A lease: when it ends, in units of 2^24 ns since boot, and the low half of the ring word it belongs to, without its
+ * state. One that belongs to another word says nothing. */
+#define LEASE_UNIT_SHIFT 24
+#define LEASE_TAG_BITS 29
+
+/* Attempts: the lap they are of, and how often it was handed out. */
+#define ATTEMPTS_BITS 16
+
+/*  63     48 47      32 31            11 10     3 2    0
+ * +---------+----------+----------------+--------+------+
+ * | version | attempts |     owner      | count  |state |   `state` of a side entry
+ * +---------+----------+----------------+--------+------+ */
+enum side_state {
+    SIDE_FREE = 0,
+    SIDE_PREPARED = 1, /* its owner is about to park a message here; `then` is what it becomes */
+    SIDE_LIVE = 2,     /* a parked message that nobody has */
+    SIDE_CLAIMED = 3,  /* one that its owner has */
+    SIDE_MOVING = 4,   /* one that its owner (0 = none any more) moves to another queue */
+    SIDE_ENDING = 5    /* finished; on its way to FREE */
+};
 struct ring_side { /* a parked message */
-    uint64_t index;
-    uint64_t state;          /* FREE 0, PREPARED 1, LIVE 2, with owner and attempts above */
-    struct field_when due;
-    uint64_t reserved;
+    uint64_t index;          /* plus one; 0 = none */
+    uint64_t state;
+    uint64_t then;           /* what a PREPARED one becomes */
+    uint64_t due_ns;         /* since boot: not before */
+    uint64_t behind;         /* not before messages up to here were looked at, or nothing else is there */
+    uint64_t lease;          /* as in the window */
+};
+#define SIDE_ENTRIES 511u    /* in a block, behind its header */
+struct side_block {          /* then SIDE_ENTRIES entries */
+    uint64_t due;            /* a bound: nothing in it is due before; milliseconds << 20 | changes */
+    uint64_t used;           /* entries that are not FREE, about */
+    uint64_t reserved[4];
+};
+#define SIDE_DUE_SHIFT 20
+#define SIDE_BLOCK_BYTES 24576u
+#define SIDE_BLOCKS_MAX 524288u
+
+/* ---------------------------------------------------------------- consumers/NAME.group: what a group was made with */
+#define GROUP_MAGIC 0x70757267716d6873u /* "shmqgrup" */
+struct group_file { /* then options_length bytes of JSON */
+    uint64_t magic;
+    uint8_t queue_id[16];
+    uint32_t options_length;
+    uint32_t crc;            /* CRC-32C of the JSON */
 };
 
 #define AT(type, field, offset) static_assert(offsetof(struct type, field) == (offset), #type "." #field)
@@ -421,13 +511,21 @@ SIZE(control, CONTROL_BYTES);
 AT(checkpoint, byte_order, 8); AT(checkpoint, version, 12); AT(checkpoint, queue_id, 16); AT(checkpoint, kind, 32);
 AT(checkpoint, explicit_ack, 36); AT(checkpoint, created_ns, 40); AT(checkpoint, start_index, 48);
 AT(checkpoint, name_length, 56); AT(checkpoint, crc, 60); AT(checkpoint, name, 64); AT(checkpoint, head, 192);
-AT(checkpoint, handed, 200); AT(checkpoint, holder, 208); AT(checkpoint, cursor_sequence, 256); AT(checkpoint, cursor_place, 264);
+AT(checkpoint, handed, 200); AT(checkpoint, holder, 208);
+AT(checkpoint, floor, 216); AT(checkpoint, cursor_sequence, 256); AT(checkpoint, cursor_place, 264);
 AT(checkpoint, cursor_index, 272); AT(checkpoint, cursor_check, 280); AT(checkpoint, term, 320);
 AT(checkpoint, dropped, 384);
 SIZE(checkpoint, SNAPSHOT_BASE);
 AT(snapshot, epoch, 8); AT(snapshot, head, 16); AT(snapshot, window, 24); AT(snapshot, table_bytes, 32);
 AT(snapshot, table_crc, 40); AT(snapshot, crc, 44); AT(snapshot, done, 48);
-AT(ring_side, state, 8); AT(ring_side, due, 16); SIZE(ring_side, 48);
+AT(ring, byte_order, 8); AT(ring, version, 12); AT(ring, queue_id, 16); AT(ring, boot_id, 32); AT(ring, window, 48);
+AT(ring, term, 64); AT(ring, returns, 128); AT(ring, side_blocks, 192); AT(ring, side_version, 200);
+AT(ring, side_hint, 208); AT(ring, edge, 256); AT(ring, redelivered, 320); AT(ring, expired, 328);
+AT(ring, moved, 336); AT(ring, edges, 344); AT(ring, tenants, 4096); SIZE(ring, RING_HEADER_BYTES);
+AT(ring_side, state, 8); AT(ring_side, then, 16); AT(ring_side, due_ns, 24); AT(ring_side, behind, 32);
+SIZE(ring_side, 48); AT(side_block, used, 8); SIZE(side_block, sizeof(struct ring_side));
+static_assert(SIDE_BLOCK_BYTES == (SIDE_ENTRIES + 1) * sizeof(struct ring_side), "a block");
+AT(group_file, queue_id, 8); AT(group_file, options_length, 24); AT(group_file, crc, 28); SIZE(group_file, 32);
 #undef AT
 #undef SIZE
 

@@ -11,6 +11,7 @@
 struct os_calls {
     int64_t (*clock_wall_ns)(void);
     int64_t (*clock_monotonic_ns)(void);
+    int64_t (*clock_boottime_ns)(void); /* goes on while the machine sleeps */
     /* Sleep while *word == seen, until the monotonic deadline (negative = for ever): 0, -ETIMEDOUT or -EINTR. */
     int (*futex_wait)(uint32_t *word, uint32_t seen, int64_t deadline_ns);
     int (*futex_wake_all)(uint32_t *word);
@@ -23,6 +24,8 @@ struct os_calls {
     int (*futex_wait_any)(uint32_t *const *words, const uint32_t *seen, uint32_t count, int64_t deadline_ns);
     /* OFD write lock on one byte of fd: 0 or -EAGAIN when somebody else holds it. */
     int (*lock_byte)(int fd, uint64_t byte);
+    /* The same as a read lock, which any number may hold together. */
+    int (*share_byte)(int fd, uint64_t byte);
     int (*unlock_byte)(int fd, uint64_t byte);
     /* Is a write lock held on this byte, by any open file other than fd's own? 1 or 0. */
     int (*byte_is_locked)(int fd, uint64_t byte);

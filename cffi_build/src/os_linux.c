@@ -26,6 +26,7 @@ static int64_t clock_ns(clockid_t clock)
 }
 static int64_t clock_wall_ns(void) { return clock_ns(CLOCK_REALTIME); }
 static int64_t clock_monotonic_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
+static int64_t clock_boottime_ns(void) { return clock_ns(CLOCK_BOOTTIME); }
 
 static int futex_wait_bits(uint32_t *word, uint32_t seen, int64_t deadline_ns, uint32_t bits)
 {
@@ -88,6 +89,12 @@ static int lock_byte(int fd, uint64_t byte)
 {
     struct flock lock;
     const int answer = ofd(fd, F_OFD_SETLK, F_WRLCK, byte, &lock);
+    return answer == -EACCES ? -EAGAIN : answer;
+}
+static int share_byte(int fd, uint64_t byte)
+{
+    struct flock lock;
+    const int answer = ofd(fd, F_OFD_SETLK, F_RDLCK, byte, &lock);
     return answer == -EACCES ? -EAGAIN : answer;
 }
 static int unlock_byte(int fd, uint64_t byte)
@@ -161,6 +168,7 @@ static int at_fork_child(void (*child)(void)) { return -pthread_atfork(NULL, NUL
 static const struct os_calls linux_calls = {
     .clock_wall_ns = clock_wall_ns,
     .clock_monotonic_ns = clock_monotonic_ns,
+    .clock_boottime_ns = clock_boottime_ns,
     .futex_wait = futex_wait,
     .futex_wake_all = futex_wake_all,
     .futex_wait_bits = futex_wait_bits,
@@ -168,6 +176,7 @@ static const struct os_calls linux_calls = {
     .fdatasync = sync_data,
     .futex_wait_any = futex_wait_any,
     .lock_byte = lock_byte,
+    .share_byte = share_byte,
     .unlock_byte = unlock_byte,
     .byte_is_locked = byte_is_locked,
     .yield = yield,

@@ -61,15 +61,16 @@ shmq_lock *shmq_lock_new(int fd)
 
 static int lock_fd(const shmq_lock *lock) { return lock->forks == forks ? (int)registry[lock->entry] - 1 : -1; }
 
-int shmq_lock_try(shmq_lock *lock, uint64_t byte)
+static int lock_answer(int answer, uint64_t byte)
 {
-    const int answer = os->lock_byte(lock_fd(lock), byte);
     if (answer == -EAGAIN) {
         return 0;
     }
     return answer < 0 ? error_set(SHMQ_SYSTEM, "cannot lock byte %llu: errno %d", (unsigned long long)byte, -answer)
                       : 1;
 }
+int shmq_lock_try(shmq_lock *lock, uint64_t byte) { return lock_answer(os->lock_byte(lock_fd(lock), byte), byte); }
+int shmq_lock_share(shmq_lock *lock, uint64_t byte) { return lock_answer(os->share_byte(lock_fd(lock), byte), byte); }
 
 void shmq_lock_free(shmq_lock *lock)
 {

@@ -31,6 +31,7 @@ _OWN = (
     "stat",
     "seek",
     "consumer",
+    "dead",
     "purge",
     "copy",
     "gc",

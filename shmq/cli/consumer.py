@@ -9,7 +9,6 @@ Examples:
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from shmq.cli import show
@@ -42,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         elif arguments.what == "rename":
             queue.rename_consumer(arguments.old, arguments.new)
         elif arguments.json:
-            show.facts({name: dataclasses.asdict(each) for name, each in queue.consumers().items()})
+            show.facts({name: show.known(each) for name, each in queue.consumers().items()})
         else:
             for name, each in queue.consumers().items():
                 missed = f", {each.dropped:,} dropped" if each.dropped else ""

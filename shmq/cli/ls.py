@@ -9,7 +9,6 @@ Examples:
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +45,7 @@ def _print_consumers(path: str, *, as_json: bool) -> None:
     with show.open_queue(path, read_only=True) as queue:
         consumers = queue.consumers()
     if as_json:
-        show.facts({name: dataclasses.asdict(stats) for name, stats in consumers.items()})
+        show.facts({name: show.known(stats) for name, stats in consumers.items()})
     elif consumers:
         rows = [(name, stats.ack, stats.head, stats.lag) for name, stats in consumers.items()]
         show.table([("CONSUMER", "ACK", "HEAD", "LAG"), *rows], left=2)

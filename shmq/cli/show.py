@@ -34,6 +34,11 @@ def facts(thing: object) -> None:
     print(json.dumps(thing, indent=2, default=_plain))
 
 
+def known(stats: Any) -> dict[str, Any]:
+    """A dataclass as facts, without what it knows nothing of."""
+    return {name: value for name, value in dataclasses.asdict(stats).items() if value is not None}
+
+
 def table(rows: Iterable[Sequence[object]], *, left: int = 1) -> None:
     """Print rows in columns: the first *left* of them flush left, the others flush right."""
     text = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from shmq import _native, errors
 from shmq.storage import spares, staging, warm
 from shmq.storage.directory import CHUNKS, chunk_name
+from shmq.where import says_where
 
 if TYPE_CHECKING:
     from shmq.storage.directory import Directory
@@ -37,6 +38,7 @@ def break_in(live: list[tuple[int, int]]) -> str:
     return ""
 
 
+@says_where("_home.path", "names", "open", "after", "tail", "roll")
 class Chain:
     """The chunks of one queue, as one member sees them."""
 
@@ -106,12 +108,12 @@ class Chain:
         may_write = not self._home.read_only
         fd, size = self._home.open(folder, name, writable=may_write)
         keep = may_write and not writable
-        info = os.fstat(fd)
-        key = (info.st_dev, info.st_ino, writable)
-        memory = warm.take(key)
-        if memory is not None and len(memory) != size:
-            memory = None
         try:
+            info = os.fstat(fd)
+            key = (info.st_dev, info.st_ino, writable)
+            memory = warm.take(key)
+            if memory is not None and len(memory) != size:
+                memory = None
             if (memory is None and not spares.lock_as_mapper(fd)) or (
                 os.stat(name, dir_fd=folder).st_ino != info.st_ino
             ):

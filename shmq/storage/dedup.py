@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import struct
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 NOTE_CHUNKS = 4
 """How many whole chunks a walk has passed when it is noted how far it came."""
+_FIELD = struct.Struct("<16sQ")
 _NAP_FIRST, _NAP_MAX = 0.00005, 0.005
 
 Batches = dict[bytes, staging.Adopted]
@@ -43,6 +45,11 @@ def identity(producer: bytes) -> bytes:
     import hashlib  # noqa: PLC0415  # only who uses it pays for it
 
     return hashlib.blake2b(producer, digest_size=16).digest()
+
+
+def field(producer: bytes, sequence: int) -> _native.Fixed:
+    """What a record has: struct field_dedup of layout.h."""
+    return _native.RECORD_DEDUP, _FIELD.pack(identity(producer), sequence)
 
 
 def is_used(home: Directory) -> bool:

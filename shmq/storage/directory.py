@@ -470,8 +470,7 @@ def _make_queue(directory: int, path: str, options: Options) -> None:
         os.unlink(CONTROL, dir_fd=directory)
     queue_id = os.urandom(16)
     mode = options.mode & 0o600
-    lasting = options.durability.kind != "process"
-    files.make_file(directory, CONTROL, _native.format_control(queue_id), mode, path, "control" if lasting else "")
+    files.make_file(directory, CONTROL, _native.format_control(queue_id), mode, path, "control")
     control = os.stat(CONTROL, dir_fd=directory, follow_symlinks=False)
     journal = _native.Journal(
         sequence=1,
@@ -490,14 +489,15 @@ def _make_queue(directory: int, path: str, options: Options) -> None:
 
     stored = json.dumps(options.to_json(), separators=(",", ":")).encode()
     content = _native.format_queue(queue_id, time.time_ns(), stored) + _native.format_journal(journal)
+    sync.directory(directory, "home")  # with the queue's own name, everything that belongs to it is there
     files.make_file(directory, QUEUE, content.ljust(_native.QUEUE_BYTES, b"\0"), mode, path, "queue")
-    if lasting:
-        sync.directory(directory, "home")
-        above = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            sync.directory(above, "above")
-        finally:
-            os.close(above)
+    # In every mode: a chunk whose name is kept when the queue's own is lost would be in the way of making it again.
+    sync.directory(directory, "home")
+    above = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sync.directory(above, "above")
+    finally:
+        os.close(above)
 
 
 def delete(directory: Directory) -> None:

@@ -104,7 +104,11 @@ def open_file(directory: int, name: str, path: str, *, writable: bool, trust_own
         fd = os.open(name, flags, dir_fd=directory)
     except OSError as problem:
         raise explained(problem, path, name) from None
-    info = os.fstat(fd)
+    try:
+        info = os.fstat(fd)
+    except OSError as problem:
+        os.close(fd)
+        raise explained(problem, path, name) from None
     reason = ""
     if not stat.S_ISREG(info.st_mode):
         reason = "it is not a regular file"

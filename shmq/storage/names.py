@@ -51,6 +51,9 @@ def drop(home: Directory, name: str) -> None:
     with _alone(home, name, "drop"):
         os.unlink(_file(name), dir_fd=home.consumers)
         pins.set_hold(home, name, on=False)
+        for ending in (".ring", ".group"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{name}{ending}", dir_fd=home.consumers)
 
 
 def rename(home: Directory, old: str, new: str) -> None:
@@ -64,7 +67,10 @@ def rename(home: Directory, old: str, new: str) -> None:
         Mismatch: the new name is taken.
     """
     with _alone(home, old, "rename"):
-        content = home.checkpoint(old).renamed(new)
+        checkpoint = home.checkpoint(old)
+        if checkpoint.group:
+            raise errors.Mismatch(f"cannot rename consumer {old!r} of {home.path}: it is a group; nothing was changed")
+        content = checkpoint.renamed(new)
         path = f"{home.path}/{CONSUMERS}"
         if not files.make_file(home.consumers, _file(new), content, home.options.mode & 0o600, path):
             there = home.read(home.consumers, _file(new), _native.CHECKPOINT_BYTES)

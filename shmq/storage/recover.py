@@ -25,7 +25,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
-from shmq.storage import dedup, files, staging, sync, watermark
+from shmq.storage import dedup, files, ring, staging, sync, watermark
 from shmq.storage.directory import ASIDE, CHUNKS, CONSUMERS, CONTROL, LEDGER_NEW, STAGING, boot_id, chunk_name
 
 if TYPE_CHECKING:
@@ -608,7 +608,7 @@ def _settle_consumers(home: Directory, plan: Plan, aside: _Aside) -> dict[str, t
                 if not any(page[:_FIXED]):  # made, and its content never reached the disk
                     aside.take(CONSUMERS, file)
                 continue  # damage: whoever opens the name is told
-            head = _true_head(home, page, plan.end)
+            head = _true_head(home, page, plan.end) if plan.pieces else plan.next_index  # nothing is left to finish
             new = bytearray(page)
             _U64.pack_into(new, _HEAD_AT, head)
             _U64.pack_into(new, _HANDED_AT, max(head, min(_number(page, _HANDED_AT), plan.end)))
@@ -621,21 +621,30 @@ def _settle_consumers(home: Directory, plan: Plan, aside: _Aside) -> dict[str, t
                 moved[name] = (_number(page, _HEAD_AT), head)
         finally:
             os.close(fd)
-        _clear_ring(home, name)
+        _renew_ring(home, name)
     sync.directory(home.consumers, "consumers")
     return moved
 
 
-def _clear_ring(home: Directory, name: str) -> None:
-    """A group's ring is the truth of one boot only: what its snapshot does not call done is delivered again."""
-    with contextlib.suppress(FileNotFoundError):
-        fd, size = home.open(home.consumers, f"{name}.ring", writable=True)
-        try:
-            os.truncate(fd, 0)
-            os.posix_fallocate(fd, 0, size)
+def _renew_ring(home: Directory, name: str) -> None:
+    """
+    A group's ring is the truth of one boot only: what its snapshot does not call done is delivered again.
+
+    In a copied directory too, where it names owners that nobody here is.
+    """
+    path = f"{home.path}/{CONSUMERS}/{name}"
+    try:
+        fd, _ = home.open(home.consumers, f"{name}.ring", writable=True)
+    except (FileNotFoundError, errors.Unsafe):
+        return
+    try:
+        with contextlib.suppress(errors.Corrupt, errors.BadFormat):  # damage: whoever opens the name is told
+            checkpoint = home.checkpoint(name, writable=True)
+            with contextlib.closing(ring.map_ring(home, name, writable=True)) as memory:
+                _native.Ring.rebuild(memory, checkpoint, boot_id(), f"{path}.ring")
             sync.data(fd, "ring")
-        finally:
-            os.close(fd)
+    finally:
+        os.close(fd)
 
 
 # ---- the end

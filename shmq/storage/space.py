@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from shmq.storage.chain import Chain
     from shmq.storage.directory import Directory
 
+_EPOCH_AT = 64  # layout.h, struct chunk_header
 _CREATED = struct.Struct("<q")
-_CREATED_AT = 96  # layout.h, struct chunk_header
+_CREATED_AT = 96  # likewise
 _BORN = struct.Struct("<Q")
 _BORN_AT = 112  # likewise, born_sequence
 
@@ -78,7 +79,7 @@ def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: 
         return 0  # somebody may still put with dedup there
     home.write_journal(home.read_journal()._replace(first_live=sequence, first_index=base))
     control.raise_first_live(sequence)
-    gone = sum(_gap(chain, name, after[1]) for name, after in itertools.pairwise(live[: count + 1]))
+    gone = sum(_gap(home, chain, *pair) for pair in itertools.pairwise(live[: count + 1]))
     if gone:
         control.padded_less(gone)
     for name in live[:count]:
@@ -91,9 +92,11 @@ def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: 
     return count
 
 
-def _gap(chain: Chain, name: tuple[int, int], next_base: int) -> int:
-    """Indexes that a recovery left out behind that chunk."""
-    return max(next_base - chain.open(*name).next_index(), 0)
+def _gap(home: Directory, chain: Chain, name: tuple[int, int], after: tuple[int, int]) -> int:
+    """Indexes that a recovery left out behind that chunk: only there does the epoch change."""
+    if _epoch(home, name) == _epoch(home, after):
+        return 0  # not mapped for nothing: who maps it delays its next use
+    return max(after[1] - chain.open(*name).next_index(), 0)
 
 
 def _count(home: Directory, live: list[tuple[int, int]], control: _native.Control, kind: str) -> int:
@@ -109,6 +112,14 @@ def _count(home: Directory, live: list[tuple[int, int]], control: _native.Contro
     sizes = [os.stat(chunk_name(base, seq), dir_fd=home.chunks).st_size for seq, base in live]
     kept = itertools.takewhile(lambda total: total <= retention.limit, itertools.accumulate(reversed(sizes)))
     return len(sizes) - sum(1 for _ in kept)
+
+
+def _epoch(home: Directory, name: tuple[int, int]) -> bytes:
+    fd, _ = home.open(home.chunks, chunk_name(name[1], name[0]), writable=False)
+    try:
+        return os.pread(fd, 8, _EPOCH_AT)
+    finally:
+        os.close(fd)
 
 
 def _created(home: Directory, name: tuple[int, int]) -> int:

@@ -88,13 +88,15 @@ def _locked(directory: int, prefix: str) -> Iterator[Spare]:
     for name in _names(directory, prefix):
         with contextlib.suppress(FileNotFoundError):
             fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
-            same = False
-            with contextlib.suppress(FileNotFoundError):
-                same = _lock(fd, fcntl.F_WRLCK) and os.stat(name, dir_fd=directory).st_ino == os.fstat(fd).st_ino
-            if not same:
-                os.close(fd)
-                continue
-            yield Spare(directory, name, fd, os.fstat(fd).st_size)
+            spare = None
+            try:
+                if _lock(fd, fcntl.F_WRLCK) and os.stat(name, dir_fd=directory).st_ino == os.fstat(fd).st_ino:
+                    spare = Spare(directory, name, fd, os.fstat(fd).st_size)
+            finally:
+                if spare is None:
+                    os.close(fd)
+            if spare is not None:
+                yield spare
 
 
 def take(directory: int, at_least: int, normal: int, known: Callable[[int, int], bool]) -> Spare | None:
@@ -104,7 +106,11 @@ def take(directory: int, at_least: int, normal: int, known: Callable[[int, int],
         if not at_least <= spare.size <= max(at_least, normal):
             os.close(spare.fd)
             continue
-        info = os.fstat(spare.fd)
+        try:
+            info = os.fstat(spare.fd)
+        except OSError:
+            os.close(spare.fd)
+            continue
         if known(info.st_dev, info.st_ino):
             if second is not None:
                 os.close(second.fd)

@@ -86,8 +86,8 @@ def keep(key: tuple[int, int, bool], memory: mmap.mmap, fd: int, queue: bytes) -
 
 
 def settle() -> None:
-    """Unlock what fell idle; let go of the oldest of it, and of files that were unlinked."""
-    with _lock:
+    """Unlock what fell idle; let go of the oldest of it, and of files that were unlinked. A favour: it never fails."""
+    with _lock, contextlib.suppress(OSError):  # the kernel refused; next time
         for entry in [entry for entry in _entries if not entry.idle]:
             if sys.getrefcount(entry.map) == _ALONE:
                 entry.unlock()

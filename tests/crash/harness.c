@@ -239,7 +239,7 @@ static void do_overflow(const struct operation *it)
 }
 static void do_put_many(const struct operation *it)
 {
-    expect(shmq_put_many(tail, it->count, it->payloads, it->numbers, NULL, NULL, NULL, NULL, NULL, NULL),
+    expect(shmq_put_many(tail, it->count, it->payloads, it->numbers, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL),
            "shmq_put_many");
 }
 static void do_reserve(const struct operation *it) { reserve(it->number, it->numbers[0], it->numbers[1]); }

@@ -97,7 +97,7 @@ static inline uint64_t mix(uint64_t a, uint64_t b)
 }
 
 /* ------------------------------------------------------------------ memory.c */
-#define IMAGE_BYTES (96u * 1024u)
+#define IMAGE_BYTES (112u * 1024u)
 extern uint8_t image[IMAGE_BYTES]; /* the one memory all processes share */
 
 void memory_clear(void);                /* all zero, nothing quiet */

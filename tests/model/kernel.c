@@ -179,9 +179,11 @@ static int at_fork_child(void (*child)(void))
 static const struct os_calls model_calls = {
     .clock_wall_ns = clock_constant,
     .clock_monotonic_ns = clock_constant,
+    .clock_boottime_ns = clock_constant,
     .futex_wait = futex_wait,
     .futex_wake_all = futex_wake_all,
     .lock_byte = lock_byte,
+    .share_byte = lock_byte,
     .unlock_byte = unlock_byte,
     .byte_is_locked = byte_is_locked,
     .yield = yield,

@@ -92,6 +92,26 @@ void stage_fill_chunk(uint64_t bytes_left)
 
 void stage_read_only(uint32_t thread) { stage.actors[thread].chunk = open_chunk(thread, false); }
 
+struct shmq_ring stage_ring(uint32_t thread)
+{
+    uint64_t *const words = (uint64_t *)(image + RING_AT + RING_HEADER_BYTES);
+    return (struct shmq_ring){
+        .page = (struct ring *)(image + RING_AT),
+        .words = words,
+        .leases = words + 4,
+        .attempts = words + 8,
+        .side = (uint8_t *)(words + 12),
+        .window = 4,
+        .window_shift = 2,
+        .slots = RING_SLOTS,
+        .checkpoint = the_checkpoint(),
+        .member = &stage.members[thread],
+        .reaped_ns = ring_now(),
+        .returns_seen = UINT64_MAX,
+        .side_seen = UINT64_MAX,
+    };
+}
+
 void stage_keep(void) { kept = stage; }
 void stage_begin(void) { stage = kept; }
 

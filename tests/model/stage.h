@@ -3,6 +3,7 @@
 #define SHMQ_STAGE_H
 
 #include "../../cffi_build/src/chunk.h"
+#include "../../cffi_build/src/ring.h"
 #include "explorer.h"
 
 #define PUTS 4u
@@ -43,6 +44,10 @@ extern struct stage stage;
 
 static inline struct control *the_control(void) { return (struct control *)(image + CONTROL_AT); }
 static inline struct checkpoint *the_checkpoint(void) { return (struct checkpoint *)(image + CHECKPOINT_AT); }
+#define RING_AT (WORDS_AT + 4096u)
+#define RING_SLOTS 3u
+/* A process's handle on a ring of four words, with no side table; private to it. */
+struct shmq_ring stage_ring(uint32_t thread);
 /* Words of the scenarios' own. */
 static inline uint64_t *the_words(void) { return (uint64_t *)(image + WORDS_AT); }
 

@@ -681,3 +681,32 @@ def test_the_padding_of_a_gap_goes_with_its_chunk(make, path):
                 consumer.take_many(100)
         assert queue.first_index > 10
         assert len(queue) == sum(1 for _ in queue.reader())
+
+
+# ---------------------------------------------------------------- groups
+@pytest.mark.parametrize("how", ["rebooted", "copied"])
+def test_a_group_goes_on_by_its_snapshot_and_believes_nobody_who_held_anything(path, tmp_path, how, monkeypatch):
+    """Also in a copy made while somebody holds messages, whose seat somebody else then has."""
+    fill(path)
+    monkeypatch.setattr("shmq.group._SNAPSHOT_EVERY", 0)
+    with shmq.open(path) as queue, queue.consumer("g", group=True, ack="explicit") as member:
+        held = member.get_many(6, 0)
+        for at in (0, 2, 5):
+            held[at].ack()
+        assert member.get(0).index == 6
+        queue.sync()
+        if how == "copied":
+            copy = shutil.copytree(path, str(tmp_path / "copy"))
+    if how == "copied":
+        path = copy
+    else:
+        make_unclean(path)
+    with shmq.open(path) as queue:
+        assert queue.recovery is not None
+        with queue.consumer("g", group=True, ack="explicit") as member:
+            found = [message.payload for message in member.get_many(10, 0)]
+            while len(found) < 7:
+                found += [message.payload for message in member.get_many(10, 0)]
+            assert sorted(found) == [b"1", b"3", b"4", b"6", b"7", b"8", b"9"]
+            queue.put(b"after")
+            assert member.get(0).payload == b"after"

@@ -1,0 +1,927 @@
+/* ring.c - a group's window: one word a message; a claim is one CAS on it, an acknowledgement one CAS from exactly the
+ * word that was handed out, and the head moves over finished words.
+ *
+ * Every member walks the chunks for itself; the ring only says which messages are taken. What came back lies behind the
+ * walkers: whoever puts it back bumps `returns` afterwards, and whoever finds another number there than he has seen
+ * looks through the window. Words of regions that are padding are marked DONE by whoever walks over them. A dead
+ * member's messages are found through `tenants`, which he entered before he claimed anything. */
+#include "ring.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "chunk.h"
+#include "crc.h"
+#include "error.h"
+#include "os.h"
+
+#define REAP_EVERY_NS INT64_C(2000000)
+#define LEASE_UNIT (INT64_C(1) << LEASE_UNIT_SHIFT)
+#define STRAGGLERS 64u
+
+int64_t ring_now(void) { return os->clock_boottime_ns(); }
+int64_t shmq_clock_boottime_ns(void) { return os->clock_boottime_ns(); }
+
+/* ------------------------------------------------------------------ the file */
+static uint64_t ring_bytes(uint32_t window, uint64_t blocks)
+{
+    return RING_HEADER_BYTES + (uint64_t)window * 3 * sizeof(uint64_t) + blocks * SIDE_BLOCK_BYTES;
+}
+uint64_t shmq_ring_bytes(uint32_t window, uint64_t side_blocks) { return ring_bytes(window, side_blocks); }
+
+int shmq_ring_format(void *memory, const uint8_t queue_id[16], const uint8_t boot_id[16], uint32_t window,
+                     uint64_t side_blocks)
+{
+    if (window < RING_WINDOW_MIN || window > RING_WINDOW || (window & (window - 1)) != 0) {
+        return error_set(SHMQ_TOO_LARGE, "a window is a power of two from %u to %u", RING_WINDOW_MIN, RING_WINDOW);
+    }
+    struct ring *const page = memory;
+    memset(page, 0, sizeof *page);
+    page->magic = RING_MAGIC;
+    page->byte_order = BYTE_ORDER_MARK;
+    page->version = FORMAT_VERSION;
+    memcpy(page->queue_id, queue_id, sizeof page->queue_id);
+    memcpy(page->boot_id, boot_id, sizeof page->boot_id);
+    page->window = window;
+    page->side_blocks = side_blocks;
+    return SHMQ_OK;
+}
+
+/* What a ring says of its size, read once. */
+struct extent {
+    uint32_t window;
+    uint64_t blocks;
+};
+
+/* Is it a ring of this queue, and as large as it says? */
+static int check(const struct ring *page, uint64_t bytes, const uint8_t queue_id[16], struct extent *extent)
+{
+    if (bytes < RING_HEADER_BYTES) {
+        return error_set(SHMQ_CORRUPT, "it has only %" PRIu64 " bytes", bytes);
+    }
+    if (page->magic != RING_MAGIC || page->byte_order != BYTE_ORDER_MARK) {
+        return error_set(SHMQ_FORMAT, "it does not begin as a ring of a shmq queue does");
+    }
+    if (page->version != FORMAT_VERSION) {
+        return error_set(SHMQ_FORMAT, "it has format version %" PRIu32 "; this library knows version %u",
+                         page->version, FORMAT_VERSION);
+    }
+    if (memcmp(page->queue_id, queue_id, sizeof page->queue_id) != 0) {
+        return error_set(SHMQ_CORRUPT, "it belongs to another queue");
+    }
+    const uint32_t window = load_relaxed(&page->window);
+    const uint64_t blocks = load_acquire(&page->side_blocks); /* pairs with the release in shmq_ring_extend */
+    *extent = (struct extent){window, blocks};
+    if (window < RING_WINDOW_MIN || window > RING_WINDOW || (window & (window - 1)) != 0 || blocks == 0
+        || blocks > SIDE_BLOCKS_MAX || bytes < ring_bytes(window, blocks)) {
+        return error_set(SHMQ_CORRUPT, "its window of %" PRIu32 " and %" PRIu64 " side blocks do not fit its %" PRIu64
+                         " bytes", window, blocks, bytes);
+    }
+    return SHMQ_OK;
+}
+int shmq_ring_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16], uint8_t boot_id[16])
+{
+    struct extent extent;
+    const int code = check(memory, bytes, queue_id, &extent);
+    if (code == SHMQ_OK) {
+        memcpy(boot_id, ((const struct ring *)memory)->boot_id, 16);
+    }
+    return code;
+}
+
+static void set_memory(shmq_ring *ring, void *memory, uint64_t blocks)
+{
+    ring->page = memory;
+    ring->words = (uint64_t *)(void *)((uint8_t *)memory + RING_HEADER_BYTES);
+    ring->leases = ring->words + ring->window;
+    ring->attempts = ring->leases + ring->window;
+    ring->side = (uint8_t *)(ring->attempts + ring->window);
+    ring->blocks = blocks;
+}
+
+shmq_ring *shmq_ring_new(void *memory, uint64_t bytes, const uint8_t queue_id[16], void *checkpoint,
+                         shmq_member *member, int64_t lease_ns, bool finish, bool keep_expired, int *code)
+{
+    struct extent extent;
+    *code = check(memory, bytes, queue_id, &extent);
+    if (*code != SHMQ_OK) {
+        return NULL;
+    }
+    shmq_ring *const ring = calloc(1, sizeof *ring);
+    if (ring == NULL) {
+        *code = error_set(SHMQ_SYSTEM, "out of memory");
+        return NULL;
+    }
+    ring->window = extent.window;
+    while (UINT32_C(1) << ring->window_shift < ring->window) {
+        ring->window_shift++;
+    }
+    set_memory(ring, memory, extent.blocks);
+    ring->term = load_relaxed(&ring->page->term) & ((1u << RING_TERM_BITS) - 1);
+    ring->slots = OWNER_SLOTS;
+    ring->checkpoint = checkpoint;
+    ring->member = member;
+    ring->lease_ns = lease_ns;
+    ring->finish = finish;
+    ring->keep_expired = keep_expired;
+    ring->returns_seen = UINT64_MAX;
+    ring->side_seen = UINT64_MAX;
+    return ring;
+}
+void shmq_ring_free(shmq_ring *ring) { free(ring); }
+
+int shmq_ring_remap(shmq_ring *ring, void *memory, uint64_t bytes)
+{
+    const uint64_t blocks = load_acquire(&((struct ring *)memory)->side_blocks);
+    if (blocks > SIDE_BLOCKS_MAX || bytes < ring_bytes(ring->window, blocks)) {
+        return error_set(SHMQ_CORRUPT, "its %" PRIu64 " side blocks do not fit its %" PRIu64 " bytes", blocks, bytes);
+    }
+    set_memory(ring, memory, blocks);
+    ring->side_seen = UINT64_MAX;
+    return SHMQ_OK;
+}
+void shmq_ring_extend(shmq_ring *ring, uint64_t blocks)
+{
+    if (blocks > load_relaxed(&ring->page->side_blocks)) {
+        store_release(&ring->page->side_blocks, blocks); /* the file has them already */
+    }
+}
+uint64_t shmq_ring_side_blocks(const shmq_ring *ring) { return load_relaxed(&ring->page->side_blocks); }
+
+/* ------------------------------------------------------------------ leases and attempts */
+static uint64_t lease_tag(uint64_t word) { return word >> RING_COUNT_SHIFT & ((UINT64_C(1) << LEASE_TAG_BITS) - 1); }
+
+void lease_store(const shmq_ring *ring, uint64_t *cell, uint64_t word, int64_t ends_ns)
+{
+    (void)ring;
+    const uint64_t units = ((uint64_t)ends_ns >> LEASE_UNIT_SHIFT) + 1;
+    store_release(cell, units << LEASE_TAG_BITS | lease_tag(word));
+}
+
+bool lease_ended(const shmq_ring *ring, uint64_t *cell, uint64_t word, int64_t now_ns, int64_t *next_ns)
+{
+    const uint64_t lease = load_acquire(cell);
+    if ((lease & ((UINT64_C(1) << LEASE_TAG_BITS) - 1)) != lease_tag(word)) {
+        /* Its owner, or somebody who lost against him, stopped between two steps: it begins now. */
+        *next_ns = now_ns + ring->lease_ns;
+        const uint64_t units = ((uint64_t)*next_ns >> LEASE_UNIT_SHIFT) + 1;
+        cas_release(cell, lease, units << LEASE_TAG_BITS | lease_tag(word));
+        return false;
+    }
+    *next_ns = (int64_t)(lease >> LEASE_TAG_BITS) * LEASE_UNIT;
+    return *next_ns <= now_ns;
+}
+
+static uint32_t attempts_seen(const shmq_ring *ring, uint64_t index)
+{
+    const uint64_t cell = load_relaxed(&ring->attempts[ring_slot(ring, index)]);
+    const bool mine = cell >> ATTEMPTS_BITS == ring_stamp(ring, index) >> RING_LAP_SHIFT;
+    return mine ? (uint32_t)(cell & ((1u << ATTEMPTS_BITS) - 1)) : 0;
+}
+static uint32_t attempts_add(const shmq_ring *ring, uint64_t index)
+{
+    const uint32_t attempts = (attempts_seen(ring, index) + 1) & ((1u << ATTEMPTS_BITS) - 1);
+    const uint64_t cell = ring_stamp(ring, index) >> RING_LAP_SHIFT << ATTEMPTS_BITS | attempts;
+    store_relaxed(&ring->attempts[ring_slot(ring, index)], cell);
+    return attempts;
+}
+
+/* ------------------------------------------------------------------ the head */
+static uint64_t head_of(const shmq_ring *ring) { return load_acquire(&ring->checkpoint->head); }
+
+static bool passes(shmq_ring *ring, uint64_t index)
+{
+    const uint64_t word = ring_look(ring, index);
+    const uint32_t state = ring_state(ring, index, word);
+    return state == RING_DONE || (state == RING_PARKED && side_passes(ring, index, word));
+}
+
+static void head_moved(shmq_ring *ring)
+{
+    if (load_relaxed(&ring->page->edge) != 0 && exchange_relaxed(&ring->page->edge, 0) != 0) {
+        shmq_wake_always(ring->member->control);
+    }
+}
+
+void ring_advance(shmq_ring *ring)
+{
+    for (;;) {
+        /* Whoever finishes a word looks at the head behind it, and whoever moves the head looks at the next word: the
+         * fence lets at least one of two such see the other's step. */
+        fence_seq_cst();
+        const uint64_t head = head_of(ring);
+        uint64_t next = head;
+        while (next - head < ring->window && passes(ring, next)) {
+            next++;
+        }
+        if (next == head) {
+            return;
+        }
+        if (cas_release(&ring->checkpoint->head, head, next)) {
+            head_moved(ring);
+        }
+    }
+}
+void shmq_ring_advance(shmq_ring *ring) { ring_advance(ring); }
+
+void shmq_ring_raise_head(shmq_ring *ring, uint64_t index)
+{
+    uint64_t head = head_of(ring);
+    while (head < index && !cas_release(&ring->checkpoint->head, head, index)) {
+        head = head_of(ring);
+    }
+    head_moved(ring);
+}
+
+void ring_returned(shmq_ring *ring)
+{
+    add_release(&ring->page->returns, 1); /* pairs with the acquire in retake */
+    shmq_wake(ring->member);
+}
+
+/* ------------------------------------------------------------------ handing out */
+static bool claim(shmq_ring *ring, uint64_t index, uint64_t word, uint32_t kind, shmq_taken *taken)
+{
+    const uint64_t stamp = ring_stamp(ring, index);
+    const uint64_t count = word >> RING_LAP_SHIFT == stamp >> RING_LAP_SHIFT ? ring_count(word) + 1 : 1;
+    const bool finish = ring->finish && kind == SHMQ_TAKEN_MESSAGE;
+    const uint32_t state = finish ? RING_DONE : kind == SHMQ_TAKEN_MOVING ? RING_MOVING : RING_CLAIMED;
+    const uint64_t claimed = stamp | ring_low(ring->member->owner, count, state);
+    if (ring->lease_ns != 0 && !finish) {
+        lease_store(ring, &ring->leases[ring_slot(ring, index)], claimed, ring_now() + ring->lease_ns);
+    }
+    if (!cas_release(ring_word(ring, index), word, claimed)) {
+        return false;
+    }
+    *taken = (shmq_taken){.index = index,
+                          .word = claimed,
+                          .kind = kind,
+                          .attempts = finish                       ? attempts_seen(ring, index) + 1
+                                      : kind == SHMQ_TAKEN_MOVING ? attempts_seen(ring, index)
+                                                                  : attempts_add(ring, index)};
+    return true;
+}
+
+/* A checked message that has a time: SHMQ_OK to hand it out as *kind, EMPTY when it was put aside or finished, GROW. */
+static int timed(shmq_ring *ring, const shmq_chunk *chunk, uint64_t record, uint64_t index, uint64_t word,
+                 uint16_t flags, uint32_t *kind)
+{
+    uint64_t at = record + RECORD_HEADER_BYTES;
+    if (flags & RECORD_EXPIRY) {
+        if (record_moment(chunk, at) <= ring_now()) {
+            if (ring->keep_expired) {
+                *kind = SHMQ_TAKEN_EXPIRED;
+                return SHMQ_OK;
+            }
+            if (cas_release(ring_word(ring, index), word, ring_stamp(ring, index) | RING_DONE)) {
+                add_relaxed(&ring->page->expired, 1);
+                ring_advance(ring);
+            }
+            return SHMQ_EMPTY;
+        }
+        at += sizeof(struct field_when);
+    }
+    const int64_t due = flags & RECORD_DELAY ? record_moment(chunk, at) : 0;
+    return due <= ring_now() ? SHMQ_OK : shmq_ring_park(ring, index, word, due, 0, 0);
+}
+
+int shmq_ring_park(shmq_ring *ring, uint64_t index, uint64_t word, int64_t due_ns, uint64_t behind, uint32_t attempts)
+{
+    const uint64_t then = side_then(ring, 0, ring_count(word), attempts, SIDE_LIVE);
+    const int64_t entry = side_prepare(ring, index, then, due_ns, behind);
+    if (entry < 0) {
+        return (int)entry;
+    }
+    const uint64_t parked = ring_stamp(ring, index) | (uint64_t)entry << RING_COUNT_SHIFT | RING_PARKED;
+    if (!cas_release(ring_word(ring, index), word, parked)) {
+        side_release(ring, (uint64_t)entry);
+        return SHMQ_LOST;
+    }
+    side_settle(ring, (uint64_t)entry);
+    ring_advance(ring);
+    return SHMQ_EMPTY;
+}
+
+/* A message in the window: 1 when it was taken, 0 when not, or why the walk must stop. */
+static int64_t take_one(shmq_ring *ring, shmq_chunk *chunk, const struct walk *walk, word_t word, shmq_taken *taken)
+{
+    const uint64_t index = chunk->base + walk->ordinal;
+    const uint64_t now = ring_look(ring, index);
+    if (ring_state(ring, index, now) != RING_PENDING) {
+        return 0;
+    }
+    const int64_t place = check_record(chunk, walk->position, walk->ordinal, word);
+    if (place < 0) {
+        return place;
+    }
+    const uint16_t times = record_times(chunk, walk->position);
+    uint32_t kind = SHMQ_TAKEN_MESSAGE;
+    if (times != 0) {
+        const int code = timed(ring, chunk, walk->position, index, now, times, &kind);
+        if (code != SHMQ_OK) {
+            return code == SHMQ_GROW ? code : 0;
+        }
+    }
+    if (!claim(ring, index, now, kind, taken)) {
+        return 0;
+    }
+    taken->place = (uint64_t)place;
+    taken->record = walk->position;
+    return 1;
+}
+
+/* Words of ordinals that never become messages are finished. */
+static void finish_padding(shmq_ring *ring, uint64_t index, uint64_t count)
+{
+    for (; count > 0; index++, count--) {
+        const uint64_t word = ring_look(ring, index);
+        if (index >= head_of(ring) && ring_state(ring, index, word) == RING_PENDING) {
+            cas_release(ring_word(ring, index), word, ring_stamp(ring, index) | RING_DONE);
+        }
+    }
+}
+
+static uint64_t in_flight(const shmq_ring *ring, uint64_t head)
+{
+    uint64_t count = 0;
+    for (uint64_t index = head; index < head + ring->window; index++) {
+        count += ring_state(ring, index, ring_look(ring, index)) != RING_DONE;
+    }
+    return count;
+}
+
+/* Messages held for long by the living hold the head back while nearly all behind them are finished: park them on their
+ * holders' behalf. GROW, or OK. */
+static int park_stragglers(shmq_ring *ring)
+{
+    const uint64_t start = head_of(ring);
+    if (in_flight(ring, start) > ring->window / 4) {
+        return SHMQ_OK; /* the window is full of work: that is what it is for */
+    }
+    for (uint64_t index = start; index < start + STRAGGLERS; index++) {
+        const uint64_t word = ring_look(ring, index);
+        if (ring_state(ring, index, word) != RING_CLAIMED) {
+            continue;
+        }
+        const uint64_t then
+            = side_then(ring, ring_owner(word), ring_count(word), attempts_seen(ring, index), SIDE_CLAIMED);
+        const int64_t entry = side_prepare(ring, index, then, 0, 0);
+        if (entry < 0) {
+            return (int)entry;
+        }
+        /* The lease goes with it. */
+        store_relaxed(&side_at(ring, (uint64_t)entry)->lease, load_relaxed(&ring->leases[ring_slot(ring, index)]));
+        const uint64_t parked = ring_stamp(ring, index) | (uint64_t)entry << RING_COUNT_SHIFT | RING_PARKED;
+        if (cas_release(ring_word(ring, index), word, parked)) {
+            side_settle(ring, (uint64_t)entry);
+        } else {
+            side_release(ring, (uint64_t)entry);
+        }
+    }
+    ring_advance(ring);
+    return SHMQ_OK;
+}
+
+/* Is there room in the window for `count` indexes from `index` on? OK, EDGE or GROW. */
+static int room(shmq_ring *ring, uint64_t index, uint64_t count)
+{
+    if (index + count <= head_of(ring) + ring->window) {
+        return SHMQ_OK;
+    }
+    ring_advance(ring);
+    if (index + count > head_of(ring) + ring->window) {
+        const int code = park_stragglers(ring);
+        if (code != SHMQ_OK) {
+            return code;
+        }
+        store_relaxed(&ring->page->edge, 1);
+        ring_advance(ring); /* begins with a fence: whoever moves the head sees the mark, or we see the head */
+    }
+    if (index + count <= head_of(ring) + ring->window) {
+        return SHMQ_OK;
+    }
+    add_relaxed(&ring->page->edges, 1);
+    return SHMQ_EDGE;
+}
+
+/* One step of the walk: how many were taken (0 or 1), or why it stops. */
+static int64_t step(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, struct walk *walk, shmq_taken *taken)
+{
+    const word_t word = walk_look(chunk, walk);
+    const uint64_t index = chunk->base + walk->ordinal;
+    int64_t count = 0;
+    int code;
+    switch (word_state(word)) {
+    case WORD_FREE:
+        if (word == 0) {
+            return SHMQ_EMPTY;
+        }
+        break; /* walk_past tells what is wrong with it */
+    case WORD_SEAL:
+        if (word_seals(word)) {
+            return SHMQ_ROLL;
+        }
+        break;
+    case WORD_CLAIMED:
+        reader->waiting_for = word_owner(word);
+        return settle(chunk, walk->position, word); /* OK: it is padding now, look again */
+    case WORD_DONE:
+    case WORD_PAD:
+        if (index + word_count(word) <= head_of(ring)) {
+            break;
+        }
+        code = room(ring, index, word_count(word));
+        if (code != SHMQ_OK) {
+            return code;
+        }
+        if (word_state(word) == WORD_PAD) {
+            finish_padding(ring, index, word_count(word));
+            ring_advance(ring);
+            break;
+        }
+        count = take_one(ring, chunk, walk, word, taken);
+        if (count < 0) {
+            return count;
+        }
+        break;
+    default:
+        break;
+    }
+    code = walk_past(chunk, walk, word);
+    return code == SHMQ_OK ? count : code;
+}
+
+/* Behind the end of a sealed chunk that is followed by one of a new epoch, indexes are missing. */
+int shmq_ring_skip(shmq_ring *ring, uint64_t index, uint64_t next)
+{
+    ring_advance(ring);
+    if (next <= head_of(ring)) {
+        return SHMQ_OK;
+    }
+    if (next > head_of(ring) + ring->window) {
+        store_relaxed(&ring->page->edge, 1);
+        ring_advance(ring);
+        const uint64_t head = head_of(ring);
+        if (head < index) {
+            return SHMQ_EDGE; /* once everything before it is finished, the head goes over it in one step */
+        }
+        shmq_ring_raise_head(ring, next);
+        return SHMQ_OK;
+    }
+    finish_padding(ring, index, next - index);
+    ring_advance(ring);
+    return SHMQ_OK;
+}
+
+static bool spin(uint32_t *spins)
+{
+    if (*spins == 0) {
+        return false;
+    }
+    *spins -= 1;
+    spin_pause();
+    if (*spins % 64 == 0) {
+        os->yield();
+    }
+    return true;
+}
+
+int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint32_t spins,
+                       shmq_taken *taken)
+{
+    if (member_forked(ring->member)) {
+        return error_set(SHMQ_FORKED, "this handle belongs to the parent process");
+    }
+    struct walk walk = {reader->position, reader->ordinal};
+    int64_t count = 0;
+    int64_t answer = 0;
+    while (count < limit) {
+        answer = step(ring, chunk, reader, &walk, &taken[count]);
+        if (answer > 0) {
+            count += answer;
+        } else if (answer == SHMQ_EMPTY && count == 0 && spin(&spins)) {
+            continue;
+        } else if (answer < 0) {
+            break;
+        }
+    }
+    reader->position = walk.position;
+    reader->ordinal = walk.ordinal;
+    ring->cursor = chunk->base + walk.ordinal;
+    if (count > 0) {
+        if (load_relaxed(&ring->checkpoint->handed) < ring->cursor) {
+            store_relaxed(&ring->checkpoint->handed, ring->cursor); /* for people: about how far the group has come */
+        }
+        if (ring->finish) {
+            ring_advance(ring);
+        }
+    }
+    return count > 0 ? count : answer;
+}
+
+/* ------------------------------------------------------------------ what came back */
+static int64_t retake_ring(shmq_ring *ring, uint32_t limit, shmq_taken *taken)
+{
+    const uint64_t returns = load_acquire(&ring->page->returns); /* pairs with the release in ring_returned */
+    if (returns != ring->returns_seen) {
+        ring->returns_seen = returns;
+        ring->retry_next = 0;
+    }
+    if (ring->retry_next == UINT64_MAX) {
+        return 0;
+    }
+    const uint64_t head = head_of(ring);
+    uint64_t index = ring->retry_next > head ? ring->retry_next : head;
+    int64_t count = 0;
+    for (; index < head + ring->window && count < limit; index++) {
+        const uint64_t word = ring_look(ring, index);
+        const uint32_t state = ring_state(ring, index, word);
+        if (state == RING_RETRY) {
+            count += claim(ring, index, word, SHMQ_TAKEN_MESSAGE, &taken[count]);
+        } else if (state == RING_MOVING && ring_owner(word) == 0) {
+            count += claim(ring, index, word, SHMQ_TAKEN_MOVING, &taken[count]);
+        }
+    }
+    ring->retry_next = index < head + ring->window ? index : UINT64_MAX;
+    if (ring->finish && count > 0) {
+        ring_advance(ring);
+    }
+    return count;
+}
+
+static void reap(shmq_ring *ring, uint32_t slot, uint64_t generation)
+{
+    const owner_t owner = owner_make(slot, (uint32_t)generation);
+    const uint64_t head = head_of(ring);
+    for (uint64_t index = head; index < head + ring->window; index++) {
+        const uint64_t word = ring_look(ring, index);
+        const uint32_t state = ring_state(ring, index, word);
+        if (ring_owner(word) != owner || (state != RING_CLAIMED && state != RING_MOVING)) {
+            continue;
+        }
+        const uint32_t next = state == RING_CLAIMED ? RING_RETRY : RING_MOVING;
+        if (cas_release(ring_word(ring, index), word,
+                        ring_stamp(ring, index) | ring_low(0, ring_count(word), next))) {
+            add_relaxed(&ring->page->redelivered, 1);
+        }
+    }
+    side_reap(ring, owner);
+    ring_advance(ring); /* he may have died between finishing a word and moving the head */
+    ring_returned(ring);
+    /* Last: if this process dies before, the next one does all of it again. */
+    cas_release(&ring->page->tenants[slot], generation, 0);
+}
+
+static void reap_the_dead(shmq_ring *ring)
+{
+    for (uint32_t slot = 0; slot < ring->slots; slot++) {
+        const uint64_t generation = load_acquire(&ring->page->tenants[slot]);
+        if (generation != 0 && !owner_alive(ring->member, owner_make(slot, (uint32_t)generation))) {
+            reap(ring, slot, generation);
+        }
+    }
+}
+
+int shmq_ring_join(shmq_ring *ring)
+{
+    const uint32_t slot = owner_slot(ring->member->owner);
+    const uint64_t mine = owner_generation(ring->member->owner);
+    uint64_t tenant = load_acquire(&ring->page->tenants[slot]);
+    while (tenant != mine) {
+        if (tenant != 0) {
+            reap(ring, slot, tenant); /* the slot's last tenant: dead by definition */
+        } else if (cas_release(&ring->page->tenants[slot], 0, mine)) {
+            break;
+        }
+        tenant = load_acquire(&ring->page->tenants[slot]);
+    }
+    reap_the_dead(ring);
+    return SHMQ_OK;
+}
+
+/* Take back what is held beyond its lease; when to look again is noted. */
+static void end_leases(shmq_ring *ring, int64_t now_ns)
+{
+    const uint64_t head = head_of(ring);
+    int64_t next = now_ns + ring->lease_ns;
+    bool came_back = false;
+    for (uint64_t index = head; index < head + ring->window; index++) {
+        const uint64_t word = ring_look(ring, index);
+        int64_t ends = INT64_MAX;
+        if (ring_state(ring, index, word) != RING_CLAIMED) {
+            continue;
+        }
+        if (!lease_ended(ring, &ring->leases[ring_slot(ring, index)], word, now_ns, &ends)) {
+            next = ends < next ? ends : next;
+        } else if (cas_release(ring_word(ring, index), word,
+                               ring_stamp(ring, index) | ring_low(0, ring_count(word), RING_RETRY))) {
+            add_relaxed(&ring->page->redelivered, 1);
+            came_back = true;
+        }
+    }
+    ring->leases_ns = next;
+    if (came_back) {
+        ring_returned(ring);
+    }
+}
+
+int64_t shmq_ring_retake(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken, int64_t *next_ns)
+{
+    if (member_forked(ring->member)) {
+        return error_set(SHMQ_FORKED, "this handle belongs to the parent process");
+    }
+    if (load_acquire(&ring->page->side_blocks) > ring->blocks) {
+        return SHMQ_GROW; /* map it anew first */
+    }
+    const int64_t now_ns = ring_now();
+    if (idle || now_ns - ring->reaped_ns >= REAP_EVERY_NS) {
+        reap_the_dead(ring);
+        ring->reaped_ns = now_ns;
+    }
+    if (ring->lease_ns != 0 && now_ns >= ring->leases_ns) {
+        end_leases(ring, now_ns);
+    }
+    int64_t count = retake_ring(ring, limit, taken);
+    if (count == 0) {
+        count = side_take(ring, idle, limit, taken);
+    }
+    *next_ns = ring->side_due_ns;
+    if (ring->lease_ns != 0 && ring->leases_ns < *next_ns) {
+        *next_ns = ring->leases_ns;
+    }
+    return count;
+}
+
+int64_t shmq_ring_peek(const shmq_ring *ring, uint64_t start)
+{
+    const uint64_t head = head_of(ring);
+    for (uint64_t index = start > head ? start : head; index < head + ring->window; index++) {
+        const uint32_t state = ring_state(ring, index, ring_look(ring, index));
+        if (state == RING_PENDING || state == RING_RETRY) {
+            return (int64_t)index;
+        }
+    }
+    return SHMQ_EMPTY;
+}
+
+/* ------------------------------------------------------------------ finishing */
+static int lost(uint64_t index)
+{
+    return error_set(SHMQ_LOST, "message %" PRIu64 " was given to somebody else meanwhile, or finished", index);
+}
+
+/* Where a message that was handed out of the window is now: its entry, when somebody has parked it for its holder. */
+static int64_t parked_for_me(shmq_ring *ring, const shmq_taken *taken, uint64_t *state)
+{
+    const uint64_t word = ring_look(ring, taken->index);
+    const uint32_t now = ring_state(ring, taken->index, word);
+    int64_t entry = SHMQ_EMPTY;
+    if (taken->index < head_of(ring)) {
+        entry = side_find(ring, taken->index);
+    } else if (now == RING_PARKED) {
+        entry = (int64_t)ring_entry(word);
+    }
+    struct ring_side *const side = entry < 0 ? NULL : side_at(ring, (uint64_t)entry);
+    if (side == NULL) {
+        return SHMQ_EMPTY;
+    }
+    side_settle(ring, (uint64_t)entry);
+    *state = load_acquire(&side->state);
+    return side_is_of(*state, taken->word) && load_acquire(&side->index) == taken->index + 1 ? entry : SHMQ_EMPTY;
+}
+
+/* Follow a message to where it was parked on behalf of its holder: true when it was. */
+static bool follow(shmq_ring *ring, shmq_taken *taken)
+{
+    uint64_t state = 0;
+    const int64_t entry = taken->entry == 0 ? parked_for_me(ring, taken, &state) : SHMQ_EMPTY;
+    if (entry < 0) {
+        return false;
+    }
+    taken->entry = (uint64_t)entry;
+    taken->word = state;
+    return true;
+}
+
+static bool move_word(shmq_ring *ring, const shmq_taken *taken, uint64_t low)
+{
+    return cas_release(ring_word(ring, taken->index), taken->word, ring_stamp(ring, taken->index) | low);
+}
+
+/* Finish one, but for the head. */
+static int finish(shmq_ring *ring, shmq_taken *taken)
+{
+    if (taken->entry == 0) {
+        if (move_word(ring, taken, RING_DONE)) {
+            return SHMQ_OK;
+        }
+        if (!follow(ring, taken)) {
+            return lost(taken->index);
+        }
+    }
+    return side_ack(ring, taken->entry, taken->word) == SHMQ_OK ? SHMQ_OK : lost(taken->index);
+}
+
+int shmq_ring_ack(shmq_ring *ring, shmq_taken *taken)
+{
+    const int code = finish(ring, taken);
+    fence_seq_cst(); /* as in ring_advance: it is at the head, or whoever brings the head here sees it done */
+    if (code == SHMQ_OK && taken->index == head_of(ring)) {
+        ring_advance(ring);
+    }
+    return code;
+}
+
+int64_t shmq_ring_ack_many(shmq_ring *ring, uint32_t count, shmq_taken *taken)
+{
+    int64_t finished = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        finished += finish(ring, &taken[i]) == SHMQ_OK;
+    }
+    ring_advance(ring);
+    return finished;
+}
+
+int shmq_ring_return(shmq_ring *ring, shmq_taken *taken)
+{
+    if (taken->entry == 0) {
+        if (move_word(ring, taken, ring_low(0, ring_count(taken->word), RING_RETRY))) {
+            ring_returned(ring);
+            return SHMQ_OK;
+        }
+        if (!follow(ring, taken)) {
+            return lost(taken->index);
+        }
+    }
+    return shmq_ring_nack(ring, taken, 0, 0);
+}
+
+int shmq_ring_nack(shmq_ring *ring, shmq_taken *taken, int64_t due_ns, uint64_t behind)
+{
+    if (taken->entry == 0) {
+        const int code = shmq_ring_park(ring, taken->index, taken->word, due_ns, behind, taken->attempts);
+        if (code == SHMQ_EMPTY) {
+            return SHMQ_OK;
+        }
+        if (code != SHMQ_LOST || !follow(ring, taken)) {
+            return code == SHMQ_LOST ? lost(taken->index) : code;
+        }
+    }
+    return side_nack(ring, taken->entry, taken->word, due_ns, behind) == SHMQ_OK ? SHMQ_OK : lost(taken->index);
+}
+
+int shmq_ring_extend_lease(shmq_ring *ring, shmq_taken *taken, int64_t ends_ns)
+{
+    if (taken->entry == 0) {
+        const uint64_t low = ring_low(ring->member->owner, ring_count(taken->word) + 1, RING_CLAIMED);
+        const uint64_t next = ring_stamp(ring, taken->index) | low;
+        /* The lease of the word that will be: a thief takes from the word that was. */
+        lease_store(ring, &ring->leases[ring_slot(ring, taken->index)], next, ends_ns);
+        if (move_word(ring, taken, low)) {
+            taken->word = next;
+            return SHMQ_OK;
+        }
+        if (!follow(ring, taken)) {
+            return lost(taken->index);
+        }
+    }
+    return side_extend(ring, taken->entry, &taken->word, ends_ns) == SHMQ_OK ? SHMQ_OK : lost(taken->index);
+}
+
+int shmq_ring_moving(shmq_ring *ring, shmq_taken *taken)
+{
+    if (taken->entry == 0) {
+        const uint64_t low = ring_low(ring->member->owner, ring_count(taken->word), RING_MOVING);
+        if (move_word(ring, taken, low)) {
+            taken->word = ring_stamp(ring, taken->index) | low;
+            return SHMQ_OK;
+        }
+        if (!follow(ring, taken)) {
+            return lost(taken->index);
+        }
+    }
+    return side_moving(ring, taken->entry, &taken->word) == SHMQ_OK ? SHMQ_OK : lost(taken->index);
+}
+
+void shmq_ring_count_moved(shmq_ring *ring, bool expired)
+{
+    add_relaxed(expired ? &ring->page->expired : &ring->page->moved, 1);
+}
+
+/* ------------------------------------------------------------------ looking */
+void shmq_ring_counts(shmq_ring *ring, shmq_ring_figures *figures)
+{
+    *figures = (shmq_ring_figures){.head = head_of(ring), .handed = load_relaxed(&ring->checkpoint->handed)};
+    for (uint64_t index = figures->head; index < figures->head + ring->window; index++) {
+        const uint32_t state = ring_state(ring, index, ring_look(ring, index));
+        figures->claimed += state == RING_CLAIMED;
+        figures->returned += state == RING_RETRY;
+    }
+    figures->claimed += side_count(ring, SIDE_CLAIMED);
+    figures->parked = side_count(ring, SIDE_LIVE);
+    figures->redelivered = load_relaxed(&ring->page->redelivered);
+    figures->expired = load_relaxed(&ring->page->expired);
+    figures->moved = load_relaxed(&ring->page->moved);
+    figures->edges = load_relaxed(&ring->page->edges);
+    figures->at_edge = load_relaxed(&ring->page->edge);
+    figures->window = ring->window;
+}
+
+uint64_t shmq_ring_floor(shmq_ring *ring)
+{
+    const uint64_t floor = side_lowest(ring, head_of(ring));
+    if (load_relaxed(&ring->checkpoint->floor) < floor) {
+        store_relaxed(&ring->checkpoint->floor, floor);
+    }
+    return floor;
+}
+
+/* ------------------------------------------------------------------ what a power cut leaves */
+static struct snapshot *snapshot_at(void *checkpoint, uint32_t which)
+{
+    return (struct snapshot *)(void *)((uint8_t *)checkpoint + SNAPSHOT_BASE + which * SNAPSHOT_BYTES);
+}
+static uint32_t snapshot_crc(const struct snapshot *snapshot)
+{
+    static const uint8_t zero[4];
+    const uint8_t *const bytes = (const uint8_t *)snapshot;
+    const size_t at = offsetof(struct snapshot, crc);
+    uint32_t crc = crc32c(0, bytes, at);
+    crc = crc32c(crc, zero, sizeof zero);
+    return crc32c(crc, bytes + at + sizeof zero, sizeof *snapshot - at - sizeof zero);
+}
+static bool snapshot_valid(const struct snapshot *snapshot)
+{
+    return snapshot->sequence != 0 && snapshot->crc == snapshot_crc(snapshot);
+}
+/* The newest valid one, or NULL. */
+static struct snapshot *newest_snapshot(void *checkpoint)
+{
+    struct snapshot *newest = NULL;
+    for (uint32_t which = 0; which < 2; which++) {
+        struct snapshot *const snapshot = snapshot_at(checkpoint, which);
+        if (snapshot_valid(snapshot) && (newest == NULL || snapshot->sequence > newest->sequence)) {
+            newest = snapshot;
+        }
+    }
+    return newest;
+}
+
+int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch)
+{
+    struct snapshot *const made = calloc(1, sizeof *made);
+    if (made == NULL) {
+        return error_set(SHMQ_SYSTEM, "out of memory");
+    }
+    const struct snapshot *const newest = newest_snapshot(ring->checkpoint);
+    const uint64_t head = head_of(ring);
+    made->sequence = newest == NULL ? 1 : newest->sequence + 1;
+    made->epoch = epoch;
+    made->window = RING_WINDOW;
+    made->head = head;
+    /* First the table: what the head passed and is not finished stays there until it is. */
+    made->head = side_lowest(ring, head);
+    for (uint64_t index = made->head; index < made->head + RING_WINDOW && index < head + ring->window; index++) {
+        const uint32_t state = index < head ? RING_DONE : ring_state(ring, index, ring_look(ring, index));
+        if (state == RING_DONE) {
+            made->done[(index - made->head) / 8] |= (uint8_t)(1u << (index - made->head) % 8);
+        }
+    }
+    side_unmark(ring, made);
+    made->crc = snapshot_crc(made);
+    memcpy(snapshot_at(ring->checkpoint, newest == snapshot_at(ring->checkpoint, 0)), made, sizeof *made);
+    const int64_t sequence = (int64_t)made->sequence;
+    free(made);
+    return sequence;
+}
+
+int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t boot_id[16])
+{
+    struct ring *const page = memory;
+    uint8_t queue_id[16];
+    memcpy(queue_id, page->queue_id, sizeof queue_id);
+    struct extent extent;
+    const int code = check(page, bytes, queue_id, &extent);
+    if (code != SHMQ_OK) {
+        return code;
+    }
+    struct checkpoint *const live = checkpoint;
+    const struct snapshot *const snapshot = newest_snapshot(checkpoint);
+    const uint64_t head = snapshot == NULL ? live->start_index : snapshot->head;
+    shmq_ring ring = {.window = extent.window, .checkpoint = checkpoint};
+    while (UINT32_C(1) << ring.window_shift < ring.window) {
+        ring.window_shift++;
+    }
+    memset((uint8_t *)memory + RING_HEADER_BYTES, 0, bytes - RING_HEADER_BYTES);
+    set_memory(&ring, memory, extent.blocks);
+    store_relaxed(&live->head, head);
+    store_relaxed(&live->handed, head);
+    store_relaxed(&live->floor, head);
+    for (uint64_t index = head; snapshot != NULL && index < head + ring.window; index++) {
+        if (snapshot->done[(index - head) / 8] >> (index - head) % 8 & 1) {
+            store_relaxed(ring_word(&ring, index), ring_stamp(&ring, index) | RING_DONE);
+        }
+    }
+    return shmq_ring_format(memory, queue_id, boot_id, ring.window, ring.blocks); /* the boot id last */
+}

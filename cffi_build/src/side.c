@@ -1,0 +1,446 @@
+/* side.c - the side table of a group: messages that wait for their time, or are held for long, outside the window.
+ *
+ * Parking is a move in three steps: an entry is PREPARED; a CAS turns the message's ring word to PARKED with the entry's
+ * id, which is the commit; then the entry becomes what it was prepared for, by anybody. The head passes a PARKED word
+ * only behind the third step, so a PREPARED entry whose ring word does not name it is garbage. From then on the entry's
+ * state is to its message what the ring word was: one CAS hands it out, one CAS from exactly that word finishes it. */
+#include "ring.h"
+
+#include "error.h"
+
+#define STATE_MASK UINT64_C(7)
+#define LOW_MASK UINT64_C(0xffffffff)
+#define ATTEMPTS_SHIFT 32
+#define VERSION_SHIFT 48
+#define MS INT64_C(1000000)
+#define ENTRIES_PER_BLOCK (SIDE_ENTRIES + 1) /* entry 0 of a block is its header */
+
+static struct side_block *block_at(const shmq_ring *ring, uint64_t block)
+{
+    return (struct side_block *)(ring->side + block * SIDE_BLOCK_BYTES);
+}
+struct ring_side *side_at(const shmq_ring *ring, uint64_t entry)
+{
+    if (entry / ENTRIES_PER_BLOCK >= ring->blocks || entry % ENTRIES_PER_BLOCK == 0) {
+        return NULL; /* not mapped here yet, or nonsense */
+    }
+    return (struct ring_side *)(ring->side + entry * sizeof(struct ring_side));
+}
+static uint32_t state_of(uint64_t state) { return (uint32_t)(state & STATE_MASK); }
+static uint64_t attempts_of(uint64_t state) { return state >> ATTEMPTS_SHIFT & 0xffff; }
+static uint64_t version_of(uint64_t state) { return state >> VERSION_SHIFT << VERSION_SHIFT; }
+/* The same entry with another owner and state. */
+static uint64_t becomes(uint64_t state, owner_t owner, uint32_t next)
+{
+    return version_of(state) | attempts_of(state) << ATTEMPTS_SHIFT | ring_low(owner, ring_count(state), next);
+}
+uint64_t side_then(const shmq_ring *ring, owner_t owner, uint64_t count, uint64_t attempts, uint32_t state)
+{
+    (void)ring;
+    return (attempts & 0xffff) << ATTEMPTS_SHIFT | ring_low(owner, count, state);
+}
+bool side_is_of(uint64_t state, uint64_t word)
+{
+    return state_of(state) == SIDE_CLAIMED && ((state ^ word) & LOW_MASK & ~STATE_MASK) == 0;
+}
+
+/* ------------------------------------------------------------------ when something in a block is due */
+static void due_lower(struct side_block *block, int64_t due_ns)
+{
+    const uint64_t due = due_ns <= 0 ? 0 : (uint64_t)(due_ns / MS);
+    uint64_t old;
+    uint64_t lowered;
+    do { /* the changes count even when the bound stays: whoever is about to raise it must fail */
+        old = load_relaxed(&block->due);
+        const uint64_t bound = old >> SIDE_DUE_SHIFT < due ? old >> SIDE_DUE_SHIFT : due;
+        lowered = bound << SIDE_DUE_SHIFT | ((old + 1) & ((UINT64_C(1) << SIDE_DUE_SHIFT) - 1));
+    } while (!cas_release(&block->due, old, lowered));
+}
+static void due_raise(struct side_block *block, uint64_t seen, int64_t due_ns)
+{
+    const uint64_t never = (UINT64_C(1) << (64 - SIDE_DUE_SHIFT)) - 1;
+    const uint64_t due = due_ns == INT64_MAX ? never : (uint64_t)(due_ns / MS);
+    cas_release(&block->due, seen, due << SIDE_DUE_SHIFT | ((seen + 1) & ((UINT64_C(1) << SIDE_DUE_SHIFT) - 1)));
+}
+static void went_live(shmq_ring *ring)
+{
+    add_release(&ring->page->side_version, 1);
+    shmq_wake(ring->member); /* sleepers must learn of an earlier due time */
+}
+
+/* ------------------------------------------------------------------ entries */
+static void free_entry(shmq_ring *ring, uint64_t entry, uint64_t state)
+{
+    struct ring_side *const side = side_at(ring, entry);
+    store_release(&side->index, 0);
+    const uint64_t version = version_of(state) + (UINT64_C(1) << VERSION_SHIFT);
+    if (cas_release(&side->state, state, version | SIDE_FREE)) {
+        add_relaxed(&block_at(ring, entry / ENTRIES_PER_BLOCK)->used, UINT64_MAX);
+    }
+}
+
+static int64_t prepare_in(shmq_ring *ring, uint64_t block)
+{
+    for (uint64_t i = 1; i <= SIDE_ENTRIES; i++) {
+        const uint64_t entry = block * ENTRIES_PER_BLOCK + i;
+        struct ring_side *const side = side_at(ring, entry);
+        const uint64_t state = load_acquire(&side->state);
+        if (state_of(state) == SIDE_FREE
+            && cas_release(&side->state, state,
+                           version_of(state) | ring_low(ring->member->owner, 0, SIDE_PREPARED))) {
+            add_relaxed(&block_at(ring, block)->used, 1);
+            return (int64_t)entry;
+        }
+    }
+    return SHMQ_EMPTY;
+}
+
+int64_t side_prepare(shmq_ring *ring, uint64_t index, uint64_t then, int64_t due_ns, uint64_t behind)
+{
+    const uint64_t hint = load_relaxed(&ring->page->side_hint);
+    for (uint64_t i = 0; i < ring->blocks; i++) {
+        const uint64_t block = (hint + i) % ring->blocks;
+        if (load_relaxed(&block_at(ring, block)->used) >= SIDE_ENTRIES) {
+            continue;
+        }
+        const int64_t entry = prepare_in(ring, block);
+        if (entry >= 0) {
+            struct ring_side *const side = side_at(ring, (uint64_t)entry);
+            if (i != 0) {
+                store_relaxed(&ring->page->side_hint, block);
+            }
+            store_relaxed(&side->then, version_of(load_relaxed(&side->state)) | then);
+            store_relaxed(&side->due_ns, (uint64_t)due_ns);
+            store_relaxed(&side->behind, behind);
+            store_release(&side->index, index + 1);
+            return entry;
+        }
+    }
+    return error_set(SHMQ_GROW, "the side table is full");
+}
+
+void side_release(shmq_ring *ring, uint64_t entry)
+{
+    free_entry(ring, entry, load_relaxed(&side_at(ring, entry)->state));
+}
+
+void side_settle(shmq_ring *ring, uint64_t entry)
+{
+    struct ring_side *const side = side_at(ring, entry);
+    const uint64_t state = load_acquire(&side->state);
+    if (state_of(state) != SIDE_PREPARED) {
+        return;
+    }
+    const uint64_t then = load_relaxed(&side->then);
+    due_lower(block_at(ring, entry / ENTRIES_PER_BLOCK), (int64_t)load_relaxed(&side->due_ns));
+    if (cas_release(&side->state, state, then)) {
+        went_live(ring);
+    }
+}
+
+bool side_passes(shmq_ring *ring, uint64_t index, uint64_t word)
+{
+    struct ring_side *const side = side_at(ring, ring_entry(word));
+    if (side == NULL) {
+        return false; /* it is where we do not see it; somebody else moves the head */
+    }
+    if (state_of(load_acquire(&side->state)) == SIDE_PREPARED && load_acquire(&side->index) == index + 1) {
+        side_settle(ring, ring_entry(word));
+    }
+    /* Anything else has gone on from there: what is of another message, or of none, was finished. */
+    return true;
+}
+
+static bool parked_here(const shmq_ring *ring, uint64_t index, uint64_t entry)
+{
+    const uint64_t word = ring_look(ring, index);
+    return word >> RING_LAP_SHIFT == ring_stamp(ring, index) >> RING_LAP_SHIFT
+           && (word & ((1u << RING_STATE_BITS) - 1)) == RING_PARKED && ring_entry(word) == entry;
+}
+
+/* One entry of a dead owner. */
+static bool reap_entry(shmq_ring *ring, uint64_t entry, uint64_t state)
+{
+    struct ring_side *const side = side_at(ring, entry);
+    const uint64_t index = load_acquire(&side->index);
+    switch (state_of(state)) {
+    case SIDE_PREPARED:
+        if (index != 0 && parked_here(ring, index - 1, entry)) {
+            side_settle(ring, entry);
+            return true;
+        }
+        free_entry(ring, entry, state);
+        return false;
+    case SIDE_CLAIMED:
+        store_relaxed(&side->due_ns, 0);
+        store_relaxed(&side->behind, 0);
+        due_lower(block_at(ring, entry / ENTRIES_PER_BLOCK), 0);
+        if (cas_release(&side->state, state, becomes(state, 0, SIDE_LIVE))) {
+            add_relaxed(&ring->page->redelivered, 1);
+            return true;
+        }
+        return false;
+    case SIDE_MOVING:
+        due_lower(block_at(ring, entry / ENTRIES_PER_BLOCK), 0);
+        return cas_release(&side->state, state, becomes(state, 0, SIDE_MOVING));
+    case SIDE_ENDING:
+        free_entry(ring, entry, state);
+        return false;
+    default:
+        return false;
+    }
+}
+
+#define EACH_ENTRY(ring, entry)                                                                                      \
+    for (uint64_t entry = 1; entry < (ring)->blocks * ENTRIES_PER_BLOCK; entry++)                                    \
+        if (entry % ENTRIES_PER_BLOCK != 0)
+
+bool side_reap(shmq_ring *ring, owner_t owner)
+{
+    bool came_back = false;
+    EACH_ENTRY(ring, entry)
+    {
+        const uint64_t state = load_acquire(&side_at(ring, entry)->state);
+        if (state_of(state) != SIDE_FREE && ring_owner(state) == owner) {
+            came_back = reap_entry(ring, entry, state) || came_back;
+        }
+    }
+    if (came_back) {
+        went_live(ring);
+    }
+    return came_back;
+}
+
+int64_t side_find(const shmq_ring *ring, uint64_t index)
+{
+    EACH_ENTRY(ring, entry)
+    {
+        if (load_acquire(&side_at(ring, entry)->index) == index + 1) {
+            return (int64_t)entry;
+        }
+    }
+    return SHMQ_EMPTY;
+}
+
+uint64_t side_lowest(const shmq_ring *ring, uint64_t from)
+{
+    uint64_t lowest = from;
+    EACH_ENTRY(ring, entry)
+    {
+        const uint64_t index = load_acquire(&side_at(ring, entry)->index);
+        const uint32_t state = state_of(load_acquire(&side_at(ring, entry)->state));
+        if (index != 0 && index - 1 < lowest && state != SIDE_FREE && state != SIDE_ENDING) {
+            lowest = index - 1;
+        }
+    }
+    return lowest;
+}
+
+uint64_t side_count(const shmq_ring *ring, uint32_t wanted)
+{
+    uint64_t count = 0;
+    EACH_ENTRY(ring, entry)
+    {
+        count += state_of(load_relaxed(&side_at(ring, entry)->state)) == wanted;
+    }
+    return count;
+}
+
+/* ------------------------------------------------------------------ handing out */
+/* Take one that is due; false when somebody else did. */
+static bool claim_entry(shmq_ring *ring, uint64_t entry, uint64_t state, shmq_taken *taken)
+{
+    struct ring_side *const side = side_at(ring, entry);
+    const uint64_t index = load_acquire(&side->index);
+    const bool moving = state_of(state) == SIDE_MOVING;
+    if (index == 0) {
+        return false;
+    }
+    const uint64_t attempts = attempts_of(state) + !moving;
+    const uint32_t next = moving ? SIDE_MOVING : ring->finish ? SIDE_ENDING : SIDE_CLAIMED;
+    const uint64_t claimed = version_of(state) | (attempts & 0xffff) << ATTEMPTS_SHIFT
+                             | ring_low(ring->member->owner, ring_count(state) + 1, next);
+    if (ring->lease_ns != 0) {
+        lease_store(ring, &side->lease, claimed, ring_now() + ring->lease_ns);
+        due_lower(block_at(ring, entry / ENTRIES_PER_BLOCK), ring_now() + ring->lease_ns);
+    }
+    if (!cas_release(&side->state, state, claimed)) {
+        return false;
+    }
+    if (next == SIDE_ENDING) {
+        free_entry(ring, entry, claimed);
+    }
+    *taken = (shmq_taken){.index = index - 1,
+                          .word = claimed,
+                          .entry = entry,
+                          .attempts = (uint32_t)attempts,
+                          .kind = moving ? SHMQ_TAKEN_MOVING : SHMQ_TAKEN_MESSAGE};
+    return true;
+}
+
+struct search {
+    int64_t now_ns;
+    bool idle;
+    int64_t due_ns;   /* when to look again */
+    uint64_t behind;
+    uint32_t limit;
+    uint32_t count;
+    shmq_taken *taken;
+};
+
+/* Look at one entry; when it has to be looked at again is noted in *due. */
+static void search_entry(shmq_ring *ring, struct search *search, uint64_t entry, int64_t *due)
+{
+    struct ring_side *const side = side_at(ring, entry);
+    const uint64_t state = load_acquire(&side->state);
+    int64_t when = INT64_MAX;
+    switch (state_of(state)) {
+    case SIDE_PREPARED: /* its owner is between two steps, or stopped there */
+        when = search->now_ns + MS;
+        break;
+    case SIDE_CLAIMED:
+        if (ring->lease_ns != 0 && lease_ended(ring, &side->lease, state, search->now_ns, &when)) {
+            when = search->now_ns;
+            if (cas_release(&side->state, state, becomes(state, 0, SIDE_LIVE))) {
+                add_relaxed(&ring->page->redelivered, 1);
+            }
+        }
+        break;
+    case SIDE_LIVE: {
+        when = (int64_t)load_relaxed(&side->due_ns);
+        const uint64_t behind = load_relaxed(&side->behind);
+        if (when > search->now_ns) {
+            break;
+        }
+        when = search->now_ns;
+        if (behind > ring->cursor && !search->idle) {
+            search->behind = behind < search->behind ? behind : search->behind;
+            break;
+        }
+        search->behind = 0; /* whether it is taken now or left for the limit: look again */
+        if (search->count < search->limit && claim_entry(ring, entry, state, &search->taken[search->count])) {
+            search->count++;
+            when = ring->lease_ns != 0 ? search->now_ns + ring->lease_ns : INT64_MAX;
+        }
+        break;
+    }
+    case SIDE_MOVING:
+        if (ring_owner(state) == 0) {
+            when = search->now_ns;
+            search->behind = 0;
+            if (search->count < search->limit && claim_entry(ring, entry, state, &search->taken[search->count])) {
+                search->count++;
+            }
+        }
+        break;
+    default:
+        break;
+    }
+    *due = when < *due ? when : *due;
+}
+
+static void search_block(shmq_ring *ring, struct search *search, uint64_t number)
+{
+    struct side_block *const block = block_at(ring, number);
+    const uint64_t seen = load_acquire(&block->due);
+    int64_t due = (int64_t)(seen >> SIDE_DUE_SHIFT) * MS;
+    if (seen >> SIDE_DUE_SHIFT == (UINT64_C(1) << (64 - SIDE_DUE_SHIFT)) - 1) {
+        due = INT64_MAX;
+    }
+    if (due <= search->now_ns) {
+        due = INT64_MAX;
+        for (uint64_t i = 1; i <= SIDE_ENTRIES; i++) {
+            search_entry(ring, search, number * ENTRIES_PER_BLOCK + i, &due);
+        }
+        due_raise(block, seen, due);
+    }
+    search->due_ns = due < search->due_ns ? due : search->due_ns;
+}
+
+int64_t side_take(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken)
+{
+    const uint64_t version = load_acquire(&ring->page->side_version);
+    struct search search = {
+        .now_ns = ring_now(), .idle = idle, .due_ns = INT64_MAX, .behind = UINT64_MAX, .limit = limit, .taken = taken};
+    const bool behind = ring->side_behind <= ring->cursor || (idle && ring->side_behind != UINT64_MAX);
+    if (version == ring->side_seen && search.now_ns < ring->side_due_ns && !behind) {
+        return 0;
+    }
+    for (uint64_t block = 0; block < ring->blocks; block++) {
+        search_block(ring, &search, block);
+    }
+    ring->side_seen = version;
+    ring->side_behind = search.behind;
+    /* What waits behind an index is due, and must not have us look all the time. */
+    const bool only_behind = search.behind != 0 && search.behind != UINT64_MAX && search.count == 0;
+    ring->side_due_ns = only_behind && search.due_ns <= search.now_ns ? search.now_ns + MS : search.due_ns;
+    return search.count;
+}
+
+int side_ack(shmq_ring *ring, uint64_t entry, uint64_t word)
+{
+    struct ring_side *const side = side_at(ring, entry);
+    const uint64_t ending = becomes(word, ring->member->owner, SIDE_ENDING);
+    if (side == NULL || !cas_release(&side->state, word, ending)) {
+        return SHMQ_LOST;
+    }
+    free_entry(ring, entry, ending);
+    return SHMQ_OK;
+}
+
+int side_nack(shmq_ring *ring, uint64_t entry, uint64_t word, int64_t due_ns, uint64_t behind)
+{
+    struct ring_side *const side = side_at(ring, entry);
+    if (side == NULL || load_acquire(&side->state) != word) {
+        return SHMQ_LOST;
+    }
+    store_relaxed(&side->due_ns, (uint64_t)due_ns); /* nobody looks at these while it is CLAIMED */
+    store_relaxed(&side->behind, behind);
+    due_lower(block_at(ring, entry / ENTRIES_PER_BLOCK), due_ns);
+    if (!cas_release(&side->state, word, becomes(word, 0, SIDE_LIVE))) {
+        return SHMQ_LOST;
+    }
+    went_live(ring);
+    return SHMQ_OK;
+}
+
+int side_extend(shmq_ring *ring, uint64_t entry, uint64_t *word, int64_t ends_ns)
+{
+    struct ring_side *const side = side_at(ring, entry);
+    if (side == NULL) {
+        return SHMQ_LOST;
+    }
+    const uint64_t low = ring_low(ring->member->owner, ring_count(*word) + 1, SIDE_CLAIMED);
+    const uint64_t next = (*word & ~LOW_MASK) | low;
+    lease_store(ring, &side->lease, next, ends_ns);
+    due_lower(block_at(ring, entry / ENTRIES_PER_BLOCK), ends_ns);
+    if (!cas_release(&side->state, *word, next)) {
+        return SHMQ_LOST;
+    }
+    *word = next;
+    return SHMQ_OK;
+}
+
+int side_moving(shmq_ring *ring, uint64_t entry, uint64_t *word)
+{
+    struct ring_side *const side = side_at(ring, entry);
+    const uint64_t next = becomes(*word, ring->member->owner, SIDE_MOVING);
+    if (side == NULL || !cas_release(&side->state, *word, next)) {
+        return SHMQ_LOST;
+    }
+    *word = next;
+    return SHMQ_OK;
+}
+
+void side_unmark(const shmq_ring *ring, struct snapshot *snapshot)
+{
+    EACH_ENTRY(ring, entry)
+    {
+        const uint64_t index = load_acquire(&side_at(ring, entry)->index) - 1;
+        const uint32_t state = state_of(load_acquire(&side_at(ring, entry)->state));
+        if (state != SIDE_FREE && state != SIDE_ENDING && index >= snapshot->head
+            && index - snapshot->head < RING_WINDOW) {
+            snapshot->done[(index - snapshot->head) / 8] &= (uint8_t)~(1u << (index - snapshot->head) % 8);
+        }
+    }
+}

@@ -1,0 +1,39 @@
+/* timed.c - messages that expire, and messages that wait for their time, as a consumer meets them.
+ *
+ * Within the boot that a moment names it is on the clock since boot; after a reboot the wall clock decides. */
+#include "chunk.h"
+#include "os.h"
+
+int64_t record_moment(const shmq_chunk *chunk, uint64_t position)
+{
+    struct field_when when;
+    shared_read(&when, chunk->memory + position, sizeof when);
+    const struct shmq_member *const member = chunk->member;
+    const uint64_t boot = load_relaxed(&member->control->participants[member->slot].boot_tag);
+    return when.boot_tag == boot ? when.boottime_ns
+                                 : when.wall_ns - os->clock_wall_ns() + os->clock_boottime_ns();
+}
+uint16_t record_times(const shmq_chunk *chunk, uint64_t position)
+{
+    uint16_t flags;
+    shared_read(&flags, chunk->memory + position + offsetof(struct record, flags), sizeof flags);
+    return flags & (RECORD_EXPIRY | RECORD_DELAY);
+}
+
+int record_timely(const shmq_chunk *chunk, shmq_reader *reader, uint64_t position, uint16_t times)
+{
+    uint64_t at = position + RECORD_HEADER_BYTES;
+    if (times & RECORD_EXPIRY) {
+        if (record_moment(chunk, at) <= os->clock_boottime_ns()) {
+            add_relaxed(&chunk->member->control->expired, 1);
+            return SHMQ_EMPTY;
+        }
+        at += sizeof(struct field_when);
+    }
+    reader->due_ns = times & RECORD_DELAY ? record_moment(chunk, at) : 0;
+    if (reader->due_ns > os->clock_boottime_ns()) {
+        return SHMQ_WAITING;
+    }
+    reader->due_ns = 0;
+    return SHMQ_OK;
+}

@@ -1,0 +1,779 @@
+"""
+A group: any number of processes share one consumer name, and every message goes to one of them.
+
+The ring (cffi_build/src/ring.c) says who has what; a claim and an acknowledgement are one CAS each. With ack="auto" a
+message is finished when it is handed out (at most once), with "explicit" when it is acknowledged (at least once). What
+a dead member held goes to the others at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from shmq import _native, errors, locks
+from shmq._native import LENGTH_BITS, LENGTH_MASK
+from shmq.access import Access
+from shmq.dead import Mover, path_of, why
+from shmq.message import Message
+from shmq.storage import ring as rings
+from shmq.storage import space, sync
+from shmq.storage.directory import CONSUMERS, check_consumer_name
+from shmq.walk import SPINS, Walk, deadline_of
+
+if TYPE_CHECKING:
+    import datetime
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from shmq.queue import Queue
+
+_BATCH = 1024
+_SNAPSHOT_EVERY = 1.0
+"""Seconds between two snapshots of what is done, which count after a power cut."""
+_SNAPSHOT_BYTE = 1
+"""Of the checkpoint file: whoever holds its lock writes a snapshot."""
+_TRY_AGAIN_NS = 1_000_000_000
+"""After a move to another queue that failed."""
+_GROUP_WINDOW = _native.RING_WINDOW
+DEFAULTS: dict[str, Any] = {"lease": None, "max_attempts": None, "dead_letter": None, "expire_to": None}
+
+
+class GroupWalk(Walk):
+    """A member's own way through the chunks; the ring says which messages are taken already."""
+
+    ring: _native.Ring
+
+    def _begin_at(self, first: int) -> None:
+        self.ring.raise_head(first)
+        super()._begin_at(first)
+
+    def _advance(self) -> bool:
+        """Go on in the next chunk; False while there is none, or while indexes between the two cannot be passed yet."""
+        if self.chunk is None:
+            return self._find()
+        end = self.chunk.base + int(self.reader.ordinal)
+        try:
+            following = self.chain.after(self.chunk)
+        except errors.Gone as gone:
+            first = self.chain.first_index() if gone.first_index is None else gone.first_index
+            self.ring.raise_head(first)
+            self.seek(first)
+            if first <= end:
+                return self._find()
+            raise
+        if following is None or (following.base > end and not self.ring.skip(end, following.base)):
+            return False
+        self._enter(following)
+        del following
+        self.ring.floor()
+        self.membership.forget_retired()
+        space.retire(self.home, self.chain, self.membership.control)
+        return True
+
+    def claim(self, limit: int, spins: int, taken: Any) -> int:
+        """Claim up to *limit* messages that nobody has had: how many, or EMPTY, WAITING, EDGE or GROW."""
+        while True:
+            if self.chunk is None and not self._advance():
+                return int(_native.EMPTY)
+            count = self.ring.take(self.chunk, self.reader, limit, spins, taken)  # type: ignore[arg-type]
+            if count > 0:
+                return count
+            if count == _native.ROLL:
+                if self._advance():
+                    continue
+                return int(_native.EMPTY)
+            if count in (_native.EMPTY, _native.WAITING, _native.EDGE, _native.GROW):
+                return count
+            raise _native.error(count, f"cannot read {self.home.path}")
+
+
+class _Batch:
+    """Messages handed out together: where the core keeps what finishes them, and whose they are."""
+
+    __slots__ = ("group", "messages", "pid", "taken", "whole")
+
+    def __init__(self, group: GroupConsumer, limit: int) -> None:
+        self.group = group
+        self.taken = _native.taken_array(limit)
+        self.pid = os.getpid()
+        self.messages: list[GroupMessage] = []
+        self.whole = False
+        """Whether none of them was settled alone."""
+
+    def forget(self) -> None:
+        """They are not settled together any more."""
+        self.messages, self.whole = [], False
+
+
+class GroupMessage(Message):
+    """A message as a member of a group has it. `attempts` counts how often it was handed out, in all processes."""
+
+    __slots__ = ("_at", "_batch")
+
+    def __init__(
+        self,
+        batch: _Batch,
+        at: int,
+        chunk: Any,
+        index: int,
+        record: int,
+        place: int,
+        decode: Callable[[Any], Any] | None,
+        attempts: int,
+    ) -> None:
+        """Number *at* of its batch."""
+        self.index = index
+        self.attempts = attempts
+        self._chunk = chunk
+        self._record = record
+        self._place = place
+        self._decode = decode
+        self._acknowledge = None
+        self._fields = None
+        self._batch = batch
+        self._at = at
+
+    @property
+    def _group(self) -> GroupConsumer:
+        return self._batch.group
+
+    def ack(self) -> None:
+        """
+        Say that this message is finished: it will not come again. A second time it does nothing.
+
+        Raises:
+            LeaseLost: it was given to somebody else meanwhile; nothing was changed.
+            Closed: its consumer was closed; the message is handed out again.
+            Forked: it was handed to the parent process.
+        """
+        self._group._settle(self, "acknowledge", self._group._ring.ack)  # noqa: SLF001
+
+    def nack(self, delay: float = 0.0) -> None:
+        """
+        Give it back: it comes again behind what is in the queue now, to whoever comes first, *delay* seconds from now.
+
+        Raises:
+            LeaseLost, Closed, Forked: as `ack`.
+        """
+        self._group._nack(self, delay)  # noqa: SLF001
+
+    def reject(self, reason: object = "") -> None:
+        """
+        Move it to the dead letters, with *reason* (words, or an exception), and finish it here.
+
+        The traceback of the exception that is being handled goes with it.
+
+        Raises:
+            LeaseLost, Closed, Forked: as `ack`.
+        """
+        self._group._reject(self, reason)  # noqa: SLF001
+
+    def extend(self, seconds: float) -> None:
+        """
+        Keep it for *seconds* from now on. Needed only where the group has a lease.
+
+        Raises:
+            LeaseLost, Closed, Forked: as `ack`.
+        """
+        self._group._extend(self, seconds)  # noqa: SLF001
+
+
+class GroupConsumer:
+    """
+    One member of a group. Made by `Queue.consumer(..., group=True)`; safe to share between threads.
+
+    In a forked child it becomes a member of its own at first use; the messages it held are the parent's.
+
+    Attributes:
+        name: the group's name.
+        ack_mode: "auto" or "explicit".
+        options: what the group was made with.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        name: str,
+        *,
+        ack: str,
+        start: str | int | datetime.datetime,
+        given: dict[str, Any],
+        window: int | None = None,
+    ) -> None:
+        """See `Queue.consumer`."""
+        check_consumer_name(name)
+        if ack not in ("auto", "explicit"):
+            raise ValueError(f'ack={ack!r}: "auto" or "explicit"')
+        self.name = name
+        self.ack_mode = ack
+        self._explicit = ack == "explicit"
+        self._queue = queue
+        self._given = check_options(given)
+        self._window = window
+        self._lock = locks.Lock()
+        self._closed = False
+        self._decode = queue._codec.decode  # noqa: SLF001
+        self._open(start)
+
+    # ---- opening
+    def _open(self, start: str | int | datetime.datetime) -> None:
+        self._pid = os.getpid()
+        self._held: dict[int, GroupMessage] = {}
+        self._movers: dict[str, Mover] = {}
+        self._snapshot_at = time.monotonic() + _SNAPSHOT_EVERY
+        self._home, self._membership = self._queue._lend()  # noqa: SLF001
+        try:
+            self._checkpoint, self._name_lock = self._enter_name(start)
+            try:
+                self._enter_ring()
+            except BaseException:
+                self._name_lock.free()
+                raise
+        except BaseException:
+            self._closed = True
+            self._membership.leave()
+            self._home.close()
+            raise
+
+    def _enter_name(self, start: str | int | datetime.datetime) -> tuple[_native.Checkpoint, _native.Lock]:
+        file = f"{self.name}.checkpoint"
+        if self.name not in self._home.consumer_names():
+            with self._home.admin():
+                if self.name not in self._home.consumer_names():
+                    self._make(file, start)
+        fd, size = self._home.open(self._home.consumers, file, writable=True)
+        try:
+            path = f"{self._home.path}/{CONSUMERS}/{file}"
+            checkpoint = _native.Checkpoint(fd, size, self._home.queue_id, self.name, path)
+            if not checkpoint.group:
+                raise errors.Mismatch(
+                    f"cannot open consumer {self.name!r} of {self._home.path} as a group: it was made without "
+                    "group=True, for one process at a time; use another name"
+                )
+            self.options = self._agreed(checkpoint)
+            lock = _native.Lock(os.dup(fd))
+            try:
+                self._share_name(lock, fd, file)
+            except BaseException:
+                lock.free()
+                raise
+        finally:
+            os.close(fd)
+        return checkpoint, lock
+
+    def _make(self, file: str, start: str | int | datetime.datetime) -> None:
+        options = {**DEFAULTS, **self._given, "ack": self.ack_mode}
+        index = start_index(self._queue, start)
+        rings.make(self._home, self.name, options, _GROUP_WINDOW if self._window is None else self._window)
+        content = _native.Checkpoint.format(
+            self._home.queue_id,
+            self.name,
+            explicit=self._explicit,
+            start=index,
+            created_ns=time.time_ns(),
+            group=True,
+        )
+        mode = self._home.options.mode & 0o600
+        from shmq.storage import files  # noqa: PLC0415
+
+        files.make_file(self._home.consumers, file, content, mode, f"{self._home.path}/{CONSUMERS}")
+
+    def _agreed(self, checkpoint: _native.Checkpoint) -> dict[str, Any]:
+        stored = rings.options(self._home, self.name)
+        stored["ack"] = "explicit" if checkpoint.explicit else "auto"
+        for name, mine in {**self._given, "ack": self.ack_mode}.items():
+            if stored.get(name) != mine:
+                raise errors.Mismatch(
+                    f"cannot join group {self.name!r} of {self._home.path} with {name}={mine!r}: "
+                    f"it was made with {name}={stored.get(name)!r}; leave the option out, or use another name"
+                )
+        return stored
+
+    def _share_name(self, lock: _native.Lock, fd: int, file: str) -> None:
+        if not lock.share():
+            raise errors.Busy(f"group {self.name!r} of {self._home.path} is being dropped")
+        with contextlib.suppress(FileNotFoundError):
+            mine, now = os.fstat(fd), os.stat(file, dir_fd=self._home.consumers, follow_symlinks=False)
+            if mine.st_nlink == 1 and mine.st_ino == now.st_ino:
+                return
+        raise errors.NotFound(f"group {self.name!r} of {self._home.path} was dropped while it was being opened")
+
+    def _enter_ring(self) -> None:
+        memory = rings.map_ring(self._home, self.name, writable=True)
+        rings.fresh(self._home, self.name, memory, self._checkpoint)
+        self._lease_ns = int((self.options.get("lease") or 0) * 1e9)
+        self._ring = _native.Ring(
+            memory,
+            self._home.queue_id,
+            self._checkpoint,
+            self._membership.member,
+            f"{self._home.path}/{CONSUMERS}/{self.name}.ring",
+            lease_ns=self._lease_ns,
+            finish=not self._explicit,
+            keep_expired=bool(self.options.get("expire_to")),
+        )
+        self._ring.join()
+        self._walk = GroupWalk(self._home, self._membership, self._checkpoint)
+        self._walk.ring = self._ring
+        self._walk.seek(self._checkpoint.head)
+        self._access = Access(self._home, self._membership, self._decode)
+
+    # ---- getting
+    def get(self, timeout: float | None = None) -> GroupMessage:
+        """
+        The next message that nobody else has. With ack="explicit", call its `ack()` when it is finished.
+
+        Args:
+            timeout: seconds to wait; None for as long as it takes, 0 for not at all.
+
+        Raises:
+            Empty: nothing came in time.
+            ShutDown: the queue was shut down, and nothing is left for this group.
+            Closed: this consumer was closed.
+            Corrupt: the next message is damaged.
+            Gone: messages were retired before the group came to them; the next call goes on behind them.
+        """
+        message: GroupMessage = self._get(1, timeout)[0]
+        return message
+
+    def get_many(self, limit: int, timeout: float | None = None) -> list[GroupMessage]:
+        """
+        Between 1 and *limit* messages: those that are there now, or the first that comes.
+
+        Args and Raises: as `get`.
+        """
+        if limit < 1:
+            raise ValueError(f"limit={limit}: at least 1")
+        return self._get(min(limit, _BATCH), timeout)
+
+    def take(self, timeout: float | None = None) -> Any:
+        """
+        The next payload, decoded, acknowledged at once.
+
+        Args and Raises: as `get`.
+        """
+        return self._get(1, timeout, payloads=True)[0]
+
+    def take_many(self, limit: int, timeout: float | None = None) -> list[Any]:
+        """
+        Between 1 and *limit* payloads, acknowledged at once.
+
+        Args and Raises: as `get`.
+        """
+        if limit < 1:
+            raise ValueError(f"limit={limit}: at least 1")
+        return self._get(min(limit, _BATCH), timeout, payloads=True)
+
+    def peek(self) -> Message | None:
+        """
+        The next message that nobody has, without taking it; None when there is none.
+
+        What waits for its time, or was given back, is not looked at. Another member may take it at any moment.
+        """
+        with self._lock:
+            self._check_usable()
+            index, end = self._ring.peek(0), self._access.next_index()
+            while 0 <= index < end:
+                with contextlib.suppress(IndexError):  # padding, or not committed yet
+                    message = self._access.message(index)
+                    if not message.expired():
+                        return message
+                index = self._ring.peek(index + 1)
+            return None
+
+    def _get(self, limit: int, timeout: float | None, *, payloads: bool = False) -> list[Any]:
+        deadline = deadline_of(timeout)
+        self._check_usable()
+        found, _ = self._look(limit, SPINS if timeout != 0 else 0, idle=False, payloads=payloads)
+        while not found:
+            # Not under the lock: other threads acknowledge while this one sleeps.
+            seen = self._membership.member.wait_begin()
+            found, due = self._look(limit, 0, idle=True, payloads=payloads)
+            if found:
+                break
+            reason = self._ended()
+            if reason is not None:
+                raise reason
+            if deadline >= 0 and _native.monotonic_ns() >= deadline:
+                raise errors.Empty(self._nothing())
+            try:
+                self._membership.sleep(seen, _sooner(deadline, due))
+            except OSError:
+                if not self._closed:  # by another thread, and with it the last handle of this process
+                    raise
+            found, _ = self._look(limit, SPINS, idle=False, payloads=payloads)
+        return found
+
+    def _look(self, limit: int, spins: int, *, idle: bool, payloads: bool) -> tuple[list[Any], int | None]:
+        """What is there for this member now, and when to look again (since boot) for what is due by then."""
+        with self._lock:
+            self._check_usable()
+            if time.monotonic() >= self._snapshot_at:
+                self._snapshot()
+            batch = _Batch(self, limit)
+            try:
+                found, due = self._claim(batch, limit, spins, idle=idle, payloads=payloads)
+            except BaseException:
+                self._undo(batch, limit)
+                raise
+            if found is None:
+                rings.grow(self._home, self.name, self._ring)
+                return self._look(limit, spins, idle=idle, payloads=payloads)
+            return found, due
+
+    def _claim(
+        self, batch: _Batch, limit: int, spins: int, *, idle: bool, payloads: bool
+    ) -> tuple[list[Any] | None, int | None]:
+        """As `_look`; None when the side table must grow first."""
+        count, due = self._ring.retake(limit, batch.taken, idle=idle)
+        if count > 0:
+            messages = self._again(batch, count)
+            return (self._payloads(messages) if payloads else messages), due
+        if count != _native.GROW:
+            count = self._last = self._walk.claim(limit, 0 if due is not None else spins, batch.taken)
+        if count == _native.GROW:
+            return None, due
+        return (self._fresh(batch, count, payloads=payloads) if count > 0 else []), due
+
+    def _undo(self, batch: _Batch, limit: int) -> None:
+        """Interrupted between claiming and handing out: what nobody was handed goes back."""
+        for at, (index, _, _, word, *_) in enumerate(_native.taken_rows(batch.taken, limit)):
+            if word and self._explicit:
+                self._held.pop(index, None)
+                self._ring.give_back(batch.taken + at)
+
+    def _fresh(self, batch: _Batch, count: int, *, payloads: bool) -> list[Any]:
+        """What was claimed just now, all in one chunk; as *payloads* it is finished at once."""
+        chunk, decode = self._walk.chunk, self._decode
+        rows = _native.taken_rows(batch.taken, count)
+        if payloads and not any(row[6] for row in rows):
+            memory = chunk.map  # type: ignore[union-attr]
+            data = [memory[(at := row[1] >> LENGTH_BITS) : at + (row[1] & LENGTH_MASK)] for row in rows]
+            if self._explicit:
+                self._ring.ack_many(count, batch.taken)
+            return data if decode is None else list(map(decode, data))
+        messages = [
+            GroupMessage(batch, at, chunk, index, record, place, decode, attempts)
+            for at, (index, place, record, _, _, attempts, _) in enumerate(rows)
+        ]
+        if any(row[6] for row in rows):
+            messages = [each for each, row in zip(messages, rows, strict=True) if not self._too_old(each, row[6])]
+        elif self._explicit and count > 1:
+            batch.messages, batch.whole = messages, True
+        return self._hold(messages, payloads=payloads)
+
+    def _again(self, batch: _Batch, count: int) -> list[GroupMessage]:
+        """Messages that came back, looked up by their indexes."""
+        messages = []
+        for at, (index, _, _, _, _, attempts, kind) in enumerate(_native.taken_rows(batch.taken, count)):
+            try:
+                known = self._access.message(index)
+            except IndexError:  # retired by age or size since it was handed out
+                self._ring.ack(batch.taken + at)
+                continue
+            chunk, record, place = known._chunk, known._record, known._place  # noqa: SLF001
+            message = GroupMessage(batch, at, chunk, index, record, place, self._decode, attempts)
+            if not self._disposed_of(message, kind):
+                messages.append(message)
+        return self._hold(messages, payloads=False)
+
+    def _hold(self, messages: list[GroupMessage], *, payloads: bool) -> list[Any]:
+        if self._explicit:
+            self._held.update((message.index, message) for message in messages)
+        return self._payloads(messages) if payloads else messages
+
+    def _payloads(self, messages: list[GroupMessage]) -> list[Any]:
+        """Of these messages, which are finished with that."""
+        data = [message.payload for message in messages]
+        if self._explicit:
+            self.ack(*messages)
+        return data
+
+    # ---- moving to other queues
+    def _too_old(self, message: GroupMessage, kind: int) -> bool:
+        if kind:
+            self._move(message, "expired", "it was not handed out before its time to live had passed")
+        return bool(kind)
+
+    def _disposed_of(self, message: GroupMessage, kind: int) -> bool:
+        """Whether a message that came back is not to be worked at any more; then it has gone where it belongs."""
+        most = self.options.get("max_attempts")
+        if kind == _native.TAKEN_MOVING:
+            self._move(message, "rejected", "whoever moved it died meanwhile", again=True)
+        elif message.expired():
+            reason = "it was not finished before its time to live had passed"
+            self._move(message, "expired", reason, finished=not self._explicit)
+        elif self._explicit and most is not None and message.attempts > most:
+            message.attempts -= 1  # this time it is not handed out
+            self._move(message, "attempts", f"it was handed out {message.attempts} times and never finished")
+        else:
+            return False
+        return True
+
+    def _target(self, cause: str) -> Mover | None:
+        """Where messages go for that cause; None when they are dropped."""
+        if cause == "expired" and not self.options.get("expire_to"):
+            return None
+        option = "expire_to" if cause == "expired" else "dead_letter"
+        known = self._movers.get(option)
+        if known is None:
+            path = path_of(self._queue, self.options.get(option), self.name)
+            known = Mover(self._queue, path, self.name, letters=option == "dead_letter")
+            self._movers[option] = known
+        return known
+
+    def _move(
+        self,
+        message: GroupMessage,
+        cause: str,
+        reason: str,
+        text: str = "",
+        *,
+        again: bool = False,
+        finished: bool = False,
+    ) -> None:
+        """
+        Mark it, copy it, finish it. Killed in between, somebody else does it again, and it is copied once.
+
+        *again*: it is marked already, by somebody who died. *finished*: it was, by being handed out.
+        """
+        taken = message._batch.taken + message._at  # noqa: SLF001
+        if not finished and not again:
+            code = self._ring.moving(taken)
+            if code != 0:
+                raise _native.error(code, f"cannot move message {message.index} of {self._home.path}")
+        try:
+            target = self._target(cause)
+            if target is not None:
+                target.put(message, cause, reason, text, again=again)
+        except BaseException:
+            if not finished:  # it comes again, and is tried again
+                self._ring.nack(taken, _native.boottime_ns() + _TRY_AGAIN_NS, 0)
+            raise
+        if not finished:
+            self._ring.ack(taken)
+        self._ring.count_moved(expired=cause == "expired")
+
+    def _reject(self, message: GroupMessage, reason: object) -> None:
+        words, text = why(reason)
+        with self._lock:
+            self._check_mine(message, "reject")
+            if self._held.pop(message.index, None) is message:
+                message._batch.forget()  # noqa: SLF001
+                self._move(message, "rejected", words, text)
+
+    def _nothing(self) -> str:
+        if self._last == _native.EDGE:
+            figures = self._ring.figures()
+            return (
+                f"nothing to get from group {self.name!r} of {self._home.path} in time: its window is full, "
+                f"{figures.claimed} of {figures.window} messages are handed out and not acknowledged"
+            )
+        return self._walk._nothing(self._last)  # noqa: SLF001
+
+    def _ended(self) -> Exception | None:
+        if self._closed:
+            return errors.Closed(f"group consumer {self.name!r} of {self._home.path} was closed")
+        if self._membership.control.is_shut_down() and self._walk.at_end():
+            figures = self._ring.figures()
+            if not (figures.claimed or figures.returned or figures.parked):
+                return errors.ShutDown(f"{self._home.path} was shut down, and group {self.name!r} has drained it")
+        return None
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise errors.Closed(f"group consumer {self.name!r} of {self._home.path} was closed")
+        if os.getpid() != self._pid:
+            with self._lock:
+                if os.getpid() != self._pid:
+                    self._open("earliest")
+
+    def __iter__(self) -> Iterator[GroupMessage]:
+        """Messages as they come; ends when the queue is shut down and drained, or this consumer is closed."""
+        while True:
+            try:
+                message = self.get()
+            except (errors.ShutDown, errors.Closed):
+                return
+            yield message
+
+    # ---- finishing
+    def ack(self, *messages: GroupMessage) -> None:
+        """
+        Say that these messages are finished. Cheapest for all those that one `get_many` returned.
+
+        Raises:
+            LeaseLost: one was given to somebody else meanwhile; the others are finished.
+            Closed, Forked: as `Message.ack`.
+        """
+        if len(messages) > 1 and self._ack_batch(messages):
+            return
+        lost = None
+        for message in messages:
+            try:
+                message.ack()
+            except errors.LeaseLost as problem:
+                lost = problem
+        if lost is not None:
+            raise lost
+
+    def _ack_batch(self, messages: tuple[GroupMessage, ...]) -> bool:
+        """All of one batch, in one call; False when they are not, or when one of them was lost."""
+        batch, count = messages[0]._batch, len(messages)  # noqa: SLF001
+        with self._lock:
+            self._check_mine(messages[0], "acknowledge")
+            if not batch.whole or batch.group is not self or list(messages) != batch.messages or not self._explicit:
+                return False
+            batch.forget()
+            finished = self._ring.ack_many(count, batch.taken)
+            for message in messages:
+                del self._held[message.index]
+            if finished != count:
+                raise errors.LeaseLost(
+                    f"{count - finished} of {count} messages of {self._home.path} were given to somebody else "
+                    f"meanwhile; the other {finished} are acknowledged"
+                )
+            return True
+
+    def _check_mine(self, message: GroupMessage, what: str) -> None:
+        if os.getpid() != message._batch.pid:  # noqa: SLF001
+            raise errors.Forked(
+                f"cannot {what} message {message.index} of {self._home.path}: it was handed to the parent process "
+                f"{message._batch.pid}"  # noqa: SLF001
+            )
+        if self._closed:
+            raise errors.Closed(
+                f"cannot {what} message {message.index}: group consumer {self.name!r} of {self._home.path} was closed, "
+                "and the message goes to somebody else"
+            )
+
+    def _settle(self, message: GroupMessage, what: str, call: Any, *, keeps: bool = False) -> None:
+        with self._lock:
+            self._check_mine(message, what)
+            if self._held.get(message.index) is not message:
+                return  # finished before, or by being handed out
+            message._batch.forget()  # noqa: SLF001
+            code = call(message._batch.taken + message._at)  # noqa: SLF001
+            while code == _native.GROW:
+                rings.grow(self._home, self.name, self._ring)
+                code = call(message._batch.taken + message._at)  # noqa: SLF001
+            if code != 0 or not keeps:
+                del self._held[message.index]
+            if code != 0:
+                raise _native.error(code, f"cannot {what} message {message.index} of {self._home.path}")
+
+    def _nack(self, message: GroupMessage, delay: float) -> None:
+        if not delay >= 0:
+            raise ValueError(f"delay={delay!r}: seconds from now")
+        due = _native.boottime_ns() + int(min(delay, 1e9) * 1e9) if delay else 0
+        behind = 0 if delay else self._walk.chain.next_index()
+        self._settle(message, "give back", lambda taken: self._ring.nack(taken, due, behind))
+
+    def _extend(self, message: GroupMessage, seconds: float) -> None:
+        if not seconds > 0:
+            raise ValueError(f"extend({seconds!r}): seconds from now, more than none")
+        ends = _native.boottime_ns() + int(min(seconds, 1e9) * 1e9)
+        self._settle(message, "keep", lambda taken: self._ring.extend_lease(taken, ends), keeps=True)
+
+    # ---- looking
+    @property
+    def head(self) -> int:
+        """Every message below it is finished, or parked for later."""
+        return self._checkpoint.head
+
+    @property
+    def lag(self) -> int:
+        """How many indexes the head is behind the end of the queue, padding included."""
+        return max(self._walk.chain.next_index() - self._checkpoint.head, 0)
+
+    @property
+    def pending(self) -> int:
+        """How many messages this member holds and has not finished."""
+        return len(self._held)
+
+    # ---- closing
+    def _snapshot(self) -> None:
+        """Write down what is done, unless somebody else is at it."""
+        self._snapshot_at = time.monotonic() + _SNAPSHOT_EVERY
+        with contextlib.suppress(OSError):  # dropped meanwhile; or the disk refused, and the one there is still counts
+            fd, _ = self._home.open(self._home.consumers, f"{self.name}.checkpoint", writable=True)
+            lock = _native.Lock(fd)
+            try:
+                if lock.take(_SNAPSHOT_BYTE):
+                    if self._home.options.durability.kind != "process":
+                        sync.data(fd, "snapshot")  # the newest one, before the other is written over
+                    self._ring.snapshot(self._home.journal.epoch)
+            finally:
+                lock.free()
+
+    def close(self) -> None:
+        """Leave the group. What was handed out and not acknowledged goes to the others. Closing twice is fine."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        self._closed = True
+        self._membership.control.wake()  # another thread may be waiting in here
+        with self._lock:
+            for message in self._held.values():
+                taken = message._batch.taken + message._at  # noqa: SLF001
+                while self._ring.give_back(taken) == _native.GROW:
+                    rings.grow(self._home, self.name, self._ring)
+            self._held.clear()
+            for mover in self._movers.values():
+                mover.close()
+            self._ring.floor()
+            self._snapshot()
+            self._name_lock.free()
+        self._membership.leave()
+        self._home.close()
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def __del__(self) -> None:
+        """Close, unless this is a forked child's copy."""
+        with contextlib.suppress(AttributeError):  # never finished opening
+            self.close()
+
+
+def _sooner(deadline_ns: int, due_ns: int | None) -> int:
+    """The earlier of a monotonic deadline (FOREVER for none) and a moment since boot, as a monotonic deadline."""
+    if due_ns is None:
+        return deadline_ns
+    due = _native.monotonic_ns() + max(due_ns - _native.boottime_ns(), 0)
+    return due if deadline_ns < 0 else min(deadline_ns, due)
+
+
+def check_options(given: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given, after refusing what means nothing."""
+    options = {name: value for name, value in given.items() if value is not None}
+    lease, attempts = options.get("lease"), options.get("max_attempts")
+    if lease is not None and not (isinstance(lease, int | float) and lease > 0):
+        raise ValueError(f"lease={lease!r}: seconds, more than none; None to keep messages for ever")
+    if attempts is not None and not (isinstance(attempts, int) and 1 <= attempts < 1 << 16):
+        raise ValueError(f"max_attempts={attempts!r}: from 1 to 65535")
+    for name in ("dead_letter", "expire_to"):
+        if not isinstance(options.get(name, ""), str):
+            raise TypeError(f"{name}={options[name]!r}: the path of a queue")
+    return options
+
+
+def start_index(queue: Queue, start: str | int | datetime.datetime) -> int:
+    """Where a new name begins."""
+    import datetime  # noqa: PLC0415
+
+    index = queue.next_index if start == "latest" else queue.first_index if start == "earliest" else start
+    if isinstance(index, datetime.datetime):
+        index = queue._random().at(index, before_claims=True)  # noqa: SLF001
+    if not isinstance(index, int) or index < 0:
+        raise ValueError(f'start={start!r}: "earliest", "latest", an index or a datetime')
+    return index

@@ -1,0 +1,141 @@
+"""
+A group's files beside its checkpoint: NAME.ring, the mapped window, and NAME.group, what the group was made with.
+
+They are made under the administrative lock, the checkpoint last: with it the group exists. A ring of another boot is
+cleared and set by the checkpoint's snapshots before the first member enters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from typing import TYPE_CHECKING, Any
+
+from shmq import _native, errors
+from shmq.storage import files, sync
+from shmq.storage.directory import CONSUMERS, boot_id
+
+if TYPE_CHECKING:
+    import mmap
+
+    from shmq.storage.directory import Directory
+
+_GROUP = struct.Struct("<Q16sII")  # layout.h, struct group_file
+_GROUP_MAGIC = int.from_bytes(b"shmqgrup", "little")
+_OPTIONS_MAX = 1 << 16
+ENDINGS = (".ring", ".group")
+
+
+def make(home: Directory, name: str, options: dict[str, Any], window: int) -> None:
+    """Make both files of a new group; what a killed creation has left is made anew."""
+    import json  # noqa: PLC0415  # only who makes a group pays for it
+
+    mode = home.options.mode & 0o600
+    where = f"{home.path}/{CONSUMERS}"
+    remove(home, name)
+    stored = json.dumps(options, separators=(",", ":"), sort_keys=True).encode()
+    header = _GROUP.pack(_GROUP_MAGIC, home.queue_id, len(stored), _native.crc32c(stored))
+    files.make_file(home.consumers, f"{name}.group", header + stored, mode, where, synced_as="group")
+    size = _native.ring_bytes(window, _native.SIDE_BLOCKS)
+    fd = files.new_file(home.consumers, size, mode, where)
+    try:
+        with contextlib.closing(_native.map_file(fd, size, writable=True)) as memory:
+            _native.format_ring(memory, home.queue_id, boot_id(), window, _native.SIDE_BLOCKS)
+        sync.data(fd, "ring")
+        files.link_file(fd, home.consumers, f"{name}.ring", where)
+    finally:
+        os.close(fd)
+    sync.directory(home.consumers, "consumers")
+
+
+def remove(home: Directory, name: str) -> None:
+    """Unlink what there is of them."""
+    for ending in ENDINGS:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{name}{ending}", dir_fd=home.consumers)
+
+
+def options(home: Directory, name: str) -> dict[str, Any]:
+    """
+    What the group was made with.
+
+    Raises:
+        Corrupt: the file says nothing that can be believed.
+    """
+    import json  # noqa: PLC0415
+
+    where = f"{home.path}/{CONSUMERS}/{name}.group"
+    try:
+        content = home.read(home.consumers, f"{name}.group", _OPTIONS_MAX)
+    except FileNotFoundError:
+        raise errors.Corrupt(f"cannot open {where}: it is missing; drop_consumer({name!r}) removes the rest") from None
+    reason = "it is too short"
+    if len(content) >= _GROUP.size:
+        magic, queue_id, length, crc = _GROUP.unpack_from(content)
+        stored = content[_GROUP.size :]
+        reason = "it fails its checksum"
+        if magic == _GROUP_MAGIC and length == len(stored) and crc == _native.crc32c(stored):
+            reason = "it belongs to another queue"
+            if queue_id == home.queue_id:
+                with contextlib.suppress(ValueError, RecursionError):
+                    found = json.loads(stored)
+                    if isinstance(found, dict):
+                        return found
+                reason = "its options are no options"
+    raise errors.Corrupt(f"cannot open {where}: {reason}; drop_consumer({name!r}) removes it")
+
+
+def map_ring(home: Directory, name: str, *, writable: bool) -> mmap.mmap:
+    """
+    Map the ring as large as it is now.
+
+    Raises:
+        Corrupt: it is missing, or has no sensible size.
+    """
+    where = f"{home.path}/{CONSUMERS}/{name}.ring"
+    try:
+        fd, size = home.open(home.consumers, f"{name}.ring", writable=writable)
+    except FileNotFoundError:
+        raise errors.Corrupt(f"cannot open {where}: it is missing; drop_consumer({name!r}) removes the rest") from None
+    try:
+        if size < _native.PAGE_BYTES:
+            raise errors.Corrupt(f"cannot open {where}: it has only {size} bytes; drop_consumer({name!r}) removes it")
+        return _native.map_file(fd, size, writable=writable)
+    finally:
+        os.close(fd)
+
+
+def fresh(home: Directory, name: str, memory: mmap.mmap, checkpoint: _native.Checkpoint) -> None:
+    """Have the ring speak of this boot. The first call of each boot clears it; recovery may call it before."""
+    where = f"{home.path}/{CONSUMERS}/{name}.ring"
+    boot = boot_id()
+    if _native.Ring.boot_id(memory, home.queue_id, where) == boot:
+        return
+    with home.admin():
+        if _native.Ring.boot_id(memory, home.queue_id, where) != boot:
+            _native.Ring.rebuild(memory, checkpoint, boot, where)
+
+
+def grow(home: Directory, name: str, ring: _native.Ring) -> mmap.mmap:
+    """
+    The ring mapped with all its side blocks; twice as many, if they are mapped already.
+
+    Raises:
+        DiskFull: there is no room for more.
+    """
+    with home.admin():
+        blocks = ring.side_blocks()
+        if blocks == ring.blocks:
+            size = _native.ring_bytes(ring.figures().window, 2 * blocks)
+            fd, _ = home.open(home.consumers, f"{name}.ring", writable=True)
+            try:
+                os.posix_fallocate(fd, 0, size)
+            except OSError as problem:
+                raise files.disk_full(f"{home.path}/{CONSUMERS}", size, problem) from None
+            finally:
+                os.close(fd)
+            ring.extend(2 * blocks)
+        memory = map_ring(home, name, writable=True)
+        ring.remap(memory)
+    return memory

@@ -1,0 +1,57 @@
+"""
+Moments that a message carries: when it expires, and before when it is not handed out.
+
+Within the boot that it names, a moment is on the clock since boot, so that setting the wall clock moves nothing; after
+a reboot the wall clock decides.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+
+from shmq import _native
+from shmq.membership import boot_tag
+
+FIELD = struct.Struct("<qqQ")  # layout.h, struct field_when
+_FOREVER = 1e9
+_tag = 0
+
+
+def _this_boot() -> int:
+    global _tag  # noqa: PLW0603  # a process lives in one boot
+    _tag = _tag or boot_tag()
+    return _tag
+
+
+def _field(seconds: float, what: str, least: str) -> bytes:
+    if not seconds >= 0:
+        raise ValueError(f"{what}={seconds!r}: seconds from now, {least}")
+    after = int(min(seconds, _FOREVER) * 1e9)
+    return FIELD.pack(time.time_ns() + after, _native.boottime_ns() + after, _this_boot())
+
+
+def when(ttl: float | None, delay: float | None = None) -> _native.Fixed:
+    """
+    What a record says about *ttl* and *delay*, in seconds from now; None is "none".
+
+    Raises:
+        ValueError: one is negative, or no number.
+    """
+    if ttl is None and not delay:
+        if delay is not None and not delay >= 0:
+            raise ValueError(f"delay={delay!r}: seconds from now, 0 or more")
+        return 0, b""
+    flags, fields = 0, b""
+    if ttl is not None:
+        flags, fields = _native.EXPIRES, _field(ttl, "ttl", "0 or more")
+    if delay:
+        flags, fields = flags | _native.DELAYED, fields + _field(delay, "delay", "0 or more")
+    return flags, fields
+
+
+def wall_ns(field: bytes) -> int:
+    """The moment of such a field in ns since 1970, as the wall clock is now."""
+    wall: int
+    wall, boottime, tag = FIELD.unpack(field)
+    return wall if tag != _this_boot() else time.time_ns() + int(boottime) - _native.boottime_ns()

@@ -1,0 +1,174 @@
+"""
+Cuts the power many times in one history, and has each image judged. Run by campaign.py in processes with the shim.
+
+    python -m tests.power.cuts PROFILE SEED CUTS [--fault F] [--at MOMENT.NUMBER] [--every K]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import gc
+import json
+import os
+import shutil
+import sys
+import time
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .images import Image, clear, every_image, lay_out, random_image
+from .judge import Telling, Truth, judge, only_look
+from .shim import Shim, scratch
+from .workloads import PROFILES, Profile, options, record
+
+if TYPE_CHECKING:
+    import shmq
+
+    from .history import History
+
+MOST_FINDINGS = 5
+RECOVERED, THOROUGH = 3, 24
+"""A reader that changes nothing looks at every image; every so many are recovered and worked with; or all of that."""
+
+
+@dataclasses.dataclass
+class Result:
+    """What a run came to."""
+
+    name: str
+    seed: int
+    cuts: int = 0
+    distinct: int = 0
+    moments: int = 0
+    seconds: float = 0.0
+    recorded: float = 0.0
+    findings: list[str] = dataclasses.field(default_factory=list)
+
+
+class Cutter:
+    """One history, cut again and again."""
+
+    def __init__(self, history: History, profile: Profile, seed: int, root: str, how: str = "") -> None:
+        self.history = history
+        self.result = Result(profile.name, seed)
+        self._options: shmq.Options = options(profile)
+        self._seed = seed
+        self._root = root
+        self._how = how
+        os.makedirs(root, exist_ok=True)
+
+    def random(self, cuts: int) -> None:
+        """That many cuts, spread evenly over the history's moments."""
+        moments = len(self.history.events)
+        per_moment, more = divmod(cuts, moments)
+        lucky = set(np.random.default_rng([self._seed, 0]).permutation(moments)[:more].tolist())
+        telling = Telling(self.history)
+        for moment in range(1, moments + 1):
+            telling.step()
+            self._at(telling, moment, per_moment + (moment - 1 in lucky))
+
+    def _at(self, telling: Telling, moment: int, cuts: int) -> None:
+        truth = telling.truth() if cuts else None
+        known: set[int] = set()
+        for number in range(cuts):
+            if truth is None or len(self.result.findings) >= MOST_FINDINGS:
+                return
+            image = random_image(telling.state, np.random.default_rng([self._seed, moment, number]))
+            self.result.cuts += 1
+            if image.mark not in known:
+                known.add(image.mark)
+                self.one(image, truth, f"{moment}.{number}")
+        self.result.moments += cuts > 0
+
+    def again(self, at: str) -> None:
+        """One cut, by its name."""
+        moment, number = map(int, at.split("."))
+        telling = Telling(self.history)
+        for _ in range(moment):
+            telling.step()
+        image = random_image(telling.state, np.random.default_rng([self._seed, moment, number]))
+        lay_out(image, self._root)
+        shutil.copytree(self._root, f"power-cut-{at}", dirs_exist_ok=True)
+        clear(self._root)
+        print(f"the image is in power-cut-{at}", file=sys.stderr)
+        self.one(image, telling.truth(), at, again=True)
+
+    def every(self, points: int, most: int) -> None:
+        """All subsets of the last *most* pending words, at that many moments."""
+        moments = len(self.history.events)
+        chosen = set((np.random.default_rng([self._seed, 1]).permutation(moments)[:points] + 1).tolist())
+        telling = Telling(self.history)
+        for moment in range(1, moments + 1):
+            telling.step()
+            if moment not in chosen:
+                continue
+            truth = telling.truth()
+            for image in every_image(telling.state, most):
+                self.result.cuts += 1
+                self.one(image, truth, f"{moment}.all{most}.{image.mark}")
+                if len(self.result.findings) >= MOST_FINDINGS:
+                    return
+
+    def one(self, image: Image, truth: Truth, at: str, *, again: bool = False) -> None:
+        """Judge one image."""
+        self.result.distinct += 1
+        lay_out(image, self._root)
+        path, number = f"{self._root}/q", self.result.distinct
+        try:
+            if number % RECOVERED and not again:
+                only_look(path, truth)
+            else:
+                judge(path, truth, self._options, thorough=again or number % THOROUGH == 0)
+        except Exception as problem:  # noqa: BLE001  # whatever goes wrong is a finding
+            self._find(at, truth, problem)
+        clear(self._root)
+
+    def _find(self, at: str, truth: Truth, problem: Exception) -> None:
+        if os.environ.get("SHMQ_POWER_TRACE"):
+            traceback.print_exception(problem)
+        again = f"python -m tests.power.campaign --only '{self.result.name}' --seed {self._seed}{self._how} --at {at}"
+        said = f"{type(problem).__name__}: {problem}".replace("\n", " ")[:700]
+        self.result.findings.append(f"{self.result.name}, during {truth.doing}: {said}  [{again}]")
+
+
+def run(profile: Profile, seed: int, cuts: int, shim: Shim, **how: Any) -> Result:
+    """Record that profile with that seed, and cut it."""
+    fault, at, every = how.get("fault", ""), how.get("at"), how.get("every", (0, 0))
+    began = time.monotonic()
+    with scratch() as root:
+        history = record(profile, f"{root}/live", seed, shim, fault)
+        gc.freeze()  # what is there stays; looking for garbage among it takes time
+        recorded = time.monotonic()
+        cutter = Cutter(history, profile, seed, f"{root}/cut", f" --fault '{fault}'" if fault else "")
+        if at:
+            cutter.again(at)
+        else:
+            cutter.random(cuts)
+            if every[0]:
+                cutter.every(*every)
+    cutter.result.recorded = recorded - began
+    cutter.result.seconds = time.monotonic() - began
+    return cutter.result
+
+
+def main() -> int:
+    """One run; the result as JSON on standard output."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("profile")
+    parser.add_argument("seed", type=int)
+    parser.add_argument("cuts", type=int)
+    parser.add_argument("--fault", default="")
+    parser.add_argument("--at")
+    parser.add_argument("--every", type=int, nargs=2, default=(0, 0))
+    given = parser.parse_args()
+    profile = next(each for each in PROFILES if each.name == given.profile)
+    result = run(profile, given.seed, given.cuts, Shim(), fault=given.fault, at=given.at, every=given.every)
+    print(json.dumps(dataclasses.asdict(result)))
+    return 1 if result.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

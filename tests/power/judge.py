@@ -1,0 +1,308 @@
+"""
+The first process after the cut, as a user would be it, held against what was promised before the cut.
+
+Nothing is repaired by hand. What may be true at a moment is a `Truth`; it is made from what the workload had said by
+then, and from what the operation in flight was about to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import shmq
+from shmq.storage import directory, recover  # noqa: F401  # both ask for the boot's id
+
+from .history import History, Named, State, Stored
+from .workloads import Begins, Facts, Returned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclasses.dataclass
+class Truth:
+    """
+    What may be found after a cut.
+
+    Attributes:
+        messages: by index, everything that was put, or that the operation in flight may have put.
+        batches: (first, behind the last) of what is there whole or not at all.
+        durable: every index below this was promised to be on the disk.
+        first: what lies below this may have been retired.
+        issued: no index below this may be given again.
+        heads: how far each name may have come at most, and at least; a name that may be absent has no least.
+        exists: whether the queue was promised to be there.
+        doing: the verb in flight.
+        unsure: the indexes of what the operation in flight puts: none of them was promised.
+    """
+
+    messages: dict[int, bytes]
+    batches: list[tuple[int, int]]
+    durable: int
+    first: int
+    issued: int
+    heads: dict[str, tuple[int, int | None]]
+    exists: bool
+    doing: str
+    unsure: range = range(0)
+
+
+class Telling:
+    """Reads a history from its beginning, and says at each moment what may be true."""
+
+    def __init__(self, history: History, start: Truth | None = None) -> None:
+        """*start* is what was true before the first event, if anything was."""
+        self._state = State(history)
+        before = start or Truth({}, [], 0, 0, 0, {}, exists=False, doing="")
+        self._messages = dict(before.messages)
+        self._batches = list(before.batches)
+        self._durable = before.durable
+        self._facts = Facts(before.first, before.issued, {})
+        self._most = {name: most for name, (most, _) in before.heads.items()}
+        self._least = {name: least for name, (_, least) in before.heads.items() if least is not None}
+        self._exists = before.exists
+        self._doing: tuple[Begins, Returned | None] | None = None
+        self._given = False
+        said = [event.what for event in history.events if hasattr(event, "what")]
+        self._answers = iter([each for each in said if isinstance(each, Returned)])
+
+    @property
+    def state(self) -> State:
+        """What the disk may hold now."""
+        return self._state
+
+    def step(self) -> None:
+        """One event more."""
+        event = self._state.step()
+        what = getattr(event, "what", None)
+        if isinstance(what, Begins):
+            self._doing = what, next(self._answers, None)
+            self._given = False
+        elif isinstance(what, Returned):
+            self._return(what)
+        elif self._doing and self._doing[0].verb == "adopt":
+            self._given |= isinstance(event, Named) and any(
+                len(name) > len("00000000.chunk") and name.endswith(".chunk") for _, name in event.changes
+            )
+        elif isinstance(event, Stored):
+            self._given |= event.taken
+
+    def _return(self, returned: Returned) -> None:
+        assert self._doing
+        begun = self._doing[0]
+        self._add(self._messages, self._batches, begun, returned)
+        if returned.there is not None:
+            self._messages = {index: data for index, data in self._messages.items() if index in returned.there}
+            self._batches = [batch for batch in self._batches if batch[0] in returned.there]
+        self._facts = returned.facts
+        for name, head in returned.facts.heads.items():
+            self._most[name] = max(head, self._most.get(name, 0))
+        self._durable = max(self._durable, returned.durable)
+        self._exists |= returned.durable >= 0 or begun.verb in ("create", "sync")
+        self._least.update(returned.acknowledged)
+        for name in [name for name in self._least if begun.verb == "drop" and name not in returned.facts.heads]:
+            del self._least[name]
+        self._doing = None
+
+    @staticmethod
+    def _add(messages: dict[int, bytes], batches: list[tuple[int, int]], begun: Begins, done: Returned) -> None:
+        if done.index >= 0:
+            messages.update(enumerate(begun.payloads, done.index))
+            batches.append((done.index, done.index + len(begun.payloads)))
+
+    def truth(self) -> Truth:
+        """What may be found after a cut here."""
+        messages, batches = dict(self._messages), list(self._batches)
+        first, issued, most, least = self._facts.first, self._facts.next, dict(self._most), dict(self._least)
+        verb, unsure = "nothing", range(0)
+        if self._doing:
+            begun, done = self._doing
+            verb = begun.verb
+            if done:
+                self._add(messages, batches, begun, done)
+                unsure = range(done.index, done.index + len(begun.payloads))
+                first = max(first, done.facts.first)
+                issued = done.facts.next if self._given and begun.payloads else issued
+                for name, head in done.facts.heads.items():
+                    most[name] = max(most.get(name, 0), head)
+                if verb == "drop":
+                    least = {name: head for name, head in least.items() if name in done.facts.heads}
+        heads = {name: (head, least.get(name)) for name, head in most.items()}
+        return Truth(messages, batches, self._durable, first, issued, heads, self._exists, verb, unsure)
+
+
+# ---------------------------------------------------------------- looking
+_boot_id = directory.boot_id
+_ASKING = ("shmq.storage.directory", "shmq.storage.recover", "shmq.membership")
+"""Who asks for the boot's id."""
+
+
+@contextlib.contextmanager
+def nobody_else() -> Iterator[None]:
+    """Nobody administers the queue but this process: what a lock file costs is left out of most cuts."""
+    real = directory.admin_lock
+    directory.admin_lock = lambda *_: contextlib.nullcontext()  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        directory.admin_lock = real
+
+
+class Found(AssertionError):
+    """A promise is broken."""
+
+
+def check(condition: bool, what: str, *values: Any) -> None:
+    """Say what was found instead."""
+    if not condition:
+        raise Found(f"{what}: {', '.join(map(_brief, values))}"[:1500])
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 300 else f"{text[:290]} ... ({len(text)} characters)"
+
+
+@contextlib.contextmanager
+def another_boot(fresh: bytes | None = None) -> Iterator[None]:
+    """The machine was started again: everybody who asks for the boot's id is told another one."""
+    fresh = fresh or os.urandom(16)
+    asked: list[Any] = [sys.modules[name] for name in _ASKING if name in sys.modules]
+    for module in asked:
+        module.boot_id = lambda: fresh
+    try:
+        yield
+    finally:
+        for module in asked:
+            module.boot_id = _boot_id
+
+
+def judge(path: str, truth: Truth, options: shmq.Options, *, thorough: bool = False, boot: bytes | None = None) -> None:
+    """
+    Be the first process at *path* after the cut.
+
+    Args:
+        thorough: look with a reader that changes nothing before, and with the next process afterwards.
+        boot: the boot in which this happens; a new one by default.
+
+    Raises:
+        Found, shmq.ShmqError, OSError: something that must be true is not.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore", RuntimeWarning)  # a checkpoint that is moved back is said, as promised
+        stack.enter_context(another_boot(boot))
+        before = None
+        if thorough:
+            before = only_look(path, truth, boot)
+        else:
+            stack.enter_context(nobody_else())
+        try:
+            queue = shmq.open(path, create=False, unsafe_filesystem=True)
+        except shmq.NotFound:
+            check(not truth.exists, "the queue is gone")
+            queue = shmq.open(path, options=options, unsafe_filesystem=True)
+            truth = dataclasses.replace(truth, messages={}, durable=0, issued=0, heads={}, batches=[])
+        with queue:
+            seen = _look(queue, truth)
+            check(before in (None, seen), "who may only read sees another queue", before, seen)
+            _go_on(queue, truth, seen)
+        if thorough:
+            _again(path, seen)
+
+
+def only_look(path: str, truth: Truth, boot: bytes | None = None) -> dict[int, bytes] | None:
+    """
+    Be a reader that may change nothing, before anybody has recovered the queue: what it sees; None when there is none.
+
+    Raises:
+        Found, shmq.ShmqError, OSError: something that must be true is not.
+    """
+    with another_boot(boot):
+        try:
+            queue = shmq.open(path, create=False, read_only=True, unsafe_filesystem=True)
+        except shmq.NotFound:
+            check(not truth.exists, "the queue is gone")
+            return None
+        with queue:
+            return _look(queue, truth)
+
+
+def _look(queue: Any, truth: Truth) -> dict[int, bytes]:
+    seen: dict[int, bytes] = {}
+    last = -1
+    for message in queue.reader():
+        check(message.index > last, "indexes do not ascend", last, message.index)
+        last = message.index
+        seen[last] = message.payload
+    strange = {index: data for index, data in seen.items() if truth.messages.get(index) != data}
+    check(not strange, "never put, or damaged", strange)
+    lost = [index for index in truth.messages if truth.first <= index < truth.durable and index not in seen]
+    check(not lost, "promised to be on the disk, and gone", lost, "seen", list(seen)[:3], list(seen)[-3:])
+    if seen:
+        holes = [index for index in truth.messages if min(seen) <= index <= last and index not in seen]
+        check(not set(holes) - set(truth.unsure), "a hole", holes)
+        begins = min((index for index in truth.messages if index >= truth.first), default=last)
+        check(min(seen) <= begins, "the beginning is gone", min(seen), begins)
+    for first, behind in truth.batches:
+        there = sum(index in seen for index in range(first, behind))
+        check(there in (0, behind - first) or first < truth.first, "a part of a batch", first, behind, there)
+    return seen
+
+
+def _drain(consumer: Any, first: int) -> dict[int, bytes]:
+    seen: dict[int, bytes] = {}
+    told = consumer.head >= first
+    while True:
+        try:
+            messages = consumer.get_many(1000, timeout=0)
+        except shmq.Empty:
+            return seen
+        except shmq.Gone:
+            check(not told, "a consumer is told that something has gone, and nothing has", consumer.head, first)
+            told = True
+            continue
+        for message in messages:
+            check(message.index not in seen, "a consumer got a message twice", message.index)
+            seen[message.index] = message.payload
+
+
+def _go_on(queue: Any, truth: Truth, seen: dict[int, bytes]) -> None:
+    names = queue.consumers()
+    strange = set(names) - set(truth.heads)
+    check(not strange, "names that nobody made", strange)
+    missing = [name for name, (_, least) in truth.heads.items() if least is not None and name not in names]
+    check(not missing, "consumers are gone whose acknowledgements were synced", missing)
+    behind = queue.next_index
+    index = queue.put(b"after")
+    check(index == behind, "the next index was another one", index, behind)
+    check(index >= truth.issued, "an index is given again", index, truth.issued)
+    check(not seen or index > max(seen), "an index is given twice", index)
+    for name, stats in names.items():
+        most, least = truth.heads[name]
+        with queue.consumer(name, ack=stats.ack) as consumer:
+            head = consumer.head
+            check(head <= max(most, queue.first_index), "an acknowledgement from nowhere", name, head, most)
+            check(least is None or head >= least, "a synced acknowledgement is forgotten", name, head, least)
+            first = queue.first_index
+            got = _drain(consumer, first)
+        wanted = {each: data for each, data in {**seen, index: b"after"}.items() if each >= max(head, first)}
+        check(got == wanted, "a consumer skipped messages or got others", name, sorted(wanted), sorted(got))
+    check(queue[index].payload == b"after", "an index leads to another message", index)
+    seen[index] = b"after"
+
+
+def _again(path: str, seen: dict[int, bytes]) -> None:
+    """The next process in the same boot."""
+    with shmq.open(path, create=False, unsafe_filesystem=True) as queue:
+        there = {message.index: message.payload for message in queue.reader()}
+        least = queue.first_index
+        check(there == {index: data for index, data in seen.items() if index >= least}, "the next opening sees another")
+        index = queue.put(b"again")
+        check(index == max(seen) + 1, "an index was skipped without need", index, max(seen))
+        check(queue[index].payload == b"again", "what was put is not there", index)

@@ -1,0 +1,144 @@
+"""Faults that cuts and failing calls have found: each a test of its own."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from pathlib import Path
+
+import pytest
+from support import Child, make_unclean
+
+import shmq
+from shmq.storage import staging, sync
+
+
+def test_a_consumer_of_a_queue_that_lost_everything_is_not_told_that_messages_have_gone(path):
+    """Nothing was retired: the name goes on with the first message that is put."""
+    with shmq.open(path, options=shmq.Options(chunk_bytes=16384)) as queue:
+        queue.put(b"never synced")
+        queue.consumer("c").close()
+    (chunk,) = Path(path, "chunks").glob("*.chunk")
+    chunk.write_bytes(bytes(chunk.stat().st_size))
+    make_unclean(path)
+
+    with shmq.open(path) as queue, queue.consumer("c") as consumer:
+        assert queue.next_index == queue.first_index == queue.recovery.next_index
+        assert len(queue) == 0
+        index = queue.put(b"after")
+        assert index == queue.recovery.next_index
+        assert consumer.get(timeout=0).index == index
+
+
+@pytest.mark.parametrize("kind", ["process", "interval", "sync"])
+def test_a_queue_is_on_the_disk_when_it_was_made_whatever_its_durability(path, monkeypatch, kind):
+    """Its folders before its name, and its name before anybody can put into it."""
+    durability = {
+        "process": shmq.Durability.PROCESS,
+        "interval": shmq.Durability.interval(3600),
+        "sync": shmq.Durability.SYNC,
+    }[kind]
+    there_at_sync = []
+    real = sync.directory
+
+    def told(fd, what):
+        if what == "home":
+            there_at_sync.append(set(os.listdir(fd)))
+        real(fd, what)
+
+    monkeypatch.setattr(sync, "directory", told)
+    shmq.open(path, options=shmq.Options(durability=durability)).close()
+
+    first, second = there_at_sync[:2]
+    assert {"chunks", "consumers", "control.shmq"} <= first
+    assert "queue.shmq" not in first
+    assert "queue.shmq" in second
+
+
+def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(make, monkeypatch):
+    """Else a power cut leaves a name with a torn checkpoint, which nobody can open."""
+    queue = make()
+    synced = []
+    real = sync.data
+
+    def told(fd, what):
+        if what == "checkpoint":
+            synced.append(os.fstat(fd).st_nlink)
+        real(fd, what)
+
+    monkeypatch.setattr(sync, "data", told)
+    queue.consumer("c").close()
+    assert synced == [0]
+
+
+def test_the_name_of_a_consumer_is_on_the_disk_when_its_user_gets_it(make, monkeypatch):
+    """Else acknowledgements that were synced are lost with the name."""
+    queue = make(durability=shmq.Durability.SYNC)
+    synced = []
+    real = sync.directory
+
+    def told(fd, what):
+        if what == "consumers":
+            synced.append(os.listdir(fd))
+        real(fd, what)
+
+    monkeypatch.setattr(sync, "directory", told)
+    with queue.consumer("c"):
+        assert synced[0] == ["c.checkpoint"]
+
+
+def test_an_error_of_the_kernel_says_which_queue(queue, path, monkeypatch):
+    """The kernel names no file when it has no descriptor left, or names one without its folder."""
+
+    def refuse(*_, **__):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "name")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        with pytest.raises(OSError, match="Too many open files") as caught:
+            queue.stats()
+    assert caught.value.filename.startswith(path)
+
+
+def _starved(say, path):
+    with shmq.open(path) as queue:
+        queue.consumer("c").close()
+        before = len(os.listdir("/proc/self/fd"))
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        for room in range(1, 12):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (before + room, hard))
+            try:
+                queue.consumer("c").close()
+            except OSError as problem:
+                if path not in str(problem):
+                    say(f"{problem} does not say where")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        say(len(os.listdir("/proc/self/fd")) - before)
+
+
+def test_an_opening_that_fails_leaves_no_descriptor(queue, path):
+    """Whatever number of descriptors is left when it is tried."""
+    queue.put(b"x")
+    queue.close()
+    with Child(_starved, path) as child:
+        assert child.hear(120) == "0"
+        assert child.join(120) == 0
+
+
+def test_a_disk_that_is_full_behind_the_seal_of_an_adoption_loses_nothing(queue, path, monkeypatch):
+    """DiskFull when only `placed` is left to write: the set is committed, so it is kept; the next one finishes it."""
+    queue.put(b"before")
+    staged = queue.stage()
+    staged.put_many([b"a", b"b"])
+
+    def refuse(*_):
+        raise shmq.DiskFull("no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(staging.Set, "place", refuse)
+        with pytest.raises(shmq.DiskFull), staged:
+            queue.adopt(staged, dedup=("producer", 1))
+    assert queue.put(b"after") == 3
+    assert [message.payload for message in queue.reader()] == [b"before", b"a", b"b", b"after"]
+    assert queue.adopted("producer") == (1, range(1, 3))

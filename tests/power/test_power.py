@@ -1,0 +1,72 @@
+"""Power cuts: fixed numbers of cuts with fixed seeds, and a share with a fresh seed, which a failure prints."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from .campaign import child
+from .history import FAULTS
+
+FIXED = [
+    (name, seed, cuts)
+    for name, share in {
+        "sync": 3,
+        "sync acked": 2,
+        "sync adopt": 2,
+        "sync pending": 2,
+        "interval": 2,
+        "process": 2,
+        "process bytes": 2,
+        "process acked": 1,
+        "process adopt": 2,
+        "names": 1,
+    }.items()
+    for seed, cuts in [(each + 1, 4500) for each in range(share)]
+]
+"""(profile, seed, cuts) of each test: 85,500 cuts in all."""
+FRESH = ("sync", "process", "sync acked")
+pytestmark = pytest.mark.timeout(1500)  # it is numbers of cuts that are fixed, not seconds
+
+
+def _cut(built, record_property, module, name, seed, cuts, *more):
+    result = child(module, built, name, seed, cuts, *more)
+    record_property("power cuts" if module == "cuts" else "recoveries cut", result["cuts"])
+    record_property("distinct images judged", result["distinct"])
+    assert not result["findings"], "\n".join(result["findings"])
+    assert result["cuts"] >= cuts
+    return result
+
+
+@pytest.mark.parametrize(("name", "seed", "cuts"), FIXED)
+def test_after_a_power_cut_everything_promised_is_there(built, record_property, name, seed, cuts):
+    """Any subset of what was not synced, torn anywhere, names lost, sizes short: the queue opens, and lost nothing."""
+    _cut(built, record_property, "cuts", name, seed, cuts)
+
+
+@pytest.mark.parametrize("name", FRESH)
+def test_the_same_with_a_seed_that_was_never_used(built, record_property, name):
+    """A history that nobody has seen yet; a finding says the seed."""
+    _cut(built, record_property, "cuts", name, time.time_ns() // 1_000_000, 2000)
+
+
+@pytest.mark.parametrize("name", ["sync", "process adopt"])
+def test_all_subsets_of_the_last_words(built, record_property, name):
+    """At some moments, every subset of the last ten unsynced words of the chunks."""
+    _cut(built, record_property, "cuts", name, 7, 200, "--every", 4, 10)
+
+
+@pytest.mark.parametrize("name", ["sync", "sync adopt", "process", "process bytes", "sync acked"])
+def test_a_recovery_that_is_cut_or_killed_is_done_again(built, record_property, name):
+    """Power cuts and kills at each step of a recovery, of the recovery from that, and once more: as one recovery."""
+    _cut(built, record_property, "recoveries", name, 1, 1000)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_library_that_forgets_a_sync_is_found(built, fault):
+    """The suite bites: with one kind of sync missing, or late, there are findings."""
+    found = []
+    for name, seed in (("sync", 1), ("sync acked", 1), ("process", 1)):
+        found = found or child("cuts", built, name, seed, 1500, "--fault", fault)["findings"]
+    assert found

@@ -1,0 +1,303 @@
+"""
+What is done before the lights go out: a user's work at one queue, in random order, told to a `Recorder`.
+
+Each operation is said before it begins, with what it will put, and when it has returned, with what it answered and what
+the queue says of itself then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import random
+from typing import TYPE_CHECKING, Any
+
+import shmq
+
+from .history import History, Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .shim import Shim
+
+CHUNK_BYTES = 16384
+SIZES = (0, 1, 7, 8, 40, 63, 64, 65, 200, 700, 1500, 4000)
+
+
+@dataclasses.dataclass(frozen=True)
+class Begins:
+    """An operation is called: its verb, and the payloads it would add, all of them or none."""
+
+    verb: str
+    payloads: tuple[bytes, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What the queue says of itself."""
+
+    first: int
+    next: int
+    heads: dict[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Returned:
+    """
+    The operation has returned.
+
+    Attributes:
+        index: of the first message it added; -1 when it added none.
+        facts: what the queue says now.
+        durable: every index below this is on the disk, as the library has promised; -1 when it promised nothing new.
+        acknowledged: likewise the acknowledgements of these names up to there.
+        there: after a recovery: exactly these messages are in the queue from now on, and on the disk.
+    """
+
+    index: int
+    facts: Facts
+    durable: int = -1
+    acknowledged: dict[str, int] = dataclasses.field(default_factory=dict)
+    there: frozenset[int] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """What kind of queue it is, and who works at it."""
+
+    name: str
+    durability: str
+    retention: str
+    verbs: dict[str, int]
+    steps: int = 40
+
+
+_PUTS = {"put": 30, "put_many": 12, "reserve": 6, "abort": 2}
+_GETS = {"auto": 8, "explicit": 8}
+PROFILES = (
+    Profile("sync", "sync", "forever", {**_PUTS, **_GETS, "reopen": 2}),
+    Profile("sync acked", "sync", "acked", {**_PUTS, "auto": 20, "explicit": 20, "large": 3}, 60),
+    Profile("sync adopt", "sync", "forever", {**_PUTS, "adopt": 8, "auto": 4}, 25),
+    Profile("sync pending", "sync", "forever", {**_PUTS, "overtake": 10, "sync": 3}),
+    Profile("interval", "interval", "forever", {**_PUTS, **_GETS, "sync": 6, "reopen": 2}),
+    Profile("process", "process", "forever", {**_PUTS, **_GETS, "sync": 4, "large": 1}),
+    Profile("process bytes", "process", "bytes", {**_PUTS, **_GETS, "sync": 2, "reopen": 2, "large": 2}, 60),
+    Profile("process acked", "process", "acked", {**_PUTS, "auto": 20, "explicit": 20, "sync": 2, "large": 3}, 60),
+    Profile("process adopt", "process", "forever", {**_PUTS, "adopt": 8, "auto": 4, "drop": 2}, 25),
+    Profile("names", "process", "forever", {"put": 8, **_GETS, "name": 6, "drop": 6, "sync": 6}),
+)
+
+
+def options(profile: Profile) -> shmq.Options:
+    """What the profile's queue is made with."""
+    durability = {
+        "process": shmq.Durability.PROCESS,
+        "interval": shmq.Durability.interval(3600.0),  # nothing here depends on when a clock strikes
+        "sync": shmq.Durability.SYNC,
+    }[profile.durability]
+    retention = {
+        "forever": shmq.Retention.forever(),
+        "acked": shmq.Retention.acked(),
+        "bytes": shmq.Retention.bytes(2 * CHUNK_BYTES),
+    }[profile.retention]
+    return shmq.Options(chunk_bytes=CHUNK_BYTES, retention=retention, durability=durability)
+
+
+class Work:
+    """One run of a profile."""
+
+    def __init__(self, profile: Profile, root: str, recorder: Recorder, seed: int) -> None:
+        self.path = f"{root}/q"
+        self._profile = profile
+        self._recorder = recorder
+        self._chance = random.Random(f"{profile.name} {seed}")
+        self._made = 0
+        self._batch = 0
+        self._names: dict[str, Any] = {}
+        self._unfinished: dict[str, list[Any]] = {}
+        self._queue: Any = None
+
+    def go(self) -> None:
+        """Do all of it, and leave without closing anything in order."""
+        self._do("create", self._create)
+        verbs, weights = zip(*self._profile.verbs.items(), strict=True)
+        for _ in range(self._profile.steps):
+            getattr(self, "_" + self._chance.choices(verbs, weights)[0])()
+
+    def close(self) -> None:
+        """For the process's sake; nobody records it."""
+        for each in self._names.values():
+            each.close()
+        if self._queue is not None:
+            self._queue.close()
+
+    # ---- telling
+    def _do(self, verb: str, call: Callable[[], Any], payloads: tuple[bytes, ...] = ()) -> Any:
+        self._recorder.say(Begins(verb, payloads))
+        answer = call()
+        index = answer.start if isinstance(answer, range) else answer if isinstance(answer, int) else -1
+        synced = payloads and (self._profile.durability == "sync" or verb == "adopt")
+        durable = index + len(payloads) if synced and index >= 0 else -1
+        acknowledged: dict[str, int] = {}
+        facts = self._facts()
+        if verb == "sync":
+            durable, acknowledged = facts.next, dict(facts.heads)
+        if verb == "overtake":
+            durable = -1
+        if verb == "ack" and self._profile.durability == "sync":  # an ack that returned is on the disk
+            acknowledged = {"explicit": facts.heads["explicit"]}
+        self._recorder.say(Returned(index if payloads else -1, facts, durable, acknowledged))
+        return answer
+
+    def _facts(self) -> Facts:
+        queue = self._queue
+        return Facts(queue.first_index, queue.next_index, {name: it.head for name, it in self._names.items()})
+
+    def _payload(self) -> bytes:
+        self._made += 1
+        size = self._chance.choice(SIZES)
+        return f"{self._made}.".encode() + self._chance.randbytes(size)
+
+    # ---- putting
+    def _create(self) -> None:
+        self._queue = shmq.open(self.path, options=options(self._profile), unsafe_filesystem=True)
+
+    def _put(self) -> None:
+        data = self._payload()
+        key = b"key" if self._chance.random() < 0.3 else None
+        headers = {"n": self._made} if self._chance.random() < 0.2 else None
+        self._do("put", lambda: self._queue.put(data, key=key, headers=headers), (data,))
+
+    def _large(self) -> None:
+        data = self._payload() + bytes(20_000)
+        self._do("put", lambda: self._queue.put(data), (data,))
+
+    def _put_many(self) -> None:
+        batch = tuple(self._payload() for _ in range(self._chance.randint(2, 6)))
+        self._do("put_many", lambda: self._queue.put_many(batch), batch)
+
+    def _reserve(self) -> None:
+        data = self._payload()
+
+        def fill() -> int:
+            with self._queue.reserve(len(data) + self._chance.choice((0, 8, 100))) as slot:
+                self._recorder.look()  # the claim is open
+                slot.buffer[: len(data)] = data
+                self._recorder.look()
+                return int(slot.commit(len(data)))
+
+        self._do("reserve", fill, (data,))
+
+    def _abort(self) -> None:
+        def give_up() -> None:
+            slot = self._queue.reserve(40)
+            self._recorder.look()
+            slot.abort()
+
+        self._do("abort", give_up)
+
+    def _overtake(self) -> None:
+        """A SYNC put behind a claim that stays open: it is in the queue, and its durability unknown."""
+        data, late = self._payload(), self._payload()
+        slot: list[Any] = []
+
+        def ahead() -> int:
+            slot.append(self._queue.reserve(len(late)))
+            try:
+                return int(self._queue.put(data, timeout=0.0))
+            except shmq.SyncPending as pending:
+                return int(pending.index)
+
+        self._do("overtake", ahead, (data,))
+
+        def commit() -> int:
+            slot[0].buffer[:] = late
+            return int(slot[0].commit())
+
+        self._do("reserve", commit, (late,))
+
+    def _sync(self) -> None:
+        self._do("sync", self._queue.sync)
+
+    def _reopen(self) -> None:
+        def again() -> None:
+            for each in self._names.values():
+                each.close()
+            self._names.clear()
+            self._unfinished.clear()
+            self._queue.close()
+            self._queue = shmq.open(self.path, create=False, unsafe_filesystem=True)
+
+        self._do("reopen", again)
+
+    def _adopt(self) -> None:
+        batch = tuple(self._payload() for _ in range(self._chance.randint(1, 20)))
+        self._batch += 1
+
+        def adopt() -> range:
+            with self._queue.stage() as staged:
+                for data in batch:
+                    staged.put(data)
+                return self._queue.adopt(staged, dedup=("producer", self._batch))
+
+        self._do("adopt", adopt, batch)
+
+    # ---- getting
+    def _consumer(self, name: str, ack: str) -> Any:
+        if name not in self._names:
+
+            def opened() -> None:
+                self._names[name] = self._queue.consumer(name, ack=ack)
+
+            self._do("consumer", opened)
+        return self._names[name]
+
+    def _auto(self) -> None:
+        consumer = self._consumer("auto", "auto")
+        count = self._chance.randint(1, 20)
+        self._do("take", lambda: self._take(consumer, count))
+
+    def _take(self, consumer: Any, count: int) -> None:
+        with contextlib.suppress(shmq.Empty, shmq.Gone):
+            consumer.take_many(count, timeout=0)
+
+    def _explicit(self) -> None:
+        consumer = self._consumer("explicit", "explicit")
+        held = self._unfinished.setdefault("explicit", [])
+
+        def finish() -> None:
+            with contextlib.suppress(shmq.Empty, shmq.Gone):
+                held.extend(consumer.get_many(self._chance.randint(1, 20), timeout=0))
+            self._chance.shuffle(held)
+            for _ in range(self._chance.choice((0, len(held) // 2, len(held), len(held)))):
+                held.pop().ack()
+
+        self._do("ack", finish)
+
+    def _name(self) -> None:
+        self._consumer(self._chance.choice("abc"), "auto")
+
+    def _drop(self) -> None:
+        if not self._names:
+            return
+        name = self._chance.choice(sorted(self._names))
+
+        def drop() -> None:
+            self._names.pop(name).close()
+            self._unfinished.pop(name, None)
+            self._queue.drop_consumer(name)
+
+        self._do("drop", drop)
+
+
+def record(profile: Profile, root: str, seed: int, shim: Shim, fault: str = "") -> History:
+    """What that profile does with that seed, below *root*; by a library with that fault, if one is given."""
+    os.makedirs(root, exist_ok=True)
+    recorder = Recorder(root, fault)
+    work = Work(profile, root, recorder, seed)
+    with shim.listening(recorder.heard):
+        work.go()
+    work.close()
+    return recorder.history
