@@ -447,3 +447,16 @@ def test_the_reference_is_used_by_a_long_lived_process_too(queue):
     queue.shutdown()
     thread.join(60)
     assert seen == [b"%d" % number for number in range(20)]
+
+
+def test_with_every_other_field(queue):
+    """The fields of a record stand in the order of their flags, whichever there are."""
+    for number, given in enumerate(({}, {"ttl": 1000.0}, {"delay": 0.0}, {"ttl": 1000.0, "delay": 0.0})):
+        put = {"key": b"k", "headers": {"h": number}, "dedup": ("p", number), **given}
+        assert [queue.put(b"%d" % number, **put) for _ in range(2)] == [number, number]
+        message = queue[number]
+        assert (message.payload, message.key, message.headers) == (b"%d" % number, b"k", {"h": number})
+    assert queue.put_many([b"a", b"b"], dedup=("p", 9), ttl=1000.0, headers=[{"x": 1}, None]) == range(4, 6)
+    assert [queue[at].headers for at in (4, 5)] == [{"x": 1}, {}]
+    with queue.consumer("c") as consumer:
+        assert consumer.take_many(10, 30) == [b"0", b"1", b"2", b"3", b"a", b"b"]
