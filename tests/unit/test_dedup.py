@@ -460,3 +460,23 @@ def test_with_every_other_field(queue):
     assert [queue[at].headers for at in (4, 5)] == [{"x": 1}, {}]
     with queue.consumer("c") as consumer:
         assert consumer.take_many(10, 30) == [b"0", b"1", b"2", b"3", b"a", b"b"]
+
+
+def test_between_looking_and_putting_nobody_else_puts(make, monkeypatch):
+    """The turn lasts from the look to the put."""
+    queue, other = make(), make()
+    last, refused = dedup.Known.last, []
+
+    def look_and_let_the_other_try(self, producer):
+        found = last(self, producer)
+        if not refused:
+            refused.append(True)
+            with pytest.raises(shmq.Busy):
+                other.put(b"x", dedup=("p", 1), timeout=0)
+        return found
+
+    monkeypatch.setattr(dedup.Known, "last", look_and_let_the_other_try)
+    assert queue.put(b"x", dedup=("p", 1)) == 0
+    assert other.put(b"x", dedup=("p", 1)) == 0
+    assert refused
+    assert len(queue) == 1
