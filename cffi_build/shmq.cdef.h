@@ -78,17 +78,19 @@ typedef struct {
     int64_t time_ns;
     const char *headers;
     uint32_t headers_length;
-    uint32_t when_flags;
-    const char *when;
+    uint32_t fixed_flags;
+    const char *fixed;
 } shmq_fields;
 int64_t shmq_put(shmq_chunk *chunk, const char *payload, uint64_t length);
 int64_t shmq_put_record(shmq_chunk *chunk, const shmq_fields *fields, const char *payload, uint64_t length);
 int64_t shmq_put_many(shmq_chunk *chunk, uint32_t count, const char *payloads, const uint32_t *lengths,
                       const char *keys, const uint32_t *key_lengths, const uint32_t *types, const int64_t *times,
-                      const char *headers, const uint32_t *header_lengths, uint32_t when_flags, const char *when);
+                      const char *headers, const uint32_t *header_lengths, uint32_t fixed_flags, const char *fixed);
 uint64_t shmq_region_bytes(uint32_t count, const uint32_t *lengths, const uint32_t *key_lengths,
-                           const uint32_t *header_lengths, uint32_t when_flags);
+                           const uint32_t *header_lengths, uint32_t fixed_flags);
 uint64_t shmq_record_bytes(const shmq_fields *fields, uint64_t length);
+int shmq_next_dedup(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal, uint8_t *producer, uint64_t *sequence,
+                    uint64_t *first, uint32_t *count);
 int64_t shmq_reserve(shmq_chunk *chunk, const shmq_fields *fields, uint64_t length, uint64_t *claimed,
                      uint64_t *record, uint64_t *payload);
 int shmq_commit(shmq_chunk *chunk, uint64_t record, uint64_t claimed, uint64_t length);

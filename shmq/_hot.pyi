@@ -17,6 +17,7 @@ class Tail(_End):
         ttl: float | None = None,
         delay: float | None = None,
         headers: Mapping[str, Any] | None = None,
+        dedup: tuple[str | bytes, int] | None = None,
         timeout: float | None = None,
     ) -> int: ...
 

@@ -562,24 +562,26 @@ class Lock:
 
 EXPIRES, DELAYED = 1, 2
 """layout.h, enum record_flag: which moments a message's `when` holds, in this order."""
-When = tuple[int, bytes]
-"""Which moments, and their fields end to end."""
+RECORD_DEDUP, LOCK_DEDUP = 1 << 2, 1 << 42
+"""layout.h, likewise."""
+Fixed = tuple[int, bytes]
+"""Optional fields of fixed size: their flags, and their bytes in the order of the flags."""
 
 
 def header_fields(
-    key: bytes | None, record_type: int, time_ns: int | None, headers: bytes | None, when: When = (0, b"")
+    key: bytes | None, record_type: int, time_ns: int | None, headers: bytes | None, fixed: Fixed = (0, b"")
 ) -> tuple[Any, tuple[bytes, bytes, bytes]]:
     """A message's fields as the core takes them, and what must stay alive as long as they do."""
     key = key or b""
     headers = headers or b""
     key_buffer, headers_buffer = ffi.from_buffer("char[]", key), ffi.from_buffer("char[]", headers)
     moment = NOW if time_ns is None else time_ns
-    when_buffer = ffi.from_buffer("char[]", when[1])
+    fixed_buffer = ffi.from_buffer("char[]", fixed[1])
     fields = ffi.new(
         "shmq_fields *",
-        (key_buffer, len(key), record_type, moment, headers_buffer, len(headers), when[0], when_buffer),
+        (key_buffer, len(key), record_type, moment, headers_buffer, len(headers), fixed[0], fixed_buffer),
     )
-    return fields, (key, headers, when[1])
+    return fields, (key, headers, fixed[1])
 
 
 def readable(view: memoryview) -> Any:
@@ -608,6 +610,15 @@ class Resolved(NamedTuple):
     position: int
     next_index: int
     owner: int
+
+
+class Dedup(NamedTuple):
+    """A message or batch that says who put it, which of his it is, and where it is."""
+
+    producer: bytes
+    sequence: int
+    first: int
+    indexes: int
 
 
 class Chunk:
@@ -852,6 +863,25 @@ class Chunk:
             raise error(code, f"cannot read {self.path}")
         return int(end[0]), int(bytes_there[0])
 
+    def next_dedup(self, position: int, ordinal: int) -> tuple[int, int, int, Dedup | None]:
+        """
+        The next put with dedup from *position* on; 0: from the start.
+
+        Returns (code, position, ordinal, what was found): the code is EMPTY or ROLL when nothing was.
+
+        Raises:
+            Corrupt: something before it is damaged.
+        """
+        at, ordinals, sequence, first = (ffi.new("uint64_t *", value) for value in (position, ordinal, 0, 0))
+        producer, count = ffi.new("uint8_t[16]"), ffi.new("uint32_t *")
+        code = int(lib.shmq_next_dedup(self.handle, at, ordinals, producer, sequence, first, count))
+        if code not in (lib.SHMQ_OK, lib.SHMQ_EMPTY, lib.SHMQ_ROLL):
+            raise error(code, f"cannot look for puts with dedup in {self.path}")
+        found = None
+        if code == lib.SHMQ_OK:
+            found = Dedup(bytes(producer), int(sequence[0]), self.base + int(first[0]), int(count[0]))
+        return code, int(at[0]), int(ordinals[0]), found
+
     def bury(self, owner: int) -> int:
         """Pad every open claim of a dead owner, or of everybody for 0: how many."""
         buried = lib.shmq_bury(self.handle, owner)
@@ -1007,10 +1037,10 @@ class Batch:
         types: Sequence[int] | None,
         times_ns: Sequence[int] | None,
         headers: Sequence[bytes] | None,
-        when: When = (0, b""),
+        fixed: Fixed = (0, b""),
     ) -> None:
         """Copies nothing but what must lie end to end."""
-        self._when = when
+        self._fixed = fixed
         self.count = len(payloads)
         self._lengths = ffi.new("uint32_t[]", list(map(len, payloads)))
         self._key_lengths = ffi.NULL if keys is None else ffi.new("uint32_t[]", list(map(len, keys)))
@@ -1025,14 +1055,14 @@ class Batch:
             ffi.NULL if times_ns is None else ffi.new("int64_t[]", list(times_ns)),
             ffi.NULL if headers is None else b"".join(headers),
             self._header_lengths,
-            when[0],
-            when[1],
+            fixed[0],
+            fixed[1],
         )
 
     def region_bytes(self) -> int:
         """Bytes of the region that the batch needs."""
         return int(
-            lib.shmq_region_bytes(self.count, self._lengths, self._key_lengths, self._header_lengths, self._when[0])
+            lib.shmq_region_bytes(self.count, self._lengths, self._key_lengths, self._header_lengths, self._fixed[0])
         )
 
 

@@ -20,7 +20,7 @@ from shmq import _native, errors, locks
 from shmq._native import LENGTH_BITS, LENGTH_MASK
 from shmq.access import Access
 from shmq.message import Message
-from shmq.storage import files, space, sync
+from shmq.storage import files, pins, space, sync
 from shmq.storage.directory import CONSUMERS, check_consumer_name
 from shmq.walk import Walk, deadline_of
 from shmq.where import says_where
@@ -52,6 +52,7 @@ class Consumer(_native.Head):
         ack: str,
         start: str | int | datetime.datetime,
         skip_corrupt: bool = False,
+        hold: bool | None = None,
     ) -> None:
         """See `Queue.consumer`."""
         check_consumer_name(name)
@@ -62,6 +63,7 @@ class Consumer(_native.Head):
         self._explicit = ack == "explicit"
         self._queue = queue
         self._skip_corrupt = skip_corrupt
+        self._hold = hold
         self._pid = os.getpid()
         self._lock = locks.Lock()
         self._closed = False
@@ -102,6 +104,7 @@ class Consumer(_native.Head):
         if self.name not in self._home.consumer_names():
             with self._home.admin():
                 if self.name not in self._home.consumer_names():
+                    pins.set_hold(self._home, self.name, on=bool(self._hold))
                     self._make_checkpoint(file, start)
                     self._membership.control.recount()
         fd, size = self._home.open(self._home.consumers, file, writable=True)
@@ -130,7 +133,18 @@ class Consumer(_native.Head):
                 f"cannot open consumer {self.name!r} of {self._home.path} with ack={self.ack_mode!r}: "
                 f"it was made with ack={stored!r}"
             )
+        try:
+            self._take_up_hold()
+        except BaseException:
+            lock.free()
+            raise
         return checkpoint, lock
+
+    def _take_up_hold(self) -> None:
+        """Have it hold chunks back or not, as was asked for; of a name that is there, nobody else changes it now."""
+        if self._hold not in (None, pins.holds(self._home, self.name)):
+            with self._home.admin():
+                pins.set_hold(self._home, self.name, on=bool(self._hold))
 
     def _make_checkpoint(self, file: str, start: str | int | datetime.datetime) -> None:
         # 'latest' means the end as it is once the name exists; puts that begin after that are seen.

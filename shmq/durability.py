@@ -71,9 +71,9 @@ class Syncer:
             "be read. Close it everywhere and open it again: that writes and verifies what is there"
         )
 
-    def wait(self, chunk: _native.Chunk, index: int, deadline_ns: int) -> None:
+    def wait(self, chunk: _native.Chunk | None, index: int, deadline_ns: int) -> None:
         """
-        Return when the message at *index*, in *chunk*, and all before it are on the disk.
+        Return when the message at *index*, in *chunk* if that is known, and all before it are on the disk.
 
         Raises:
             SyncPending: the deadline passed, a signal's handler raised, or the disk could not be asked.

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
     from shmq.durability import Syncer
     from shmq.membership import Membership
+    from shmq.once import Turn
     from shmq.queue import Queue
+    from shmq.storage.dedup import Known
 
 _TYPE_MAX = 65535
 _NOT_A_TIME = -(1 << 63)
@@ -44,6 +46,7 @@ class Producer(_native.Tail):
         self._chain = self._make_chain()
         self._syncer = self._make_syncer()
         self._room = Room(self._home, self._membership, self._chain)
+        self._known: Known | None = None
         self._code_with(self._encode)
         try:
             self._use(self._chain.tail())
@@ -74,6 +77,7 @@ class Producer(_native.Tail):
         ttl: float | None = None,
         delay: float | None = None,
         headers: Mapping[str, Any] | None = None,
+        dedup: tuple[str | bytes, int] | None = None,
         timeout: float | None = None,
     ) -> int:
         """What `put` does where the built-in does not: rolls, forks, errors. *code* is what its try answered."""
@@ -81,9 +85,15 @@ class Producer(_native.Tail):
         syncer, deadline = self._syncer, deadline_of(timeout)
         if syncer is not None:
             syncer.check()
-        fields, keep = self._fields(key, type, time_ns, headers, self._when(ttl, delay))
+        turn = None if dedup is None else self._turn(dedup)
+        fields, keep = self._fields(key, type, time_ns, headers, self._fixed(ttl, delay, turn))
         data = payload if self._encode is None else self._encode(payload)
         with _view(data) as view, _native.readable(view) as readable:
+            if turn is not None:
+                region = _native.record_bytes(fields, len(readable))
+                put = turn.put(1, region, deadline, lambda tail: tail.put_record(fields, readable, len(readable)))
+                del keep
+                return put.start
             tail = self._tail
             while True:
                 if code < 0:
@@ -118,6 +128,7 @@ class Producer(_native.Tail):
         times_ns: Sequence[int] | None = None,
         headers: Sequence[Mapping[str, Any] | None] | None = None,
         ttl: float | None = None,
+        dedup: tuple[str | bytes, int] | None = None,
         timeout: float | None = None,
     ) -> range:
         """As `Queue.put_many`."""
@@ -132,20 +143,14 @@ class Producer(_native.Tail):
                 f"{_native.BATCH_MAX}; nothing was put. Put them in several batches"
             )
         if count == 0:
+            if dedup is not None:
+                raise ValueError("nothing to put, and so nothing that says which batch it is; nothing was put")
             end = self._queue.next_index
             return range(end, end)
-        if types is not None and not 0 <= min(types) <= max(types) <= _TYPE_MAX:
-            types = [_check_type(each) for each in types]
-        if times_ns is not None and not _NOT_A_TIME < min(times_ns) <= max(times_ns) < -_NOT_A_TIME:
-            times_ns = [_check_time(each) for each in times_ns]
-        batch = _native.Batch(
-            items,
-            None if keys is None else _check_keys(keys),
-            types,
-            times_ns,
-            None if headers is None else _encode_each(headers),
-            self._when(ttl),
-        )
+        turn = None if dedup is None else self._turn(dedup)
+        batch = _batch(items, keys, types, times_ns, headers, self._fixed(ttl, None, turn))
+        if turn is not None:
+            return turn.put(count, batch.region_bytes(), deadline, lambda tail: tail.put_many(batch))
         if self._syncer is not None:
             self._syncer.check()
         tail, first = self._tail, 0
@@ -208,12 +213,14 @@ class Producer(_native.Tail):
         record_type: int,
         time_ns: int | None,
         headers: Mapping[str, Any] | None,
-        when: _native.When,
+        fixed: _native.Fixed,
     ) -> tuple[Any, Any]:
         time_ns = None if time_ns is None else _check_time(time_ns)
-        return _native.header_fields(_check_key(key), _check_type(record_type), time_ns, _encode_headers(headers), when)
+        return _native.header_fields(
+            _check_key(key), _check_type(record_type), time_ns, _encode_headers(headers), fixed
+        )
 
-    def _when(self, ttl: float | None, delay: float | None = None) -> _native.When:
+    def _when(self, ttl: float | None, delay: float | None = None) -> _native.Fixed:
         if ttl is None:
             ttl = self._home.options.ttl
         if ttl is None and delay is None:
@@ -221,6 +228,19 @@ class Producer(_native.Tail):
         from shmq.when import when  # noqa: PLC0415  # only users of times pay for it
 
         return when(ttl, delay)
+
+    def _fixed(self, ttl: float | None, delay: float | None, turn: Turn | None) -> _native.Fixed:
+        """The fields of fixed size that its records have."""
+        flags, content = self._when(ttl, delay)
+        return (flags, content) if turn is None else (flags | turn.field[0], content + turn.field[1])
+
+    def _turn(self, dedup: tuple[str | bytes, int]) -> Turn:
+        """How a put with dedup goes."""
+        from shmq.once import Turn  # noqa: PLC0415  # only who uses it pays for it
+
+        if self._membership.member.forked():
+            self._rejoin()
+        return Turn(self, dedup)
 
     # ---- when a put does not go straight through
     def _settle(self, code: int, tail: _native.Chunk, region: int, count: int, deadline_ns: int) -> None:
@@ -258,6 +278,7 @@ class Producer(_native.Tail):
                 self._chain = self._make_chain()
                 self._syncer = self._make_syncer()
                 self._room = Room(self._home, self._membership, self._chain)
+                self._known = None
                 self._use(self._chain.tail())
 
     def _use(self, chunk: _native.Chunk) -> None:
@@ -426,6 +447,28 @@ def _check_keys(keys: Sequence[bytes | None]) -> Sequence[bytes]:
     if set(map(type, keys)) == {bytes}:
         return cast("Sequence[bytes]", keys)
     return [_check_key(key) for key in keys]
+
+
+def _batch(
+    items: list[bytes],
+    keys: Sequence[bytes | None] | None,
+    types: Sequence[int] | None,
+    times_ns: Sequence[int] | None,
+    headers: Sequence[Mapping[str, Any] | None] | None,
+    fixed: _native.Fixed,
+) -> _native.Batch:
+    if types is not None and not 0 <= min(types) <= max(types) <= _TYPE_MAX:
+        types = [_check_type(each) for each in types]
+    if times_ns is not None and not _NOT_A_TIME < min(times_ns) <= max(times_ns) < -_NOT_A_TIME:
+        times_ns = [_check_time(each) for each in times_ns]
+    return _native.Batch(
+        items,
+        None if keys is None else _check_keys(keys),
+        types,
+        times_ns,
+        None if headers is None else _encode_each(headers),
+        fixed,
+    )
 
 
 def _check_lengths(count: int, **lists: Sequence[Any] | None) -> None:

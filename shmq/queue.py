@@ -345,6 +345,7 @@ class Queue:
         ttl: float | None = None,
         delay: float | None = None,
         headers: Mapping[str, Any] | None = None,
+        dedup: tuple[str | bytes, int] | None = None,
         timeout: float | None = None,
     ) -> int:
         """
@@ -361,6 +362,9 @@ class Queue:
             ttl: seconds after which no consumer gets it any more; the queue's own by default. Readers still see it.
             delay: seconds before which no consumer gets it. Groups go on with what is behind it; one alone waits.
             headers: a small mapping of text to anything msgpack can hold.
+            dedup: (producer, sequence): who it is from and which message or batch of theirs, ascending, shared with
+                `put_many` and `adopt`. What was put before is not put again: its first index is returned. Also after
+                a kill, a restart, a power cut, and when two processes try at the same time. Such puts take turns.
             timeout: seconds that it may wait: for room, in a queue with bounds and full="block"; for the disk, with
                 Durability.SYNC. None for as long as it takes.
 
@@ -371,12 +375,22 @@ class Queue:
             SyncFailed: the disk refused. It is in the queue at `index`; when that is None, nothing was put.
             TooLarge: it fits no chunk, or no bound; nothing was put.
             DiskFull: there is no room for another chunk; nothing was put.
+            Mismatch: with dedup: a later one of that producer is there already; nothing was put.
+            Busy: with dedup: the timeout passed while others had their turn; nothing was put.
             Fenced: this process was judged dead; the message is not in the queue.
             ShutDown, Closed: nothing was put.
         """
         producer = self._producer or self._shared_producer()
         return producer.put(
-            payload, key=key, type=type, time_ns=time_ns, ttl=ttl, delay=delay, headers=headers, timeout=timeout
+            payload,
+            key=key,
+            type=type,
+            time_ns=time_ns,
+            ttl=ttl,
+            delay=delay,
+            headers=headers,
+            dedup=dedup,
+            timeout=timeout,
         )
 
     def put_many(
@@ -388,6 +402,7 @@ class Queue:
         times_ns: Sequence[int] | None = None,
         headers: Sequence[Mapping[str, Any] | None] | None = None,
         ttl: float | None = None,
+        dedup: tuple[str | bytes, int] | None = None,
         timeout: float | None = None,
     ) -> range:
         """
@@ -397,16 +412,24 @@ class Queue:
             payloads: up to 8,191 of them.
             keys, types, times_ns, headers: None, or one entry for each payload; as in `put`.
             ttl: of all of them, as in `put`.
+            dedup: (producer, sequence) of the whole batch; as in `put`. The indexes of the first time are returned.
             timeout: seconds to wait until there is room for all of them; as in `put`.
 
         Raises:
             TooMany: more than one claim can count, or than a bound allows; nothing was put.
-            Full, TooLarge, DiskFull, Fenced, ShutDown, Closed: as `put`.
-            ValueError: the lengths differ; nothing was put.
+            Full, TooLarge, DiskFull, Mismatch, Busy, Fenced, ShutDown, Closed: as `put`.
+            ValueError: dedup of an empty batch; or the lengths differ; nothing was put.
         """
         producer = self._producer or self._shared_producer()
         return producer.put_many(
-            payloads, keys=keys, types=types, times_ns=times_ns, headers=headers, ttl=ttl, timeout=timeout
+            payloads,
+            keys=keys,
+            types=types,
+            times_ns=times_ns,
+            headers=headers,
+            ttl=ttl,
+            dedup=dedup,
+            timeout=timeout,
         )
 
     def reserve(
@@ -554,12 +577,17 @@ class Queue:
             return staging.remove_handed(self._home, unwanted)
 
     def adopted(self, producer: str | bytes) -> tuple[int, range] | None:
-        """The last batch adopted from *producer*: its sequence and its indexes. None when there was none."""
-        from shmq.staged import check_producer  # noqa: PLC0415
+        """
+        The last batch of *producer*: its sequence and its indexes, adopted or put with dedup. None without one.
+
+        Raises:
+            Corrupt: what tells it is damaged.
+        """
+        from shmq.staged import check_producer, last_of  # noqa: PLC0415
 
         name = check_producer(producer)
         self._sweep()
-        batch = staging.ledger(self._home).get(name)
+        batch = last_of(self._home, self._chain(), name)
         return None if batch is None else (batch.sequence, range(batch.first, batch.first + batch.indexes))
 
     # ---- getting
@@ -599,6 +627,7 @@ class Queue:
         window: int | None = None,
         start: str | int | datetime.datetime = "earliest",
         skip_corrupt: bool = False,
+        hold: bool | None = None,
     ) -> Consumer | GroupConsumer:
         """
         Open the consumer *name*; make it if there is none. Every name sees every message, from where it stopped.
@@ -619,6 +648,9 @@ class Queue:
             start: where a new name begins: "earliest", "latest", an index, or a datetime: the first message of that
                 time or later.
             skip_corrupt: pass over what is damaged, and count it in `skipped`, instead of raising Corrupt there.
+            hold: True: nothing that this name has not finished is retired, by age and bytes neither, whether it is open
+                or not; for an archive. It lasts until it is opened with False, or dropped. None leaves it as it is,
+                off for a new name. What a bound drops (full="drop_oldest") and what `purge` finishes is not held.
 
         Raises:
             Busy: another process (or handle) holds the name.
@@ -628,6 +660,8 @@ class Queue:
         if self._flags["read_only"]:
             raise errors.Closed(f"cannot open a consumer of {self.path}: it was opened read-only; use reader()")
         given = {"lease": lease, "max_attempts": max_attempts, "dead_letter": dead_letter, "expire_to": expire_to}
+        if group and hold is not None:
+            raise TypeError(f"consumer({name!r}, hold=...): a group holds nothing back; let a name of its own archive")
         if group:
             from shmq.group import GroupConsumer  # noqa: PLC0415  # only groups pay for it
 
@@ -637,7 +671,7 @@ class Queue:
             raise TypeError(
                 f"consumer({name!r}, {strange[0]}=...) needs group=True: one process alone has no use for it"
             )
-        return Consumer(self, name, ack=ack, start=start, skip_corrupt=skip_corrupt)
+        return Consumer(self, name, ack=ack, start=start, skip_corrupt=skip_corrupt, hold=hold)
 
     def consumers(self) -> dict[str, ConsumerStats]:
         """Every name with a checkpoint here."""
@@ -729,6 +763,7 @@ class Queue:
         reverse: bool = False,
         follow: bool = False,
         skip_corrupt: bool = False,
+        pin: bool | str = False,
     ) -> Reader:
         """
         Read from *start* on, without a checkpoint: changes nothing for anybody.
@@ -740,11 +775,17 @@ class Queue:
                 yet, at which reading forward ends, are left out.
             follow: wait for more at the end, until the queue is shut down or closed.
             skip_corrupt: pass over what is damaged, and count it in `skipped`, instead of raising Corrupt there.
+            pin: True, or a name for it: while this reader is open, nothing from its place on is retired, whatever the
+                retention. Ends with `close`, or with its process. It is no consumer: no bound waits for it.
 
         Raises:
+            Busy: another reader has a pin of that name.
+            Closed: a pin in a queue that was opened read-only.
             ValueError: reverse and follow; there is no end to begin from.
         """
-        return Reader(self, start, stop, reverse=reverse, follow=follow, skip_corrupt=skip_corrupt)
+        if pin:
+            self._refuse_read_only("pin")
+        return Reader(self, start, stop, reverse=reverse, follow=follow, skip_corrupt=skip_corrupt, pin=pin)
 
     def read_arrow(
         self,

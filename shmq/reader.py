@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shmq.queue import Queue
+    from shmq.storage.pins import Pin
 
 
 class Reader:
@@ -29,6 +30,7 @@ class Reader:
         reverse: bool,
         follow: bool,
         skip_corrupt: bool = False,
+        pin: bool | str = False,
     ) -> None:
         """See `Queue.reader`."""
         if reverse and follow:
@@ -42,6 +44,16 @@ class Reader:
         self._home, self._membership = queue._lend()  # noqa: SLF001
         self._open = True
         self._walk: Walk | None = None
+        self._pin: Pin | None = None
+        if pin:
+            from shmq.storage.pins import Pin  # noqa: PLC0415  # only who uses it pays for it
+
+            try:
+                self._pin = Pin(self._home, None if pin is True else pin)
+            except BaseException:
+                self.close()
+                raise
+        self._pinned: object = None
         access = self._access = Access(self._home, self._membership, self._decode)
         timed = isinstance(start, datetime.datetime)
         first = access.at(start, before_claims=True) if timed else queue._from_end(start)  # type: ignore[arg-type]  # noqa: SLF001
@@ -59,6 +71,8 @@ class Reader:
             self._walk = Walk(self._home, self._membership)
             self._walk.skip_corrupt = skip_corrupt
             self._walk.seek(first)
+        if self._pin is not None:
+            self._pin.move(first)
 
     @property
     def skipped(self) -> int:
@@ -96,6 +110,7 @@ class Reader:
             place = self._wait()
         reader, chunk = self._walk.reader, self._walk.chunk
         index = int(reader.index)
+        self._move_pin(index, chunk)
         if self._stop is not None and index >= self._stop:
             raise StopIteration
         message = Message(chunk, index, int(reader.record), place, self._decode)  # type: ignore[arg-type]
@@ -103,6 +118,12 @@ class Reader:
             self._stop = index
             raise StopIteration
         return message
+
+    def _move_pin(self, index: int, chunk: object) -> None:
+        """Only whole chunks go, so it moves with them."""
+        if self._pin is not None and self._pinned is not chunk:
+            self._pin.move(index)
+            self._pinned = chunk
 
     def _bounds(self) -> tuple[int | None, int | None]:
         """The index and the time before which to stop."""
@@ -143,6 +164,8 @@ class Reader:
         """Read no more. Closing twice is fine; so is forgetting to."""
         if self._open:
             self._open = False
+            if self._pin is not None:
+                self._pin.close()
             self._membership.leave()
             self._home.close()
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from shmq import _native, errors
 from shmq.producer import Producer
 from shmq.room import Room
+from shmq.storage import dedup as dedup_records
 from shmq.storage import staging, sync
 from shmq.storage.chain import Chain
 
@@ -136,6 +137,9 @@ class Staged(Producer):
             if self._tail is tail:
                 self._use(self._chain.roll(tail, region))
 
+    def _turn(self, dedup: tuple[str | bytes, int]) -> NoReturn:  # noqa: ARG002
+        raise ValueError("dedup of what is staged is said once for all of it: Queue.adopt(staged, dedup=...)")
+
     def _rejoin(self) -> None:
         raise errors.Forked(
             f"what was staged for {self._home.path} belongs to the parent process {self._pid}; stage your own"
@@ -222,15 +226,15 @@ class Staged(Producer):
         self._check_open()
         if os.getpid() != self._pid:
             self._rejoin()
-        producer, sequence = _check_dedup(dedup)
+        producer, sequence = check_dedup(dedup)
         self._seal()
         ids, counts, sizes = self._chain.checked()
         manifest = staging.Manifest(producer, sequence, self._chain.files, ids, counts, sizes)
         home, control = self._home, self._membership.control
         chain = Chain(home, self._membership.member)
-        with home.admin():
+        with home.admin(), _alone(home, producer):
             staging.fold(home, chain)
-            known = _known(home, producer, sequence)
+            known = _known(home, chain, producer, sequence)
             if known is not None:
                 return known
             if control.is_shut_down():
@@ -318,13 +322,13 @@ def find(home: Directory, token: str) -> tuple[staging.Set, staging.Handed]:
 
 def adopt_handed(home: Directory, membership: Membership, tokens: Sequence[str], dedup: Any) -> range:
     """As `Queue.adopt`, which is how to call it: everything of these tokens, in their order, all or nothing."""
-    producer, sequence = _check_dedup(dedup)
+    producer, sequence = check_dedup(dedup)
     if len(set(tokens)) != len(tokens):
         raise ValueError(f"{len(tokens)} tokens, of which some are the same")
     chain, control = Chain(home, membership.member), membership.control
-    with home.admin(), contextlib.ExitStack() as opened:
+    with home.admin(), _alone(home, producer), contextlib.ExitStack() as opened:
         staging.fold(home, chain)
-        known = _known(home, producer, sequence)
+        known = _known(home, chain, producer, sequence)
         if known is not None:
             for token in tokens:  # staged once more for a batch that is there already
                 with contextlib.suppress(errors.NotFound):
@@ -406,17 +410,25 @@ def _seal_again(chain: Chain, joint: staging.Set, whole: staging.Manifest, parts
     return filled
 
 
-def _known(home: Directory, producer: bytes, sequence: int) -> range | None:
-    """What this batch was adopted as, if it was."""
-    before = staging.ledger(home).get(producer) if producer else None
-    if before is None or before.sequence < sequence:
+def _alone(home: Directory, producer: bytes) -> contextlib.AbstractContextManager[None]:
+    """Nobody puts with dedup meanwhile. Who would be the first to do so is kept away by the administrative lock."""
+    if not producer or not dedup_records.is_used(home):
+        return contextlib.nullcontext()
+    return dedup_records.alone(home, dedup_records.admin_deadline(), "adopt into")
+
+
+def last_of(home: Directory, chain: Chain, producer: bytes) -> staging.Adopted | None:
+    """The last batch of that producer, adopted or put."""
+    if dedup_records.is_used(home):
+        return dedup_records.Known(home, chain).last(producer)
+    return staging.ledger(home).get(producer)
+
+
+def _known(home: Directory, chain: Chain, producer: bytes, sequence: int) -> range | None:
+    """What this batch was adopted or put as, if it was."""
+    if not producer:
         return None
-    if before.sequence > sequence:
-        raise errors.Mismatch(
-            f"cannot adopt batch {sequence} of {producer!r} into {home.path}: batch {before.sequence} was adopted "
-            "before it, and sequences ascend; nothing was adopted"
-        )
-    return range(before.first, before.first + before.indexes)
+    return dedup_records.known(last_of(home, chain, producer), producer, sequence, f"adopt into {home.path}")
 
 
 def _join(
@@ -477,7 +489,13 @@ def check_producer(producer: str | bytes) -> bytes:
     return raw
 
 
-def _check_dedup(dedup: tuple[str | bytes, int] | None) -> tuple[bytes, int]:
+def check_dedup(dedup: tuple[str | bytes, int] | None) -> tuple[bytes, int]:
+    """
+    Producer and sequence as they are kept; no name for None.
+
+    Raises:
+        ValueError: they cannot be kept.
+    """
     if dedup is None:
         return b"", 0
     producer, sequence = dedup

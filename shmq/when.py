@@ -31,7 +31,7 @@ def _field(seconds: float, what: str, least: str) -> bytes:
     return FIELD.pack(time.time_ns() + after, _native.boottime_ns() + after, _this_boot())
 
 
-def when(ttl: float | None, delay: float | None = None) -> _native.When:
+def when(ttl: float | None, delay: float | None = None) -> _native.Fixed:
     """
     What a record says about *ttl* and *delay*, in seconds from now; None is "none".
 

@@ -88,3 +88,23 @@ class Consumer:
     @property
     def lag(self):
         return max(len(self.queue.log) - self.head, 0)
+
+
+class Once:
+    """Indexes of what is put once for each (producer, sequence), and of what else is put."""
+
+    def __init__(self):
+        self.end, self.last = 0, {}
+
+    def put(self, count):
+        self.end += count
+        return range(self.end - count, self.end)
+
+    def put_once(self, producer, sequence, count):
+        """Its indexes; None when a later one is there."""
+        last, _ = self.last.get(producer, (-1, None))
+        if sequence < last:
+            return None
+        if sequence > last:
+            self.last[producer] = (sequence, self.put(count))
+        return self.last[producer][1]

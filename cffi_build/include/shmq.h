@@ -129,8 +129,8 @@ typedef struct {
     int64_t time_ns;
     const char *headers; /* an encoded map */
     uint32_t headers_length;
-    uint32_t when_flags; /* 1 = it expires, 2 = it is delayed */
-    const char *when;    /* then a struct field_when for each, in that order */
+    uint32_t fixed_flags; /* 1 = it expires, 2 = it is delayed, 4 = it is put once */
+    const char *fixed;    /* then a struct field_when or field_dedup for each, in that order */
 } shmq_fields;
 
 /* Append one message; it is visible when this returns. Its index, or ROLL (sealed; nothing was written), TOO_LARGE,
@@ -138,15 +138,21 @@ typedef struct {
 int64_t shmq_put(shmq_chunk *chunk, const char *payload, uint64_t length);
 int64_t shmq_put_record(shmq_chunk *chunk, const shmq_fields *fields, const char *payload, uint64_t length);
 /* Append `count` messages as one claim: all of them or none become visible. payloads: their bytes, end to end.
- * keys, headers: likewise, or NULL; types, times: NULL or one each; when_flags, when: of all of them, as in shmq_fields.
+ * keys, headers: likewise, or NULL; types, times: NULL or one each; fixed_flags, fixed: of all of them, as in shmq_fields.
  * The first index, or as shmq_put, or TOO_MANY. */
 int64_t shmq_put_many(shmq_chunk *chunk, uint32_t count, const char *payloads, const uint32_t *lengths,
                       const char *keys, const uint32_t *key_lengths, const uint32_t *types, const int64_t *times,
-                      const char *headers, const uint32_t *header_lengths, uint32_t when_flags, const char *when);
+                      const char *headers, const uint32_t *header_lengths, uint32_t fixed_flags, const char *fixed);
 /* Bytes of the region that these messages need, to make a chunk for them. */
 uint64_t shmq_region_bytes(uint32_t count, const uint32_t *lengths, const uint32_t *key_lengths,
-                           const uint32_t *header_lengths, uint32_t when_flags);
+                           const uint32_t *header_lengths, uint32_t fixed_flags);
 uint64_t shmq_record_bytes(const shmq_fields *fields, uint64_t length);
+
+/* The next message or batch, from *position on (0: the first), that says who put it and which of his it is: OK, and
+ * *first and *count are its ordinals. Open claims are passed: the caller knows of none that could say so. EMPTY, ROLL,
+ * CORRUPT. */
+int shmq_next_dedup(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal, uint8_t *producer, uint64_t *sequence,
+                    uint64_t *first, uint32_t *count);
 
 /* Claim room for a payload of `length` bytes to be filled in place. Its index; *claimed names the claim and *payload
  * is the position of its payload in the chunk. Until commit or abort, consumers wait at it. */

@@ -515,17 +515,19 @@ struct shape {
     uint64_t length;  /* from the word to the end of the payload */
 };
 
-static uint64_t when_bytes(uint32_t flags)
+/* Bytes of the fields of fixed size that these flags announce. */
+static uint64_t fixed_bytes(uint32_t flags)
 {
     return (uint64_t)((flags & RECORD_EXPIRY) != 0) * sizeof(struct field_when)
-           + (uint64_t)((flags & RECORD_DELAY) != 0) * sizeof(struct field_when);
+           + (uint64_t)((flags & RECORD_DELAY) != 0) * sizeof(struct field_when)
+           + (uint64_t)((flags & RECORD_DEDUP) != 0) * sizeof(struct field_dedup);
 }
 
-static struct shape shape_of(uint32_t when_flags, uint64_t key_length, uint64_t headers_length,
+static struct shape shape_of(uint32_t fixed_flags, uint64_t key_length, uint64_t headers_length,
                              uint64_t payload_length)
 {
     struct shape shape;
-    shape.extra = when_bytes(when_flags);
+    shape.extra = fixed_bytes(fixed_flags);
     shape.extra += headers_length == 0 ? 0 : sizeof(struct field_bytes) + round_up(headers_length);
     shape.payload = RECORD_HEADER_BYTES + shape.extra + round_up(key_length);
     shape.length = shape.payload + payload_length;
@@ -550,7 +552,7 @@ static int check_shape(const struct shape *shape, uint64_t key_length, uint64_t 
 
 uint64_t shmq_record_bytes(const shmq_fields *fields, uint64_t length)
 {
-    return round_up(shape_of(fields->when_flags, fields->key_length, fields->headers_length, length).length);
+    return round_up(shape_of(fields->fixed_flags, fields->key_length, fields->headers_length, length).length);
 }
 
 /* Of its first `bytes` bytes, and of where it stands. */
@@ -581,9 +583,9 @@ static void write_head(shmq_chunk *chunk, uint64_t position, const struct record
     uint8_t *const at = chunk->memory + position;
     const uint64_t from = offsetof(struct record, length);
     shared_write(at + from, (const uint8_t *)record + from, sizeof *record - from);
-    uint64_t offset = RECORD_HEADER_BYTES + when_bytes(fields->when_flags);
-    if (fields->when_flags != 0) {
-        shared_write(at + RECORD_HEADER_BYTES, fields->when, offset - RECORD_HEADER_BYTES);
+    uint64_t offset = RECORD_HEADER_BYTES + fixed_bytes(fields->fixed_flags);
+    if (fields->fixed_flags != 0) {
+        shared_write(at + RECORD_HEADER_BYTES, fields->fixed, offset - RECORD_HEADER_BYTES);
     }
     if (fields->headers_length > 0) {
         const struct field_bytes field = {fields->headers_length, 0};
@@ -624,7 +626,7 @@ static struct record record_of(const shmq_chunk *chunk, const struct shape *shap
         .batch = 1,
         .time_ns = fields->time_ns == INT64_MIN ? os->clock_wall_ns() : fields->time_ns,
         .type = (uint16_t)fields->type,
-        .flags = (uint16_t)((fields->when_flags & (RECORD_EXPIRY | RECORD_DELAY))
+        .flags = (uint16_t)((fields->fixed_flags & (RECORD_EXPIRY | RECORD_DELAY | RECORD_DEDUP))
                             | (fields->headers_length > 0 ? RECORD_HEADERS : 0)
                             | (chunk->checksum ? 0 : RECORD_UNCHECKED)),
         .key_length = (uint16_t)fields->key_length,
@@ -649,7 +651,7 @@ static int64_t reserve(shmq_chunk *chunk, const shmq_fields *fields, uint64_t le
 {
     int code = may_put(chunk);
     if (code == SHMQ_OK) {
-        *shape = shape_of(fields->when_flags, fields->key_length, fields->headers_length, length);
+        *shape = shape_of(fields->fixed_flags, fields->key_length, fields->headers_length, length);
         code = check_shape(shape, fields->key_length, length);
     }
     if (code == SHMQ_OK) {
@@ -751,30 +753,30 @@ int shmq_abort(shmq_chunk *chunk, uint64_t position, uint64_t claimed)
 static uint64_t length_at(const uint32_t *lengths, uint32_t i) { return lengths == NULL ? 0 : lengths[i]; }
 
 uint64_t shmq_region_bytes(uint32_t count, const uint32_t *lengths, const uint32_t *key_lengths,
-                           const uint32_t *header_lengths, uint32_t when_flags)
+                           const uint32_t *header_lengths, uint32_t fixed_flags)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
-        bytes += round_up(shape_of(when_flags, length_at(key_lengths, i), length_at(header_lengths, i), lengths[i]).length);
+        bytes += round_up(shape_of(fixed_flags, length_at(key_lengths, i), length_at(header_lengths, i), lengths[i]).length);
     }
     return bytes;
 }
 
 static int check_batch(uint32_t count, const uint32_t *lengths, const uint32_t *key_lengths,
-                       const uint32_t *header_lengths, uint32_t when_flags)
+                       const uint32_t *header_lengths, uint32_t fixed_flags)
 {
     if (count == 0 || count > COUNT_MAX) {
         return error_set(SHMQ_TOO_MANY, "a batch of %" PRIu32 " messages; one claim counts 1 to %u", count, COUNT_MAX);
     }
     for (uint32_t i = 0; i < count; i++) {
         const uint64_t key_length = length_at(key_lengths, i);
-        const struct shape shape = shape_of(when_flags, key_length, length_at(header_lengths, i), lengths[i]);
+        const struct shape shape = shape_of(fixed_flags, key_length, length_at(header_lengths, i), lengths[i]);
         const int code = check_shape(&shape, key_length, lengths[i]);
         if (code != SHMQ_OK) {
             return code;
         }
     }
-    if (shmq_region_bytes(count, lengths, key_lengths, header_lengths, when_flags) > (uint64_t)SPAN_MAX * SPAN_UNIT) {
+    if (shmq_region_bytes(count, lengths, key_lengths, header_lengths, fixed_flags) > (uint64_t)SPAN_MAX * SPAN_UNIT) {
         return error_set(SHMQ_TOO_LARGE, "a batch of more than %u bytes with its headers", SPAN_MAX * SPAN_UNIT);
     }
     return SHMQ_OK;
@@ -782,15 +784,15 @@ static int check_batch(uint32_t count, const uint32_t *lengths, const uint32_t *
 
 int64_t shmq_put_many(shmq_chunk *chunk, uint32_t count, const char *payloads, const uint32_t *lengths,
                       const char *keys, const uint32_t *key_lengths, const uint32_t *types, const int64_t *times,
-                      const char *headers, const uint32_t *header_lengths, uint32_t when_flags, const char *when)
+                      const char *headers, const uint32_t *header_lengths, uint32_t fixed_flags, const char *fixed)
 {
     int code = may_put(chunk);
     if (code == SHMQ_OK) {
-        code = check_batch(count, lengths, key_lengths, header_lengths, when_flags);
+        code = check_batch(count, lengths, key_lengths, header_lengths, fixed_flags);
     }
     struct claim claim;
     if (code == SHMQ_OK) {
-        const uint64_t bytes = shmq_region_bytes(count, lengths, key_lengths, header_lengths, when_flags);
+        const uint64_t bytes = shmq_region_bytes(count, lengths, key_lengths, header_lengths, fixed_flags);
         code = claim_region(chunk, count, bytes, &claim);
     }
     if (code != SHMQ_OK) {
@@ -807,10 +809,10 @@ int64_t shmq_put_many(shmq_chunk *chunk, uint32_t count, const char *payloads, c
             .time_ns = times == NULL ? now : times[i],
             .headers = headers,
             .headers_length = (uint32_t)length_at(header_lengths, i),
-            .when_flags = when_flags,
-            .when = when,
+            .fixed_flags = fixed_flags,
+            .fixed = fixed,
         };
-        const struct shape shape = shape_of(when_flags, fields.key_length, fields.headers_length, lengths[i]);
+        const struct shape shape = shape_of(fixed_flags, fields.key_length, fields.headers_length, lengths[i]);
         struct record record = record_of(chunk, &shape, &fields);
         record.ordinal = (uint32_t)(claim.ordinal + i);
         record.place = (uint16_t)i;

@@ -266,7 +266,7 @@ static PyObject *put_bytes(End *self, PyObject *data, PyObject *const *args, Py_
     return self->sync == NULL ? PyLong_FromLongLong(index) : put_synced(self, index);
 }
 
-/* put(payload, *, key, type, time_ns, headers, timeout) -> index */
+/* put(payload, *, key, type, time_ns, headers, dedup, timeout) -> index */
 static PyObject *tail_put(End *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     if (count != 1 || self->chunk == NULL) {
@@ -389,7 +389,7 @@ static PyObject *head_take_many(End *self, PyObject *args, PyObject *kwargs)
 }
 
 /* ---------------------------------------------------------------- the module */
-PyDoc_STRVAR(put_doc, "put($self, payload, *, key=None, type=0, time_ns=None, headers=None, timeout=None)\n--\n\n"
+PyDoc_STRVAR(put_doc, "put($self, payload, *, key=None, type=0, time_ns=None, headers=None, dedup=None, timeout=None)\n--\n\n"
                       "Append payload and return its index. See Queue.put.");
 PyDoc_STRVAR(take_doc, "take($self, timeout=None)\n--\n\n"
     "The next payload, decoded, and acknowledged at once.\n\n"

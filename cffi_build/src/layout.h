@@ -109,7 +109,7 @@ struct record {
 enum record_flag {
     RECORD_EXPIRY = 1 << 0,       /* struct field_when: dead after this moment */
     RECORD_DELAY = 1 << 1,        /* struct field_when: not before this moment */
-    RECORD_DEDUP = 1 << 2,        /* struct field_dedup: producer and sequence            [reserved] */
+    RECORD_DEDUP = 1 << 2,        /* struct field_dedup: producer and sequence */
     RECORD_TRACE = 1 << 3,        /* struct field_trace: W3C trace and span id            [reserved] */
     RECORD_TRANSACTION = 1 << 4,  /* struct field_transaction                             [reserved] */
     RECORD_CONTENT_TYPE = 1 << 5, /* struct field_bytes: a media type                     [reserved] */
@@ -123,8 +123,8 @@ struct field_when { /* within the boot it names, boottime decides; after a reboo
     uint64_t boot_tag; /* first 8 bytes of the boot id */
 };
 struct field_dedup {
-    uint8_t producer[16];
-    uint64_t sequence;
+    uint8_t producer[16];     /* BLAKE2b of its name, of 16 bytes */
+    uint64_t sequence;        /* its own count; the same in every message of a batch */
 };
 struct field_trace {
     uint8_t trace_id[16];
@@ -319,6 +319,7 @@ struct control {
 };
 #define CONTROL_BYTES (4096u + OWNER_SLOTS * 64u)
 #define LOCK_BASE (UINT64_C(1) << 40) /* slot s is held by an OFD lock on byte LOCK_BASE + s of control.shmq */
+#define LOCK_DEDUP (UINT64_C(1) << 42) /* likewise held by who puts or adopts with dedup */
 
 /* ---------------------------------------------------------------- consumers/NAME.checkpoint */
 #define CHECKPOINT_MAGIC 0x74706b63716d6873u /* "shmqckpt" */
@@ -471,15 +472,6 @@ struct group_file { /* then options_length bytes of JSON */
     uint32_t crc;            /* CRC-32C of the JSON */
 };
 
-/* ---------------------------------------------------------------- dedup.shmq                    [reserved] */
-struct dedup_entry {         /* true only while the record at its place carries the same id */
-    uint8_t producer[16];
-    uint64_t sequence;
-    uint64_t chunk_sequence;
-    uint64_t position;
-    uint64_t reserved;
-};
-
 #define AT(type, field, offset) static_assert(offsetof(struct type, field) == (offset), #type "." #field)
 #define SIZE(type, bytes) static_assert(sizeof(struct type) == (bytes), "sizeof " #type)
 AT(record, length, 8); AT(record, crc, 12); AT(record, ordinal, 16); AT(record, place, 20); AT(record, batch, 22);
@@ -534,8 +526,6 @@ AT(ring_side, state, 8); AT(ring_side, then, 16); AT(ring_side, due_ns, 24); AT(
 SIZE(ring_side, 48); AT(side_block, used, 8); SIZE(side_block, sizeof(struct ring_side));
 static_assert(SIDE_BLOCK_BYTES == (SIDE_ENTRIES + 1) * sizeof(struct ring_side), "a block");
 AT(group_file, queue_id, 8); AT(group_file, options_length, 24); AT(group_file, crc, 28); SIZE(group_file, 32);
-AT(dedup_entry, sequence, 16); AT(dedup_entry, chunk_sequence, 24); AT(dedup_entry, position, 32);
-SIZE(dedup_entry, 48);
 #undef AT
 #undef SIZE
 

@@ -19,8 +19,8 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from shmq import _native, errors
-from shmq.storage import files, recover, staging, verify
-from shmq.storage.directory import CHUNKS, CONSUMERS, CONTROL, LEDGER, QUEUE, admin_lock, chunk_name
+from shmq.storage import dedup, files, pins, recover, staging, verify
+from shmq.storage.directory import CHUNKS, CONSUMERS, CONTROL, DEDUP, LEDGER, QUEUE, admin_lock, chunk_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -268,6 +268,8 @@ def _copy_consumers(home: Directory, target: _Target) -> None:
                 with target.file(target.consumers, file, len(content)) as fd:
                     os.pwrite(fd, content, 0)
                     _give_id(fd, target.queue_id, _CHECKPOINT_ID_AT, _CHECKPOINT_CRC)
+                if pins.holds(home, name):
+                    target.write(target.consumers, f"{name}.hold", pins.HOLD)
 
 
 def _copy_ledger(home: Directory, target: _Target, end: int) -> None:
@@ -276,6 +278,10 @@ def _copy_ledger(home: Directory, target: _Target, end: int) -> None:
     }
     if batches:
         target.write(target.fd, LEDGER, staging.pack(batches))
+    note = dedup.read_note(home)
+    if note is not None:  # what is in the chunks is looked for anew
+        there = {who: list(batch) for who, batch in note[1].items() if batch.first + batch.indexes <= end}
+        target.write(target.fd, DEDUP, staging.pack([0, there]))
 
 
 # ---------------------------------------------------------------- a clean copy of a damaged one

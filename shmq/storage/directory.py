@@ -9,6 +9,7 @@ A queue's home in a directory: its files, made once and opened by all.
     consumers/       <name>.checkpoint
     staging/         chunks built aside (staging.py); there once something was staged
     ledger.shmq      which batches were adopted
+    dedup.shmq       which were put, in the chunks before the one it names
     aside/           what recovery found behind a cut; nobody reads it any more
 """
 
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS = "queue.shmq", "control.shmq", "admin.lock", "chunks", "consumers"
 DELETED = "deleted.shmq"
 STAGING, LEDGER, LEDGER_NEW, ASIDE = "staging", "ledger.shmq", "ledger.new", "aside"
-_OURS = {QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS, DELETED, STAGING, LEDGER, LEDGER_NEW, ASIDE}
+DEDUP, DEDUP_NEW = "dedup.shmq", "dedup.new"
+_OURS = {QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS, DELETED, STAGING, LEDGER, LEDGER_NEW, DEDUP, DEDUP_NEW, ASIDE}
 _CHUNK_NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.chunk")
 _CONSUMER_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
 ADMIN_TIMEOUT = 30.0
@@ -534,6 +536,6 @@ def _remove_content(directory: int, path: str) -> None:
 
     for folder in (STAGING, ASIDE):
         staging.remove_all(directory, path, folder)
-    for name in (CONTROL, LEDGER, LEDGER_NEW, DELETED):
+    for name in (CONTROL, LEDGER, LEDGER_NEW, DEDUP, DEDUP_NEW, DELETED):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=directory)

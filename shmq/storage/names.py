@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors
-from shmq.storage import files
+from shmq.storage import files, pins
 from shmq.storage.directory import CONSUMERS, check_consumer_name
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def drop(home: Directory, name: str) -> None:
     """
     with _alone(home, name, "drop"):
         os.unlink(_file(name), dir_fd=home.consumers)
+        pins.set_hold(home, name, on=False)
         for ending in (".ring", ".group"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"{name}{ending}", dir_fd=home.consumers)
@@ -78,7 +79,10 @@ def rename(home: Directory, old: str, new: str) -> None:
                     f"cannot rename consumer {old!r} of {home.path} to {new!r}: there is a consumer of that name; "
                     "nothing was changed"
                 )
+        if pins.holds(home, old):
+            pins.set_hold(home, new, on=True)
         os.unlink(_file(old), dir_fd=home.consumers)
+        pins.set_hold(home, old, on=False)
 
 
 def finish_all(home: Directory, end: int) -> None:

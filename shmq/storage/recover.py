@@ -25,7 +25,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
-from shmq.storage import files, ring, staging, sync, watermark
+from shmq.storage import dedup, files, ring, staging, sync, watermark
 from shmq.storage.directory import ASIDE, CHUNKS, CONSUMERS, CONTROL, LEDGER_NEW, STAGING, boot_id, chunk_name
 
 if TYPE_CHECKING:
@@ -455,6 +455,7 @@ def _settle_staging(home: Directory, plan: Plan, aside: _Aside) -> int:
                 swept += 1
     with contextlib.suppress(FileNotFoundError):
         os.unlink(LEDGER_NEW, dir_fd=home.fd)
+    dedup.rewind(home, plan.end, last=plan.pieces[-1].sequence if plan.pieces else -1)
     return swept
 
 

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors
-from shmq.storage import spares, warm
+from shmq.storage import dedup, pins, spares, warm
 from shmq.storage.directory import ADMIN_TIMEOUT, CHUNKS, chunk_name
 
 if TYPE_CHECKING:
@@ -67,12 +67,17 @@ def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: 
     live = chain.names()
     kind = "acked" if purged else home.options.retention.kind
     count = min(_count(home, live, control, kind), len(live) - 1)
+    held = pins.floor(home, control.bounds().dropped)
+    if held is not None:
+        count = min(count, sum(base <= held for _, base in live[1:]))
     if count <= 0:
         return 0
     if kind != "acked":
         for sequence, base in live[:count]:  # a late producer is fenced, not told a dead index
             chain.open(sequence, base).bury(0)
     sequence, base = live[count]
+    if not dedup.note(home, chain, sequence):
+        return 0  # somebody may still put with dedup there
     home.write_journal(home.read_journal()._replace(first_live=sequence, first_index=base))
     control.raise_first_live(sequence)
     gone = sum(_gap(home, chain, *pair) for pair in itertools.pairwise(live[: count + 1]))

@@ -106,7 +106,7 @@ def _write_record(directory: int, name: str, content: Any, path: str, mode: int,
         files.link_file(fd, directory, name, path)
     finally:
         os.close(fd)
-    sync.directory(directory, "home" if what == "ledger" else "set")
+    sync.directory(directory, "home" if what in ("ledger", "dedup") else "set")
 
 
 def pack(content: Any) -> bytes:
@@ -117,7 +117,7 @@ def pack(content: Any) -> bytes:
     return _HEAD.pack(_MAGIC, len(body), _native.crc32c(body)) + body
 
 
-def _read_record(home: Directory, directory: int, name: str, where: str) -> Any:
+def read_record(home: Directory, directory: int, name: str, where: str) -> Any:
     """
     What is in a small file.
 
@@ -251,7 +251,7 @@ class Set:
             FileNotFoundError: there is none, yet or any more.
             Corrupt: it is damaged.
         """
-        fields = _read_record(self.home, self.fd, _MANIFEST, self.path)
+        fields = read_record(self.home, self.fd, _MANIFEST, self.path)
         with contextlib.suppress(TypeError, AttributeError):
             manifest = Manifest(*fields)
             if all(map(_FILE_NAME.fullmatch, manifest.files)) and all(map(_SET_NAME.fullmatch, manifest.parts)):
@@ -277,7 +277,7 @@ class Set:
             Corrupt: it is damaged.
         """
         try:
-            fields = _read_record(self.home, self.fd, _HANDED, self.path)
+            fields = read_record(self.home, self.fd, _HANDED, self.path)
         except FileNotFoundError:
             return None
         with contextlib.suppress(TypeError):
@@ -293,7 +293,7 @@ class Set:
     def placed(self) -> tuple[int, int] | None:
         """(sequence, base) of its first chunk; None when nobody has come so far."""
         try:
-            sequence, base = _read_record(self.home, self.fd, _PLACED, self.path)
+            sequence, base = read_record(self.home, self.fd, _PLACED, self.path)
         except FileNotFoundError:
             return None
         return int(sequence), int(base)
@@ -493,7 +493,7 @@ def following(home: Directory, chunk: _native.Chunk, adoption: int) -> tuple[Set
 def ledger(home: Directory) -> dict[bytes, Adopted]:
     """{producer: the last batch adopted from it}."""
     try:
-        stored = _read_record(home, home.fd, LEDGER, home.path)
+        stored = read_record(home, home.fd, LEDGER, home.path)
     except FileNotFoundError:
         return {}
     return {producer: Adopted(*batch) for producer, batch in stored.items()}
@@ -501,11 +501,16 @@ def ledger(home: Directory) -> dict[bytes, Adopted]:
 
 def write_ledger(home: Directory, batches: dict[bytes, Adopted]) -> None:
     """Replace the ledger, synced. Under the administrative lock only."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(LEDGER_NEW, dir_fd=home.fd)
     content = {producer: list(batch) for producer, batch in batches.items()}
-    _write_record(home.fd, LEDGER_NEW, content, home.path, home.options.mode & 0o600, "ledger")
-    os.rename(LEDGER_NEW, LEDGER, src_dir_fd=home.fd, dst_dir_fd=home.fd)
+    replace_record(home, LEDGER, LEDGER_NEW, content, "ledger")
+
+
+def replace_record(home: Directory, name: str, new: str, content: Any, what: str) -> None:
+    """Replace a small file, synced; *new* is its name until it is whole. Under the administrative lock only."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(new, dir_fd=home.fd)
+    _write_record(home.fd, new, content, home.path, home.options.mode & 0o600, what)
+    os.rename(new, name, src_dir_fd=home.fd, dst_dir_fd=home.fd)
     sync.directory(home.fd, "home")
 
 

@@ -13,9 +13,9 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
-from shmq.storage import recover, staging, watermark
+from shmq.storage import dedup, recover, staging, watermark
 from shmq.storage.chain import break_in
-from shmq.storage.directory import CHUNKS, CONSUMERS, CONTROL, LEDGER, QUEUE, STAGING, chunk_name
+from shmq.storage.directory import CHUNKS, CONSUMERS, CONTROL, DEDUP, LEDGER, QUEUE, STAGING, chunk_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -240,10 +240,7 @@ def _verify_beside(home: Directory, report: _Report) -> None:
         report.add(CONTROL, 0, "it is missing")
     except (OSError, errors.ShmqError) as problem:
         report.add(CONTROL, 0, _short(problem))
-    try:
-        staging.ledger(home)
-    except (OSError, errors.ShmqError, TypeError, AttributeError) as problem:
-        report.add(LEDGER, 0, _short(problem))
+    _verify_notes(home, report)
     for name in staging.names(home):
         with contextlib.suppress(FileNotFoundError):
             try:
@@ -252,3 +249,11 @@ def _verify_beside(home: Directory, report: _Report) -> None:
                     found.manifest()
             except errors.ShmqError as problem:
                 report.add(f"{STAGING}/{name}", 0, _short(problem))
+
+
+def _verify_notes(home: Directory, report: _Report) -> None:
+    for name, look in ((LEDGER, staging.ledger), (DEDUP, dedup.read_note)):
+        try:
+            look(home)
+        except (OSError, errors.ShmqError, TypeError, AttributeError) as problem:
+            report.add(name, 0, _short(problem))

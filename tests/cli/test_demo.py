@@ -59,6 +59,9 @@ def check_result(result):
     assert (result["counted"]["seen"], result["averaged"]["flights"]) == (ROWS, ROWS)
     assert [each["put"] for each in result["producers"]] == [ROWS // 2, ROWS // 2]
     assert result["fetched"]["flights"] == 1000
+    assert result["by_time"]["flights"] > 0
+    assert result["by_time"]["equal"] is True
+    assert result["last"] == {"flights": 10, "equal": True}
     assert all(each["equal"] for each in result["means"])
     killed = result["kills"]["producer"]
     assert 0 < killed["returned"] < ROWS // 2
@@ -122,6 +125,8 @@ def test_a_difference_is_shown_and_ends_with_1(monkeypatch, capsys, table):
         "counted": {"seen": 9, "rate": 1.0},
         "averaged": {"flights": 10, "rate": 1.0},
         "fetched": {"flights": 1000, "rate": 1.0},
+        "by_time": {"hour": "2013-12-01 10:00", "flights": 40, "equal": True},
+        "last": {"flights": 10, "equal": True},
         "volatile": {"flights": 10, "rate": 1.0, "equal": True},
         "lost": 1,
         "doubled": 0,
@@ -360,6 +365,23 @@ def test_what_was_acknowledged_may_not_come_again():
     assert len(checks.compare_redelivery(acknowledged=100, first_again=100, again=51, batch=50)) == 1
 
 
+def test_an_hour_that_is_found_by_time_must_be_that_of_the_table(some):
+    hours = {}
+    assert list(checks.by_hour(some, hours)) == list(some)
+    assert sorted(number for each in hours.values() for number in each) == list(range(len(some)))
+    for hour, table in hours.items():
+        assert checks.compare_hour(hour, table[::-1], table) == []
+        assert "1 of the table's" in checks.compare_hour(hour, table[1:], table)[0]
+        assert len(checks.compare_hour(hour, [*table, -1], table)) == 1
+        assert len(checks.compare_hour(hour, [*table, table[0]], table)) == 1
+
+
+def test_what_is_read_backward_must_be_the_last_ones_in_that_order():
+    assert checks.compare_backward([3, 2, 1], [3, 2, 1]) == []
+    for wrong in ([], [3, 2], [1, 2, 3], [4, 3, 2]):
+        assert len(checks.compare_backward(wrong, [3, 2, 1])) == 1
+
+
 def test_what_is_fetched_must_be_what_was_seen_there(some):
     order = [-1, 7, 8]
     message = {
@@ -376,7 +398,7 @@ def test_what_is_fetched_must_be_what_was_seen_there(some):
 
 def test_a_kill_that_came_too_late_is_no_kill(tmp_path, some):
     places = play.make_room(tmp_path / "data", keep=False)
-    run = play.Run(places, sums_of(some), screen.Progress())
+    run = play.Run(places, sums_of(some), {}, screen.Progress())
 
     class Finished:
         exitcode = 0

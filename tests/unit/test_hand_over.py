@@ -118,7 +118,7 @@ def test_a_batch_that_is_staged_again_is_not_adopted_again_and_goes(path):
     assert payloads(path) == BEFORE + ALL
     assert staging(path) == []
     later = in_child(stage, path, SETS[0])
-    with pytest.raises(shmq.Mismatch, match="was adopted before it"):
+    with pytest.raises(shmq.Mismatch, match="was put or adopted before it"):
         adopt(path, [later], ("p", 0))
     assert range(362, 482) == adopt(path, [later], ("p", 2))
 

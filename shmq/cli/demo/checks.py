@@ -197,6 +197,30 @@ def compare_redelivery(acknowledged: int, first_again: int, again: int, batch: i
     return findings
 
 
+def by_hour(flights: Iterable[Flight], hours: dict[int, list[int]]) -> Iterator[Flight]:
+    """The same flights; on the way, their numbers are noted by the hour of their departure, in ns since 1970."""
+    for number, flight in enumerate(flights):
+        hours.setdefault(data.hour_ns(flight), []).append(number)
+        yield flight
+
+
+def compare_hour(hour_ns: int, found: Sequence[int], table: Sequence[int]) -> list[str]:
+    """What is wrong with the flights of an hour that were found by time: they must be those of the table."""
+    missing, strange = set(table) - set(found), set(found) - set(table)
+    if sorted(found) == sorted(table):
+        return []
+    story = (
+        f"the hour from {hour_ns} ns on: {len(found)} flights were found by time, {len(missing)} of the table's "
+        f"{len(table)} are not among them, and {len(strange)} are of another hour"
+    )
+    return [story]
+
+
+def compare_backward(found: Sequence[int], wanted: Sequence[int]) -> list[str]:
+    """What is wrong with the indexes that a reader gave backward."""
+    return [] if list(found) == list(wanted) else [f"read backward: indexes {found} instead of {wanted}"]
+
+
 def compare_fetched(
     index: int, message: Mapping[str, Any], order: Sequence[int], flights: Sequence[Flight] | Flights
 ) -> list[str]:

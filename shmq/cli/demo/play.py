@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import array
 import contextlib
+import datetime
+import itertools
 import multiprocessing
 import random
 import signal
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FETCHED = 1000
+LAST = 10
+_HOUR_NS = 3600 * 10**9
 _ATTEMPTS = 5
 _LOOK = 0.001
 _STUCK = 60.0
@@ -43,10 +47,11 @@ def play(csv: Path, top: Path, limit: int, *, keep: bool) -> dict[str, Any]:
     places = make_room(top, keep=keep)
     progress.say(f"reading {limit:,} flights from {csv.name}")
     expected = checks.Sums()
-    data.prepare(places.prepared, checks.straight(data.read_csv(csv, limit), expected))
+    hours: dict[int, list[int]] = {}
+    data.prepare(places.prepared, checks.by_hour(checks.straight(data.read_csv(csv, limit), expected), hours))
     for _ in range(_ATTEMPTS):
         try:
-            result = Run(places, expected, progress).result()
+            result = Run(places, expected, hours, progress).result()
             return result | through_memory(places, expected, progress, result["findings"])
         except TooLate as late:
             progress.say(f"{late}; once more")
@@ -118,8 +123,9 @@ def clear(places: Places, *, prepared: bool = True) -> None:
 class Run:
     """One run: from the empty queue to the result."""
 
-    def __init__(self, places: Places, expected: checks.Sums, progress: Progress) -> None:
+    def __init__(self, places: Places, expected: checks.Sums, hours: dict[int, list[int]], progress: Progress) -> None:
         """Nothing is started yet."""
+        self._hours = hours
         self._places = places
         self._expected = expected
         self._progress = progress
@@ -142,12 +148,12 @@ class Run:
                 self._start(queue)
                 self._watch(queue)
                 seconds = time.monotonic() - started
-                fetched = self._fetch()
+                read = {"fetched": self._fetch(), "by_time": self._by_time(), "last": self._backward()}
             finally:
                 for process in self._processes.values():
                     process.kill()
                     process.join()
-            return self._add_up(queue, seconds, fetched)
+            return self._add_up(queue, seconds, read)
 
     def _start(self, queue: shmq.Queue) -> None:
         self._begin(COUNTER, work.count, queue, self._places)
@@ -244,11 +250,36 @@ class Run:
                 except (IndexError, shmq.ShmqError) as problem:
                     self._findings.append(f"index {index}: {show.one_line(problem)}")
                     continue
-                got = {name: getattr(message, name) for name in ("index", "key", "time_ns", "payload")}
-                self._findings += checks.compare_fetched(index, got, order, flights)
+                self._findings += checks.compare_fetched(index, _parts(message), order, flights)
         return {"flights": FETCHED, "rate": FETCHED / (time.monotonic() - began)}
 
-    def _add_up(self, queue: shmq.Queue, seconds: float, fetched: dict[str, Any]) -> dict[str, Any]:
+    def _by_time(self) -> dict[str, Any]:
+        """All flights of one hour. Producers overtake each other, so it reads on behind the first later one."""
+        if not self._hours:
+            return {"hour": None, "flights": 0, "equal": True}
+        latest = sorted(self._hours)[-(len(self._hours) // 10 + 1) :]
+        start_ns = random.choice(latest)  # noqa: S311  # no secret
+        hour = datetime.datetime.fromtimestamp(start_ns // 10**9, datetime.UTC)
+        with shmq.open(self._places.queue, create=False, read_only=True) as queue, queue.reader(start=hour) as reader:
+            found = [message.payload["id"] for message in reader if 0 <= message.time_ns - start_ns < _HOUR_NS]
+        wrong = checks.compare_hour(start_ns, found, self._hours[start_ns])
+        self._findings += wrong
+        return {"hour": f"{hour:%Y-%m-%d %H:%M}", "flights": len(found), "equal": not wrong}
+
+    def _backward(self) -> dict[str, Any]:
+        """The last flights, from the last to the first."""
+        order = array.array("i", self._places.order.read_bytes())
+        flights = data.Flights(self._places.prepared)
+        wanted = [index for index, number in enumerate(order) if number >= 0][: -LAST - 1 : -1]
+        with shmq.open(self._places.queue, create=False, read_only=True) as queue, queue.reader(reverse=True) as reader:
+            found = list(itertools.islice(reader, LAST))
+        wrong = checks.compare_backward([message.index for message in found], wanted)
+        for message in () if wrong else found:
+            wrong += checks.compare_fetched(message.index, _parts(message), order, flights)
+        self._findings += wrong
+        return {"flights": len(found), "equal": not wrong}
+
+    def _add_up(self, queue: shmq.Queue, seconds: float, read: dict[str, Any]) -> dict[str, Any]:
         ledger = msgspec.json.decode(self._places.ledger.read_bytes())
         sums = checks.Sums.load(self._places.sums)
         notes, producer, consumer = self._notes, self._killed["producer"], self._killed["consumer"]
@@ -280,7 +311,7 @@ class Run:
                 "flights": sums.flights,
                 "rate": _rate(sums.flights, notes["average_began"], notes["average_ended"]),
             },
-            "fetched": fetched,
+            **read,
             "lost": ledger["lost"] + max(self._total - sums.flights, 0),
             "doubled": ledger["doubled"] + max(sums.flights - self._total, 0) + len(redelivered),
             "kills": self._killed,
@@ -298,6 +329,10 @@ class Run:
             "queue": str(self._places.queue.absolute()),
             "findings": findings,
         }
+
+
+def _parts(message: shmq.Message) -> dict[str, Any]:
+    return {name: getattr(message, name) for name in ("index", "key", "time_ns", "payload")}
 
 
 def _producer(which: int) -> str:

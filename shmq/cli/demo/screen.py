@@ -70,6 +70,8 @@ def table(result: dict[str, Any]) -> list[str]:
         _row("seen by consumer count (ack auto)", result["counted"]["seen"], result["counted"]["rate"]),
         _row("seen by consumer delays (ack explicit)", result["averaged"]["flights"], result["averaged"]["rate"]),
         _row("fetched by index and compared", result["fetched"]["flights"], result["fetched"]["rate"]),
+        _row(f"of the hour {result['by_time']['hour']}, found by time", result["by_time"]["flights"]),
+        _row("the last ones, read backward", result["last"]["flights"]),
         _row("through a volatile queue, the same means", result["volatile"]["flights"], result["volatile"]["rate"]),
         _row("lost", result["lost"]),
         _row("doubled beyond the promise", result["doubled"]),

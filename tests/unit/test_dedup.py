@@ -1,0 +1,482 @@
+"""Putting once: a repeated (producer, sequence) puts nothing; whoever is killed, races, retires or loses power."""
+
+import json
+import os
+import random
+import signal
+import sys
+import threading
+
+import pytest
+from reference import Once
+from support import DONE, Child, chunk_files, flip, in_child, make_unclean, records, until, words
+
+import shmq
+from shmq.storage import dedup
+
+CHANGING = {
+    "fchmod", "fdatasync", "fsync", "link", "mkdir", "open", "posix_fallocate", "pwrite", "rename", "unlink",
+    "shmq_put_record", "shmq_put_many", "shmq_seal", "shmq_chunk_format", "shmq_newest_raise", "shmq_lock_try",
+    "shmq_lock_free", "shmq_first_live_raise",
+}  # fmt: skip
+BIG = bytes(3000)
+
+
+def payloads(path):
+    with shmq.open(path, create=False, read_only=True) as queue:
+        return [message.payload for message in queue.reader()]
+
+
+# ---------------------------------------------------------------- what it does
+def test_what_was_put_is_not_put_again(make, path):
+    queue = make()
+    assert queue.put(b"plain") == 0
+    assert queue.put(b"one", dedup=("p", 1), key=b"k", type=3, time_ns=7, headers={"a": 1}) == 1
+    assert queue.put(b"again", dedup=(b"p", 1)) == 1
+    assert queue.put_many([b"a", b"b"], dedup=("p", 5), keys=[b"x", None]) == range(2, 4)
+    assert queue.put_many([b"other"], dedup=("p", 5)) == range(2, 4)
+    assert queue.put(b"other", dedup=("p", 5)) == 2
+    assert queue.put(b"beside", dedup=("q", 5)) == 4
+    with pytest.raises(shmq.Mismatch, match="batch 5 was put or adopted before it"):
+        queue.put(b"too late", dedup=("p", 4))
+    assert payloads(path) == [b"plain", b"one", b"a", b"b", b"beside"]
+    one = queue[1]
+    assert (one.key, one.type, one.time_ns, one.headers) == (b"k", 3, 7, {"a": 1})
+    assert (queue[2].key, queue[3].key) == (b"x", None)
+    assert queue.adopted("p") == (5, range(2, 4))
+    assert queue.adopted("nobody") is None
+    queue.close()
+    with shmq.open(path) as queue:
+        assert queue.put(b"again", dedup=("p", 5)) == 2
+        assert queue.put(b"next", dedup=("p", 6)) == 5
+        assert queue.verify().problems == ()
+
+
+@pytest.mark.parametrize("codec", ["json", "msgpack"])
+def test_with_a_codec(make, codec):
+    queue = make(codec=codec)
+    assert [queue.put({"a": 1}, dedup=("p", 1)) for _ in range(2)] == [0, 0]
+    assert queue[0].payload == {"a": 1}
+    assert [queue.put_many([{"b": 1}, 7], dedup=("p", 2)) for _ in range(2)] == [range(1, 3)] * 2
+
+
+def test_what_makes_no_sense_is_refused(queue):
+    for wrong in (("", 1), ("p", -1), ("p", 1 << 63), ("p" * 1025, 1)):
+        with pytest.raises(ValueError):
+            queue.put(b"x", dedup=wrong)
+    with pytest.raises(ValueError, match="nothing to put"):
+        queue.put_many([], dedup=("p", 1))
+    with queue.stage() as staged, pytest.raises(ValueError, match="adopt"):
+        staged.put(b"x", dedup=("p", 1))
+    with pytest.raises(shmq.TooLarge):
+        queue.put(b"x", key=bytes(70000), dedup=("p", 1))
+    assert len(queue) == 0
+    assert queue.put(b"x", dedup=("p", 1)) == 0
+
+
+def test_put_and_adopt_share_the_sequences(make, path):
+    queue = make()
+
+    def adopt(sequence, *messages):
+        with queue.stage() as staged:
+            staged.put_many(messages)
+            return queue.adopt(staged, dedup=("p", sequence))
+
+    assert adopt(1, b"a", b"b") == range(2)
+    assert queue.put(b"again", dedup=("p", 1)) == 0
+    assert queue.put(b"c", dedup=("p", 2)) == 2
+    assert adopt(2, b"x") == range(2, 3)
+    with pytest.raises(shmq.Mismatch):
+        adopt(1, b"x")
+    assert adopt(3, b"d") == range(3, 4)
+    assert adopt(4) == range(4, 4)
+    with pytest.raises(shmq.Mismatch):
+        queue.put(b"late", dedup=("p", 3))
+    assert queue.put(b"e", dedup=("p", 5)) == 4
+    assert payloads(path) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+def test_an_adoption_that_was_killed_before_its_ledger_counts(tmp_path):
+    """Its SEAL is met by the put, and nobody has written it down."""
+    for how in ("living", "new"):
+        path = str(tmp_path / how)
+        with shmq.open(path) as living:
+            living.put(b"x", dedup=("other", 1))
+
+            def adopt_and_die(say, path=path):
+                from shmq._native import Chunk
+
+                seal = Chunk.seal_adopt
+
+                def seal_and_die(self, adoption):
+                    seal(self, adoption)
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+                Chunk.seal_adopt = seal_and_die
+                with shmq.open(path) as queue, queue.stage() as staged:
+                    staged.put_many([b"a", b"b"])
+                    queue.adopt(staged, dedup=("p", 1))
+
+            with Child(adopt_and_die) as child:
+                assert child.join() == -signal.SIGKILL
+            if how == "living":
+                assert living.put(b"a", dedup=("p", 1)) == 1
+            else:
+                with shmq.open(path) as queue:
+                    assert queue.put(b"a", dedup=("p", 1)) == 1
+            assert living.put(b"c", dedup=("p", 2)) == 3
+        assert payloads(path) == [b"x", b"a", b"b", b"c"]
+
+
+def test_a_forked_child_puts_once_too(queue):
+    assert queue.put(b"x", dedup=("p", 1)) == 0
+    assert in_child(lambda: str([queue.put(b"x", dedup=("p", 1)), queue.put(b"y", dedup=("p", 2))])) == "[0, 1]"
+    assert queue.put(b"y", dedup=("p", 2)) == 1
+
+
+# ---------------------------------------------------------------- claims, room, retiring
+def test_an_open_claim_of_somebody_else_is_in_nobodys_way(queue, path):
+    with queue.reserve(10) as slot:
+        assert queue.put(b"a", dedup=("p", 1)) == 1
+        assert queue.put(b"a", dedup=("p", 1)) == 1
+        slot.buffer[:] = bytes(10)
+    assert queue.put(b"a", dedup=("p", 1)) == 1
+    with shmq.open(path) as other:
+        assert other.put(b"a", dedup=("p", 1)) == 1
+
+
+def test_one_that_was_killed_between_claim_and_commit_is_not_there(tmp_path):
+    def claim_and_die(say):
+        with shmq.open(path) as queue:
+            queue.reserve(10)  # what a put is until its commit
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    path = str(tmp_path / "q")
+    shmq.open(path).close()
+    with Child(claim_and_die) as child:
+        child.join()
+    with shmq.open(path) as queue:
+        assert [queue.put(b"a", dedup=("p", 1)) for _ in range(2)] == [1, 1]
+
+
+def test_a_full_queue_holds_nobody_elses_turn(make):
+    """Who waits for room waits outside: the one who makes it may put with dedup itself."""
+    queue = make(max_messages=2)
+    consumer = queue.consumer("c")
+    other = make(max_messages=2)
+    queue.put_many([b"1", b"2"])
+    done = []
+    thread = threading.Thread(target=lambda: done.append(queue.put(b"3", dedup=("p", 1))))
+    thread.start()
+    with pytest.raises(shmq.Full):
+        other.put(b"4", dedup=("q", 1), timeout=0)
+    assert [consumer.take(0), consumer.take(0)] == [b"1", b"2"]
+    thread.join(60)
+    assert done == [2]
+    assert other.put(b"3", dedup=("p", 1), timeout=30) == 2
+    assert consumer.take(30) == b"3"
+    assert other.put(b"4", dedup=("q", 1), timeout=30) == 3
+
+
+def test_a_turn_that_never_comes(make, path):
+    queue, other = make(), make()
+    queue.put(b"x", dedup=("p", 1))
+    with dedup.alone(queue._home, -1, "hold"), pytest.raises(shmq.Busy, match="nothing was put"):
+        other.put(b"x", dedup=("p", 2), timeout=0)
+    assert other.put(b"x", dedup=("p", 2)) == 1
+
+
+@pytest.mark.parametrize("retention", ["acked", "bytes"])
+def test_what_is_retired_is_remembered(make, path, retention):
+    queue = make(retention=shmq.Retention.acked() if retention == "acked" else shmq.Retention.bytes(1 << 17))
+    with queue.consumer("c") as consumer:
+        for number in range(200):
+            assert queue.put(BIG, dedup=(f"p{number % 10}", number)) == number
+            consumer.take(30)
+    assert chunk_files(path)[0].name > "0000000000000080"
+    with shmq.open(path) as other:
+        for each in (queue, other):
+            assert [each.put(BIG, dedup=(f"p{number % 10}", number)) for number in range(190, 200)] == list(
+                range(190, 200)
+            )
+            with pytest.raises(shmq.Mismatch):
+                each.put(BIG, dedup=("p3", 3))
+        end = other.put(BIG, dedup=("p3", 203))
+        assert queue.put(BIG, dedup=("p3", 203)) == end == 200
+
+
+def test_one_who_looks_again_after_all_he_knew_was_retired(make):
+    queue, other = make(), make()
+    assert other.put(b"x", dedup=("p", 1)) == 0
+    with queue.consumer("c") as consumer:
+        for number in range(100):
+            queue.put(BIG, dedup=("q", number))
+            consumer.take(30)
+        consumer.take(30)
+    assert other.put(b"x", dedup=("p", 1)) == 0
+    assert other.put(b"x", dedup=("q", 99)) == 100
+
+
+def test_nobody_walks_from_the_beginning(make, path, monkeypatch):
+    queue = make(retention=shmq.Retention.forever())
+    for number in range(200):
+        queue.put(BIG, dedup=("p", number))
+    assert dedup.read_note(queue._home)[0] > 10
+    walked = []
+    walk = dedup._walk
+    monkeypatch.setattr(dedup, "_walk", lambda chunk, *rest: (walked.append(chunk.sequence), walk(chunk, *rest))[1])
+    with shmq.open(path) as other:
+        assert other.put(BIG, dedup=("p", 199)) == 199
+    assert 0 < len(walked) <= dedup.NOTE_CHUNKS + 1
+
+
+def test_a_damaged_note_is_told(make, path):
+    queue = make()
+    queue.put(b"x", dedup=("p", 1))
+    flip(f"{path}/dedup.shmq", os.stat(f"{path}/dedup.shmq").st_size - 1)
+    with shmq.open(path) as other, pytest.raises(shmq.Corrupt, match=r"dedup\.shmq"):
+        other.put(b"x", dedup=("p", 2))
+    assert [problem.file for problem in queue.verify().problems] == ["dedup.shmq"]
+
+
+def test_a_copy_and_a_repaired_one_remember_too(make, path, tmp_path):
+    queue = make()
+    with queue.consumer("c") as consumer:
+        for number in range(100):
+            queue.put(BIG, dedup=(f"p{number // 10}", number))
+            consumer.take(30)
+    queue.copy(tmp_path / "copy")
+    queue.repair(tmp_path / "repaired")
+    for name in ("copy", "repaired"):
+        with shmq.open(tmp_path / name) as other:
+            assert [other.put(BIG, dedup=(f"p{each}", 10 * each + 9)) for each in range(10)] == list(range(9, 100, 10))
+
+
+# ---------------------------------------------------------------- at the same time
+def test_two_processes_put_the_same_at_the_same_time(tmp_path):
+    path = str(tmp_path / "q")
+    shmq.open(path, options=shmq.Options(chunk_bytes=16384)).close()
+
+    def work(say):
+        with shmq.open(path) as queue:
+            say("here")
+            found = [queue.put(b"%d" % number + bytes(500), dedup=(f"p{number}", 1)) for number in range(150)]
+            say(json.dumps(found))
+
+    with Child(work) as first, Child(work) as second:
+        first.hear(), second.hear()
+        told = [json.loads(first.hear()), json.loads(second.hear())]
+    assert told[0] == told[1]
+    assert len(payloads(path)) == len(set(told[0])) == 150
+
+
+def test_threads_of_one_process(queue, path):
+    found = [[] for _ in range(4)]
+
+    def work(mine):
+        mine += [queue.put(b"%d" % number, dedup=(f"p{number}", 1)) for number in range(50)]
+
+    threads = [threading.Thread(target=work, args=(mine,)) for mine in found]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert found[0] == found[1] == found[2] == found[3]
+    assert len(payloads(path)) == 50
+
+
+# ---------------------------------------------------------------- killed at every step
+def killed_at(step, work):
+    """Run *work* in a child that is killed before its so-manieth call that changes something: whether it was."""
+
+    def job(say):
+        left = [step]
+
+        def watch(frame, event, function):
+            if event == "c_call" and function.__name__ in CHANGING:
+                left[0] -= 1
+                if left[0] < 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.setprofile(watch)
+        work()
+        sys.setprofile(None)
+
+    with Child(job) as child:
+        return child.join() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+def test_killed_at_every_step_it_is_there_once(tmp_path, unclean):
+    """Through rolls, retiring and its notes: nothing is there twice, nothing that was answered is missing."""
+
+    def work():
+        with shmq.open(path) as queue, queue.consumer("c") as consumer:
+            for number in range(1, 4):
+                queue.put_many([b"%d" % number + bytes(7000), b"and"], dedup=("p", number))
+                consumer.take(0)
+                consumer.take(0)
+
+    step, alive, seen = 0, True, set()
+    while alive:
+        path = str(tmp_path / f"q{step}")
+        with shmq.open(path, options=shmq.Options(chunk_bytes=16384)) as queue:
+            queue.put(b"0" + bytes(9000), dedup=("p", 0))
+        alive = killed_at(step, work)
+        if unclean:
+            make_unclean(path)
+        with shmq.open(path) as queue:
+            last, there = queue.adopted("p")
+            seen.add(last)
+            rest = [message.payload[:1] for message in queue.reader()]
+            if last and rest:  # in a queue that retires, the end of it
+                assert rest[-2] == b"%d" % last
+            for number in range(last, 5):
+                put = queue.put_many([b"%d" % number, b"and"], dedup=("p", number))
+                assert (put == there) == (number == last)
+            found = [message.payload[:1] for message in queue.reader() if message.payload != b"and"]
+            assert found == sorted(set(found))
+            assert found[-1:] == [b"4"]
+        shmq.delete(path)
+        step += 3 if unclean else 1
+    assert seen == {0, 1, 2, 3}
+    assert step > 20
+
+
+# ---------------------------------------------------------------- power cuts
+def done(path, which=0):
+    """Where the messages of a chunk are."""
+    return [word.position for word in words(path, which) if word.state == DONE]
+
+
+def test_after_a_power_cut_what_is_gone_may_come_again(tmp_path):
+    """Cut before each message: what is left is known, what is not is put anew."""
+    for kept in range(6):
+        path = str(tmp_path / f"q{kept}")
+        with shmq.open(path) as queue:
+            for number in range(6):
+                queue.put(b"%d" % number, dedup=("p", number))
+                queue.put(b"x", dedup=("q", number)) if number < 2 else None
+        at = [record.payload for record in records(path)].index(b"%d" % kept)
+        flip(chunk_files(path)[0], done(path)[at] + 44)
+        make_unclean(path)
+        with shmq.open(path) as queue:
+            end = queue.recovery.end
+            known = queue.adopted("p")
+            assert known == ((kept - 1, range(end - 1 - (0 < kept <= 2), end - (0 < kept <= 2))) if kept else None)
+            if kept:
+                assert queue.put(b"again", dedup=("p", kept - 1)) < end
+            assert queue.put(b"%d" % kept, dedup=("p", kept)) >= queue.recovery.next_index
+
+
+def test_a_note_of_what_a_power_cut_took_is_forgotten(make, path):
+    """It cannot be, for what is noted is synced; unless the disk lied or the file is damaged."""
+    queue = make(retention=shmq.Retention.forever())
+    for number in range(60):
+        queue.put(b"%d" % number + BIG, dedup=(f"p{number % 3}", number))
+    noted = dedup.read_note(queue._home)[0]
+    assert noted > 2
+    queue.close()
+    flip(chunk_files(path)[1], done(path, 1)[0] + 60)
+    make_unclean(path)
+    with shmq.open(path) as queue:
+        end = queue.recovery.end
+        assert 0 < end < 60
+        for number in range(end - 3, end):
+            assert queue.put(b"again", dedup=(f"p{number % 3}", number)) == number
+        for number in range(end, 60):
+            assert queue.put(b"anew", dedup=(f"p{number % 3}", number)) >= queue.recovery.next_index
+
+
+# ---------------------------------------------------------------- against the reference
+@pytest.mark.parametrize("seed", range(5))
+def test_as_the_reference_says(make, path, seed):
+    chance = random.Random(seed)
+    model, queues = Once(), [make(), make()]
+    consumer = queues[0].consumer("c")
+    for _ in range(300):
+        queue = chance.choice(queues)
+        name, sequence = chance.choice("pqr"), chance.randrange(40)
+        count, kind = chance.randrange(1, 4), chance.choice(["put", "put_many", "adopt", "plain", "reopen", "take"])
+        if kind == "plain":
+            assert queue.put(b"x") == model.put(1).start
+        elif kind == "take":
+            consumer.take_many(5, 0) if consumer.lag else None
+        elif kind == "reopen":
+            at = chance.randrange(1, 2)
+            queues[at].close()
+            queues[at] = make()
+        else:
+            count = 1 if kind == "put" else count
+            want = model.put_once(name, sequence, count)
+            call = {"put": put, "put_many": put_many, "adopt": adopt}[kind]
+            if want is None:
+                with pytest.raises(shmq.Mismatch):
+                    call(queue, count, (name, sequence))
+            else:
+                got = call(queue, count, (name, sequence))
+                assert (got if kind != "put" else range(got, got + len(want))) == want
+    for name in "pqr":
+        assert queues[1].adopted(name) == model.last.get(name)
+
+
+def put(queue, count, given):
+    return queue.put(bytes(700), dedup=given)
+
+
+def put_many(queue, count, given):
+    return queue.put_many([bytes(700)] * count, dedup=given)
+
+
+def adopt(queue, count, given):
+    with queue.stage() as staged:
+        staged.put_many([bytes(700)] * count)
+        return queue.adopt(staged, dedup=given)
+
+
+def test_the_reference_is_used_by_a_long_lived_process_too(queue):
+    """A reader that has the queue open sees each message once."""
+    seen = []
+    reader = queue.reader(follow=True)
+    thread = threading.Thread(target=lambda: seen.extend(message.payload for message in reader))
+    thread.start()
+    for number in range(20):
+        for _ in range(2):
+            queue.put(b"%d" % number, dedup=("p", number))
+    until(lambda: len(seen) == 20)
+    queue.shutdown()
+    thread.join(60)
+    assert seen == [b"%d" % number for number in range(20)]
+
+
+def test_with_every_other_field(queue):
+    """The fields of a record stand in the order of their flags, whichever there are."""
+    for number, given in enumerate(({}, {"ttl": 1000.0}, {"delay": 0.0}, {"ttl": 1000.0, "delay": 0.0})):
+        put = {"key": b"k", "headers": {"h": number}, "dedup": ("p", number), **given}
+        assert [queue.put(b"%d" % number, **put) for _ in range(2)] == [number, number]
+        message = queue[number]
+        assert (message.payload, message.key, message.headers) == (b"%d" % number, b"k", {"h": number})
+    assert queue.put_many([b"a", b"b"], dedup=("p", 9), ttl=1000.0, headers=[{"x": 1}, None]) == range(4, 6)
+    assert [queue[at].headers for at in (4, 5)] == [{"x": 1}, {}]
+    with queue.consumer("c") as consumer:
+        assert consumer.take_many(10, 30) == [b"0", b"1", b"2", b"3", b"a", b"b"]
+
+
+def test_between_looking_and_putting_nobody_else_puts(make, monkeypatch):
+    """The turn lasts from the look to the put."""
+    queue, other = make(), make()
+    last, refused = dedup.Known.last, []
+
+    def look_and_let_the_other_try(self, producer):
+        found = last(self, producer)
+        if not refused:
+            refused.append(True)
+            with pytest.raises(shmq.Busy):
+                other.put(b"x", dedup=("p", 1), timeout=0)
+        return found
+
+    monkeypatch.setattr(dedup.Known, "last", look_and_let_the_other_try)
+    assert queue.put(b"x", dedup=("p", 1)) == 0
+    assert other.put(b"x", dedup=("p", 1)) == 0
+    assert refused
+    assert len(queue) == 1
