@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _PROBE_BYTES = 1 << 16
 _SHM = "/dev/shm"  # noqa: S108  # looked at, not used
 _SMALL_SHM = 1 << 30
-_DEPENDENCIES = ("cffi", "filelock", "msgspec", "posix-ipc")
+_DEPENDENCIES = ("cffi", "filelock", "msgspec")
 _CRC_FLAGS = {"sse4_2", "crc32"}  # x86-64 and aarch64, as /proc/cpuinfo calls them
 
 
