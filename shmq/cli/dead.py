@@ -10,6 +10,7 @@ Examples:
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from shmq.cli import show
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 _GROUP = "operator"
 """The group by which letters are finished."""
@@ -38,11 +39,15 @@ def add(verb: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do it; exit 1 if a letter that was asked for is not there."""
-    with (
-        show.open_queue(arguments.path, trusted=arguments.trusted) as queue,
-        queue.consumer(_GROUP, group=True, ack="explicit") as operator,
-    ):
-        letters = _letters(operator)
+    with contextlib.ExitStack() as opened:
+        queue = opened.enter_context(show.open_queue(arguments.path, trusted=arguments.trusted))
+        letters: Mapping[int, shmq.Message] = {}
+        if _GROUP not in queue.consumers():  # who looks at the wrong queue leaves no name behind
+            letters = {letter.index: letter for letter in queue.reader(queue.first_index, queue.next_index)}
+            if letters and not any(f"{_OURS}queue" in letter.headers for letter in letters.values()):
+                raise show.Problem(f"{arguments.path} is no queue of dead letters: nothing there says where it is from")
+        if _GROUP in queue.consumers() or arguments.what not in ("ls", "show"):
+            letters = _letters(opened.enter_context(queue.consumer(_GROUP, group=True, ack="explicit")))
         if arguments.what == "ls":
             _print(letters.values(), as_json=arguments.json)
             return 0
@@ -63,13 +68,13 @@ def _letters(operator: shmq.GroupConsumer) -> dict[int, shmq.GroupMessage]:
             return {letter.index: letter for letter in sorted(found, key=lambda letter: letter.index)}
 
 
-def _about(letter: shmq.GroupMessage) -> dict[str, Any]:
+def _about(letter: shmq.Message) -> dict[str, Any]:
     told = letter.headers
     names = ("queue", "index", "group", "cause", "reason", "attempts", "traceback")
     return {"letter": letter.index, **{name: told.get(f"{_OURS}{name}") for name in names}}
 
 
-def _print(letters: Iterable[shmq.GroupMessage], *, as_json: bool) -> None:
+def _print(letters: Iterable[shmq.Message], *, as_json: bool) -> None:
     about = [_about(letter) for letter in letters]
     if as_json:
         show.facts(about)
@@ -81,14 +86,14 @@ def _print(letters: Iterable[shmq.GroupMessage], *, as_json: bool) -> None:
         print("no dead letters")
 
 
-def _show(letter: shmq.GroupMessage, queue: shmq.Queue, _: argparse.Namespace) -> None:
+def _show(letter: shmq.Message, queue: shmq.Queue, _: argparse.Namespace) -> None:
     for name, value in _about(letter).items():
         print(f"{name}: {value}".rstrip())
     print("payload:", end=" ", flush=True)
     show.printer(queue, "repr")(letter)
 
 
-def _requeue(letter: shmq.GroupMessage, _: shmq.Queue, arguments: argparse.Namespace) -> None:
+def _requeue(letter: shmq.Message, _: shmq.Queue, arguments: argparse.Namespace) -> None:
     told = letter.headers
     where = told.get(f"{_OURS}queue")
     if not isinstance(where, str) or not os.path.isdir(where):
@@ -100,7 +105,7 @@ def _requeue(letter: shmq.GroupMessage, _: shmq.Queue, arguments: argparse.Names
     print(f"letter {letter.index} is message {index} of {where}")
 
 
-def _drop(letter: shmq.GroupMessage, _: shmq.Queue, __: argparse.Namespace) -> None:
+def _drop(letter: shmq.Message, _: shmq.Queue, __: argparse.Namespace) -> None:
     letter.ack()
     print(f"letter {letter.index} was dropped")
 

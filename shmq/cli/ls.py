@@ -94,5 +94,9 @@ def _figures(path: str, shown: str) -> dict[str, Any]:
                 "disk_bytes": stats.disk_bytes,
                 "consumers": len(stats.consumers),
             }
+    except shmq.NotFound:
+        if not path.startswith("shm:"):
+            raise
+        return {"path": shown, "problem": "all who had it open were killed; `shmq gc` takes it away"}
     except (shmq.ShmqError, OSError) as problem:
         return {"path": shown, "problem": show.one_line(problem)}

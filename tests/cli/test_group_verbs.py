@@ -30,6 +30,14 @@ def test_dead_ls(dead, capsys):
     assert [each["reason"] for each in json.loads(capsys.readouterr().out)] == ["no a", "no b", "no c"]
 
 
+def test_who_only_looks_leaves_no_name_behind(dead, queue, path, capsys):
+    """And a queue of other things is not taken for dead letters."""
+    for what in (["ls"], ["show"], ["requeue", "0"]):
+        assert main(["dead", what[0], path, *what[1:]]) == 1
+        assert "is no queue of dead letters" in capsys.readouterr().err
+        assert list(queue.consumers()) == ["g"]
+
+
 def test_dead_show(dead, capsys):
     """Everything about one."""
     assert main(["dead", "show", dead, "2"]) == 0

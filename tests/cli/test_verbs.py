@@ -486,6 +486,8 @@ def test_gc_takes_away_what_nobody_has_open(here, run):
         dead = shmq.open("shm:dead")
         os._exit(dead.put(b"x"))
     os.waitpid(pid, 0)
+    status, output, _ = run("ls")
+    assert (status, "`shmq gc` takes it away" in output) == (1, True)
     with shmq.open("shm:used"):
         assert run("gc") == (0, "took away shm:dead\n", "")
         assert json.loads(run("gc", "--json")[1]) == []
