@@ -56,6 +56,7 @@ def _print_consumers(path: str, *, as_json: bool) -> None:
 def _print_queues(top: str, *, as_json: bool, volatile: bool) -> int:
     found = list(_queues(top))
     if volatile:
+        shmq.gc()  # what nobody has open any more is no queue
         found += [_figures(name, name) for name in shmq.volatile_queues()]
     if as_json:
         show.facts(found)
@@ -94,9 +95,5 @@ def _figures(path: str, shown: str) -> dict[str, Any]:
                 "disk_bytes": stats.disk_bytes,
                 "consumers": len(stats.consumers),
             }
-    except shmq.NotFound:
-        if not path.startswith("shm:"):
-            raise
-        return {"path": shown, "problem": "all who had it open were killed; `shmq gc` takes it away"}
     except (shmq.ShmqError, OSError) as problem:
         return {"path": shown, "problem": show.one_line(problem)}
