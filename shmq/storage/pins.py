@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import struct
 from typing import TYPE_CHECKING
 
@@ -41,7 +40,7 @@ class Pin:
             Busy: another reader has a pin of that name.
         """
         self._home = home
-        self.name = f"{os.getpid()}-{secrets.token_hex(6)}" if name is None else check_consumer_name(name)
+        self.name = f"{os.getpid()}-{os.urandom(6).hex()}" if name is None else check_consumer_name(name)
         self._file = f"{self.name}{_PIN}"
         self._pid = os.getpid()
         with home.admin():

@@ -24,7 +24,6 @@ import contextlib
 import errno
 import os
 import re
-import secrets
 import struct
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -392,7 +391,7 @@ def begin(home: Directory) -> Set:
     """Make an empty set, locked."""
     while True:
         files.make_directory(f"{home.path}/{STAGING}", home.fd)
-        adoption = secrets.randbits(_ID_BITS)
+        adoption = int.from_bytes(os.urandom(_ID_BITS // 8), "little")
         name = f"{adoption:010x}"
         with contextlib.suppress(FileExistsError, FileNotFoundError):  # swept before we held it
             if not adoption:

@@ -150,7 +150,19 @@ def test_a_queue_crosses_to_processes_that_are_not_forks(queue, path, method, tm
 def test_importing_shmq_imports_nothing_heavy():
     """What only some users need is imported when it is used: see sys.modules of a fresh interpreter."""
     code = "import sys, shmq; print(*sorted(sys.modules))"
-    heavy = {"msgspec", "filelock", "numpy", "asyncio", "pyarrow", "posix_ipc", "multiprocessing", "pickle", "ssl"}
+    heavy = {
+        "msgspec",
+        "filelock",
+        "numpy",
+        "asyncio",
+        "pyarrow",
+        "posix_ipc",
+        "multiprocessing",
+        "pickle",
+        "ssl",
+        "secrets",
+        "shutil",
+    }
     assert heavy.isdisjoint(run_python(code).split())
 
 
