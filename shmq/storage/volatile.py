@@ -165,7 +165,7 @@ class Hold:
     def _remove_home(self) -> None:
         """Below a directory that only we can write to. Nobody uses it, as the lock says."""
         with contextlib.suppress(OSError):  # no shutil: it costs who imports us, and cannot be imported at the very end
-            for folder, folders, names in os.walk(self.path, topdown=False):
+            for folder, folders, names in () if os.path.islink(self.path) else os.walk(self.path, topdown=False):
                 for name in names:
                     os.unlink(f"{folder}/{name}")
                 for name in folders:
