@@ -373,9 +373,7 @@ def _join_parts(
         except BaseException as problem:
             refused = isinstance(problem, (errors.Full, errors.TooMany, errors.TooLarge))
             bound = refused and not isinstance(problem, errors.DiskFull)  # it refuses before the SEAL
-            if (
-                bound or joint.manifest_missing()
-            ):  # else it may be committed: the next who administers the queue finds out
+            if bound or joint.manifest_missing():  # else it may be committed, which the next administrator finds out
                 joint.remove()
             raise
 

@@ -164,15 +164,20 @@ class Hold:
 
     def _remove_home(self) -> None:
         """Below a directory that only we can write to. Nobody uses it, as the lock says."""
-        with contextlib.suppress(OSError):  # no shutil: it costs who imports us, and cannot be imported at the very end
-            for folder, folders, names in () if os.path.islink(self.path) else os.walk(self.path, topdown=False):
+        if not os.path.islink(self.path):
+            self._remove_content()
+        if os.path.lexists(self.path):
+            raise errors.Unsafe(f"cannot take {self.path} away, which nobody uses")
+
+    def _remove_content(self) -> None:
+        # Without shutil: it costs everybody who imports us, and cannot be imported when the interpreter ends.
+        with contextlib.suppress(OSError):  # the caller looks what is left
+            for folder, folders, names in os.walk(self.path, topdown=False):
                 for name in names:
                     os.unlink(f"{folder}/{name}")
                 for name in folders:
                     os.rmdir(f"{folder}/{name}")
             os.rmdir(self.path)
-        if os.path.lexists(self.path):
-            raise errors.Unsafe(f"cannot take {self.path} away, which nobody uses")
 
     def settle(self) -> None:
         """The queue is made: others may come in."""

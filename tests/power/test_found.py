@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
@@ -126,19 +127,28 @@ def test_an_opening_that_fails_leaves_no_descriptor(queue, path):
         assert child.join(120) == 0
 
 
-def test_a_disk_that_is_full_behind_the_seal_of_an_adoption_loses_nothing(queue, path, monkeypatch):
+@pytest.mark.parametrize("handed", [False, True])
+def test_a_disk_that_is_full_behind_the_seal_of_an_adoption_loses_nothing(queue, handed, monkeypatch):
     """DiskFull when only `placed` is left to write: the set is committed, so it is kept; the next one finishes it."""
     queue.put(b"before")
-    staged = queue.stage()
-    staged.put_many([b"a", b"b"])
+    with contextlib.ExitStack() as opened:
+        staged = [opened.enter_context(queue.stage()) for _ in range(2 if handed else 1)]
+        staged[0].put(b"a")
+        staged[-1].put(b"b")
+        what = [each.hand_over() for each in staged] if handed else staged[0]
+        adopt_on_a_full_disk(queue, what, monkeypatch)
+    assert queue.put(b"after") == 3
+    assert [message.payload for message in queue.reader()] == [b"before", b"a", b"b", b"after"]
+    assert queue.adopted("producer") == (1, range(1, 3))
+
+
+def adopt_on_a_full_disk(queue, staged, monkeypatch):
+    """Full when the SEAL is there, and only where it belongs is to be written down."""
 
     def refuse(*_):
         raise shmq.DiskFull("no room")
 
     with monkeypatch.context() as patched:
         patched.setattr(staging.Set, "place", refuse)
-        with pytest.raises(shmq.DiskFull), staged:
+        with pytest.raises(shmq.DiskFull):
             queue.adopt(staged, dedup=("producer", 1))
-    assert queue.put(b"after") == 3
-    assert [message.payload for message in queue.reader()] == [b"before", b"a", b"b", b"after"]
-    assert queue.adopted("producer") == (1, range(1, 3))
