@@ -146,7 +146,7 @@ class Syncer:
         seen = None
         try:
             while mark or self._control.durable() < want:
-                fd = -1 if chunk is None or time.monotonic_ns() >= self.mark_due_ns or not sync.IN_CORE else chunk.fd
+                fd = -1 if chunk is None or self._mark_is_due() or not sync.IN_CORE else chunk.fd
                 code = self._member.sync_wait(chunk, fd, _EVERYTHING if mark else want, deadline_ns, leading)
                 if code == _native.LEAD:
                     progress = self._commit(mark=mark)
@@ -196,15 +196,19 @@ class Syncer:
             self._member.publish_durable(last[1].next_index, last[0].sequence)
         if mark or self._mark_is_due():
             self._mark(last)
+            self.mark_due_ns = time.monotonic_ns() + MARK_NS
         return self._control.durable() > before
 
     def _mark_is_due(self) -> bool:
-        """Whether it is time, and nobody else has moved it since."""
+        """Whether it is time. If somebody else has moved it since, our time is later, too."""
         now_ns = time.monotonic_ns()
         if now_ns < self.mark_due_ns:
             return False
-        self.mark_due_ns = now_ns + MARK_NS
-        return abs(time.time_ns() - os.stat(QUEUE, dir_fd=self._home.fd).st_mtime_ns) >= MARK_NS
+        age_ns = abs(time.time_ns() - os.stat(QUEUE, dir_fd=self._home.fd).st_mtime_ns)
+        if age_ns >= MARK_NS:
+            return True
+        self.mark_due_ns = now_ns + MARK_NS - age_ns
+        return False
 
     def _sync_chunks(self) -> tuple[_native.Chunk, _native.Resolved] | None:
         """Every chunk from where the last sync ended, one after the other; each is let go once it is synced."""
