@@ -344,6 +344,10 @@ class Control:
         """Sequence of the chunk where the next sync begins to look."""
         return int(lib.shmq_durable_chunk(self.page))
 
+    def durable_at(self) -> int:
+        """In that chunk, the position before which everything is on the disk."""
+        return int(lib.shmq_durable_at(self.page))
+
     def bell(self) -> int:
         """The bell as it is, for who need not be told of puts."""
         return int(lib.shmq_bell(self.page))
@@ -461,22 +465,22 @@ class Member:
             raise error(code, "cannot wait")
         return code
 
-    def sync_wait(self, chunk: Chunk | None, fd: int, want: int, deadline_ns: int, leading: Any) -> int:
+    def sync_wait(self, chunk: Chunk | None, want: int, deadline_ns: int, leading: Any) -> int:
         """
         Wait until every index below *want* is on the disk, leading the group commit when nobody does.
 
         OK, TIMEOUT, SIGNAL, WAITING (for a living claim), SYNC_FAILED, or LEAD: go on as the leader.
         """
         handle = ffi.NULL if chunk is None else chunk.handle
-        return int(lib.shmq_sync_wait(self.handle, handle, fd, want, deadline_ns, leading))
+        return int(lib.shmq_sync_wait(self.handle, handle, want, deadline_ns, leading))
 
     def sync_keep(self, chunk: Chunk, interval_ns: int, mark_due_ns: int, nudge: Any) -> int:
         """Sync that chunk after each interval: OK when nothing was put meanwhile, or *nudge* came; LEAD: do it here."""
-        return int(lib.shmq_sync_keep(chunk.handle, chunk.fd, interval_ns, mark_due_ns, nudge))
+        return int(lib.shmq_sync_keep(chunk.handle, interval_ns, mark_due_ns, nudge))
 
-    def publish_durable(self, index: int, chunk: int) -> None:
-        """As leader: everything below *index* is on the disk, and the next sync begins to look in that chunk."""
-        lib.shmq_sync_publish(self.handle, index, chunk)
+    def publish_durable(self, index: int, chunk: int, position: int) -> None:
+        """As leader: everything below *index* is on the disk, and the next sync begins in that chunk, at *position*."""
+        lib.shmq_sync_publish(self.handle, index, chunk, position)
 
     def stop_leading(self) -> None:
         """Give the leadership back, and wake who waits."""
@@ -832,6 +836,11 @@ class Chunk:
         if code not in (lib.SHMQ_EMPTY, lib.SHMQ_ROLL, lib.SHMQ_WAITING):
             raise error(code, f"cannot read {self.path}")
         return Resolved(code, int(position[0]), int(index[0]), int(owner[0]))
+
+    def pages(self, begin: int, end: int) -> tuple[mmap.mmap, int, int]:
+        """The mapping, and the first byte and number of bytes of the pages that hold *begin* to before *end*."""
+        first = begin - begin % mmap.PAGESIZE
+        return self.map, first, end - first
 
     def touch(self) -> None:
         """Write every page as it is, so that the next sync writes all of them. Nobody else may write meanwhile."""

@@ -112,7 +112,7 @@ class Producer(_native.Tail):
         """Wait until the message at *index*, in that chunk, is on the disk; *index*."""
         syncer = cast("Syncer", self._syncer)
         syncer.wait(tail, index, deadline_ns)
-        self._sync_with(self._tail.fd, syncer.mark_due_ns, sync)
+        self._sync_with(syncer.mark_due_ns, sync)
         return index
 
     def _interrupted(self, index: int, problem: BaseException) -> None:
@@ -286,7 +286,7 @@ class Producer(_native.Tail):
         self._membership.claims_from(self, chunk.sequence)
         self._move(chunk.address, 0, 0, chunk)
         if self._syncer is not None:
-            self._sync_with(chunk.fd, self._syncer.mark_due_ns, sync)
+            self._sync_with(self._syncer.mark_due_ns, sync)
 
     # ---- closing
     def close(self) -> None:

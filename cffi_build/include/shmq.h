@@ -532,24 +532,23 @@ int shmq_rename_new(int directory, const char *old_name, const char *new_name);
  * Everything before *position, whose index is *next_index, is resolved: claims of the dead are padded on the way. EMPTY
  * at the end of what was claimed, ROLL at the SEAL, WAITING before a claim of *owner, who lives; or CORRUPT. */
 int shmq_resolved(shmq_chunk *chunk, uint64_t *position, uint64_t *next_index, uint32_t *owner);
-/* Wait until every index below `want`, which lies in this chunk or before it, is on the disk (chunk NULL: lead); lead the group commit
+/* Wait until every index below `want`, which lies in this chunk or before it, is on the disk; lead the group commit
  * when nobody does. OK; TIMEOUT; SIGNAL; WAITING: a living claim lies before it, sleep on the queue's bell;
- * SYNC_FAILED; LEAD: this thread leads (*leading is 1) and there is more to sync than this chunk (or fd is -1):
+ * SYNC_FAILED; LEAD: this thread leads (*leading is 1) and there is more to sync than this chunk (or it is NULL):
  * do it, then shmq_sync_publish and shmq_sync_release. Any number of threads may call this. */
-int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, int fd, uint64_t want, int64_t deadline_ns,
-                   uint32_t *leading);
+int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, uint64_t want, int64_t deadline_ns, uint32_t *leading);
 /* The bell as it is, for who sleeps until somebody dies, joins or rings anyway, and need not be told of puts. */
 uint32_t shmq_bell(const void *control);
 /* The same for what was put into that chunk, for ever and without an end as the leader: LEAD says that more than this
  * chunk is to be synced, and that nobody leads now. */
-int shmq_sync_put(shmq_chunk *chunk, int fd, uint64_t want);
+int shmq_sync_put(shmq_chunk *chunk, uint64_t want);
 /* Sleep for the interval and sync what was put into that chunk, again and again: OK once there was nothing to sync, or
  * the nudge was given; LEAD when there is more to do than that, or it did not work: look, and sync in the long way. */
-int shmq_sync_keep(shmq_chunk *chunk, int fd, int64_t interval_ns, int64_t mark_due_ns, uint32_t *nudge);
+int shmq_sync_keep(shmq_chunk *chunk, int64_t interval_ns, int64_t mark_due_ns, uint32_t *nudge);
 /* Whether a sync of this chunk's queue has failed, so that nothing more may be put that must be durable. */
 int shmq_sync_refuses(const shmq_chunk *chunk);
-/* As leader: everything below index is on the disk, and the next sync begins to look in that chunk. Both only rise. */
-void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk);
+/* As leader: everything below index is on the disk, and the next sync begins in that chunk, at that position. */
+void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk, uint64_t position);
 /* Give the leadership back, and wake who waits. */
 void shmq_sync_release(shmq_member *member);
 /* A sync failed (1), or a reopening has verified what is there (0): for every process. Wakes all. */
@@ -557,6 +556,8 @@ void shmq_sync_failed(void *control, uint32_t failed);
 uint32_t shmq_sync_has_failed(const void *control);
 uint64_t shmq_durable(const void *control);
 uint64_t shmq_durable_chunk(const void *control);
+/* In that chunk, the position before which everything is on the disk. For the leader. */
+uint64_t shmq_durable_at(const void *control);
 /* After an unclean boot, before anybody joins: nothing is known but what the watermark says. */
 void shmq_durable_reset(void *control, uint64_t index, uint64_t chunk);
 
