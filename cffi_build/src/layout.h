@@ -305,9 +305,8 @@ struct control {
     uint32_t sync_group;     /* low half of the index that the running group commit will reach */
     uint32_t room_bell;      /* futex: bumped whenever blocked producers must look again */
     uint32_t room_waiters;   /* 1 = somebody may be asleep on the room bell */
-    uint32_t sync_goal;      /* low half of the index up to which the next leader hopes to sync */
-    uint32_t sync_ns;        /* how long the last sync of a group commit took */
     uint64_t durable_at;     /* in that chunk: the position before which everything is on the disk */
+    uint8_t pad7[8];
     uint64_t padded;         /* ordinals that ended as PAD */
     uint64_t fenced;         /* commits that came too late */
     uint64_t expired;        /*                                                                [reserved] */
@@ -507,8 +506,7 @@ AT(control, byte_order, 8); AT(control, version, 12); AT(control, queue_id, 16);
 AT(control, sleepers, 128); AT(control, members, 192); AT(control, first_live, 256); AT(control, newest, 320);
 AT(control, shut_down, 384); AT(control, sync_failed, 388); AT(control, sync_leader, 392);
 AT(control, durable, 400); AT(control, durable_chunk, 408); AT(control, sync_bell, 416); AT(control, sync_group, 420);
-AT(control, sync_goal, 432); AT(control, sync_ns, 436);
-AT(control, durable_at, 440);
+AT(control, durable_at, 432);
 AT(control, room_bell, 424); AT(control, room_waiters, 428); AT(control, bounds, 512); AT(control, max_messages, 520);
 AT(control, max_bytes, 528); AT(control, dropped, 536); AT(control, padded, 448); AT(control, fenced, 456); AT(control, expired, 464); AT(control, participants, 4096);
 SIZE(control, CONTROL_BYTES);

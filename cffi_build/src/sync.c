@@ -168,55 +168,6 @@ void shmq_durable_reset(void *memory, uint64_t index, uint64_t chunk)
     store_relaxed(&control->sync_failed, 0);
 }
 
-/* ---- whom a leader waits for
- *
- * Those whom the last sync answered are awake and about to put again. A leader that starts at once leaves them to the
- * next sync, and the producers fall into two halves that take turns: twice the syncs, and for each a write-protection
- * of the page and a fault of every producer. So it gives way until as many have put as the last sync answered and left
- * behind, as long as they keep coming. One that puts alone has met that goal with its own message. */
-#define GATHER_STALL_NS INT64_C(20000) /* nobody came for so long, or for a quarter of the last sync: enough */
-#define GATHER_STALL_MAX_NS INT64_C(200000)
-#define GATHER_MAX_NS INT64_C(2000000)
-
-static int64_t clamp_ns(int64_t value, int64_t least, int64_t most)
-{
-    return value < least ? least : value > most ? most : value;
-}
-
-static uint64_t claimed_index(const shmq_chunk *chunk) { return chunk->base + walk_from_hint(chunk).ordinal; }
-
-static void gather(const shmq_chunk *chunk)
-{
-    const struct control *const control = chunk->member->control;
-    const uint32_t goal = load_relaxed(&control->sync_goal);
-    uint32_t seen = (uint32_t)claimed_index(chunk);
-    if ((int32_t)(goal - seen) <= 0) {
-        return;
-    }
-    const int64_t stall_ns = clamp_ns(load_relaxed(&control->sync_ns) / 4, GATHER_STALL_NS, GATHER_STALL_MAX_NS);
-    const int64_t begin_ns = os->clock_monotonic_ns();
-    int64_t now_ns = begin_ns;
-    int64_t came_ns = begin_ns;
-    while ((int32_t)(goal - seen) > 0 && now_ns - came_ns < stall_ns && now_ns - begin_ns < GATHER_MAX_NS) {
-        os->yield();
-        now_ns = os->clock_monotonic_ns();
-        const uint32_t claimed = (uint32_t)claimed_index(chunk);
-        if (claimed != seen) {
-            seen = claimed;
-            came_ns = now_ns;
-        }
-    }
-}
-
-/* The sync that took so long answered all from `before` to below `index`. */
-static void set_goal(const shmq_chunk *chunk, uint64_t before, uint64_t index, int64_t sync_ns)
-{
-    struct control *const control = chunk->member->control;
-    const uint64_t claimed = claimed_index(chunk);
-    store_relaxed(&control->sync_goal, (uint32_t)((claimed > index ? claimed : index) + (index - before)));
-    store_relaxed(&control->sync_ns, (uint32_t)clamp_ns(sync_ns, 0, UINT32_MAX));
-}
-
 /* Everything before durable_at is on the disk already. What is written behind a sync's back lies in the header, which
  * this leaves out, and in index blocks: hints both. Not to sync them saves each put a fault and each sync a page. */
 static int sync_from_durable(const shmq_chunk *chunk, uint64_t position)
@@ -233,22 +184,18 @@ static int sync_chunk(shmq_chunk *chunk)
     uint64_t position;
     uint64_t index;
     uint32_t owner = 0;
-    gather(chunk);
     const int code = shmq_resolved(chunk, &position, &index, &owner);
     if (code != SHMQ_EMPTY && code != SHMQ_ROLL && code != SHMQ_WAITING) {
         return code;
     }
-    const uint64_t before = load_relaxed(&control->durable);
-    if (index > before) {
+    if (index > load_relaxed(&control->durable)) {
         store_relaxed(&control->sync_group, (uint32_t)index);
-        const int64_t begin_ns = os->clock_monotonic_ns();
         const int answer = sync_from_durable(chunk, position);
         if (answer < 0) {
             error_set(SHMQ_SYNC_FAILED, "msync said errno %d", -answer);
             shmq_sync_failed(control, 1);
             return SHMQ_SYNC_FAILED;
         }
-        set_goal(chunk, before, index, os->clock_monotonic_ns() - begin_ns);
         shmq_sync_publish(chunk->member, index, chunk->sequence, position);
         return SHMQ_OK;
     }
