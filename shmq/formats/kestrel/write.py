@@ -51,7 +51,7 @@ def write(
     Entries with an extra["xid"] become open transactions; they must come first, as `read` delivers them. *dialect*
     is the release to write for: "2" (ADDX, REMOVE_TENTATIVE_XID), "1" (ADD_XID, REMOVE_TENTATIVE, SAVE_XID) or
     "starling" (ADD: no add time, expiry in seconds). *consumers* is {child: (n, numbers)}: the fan-out child gets
-    every entry but the first n and those of the given numbers, both counting from 0.
+    every entry but the first n and those of the given numbers, both counting from 0. The child "" is the queue itself.
 
     Raises:
         TooLarge: an item of 2 GiB, a transaction id outside i32, a time outside its field.
@@ -65,7 +65,9 @@ def write(
         msg = f"cannot write Kestrel as layout {layout!r} in dialect {dialect!r}"
         raise BadFormat(msg)
     folder = Path(path)
-    names = [queue, *(f"{queue}+{child}" for child in consumers or {})]
+    children = dict(consumers or {})
+    own = children.pop("", (0, ()))
+    names = [queue, *(f"{queue}+{child}" for child in children)]
     for name in names:
         if not QUEUE.match(name):
             msg = f"cannot write a fan-out child as {name!r}: a name has no '.', '/' and '~'"
@@ -75,7 +77,7 @@ def write(
             raise Unsafe(msg)
     number = time.time_ns() // MS if name_ms is None else name_ms
     with _files.Stage(folder, mode) as stage:
-        places = [(head or 0, frozenset(done)) for head, done in (consumers or {}).values()]
+        places = [(head or 0, frozenset(done)) for head, done in (own, *children.values())]
         form = Form(layout, rotate_bytes, number, dialect, lossy)
         writers = [Writer(stage, name, form) for name in names]
         count = put_all(entries, writers, places)
@@ -97,16 +99,17 @@ class Form:
 
 
 def put_all(entries: Iterable[Entry], writers: list[Writer], places: list[tuple[int, frozenset[int]]]) -> int:
-    """Put the entries into the first writer, and into its children those behind their *places*; return how many."""
+    """Put the entries into each writer, the queue's and its children's, behind its place; return how many there were."""
     parent, *children = writers
+    (head, done), *others = places
     put = parent.put
     count = 0
     for entry in entries:
-        put(entry)
-        if children:
-            for child, (head, done) in zip(children, places, strict=True):
-                if count >= head and count not in done:
-                    child.put(entry, plain=True)
+        if count >= head and count not in done:
+            put(entry)
+        for child, (theirs, finished) in zip(children, others, strict=True):
+            if count >= theirs and count not in finished:
+                child.put(entry, plain=True)
         count += 1
     return count
 
