@@ -61,9 +61,10 @@ class GroupWalk(Walk):
             following = self.chain.after(self.chunk)
         except errors.Gone as gone:
             first = self.chain.first_index() if gone.first_index is None else gone.first_index
+            finished = 0 if self._checkpoint is None else self._checkpoint.head
             self.ring.raise_head(first)
             self.seek(first)
-            if first <= end:
+            if first <= max(end, finished):  # others have finished what was retired: nothing is lost
                 return self._find()
             raise
         if following is None or (following.base > end and not self.ring.skip(end, following.base)):

@@ -103,3 +103,15 @@ def test_a_parked_message_is_not_finished(tmp_path):
         place = queue.group_place("g")
         assert (place.head, place.done, place.open) == (0, (1,), ())
         assert rest(consumer) == list(range(2, 10))
+
+
+def test_chunks_that_others_have_finished_may_be_retired_before_a_member_comes_to_them(tmp_path):
+    """Its way leads through empty chunks that are retired together with the one behind them."""
+    with shmq.open(str(tmp_path / "q")) as queue:
+        for number in range(10):
+            with queue.stage() as staged:
+                staged.put(b"%d" % number)
+                queue.adopt(staged)
+        with queue.consumer("g", group=True, ack="explicit", start=4) as consumer:
+            consumer.skip(6)
+            assert rest(consumer) == [4, 5, 7, 8, 9]

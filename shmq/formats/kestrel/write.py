@@ -99,7 +99,7 @@ class Form:
 
 
 def put_all(entries: Iterable[Entry], writers: list[Writer], places: list[tuple[int, frozenset[int]]]) -> int:
-    """Put the entries into each writer, the queue's and its children's, behind its place; return how many there were."""
+    """Put the entries into each writer, the queue's and its children's, behind its place; return how many."""
     parent, *children = writers
     (head, done), *others = places
     put = parent.put
