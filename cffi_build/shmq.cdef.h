@@ -324,6 +324,7 @@ void shmq_ring_advance(shmq_ring *ring);
 void shmq_ring_raise_head(shmq_ring *ring, uint64_t index);
 uint64_t shmq_ring_floor(shmq_ring *ring);
 int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch);
+uint64_t shmq_ring_states(shmq_ring *ring, uint8_t *states);
 typedef struct {
     uint64_t head;
     uint64_t handed;

@@ -1372,6 +1372,7 @@ class Checkpoint:
 
 # ---------------------------------------------------------------- a group's ring
 RING_WINDOW, SIDE_BLOCKS = 65536, 8
+RING_CLAIMED, RING_DONE = 1, 2
 """Messages in flight at most, and the blocks that a new side table has."""
 TAKEN_MESSAGE, TAKEN_EXPIRED, TAKEN_MOVING = lib.SHMQ_TAKEN_MESSAGE, lib.SHMQ_TAKEN_EXPIRED, lib.SHMQ_TAKEN_MOVING
 _INT64_MAX = (1 << 63) - 1
@@ -1560,6 +1561,12 @@ class Ring:
         code = lib.shmq_ring_snapshot(self.handle, epoch)
         if code < 0:
             raise error(code, f"cannot write a snapshot of {self._path}")
+
+    def states(self) -> tuple[int, bytes]:
+        """The lowest index that is not finished, and the RING_ state of each index of a window from it on."""
+        states = bytearray(RING_WINDOW)
+        head = int(lib.shmq_ring_states(self.handle, ffi.from_buffer(states)))
+        return head, bytes(states)
 
     def figures(self) -> RingFigures:
         """What the group is at."""

@@ -9,6 +9,7 @@ a dead member held goes to the others at once.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import time
 from typing import TYPE_CHECKING, Any, Self
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from shmq.queue import Queue
+    from shmq.storage.directory import Directory
 
 _BATCH = 1024
 _SNAPSHOT_EVERY = 1.0
@@ -59,9 +61,10 @@ class GroupWalk(Walk):
             following = self.chain.after(self.chunk)
         except errors.Gone as gone:
             first = self.chain.first_index() if gone.first_index is None else gone.first_index
+            finished = 0 if self._checkpoint is None else self._checkpoint.head
             self.ring.raise_head(first)
             self.seek(first)
-            if first <= end:
+            if first <= max(end, finished):  # others have finished what was retired: nothing is lost
                 return self._find()
             raise
         if following is None or (following.base > end and not self.ring.skip(end, following.base)):
@@ -620,6 +623,31 @@ class GroupConsumer:
         if lost is not None:
             raise lost
 
+    def skip(self, *indexes: int) -> None:
+        """
+        Finish messages that nobody has been handed, as whoever brings a group over from elsewhere does.
+
+        They are never handed out. Those that were handed out, or are finished, are left as they are.
+
+        Raises:
+            TooMany: one is further ahead than the window reaches; none was skipped.
+            ValueError: there is no such index yet; none was skipped.
+        """
+        with self._lock:
+            self._check_usable()
+            end, reach = self._access.next_index(), self._checkpoint.head + self._ring.figures().window
+            last = max(indexes, default=0)
+            if last >= end and indexes:
+                raise ValueError(f"cannot skip index {last} of {self._home.path}: the next one is {end}")
+            if last >= reach:
+                raise errors.TooMany(
+                    f"cannot skip index {last} for group {self.name!r} of {self._home.path}: its window ends at {reach}"
+                )
+            for index in sorted(indexes):
+                if not self._ring.skip(index, index + 1):
+                    raise errors.TooMany(f"cannot skip index {index} of {self._home.path}: beyond the window")
+            self._ring.floor()
+
     def _ack_batch(self, messages: tuple[GroupMessage, ...]) -> bool:
         """All of one batch, in one call; False when they are not, or when one of them was lost."""
         batch, count = messages[0]._batch, len(messages)  # noqa: SLF001
@@ -743,6 +771,30 @@ class GroupConsumer:
         """Close, unless this is a forked child's copy."""
         with contextlib.suppress(AttributeError):  # never finished opening
             self.close()
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupPlace:
+    """
+    Where a group stands, message by message.
+
+    Attributes:
+        head: everything below it is finished.
+        done: the indexes above it that are finished, ascending; at most a window of them.
+        open: those that somebody has and has not finished.
+    """
+
+    head: int
+    done: tuple[int, ...]
+    open: tuple[int, ...]
+
+
+def place_of(home: Directory, name: str, checkpoint: _native.Checkpoint) -> GroupPlace:
+    """As `Queue.group_place`, which is how to call it."""
+    head, states = rings.states(home, name, checkpoint)
+    done = tuple(head + at for at, state in enumerate(states) if state == _native.RING_DONE)
+    opened = tuple(head + at for at, state in enumerate(states) if state == _native.RING_CLAIMED)
+    return GroupPlace(head, done, opened)
 
 
 def _sooner(deadline_ns: int, due_ns: int | None) -> int:

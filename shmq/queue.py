@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from shmq.arrow import Batches
     from shmq.columns import Columns
-    from shmq.group import GroupConsumer
+    from shmq.group import GroupConsumer, GroupPlace
     from shmq.message import Message
     from shmq.producer import Slot
     from shmq.staged import HandedOver, Staged
@@ -702,6 +702,26 @@ class Queue:
             expired=figures.expired,
             moved=figures.moved,
         )
+
+    def group_place(self, name: str) -> GroupPlace:
+        """
+        Where the group *name* stands: what is finished behind its head, and what somebody has. Nothing is changed.
+
+        Raises:
+            NotFound: there is no such name.
+            Mismatch: it is no group.
+        """
+        directory.check_consumer_name(name)
+        self._joined()
+        try:
+            checkpoint = self._home.checkpoint(name)
+        except FileNotFoundError:
+            raise errors.NotFound(f"{self.path} has no consumer {name!r}") from None
+        if not checkpoint.group:
+            raise errors.Mismatch(f"consumer {name!r} of {self.path} is no group: what is below its head is finished")
+        from shmq import group  # noqa: PLC0415  # only who asks pays for it
+
+        return group.place_of(self._home, name, checkpoint)
 
     def drop_consumer(self, name: str) -> None:
         """

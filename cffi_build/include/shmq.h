@@ -499,6 +499,9 @@ void shmq_ring_raise_head(shmq_ring *ring, uint64_t index);
 uint64_t shmq_ring_floor(shmq_ring *ring);
 /* Write the older of the checkpoint's two snapshots: its sequence. One caller at a time in all processes. */
 int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch);
+/* A look at the group: the lowest index that is not finished, and for each of the RING_WINDOW (65,536) indexes from it on
+ * its enum ring_state, one byte each. Nothing is changed. */
+uint64_t shmq_ring_states(shmq_ring *ring, uint8_t *states);
 
 typedef struct {
     uint64_t head;

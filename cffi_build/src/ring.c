@@ -896,6 +896,19 @@ int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch)
     return sequence;
 }
 
+uint64_t shmq_ring_states(shmq_ring *ring, uint8_t *states)
+{
+    const uint64_t live = head_of(ring);
+    const uint64_t head = side_lowest(ring, live);
+    for (uint64_t index = head; index < head + RING_WINDOW; index++) {
+        const bool inside = index >= live && index < live + ring->window;
+        const uint32_t outside = index < live ? RING_DONE : RING_PENDING;
+        states[index - head] = (uint8_t)(inside ? ring_state(ring, index, ring_look(ring, index)) : outside);
+    }
+    side_mark(ring, head, states);
+    return head;
+}
+
 int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t boot_id[16])
 {
     struct ring *const page = memory;

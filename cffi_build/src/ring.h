@@ -100,6 +100,8 @@ int side_ack(shmq_ring *ring, uint64_t entry, uint64_t word);
 int side_nack(shmq_ring *ring, uint64_t entry, uint64_t word, int64_t due_ns, uint64_t behind);
 int side_extend(shmq_ring *ring, uint64_t entry, uint64_t *word, int64_t ends_ns);
 int side_moving(shmq_ring *ring, uint64_t entry, uint64_t *word);
+/* What lies here, of the RING_WINDOW indexes from `head` on: claimed or parked. */
+void side_mark(const shmq_ring *ring, uint64_t head, uint8_t *states);
 /* What lies here is not done. */
 void side_unmark(const shmq_ring *ring, struct snapshot *snapshot);
 

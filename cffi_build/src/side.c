@@ -432,6 +432,18 @@ int side_moving(shmq_ring *ring, uint64_t entry, uint64_t *word)
     return SHMQ_OK;
 }
 
+void side_mark(const shmq_ring *ring, uint64_t head, uint8_t *states)
+{
+    EACH_ENTRY(ring, entry)
+    {
+        const uint64_t index = load_acquire(&side_at(ring, entry)->index) - 1;
+        const uint32_t state = state_of(load_acquire(&side_at(ring, entry)->state));
+        if (state != SIDE_FREE && state != SIDE_ENDING && index >= head && index - head < RING_WINDOW) {
+            states[index - head] = state == SIDE_CLAIMED || state == SIDE_MOVING ? RING_CLAIMED : RING_PARKED;
+        }
+    }
+}
+
 void side_unmark(const shmq_ring *ring, struct snapshot *snapshot)
 {
     EACH_ENTRY(ring, entry)

@@ -77,7 +77,8 @@ def _convert(
 def _survey(source: Iterator[formats.Entry], found: list[transfer.Follower]) -> transfer.Survey:
     progress = transfer.Progress("looked at")
     has: collections.Counter[str] = collections.Counter()
-    count = opened = timed = 0
+    opened: dict[int, int] = {}
+    count = timed = 0
     for batch in transfer.batches(source):
         for each in found:
             each.look(batch, count)
@@ -88,16 +89,17 @@ def _survey(source: Iterator[formats.Entry], found: list[transfer.Follower]) -> 
             has["expiry"] += entry.expires_ns is not None
             has["attempts"] += bool(entry.attempts)
             if entry.extra and "xid" in entry.extra:
-                opened += 1
+                opened[len(opened)] = entry.extra["xid"]
         count += len(batch)
         progress.at(count)
     progress.end()
     has["time"] = timed
     places = {each.called: count if each.at is None else each.at for each in found}
-    return transfer.Survey(0, count, count, places, opened, has)
+    done = {each.called: tuple(each.finished) for each in found if each.group}
+    return transfer.Survey(0, count, count, places, done, opened, has)
 
 
 def _numbered(source: Iterator[formats.Entry], about: transfer.Survey, name: str) -> Iterator[formats.Entry]:
     for count, entry in enumerate(itertools.islice(source, about.messages)):
-        extra = entry.extra if count < about.opened else None
+        extra = entry.extra if count < len(about.opened) else None
         yield entry._replace(index=count + (name == "libkestrel"), extra=extra)

@@ -168,7 +168,20 @@ class _Import:
         for each in self._found:
             if each.at is not None and before <= each.at < before + len(indexes):
                 self._make(each, indexes.start + each.at - before)
+            done = [indexes.start + at - before for at in each.finished if before <= at < before + len(indexes)]
+            if done:
+                self._finish(each, done)
 
     def _make(self, follower: transfer.Follower, index: int) -> None:
-        if follower.called not in self._queue.consumers():
+        if follower.called in self._queue.consumers():
+            return
+        if follower.group:
+            self._queue.consumer(follower.called, group=True, ack="explicit", start=index).close()
+        else:
             self._queue.consumer(follower.called, ack=self._ack, start=index).close()
+
+    def _finish(self, follower: transfer.Follower, indexes: list[int]) -> None:
+        """What it had finished out of order does not come again, as far as a group can say so."""
+        with self._queue.consumer(follower.called, group=True, ack="explicit") as group:
+            reach = group.head + transfer.REACH
+            group.skip(*(index for index in indexes if index < reach))

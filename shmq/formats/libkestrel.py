@@ -223,6 +223,9 @@ def repair(
     """
     Write what is whole as a clean queue: same ids and readers, no damage, no temporary files.
 
+    Where ids are missing, what comes behind them is numbered anew and the readers move with it: the real program's
+    readers stop at a hole between two segments, and their heads before any hole.
+
     It goes to the new directory *to* (default: `<path>.repaired`); the original is not touched. With *in_place* the
     clean files take the place of the damaged ones, which move into a hidden folder beside them.
     """
@@ -231,8 +234,15 @@ def repair(
     found = state(folder, queue)
     target = Path(to) if to is not None else _files.beside(folder)
     numbers = [int(name.split(".")[1]) for name in found.files if not name.startswith(f"{queue}.read.")]
-    whole = _ascending(read(folder, queue))
-    count = write(target, whole, queue, found.consumers or None, name_ms=min(numbers, default=1))
+    moved = _without_holes(folder, queue, found)
+    count = write(
+        target,
+        _ascending(read(folder, queue)),
+        queue,
+        moved or found.consumers or None,
+        first=found.first if moved is not None else None,
+        name_ms=min(numbers, default=1),
+    )
     if not in_place:
         return Repair(target, count, problems, None)
     kept = _files.set_aside(folder, _names_of(folder, queue), queue)
@@ -386,6 +396,8 @@ class _Tail:
             yield from self._of(self._segment)
         while names := self._next_segments():
             for name in names:
+                if self._as_program and not self._goes_on_in(name, names):
+                    continue
                 # A segment is left behind only when a newer one is there; the last one may still grow.
                 if self._segment is not None:
                     yield from self._of(self._segment)
@@ -399,6 +411,20 @@ class _Tail:
                     self._taken.add(name)
                 self.files.append(name)
                 yield from self._of(self._segment)
+
+    def _goes_on_in(self, name: str, names: list[str]) -> bool:
+        """
+        Say whether the real program's reader would go on in the segment *name*, of those that are left.
+
+        It looks for the last segment that begins at or before the id it wants next. So it stops for good before a gap
+        between two segments, and passes over a segment when a later one begins soon enough, too.
+        """
+        wanted = self._last
+        if wanted is None:
+            return True
+        behind = names[names.index(name) :]
+        firsts = [first for first in map(self._first_id, behind) if first is not None and first <= wanted + 1]
+        return len(firsts) == 1 and self._first_id(name) == firsts[0]
 
     def _of(self, segment: _Segment) -> Iterator[Entry]:
         if segment.problem is not None:
@@ -472,6 +498,24 @@ def _ascending(entries: Iterator[Entry]) -> Iterator[Entry]:
         if entry.index is not None and entry.index > last:
             last = entry.index
             yield entry
+
+
+def _without_holes(folder: Path, queue: str, found: State) -> dict[str, Place] | None:
+    """Return where the readers stand once ids follow one another from the first on; None if they do."""
+    holes = False
+    heads = dict.fromkeys(found.consumers, 0)
+    dones: dict[str, list[int]] = {name: [] for name in found.consumers}
+    places = {name: (head or 0, frozenset(done)) for name, (head, done) in found.consumers.items()}
+    first = found.first or 1
+    for count, entry in enumerate(_ascending(read(folder, queue))):
+        index = entry.index or 0
+        holes = holes or index != first + count
+        for name, (head, done) in places.items():
+            if index <= head:
+                heads[name] += 1
+            elif index in done:
+                dones[name].append(first + count)
+    return {name: (first - 1 + heads[name], tuple(dones[name])) for name in places} if holes else None
 
 
 # ---------------------------------------------------------------------------------------------- checkpoints
@@ -608,6 +652,8 @@ class _Writer:
         segment = self._segment
         length = segment.length + len(record)
         if length > self._journal_bytes:
+            if index != self._last + 1 and self.count:
+                self._refuse_gap(index)
             segment = self._segment = self._roll()
             length = segment.length + len(record)
         segment.file.write(record)
@@ -630,6 +676,13 @@ class _Writer:
             msg = f"cannot write id {index} after id {self._last}: ids ascend; number them anew with first=1"
             raise Unsafe(msg)
         return index
+
+    def _refuse_gap(self, index: int) -> None:
+        msg = (
+            f"cannot write id {index} after id {self._last} into the next segment: the real program looks there for "
+            f"id {self._last + 1} and would stop; number them anew with first=1, or take a larger journal_bytes"
+        )
+        raise Unsafe(msg)
 
     def _record(self, entry: Entry, index: int) -> bytes:
         payload, _, time_ns, expires_ns, _, _, attempts, _ = entry

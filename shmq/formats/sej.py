@@ -350,7 +350,7 @@ class _Journal:
             if self._source is not None:
                 # It may have grown between our last look and the listing that showed its successor.
                 yield from self._messages(self._source)
-                self._leave(self._source)
+                self._leave(self._source, following[0])
                 if self._over:
                     return
             self._open(*following)
@@ -434,9 +434,11 @@ class _Journal:
         if key < 0:
             self._break(f"a key size of {key} bytes")
             return None
-        if offset != expected:
+        if offset != expected and not self._as_program:
             self._break(f"offset {offset} where {expected} is next")
             return None
+        if self._as_program and key:
+            self._key = data[18 : 18 + key].ljust(key, b"\0")  # also of a message that does not become whole
         if len(data) < 18 + key + 4:
             return None
         value = _I32.unpack_from(data, 18 + key)[0]
@@ -456,6 +458,9 @@ class _Journal:
         if total != size:
             self._break(f"a size field of {total} behind a message of {size} bytes")
             return None
+        if offset != expected:
+            self._break(f"offset {offset} where {expected} is next")
+            return None
         self._position += size
         text = body[:key]
         if self._as_program:
@@ -470,15 +475,20 @@ class _Journal:
             self._refuse(self._position, reason)
         self._over = self._as_program
 
-    def _leave(self, source: _files.Source) -> None:
-        """Judge a segment that has a successor: it must be whole, and not empty."""
+    def _leave(self, source: _files.Source, following: int) -> None:
+        """
+        Judge a segment that has a successor, which begins at offset *following*: it must be whole, and not empty.
+
+        At its end the real Scanner looks for the segment that holds the offset it wants. With a few bytes left over
+        that is the next one, if all messages came; otherwise the same one, again and again.
+        """
         size = source.size()
         if size == 0:
             self._report(0, "an empty segment that is not the last (the real program would read it for ever)")
             self._over = self._as_program
         elif not self._broken and self._position < size:
             self._report(self._position, f"ends inside a message: {size - self._position} bytes are left over")
-            self._over = self._as_program
+            self._over = self._as_program and self._next != following
 
     def _at_the_end(self) -> None:
         source = self._source

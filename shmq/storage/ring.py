@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _GROUP = struct.Struct("<Q16sII")  # layout.h, struct group_file
 _GROUP_MAGIC = int.from_bytes(b"shmqgrup", "little")
 _OPTIONS_MAX = 1 << 16
+_START_INDEX = 48  # layout.h, struct checkpoint
+_SNAPSHOT_DONE = 48  # layout.h, struct snapshot: where its bitmap begins
 ENDINGS = (".ring", ".group")
 
 
@@ -104,6 +106,28 @@ def map_ring(home: Directory, name: str, *, writable: bool) -> mmap.mmap:
         return _native.map_file(fd, size, writable=writable)
     finally:
         os.close(fd)
+
+
+def states(home: Directory, name: str, checkpoint: _native.Checkpoint) -> tuple[int, bytes]:
+    """
+    The lowest index that is not finished, and the state of each of a window of indexes from it on; nothing is changed.
+
+    Of another boot the newest snapshot is believed, as by the first member that will enter.
+    """
+    where = f"{home.path}/{CONSUMERS}/{name}.ring"
+    memory = map_ring(home, name, writable=False)
+    if _native.Ring.boot_id(memory, home.queue_id, where) == boot_id():
+        return _native.Ring(memory, home.queue_id, checkpoint, None, where).states()
+    content = home.read(home.consumers, f"{name}.checkpoint", _native.CHECKPOINT_BYTES)
+    starts = (_native.SNAPSHOT_BASE, _native.SNAPSHOT_BASE + _native.SNAPSHOT_BYTES)
+    slots = [content[start : start + _native.SNAPSHOT_BYTES] for start in starts]
+    known = [(found, slot) for slot in slots if (found := _native.check_snapshot(slot)) is not None]
+    if not known:
+        return int.from_bytes(content[_START_INDEX : _START_INDEX + 8], "little"), bytes(_native.RING_WINDOW)
+    newest, slot = max(known)
+    bits = slot[_SNAPSHOT_DONE : _SNAPSHOT_DONE + _native.RING_WINDOW // 8]
+    each = (_native.RING_DONE * (byte >> bit & 1) for byte in bits for bit in range(8))
+    return newest.head, bytes(each)
 
 
 def fresh(home: Directory, name: str, memory: mmap.mmap, checkpoint: _native.Checkpoint) -> None:
