@@ -38,7 +38,15 @@ _SNAPSHOT_BYTE = 1
 _TRY_AGAIN_NS = 1_000_000_000
 """After a move to another queue that failed."""
 _GROUP_WINDOW = _native.RING_WINDOW
-DEFAULTS: dict[str, Any] = {"lease": None, "max_attempts": None, "dead_letter": None, "expire_to": None}
+_STUCK_NS = 2_500_000
+_FOREVER = 1 << 63
+DEFAULTS: dict[str, Any] = {
+    "lease": None,
+    "max_attempts": None,
+    "dead_letter": None,
+    "expire_to": None,
+    "ordered_by": None,
+}
 
 
 class GroupWalk(Walk):
@@ -211,7 +219,7 @@ class GroupConsumer:
         self.ack_mode = ack
         self._explicit = ack == "explicit"
         self._queue = queue
-        self._given = check_options(given)
+        self._given = check_options(given, explicit=self._explicit)
         self._window = window
         self._lock = locks.Lock()
         self._closed = False
@@ -436,6 +444,8 @@ class GroupConsumer:
             count = self._last = self._walk.claim(limit, 0 if due is not None else spins, batch.taken)
         if count == _native.GROW:
             return None, due
+        if count == _native.EDGE and self._ring.buckets:  # what waits for its key is parked when the head stands still
+            due = min(due or _FOREVER, _native.boottime_ns() + _STUCK_NS)
         return (self._fresh(batch, count, payloads=payloads) if count > 0 else []), due
 
     def _undo(self, batch: _Batch, limit: int) -> None:
@@ -579,7 +589,7 @@ class GroupConsumer:
             return errors.Closed(f"group consumer {self.name!r} of {self._home.path} was closed")
         if self._membership.control.is_shut_down() and self._walk.at_end():
             figures = self._ring.figures()
-            if not (figures.claimed or figures.returned or figures.parked):
+            if not (figures.claimed or figures.returned or figures.parked or figures.waiting):
                 return errors.ShutDown(f"{self._home.path} was shut down, and group {self.name!r} has drained it")
         return None
 
@@ -753,7 +763,7 @@ def _sooner(deadline_ns: int, due_ns: int | None) -> int:
     return due if deadline_ns < 0 else min(deadline_ns, due)
 
 
-def check_options(given: dict[str, Any]) -> dict[str, Any]:
+def check_options(given: dict[str, Any], *, explicit: bool) -> dict[str, Any]:
     """The options that were given, after refusing what means nothing."""
     options = {name: value for name, value in given.items() if value is not None}
     lease, attempts = options.get("lease"), options.get("max_attempts")
@@ -761,6 +771,13 @@ def check_options(given: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"lease={lease!r}: seconds, more than none; None to keep messages for ever")
     if attempts is not None and not (isinstance(attempts, int) and 1 <= attempts < 1 << 16):
         raise ValueError(f"max_attempts={attempts!r}: from 1 to 65535")
+    if options.get("ordered_by", "key") != "key":
+        raise ValueError(f'ordered_by={options["ordered_by"]!r}: "key", or None for no order')
+    if "ordered_by" in options and not explicit:
+        raise ValueError(
+            'ordered_by="key" needs ack="explicit": with "auto" a message is finished when it is handed out, and the '
+            "next of its key would go to another worker at once"
+        )
     for name in ("dead_letter", "expire_to"):
         if not isinstance(options.get(name, ""), str):
             raise TypeError(f"{name}={options[name]!r}: the path of a queue")

@@ -37,11 +37,12 @@ def make(home: Directory, name: str, options: dict[str, Any], window: int) -> No
     stored = json.dumps(options, separators=(",", ":"), sort_keys=True).encode()
     header = _GROUP.pack(_GROUP_MAGIC, home.queue_id, len(stored), _native.crc32c(stored))
     files.make_file(home.consumers, f"{name}.group", header + stored, mode, where, synced_as="group")
-    size = _native.ring_bytes(window, _native.SIDE_BLOCKS)
+    buckets = _native.RING_BUCKETS if options.get("ordered_by") else 0
+    size = _native.ring_bytes(window, buckets, _native.SIDE_BLOCKS)
     fd = files.new_file(home.consumers, size, mode, where)
     try:
         with contextlib.closing(_native.map_file(fd, size, writable=True)) as memory:
-            _native.format_ring(memory, home.queue_id, boot_id(), window, _native.SIDE_BLOCKS)
+            _native.format_ring(memory, home.queue_id, boot_id(), window, buckets, _native.SIDE_BLOCKS)
         sync.data(fd, "ring")
         files.link_file(fd, home.consumers, f"{name}.ring", where)
     finally:
@@ -127,7 +128,7 @@ def grow(home: Directory, name: str, ring: _native.Ring) -> mmap.mmap:
     with home.admin():
         blocks = ring.side_blocks()
         if blocks == ring.blocks:
-            size = _native.ring_bytes(ring.figures().window, 2 * blocks)
+            size = _native.ring_bytes(ring.figures().window, ring.buckets, 2 * blocks)
             fd, _ = home.open(home.consumers, f"{name}.ring", writable=True)
             try:
                 os.posix_fallocate(fd, 0, size)
