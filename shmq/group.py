@@ -512,7 +512,7 @@ class GroupConsumer:
         """Whether a message that came back is not to be worked at any more; then it has gone where it belongs."""
         most = self.options.get("max_attempts")
         if kind == _native.TAKEN_MOVING:
-            self._move(message, "rejected", "whoever moved it died meanwhile", again=True)
+            self._move(message, self._cause(message), "whoever moved it died meanwhile", again=True)
         elif message.expired():
             reason = "it was not finished before its time to live had passed"
             self._move(message, "expired", reason, finished=not self._explicit)
@@ -522,6 +522,15 @@ class GroupConsumer:
         else:
             return False
         return True
+
+    def _cause(self, message: GroupMessage) -> str:
+        """Why somebody who died was moving it."""
+        if not self.options.get("expire_to") or not message.expired():
+            return "rejected"
+        if not os.path.exists(path_of(self._queue, self.options.get("dead_letter"), self.name)):
+            return "expired"
+        letters = self._target("rejected")
+        return "rejected" if letters is not None and letters.has(message) else "expired"
 
     def _target(self, cause: str) -> Mover | None:
         """Where messages go for that cause; None when they are dropped."""

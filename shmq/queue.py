@@ -648,9 +648,9 @@ class Queue:
             max_attempts: how often a message is handed out before it goes to the dead letters; no limit by default.
             dead_letter: that queue's path, beside this one unless it is absolute; <queue>.<name>.dead by default.
             expire_to: the queue for messages that are older than their ttl; by default they are dropped, and counted.
-            ordered_by: "key": a message is handed out when all before it that have its key are finished, so the messages
-                of one key come in order, and one at a time. Those without a key come in no order, as they all do by
-                default. Needs ack="explicit".
+            ordered_by: "key": a message is handed out when all before it that have its key are finished, so those of
+                one key come in order, one at a time. Those without a key come in no order, as they all do by default.
+                Needs ack="explicit".
             window: how many messages the group may have in flight: a power of two up to 65,536, the default.
             start: where a new name begins: "earliest", "latest", an index, or a datetime: the first message of that
                 time or later.

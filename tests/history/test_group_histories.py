@@ -19,7 +19,7 @@ FIRST_SEED = int(os.environ.get("SHMQ_SEED", time.time_ns() // 1_000_000_000 * 1
 
 @pytest.mark.parametrize("share", range(4))
 def test_histories_of_groups_keep_the_promises(share):
-    """Two to seven members take, finish, give back, are killed, stopped and started again; every second one has keys."""
+    """Two to seven members take, finish, give back, are killed, stopped, started again; every second has keys."""
     seed = FIRST_SEED + share * HISTORIES
     command = [sys.executable, "-m", "tests.history.groups", "--seed", str(seed), "--histories", str(HISTORIES)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=5 * PATIENCE, check=False)

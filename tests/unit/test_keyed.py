@@ -1,4 +1,4 @@
-"""Groups with ordered_by="key": the messages of one key come in order, one at a time; other keys do not wait for them."""
+"""Groups with ordered_by="key": the messages of one key come in order, one at a time; other keys do not wait."""
 
 from __future__ import annotations
 
