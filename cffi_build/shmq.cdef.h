@@ -303,6 +303,7 @@ int shmq_ring_format(void *memory, const uint8_t *queue_id, const uint8_t *boot_
                      uint32_t buckets, uint64_t side_blocks);
 int shmq_ring_check(const void *memory, uint64_t bytes, const uint8_t *queue_id, uint8_t *boot_id);
 int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t *boot_id);
+void shmq_ring_forget(void *memory);
 shmq_ring *shmq_ring_new(void *memory, uint64_t bytes, const uint8_t *queue_id, void *checkpoint,
                          shmq_member *member, int64_t lease_ns, bool finish, bool keep_expired, int *code);
 void shmq_ring_free(shmq_ring *ring);

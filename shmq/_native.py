@@ -1475,6 +1475,11 @@ class Ring:
         if code != lib.SHMQ_OK:
             raise error(_inside(code), f"cannot rebuild {path}")
 
+    @staticmethod
+    def forget(memory: mmap.mmap) -> None:
+        """Have it speak of no boot: whoever opens it next rebuilds it."""
+        lib.shmq_ring_forget(ffi.from_buffer(memory))
+
     def remap(self, memory: mmap.mmap) -> None:
         """It was mapped again."""
         code = lib.shmq_ring_remap(self.handle, ffi.from_buffer(memory), len(memory))

@@ -81,18 +81,47 @@ class GroupWalk(Walk):
         space.retire(self.home, self.chain, self.membership.control)
         return True
 
+    def _pass_damage(self) -> bool:
+        """Go on behind what is damaged, for the whole group; False when that must wait for what is before it."""
+        assert self.chunk is not None  # noqa: S101  # it was read from
+        position, ordinal = int(self.reader.position), int(self.reader.ordinal)
+        behind = _native.resync(self.chunk, position, ordinal)
+        if behind is None:
+            return self._leap(self.chunk.sequence, self.chunk.base + ordinal)
+        if not self.ring.skip(self.chunk.base + ordinal, self.chunk.base + behind[1]):
+            return False
+        return super()._pass_damage()
+
+    def _leap(self, sequence: int, index: int) -> bool:
+        for later, base in self.chain.listed():
+            if later > sequence and base >= index:
+                if not self.ring.skip(index, base):
+                    return False
+                with contextlib.suppress(errors.Corrupt, FileNotFoundError):
+                    chunk = self.chain.open(later, base)
+                    self._count(index, base)
+                    self._start = max(self._start, base)
+                    self._enter(chunk)
+                    return True
+        return False
+
     def claim(self, limit: int, spins: int, taken: Any) -> int:
         """Claim up to *limit* messages that nobody has had: how many, or EMPTY, WAITING, EDGE or GROW."""
+        advance = self._advance_over if self.skip_corrupt else self._advance
         while True:
-            if self.chunk is None and not self._advance():
+            if self.chunk is None and not advance():
                 return int(_native.EMPTY)
             count = self.ring.take(self.chunk, self.reader, limit, spins, taken)  # type: ignore[arg-type]
             if count > 0:
                 return count
             if count == _native.ROLL:
-                if self._advance():
+                if advance():
                     continue
                 return int(_native.EMPTY)
+            if count == _native.CORRUPT and self.skip_corrupt:
+                if self._pass_damage():
+                    continue
+                return int(_native.EDGE)
             if count in (_native.EMPTY, _native.WAITING, _native.EDGE, _native.GROW):
                 return count
             raise _native.error(count, f"cannot read {self.home.path}")
@@ -210,6 +239,7 @@ class GroupConsumer:
         start: str | int | datetime.datetime,
         given: dict[str, Any],
         window: int | None = None,
+        skip_corrupt: bool = False,
     ) -> None:
         """See `Queue.consumer`."""
         check_consumer_name(name)
@@ -221,6 +251,8 @@ class GroupConsumer:
         self._queue = queue
         self._given = check_options(given, explicit=self._explicit)
         self._window = window
+        self._skip_corrupt = skip_corrupt
+        self._skipped = 0
         self._lock = locks.Lock()
         self._closed = False
         self._decode = queue._codec.decode  # noqa: SLF001
@@ -326,6 +358,7 @@ class GroupConsumer:
         self._ring.join()
         self._walk = GroupWalk(self._home, self._membership, self._checkpoint)
         self._walk.ring = self._ring
+        self._walk.skip_corrupt = self._skip_corrupt
         self._walk.seek(self._checkpoint.head)
         self._access = Access(self._home, self._membership, self._decode)
 
@@ -483,6 +516,12 @@ class GroupConsumer:
                 known = self._access.message(index)
             except IndexError:  # retired by age or size since it was handed out
                 self._ring.ack(batch.taken + at)
+                continue
+            except errors.Corrupt:
+                if not self._skip_corrupt:
+                    raise
+                self._ring.ack(batch.taken + at)
+                self._skipped += 1
                 continue
             chunk, record, place = known._chunk, known._record, known._place  # noqa: SLF001
             message = GroupMessage(batch, at, chunk, index, record, place, self._decode, attempts)
@@ -712,6 +751,42 @@ class GroupConsumer:
     def pending(self) -> int:
         """How many messages this member holds and has not finished."""
         return len(self._held)
+
+    @property
+    def skipped(self) -> int:
+        """With skip_corrupt: how many indexes this member passed over because what was there is damaged."""
+        return self._skipped + self._walk.skipped
+
+    # ---- moving
+    def seek(self, to: str | int | datetime.datetime) -> None:
+        """
+        Have the whole group go on from there: "earliest", "latest", an index, or the first message of a time or later.
+
+        What was finished behind it comes again, what was not and is before it does not; attempts begin anew. What this
+        member holds is forgotten. Only for its only member.
+
+        Raises:
+            Busy: somebody else is in the group.
+            IndexError: it is beyond the end of the queue, or negative.
+        """
+        with self._lock:
+            self._check_usable()
+            index = start_index(self._queue, to)
+            end = self._walk.chain.next_index()
+            if index > end:
+                raise IndexError(f"cannot seek to {index}: {self._home.path} has indexes up to {end}")
+            if not self._name_lock.take():
+                raise errors.Busy(f"cannot move group {self.name!r} of {self._home.path}: somebody else is in it")
+            try:
+                with self._home.admin():
+                    rings.restart(self._home, self.name, index)
+            finally:
+                self._held.clear()
+                self._enter_ring()
+                self._name_lock.share()
+        self._membership.control.recount()
+        self._membership.forget_retired()
+        space.retire(self._home, self._walk.chain, self._membership.control)  # what this name alone held back
 
     # ---- closing
     def _snapshot(self) -> None:

@@ -678,7 +678,9 @@ class Queue:
         if group:
             from shmq.group import GroupConsumer  # noqa: PLC0415  # only groups pay for it
 
-            return GroupConsumer(self, name, ack=ack, start=start, given=given, window=window)
+            return GroupConsumer(
+                self, name, ack=ack, start=start, given=given, window=window, skip_corrupt=skip_corrupt
+            )
         strange = [option for option, value in {**given, "window": window}.items() if value is not None]
         if strange:
             raise TypeError(

@@ -454,6 +454,8 @@ int shmq_ring_check(const void *memory, uint64_t bytes, const uint8_t queue_id[1
 /* At a new boot, before any member: clear the ring, and set it and the checkpoint's head by the newest valid snapshot;
  * without one, the group begins again where it was made to begin. */
 int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t boot_id[16]);
+/* Have it speak of no boot: whoever opens it next rebuilds it. */
+void shmq_ring_forget(void *memory);
 /* A handle on a mapped ring: NULL and FORMAT or CORRUPT in *code. lease_ns: 0 = for ever. finish: to take is to finish.
  * keep_expired: expired messages are handed out as such. */
 shmq_ring *shmq_ring_new(void *memory, uint64_t bytes, const uint8_t queue_id[16], void *checkpoint,

@@ -944,6 +944,12 @@ int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch)
     return sequence;
 }
 
+void shmq_ring_forget(void *memory)
+{
+    struct ring *const page = memory;
+    memset(page->boot_id, 0, sizeof page->boot_id);
+}
+
 int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t boot_id[16])
 {
     struct ring *const page = memory;
@@ -957,7 +963,10 @@ int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint
     struct checkpoint *const live = checkpoint;
     const struct snapshot *const snapshot = newest_snapshot(checkpoint);
     const uint64_t head = snapshot == NULL ? live->start_index : snapshot->head;
-    shmq_ring ring = {.window = extent.window, .bucket_count = extent.buckets, .checkpoint = checkpoint};
+    /* A new term: what was handed out before matches no word that is handed out from now on. */
+    const uint64_t term = (page->term + 1) & ((1u << RING_TERM_BITS) - 1);
+    shmq_ring ring
+        = {.window = extent.window, .bucket_count = extent.buckets, .term = term, .checkpoint = checkpoint};
     while (UINT32_C(1) << ring.window_shift < ring.window) {
         ring.window_shift++;
     }
@@ -971,5 +980,9 @@ int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint
             store_relaxed(ring_word(&ring, index), ring_stamp(&ring, index) | RING_DONE);
         }
     }
-    return shmq_ring_format(memory, queue_id, boot_id, ring.window, ring.bucket_count, ring.blocks); /* boot id last */
+    static const uint8_t none[16];
+    const int formatted = shmq_ring_format(memory, queue_id, none, ring.window, ring.bucket_count, ring.blocks);
+    page->term = term;
+    memcpy(page->boot_id, boot_id, sizeof page->boot_id); /* last: killed before, it is done again */
+    return formatted;
 }

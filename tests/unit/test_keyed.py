@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import Child, hold_until_killed, until
+from support import Child, hold_until_killed, peek, until
 
 import shmq
 
@@ -185,7 +185,7 @@ def test_a_delayed_message_that_is_met_late_waits_for_its_key(queue):
     assert everything(member) == []
 
 
-def test_an_expired_message_lets_the_next_of_its_key_go(queue, tmp_path):
+def test_an_expired_message_lets_the_next_of_its_key_go(queue):
     """Dropped, or moved to another queue; also one that waited for its key meanwhile."""
     dropped, moved = join(queue), join(queue, "moved", expire_to="old")
     put(queue, "a1")
@@ -201,7 +201,7 @@ def test_an_expired_message_lets_the_next_of_its_key_go(queue, tmp_path):
         assert last.payload == b"a3"
         last.ack()
         assert (member.head, member.lag) == (3, 0)
-    with shmq.open(str(tmp_path / "old"), create=False) as old:
+    with shmq.open(str(Path(queue.path).parent / "old"), create=False) as old:
         assert words(old.reader()) == "a2"
 
 
@@ -231,6 +231,20 @@ def test_a_lease_that_ends_gives_the_message_and_not_its_key_to_another(queue):
     assert everything(slow) == everything(quick) == []
     again.ack()
     assert slow.get(0).payload == b"a2"
+
+
+def test_a_late_ack_does_not_free_the_key(queue):
+    """It is refused, and whoever puts then does not find the key idle."""
+    put(queue, "a1")
+    slow, quick = join(queue, lease=0.02), join(queue)
+    late, again = slow.get(0), quick.get(WAIT)
+    again.extend(3600)
+    with pytest.raises(shmq.LeaseLost):
+        late.ack()
+    put(queue, "a2")
+    assert everything(slow) == everything(quick) == []
+    again.ack()
+    assert words(everything(slow)) == "a2"
 
 
 def test_a_lease_that_ends_in_the_side_table_keeps_the_order(queue):
@@ -264,8 +278,10 @@ def test_who_sleeps_is_woken_when_a_key_becomes_free(queue):
     put(queue, "a1 a2")
     one, two = join(queue), join(queue)
     first, got = one.get(0), []
-    waiter = threading.Thread(target=lambda: got.append(two.get(WAIT).payload))
+    assert everything(two) == []
+    waiter = threading.Thread(target=lambda: got.append(two.get(2 * WAIT).payload))
     waiter.start()
+    until(lambda: peek(Path(queue.path, "control.shmq"), 128) & 0xFFFFFFFF == 1)  # somebody may be asleep
     first.ack()
     waiter.join(WAIT)
     assert got == [b"a2"]
