@@ -23,6 +23,7 @@ SOURCES = [
     "gather.c",
     "hot.c",
     "index.c",
+    "keyed.c",
     "once.c",
     "os_linux.c",
     "owner.c",

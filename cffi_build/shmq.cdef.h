@@ -295,18 +295,22 @@ typedef struct {
     uint64_t entry;
     uint32_t attempts;
     uint32_t kind;
+    uint64_t bucket;
+    uint64_t gate;
 } shmq_taken;
-uint64_t shmq_ring_bytes(uint32_t window, uint64_t side_blocks);
+uint64_t shmq_ring_bytes(uint32_t window, uint32_t buckets, uint64_t side_blocks);
 int shmq_ring_format(void *memory, const uint8_t *queue_id, const uint8_t *boot_id, uint32_t window,
-                     uint64_t side_blocks);
+                     uint32_t buckets, uint64_t side_blocks);
 int shmq_ring_check(const void *memory, uint64_t bytes, const uint8_t *queue_id, uint8_t *boot_id);
 int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t *boot_id);
+void shmq_ring_forget(void *memory);
 shmq_ring *shmq_ring_new(void *memory, uint64_t bytes, const uint8_t *queue_id, void *checkpoint,
                          shmq_member *member, int64_t lease_ns, bool finish, bool keep_expired, int *code);
 void shmq_ring_free(shmq_ring *ring);
 int shmq_ring_remap(shmq_ring *ring, void *memory, uint64_t bytes);
 void shmq_ring_extend(shmq_ring *ring, uint64_t blocks);
 uint64_t shmq_ring_side_blocks(const shmq_ring *ring);
+uint32_t shmq_ring_buckets(const shmq_ring *ring);
 int shmq_ring_join(shmq_ring *ring);
 int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint32_t spins,
                        shmq_taken *taken);
@@ -331,6 +335,7 @@ typedef struct {
     uint64_t claimed;
     uint64_t returned;
     uint64_t parked;
+    uint64_t waiting;
     uint64_t redelivered;
     uint64_t expired;
     uint64_t moved;

@@ -1371,9 +1371,9 @@ class Checkpoint:
 
 
 # ---------------------------------------------------------------- a group's ring
-RING_WINDOW, SIDE_BLOCKS = 65536, 8
+RING_WINDOW, RING_BUCKETS, SIDE_BLOCKS = 65536, 16384, 8
+"""Messages in flight at most, buckets of keys where they come in order, and the blocks of a new side table."""
 RING_CLAIMED, RING_DONE = 1, 2
-"""Messages in flight at most, and the blocks that a new side table has."""
 TAKEN_MESSAGE, TAKEN_EXPIRED, TAKEN_MOVING = lib.SHMQ_TAKEN_MESSAGE, lib.SHMQ_TAKEN_EXPIRED, lib.SHMQ_TAKEN_MOVING
 _INT64_MAX = (1 << 63) - 1
 _taken_arrays = functools.partial(ffi.new, ffi.typeof("shmq_taken[]"))
@@ -1384,7 +1384,7 @@ def taken_array(limit: int) -> Any:
     return _taken_arrays(limit)
 
 
-_TAKEN = struct.Struct("<5Q2I")  # shmq_taken
+_TAKEN = struct.Struct("<5Q2I16x")  # shmq_taken
 
 
 def taken_rows(taken: Any, count: int) -> list[tuple[int, int, int, int, int, int, int]]:
@@ -1405,6 +1405,7 @@ class RingFigures(NamedTuple):
     claimed: int
     returned: int
     parked: int
+    waiting: int
     redelivered: int
     expired: int
     moved: int
@@ -1413,14 +1414,14 @@ class RingFigures(NamedTuple):
     at_edge: int
 
 
-def ring_bytes(window: int, blocks: int) -> int:
+def ring_bytes(window: int, buckets: int, blocks: int) -> int:
     """Bytes of a ring file."""
-    return int(lib.shmq_ring_bytes(window, blocks))
+    return int(lib.shmq_ring_bytes(window, buckets, blocks))
 
 
-def format_ring(memory: mmap.mmap, queue_id: bytes, boot_id: bytes, window: int, blocks: int) -> None:
-    """Write the header of a new ring into zeros."""
-    code = lib.shmq_ring_format(ffi.from_buffer(memory), queue_id, boot_id, window, blocks)
+def format_ring(memory: mmap.mmap, queue_id: bytes, boot_id: bytes, window: int, buckets: int, blocks: int) -> None:
+    """Write the header of a new ring into zeros. *buckets*: 0 = in no order."""
+    code = lib.shmq_ring_format(ffi.from_buffer(memory), queue_id, boot_id, window, buckets, blocks)
     if code != lib.SHMQ_OK:
         raise error(code, "cannot make a ring")
 
@@ -1463,6 +1464,8 @@ class Ring:
             raise error(_inside(code[0]), f"cannot open {path}")
         self.handle = ffi.gc(handle, functools.partial(_free_ring, memory, member, checkpoint))
         self._next = ffi.new("int64_t *")
+        self.buckets = int(lib.shmq_ring_buckets(self.handle))
+        """Of keys; 0 = messages come in no order."""
         self.blocks = self.side_blocks()
         """Of the side table, as many as are mapped here."""
 
@@ -1481,6 +1484,11 @@ class Ring:
         code = lib.shmq_ring_rebuild(ffi.from_buffer(memory), len(memory), checkpoint.page, boot_id)
         if code != lib.SHMQ_OK:
             raise error(_inside(code), f"cannot rebuild {path}")
+
+    @staticmethod
+    def forget(memory: mmap.mmap) -> None:
+        """Have it speak of no boot: whoever opens it next rebuilds it."""
+        lib.shmq_ring_forget(ffi.from_buffer(memory))
 
     def remap(self, memory: mmap.mmap) -> None:
         """It was mapped again."""

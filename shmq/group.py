@@ -40,7 +40,15 @@ _SNAPSHOT_BYTE = 1
 _TRY_AGAIN_NS = 1_000_000_000
 """After a move to another queue that failed."""
 _GROUP_WINDOW = _native.RING_WINDOW
-DEFAULTS: dict[str, Any] = {"lease": None, "max_attempts": None, "dead_letter": None, "expire_to": None}
+_STUCK_NS = 2_500_000
+_FOREVER = 1 << 63
+DEFAULTS: dict[str, Any] = {
+    "lease": None,
+    "max_attempts": None,
+    "dead_letter": None,
+    "expire_to": None,
+    "ordered_by": None,
+}
 
 
 class GroupWalk(Walk):
@@ -76,18 +84,47 @@ class GroupWalk(Walk):
         space.retire(self.home, self.chain, self.membership.control)
         return True
 
+    def _pass_damage(self) -> bool:
+        """Go on behind what is damaged, for the whole group; False when that must wait for what is before it."""
+        assert self.chunk is not None  # noqa: S101  # it was read from
+        position, ordinal = int(self.reader.position), int(self.reader.ordinal)
+        behind = _native.resync(self.chunk, position, ordinal)
+        if behind is None:
+            return self._leap(self.chunk.sequence, self.chunk.base + ordinal)
+        if not self.ring.skip(self.chunk.base + ordinal, self.chunk.base + behind[1]):
+            return False
+        return super()._pass_damage()
+
+    def _leap(self, sequence: int, index: int) -> bool:
+        for later, base in self.chain.listed():
+            if later > sequence and base >= index:
+                if not self.ring.skip(index, base):
+                    return False
+                with contextlib.suppress(errors.Corrupt, FileNotFoundError):
+                    chunk = self.chain.open(later, base)
+                    self._count(index, base)
+                    self._start = max(self._start, base)
+                    self._enter(chunk)
+                    return True
+        return False
+
     def claim(self, limit: int, spins: int, taken: Any) -> int:
         """Claim up to *limit* messages that nobody has had: how many, or EMPTY, WAITING, EDGE or GROW."""
+        advance = self._advance_over if self.skip_corrupt else self._advance
         while True:
-            if self.chunk is None and not self._advance():
+            if self.chunk is None and not advance():
                 return int(_native.EMPTY)
             count = self.ring.take(self.chunk, self.reader, limit, spins, taken)  # type: ignore[arg-type]
             if count > 0:
                 return count
             if count == _native.ROLL:
-                if self._advance():
+                if advance():
                     continue
                 return int(_native.EMPTY)
+            if count == _native.CORRUPT and self.skip_corrupt:
+                if self._pass_damage():
+                    continue
+                return int(_native.EDGE)
             if count in (_native.EMPTY, _native.WAITING, _native.EDGE, _native.GROW):
                 return count
             raise _native.error(count, f"cannot read {self.home.path}")
@@ -205,6 +242,7 @@ class GroupConsumer:
         start: str | int | datetime.datetime,
         given: dict[str, Any],
         window: int | None = None,
+        skip_corrupt: bool = False,
     ) -> None:
         """See `Queue.consumer`."""
         check_consumer_name(name)
@@ -214,8 +252,10 @@ class GroupConsumer:
         self.ack_mode = ack
         self._explicit = ack == "explicit"
         self._queue = queue
-        self._given = check_options(given)
+        self._given = check_options(given, explicit=self._explicit)
         self._window = window
+        self._skip_corrupt = skip_corrupt
+        self._skipped = 0
         self._lock = locks.Lock()
         self._closed = False
         self._decode = queue._codec.decode  # noqa: SLF001
@@ -321,6 +361,7 @@ class GroupConsumer:
         self._ring.join()
         self._walk = GroupWalk(self._home, self._membership, self._checkpoint)
         self._walk.ring = self._ring
+        self._walk.skip_corrupt = self._skip_corrupt
         self._walk.seek(self._checkpoint.head)
         self._access = Access(self._home, self._membership, self._decode)
 
@@ -439,6 +480,8 @@ class GroupConsumer:
             count = self._last = self._walk.claim(limit, 0 if due is not None else spins, batch.taken)
         if count == _native.GROW:
             return None, due
+        if count == _native.EDGE and self._ring.buckets:  # what waits for its key is parked when the head stands still
+            due = min(due or _FOREVER, _native.boottime_ns() + _STUCK_NS)
         return (self._fresh(batch, count, payloads=payloads) if count > 0 else []), due
 
     def _undo(self, batch: _Batch, limit: int) -> None:
@@ -477,6 +520,12 @@ class GroupConsumer:
             except IndexError:  # retired by age or size since it was handed out
                 self._ring.ack(batch.taken + at)
                 continue
+            except errors.Corrupt:
+                if not self._skip_corrupt:
+                    raise
+                self._ring.ack(batch.taken + at)
+                self._skipped += 1
+                continue
             chunk, record, place = known._chunk, known._record, known._place  # noqa: SLF001
             message = GroupMessage(batch, at, chunk, index, record, place, self._decode, attempts)
             if not self._disposed_of(message, kind):
@@ -505,7 +554,7 @@ class GroupConsumer:
         """Whether a message that came back is not to be worked at any more; then it has gone where it belongs."""
         most = self.options.get("max_attempts")
         if kind == _native.TAKEN_MOVING:
-            self._move(message, "rejected", "whoever moved it died meanwhile", again=True)
+            self._move(message, self._cause(message), "whoever moved it died meanwhile", again=True)
         elif message.expired():
             reason = "it was not finished before its time to live had passed"
             self._move(message, "expired", reason, finished=not self._explicit)
@@ -515,6 +564,15 @@ class GroupConsumer:
         else:
             return False
         return True
+
+    def _cause(self, message: GroupMessage) -> str:
+        """Why somebody who died was moving it."""
+        if not self.options.get("expire_to") or not message.expired():
+            return "rejected"
+        if not os.path.exists(path_of(self._queue, self.options.get("dead_letter"), self.name)):
+            return "expired"
+        letters = self._target("rejected")
+        return "rejected" if letters is not None and letters.has(message) else "expired"
 
     def _target(self, cause: str) -> Mover | None:
         """Where messages go for that cause; None when they are dropped."""
@@ -582,7 +640,7 @@ class GroupConsumer:
             return errors.Closed(f"group consumer {self.name!r} of {self._home.path} was closed")
         if self._membership.control.is_shut_down() and self._walk.at_end():
             figures = self._ring.figures()
-            if not (figures.claimed or figures.returned or figures.parked):
+            if not (figures.claimed or figures.returned or figures.parked or figures.waiting):
                 return errors.ShutDown(f"{self._home.path} was shut down, and group {self.name!r} has drained it")
         return None
 
@@ -722,6 +780,42 @@ class GroupConsumer:
         """How many messages this member holds and has not finished."""
         return len(self._held)
 
+    @property
+    def skipped(self) -> int:
+        """With skip_corrupt: how many indexes this member passed over because what was there is damaged."""
+        return self._skipped + self._walk.skipped
+
+    # ---- moving
+    def seek(self, to: str | int | datetime.datetime) -> None:
+        """
+        Have the whole group go on from there: "earliest", "latest", an index, or the first message of a time or later.
+
+        What was finished behind it comes again, what was not and is before it does not; attempts begin anew. What this
+        member holds is forgotten. Only for its only member.
+
+        Raises:
+            Busy: somebody else is in the group.
+            IndexError: it is beyond the end of the queue, or negative.
+        """
+        with self._lock:
+            self._check_usable()
+            index = start_index(self._queue, to)
+            end = self._walk.chain.next_index()
+            if index > end:
+                raise IndexError(f"cannot seek to {index}: {self._home.path} has indexes up to {end}")
+            if not self._name_lock.take():
+                raise errors.Busy(f"cannot move group {self.name!r} of {self._home.path}: somebody else is in it")
+            try:
+                with self._home.admin():
+                    rings.restart(self._home, self.name, index)
+            finally:
+                self._held.clear()
+                self._enter_ring()
+                self._name_lock.share()
+        self._membership.control.recount()
+        self._membership.forget_retired()
+        space.retire(self._home, self._walk.chain, self._membership.control)  # what this name alone held back
+
     # ---- closing
     def _snapshot(self) -> None:
         """Write down what is done, unless somebody else is at it."""
@@ -805,7 +899,7 @@ def _sooner(deadline_ns: int, due_ns: int | None) -> int:
     return due if deadline_ns < 0 else min(deadline_ns, due)
 
 
-def check_options(given: dict[str, Any]) -> dict[str, Any]:
+def check_options(given: dict[str, Any], *, explicit: bool) -> dict[str, Any]:
     """The options that were given, after refusing what means nothing."""
     options = {name: value for name, value in given.items() if value is not None}
     lease, attempts = options.get("lease"), options.get("max_attempts")
@@ -813,6 +907,13 @@ def check_options(given: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"lease={lease!r}: seconds, more than none; None to keep messages for ever")
     if attempts is not None and not (isinstance(attempts, int) and 1 <= attempts < 1 << 16):
         raise ValueError(f"max_attempts={attempts!r}: from 1 to 65535")
+    if options.get("ordered_by", "key") != "key":
+        raise ValueError(f'ordered_by={options["ordered_by"]!r}: "key", or None for no order')
+    if "ordered_by" in options and not explicit:
+        raise ValueError(
+            'ordered_by="key" needs ack="explicit": with "auto" a message is finished when it is handed out, and the '
+            "next of its key would go to another worker at once"
+        )
     for name in ("dead_letter", "expire_to"):
         if not isinstance(options.get(name, ""), str):
             raise TypeError(f"{name}={options[name]!r}: the path of a queue")

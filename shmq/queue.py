@@ -44,7 +44,8 @@ class GroupStats:
     Attributes:
         pending: messages handed out and not finished.
         returned: messages that came back and that nobody has yet.
-        parked: messages that wait for their time, outside the window.
+        parked: messages that wait for their time, or for one before them of their key, outside the window.
+        waiting: messages in the window that wait for one before them of their key.
         window: messages that may be in flight.
         full: whether somebody waits because so many are; acknowledge, or make another name with a larger window.
         redelivered, expired, moved: since this boot: messages that came back from the dead or by a lease that ended;
@@ -59,6 +60,7 @@ class GroupStats:
     redelivered: int
     expired: int
     moved: int
+    waiting: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -611,6 +613,7 @@ class Queue:
         max_attempts: int | None = None,
         dead_letter: str | None = None,
         expire_to: str | None = None,
+        ordered_by: str | None = None,
         window: int | None = None,
         start: str | int | datetime.datetime = "earliest",
     ) -> GroupConsumer: ...
@@ -624,6 +627,7 @@ class Queue:
         max_attempts: int | None = None,
         dead_letter: str | None = None,
         expire_to: str | None = None,
+        ordered_by: str | None = None,
         window: int | None = None,
         start: str | int | datetime.datetime = "earliest",
         skip_corrupt: bool = False,
@@ -644,6 +648,9 @@ class Queue:
             max_attempts: how often a message is handed out before it goes to the dead letters; no limit by default.
             dead_letter: that queue's path, beside this one unless it is absolute; <queue>.<name>.dead by default.
             expire_to: the queue for messages that are older than their ttl; by default they are dropped, and counted.
+            ordered_by: "key": a message is handed out when all before it that have its key are finished, so those of
+                one key come in order, one at a time. Those without a key come in no order, as they all do by default.
+                Needs ack="explicit".
             window: how many messages the group may have in flight: a power of two up to 65,536, the default.
             start: where a new name begins: "earliest", "latest", an index, or a datetime: the first message of that
                 time or later.
@@ -659,13 +666,21 @@ class Queue:
         """
         if self._flags["read_only"]:
             raise errors.Closed(f"cannot open a consumer of {self.path}: it was opened read-only; use reader()")
-        given = {"lease": lease, "max_attempts": max_attempts, "dead_letter": dead_letter, "expire_to": expire_to}
+        given = {
+            "lease": lease,
+            "max_attempts": max_attempts,
+            "dead_letter": dead_letter,
+            "expire_to": expire_to,
+            "ordered_by": ordered_by,
+        }
         if group and hold is not None:
             raise TypeError(f"consumer({name!r}, hold=...): a group holds nothing back; let a name of its own archive")
         if group:
             from shmq.group import GroupConsumer  # noqa: PLC0415  # only groups pay for it
 
-            return GroupConsumer(self, name, ack=ack, start=start, given=given, window=window)
+            return GroupConsumer(
+                self, name, ack=ack, start=start, given=given, window=window, skip_corrupt=skip_corrupt
+            )
         strange = [option for option, value in {**given, "window": window}.items() if value is not None]
         if strange:
             raise TypeError(
@@ -701,6 +716,7 @@ class Queue:
             redelivered=figures.redelivered,
             expired=figures.expired,
             moved=figures.moved,
+            waiting=figures.waiting,
         )
 
     def group_place(self, name: str) -> GroupPlace:

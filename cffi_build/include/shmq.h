@@ -440,18 +440,22 @@ typedef struct {
     uint64_t entry;    /* its side entry; 0 = its word is in the window */
     uint32_t attempts; /* how often it was handed out, this time included */
     uint32_t kind;
+    uint64_t bucket;   /* of its key, plus one; 0 = it comes in no order. `gate`: that of the bucket, if nothing else is there */
+    uint64_t gate;
 } shmq_taken;
 
-/* Bytes of a ring file with so many side blocks. */
-uint64_t shmq_ring_bytes(uint32_t window, uint64_t side_blocks);
-/* Write the header of a new ring: OK or TOO_LARGE (no such window). The rest is zeros. */
+/* Bytes of a ring file with so many side blocks. buckets: 0 = in no order. */
+uint64_t shmq_ring_bytes(uint32_t window, uint32_t buckets, uint64_t side_blocks);
+/* Write the header of a new ring: OK or TOO_LARGE (no such window, or so many buckets). The rest is zeros. */
 int shmq_ring_format(void *memory, const uint8_t queue_id[16], const uint8_t boot_id[16], uint32_t window,
-                     uint64_t side_blocks);
+                     uint32_t buckets, uint64_t side_blocks);
 /* Is it one of this queue, and of which boot? OK, FORMAT, CORRUPT. */
 int shmq_ring_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16], uint8_t boot_id[16]);
 /* At a new boot, before any member: clear the ring, and set it and the checkpoint's head by the newest valid snapshot;
  * without one, the group begins again where it was made to begin. */
 int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t boot_id[16]);
+/* Have it speak of no boot: whoever opens it next rebuilds it. */
+void shmq_ring_forget(void *memory);
 /* A handle on a mapped ring: NULL and FORMAT or CORRUPT in *code. lease_ns: 0 = for ever. finish: to take is to finish.
  * keep_expired: expired messages are handed out as such. */
 shmq_ring *shmq_ring_new(void *memory, uint64_t bytes, const uint8_t queue_id[16], void *checkpoint,
@@ -462,6 +466,7 @@ int shmq_ring_remap(shmq_ring *ring, void *memory, uint64_t bytes);
 /* The file has been made large enough for so many side blocks. */
 void shmq_ring_extend(shmq_ring *ring, uint64_t blocks);
 uint64_t shmq_ring_side_blocks(const shmq_ring *ring);
+uint32_t shmq_ring_buckets(const shmq_ring *ring);
 /* Enter the group, before anything else: what this seat's last tenant held goes back. */
 int shmq_ring_join(shmq_ring *ring);
 
@@ -489,7 +494,8 @@ int shmq_ring_extend_lease(shmq_ring *ring, shmq_taken *taken, int64_t ends_ns);
 int shmq_ring_moving(shmq_ring *ring, shmq_taken *taken);
 void shmq_ring_count_moved(shmq_ring *ring, bool expired);
 /* Put a message aside whose word in the window is `word`: EMPTY when it was, GROW, or LOST. */
-int shmq_ring_park(shmq_ring *ring, uint64_t index, uint64_t word, int64_t due_ns, uint64_t behind, uint32_t attempts);
+int shmq_ring_park(shmq_ring *ring, uint64_t index, uint64_t word, int64_t due_ns, uint64_t behind, uint32_t attempts,
+                   uint64_t bucket);
 
 /* The head moves over what is finished. */
 void shmq_ring_advance(shmq_ring *ring);
@@ -508,7 +514,8 @@ typedef struct {
     uint64_t handed;      /* about how far it has come */
     uint64_t claimed;     /* handed out and not finished */
     uint64_t returned;    /* came back, and nobody has them yet */
-    uint64_t parked;      /* wait for their time */
+    uint64_t parked;      /* wait for their time, or for their key outside the window */
+    uint64_t waiting;     /* wait for their key in the window */
     uint64_t redelivered; /* ever: came back from the dead, or by a lease that ended */
     uint64_t expired;     /* ever */
     uint64_t moved;       /* ever: to the dead letters */
