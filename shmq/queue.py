@@ -629,6 +629,8 @@ class Queue:
         group: Literal[False] = False,
         ack: str = "auto",
         start: str | int | datetime.datetime = "earliest",
+        skip_corrupt: bool = False,
+        hold: bool | None = None,
     ) -> Consumer: ...
     @overload
     def consumer(

@@ -610,6 +610,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
         """The end of the next batch."""
         begun = offsets.Offsets.from_json(start)
+        if self.options.pause and os.path.exists(self.options.pause):
+            return start
         shards = places.find(self.options)
         for shard in shards if begun.group else ():
             if (shard.topic, shard.number) not in begun.places:  # new: nothing of it may be retired from now on
