@@ -166,6 +166,8 @@ def kill_all(child: subprocess.Popen) -> None:
             continue
     child.kill()
     child.wait()
+    if child.stdout is not None:
+        child.stdout.close()
 
 
 def below(pid: int) -> list[int]:

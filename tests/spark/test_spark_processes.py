@@ -61,9 +61,7 @@ class Running:
         self.errors.close()
 
     def kill(self):
-        if self.process.poll() is None:
-            chaos.kill_all(self.process)
-        self.process.stdout.close()
+        chaos.kill_all(self.process)
         self.errors.close()
 
 
