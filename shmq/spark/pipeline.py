@@ -21,7 +21,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from shmq.spark import archive, places, setup
+from shmq.spark import archive, offsets, places, setup
 from shmq.spark.listener import caught_up
 from shmq.spark.options import source_options
 from shmq.spark.spec import Pipeline, Sink, Source, read
@@ -300,6 +300,7 @@ class Run:
                             "rows": progress.numInputRows,
                             "rows_per_second": round(progress.processedRowsPerSecond or 0),
                             "ms": progress.batchDuration,
+                            "behind": _behind(progress),
                         }
                     )
 
@@ -320,6 +321,15 @@ class Run:
         rows = archive.archive(queue, wanted.to, older_than=wanted.after or None)
         merged = archive.compact(wanted.to, file_bytes=wanted.compact_to) if wanted.compact_to else 0
         self._tell({"pipeline": self._pipeline.name, "archive": wanted.to, "rows": rows, "files_merged": merged})
+
+
+def _behind(progress: Any) -> int | None:
+    """How many messages wait behind a batch, as its sources saw it; None if they do not say."""
+    with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
+        return sum(
+            offsets.behind(json.loads(each.endOffset), json.loads(each.latestOffset)) for each in progress.sources
+        )
+    return None
 
 
 def run(
