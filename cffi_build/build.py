@@ -29,6 +29,7 @@ SOURCES = [
     "owner.c",
     "recover.c",
     "ring.c",
+    "scatter.c",
     "side.c",
     "sync.c",
     "timed.c",

@@ -1075,6 +1075,66 @@ class Batch:
         )
 
 
+class Part(NamedTuple):
+    """A column of bytes in the layout of Arrow: where its offsets and its values are, and how many bytes these."""
+
+    offsets: int
+    values: int
+    nbytes: int
+
+
+class ArrowBatch(Batch):
+    """The same of columns in the layout of Arrow; nothing is copied before the core copies it into the queue."""
+
+    def __init__(
+        self,
+        count: int,
+        payloads: Part,
+        keys: Part | None,
+        types: int,
+        times_ns: int,
+        headers: Part | None,
+        fixed: Fixed,
+        keep: Any,
+    ) -> None:
+        """
+        *types* and *times_ns* are addresses of uint32 and int64, or 0. *keep* has what all of this points into.
+
+        Raises:
+            Corrupt: the offsets of a column do not ascend within its values.
+        """
+        self._fixed = fixed
+        self._keep = keep
+        self.count = count
+        values, self._lengths = _values(count, payloads)
+        key_values, self._key_lengths = _values(count, keys)
+        header_values, self._header_lengths = _values(count, headers)
+        self.arguments = (
+            count,
+            values,
+            self._lengths,
+            key_values,
+            self._key_lengths,
+            ffi.cast("uint32_t *", types),
+            ffi.cast("int64_t *", times_ns),
+            header_values,
+            self._header_lengths,
+            fixed[0],
+            fixed[1],
+        )
+
+
+def _values(count: int, part: Part | None) -> tuple[Any, Any]:
+    """Where the first value of a column begins, and the lengths of all."""
+    if part is None:
+        return ffi.NULL, ffi.NULL
+    lengths = ffi.new("uint32_t[]", count)
+    first = lib.shmq_lengths(count, ffi.cast("int32_t *", part.offsets), part.nbytes, lengths)
+    if first < 0:
+        raise error(first, "cannot put a record batch")
+    return ffi.cast("char *", part.values + first), lengths
+
+
 def record_bytes(fields: Any, length: int) -> int:
     """Bytes of the region that one message needs."""
     return int(lib.shmq_record_bytes(fields, length))

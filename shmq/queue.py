@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from types import EllipsisType, TracebackType
 
+    from pyarrow import RecordBatch
+
     from shmq.arrow import Batches
     from shmq.columns import Columns
     from shmq.group import GroupConsumer, GroupPlace
@@ -434,6 +436,34 @@ class Queue:
             timeout=timeout,
         )
 
+    def put_arrow(
+        self,
+        batch: RecordBatch,
+        *,
+        ttl: float | None = None,
+        dedup: tuple[str | bytes, int] | None = None,
+        timeout: float | None = None,
+    ) -> range:
+        """
+        Append the rows of a pyarrow record batch, and return their indexes: all become visible at once, or none.
+
+        The mirror of `read_arrow`, whose batches can be put as they are; no Python object is made for a message.
+
+        Args:
+            batch: up to 8,191 rows. Column "payload" (binary or string), and perhaps "key" and "headers" (binary, as
+                `read_arrow` has them; null for none), "type" (whole numbers; null for 0) and "time" (timestamp; null
+                for now). "index" and "attempts" are passed over.
+            ttl, dedup, timeout: as in `put_many`.
+
+        Raises:
+            ImportError: there is no pyarrow: pip install 'shmq[arrow]'.
+            ValueError: a column is of another kind, missing, or a payload is null; or the queue has a codec, which is
+                not for bytes; nothing was put.
+            TooMany, Full, TooLarge, DiskFull, Mismatch, Busy, Fenced, ShutDown, Closed: as `put_many`.
+        """
+        producer = self._producer or self._shared_producer()
+        return producer.put_arrow(batch, ttl=ttl, dedup=dedup, timeout=timeout)
+
     def reserve(
         self,
         nbytes: int,
@@ -601,6 +631,8 @@ class Queue:
         group: Literal[False] = False,
         ack: str = "auto",
         start: str | int | datetime.datetime = "earliest",
+        skip_corrupt: bool = False,
+        hold: bool | None = None,
     ) -> Consumer: ...
     @overload
     def consumer(

@@ -261,6 +261,10 @@ typedef struct {
  * of memory, and nothing has moved. */
 int64_t shmq_gather(shmq_chunk *chunk, shmq_reader *reader, const shmq_wanted *wanted, shmq_gathered *batch);
 void shmq_gathered_free(void *memory);
+/* The other way: of a column of bytes in the layout of Arrow, with count + 1 offsets into `bytes` bytes of values, the
+ * lengths as shmq_put_many takes them, and where the first value begins; or CORRUPT, when the offsets do not ascend
+ * within the values. */
+int64_t shmq_lengths(uint32_t count, const int32_t *offsets, uint64_t bytes, uint32_t *lengths);
 
 /* ------------------------------------------------------------------ random access
  * By way of the chunk's index blocks, which are hints: what is missing or wrong there costs a longer walk, and is put
