@@ -1566,9 +1566,9 @@ class Ring:
         """The file has been made large enough for so many."""
         lib.shmq_ring_extend(self.handle, blocks)
 
-    def join(self) -> None:
-        """Enter the group."""
-        lib.shmq_ring_join(self.handle)
+    def join(self) -> int:
+        """Enter the group: 0, or GROW when the ring must be mapped anew first."""
+        return int(lib.shmq_ring_join(self.handle))
 
     def take(self, chunk: Chunk, reader: Any, limit: int, spins: int, taken: Any) -> int:
         """Claim what nobody has had yet: how many, or a negative code."""

@@ -358,7 +358,8 @@ class GroupConsumer:
             finish=not self._explicit,
             keep_expired=bool(self.options.get("expire_to")),
         )
-        self._ring.join()
+        while self._ring.join() == _native.GROW:
+            rings.grow(self._home, self.name, self._ring)
         self._walk = GroupWalk(self._home, self._membership, self._checkpoint)
         self._walk.ring = self._ring
         self._walk.skip_corrupt = self._skip_corrupt

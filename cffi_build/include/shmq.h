@@ -471,7 +471,7 @@ int shmq_ring_remap(shmq_ring *ring, void *memory, uint64_t bytes);
 void shmq_ring_extend(shmq_ring *ring, uint64_t blocks);
 uint64_t shmq_ring_side_blocks(const shmq_ring *ring);
 uint32_t shmq_ring_buckets(const shmq_ring *ring);
-/* Enter the group, before anything else: what this seat's last tenant held goes back. */
+/* Enter the group, before anything else: what this seat's last tenant held goes back. GROW: map the ring anew first. */
 int shmq_ring_join(shmq_ring *ring);
 
 /* Up to `limit` messages that nobody has had yet, from the reader on, all in this chunk: how many (>= 1), or EMPTY, ROLL,

@@ -584,28 +584,47 @@ static int64_t retake_ring(shmq_ring *ring, uint32_t limit, shmq_taken *taken)
     return count;
 }
 
-static void reap(shmq_ring *ring, uint32_t slot, uint64_t generation)
+/* Put back one message of the window, if its owner is dead. One that was parked for him is settled here, whoever parked
+ * it, so that side_reap finds it as his: killed before that, nobody else would ever look for it. */
+static void reap_word(shmq_ring *ring, uint64_t index, owner_t owner)
 {
-    const owner_t owner = owner_make(slot, (uint32_t)generation);
-    const uint64_t head = head_of(ring);
-    for (uint64_t index = head; index < head + ring->window; index++) {
+    for (;;) {
         const uint64_t word = ring_look(ring, index);
         const uint32_t state = ring_state(ring, index, word);
+        if (state == RING_PARKED) {
+            side_passes(ring, index, word);
+            return;
+        }
         if (ring_owner(word) != owner || (state != RING_CLAIMED && state != RING_MOVING)) {
-            continue;
+            return;
         }
         const uint32_t next = state == RING_CLAIMED ? RING_RETRY : RING_MOVING;
         if (cas_release(ring_word(ring, index), word,
                         ring_stamp(ring, index) | ring_low(0, ring_count(word), next))) {
             add_relaxed(&ring->page->redelivered, 1);
+            return;
         }
+    }
+}
+
+/* What a dead tenant held goes to the others. False when the side table has grown meanwhile: map it anew, and again. */
+static bool reap(shmq_ring *ring, uint32_t slot, uint64_t generation)
+{
+    const owner_t owner = owner_make(slot, (uint32_t)generation);
+    const uint64_t head = head_of(ring);
+    for (uint64_t index = head; index < head + ring->window; index++) {
+        reap_word(ring, index, owner);
     }
     side_reap(ring, owner);
     keyed_reap(ring);
     ring_advance(ring); /* he may have died between finishing a word and moving the head */
     ring_returned(ring);
+    if (load_acquire(&ring->page->side_blocks) > ring->blocks) {
+        return false;
+    }
     /* Last: if this process dies before, the next one does all of it again. */
     cas_release(&ring->page->tenants[slot], generation, 0);
+    return true;
 }
 
 static void reap_the_dead(shmq_ring *ring)
@@ -624,9 +643,10 @@ int shmq_ring_join(shmq_ring *ring)
     const uint64_t mine = owner_generation(ring->member->owner);
     uint64_t tenant = load_acquire(&ring->page->tenants[slot]);
     while (tenant != mine) {
-        if (tenant != 0) {
-            reap(ring, slot, tenant); /* the slot's last tenant: dead by definition */
-        } else if (cas_release(&ring->page->tenants[slot], 0, mine)) {
+        if (tenant != 0 && !reap(ring, slot, tenant)) { /* the slot's last tenant: dead by definition */
+            return SHMQ_GROW;
+        }
+        if (tenant == 0 && cas_release(&ring->page->tenants[slot], 0, mine)) {
             break;
         }
         tenant = load_acquire(&ring->page->tenants[slot]);

@@ -33,8 +33,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _chosen(arguments: argparse.Namespace) -> list[Scenario]:
-    short = scenarios.short_core() + scenarios.short_python()
-    known = short if arguments.short or arguments.state is not None else scenarios.long()
+    known = scenarios.short() if arguments.short or arguments.state is not None else scenarios.long()
     exact = [each for each in known if each.name == arguments.only]
     return exact or [each for each in known if arguments.only in each.name]
 
@@ -49,7 +48,7 @@ def _again(arguments: argparse.Namespace, tools: Tools) -> Walked | None:
     interrupted, said, state = arguments.only.removeprefix("recovery of ").rpartition(", state ")
     if not said:
         return None
-    for scenario in (*scenarios.short_core(), *scenarios.short_python(), *scenarios.long()):
+    for scenario in (*scenarios.short(), *scenarios.long()):
         if scenario.name == interrupted:
             image = walk(scenario, tools, keep=True).images[int(state)]
             return walk(scenarios.recoveries(scenario, int(state)), tools, start=image, state=arguments.state)

@@ -20,12 +20,8 @@ from typing import Any
 
 import shmq
 
-Operation = tuple[Any, ...]
-
-
-def payload(number: int, message: int, length: int) -> bytes:
-    """What message *message* of operation *number* holds; harness.c computes the same."""
-    return bytes((number * 37 + message * 11 + i * 7 + 1) & 0xFF for i in range(length))
+from . import groups, joining, space
+from .payloads import Operation, payload
 
 
 # ---------------------------------------------------------------- what is true
@@ -39,7 +35,7 @@ class Name:
     pending: list[int] = dataclasses.field(default_factory=list)
 
 
-class Model:
+class Model(groups.Truth, joining.Truth, space.Truth):
     """The queue as it must be: messages by index, and the names that read it."""
 
     def __init__(self) -> None:
@@ -47,6 +43,16 @@ class Model:
         self.messages: dict[int, bytes] = {}
         self.next = 0
         self.names: dict[str, Name] = {}
+        self.team: groups.Team | None = None
+        self.late: set[int] = set()
+        self.dull: set[int] = set()
+        self.once: tuple[int, range] | None = None
+        self.waiting: list[list[bytes]] = []
+        self.bound = space.BOUND
+
+    def all_names(self) -> set[str]:
+        """Plain ones, and the group's."""
+        return {*self.names, *([groups.NAME] if self.team is not None else [])}
 
     def after(self, operation: Operation, number: int) -> Model:
         """What is true once *operation* has returned."""
@@ -143,17 +149,20 @@ def given_up(before: Model, after: Model) -> Model:
 
 
 # ---------------------------------------------------------------- doing it
-def options(chunk_bytes: int) -> shmq.Options:
+def options(chunk_bytes: int, extra: dict[str, Any] | None = None) -> shmq.Options:
     """What the walked queues are made with: nothing is retired, so that everything put can be asked for afterwards."""
-    return shmq.Options(chunk_bytes=chunk_bytes, retention=shmq.Retention("forever"))
+    given = {"retention": ("forever",), **(extra or {})}
+    given["retention"] = shmq.Retention(*given["retention"])
+    return shmq.Options(chunk_bytes=chunk_bytes, **given)
 
 
-class Hands:
+class Hands(groups.Hands, joining.Hands, space.Hands):
     """Does operations at one queue, as a user would."""
 
-    def __init__(self, path: str, chunk_bytes: int) -> None:
+    def __init__(self, path: str, chunk_bytes: int, extra: dict[str, Any] | None = None) -> None:
+        super().__init__()
         self.path = path
-        self.options = options(chunk_bytes)
+        self.options = options(chunk_bytes, extra)
         self.queue: Any = None
         self.consumers: dict[str, Any] = {}
         self.messages: dict[str, list[Any]] = {}
@@ -161,6 +170,10 @@ class Hands:
     def perform(self, operation: Operation, number: int) -> None:
         """Do it; it has returned when this does."""
         getattr(self, "_" + operation[0])(number, *operation[1:])
+
+    def payload(self, number: int, length: int) -> bytes:
+        """As the model has it."""
+        return payload(number, 0, length)
 
     def close(self) -> None:
         """Everything, whatever there is."""

@@ -75,6 +75,11 @@ def check(condition: bool, what: str, *values: Any) -> None:
         raise AssertionError(f"{what}: {', '.join(map(repr, values))}"[:2000])
 
 
+def damage(queue: shmq.Queue) -> list[Any]:
+    """What `verify` finds, but for a journal slot whose writer was killed: that is what the other slot is for."""
+    return [each for each in queue.verify().problems if not each.reason.endswith("the other one is used")]
+
+
 def brief(messages: dict[int, bytes]) -> str:
     """Indexes, sizes and beginnings."""
     return ", ".join(f"[{index}] {len(data)} bytes {data[:8].hex()}" for index, data in messages.items()) or "none"
@@ -88,9 +93,14 @@ class Expected:
     recovery of a state is walked, both again for each of the states that it may have found.
     """
 
-    def __init__(self, candidates: list[Model], verb: str) -> None:
+    def __init__(self, candidates: list[Model], verb: str, extra: dict[str, Any] | None = None) -> None:
         self.models = candidates
         self.verb = verb
+        self.extra = extra or {}
+
+    def has(self, what: str) -> Any:
+        """Something that the scenario says of itself."""
+        return self.extra.get(what)
 
     def existing(self) -> list[Model]:
         return [model for model in self.models if model.exists]
@@ -121,7 +131,8 @@ class Expected:
 
 
 @contextlib.contextmanager
-def _opened(path: str, **how: Any) -> Iterator[shmq.Queue]:
+def opened(path: str, **how: Any) -> Iterator[shmq.Queue]:
+    """The queue, as anybody opens it."""
     queue = shmq.open(path, unsafe_filesystem=True, **how)  # asking the mount table each time would be slow
     try:
         yield queue
@@ -169,7 +180,7 @@ def _make_whole(path: str, expected: Expected, options: shmq.Options) -> None:
         shmq.open(path, create=False).close()
     except shmq.NotFound:
         check(not all(model.exists for model in expected.models), "the queue is gone")
-        with _opened(path, options=options) as queue:
+        with opened(path, options=options) as queue:
             check(len(queue) == 0, "a queue that was just made has messages", len(queue))
             for name in ("a", "b", "e", "new"):  # what the old queue may have left
                 with queue.consumer(name) as consumer:
@@ -183,7 +194,7 @@ def _make_whole(path: str, expected: Expected, options: shmq.Options) -> None:
 
 def _look_only(path: str, expected: Expected) -> None:
     """A reader that may write nothing sees a beginning of the log, and never a part of a batch."""
-    with _opened(path, create=False, read_only=True) as queue:
+    with opened(path, create=False, read_only=True) as queue:
         seen = {message.index: message.payload for message in queue.reader()}
         whole = [
             {index: data for index, data in model.messages.items() if index < end}
@@ -201,7 +212,7 @@ def seen_ends(model: Model) -> set[int]:
 def _go_on(path: str, expected: Expected) -> None:
     at_least = min(len(model.messages) for model in expected.existing())
     with contextlib.ExitStack() as stack:
-        queue = stack.enter_context(_opened(path, create=False))
+        queue = stack.enter_context(opened(path, create=False))
         names = expected.names(set(queue.consumers()))
         fresh = stack.enter_context(queue.consumer(f"fresh-{next(_fresh)}"))
         seen = _drain(fresh, at_least)
@@ -230,7 +241,7 @@ def _open_again(path: str, names: dict[str, list[Name]], index: int) -> None:
     """And the process after that one: what was finished stays finished, what was not comes again."""
     if not names:
         return
-    with _opened(path, create=False) as queue:
+    with opened(path, create=False) as queue:
         for name, states in names.items():
             with queue.consumer(name, ack=states[0].ack) as consumer:
                 got = _drain(consumer, 0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+from . import group_scenarios
 from .operations import Operation
 from .walker import Scenario
 
@@ -197,12 +200,18 @@ def short_python() -> list[Scenario]:
     return _python(SMALL)
 
 
+def short() -> list[Scenario]:
+    """Everything that pytest walks."""
+    return [*short_core(), *short_python(), *group_scenarios.every()]
+
+
 def recoveries(interrupted: Scenario, state: int) -> Scenario:
     """The recovery of a state that a killed process left, to be killed as well: open it, read it, put, close."""
-    walked: Operations = (("open",), ("consumer", "new"), ("take_many", "new", 1000), ("put", 3), ("close",))
+    walked = interrupted.recovery
     if any(operation[0] in ("create", "delete") for operation in interrupted.walked):
         walked = (("create",), ("put", 3), ("close",))
-    return Scenario(f"recovery of {interrupted.name}, state {state}", (), (), walked)
+    name = f"recovery of {interrupted.name}, state {state}"
+    return dataclasses.replace(interrupted, name=name, setup=(), before=(), walked=walked, core=False, seat=0)
 
 
 RECOVERED = (
@@ -213,6 +222,9 @@ RECOVERED = (
     "python: roll, beside another",
     "python: take over the dead, beside another",
     "python: delete",
+    "group: ack, beside another",
+    "group: the window's edge",
+    "group: reject",
 )
 """Walks whose states are recovered under the stepper's eyes in pytest's share; the campaign does it for all."""
 
@@ -220,7 +232,7 @@ RECOVERED = (
 def long() -> list[Scenario]:
     """The campaign's: payloads to 4,097 bytes, chunks filled to their end with every length."""
     filling = [tuple((start + i * 5) % 130 for i in range(100)) for start in range(5)]
-    found = _core(SMALL + LARGE[:5], filling[0]) + _python(SMALL + LARGE[:4])
+    found = _core(SMALL + LARGE[:5], filling[0]) + _python(SMALL + LARGE[:4]) + group_scenarios.every()
     for seat in (0, 1):
         found += [core(f"put {size}", puts(size, 1), seat=seat) for size in LARGE]
         found += [core(f"put_many of {size}", (("put_many", size, 1, size),), seat=seat) for size in LARGE]

@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from . import recover, scenarios
+from . import group_scenarios, recover, scenarios
 from .walker import Scenario, Tools, walk, why_not
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
@@ -54,9 +54,26 @@ def test_every_operation_of_python_killed_at_every_instruction(tools, record_pro
     assert min(each.calls for each in results) > 0
 
 
+BESIDE = {
+    group_scenarios.of_groups: (400_000, 250),
+    group_scenarios.of_bounds: (40_000, 120),
+    group_scenarios.of_space: (20_000, 150),
+    group_scenarios.of_joining: (50_000, 250),
+}
+
+
+@pytest.mark.parametrize("family", BESIDE, ids=lambda family: family.__name__)
+def test_every_operation_of_groups_and_space_killed_at_every_instruction(tools, family, record_property):
+    """
+    Whoever is killed wherever: no message of a group is lost, finished twice or with two, and its head goes on; bounds
+    are exact; nothing goes that somebody needs; what was joined is there wholly or not at all, and once.
+    """
+    add_up([walk(scenario, tools) for scenario in family()], BESIDE[family], record_property)
+
+
 def test_recovery_killed_at_every_instruction(tools, record_property):
     """A process that recovers what another left may be killed as well, anywhere: the third one finds all the same."""
-    known = scenarios.short_core() + scenarios.short_python()
+    known = scenarios.short()
     interrupted = [scenario for scenario in known if scenario.name in scenarios.RECOVERED]
     assert len(interrupted) == len(scenarios.RECOVERED)
     results = []

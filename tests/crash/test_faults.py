@@ -127,3 +127,31 @@ def test_threads_that_list_the_chunks_at_once_all_see_them_all(path):
             thread.join()
 
         assert seen == {1}
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_message_that_was_parked_for_its_holder_comes_again_when_both_are_dead(path):
+    """
+    Killed between parking a message on its holder's behalf and settling its entry, the parker's heir settled it for the
+    dead holder, and nobody looked for it again.
+    """
+    window, entry, owner_bits = 64, 1, 11
+    words = 12288  # layout.h: the header, then words, leases and attempts, then the side table
+    side = words + window * 24 + entry * 48
+    with shmq.open(path) as queue:
+        queue.put_many([b"one", b"two"])
+        child = os.fork()
+        if child == 0:
+            member = queue.consumer("g", group=True, ack="explicit", window=window)
+            member.get(timeout=0)
+            with open(f"{path}/consumers/g.ring", "r+b", buffering=0) as ring:
+                claimed = int.from_bytes(os.pread(ring.fileno(), 8, words), "little")
+                owner = claimed >> owner_bits & 0x1FFFFF
+                prepared = [1, owner << owner_bits | 1, 1 << 32 | owner << owner_bits | 1 << 3 | 3]
+                os.pwrite(ring.fileno(), b"".join(each.to_bytes(8, "little") for each in prepared), side)
+                os.pwrite(ring.fileno(), (entry << 3 | 5).to_bytes(8, "little"), words)
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(child, 0)
+        with queue.consumer("g", group=True, ack="explicit") as member:
+            assert sorted(member.take(timeout=20) for _ in range(2)) == [b"one", b"two"]
+            assert member.head == 2

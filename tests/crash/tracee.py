@@ -18,10 +18,15 @@ from pathlib import Path
 
 def main() -> None:
     """Prepare, stop, and go on under the stepper's eyes."""
-    sys.path[:0] = json.loads(sys.argv[1])
+    sys.path[:0] = [str(Path(__file__).resolve().parent.parent), *json.loads(sys.argv[1])]
     import filelock  # noqa: F401  # what the library imports late is not what is walked
     import msgspec  # noqa: F401
-    from operations import Hands
+
+    import shmq.dead
+    import shmq.group
+    import shmq.staged
+    import shmq.storage.dedup  # noqa: F401
+    from crash.operations import Hands
 
     syscall = ctypes.CDLL(None).syscall
     getppid, mark = 110, 0x73686D71

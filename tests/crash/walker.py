@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+import shmq
 import shmq._core
 
 from .operations import Hands, Model, Operation, given_up, models, options
@@ -42,6 +43,10 @@ class Scenario:
         core: whether harness.c does it, through the C API; else Python does, through the public one.
         seat: 1 has another process at the queue meanwhile, in slot 0: then the dead one's claims are met by readers,
             and not buried by the next tenant of its slot.
+        made_with: further options of the queue.
+        judge: the next process; raises where something that must be true is not.
+        says: what that judge should know of it.
+        recovery: what the next process does where it is walked as well, to be killed in its turn.
     """
 
     name: str
@@ -51,6 +56,16 @@ class Scenario:
     core: bool = False
     seat: int = 0
     chunk_bytes: int = 16384
+    made_with: tuple[tuple[str, Any], ...] = ()
+    judge: Callable[[str, Expected, shmq.Options], None] = recover
+    says: tuple[str, ...] = ()
+    recovery: tuple[Operation, ...] = (
+        ("open",),
+        ("consumer", "new"),
+        ("take_many", "new", 1000),
+        ("put", 3),
+        ("close",),
+    )
 
 
 @dataclasses.dataclass
@@ -149,6 +164,23 @@ def scratch() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def may_tear(path: str) -> bool:
+    """Whether a file with a name may be written by system calls: the journal, and chunks that were taken away."""
+    return path.endswith("queue.shmq") or "/retired-" in path
+
+
+def torn(before: Image, after: Image) -> Iterator[Image]:
+    """What a kill in the middle of such a write could leave: the beginning of it, or its end."""
+    for name, (mode, new) in after.items():
+        old = before.get(name, (mode, None))[1]
+        if not may_tear(name) or new is None or old is None or len(old) != len(new):
+            continue
+        changed = [at for at in range(len(new)) if old[at] != new[at]]
+        for at in changed[1 :: max(len(changed) // 4, 1)]:
+            yield {**after, name: (mode, new[:at] + old[at:])}
+            yield {**after, name: (mode, old[:at] + new[at:])}
+
+
 class Walk:
     """One scenario, being walked."""
 
@@ -184,7 +216,7 @@ class Walk:
         self.most = most
         self.start = start
         self.result = Walked(scenario.name)
-        self.options = options(scenario.chunk_bytes)
+        self.options = options(scenario.chunk_bytes, dict(scenario.made_with))
         self._seen: set[bytes] = set()
 
     def go(self) -> Walked:
@@ -203,7 +235,7 @@ class Walk:
 
     def _set_up(self, path: str) -> Hands:
         scenario = self.scenario
-        hands = Hands(path, scenario.chunk_bytes)
+        hands = Hands(path, scenario.chunk_bytes, dict(scenario.made_with))
         candidates, number = [Model()], 0
         if self.start is not None:
             image, candidates = self.start
@@ -247,6 +279,7 @@ class Walk:
         assert stepper.stdout
         self._pending: tuple[str, Image] | None = None
         self._returned = 0
+        self._torn = False
         try:
             for line in stepper.stdout:
                 what, _, told = line.strip().partition(" ")
@@ -263,11 +296,15 @@ class Walk:
 
     def _next(self, told: str, answer: IO[str]) -> None:
         """Copy this state while the process stands still; recover the one before while it walks on."""
-        before, self._pending = self._pending, (told, image_of(f"{self._root}/live"))
+        image = image_of(f"{self._root}/live")
+        before, self._pending = self._pending, (told, image)
         answer.write("\n")
         answer.flush()
         if before:
             self._recover(*before)
+            for half in torn(before[1], image) if self._torn else ():
+                self._recover(told, half)
+        self._torn = False
 
     def _heed(self, what: str, told: str) -> bool:
         """Everything else that the stepper says; False at the end."""
@@ -278,6 +315,8 @@ class Walk:
             if self._pending:
                 self._recover(*self._pending)
             return False
+        elif what == "torn" and may_tear(told):
+            self._torn = True  # believed by their checksums, or not at all: each half of the write is recovered, too
         elif what == "torn":
             self._find(told, "a system call changed bytes of a file that others see; a kill could tear it")
         elif what == "outside":
@@ -290,7 +329,11 @@ class Walk:
 
     def _expected(self, returned: int) -> Expected:
         in_flight = self.scenario.walked[returned] if returned < len(self.scenario.walked) else ("nothing",)
-        return Expected([model for run in self._models for model in run[returned : returned + 2]], in_flight[0])
+        return Expected(
+            [model for run in self._models for model in run[returned : returned + 2]],
+            in_flight[0],
+            dict.fromkeys(self.scenario.says, True),
+        )
 
     def _recover(self, told: str, image: Image) -> None:
         returned = self._returned
@@ -313,7 +356,7 @@ class Walk:
             shutil.copytree(f"{self._root}/state", f"crash-state-{number}")
             print(f"state {number}, at step {told}, after {returned} operations, is in crash-state-{number}")
         try:
-            recover(f"{self._root}/state/q", expected, self.options)
+            self.scenario.judge(f"{self._root}/state/q", expected, self.options)
         except Exception as problem:  # noqa: BLE001  # whatever goes wrong is a finding
             self._find(told, f"after {returned} operations: {type(problem).__name__}: {problem}")
 
