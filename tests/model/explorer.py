@@ -25,6 +25,7 @@ CORE_FILES = [
     "ring.c",
     "side.c",
     "timed.c",
+    "keyed.c",
     "wait.c",
 ]
 MODEL_FILES = ["memory.c", "search.c", "kernel.c", "stage.c", "scenarios.c", "litmus.c", "main.c"]
@@ -44,7 +45,7 @@ HARMLESS = [
     ("owner.c", "cas_relaxed(&prepared", "blind"),
 ]
 
-UNEXPLORED = {"bounds.c", "bounds.h", "index.c", "index.h", "chunk.h", "ring.c", "ring.h", "side.c", "timed.c"}
+UNEXPLORED = {"bounds.c", "bounds.h", "index.c", "index.h", "chunk.h", "ring.c", "ring.h", "side.c", "timed.c", "keyed.c"}
 """
 Compiled in and run, but without schedules of their own yet: bounds, which tests/unit/test_bounds.py tries with eight
 processes; and the index. Its entries are hints. What an entry names must prove itself, by a walk or by its own ordinal
