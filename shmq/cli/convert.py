@@ -43,18 +43,18 @@ def run(arguments: argparse.Namespace) -> int:
     def source() -> Iterator[formats.Entry]:
         return formats.read(arguments.source, name, arguments.queue, **options)
 
+    lists = formats.lists(arguments.source, name, arguments.queue, strict=not arguments.lossy)
     with transfer.no_cycles():
-        return _convert(arguments, name, source, found, losses)
+        return _convert(arguments, name, _survey(transfer.Batches(lists), found), source, losses)
 
 
 def _convert(
     arguments: argparse.Namespace,
     name: str,
+    about: transfer.Survey,
     source: Callable[[], Iterator[formats.Entry]],
-    found: list[transfer.Follower],
     losses: list[str],
 ) -> int:
-    about = _survey(source(), found)
     losses += transfer.losses_of(about, arguments.to)
     transfer.refuse_losses(losses, lossy=arguments.lossy)
     target = transfer.queue_name(arguments.name, arguments.to, arguments.queue or arguments.source)
@@ -74,12 +74,12 @@ def _convert(
     return 0
 
 
-def _survey(source: Iterator[formats.Entry], found: list[transfer.Follower]) -> transfer.Survey:
+def _survey(source: transfer.Batches, found: list[transfer.Follower]) -> transfer.Survey:
     progress = transfer.Progress("looked at")
     has: collections.Counter[str] = collections.Counter()
     opened: dict[int, int] = {}
     count = timed = 0
-    for batch in transfer.batches(source):
+    for batch in source.some():
         for each in found:
             each.look(batch, count)
         for entry in batch:

@@ -14,9 +14,8 @@ consumers come along, each at its place.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import shmq
 from shmq import formats
@@ -24,7 +23,6 @@ from shmq.cli import show, transfer
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
 
 def add(verb: argparse.ArgumentParser) -> None:
@@ -48,8 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.no_consumers:
         found, losses = transfer.followers(arguments.source, name, arguments.queue)
         transfer.refuse_losses(losses, lossy=arguments.lossy)
-    options: dict[str, Any] = {} if arguments.lossy else {"strict": True}
-    source = formats.read(arguments.source, name, arguments.queue, **options)
+    lists = formats.lists(arguments.source, name, arguments.queue, strict=not arguments.lossy)
+    source = transfer.Batches(lists)
     who = transfer.identity(arguments.source, name, arguments.queue)
     there = os.path.lexists(arguments.target)
     try:
@@ -75,7 +73,7 @@ def _import(
     name: str,
     who: str,
     found: list[transfer.Follower],
-    source: Iterator[formats.Entry],
+    source: transfer.Batches,
 ) -> int:
     with shmq.open(arguments.target, trusted=True) as queue:
         if queue.options.codec != "bytes":
@@ -121,17 +119,16 @@ class _Import:
                 "Drop it, or use --no-consumers"
             )
 
-    def run(self, source: Iterator[formats.Entry]) -> tuple[int, int | None, int | None]:
+    def run(self, source: transfer.Batches) -> tuple[int, int | None, int | None]:
         """Count, first and last index of what came in."""
         progress = transfer.Progress("imported")
         self._pass_over(source)
         read, first, last = self._done, None, None
         self._name_consumers(read - len(self._range), self._range)
         while True:
-            rest = itertools.islice(source, self._part) if self._part else source
             with self._queue.stage() as staged:
                 before = read
-                for batch in transfer.batches(rest):
+                for batch in source.some(self._part or None):
                     transfer.put(staged, batch)
                     self._look(batch, read)
                     read += len(batch)
@@ -150,10 +147,10 @@ class _Import:
                 self._make(each, self._range.stop or self._queue.next_index)
         return read - self._done, first, last
 
-    def _pass_over(self, source: Iterator[formats.Entry]) -> None:
+    def _pass_over(self, source: transfer.Batches) -> None:
         """What was imported before, looking for the consumers' places only."""
         read = 0
-        for batch in transfer.batches(itertools.islice(source, self._done)):
+        for batch in source.some(self._done):
             self._look(batch, read)
             read += len(batch)
         if read < self._done:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import collections
 import contextlib
+import functools
 import gc
 import hashlib
 import itertools
@@ -25,13 +26,15 @@ from shmq.cli import show
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 FORMATS = formats.HERE
 SOURCE = "source"
 """The header that keeps what only the foreign format knew: index, expiry, attempts, segment."""
 
 BATCH, BATCH_BYTES = 4096, 8 << 20
+FEW = 1024
+"""A batch of fewer messages is not worth the claim, if there are more."""
 PART = 1_000_000
 NO_TIME = -(1 << 63)
 """sej's message without a time; such a time is no time for shmq either."""
@@ -115,21 +118,38 @@ class Progress:
 
 
 # ---------------------------------------------------------------- into shmq
-def batches(entries: Iterable[formats.Entry]) -> Iterator[list[formats.Entry]]:
-    """The entries in lists that one claim can take."""
-    entries = iter(entries)
-    while True:
-        batch: list[formats.Entry] = []
-        add = batch.append
+class Batches:
+    """Lists of entries as they were read, made into batches that one claim can take."""
+
+    def __init__(self, lists: Iterable[list[formats.Entry]]) -> None:
+        """Nothing is read yet."""
+        self._lists = iter(lists)
+        self._rest: list[formats.Entry] = []
+
+    def some(self, most: int | None = None) -> Iterator[list[formats.Entry]]:
+        """Batches of the next *most* entries in all, or of all that are left."""
+        left = sys.maxsize if most is None else most
+        while left > 0:
+            batch = self._next(min(left, BATCH))
+            if not batch:
+                return
+            left -= len(batch)
+            yield batch
+
+    def _next(self, most: int) -> list[formats.Entry]:
+        """Between 1 and *most* of them, none at the end: what was read at once, and more if that was little."""
+        batch, self._rest = self._rest, []
         size = 0
-        for entry in itertools.islice(entries, BATCH):
-            add(entry)
-            size += len(entry[0])
-            if size >= BATCH_BYTES:
+        while len(batch) < FEW and size < BATCH_BYTES:
+            found = next(self._lists, None)
+            if found is None:
                 break
-        if not batch:
-            return
-        yield batch
+            if len(found) == 1:  # only alone may one be larger than the window it was read through
+                size += len(found[0][0])
+            batch = batch + found if batch else found
+        if len(batch) > most:
+            batch, self._rest = batch[:most], batch[most:]
+        return batch
 
 
 def put(staged: shmq.Staged, batch: list[formats.Entry]) -> None:
@@ -144,10 +164,14 @@ def put(staged: shmq.Staged, batch: list[formats.Entry]) -> None:
     if timeless or any(expiries) or any(attempts):
         headers = [_source(entry) for entry in batch]
     elif any(extras):
-        if indexes[0] is None and extras.count(extras[0]) == len(extras):
+        alike = extras.count(extras[0]) == len(extras)
+        if indexes[0] is None and alike:
             headers = [{SOURCE: extras[0]}] * len(extras)
         elif indexes[0] is None:
             headers = [{SOURCE: extra} if extra else None for extra in extras]
+        elif alike and extras[0].keys() == {"segment"}:
+            numbered = map(_numbered(), indexes, itertools.repeat(extras[0]["segment"]))
+            headers = [{SOURCE: about} for about in numbered]
         else:
             headers = [
                 {SOURCE: {"index": index, **(extra or {})}} for index, extra in zip(indexes, extras, strict=True)
@@ -161,6 +185,18 @@ def put(staged: shmq.Staged, batch: list[formats.Entry]) -> None:
         times_ns=stamps,
         headers=headers,
     )
+
+
+@functools.cache
+def _numbered() -> Callable[[int, str], Any]:
+    """What becomes {"index": ..., "segment": ...} in a header, made and encoded in half the time of a dict."""
+    import msgspec  # noqa: PLC0415  # only an import pays for it
+
+    class Numbered(msgspec.Struct, gc=False):
+        index: int
+        segment: str
+
+    return Numbered
 
 
 def _in_range(time_ns: int) -> int:
@@ -388,7 +424,7 @@ class _Opening:
         for at, (index, header) in enumerate(zip(indexes, headers, strict=True)):
             if index < self._head or index in self._done:
                 continue
-            xid = _about(header or {}).get("xid")
+            xid = _about(header).get("xid")
             if xid is None and index not in self._held:
                 self._over = True
                 return
@@ -406,18 +442,15 @@ class _Opening:
 
 
 def _survey_headers(found: list[dict[str, Any]], has: collections.Counter[str]) -> None:
-    """Count what the headers of some messages hold."""
-    useless = _OF_USE.isdisjoint
-    for headers in found:
-        if not headers:
-            continue
-        about = headers.get(SOURCE)
-        if about is None or len(headers) > 1:
-            has["headers"] += 1
-        if about.__class__ is dict and not useless(about):
-            has["source"] += 1
-            has["expiry"] += "expires_ns" in about
-            has["attempts"] += "attempts" in about
+    """Count what the headers of some messages hold: by their shapes, of which there are few."""
+    outer = collections.Counter(map(tuple, found))
+    has["headers"] += sum(count for names, count in outer.items() if names not in {(), (SOURCE,)})
+    inner = collections.Counter(map(tuple, map(_about, found)))
+    for names, count in inner.items():
+        if not _OF_USE.isdisjoint(names):
+            has["source"] += count
+            has["expiry"] += count * ("expires_ns" in names)
+            has["attempts"] += count * ("attempts" in names)
 
 
 _LOST = {

@@ -30,6 +30,9 @@ WINDOW = 1 << 18
 SMALL_WINDOW = 1 << 12
 """The window after one that was of no use: a journal of large records must not be read twice."""
 
+LIST = 4096
+"""Entries in a list, about so many at most where a window may hold a hundred thousand empty ones."""
+
 MAX_PAYLOAD = 1 << 30
 """The default for `max_payload`: larger payloads are refused by name and not loaded."""
 

@@ -110,6 +110,11 @@ def read(
     return (entry for entry in entries if entry.index > head and entry.index not in done)  # type: ignore[operator]
 
 
+def lists(path: str | os.PathLike[str], queue: str | None = None, *, strict: bool = False) -> Iterator[list[Entry]]:
+    """Deliver what `read` delivers, in lists of what was read at once."""
+    return _follow.in_lists(_Tail(*_at(path, queue), as_program=False, growing=False, strict=strict))
+
+
 def state(path: str | os.PathLike[str], queue: str | None = None, *, as_program: bool = False) -> State:
     """
     Walk all of *queue* and return what its files say.
@@ -122,10 +127,10 @@ def state(path: str | os.PathLike[str], queue: str | None = None, *, as_program:
     tail = _Tail(folder, queue, as_program=as_program, growing=False, strict=False)
     count, first, last = 0, None, None
     with closing(tail):
-        for entry in tail.available():
-            count += 1
-            first = entry.index if first is None else first
-            last = entry.index
+        for entries in tail.lists():
+            count += len(entries)
+            first = entries[0].index if first is None else first
+            last = entries[-1].index
         problems += tail.problems
         files = tail.files
     readers, broken = _checkpoints(folder, queue)
@@ -267,42 +272,51 @@ class _Segment:
         self._as_program = as_program
         self._growing = growing
 
-    def entries(self) -> Iterator[Entry]:
+    def lists(self) -> Iterator[list[Entry]]:  # noqa: C901  one loop on purpose: a call per record would cost more
         """Deliver the puts from here to the end of what is whole; say in `problem` why it ended, if not well."""
-        unpack, extra = _FAST.unpack_from, self._extra
+        unpack, make, extra = _FAST.unpack_from, make_entry, self._extra
         window = _files.WINDOW
         while True:
             if self.source.size() < self.position:
                 self._stop(self.position, "the file became shorter than what was already read")
                 return
             data = self.source.read(self.position, window)
-            end = len(data)
+            last = len(data) - _PUT_EXPIRING_FIXED
             at = 0
-            while at + _PUT_EXPIRING_FIXED <= end:
+            found: list[Entry] = []
+            add = found.append
+            while at <= last:
                 command, size, errors, index, added = unpack(data, at)
                 start = at + _PUT_FIXED
                 expires = None
                 if command != PUT:
                     if command != PUT_EXPIRING:
                         skipped = _length_of_unknown(command, size)
-                        if not skipped or at + skipped > end:
+                        if not skipped or at + skipped > len(data):
                             break
                         at += skipped
                         continue
                     expires = _I64.unpack_from(data, start)[0] * MS
                     start += 8
                 stop = start + size
-                if stop > end or not 0 <= size <= MAX_ITEM:
+                if not 0 <= size <= MAX_ITEM or stop > len(data):
                     break
                 at = stop
-                yield make_entry((data[start:stop], index, added * MS, expires, None, None, errors, extra))
+                add(make((data[start:stop], index, added * MS, expires, None, None, errors, extra)))
             self.position += at
+            if found:
+                yield found
             window = _files.WINDOW if at else _files.SMALL_WINDOW
             more = self._slowly()
             if isinstance(more, Entry):
-                yield more
+                yield [more]
             elif not more:
                 return
+
+    def entries(self) -> Iterator[Entry]:
+        """As `lists`, one by one."""
+        for found in self.lists():
+            yield from found
 
     def _slowly(self) -> Entry | bool:  # noqa: PLR0911  one way out per kind of damage
         """
@@ -392,11 +406,16 @@ class _Tail:
         return [self._folder]
 
     def available(self) -> Iterator[Entry]:
+        for found in self.lists():
+            yield from found
+
+    def lists(self) -> Iterator[list[Entry]]:
         if self._segment is not None:
             yield from self._of(self._segment)
         while names := self._next_segments():
             for name in names:
                 if self._as_program and not self._goes_on_in(name, names):
+                    self._taken.add(name)
                     continue
                 # A segment is left behind only when a newer one is there; the last one may still grow.
                 if self._segment is not None:
@@ -426,15 +445,24 @@ class _Tail:
         firsts = [first for first in map(self._first_id, behind) if first is not None and first <= wanted + 1]
         return len(firsts) == 1 and self._first_id(name) == firsts[0]
 
-    def _of(self, segment: _Segment) -> Iterator[Entry]:
+    def _of(self, segment: _Segment) -> Iterator[list[Entry]]:
         if segment.problem is not None:
             return
-        for entry in segment.entries():
-            index = entry.index
-            if self._last is not None and index is not None and index <= self._last:
-                self._report(Problem(segment.name, segment.position, f"id {index} comes after id {self._last}"))
-            self._last = index
-            yield entry
+        for found in segment.lists():
+            last = -(1 << 63) if self._last is None else self._last
+            begin = 0
+            for at, entry in enumerate(found):
+                index: int = entry[1]  # type: ignore[assignment]  # all of them have one
+                if index <= last:
+                    # What came before is delivered before this is said.
+                    self._last = last
+                    if at > begin:
+                        yield found[begin:at]
+                    begin = at
+                    self._report(Problem(segment.name, segment.position, f"id {index} comes after id {last}"))
+                last = index
+            self._last = last
+            yield found[begin:] if begin else found
         if segment.problem is not None:
             self._report(segment.problem)
 

@@ -17,7 +17,7 @@ program does.
 """
 
 from shmq.formats.kestrel.folder import detect, detect_file, queues
-from shmq.formats.kestrel.read import consumers, read, state
+from shmq.formats.kestrel.read import consumers, lists, read, state
 from shmq.formats.kestrel.records import (
     ADD,
     ADD_XID,
@@ -56,6 +56,7 @@ __all__ = [
     "consumers",
     "detect",
     "detect_file",
+    "lists",
     "queues",
     "read",
     "record",

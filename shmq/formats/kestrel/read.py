@@ -56,13 +56,16 @@ def read(
         queue = queue_in(folder, f"{queue}+{consumer}")
     rules = Rules(as_program, False if as_program else state_dump, strict, max_payload)
     entries = (
-        _follow.follow(Tail(folder, queue, rules), timeout)
-        if follow
-        else _follow.once_by_lists(Journals(folder, queue, rules))
+        _follow.follow(Tail(folder, queue, rules), timeout) if follow else _follow.once(Journals(folder, queue, rules))
     )
     if now_ns is None:
         return entries
     return (entry for entry in entries if entry.expires_ns is None or entry.expires_ns >= now_ns)
+
+
+def lists(path: str | os.PathLike[str], queue: str | None = None, *, strict: bool = False) -> Iterator[list[Entry]]:
+    """Deliver what `read` delivers, in lists of what was read at once."""
+    return _follow.in_lists(Journals(*at(path, queue), Rules(strict=strict)))
 
 
 def state(
