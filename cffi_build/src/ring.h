@@ -113,8 +113,10 @@ int side_ack(shmq_ring *ring, uint64_t entry, uint64_t word);
 int side_nack(shmq_ring *ring, uint64_t entry, uint64_t word, int64_t due_ns, uint64_t behind);
 int side_extend(shmq_ring *ring, uint64_t entry, uint64_t *word, int64_t ends_ns);
 int side_moving(shmq_ring *ring, uint64_t entry, uint64_t *word);
-/* What lies here is not done. */
-void side_unmark(const shmq_ring *ring, struct snapshot *snapshot);
+/* Does that entry hold that message still, not finished? */
+bool side_unfinished(const shmq_ring *ring, uint64_t index, uint64_t entry);
+/* The entries of those of `count` messages from `first` on that lie here, at their places. */
+void side_collect(const shmq_ring *ring, uint64_t first, uint64_t count, uint64_t *entries);
 
 /* ---- keyed.c */
 /* The lowest unfinished message of a bucket. */
