@@ -291,7 +291,6 @@ static int timed(shmq_ring *ring, const shmq_chunk *chunk, uint64_t record, uint
             }
             if (cas_release(ring_word(ring, index), word, ring_stamp(ring, index) | RING_DONE)) {
                 add_relaxed(&ring->page->expired, 1);
-                keyed_ready(ring, keyed_at(ring, index)); /* the next of its key may have waited for it */
                 ring_advance(ring);
             }
             return SHMQ_EMPTY;
