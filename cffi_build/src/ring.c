@@ -337,7 +337,7 @@ static int64_t take_one(shmq_ring *ring, shmq_chunk *chunk, const struct walk *w
     if (times != 0 && timed(ring, chunk, walk->position, index, now, times, &kind, &due_ns) != SHMQ_OK) {
         return 0;
     }
-    shmq_taken order = {.bucket = keyed_bucket(ring, chunk, walk->position)};
+    shmq_taken order = {.bucket = ring->bucket_count == 0 ? 0 : keyed_bucket(ring, chunk, walk->position)};
     int code = SHMQ_OK;
     if (order.bucket != 0) {
         code = keyed_enter(ring, index, now, due_ns, (times & RECORD_DELAY) != 0, &order);
@@ -525,6 +525,7 @@ int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, 
     struct walk walk = {reader->position, reader->ordinal};
     int64_t count = 0;
     int64_t answer = 0;
+    ring->park_ns = 0;
     while (count < limit) {
         answer = step(ring, chunk, reader, &walk, &taken[count]);
         if (answer > 0) {
@@ -688,6 +689,9 @@ int64_t shmq_ring_retake(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken 
     *next_ns = ring->side_due_ns;
     if (ring->lease_ns != 0 && ring->leases_ns < *next_ns) {
         *next_ns = ring->leases_ns;
+    }
+    if (ring->park_ns != 0 && ring->park_ns < *next_ns) {
+        *next_ns = ring->park_ns;
     }
     return count;
 }

@@ -41,6 +41,7 @@ struct shmq_ring {
     bool readied;             /* a bucket became ready, and nobody was woken yet */
     uint64_t stuck_head;      /* where the head stood at stuck_ns, when the window was found full */
     int64_t stuck_ns;
+    int64_t park_ns;          /* when to look at the full window again, to park what waits for its key; 0 = not */
 };
 
 static inline uint64_t ring_slot(const shmq_ring *ring, uint64_t index) { return index & (ring->window - 1); }
