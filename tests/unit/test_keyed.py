@@ -423,6 +423,21 @@ def test_a_slow_key_does_not_stop_the_others(queue):
     assert quick.lag == 0
 
 
+def test_a_lease_that_ends_on_what_waited_outside_the_window(queue):
+    """It had no time of its own there, only its key; another gets it all the same."""
+    put(queue, " ".join(f"s{i}" for i in range(200)))
+    slow, quick = join(queue, window=64, lease=0.05), join(queue)
+    first = slow.get(0)
+    first.extend(3600)
+    put(queue, "o1")
+    assert quick.take(WAIT) == b"o1"
+    assert queue.consumers()["g"].group.parked >= 190
+    first.ack()
+    late = slow.get(WAIT)
+    again = quick.get(WAIT)
+    assert (late.payload, again.payload, again.attempts) == (b"s1", b"s1", 2)
+
+
 def test_a_window_full_of_waiting_messages_moves_without_another_call(queue):
     """Whoever sleeps at the edge looks again by himself."""
     slow, quick = join(queue, window=64), join(queue)
