@@ -40,8 +40,6 @@ _SNAPSHOT_BYTE = 1
 _TRY_AGAIN_NS = 1_000_000_000
 """After a move to another queue that failed."""
 _GROUP_WINDOW = _native.RING_WINDOW
-_STUCK_NS = 2_500_000
-_FOREVER = 1 << 63
 DEFAULTS: dict[str, Any] = {
     "lease": None,
     "max_attempts": None,
@@ -481,8 +479,6 @@ class GroupConsumer:
             count = self._last = self._walk.claim(limit, 0 if due is not None else spins, batch.taken)
         if count == _native.GROW:
             return None, due
-        if count == _native.EDGE and self._ring.buckets:  # what waits for its key is parked when the head stands still
-            due = min(due or _FOREVER, _native.boottime_ns() + _STUCK_NS)
         return (self._fresh(batch, count, payloads=payloads) if count > 0 else []), due
 
     def _undo(self, batch: _Batch, limit: int) -> None:

@@ -29,7 +29,7 @@ uint64_t keyed_bucket(const shmq_ring *ring, const shmq_chunk *chunk, uint64_t p
     struct record record;
     shared_read(&record, chunk->memory + position, sizeof record);
     const uint64_t at = position + RECORD_HEADER_BYTES + record.extra_words * SPAN_UNIT;
-    if (ring->bucket_count == 0 || record.key_length == 0 || at + record.key_length > chunk->capacity) {
+    if (record.key_length == 0 || at + record.key_length > chunk->capacity) {
         return 0;
     }
     const uint32_t hash = crc32c(0, shared_span(chunk->memory + at, record.key_length), record.key_length);
@@ -278,8 +278,12 @@ static bool is_stuck(shmq_ring *ring, uint64_t head)
 int keyed_park(shmq_ring *ring)
 {
     const uint64_t head = load_acquire(&ring->checkpoint->head);
-    if (ring->bucket_count == 0 || !is_stuck(ring, head)) {
-        return SHMQ_OK; /* messages are being finished: the window moves by itself */
+    if (ring->bucket_count == 0) {
+        return SHMQ_OK;
+    }
+    if (!is_stuck(ring, head)) {
+        ring->park_ns = ring->stuck_ns + STUCK_NS; /* messages may be being finished: then it moves by itself */
+        return SHMQ_OK;
     }
     uint32_t parked = 0;
     for (uint64_t index = head; index < head + ring->window && parked < PARK_AT_ONCE; index++) {
@@ -294,5 +298,6 @@ int keyed_park(shmq_ring *ring)
         }
         parked += code == SHMQ_EMPTY;
     }
+    ring->park_ns = parked != 0 ? ring_now() + STUCK_NS : 0;
     return SHMQ_OK;
 }

@@ -291,7 +291,6 @@ static int timed(shmq_ring *ring, const shmq_chunk *chunk, uint64_t record, uint
             }
             if (cas_release(ring_word(ring, index), word, ring_stamp(ring, index) | RING_DONE)) {
                 add_relaxed(&ring->page->expired, 1);
-                keyed_ready(ring, keyed_at(ring, index)); /* the next of its key may have waited for it */
                 ring_advance(ring);
             }
             return SHMQ_EMPTY;
@@ -338,7 +337,7 @@ static int64_t take_one(shmq_ring *ring, shmq_chunk *chunk, const struct walk *w
     if (times != 0 && timed(ring, chunk, walk->position, index, now, times, &kind, &due_ns) != SHMQ_OK) {
         return 0;
     }
-    shmq_taken order = {.bucket = keyed_bucket(ring, chunk, walk->position)};
+    shmq_taken order = {.bucket = ring->bucket_count == 0 ? 0 : keyed_bucket(ring, chunk, walk->position)};
     int code = SHMQ_OK;
     if (order.bucket != 0) {
         code = keyed_enter(ring, index, now, due_ns, (times & RECORD_DELAY) != 0, &order);
@@ -526,6 +525,7 @@ int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, 
     struct walk walk = {reader->position, reader->ordinal};
     int64_t count = 0;
     int64_t answer = 0;
+    ring->park_ns = 0;
     while (count < limit) {
         answer = step(ring, chunk, reader, &walk, &taken[count]);
         if (answer > 0) {
@@ -709,6 +709,9 @@ int64_t shmq_ring_retake(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken 
     *next_ns = ring->side_due_ns;
     if (ring->lease_ns != 0 && ring->leases_ns < *next_ns) {
         *next_ns = ring->leases_ns;
+    }
+    if (ring->park_ns != 0 && ring->park_ns < *next_ns) {
+        *next_ns = ring->park_ns;
     }
     return count;
 }
@@ -936,6 +939,26 @@ static struct snapshot *newest_snapshot(void *checkpoint)
     return newest;
 }
 
+/* Is that message of the window finished? */
+static bool is_done(const shmq_ring *ring, uint64_t index)
+{
+    const uint64_t word = ring_look(ring, index);
+    const uint32_t state = ring_state(ring, index, word);
+    return state == RING_DONE || (state == RING_PARKED && !side_unfinished(ring, index, ring_entry(word)));
+}
+/* From the last to the first: members go on meanwhile, and what is finished only when one before it is must not be
+ * marked when that is not. `entries`: of what the head has passed. */
+static void mark_done(const shmq_ring *ring, struct snapshot *made, uint64_t head, const uint64_t *entries)
+{
+    const uint64_t end = made->head + RING_WINDOW < head + ring->window ? made->head + RING_WINDOW : head + ring->window;
+    for (uint64_t at = end - made->head; at-- > 0;) {
+        const uint64_t index = made->head + at;
+        if (index < head ? entries[at] == 0 || !side_unfinished(ring, index, entries[at]) : is_done(ring, index)) {
+            made->done[at / 8] |= (uint8_t)(1u << at % 8);
+        }
+    }
+}
+
 int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch)
 {
     struct snapshot *const made = calloc(1, sizeof *made);
@@ -950,13 +973,15 @@ int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch)
     made->head = head;
     /* First the table: what the head passed and is not finished stays there until it is. */
     made->head = side_lowest(ring, head);
-    for (uint64_t index = made->head; index < made->head + RING_WINDOW && index < head + ring->window; index++) {
-        const uint32_t state = index < head ? RING_DONE : ring_state(ring, index, ring_look(ring, index));
-        if (state == RING_DONE) {
-            made->done[(index - made->head) / 8] |= (uint8_t)(1u << (index - made->head) % 8);
-        }
+    const uint64_t passed = head - made->head < RING_WINDOW ? head - made->head : RING_WINDOW;
+    uint64_t *const entries = calloc(passed + 1, sizeof *entries);
+    if (entries == NULL) {
+        free(made);
+        return error_set(SHMQ_SYSTEM, "out of memory");
     }
-    side_unmark(ring, made);
+    side_collect(ring, made->head, passed, entries);
+    mark_done(ring, made, head, entries);
+    free(entries);
     made->crc = snapshot_crc(made);
     memcpy(snapshot_at(ring->checkpoint, newest == snapshot_at(ring->checkpoint, 0)), made, sizeof *made);
     const int64_t sequence = (int64_t)made->sequence;

@@ -41,6 +41,7 @@ struct shmq_ring {
     bool readied;             /* a bucket became ready, and nobody was woken yet */
     uint64_t stuck_head;      /* where the head stood at stuck_ns, when the window was found full */
     int64_t stuck_ns;
+    int64_t park_ns;          /* when to look at the full window again, to park what waits for its key; 0 = not */
 };
 
 static inline uint64_t ring_slot(const shmq_ring *ring, uint64_t index) { return index & (ring->window - 1); }
@@ -115,8 +116,10 @@ int side_extend(shmq_ring *ring, uint64_t entry, uint64_t *word, int64_t ends_ns
 int side_moving(shmq_ring *ring, uint64_t entry, uint64_t *word);
 /* What lies here, of the RING_WINDOW indexes from `head` on: claimed or parked. */
 void side_mark(const shmq_ring *ring, uint64_t head, uint8_t *states);
-/* What lies here is not done. */
-void side_unmark(const shmq_ring *ring, struct snapshot *snapshot);
+/* Does that entry hold that message still, not finished? */
+bool side_unfinished(const shmq_ring *ring, uint64_t index, uint64_t entry);
+/* The entries of those of `count` messages from `first` on that lie here, at their places. */
+void side_collect(const shmq_ring *ring, uint64_t first, uint64_t count, uint64_t *entries);
 
 /* ---- keyed.c */
 /* The lowest unfinished message of a bucket. */

@@ -479,15 +479,23 @@ void side_mark(const shmq_ring *ring, uint64_t head, uint8_t *states)
     }
 }
 
-void side_unmark(const shmq_ring *ring, struct snapshot *snapshot)
+bool side_unfinished(const shmq_ring *ring, uint64_t index, uint64_t entry)
+{
+    const struct ring_side *const side = side_at(ring, entry);
+    if (side == NULL) {
+        return true; /* it is where we do not see it */
+    }
+    const uint32_t state = state_of(load_acquire(&side->state));
+    return state != SIDE_FREE && state != SIDE_ENDING && load_acquire(&side->index) == index + 1;
+}
+
+void side_collect(const shmq_ring *ring, uint64_t first, uint64_t count, uint64_t *entries)
 {
     EACH_ENTRY(ring, entry)
     {
         const uint64_t index = load_acquire(&side_at(ring, entry)->index) - 1;
-        const uint32_t state = state_of(load_acquire(&side_at(ring, entry)->state));
-        if (state != SIDE_FREE && state != SIDE_ENDING && index >= snapshot->head
-            && index - snapshot->head < RING_WINDOW) {
-            snapshot->done[(index - snapshot->head) / 8] &= (uint8_t)~(1u << (index - snapshot->head) % 8);
+        if (index - first < count && side_unfinished(ring, index, entry)) {
+            entries[index - first] = entry;
         }
     }
 }

@@ -382,16 +382,36 @@ def test_order_after_a_power_cut(queue, make, path):
         assert words(everything(member)) == "a2 b2"
 
 
+def test_what_was_done_outside_the_window_is_done_after_a_power_cut(queue, make, path):
+    """Before and behind the head; else the message would come again behind the later ones of its key."""
+    put(queue, "a1 b1 b2 c1")
+    with join(queue) as member:
+        a, b, c = everything(member)
+        b.nack()
+        c.ack()
+        for _ in range(2):
+            again = member.get(0)
+            again.ack()
+        assert again.payload == b"b2"
+        a.nack(delay=3600)
+    queue.close()
+    ring = Path(path, "consumers", "g.ring")
+    content = bytearray(ring.read_bytes())
+    content[32:48] = b"of another boot."
+    ring.write_bytes(content)
+    with join(make(path)) as member:
+        assert words(everything(member)) == "a1"
+
+
 # ---------------------------------------------------------------- one slow key
 def test_a_slow_key_does_not_stop_the_others(queue):
-    """Its backlog waits outside the window, and comes in order in the end."""
+    """Its backlog waits outside the window, more than a new side table holds, and comes in order in the end."""
     slow, quick = join(queue, window=64), join(queue)
     put(queue, "s0")
     held = slow.get(0)
-    count, found = 2000, []
+    count, found = 5000, []
     for i in range(1, count):
-        put(queue, f"s{i}")
-        queue.put(b"o%d" % i, key=b"o%d" % (i % 50))
+        queue.put_many([b"s%d" % i, b"o%d" % i], keys=[b"s", b"o%d" % (i % 50)])
     while len(found) < count - 1:
         messages = quick.get_many(16, WAIT)
         found += [message.payload for message in messages]
@@ -401,6 +421,21 @@ def test_a_slow_key_does_not_stop_the_others(queue):
     held.ack()
     assert drain([quick, slow], count - 1) == [b"s%d" % i for i in range(1, count)]
     assert quick.lag == 0
+
+
+def test_a_lease_that_ends_on_what_waited_outside_the_window(queue):
+    """It had no time of its own there, only its key; another gets it all the same."""
+    put(queue, " ".join(f"s{i}" for i in range(200)))
+    slow, quick = join(queue, window=64, lease=0.05), join(queue)
+    first = slow.get(0)
+    first.extend(3600)
+    put(queue, "o1")
+    assert quick.take(WAIT) == b"o1"
+    assert queue.consumers()["g"].group.parked >= 190
+    first.ack()
+    late = slow.get(WAIT)
+    again = quick.get(WAIT)
+    assert (late.payload, again.payload, again.attempts) == (b"s1", b"s1", 2)
 
 
 def test_a_window_full_of_waiting_messages_moves_without_another_call(queue):
