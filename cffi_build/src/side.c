@@ -291,6 +291,8 @@ bool side_claim(shmq_ring *ring, uint64_t entry, uint64_t state, shmq_taken *tak
     }
     if (next == SIDE_ENDING) {
         free_entry(ring, entry, claimed);
+    } else if (ring->lease_ns != 0) {
+        went_live(ring); /* nobody else may have looked at it yet, and somebody must when its lease ends */
     }
     *taken = (shmq_taken){.index = index - 1,
                           .word = claimed,
