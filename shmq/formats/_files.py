@@ -30,7 +30,7 @@ WINDOW = 1 << 16
 SMALL_WINDOW = 1 << 12
 """The window after one that was of no use: a journal of large records must not be read twice."""
 
-LIST = 4096
+LIST = 1024
 """Entries in a list, about so many at most where a window may hold a hundred thousand empty ones."""
 
 MAX_PAYLOAD = 1 << 30
