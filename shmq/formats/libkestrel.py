@@ -99,7 +99,7 @@ def read(
     """
     folder, queue = _at(path, queue)
     head, done = (None, frozenset[int]()) if consumer is None else _start_of(folder, queue, consumer, as_program)
-    tail = _Tail(folder, queue, as_program=as_program, growing=follow, strict=strict)
+    tail = _Tail(folder, queue, as_program=as_program, growing=follow, strict=strict, head=head)
     entries = _follow.follow(tail, timeout) if follow else _follow.once(tail)
     if now_ns is not None:
         entries = (entry for entry in entries if entry.expires_ns is None or entry.expires_ns > now_ns)
@@ -389,8 +389,12 @@ class _Tail:
 
     tick = 0.05  # The program writes through a mapping, which inotify does not see.
 
-    def __init__(self, folder: Path, queue: str, *, as_program: bool, growing: bool, strict: bool) -> None:
+    def __init__(
+        self, folder: Path, queue: str, *, as_program: bool, growing: bool, strict: bool, head: int | None = None
+    ) -> None:
         self._folder = folder
+        self._head = head
+        """Where the reader stands that is read for; with as_program that says where it begins."""
         self._queue = queue
         self._as_program = as_program
         self._growing = growing
@@ -435,14 +439,18 @@ class _Tail:
         """
         Say whether the real program's reader would go on in the segment *name*, of those that are left.
 
-        It looks for the last segment that begins at or before the id it wants next. So it stops for good before a gap
-        between two segments, and passes over a segment when a later one begins soon enough, too.
+        It begins in the one that holds its head, and looks for the last that begins at or before the id it wants next.
+        So it stops for good before a gap between two, and passes over one when a later one begins soon enough, too.
         """
-        wanted = self._last
-        if wanted is None:
-            return True
+        begun = self._last is not None
+        if not begun and self._head is None:
+            return name == names[0]
+        known = [last for last in (self._last, self._head) if last is not None]
+        limit = max(known) + begun
         behind = names[names.index(name) :]
-        firsts = [first for first in map(self._first_id, behind) if first is not None and first <= wanted + 1]
+        firsts = [first for first in map(self._first_id, behind) if first is not None and first <= limit]
+        if not begun and not firsts:
+            return name == names[0]
         return len(firsts) == 1 and self._first_id(name) == firsts[0]
 
     def _of(self, segment: _Segment) -> Iterator[list[Entry]]:

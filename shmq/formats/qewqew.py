@@ -42,6 +42,8 @@ _CHUNK = struct.Struct(">iiH")
 _U16 = struct.Struct(">H")
 _FIRST = _CHUNK.size
 _MOST_PROBLEMS = 1000
+_WINDOW = 1 << 17
+"""Bytes read at a time: any element fits into it."""
 
 
 # ---------------------------------------------------------------------------------------------- verbs
@@ -280,7 +282,7 @@ class _Walk:
         position = start
         make, most = make_entry, _files.LIST
         while position < limit:
-            data = source.read(position, min(_files.WINDOW, limit - position))
+            data = source.read(position, min(_WINDOW, limit - position))
             last = len(data) - 2
             at = 0
             found: list[Entry] = []
@@ -355,7 +357,7 @@ class _Walk:
 def _ends_at(source: _files.Source, position: int, limit: int) -> bool:
     """Say whether the elements from *position* on end exactly at *limit*."""
     while position < limit:
-        data = source.read(position, min(_files.WINDOW, limit - position))
+        data = source.read(position, min(_WINDOW, limit - position))
         at = 0
         while at + 2 <= len(data):
             at += 2 + (data[at] << 8 | data[at + 1])

@@ -619,7 +619,7 @@ class _Root:
         elif len(journals) <= _MOST_MERGED:
             merged = heapq.merge(*(journal.available() for journal in journals), key=attrgetter("time_ns"))
             # What is followed does not wait until a list is full.
-            yield from _gathered(merged, 1 if self._options["growing"] else _files.LIST // 4)
+            yield from _gathered(merged, 1 if self._options["growing"] else _files.LIST)
         else:
             for journal in journals:
                 yield from journal.lists()

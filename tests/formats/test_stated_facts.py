@@ -226,7 +226,9 @@ GAP = {"jobs.1": segment(put(1, "1"), put(2, "2")), "jobs.2": segment(put(5, "5"
 
 def test_the_programs_reader_stops_where_the_next_segment_does_not_begin_with_the_next_id(tmp_path):
     """It looks for the segment that holds id 3, which is the one that it is in. Seen with the real program."""
-    folder = place(tmp_path, GAP | {"jobs.read.": checkpoint(0)})
+    folder = place(tmp_path, GAP | {"jobs.read.": checkpoint(0), "jobs.read.late": checkpoint(5)})
+    assert payloads(libkestrel, folder, "jobs", consumer="late", as_program=True) == ["7"]
+    assert payloads(libkestrel, folder, "jobs", consumer="", as_program=True) == ["1", "2"]
     assert payloads(libkestrel, folder, "jobs") == ["1", "2", "5", "7"]
     assert payloads(libkestrel, folder, "jobs", as_program=True) == ["1", "2"]
 
