@@ -38,6 +38,8 @@ HARMLESS = [
     ("wait.c", "exchange_relaxed(sleepers", "split"),
     # A favour to the processor, in a word of one process: without it pages are mapped one by one.
     ("chunk.c", "store_relaxed(&chunk->populated", "skip"),
+    ("chunk.c", "store_relaxed(&chunk->claimed", "skip"),
+    ("chunk.c", "store_relaxed(&chunk->asked", "skip"),
     # Which descriptors carry locks, a table of one process: two of its threads at once are tests/unit's business.
     ("owner.c", "cas_relaxed(&registry[entry]", "split"),
     ("owner.c", "cas_relaxed(&registry[entry]", "blind"),

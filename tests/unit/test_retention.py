@@ -11,7 +11,7 @@ import pytest
 import support
 
 import shmq
-from shmq.storage import spares
+from shmq.storage import chain, spares
 
 
 def chunk_files(path, prefix=""):
@@ -197,6 +197,31 @@ def test_a_reader_goes_on_behind_what_was_retired(queue):
     assert next(iter(queue.reader(0))).index == first
     with pytest.raises(IndexError, match=f"message 0 .* was retired: the first index still there is {first}"):
         queue[0]
+
+
+def test_a_name_is_opened_again_while_the_chunk_it_stood_in_is_retired(queue, path, monkeypatch):
+    """Its place was looked up among the names of the chunks, and another process had retired that one by then."""
+    fill(queue)
+    (_, _), (_, second) = queue._chain().names()[:2]
+    holder = queue.consumer("holder")
+    with queue.consumer("work") as consumer:
+        consumer.take_many(second - 1)
+        consumer.take()
+        assert consumer.head == second
+    names, gone = chain.Chain.names, []
+
+    def retired(self):
+        found = names(self)
+        if not gone:
+            gone.append(live(path)[0])
+            while gone[0] in live(path):
+                holder.take()
+        return found
+
+    monkeypatch.setattr(chain.Chain, "names", retired)
+    with queue.consumer("work") as consumer:
+        assert numbers([consumer.take()]) == [second]
+    assert gone
 
 
 def test_A2_a_slow_roller_cannot_bring_a_retired_name_back(queue, path):  # noqa: N802
