@@ -325,9 +325,11 @@ def test_a_member_in_another_namespace_dies(path):
         q.put(b"c", key=b"c")
         q.put(b"a again", key=b"a")
         q.put(b"c again", key=b"c")
-        with Process(hold_in_group, path, namespace=True) as dying, Process(wait_in_group, path, namespace=True) as m:
-            assert (dying.hear(), m.hear()) == ("2", "ready")
-            dying.kill()
-            assert [m.hear(), m.hear()] == ["2 2", "4 1"]
-            living.kill()
-            assert sorted([m.hear(), m.hear(), m.hear()]) == ["0 2", "1 2", "3 1"]
+        with Process(hold_in_group, path, namespace=True) as dying:
+            assert dying.hear() == "2"
+            with Process(wait_in_group, path, namespace=True) as m:
+                assert m.hear() == "ready"
+                dying.kill()
+                assert [m.hear(), m.hear()] == ["2 2", "4 1"]
+                living.kill()
+                assert sorted([m.hear(), m.hear(), m.hear()]) == ["0 2", "1 2", "3 1"]

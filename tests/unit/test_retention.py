@@ -199,6 +199,26 @@ def test_a_reader_goes_on_behind_what_was_retired(queue):
         queue[0]
 
 
+def test_a_used_chunk_can_be_opened_as_soon_as_it_has_its_name(queue, path, monkeypatch):
+    """Its maker still held the lock of who zeroes; so it counted as retired, although it was the newest."""
+    monkeypatch.setattr(spares, "WORTH_KEEPING", 16384)
+    become, seen = spares.Spare.become, []
+
+    def opened(self, name):
+        became = become(self, name)
+        if became and name.endswith(".chunk"):
+            with shmq.open(path) as other:
+                seen.append(other.next_index)
+        return became
+
+    monkeypatch.setattr(spares.Spare, "become", opened)
+    consumer = queue.consumer("only")
+    for _ in range(4):
+        fill(queue)
+        [consumer.take() for _ in range(1000)]
+    assert seen
+
+
 def test_a_name_is_opened_again_while_the_chunk_it_stood_in_is_retired(queue, path, monkeypatch):
     """Its place was looked up among the names of the chunks, and another process had retired that one by then."""
     fill(queue)
