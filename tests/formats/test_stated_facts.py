@@ -51,7 +51,7 @@ EVERY_OPCODE = [
 def test_a_journal_cut_at_any_byte_is_replayed_to_its_last_whole_record(tmp_path):
     data = b"".join(EVERY_OPCODE)
     ends = [sum(map(len, EVERY_OPCODE[: n + 1])) for n in range(len(EVERY_OPCODE))]
-    whole = {0: [] }
+    whole = {0: []}
     for n, end in enumerate(ends):
         folder = place(tmp_path / f"whole{n}", {"cars": data[:end]})
         whole[end] = payloads(kestrel, folder, "cars")
