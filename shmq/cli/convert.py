@@ -94,8 +94,8 @@ def _survey(source: transfer.Batches, found: list[transfer.Follower]) -> transfe
         progress.at(count)
     progress.end()
     has["time"] = timed
-    places = {each.called: count if each.at is None else each.at for each in found}
-    done = {each.called: tuple(each.finished) for each in found if each.group}
+    places = {each.called: count if each.at is None else each.at for each in found if each.comes}
+    done = {each.called: tuple(each.finished) for each in found if each.comes and each.group}
     return transfer.Survey(0, count, count, places, done, opened, has)
 
 

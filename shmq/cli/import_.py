@@ -80,7 +80,12 @@ def _import(
             raise show.Problem(f"{queue.path} holds {queue.options.codec}; an import brings bytes")
         count, first, last = _Import(queue, who, found, arguments).run(source)
         if arguments.json:
-            facts = {"count": count, "first": first, "last": last, "consumers": [each.called for each in found]}
+            facts = {
+                "count": count,
+                "first": first,
+                "last": last,
+                "consumers": [each.called for each in found if each.comes],
+            }
             show.facts({"format": name, **facts})
         else:
             print(f"imported {count:,} messages" + (f", index {first} to {last}" if count else ""))
@@ -112,7 +117,7 @@ class _Import:
                 f"{self._range.stop - 1}; nothing was done. --resume goes on behind them"
             )
         there = queue.consumers()
-        taken = [each.called for each in found if each.called in there]
+        taken = [each.called for each in found if each.called in there and each.comes]
         if taken and not self._done:
             raise show.Problem(
                 f"{queue.path} has a consumer {taken[0]!r} already; nothing was imported. "
@@ -170,7 +175,7 @@ class _Import:
                 self._finish(each, done)
 
     def _make(self, follower: transfer.Follower, index: int) -> None:
-        if follower.called in self._queue.consumers():
+        if not follower.comes or follower.called in self._queue.consumers():
             return
         if follower.group:
             self._queue.consumer(follower.called, group=True, ack="explicit", start=index).close()

@@ -251,7 +251,8 @@ class Follower:
         """
         *wanted* is its next index in the source's own counting; *label* its directory in a sej root.
 
-        What it has finished behind that is *done*, in that counting, too. *shares*: it becomes a group in any case.
+        What it has finished behind that is *done*, in that counting, too. *shares*: it is whoever shares a Kestrel
+        queue, and comes along as a group if the queue begins with open transactions.
         """
         self.name = name
         self.called = called
@@ -261,12 +262,16 @@ class Follower:
         """The numbers, counting from 0, of those that it has finished behind that, as far as it was looked."""
         self.group = shares or bool(done)
         """Whether it becomes a group: its messages were handed to several, who finish them in any order."""
+        self.comes = not shares
+        """Whether it comes along; of who shares a Kestrel queue that is known once its first message was seen."""
         self._wanted = wanted
         self._label = label
         self._done = frozenset(index for index in done if index >= wanted)
 
     def look(self, batch: list[formats.Entry], before: int) -> None:
         """Look for its place in a batch, before which *before* messages were read."""
+        if not before and not self.comes:
+            self.comes = "xid" in (batch[0].extra or {})
         if self._done:
             self.finished += [before + at for at, entry in enumerate(batch) if entry[1] in self._done]
         if self.at is not None:
@@ -288,7 +293,7 @@ def followers(path: str, name: str, queue: str | None) -> tuple[list[Follower], 
     found, losses = [], []
     if name == "qewqew":
         return [], []
-    if name == "kestrel" and formats.state(path, queue, name).open:
+    if name == "kestrel":
         # What was handed out and never confirmed is there again for whoever of its many readers comes first.
         found.append(Follower("", _NAMELESS, 0, shares=True))
     try:
@@ -315,6 +320,8 @@ def followers(path: str, name: str, queue: str | None) -> tuple[list[Follower], 
             losses.append(f"consumer {consumer!r} will see the messages of the other directories too")
         wanted = 0 if head is None else head + (name == "libkestrel")
         found.append(Follower(consumer, called, wanted, label if name == "sej" and label else None, done=done))
+    if len(found) > 1 and _NAMELESS in [each.called for each in found[1:]]:
+        found = [each for each in found if each.comes]  # a fan-out child has that name
     twice = [called for called, times in collections.Counter(each.called for each in found).items() if times > 1]
     if twice:
         raise show.Problem(f"several consumers of {path} would be called {twice[0]!r}; use --no-consumers")

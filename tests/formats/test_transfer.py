@@ -178,6 +178,15 @@ def test_open_transactions_are_there_again_for_whoever_comes_first(tmp_path, run
     assert left(tmp_path / "q", "default") == [b"open3", b"open5", b"open7", b"a", b"b"]
 
 
+def test_without_open_transactions_nobody_is_made_up_and_a_child_may_have_that_name(tmp_path, run):
+    assert run("import", source(tmp_path, "kestrel", 3), tmp_path / "q")[0] == 0
+    assert heads(tmp_path / "q") == {}
+    entries = [Entry(b"open", None, T, extra={"xid": 3}), Entry(b"a", None, T)]
+    formats.write(tmp_path / "named", entries, "kestrel", "jobs", {"default": (1, ())})
+    assert run("import", tmp_path / "named", tmp_path / "other")[0] == 0
+    assert heads(tmp_path / "other") == {"default": 1}
+
+
 def test_what_a_group_holds_is_open_in_kestrel_and_what_it_has_finished_is_not_there(tmp_path, run):
     with shmq.open(str(tmp_path / "q")) as queue, queue.consumer("default", group=True, ack="explicit") as group:
         queue.put_many([b"%d" % number for number in range(8)])
