@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import time
-import zipfile
 from pathlib import Path
 
 import chaos
@@ -148,62 +144,3 @@ def find_url(log, process):
 
 def test_a_standalone_master_and_workers_from_the_package(master, places):
     check(master, places)
-
-
-SUBMITTED = """
-import sys
-from pyspark.sql import SparkSession
-import steps  # by --py-files
-source, target = sys.argv[1:]
-spark = SparkSession.builder.config("spark.ui.enabled", "false").getOrCreate()
-frame = spark.read.format("shmq").option("minPartitions", "4").load(source)
-lengths = frame.select("value").mapInArrow(steps.lengths, "length BIGINT")
-print(lengths.groupBy().sum().collect()[0][0], flush=True)
-frame.select("key", "value").write.format("shmq").mode("append").save(target)
-spark.stop()
-"""
-STEPS = """
-import pyarrow.compute as pc
-
-def lengths(batches):
-    for batch in batches:
-        yield batch.from_pydict({"length": pc.cast(pc.binary_length(batch["value"]), "int64")})
-"""
-
-
-def test_spark_submit_brings_everything_to_executors_that_have_nothing(master, places, tmp_path):
-    """A Python without a single package, on both sides: what the job needs travels with it."""
-    bare = sys._base_executable
-    env = {**os.environ, "PYSPARK_PYTHON": bare, "PYSPARK_DRIVER_PYTHON": bare, "PYTHONPATH": str(tmp_path / "env")}
-    for name in ("VIRTUAL_ENV", "PYTHONHOME"):
-        env.pop(name, None)
-    missing = subprocess.run([bare, "-c", "import shmq"], cwd=tmp_path, capture_output=True, check=False)
-    assert missing.returncode == 1  # so it proves something
-    pack(tmp_path / "env")
-    with tarfile.open(tmp_path / "env.tar.gz", "w:gz", compresslevel=1) as archive:
-        archive.add(tmp_path / "env", ".")
-    with zipfile.ZipFile(tmp_path / "steps.zip", "w") as archive:
-        archive.writestr("steps.py", STEPS)
-    (tmp_path / "job.py").write_text(SUBMITTED)
-    import pyspark
-
-    words = [f"{pyspark.__path__[0]}/bin/spark-submit", "--master", master, "--py-files", "steps.zip"]
-    words += ["--archives", "env.tar.gz#env", "--conf", "spark.executorEnv.PYTHONPATH=env", "job.py", *places[:2]]
-    env["SPARK_HOME"] = pyspark.__path__[0]
-    done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, told(done.stderr)
-    assert done.stdout.split() == [str(sum(len(str(n)) for n in range(2 * SOME)))]
-    assert sorted(out(places[1])) == list(range(2 * SOME))
-    unpacked = list(tmp_path.glob("work*/*/*/env/shmq/__init__.py"))
-    assert unpacked, "the executors had another shmq than the one that was sent"
-
-
-def pack(to):
-    """What `pip install --target env shmq pyarrow numpy` makes, of what is installed here."""
-    shutil.copytree(shmq.__path__[0], to / "shmq", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(Path(shmq.__path__[0]).parent / "pyspark_shmq.py", to)
-    for name in ("cffi", "filelock", "msgspec", "numpy", "pyarrow"):
-        for file in importlib.metadata.files(name):
-            if ".." not in file.parts and "tests" not in file.parts and "include" not in file.parts:
-                (to / file).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(file.locate(), to / file)
