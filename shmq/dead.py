@@ -12,8 +12,8 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from shmq import errors
-from shmq.options import Options, Retention
+from shmq import _native, errors
+from shmq.options import Durability, Options, Retention
 from shmq.producer import Producer
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ class Mover:
         """Open the target; make it if there is none. *letters*: keep everything until an operator has finished it."""
         from shmq.queue import Queue as _Queue  # noqa: PLC0415  # it knows this module
 
-        made = Options(codec=source.options.codec, retention=Retention.acked())
+        durability = source.options.durability
+        kept = durability if durability.kind == "sync" else Durability.PROCESS
+        made = Options(codec=source.options.codec, retention=Retention.acked(), durability=kept)
         self._source_id = source._home.queue_id.hex()  # noqa: SLF001
         self._epoch = source._home.journal.epoch  # noqa: SLF001
         self._group = group
@@ -70,13 +72,22 @@ class Mover:
         if letters:
             self._queue.consumer(GROUP, group=True, ack="explicit").close()
         self._producer = _Raw(self._queue)
+        from shmq.durability import Syncer  # noqa: PLC0415  # only who moves messages pays for it
+
+        self._syncer = Syncer(self._queue._home, self._queue._joined())  # noqa: SLF001
 
     def put(self, message: Message, cause: str, reason: str, text: str, *, again: bool) -> int:
-        """Copy *message* there: the copy's index. *again*: look first whether it is there already."""
+        """
+        Copy *message* there: the copy's index. *again*: look first whether it is there already.
+
+        The copy is on the disk then, whatever both queues' durability: that the message is done here may get to the
+        disk at any moment, and a power cut must not leave it in neither queue.
+        """
         origin = [self._source_id, self._epoch, message.index, self._group, cause]
         if again:
             known = self._find(origin)
             if known is not None:
+                self._syncer.wait(None, known, _native.FOREVER)  # whoever put it died, perhaps before he had done so
                 return known
         headers: dict[str, Any] = {
             **message.headers,
@@ -89,9 +100,11 @@ class Mover:
             "shmq.attempts": message.attempts,
             "shmq.traceback": text,
         }
-        return self._producer.put(
+        index = self._producer.put(
             bytes(message.view), key=message.key, type=message.type, time_ns=message.time_ns, headers=headers
         )
+        self._syncer.wait(None, index, _native.FOREVER)
+        return index
 
     def _find(self, origin: list[Any]) -> int | None:
         for known in self._queue.reader(reverse=True):

@@ -546,6 +546,7 @@ def _is_zero(home: Directory, name: str) -> bool:
 _FIXED = 128
 _CRC_AT, _KIND_AT, _START_AT = 60, 32, 48
 _HEAD_AT, _HANDED_AT, _HOLDER_AT, _CURSOR_AT = 192, 200, 208, 256
+_ACKS_AT, _ACKS_END = 448, 472  # what was asked, answered and synced in another boot
 _U64 = struct.Struct("<Q")
 _EXCLUSIVE = 1
 
@@ -565,13 +566,8 @@ def checkpoint_is_whole(page: bytes, queue_id: bytes, name: str) -> bool:
 
 def _snapshot_head(page: bytes) -> int | None:
     """The head in the newest valid snapshot."""
-    slots = []
-    for at in range(2):
-        start = _native.SNAPSHOT_BASE + at * _native.SNAPSHOT_BYTES
-        slot = _native.check_snapshot(page[start : start + _native.SNAPSHOT_BYTES])
-        if slot is not None:
-            slots.append(slot)
-    return max(slots, key=lambda slot: slot.sequence).head if slots else None
+    newest = _native.newest_snapshot(page)
+    return None if newest is None else newest.head
 
 
 def _acks_are_synced(home: Directory) -> bool:
@@ -614,23 +610,24 @@ def _settle_consumers(home: Directory, plan: Plan, aside: _Aside) -> dict[str, t
             _U64.pack_into(new, _HANDED_AT, max(head, min(_number(page, _HANDED_AT), plan.end)))
             _U64.pack_into(new, _HOLDER_AT, 0)
             new[_CURSOR_AT : _CURSOR_AT + 32] = bytes(32)
+            new[_ACKS_AT:_ACKS_END] = bytes(_ACKS_END - _ACKS_AT)
             if new != page:
-                sync.write(fd, bytes(new[_HEAD_AT : _CURSOR_AT + 32]), _HEAD_AT, "checkpoint")
+                sync.write(fd, bytes(new[_HEAD_AT:_ACKS_END]), _HEAD_AT, "checkpoint")
                 sync.data(fd, "checkpoint")
             if _number(page, _HEAD_AT) != head:
                 moved[name] = (_number(page, _HEAD_AT), head)
         finally:
             os.close(fd)
-        _renew_ring(home, name)
+        _renew_ring(home, name, 0 if plan.pieces else plan.next_index)
     sync.directory(home.consumers, "consumers")
     return moved
 
 
-def _renew_ring(home: Directory, name: str) -> None:
+def _renew_ring(home: Directory, name: str, first: int) -> None:
     """
     A group's ring is the truth of one boot only: what its snapshot does not call done is delivered again.
 
-    In a copied directory too, where it names owners that nobody here is.
+    In a copied directory too, where it names owners that nobody here is. Nothing is there before *first*.
     """
     path = f"{home.path}/{CONSUMERS}/{name}"
     try:
@@ -641,7 +638,7 @@ def _renew_ring(home: Directory, name: str) -> None:
         with contextlib.suppress(errors.Corrupt, errors.BadFormat):  # damage: whoever opens the name is told
             checkpoint = home.checkpoint(name, writable=True)
             with contextlib.closing(ring.map_ring(home, name, writable=True)) as memory:
-                _native.Ring.rebuild(memory, checkpoint, boot_id(), f"{path}.ring")
+                _native.Ring.rebuild(memory, checkpoint, boot_id(), f"{path}.ring", first)
             sync.data(fd, "ring")
     finally:
         os.close(fd)

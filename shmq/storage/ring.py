@@ -131,6 +131,7 @@ def grow(home: Directory, name: str, ring: _native.Ring) -> mmap.mmap:
             fd, _ = home.open(home.consumers, f"{name}.ring", writable=True)
             try:
                 os.posix_fallocate(fd, 0, size)
+                sync.data(fd, "ring")  # its size, before its header speaks of it
             except OSError as problem:
                 raise files.disk_full(f"{home.path}/{CONSUMERS}", size, problem) from None
             finally:

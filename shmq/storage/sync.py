@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import os
 
+from shmq import _native
+
 IN_CORE = True
 """Whether the core may sync the newest chunk by itself."""
 
@@ -18,6 +20,11 @@ IN_CORE = True
 def data(fd: int, what: str) -> None:  # noqa: ARG001  # for who replaces it
     """Have the content of a file, and what is needed to find it, on the disk."""
     os.fdatasync(fd)
+
+
+def start(fd: int, what: str) -> None:  # noqa: ARG001
+    """Have the kernel begin to write a file that `data` is called for later, and wait for nothing."""
+    _native.start_writing(fd)
 
 
 def directory(fd: int, what: str) -> None:  # noqa: ARG001

@@ -14,7 +14,7 @@ from support import DEADLINE, Child
 
 import shmq
 from shmq import _native, durability
-from shmq.durability import Keeper, Syncer
+from shmq.durability import Keeper
 from shmq.storage import acks, directory, sync, watermark
 
 SYNC, PROCESS = shmq.Durability.SYNC, shmq.Durability.PROCESS
@@ -230,16 +230,18 @@ def test_an_interrupted_wait_for_another_leader_says_it_too(make):
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, interrupt)
-    with Syncer(queue._home, queue._joined())._leading():  # who leads lives, and does not sync
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
-            pending = put_until_pending(queue)
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
-        assert isinstance(pending.__cause__, KeyboardInterrupt)
-        assert queue[pending.index].payload == b"x"
-        assert durable(queue) == 1
+    member = queue._joined().member
+    assert member.try_lead()  # who leads lives, and does not sync
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+        pending = put_until_pending(queue)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert isinstance(pending.__cause__, KeyboardInterrupt)
+    assert queue[pending.index].payload == b"x"
+    assert durable(queue) == 1
+    member.stop_leading()
     assert queue.put(b"and on") > pending.index
     assert durable(queue) > pending.index
 
@@ -598,12 +600,14 @@ CALLS = {
         "data checkpoint",
         "data chunk",
         "data control",
+        "data group",
         "data handed",
         "data journal",
         "data ledger",
         "data manifest",
         "data placed",
         "data queue",
+        "data ring",
     ),
     *("data snapshot", "data staged", "data watermark"),
     *("directory above", "directory chunks", "directory consumers", "directory home", "directory set"),
