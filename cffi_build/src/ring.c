@@ -960,5 +960,11 @@ int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint
             store_relaxed(ring_word(&ring, index), ring_stamp(&ring, index) | RING_DONE);
         }
     }
-    return shmq_ring_format(memory, queue_id, boot_id, ring.window, ring.blocks); /* the boot id last */
+    /* What says that it is a ring stays all the time: killed in here, the next one begins again. */
+    memset((uint8_t *)memory + offsetof(struct ring, term), 0,
+           offsetof(struct ring, side_blocks) - offsetof(struct ring, term));
+    memset((uint8_t *)memory + offsetof(struct ring, side_version), 0,
+           RING_HEADER_BYTES - offsetof(struct ring, side_version));
+    memcpy(page->boot_id, boot_id, sizeof page->boot_id); /* last */
+    return SHMQ_OK;
 }

@@ -183,6 +183,15 @@ def test_a_reservation_holds_up_what_lies_behind_it_only(make):
     assert [m.payload for m in queue.reader()][1:] == [b"behind it", b"waits for it"]
 
 
+def test_a_batch_that_waits_for_the_disk_heeds_its_timeout_too(make):
+    queue = make(durability=SYNC)
+    with queue.reserve(10):
+        with pytest.raises(shmq.SyncPending) as pending:
+            queue.put_many([b"behind it"] * 3, timeout=0)
+        assert pending.value.index == 3
+    assert queue.put(b"and on") == 4
+
+
 def test_what_lies_before_a_reservation_does_not_wait_for_it(make, path):
     queue = make(durability=SYNC)
     assert queue.put(b"before") == 0
