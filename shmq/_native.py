@@ -1460,6 +1460,11 @@ def ring_bytes(window: int, blocks: int) -> int:
     return int(lib.shmq_ring_bytes(window, blocks))
 
 
+def ring_extent(memory: mmap.mmap) -> tuple[int, int]:
+    """The window and the side blocks that a ring's header names."""
+    return int.from_bytes(memory[48:52], "little"), int.from_bytes(memory[192:200], "little")
+
+
 def format_ring(memory: mmap.mmap, queue_id: bytes, boot_id: bytes, window: int, blocks: int) -> None:
     """Write the header of a new ring into zeros."""
     code = lib.shmq_ring_format(ffi.from_buffer(memory), queue_id, boot_id, window, blocks)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _GROUP = struct.Struct("<Q16sII")  # layout.h, struct group_file
 _GROUP_MAGIC = int.from_bytes(b"shmqgrup", "little")
-_OPTIONS_MAX = 1 << 16
+OPTIONS_MAX = 1 << 16
 ENDINGS = (".ring", ".group")
 
 
@@ -67,7 +67,7 @@ def options(home: Directory, name: str) -> dict[str, Any]:
 
     where = f"{home.path}/{CONSUMERS}/{name}.group"
     try:
-        content = home.read(home.consumers, f"{name}.group", _OPTIONS_MAX)
+        content = home.read(home.consumers, f"{name}.group", OPTIONS_MAX)
     except FileNotFoundError:
         raise errors.Corrupt(f"cannot open {where}: it is missing; drop_consumer({name!r}) removes the rest") from None
     reason = "it is too short"
