@@ -166,7 +166,7 @@ def _worked(truth: Truth, returned: Returned, *, over: bool) -> Truth:
         finished=finished,
         moved=moved,
         kept=finished | moved if returned.kept else truth.kept,
-        letters=moved,
+        letters=truth.letters | returned.moved,  # not what was in flight in a history before this one
     )
 
 
