@@ -26,9 +26,9 @@ FIXED = [
         "process adopt": 2,
         "names": 1,
     }.items()
-    for seed, cuts in [(each + 1, 4500 if "group" not in name else 1500) for each in range(share)]
+    for seed, cuts in [(each + 1, 4500 if "group" not in name else 500) for each in range(share)]
 ]
-"""(profile, seed, cuts) of each test: 91,500 cuts in all."""
+"""(profile, seed, cuts) of each test: 87,500 cuts in all."""
 FRESH = ("sync", "process", "sync acked", "sync group")
 GROUPS = ("no snapshot sync", "no letters sync")
 """Faults that groups find."""
@@ -53,7 +53,7 @@ def test_after_a_power_cut_everything_promised_is_there(built, record_property, 
 @pytest.mark.parametrize("name", FRESH)
 def test_the_same_with_a_seed_that_was_never_used(built, record_property, name):
     """A history that nobody has seen yet; a finding says the seed."""
-    _cut(built, record_property, "cuts", name, time.time_ns() // 1_000_000, 2000)
+    _cut(built, record_property, "cuts", name, time.time_ns() // 1_000_000, 500 if "group" in name else 2000)
 
 
 @pytest.mark.parametrize("name", ["sync", "process adopt"])
@@ -65,7 +65,7 @@ def test_all_subsets_of_the_last_words(built, record_property, name):
 @pytest.mark.parametrize("name", ["sync", "sync adopt", "process", "process bytes", "sync acked", "sync group"])
 def test_a_recovery_that_is_cut_or_killed_is_done_again(built, record_property, name):
     """Power cuts and kills at each step of a recovery, of the recovery from that, and once more: as one recovery."""
-    _cut(built, record_property, "recoveries", name, 1, 1000)
+    _cut(built, record_property, "recoveries", name, 1, 300 if "group" in name else 1000)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
