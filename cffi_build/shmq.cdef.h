@@ -272,7 +272,17 @@ int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, uint64_t want, int64_
 int shmq_sync_keep(shmq_chunk *chunk, int64_t interval_ns, int64_t mark_due_ns, uint32_t *nudge);
 uint32_t shmq_bell(const void *control);
 void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk, uint64_t position);
+int shmq_sync_try(shmq_member *member);
 void shmq_sync_release(shmq_member *member);
+uint64_t shmq_acks_ask(shmq_member *member, void *checkpoint);
+int shmq_acks_wait(shmq_member *member, const void *checkpoint, uint64_t want, uint32_t *leading);
+uint32_t shmq_acks_begin(shmq_member *member);
+uint64_t shmq_acks_asked(const void *checkpoint);
+uint64_t shmq_acks_synced(const void *checkpoint);
+void shmq_acks_publish(void *checkpoint, uint64_t asked, uint64_t sequence);
+void shmq_acks_answer(shmq_member *member);
+uint64_t shmq_snapshot_synced(const void *checkpoint);
+int shmq_start_writing(int fd);
 void shmq_sync_failed(void *control, uint32_t failed);
 uint32_t shmq_sync_has_failed(const void *control);
 uint64_t shmq_durable(const void *control);
@@ -303,7 +313,7 @@ uint64_t shmq_ring_bytes(uint32_t window, uint32_t buckets, uint64_t side_blocks
 int shmq_ring_format(void *memory, const uint8_t *queue_id, const uint8_t *boot_id, uint32_t window,
                      uint32_t buckets, uint64_t side_blocks);
 int shmq_ring_check(const void *memory, uint64_t bytes, const uint8_t *queue_id, uint8_t *boot_id);
-int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t *boot_id);
+int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t *boot_id, uint64_t first);
 void shmq_ring_forget(void *memory);
 shmq_ring *shmq_ring_new(void *memory, uint64_t bytes, const uint8_t *queue_id, void *checkpoint,
                          shmq_member *member, int64_t lease_ns, bool finish, bool keep_expired, int *code);

@@ -100,6 +100,11 @@ new_leading = functools.partial(ffi.new, ffi.typeof("uint32_t *"))
 new_record = functools.partial(ffi.new, ffi.typeof("uint64_t *"))
 
 
+def start_writing(fd: int) -> None:
+    """Have the kernel begin to write what is dirty in a file. Nothing is promised, and nothing waited for."""
+    lib.shmq_start_writing(fd)
+
+
 def crc32c(data: bytes, crc: int = 0) -> int:
     """CRC-32C of *data*, continuing *crc*, as fast as the processor can."""
     return int(lib.shmq_crc32c(crc, data, len(data)))
@@ -251,6 +256,13 @@ def check_snapshot(content: bytes) -> Snapshot | None:
     if len(content) < SNAPSHOT_BYTES or lib.shmq_snapshot_check(content, slot) != lib.SHMQ_OK:
         return None
     return Snapshot(**{name: int(getattr(slot, name)) for name in Snapshot._fields})
+
+
+def newest_snapshot(content: bytes) -> Snapshot | None:
+    """The newest valid snapshot in the bytes of a checkpoint file; None when there is none."""
+    starts = (SNAPSHOT_BASE, SNAPSHOT_BASE + SNAPSHOT_BYTES)
+    slots = [check_snapshot(content[start : start + SNAPSHOT_BYTES]) for start in starts]
+    return max((slot for slot in slots if slot), key=lambda slot: slot.sequence, default=None)
 
 
 def format_control(queue_id: bytes) -> bytes:
@@ -482,9 +494,25 @@ class Member:
         """As leader: everything below *index* is on the disk, and the next sync begins in that chunk, at *position*."""
         lib.shmq_sync_publish(self.handle, index, chunk, position)
 
+    def try_lead(self) -> bool:
+        """Lead the group commit if nobody does."""
+        return bool(lib.shmq_sync_try(self.handle))
+
     def stop_leading(self) -> None:
         """Give the leadership back, and wake who waits."""
         lib.shmq_sync_release(self.handle)
+
+    def acks_wait(self, checkpoint: Checkpoint, want: int, leading: Any) -> int:
+        """Wait until what *checkpoint* counted as *want* is on the disk: OK, SIGNAL, SYNC_FAILED, or LEAD."""
+        return int(lib.shmq_acks_wait(self.handle, checkpoint.page, want, leading))
+
+    def acks_begin(self) -> bool:
+        """As leader: whether somebody may have asked for acknowledgements to be on the disk."""
+        return bool(lib.shmq_acks_begin(self.handle))
+
+    def acks_answer(self) -> None:
+        """Wake all who wait for acknowledgements, once the leadership is given back."""
+        lib.shmq_acks_answer(self.handle)
 
     def room_begin(self) -> int:
         """Say that we are about to sleep for room. Look once more, then call `room_wait` with what this returned."""
@@ -1417,6 +1445,30 @@ class Checkpoint:
     def holder(self, owner: int) -> None:
         lib.shmq_checkpoint_set_holder(self.page, owner)
 
+    def ask(self, member: Member) -> int:
+        """Say that what was acknowledged is to be on the disk: the number to wait for."""
+        return int(lib.shmq_acks_ask(member.handle, self.page))
+
+    def asked(self) -> int:
+        """How many have asked."""
+        return int(lib.shmq_acks_asked(self.page))
+
+    def answered(self) -> int:
+        """How many of them were answered: what they acknowledged is on the disk."""
+        return int(lib.shmq_acks_synced(self.page))
+
+    def publish(self, asked: int, sequence: int) -> None:
+        """As leader: that snapshot, begun after so many had asked, is on the disk."""
+        lib.shmq_acks_publish(self.page, asked, sequence)
+
+    def snapshot_synced(self) -> int:
+        """The sequence of the newest snapshot that is known to be on the disk; 0 when none is."""
+        return int(lib.shmq_snapshot_synced(self.page))
+
+    def newest_snapshot(self) -> Snapshot | None:
+        """The newest valid snapshot; None when there is none."""
+        return newest_snapshot(self._map[:CHECKPOINT_BYTES])
+
     def save_cursor(self, sequence: int, position: int, ordinal: int, index: int) -> None:
         """Remember where *index* lies."""
         lib.shmq_cursor_save(self.page, sequence, position, ordinal, index)
@@ -1479,6 +1531,12 @@ def ring_bytes(window: int, buckets: int, blocks: int) -> int:
     return int(lib.shmq_ring_bytes(window, buckets, blocks))
 
 
+def ring_extent(memory: mmap.mmap) -> tuple[int, int, int]:
+    """The window, the buckets and the side blocks that a ring's header names."""
+    window, buckets = (int.from_bytes(memory[at : at + 4], "little") for at in (48, 52))
+    return window, buckets, int.from_bytes(memory[192:200], "little")
+
+
 def format_ring(memory: mmap.mmap, queue_id: bytes, boot_id: bytes, window: int, buckets: int, blocks: int) -> None:
     """Write the header of a new ring into zeros. *buckets*: 0 = in no order."""
     code = lib.shmq_ring_format(ffi.from_buffer(memory), queue_id, boot_id, window, buckets, blocks)
@@ -1539,9 +1597,13 @@ class Ring:
         return bytes(boot)
 
     @staticmethod
-    def rebuild(memory: mmap.mmap, checkpoint: Checkpoint, boot_id: bytes, path: str) -> None:
-        """At a new boot: forget what the ring says, and set it by the checkpoint's newest snapshot."""
-        code = lib.shmq_ring_rebuild(ffi.from_buffer(memory), len(memory), checkpoint.page, boot_id)
+    def rebuild(memory: mmap.mmap, checkpoint: Checkpoint, boot_id: bytes, path: str, first: int = 0) -> None:
+        """
+        At a new boot: forget what the ring says, and set it by the checkpoint's newest snapshot.
+
+        Nothing is there before index *first*; 0 if that is not known.
+        """
+        code = lib.shmq_ring_rebuild(ffi.from_buffer(memory), len(memory), checkpoint.page, boot_id, first)
         if code != lib.SHMQ_OK:
             raise error(_inside(code), f"cannot rebuild {path}")
 
@@ -1624,11 +1686,12 @@ class Ring:
         """Nothing below it is needed; noted in the checkpoint."""
         return int(lib.shmq_ring_floor(self.handle))
 
-    def snapshot(self, epoch: int) -> None:
-        """Write down what is done, for after a power cut."""
-        code = lib.shmq_ring_snapshot(self.handle, epoch)
-        if code < 0:
+    def snapshot(self, epoch: int) -> int:
+        """As leader: write down what is done, for after a power cut. Its sequence; or GROW: map the ring anew first."""
+        code = int(lib.shmq_ring_snapshot(self.handle, epoch))
+        if code < 0 and code != GROW:
             raise error(code, f"cannot write a snapshot of {self._path}")
+        return code
 
     def states(self) -> tuple[int, bytes]:
         """The lowest index that is not finished, and the RING_ state of each index of a window from it on."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import TracebackType
 
+    from shmq.durability import Syncer
     from shmq.queue import Queue
 
 _BATCH = 1024
@@ -71,6 +72,7 @@ class Consumer(_native.Head):
         self._pending: dict[int, bool] = {}  # handed out and not below the head; True once acknowledged
         self._home, self._membership = queue._lend()  # noqa: SLF001
         self._acking = 0
+        self._syncer: Syncer | None = None
         self._syncs = self._explicit and self._home.options.durability.kind == "sync"
         try:
             self._open(start)
@@ -417,9 +419,20 @@ class Consumer(_native.Head):
     def _persist(self) -> None:
         """With Durability.SYNC an explicit ack is on the disk when it returns."""
         if self._syncs:
-            from shmq.durability import Syncer  # noqa: PLC0415  # only this mode pays for it
+            newest = self._checkpoint.newest_snapshot()
+            if (
+                newest is None
+                or newest.sequence != self._checkpoint.snapshot_synced()
+                or newest.head != self._checkpoint.head
+            ):
+                self._to_the_disk()
 
-            Syncer(self._home, self._membership).persist(self.name)
+    def _to_the_disk(self) -> None:
+        if self._syncer is None:
+            from shmq.durability import Syncer  # noqa: PLC0415  # only who needs the disk pays for it
+
+            self._syncer = Syncer(self._home, self._membership)
+        self._syncer.acknowledge(self.name, self._checkpoint)
 
     def _move_head(self, message: Message | None = None) -> None:
         """Over everything finished; what was handed out later stays pending."""
@@ -503,10 +516,8 @@ class Consumer(_native.Head):
             self._checkpoint.holder = 0
             self._name_lock.free()
         if self._home.options.durability.kind != "process":
-            from shmq.durability import Syncer  # noqa: PLC0415
-
-            with contextlib.suppress(errors.ShmqError, OSError):  # forgotten after a power cut, at worst
-                Syncer(self._home, self._membership).persist(self.name)
+            with contextlib.suppress(errors.ShmqError, OSError, ImportError):  # forgotten after a power cut, at worst
+                self._to_the_disk()
         self._membership.leave()
         self._home.close()
 

@@ -14,8 +14,8 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from shmq import errors
-from shmq.options import Options, Retention
+from shmq import _native, errors
+from shmq.options import Durability, Options, Retention
 from shmq.producer import Producer
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ class Mover:
         """Open the target; make it if there is none. *letters*: keep everything until an operator has finished it."""
         from shmq.queue import Queue as _Queue  # noqa: PLC0415  # it knows this module
 
-        made = Options(codec=source.options.codec, retention=Retention.acked())
+        durability = source.options.durability
+        kept = durability if durability.kind == "sync" else Durability.PROCESS
+        made = Options(codec=source.options.codec, retention=Retention.acked(), durability=kept)
         self._source_id = source._home.queue_id.hex()  # noqa: SLF001
         self._epoch = source._home.journal.epoch  # noqa: SLF001
         self._group = group
@@ -78,12 +80,21 @@ class Mover:
         if letters:
             self._queue.consumer(GROUP, group=True, ack="explicit").close()
         self._producer = _Raw(self._queue)
+        from shmq.durability import Syncer  # noqa: PLC0415  # only who moves messages pays for it
+
+        self._syncer = Syncer(self._queue._home, self._queue._joined())  # noqa: SLF001
 
     def put(self, message: Message, cause: str, reason: str, text: str, *, again: bool) -> int:
-        """Copy *message* there, once: the copy's index. *again*: somebody may have done so."""
+        """
+        Copy *message* there, once: the copy's index. *again*: somebody may have done so.
+
+        The copy is on the disk then, whatever both queues' durability: that the message is done here may get to the
+        disk at any moment, and a power cut must not leave it in neither queue.
+        """
         origin = [self._source_id, self._epoch, message.index, self._group, cause]
         known = self._find(origin) if again and not self._letters else None
         if known is not None:
+            self._syncer.wait(None, known, _native.FOREVER)  # whoever put it died, perhaps before he had done so
             return known
         headers: dict[str, Any] = {
             **message.headers,
@@ -96,7 +107,7 @@ class Mover:
             "shmq.attempts": message.attempts,
             "shmq.traceback": text,
         }
-        return self._producer.put(
+        index = self._producer.put(
             bytes(message.view),
             key=message.key,
             type=message.type,
@@ -104,6 +115,8 @@ class Mover:
             headers=headers,
             dedup=(letter_id(self._source_id, message.index, self._group), 1) if self._letters else None,
         )
+        self._syncer.wait(None, index, _native.FOREVER)
+        return index
 
     def has(self, message: Message) -> bool:
         """Whether there is, or was, a letter of that message."""

@@ -53,6 +53,7 @@ class Syncer:
         self._member = membership.member
         self._control = membership.control
         self._chain = Chain(home, membership.member)
+        self._names = acks.Names(home)
         self.mark_due_ns = time.monotonic_ns() + MARK_NS
 
     def check(self) -> None:
@@ -114,31 +115,37 @@ class Syncer:
         """
         self._until(None, self._chain.next_index(), deadline_ns)
 
-    def persist(self, name: str) -> None:
-        """Have what that consumer name has acknowledged on the disk."""
-        with self._leading():
-            try:
-                acks.persist(self._home, name)
-            except OSError as problem:
-                raise self._fail(problem) from problem
+    def acknowledge(self, name: str, checkpoint: _native.Checkpoint) -> None:
+        """
+        Return when what this thread has acknowledged under that name is on the disk: with the next group commit.
 
-    @contextlib.contextmanager
-    def _leading(self) -> Iterator[None]:
-        """Lead the group commit, as soon as nobody else does."""
+        Raises:
+            SyncFailed: the disk refused. It is acknowledged; a power cut may bring it again.
+            OSError: the disk could not be asked, likewise.
+        """
+        want = checkpoint.ask(self._member)
         leading = _native.new_leading()
         try:
             while True:
-                code = self._member.sync_wait(None, _EVERYTHING, _native.FOREVER, leading)
+                code = self._member.acks_wait(checkpoint, want, leading)
+                if code == _native.OK:
+                    return
                 if code == _native.LEAD:
-                    break
-                if code == _native.SYNC_FAILED:
+                    self._commit(mark=False, own=name)
+                    leading[0] = 0
+                    self._stop_leading()
+                elif code == _native.SYNC_FAILED:
+                    self._note_failure()
                     raise errors.SyncFailed(self._frozen())
-                if code != _native.SIGNAL:
+                elif code != _native.SIGNAL:
                     raise _native.error(code, f"cannot sync {self._home.path}")
-            yield
         finally:
             if leading[0]:
-                self._member.stop_leading()
+                self._stop_leading()
+
+    def _stop_leading(self) -> None:
+        self._member.stop_leading()
+        self._member.acks_answer()
 
     def _until(self, chunk: _native.Chunk | None, want: int, deadline_ns: int, *, mark: bool = False) -> None:
         """Wait until everything below index *want* is on the disk, or do it; with the watermark and all, for *mark*."""
@@ -151,7 +158,7 @@ class Syncer:
                 if code == _native.LEAD:
                     progress = self._commit(mark=mark)
                     leading[0] = 0
-                    self._member.stop_leading()
+                    self._stop_leading()
                     mark = False
                     code = _native.OK if progress else _native.WAITING
                 if self._control.durable() >= want:
@@ -167,7 +174,7 @@ class Syncer:
                     raise _native.error(code, f"cannot sync {self._home.path}")
         finally:
             if leading[0]:
-                self._member.stop_leading()
+                self._stop_leading()
 
     def _late(self, want: int) -> str:
         return (
@@ -186,18 +193,40 @@ class Syncer:
         return None
 
     # ---- as leader
-    def _commit(self, *, mark: bool) -> bool:
-        """Sync everything that is resolved: whether that was more than before."""
+    def _commit(self, *, mark: bool, own: str | None = None) -> bool:
+        """
+        Sync everything that is resolved, and what was acknowledged by those who wait, name *own* in any case: whether
+        more is durable than before.
+        """
         if self._control.sync_failed():
             raise errors.SyncFailed(self._frozen())
         before = self._control.durable()
-        last = self._sync_chunks()
-        if last is not None:
-            self._member.publish_durable(last[1].next_index, last[0].sequence, last[1].position)
-        if mark or self._mark_is_due():
-            self._mark(last)
-            self.mark_due_ns = time.monotonic_ns() + MARK_NS
+        mark = mark or self._mark_is_due()
+        with contextlib.ExitStack() as stack:
+            asked = None
+            if self._member.acks_begin() or own is not None or mark:
+                asked = stack.enter_context(self._names.opened(everything=mark, own=own))
+                with self._at_the_disk():
+                    asked.write()
+            last = self._sync_chunks() if mark or self._chain.next_index() > before else None
+            if last is not None:
+                self._member.publish_durable(last[1].next_index, last[0].sequence, last[1].position)
+            with self._at_the_disk():
+                if mark and last is not None:
+                    watermark.write(self._home, last[0].sequence, last[1].position, last[1].next_index)
+                if asked is not None:
+                    asked.sync()
+            if mark:
+                self.mark_due_ns = time.monotonic_ns() + MARK_NS
         return self._control.durable() > before
+
+    @contextlib.contextmanager
+    def _at_the_disk(self) -> Iterator[None]:
+        """What fails in here is the disk's refusal."""
+        try:
+            yield
+        except OSError as problem:
+            raise self._fail(problem) from problem
 
     def _mark_is_due(self) -> bool:
         """Whether it is time. If somebody else has moved it since, our time is later, too."""
@@ -224,14 +253,12 @@ class Syncer:
             chunk = self._chain.open(*name, writable=True, syncing=True)
             found = chunk.resolved()  # before its sync begins
             following = self._chain.after(chunk) if found.code == _native.ROLL else None
-            try:
+            with self._at_the_disk():
                 known = self._sync_chunk(chunk, found)
                 if following is None:
                     if not known:
                         sync.directory(self._home.chunks, "chunks")
                     return chunk, found
-            except OSError as problem:
-                raise self._fail(problem) from problem
             name = following.sequence, following.base
             del chunk, following
 
@@ -249,15 +276,6 @@ class Syncer:
         else:
             sync.data(chunk.fd, "chunk")
         return known
-
-    def _mark(self, last: tuple[_native.Chunk, _native.Resolved] | None) -> None:
-        """Move the watermark to where that sync has come, and take the snapshots."""
-        try:
-            if last is not None:
-                watermark.write(self._home, last[0].sequence, last[1].position, last[1].next_index)
-            acks.persist_all(self._home)
-        except OSError as problem:
-            raise self._fail(problem) from problem
 
     def _fail(self, problem: OSError) -> errors.SyncFailed:
         """The disk refused: for every process, until somebody has verified what is there."""

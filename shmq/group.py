@@ -19,8 +19,8 @@ from shmq._native import LENGTH_BITS, LENGTH_MASK
 from shmq.access import Access
 from shmq.dead import Mover, path_of, why
 from shmq.message import Message
+from shmq.storage import acks, space, sync
 from shmq.storage import ring as rings
-from shmq.storage import space, sync
 from shmq.storage.directory import CONSUMERS, check_consumer_name
 from shmq.walk import SPINS, Walk, deadline_of
 
@@ -29,14 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
+    from shmq.durability import Syncer
     from shmq.queue import Queue
     from shmq.storage.directory import Directory
 
 _BATCH = 1024
-_SNAPSHOT_EVERY = 1.0
-"""Seconds between two snapshots of what is done, which count after a power cut."""
-_SNAPSHOT_BYTE = 1
-"""Of the checkpoint file: whoever holds its lock writes a snapshot."""
+_SNAPSHOT_EVERY, _SNAPSHOT_EVERY_PROCESS = 1.0, 10.0
+"""Seconds between two snapshots of what is done, which count after a power cut; with Durability.PROCESS."""
 _TRY_AGAIN_NS = 1_000_000_000
 """After a move to another queue that failed."""
 _GROUP_WINDOW = _native.RING_WINDOW
@@ -187,7 +186,7 @@ class GroupMessage(Message):
             Closed: its consumer was closed; the message is handed out again.
             Forked: it was handed to the parent process.
         """
-        self._group._settle(self, "acknowledge", self._group._ring.ack)  # noqa: SLF001
+        self._group.ack(self)
 
     def nack(self, delay: float = 0.0) -> None:
         """
@@ -264,8 +263,11 @@ class GroupConsumer:
         self._pid = os.getpid()
         self._held: dict[int, GroupMessage] = {}
         self._movers: dict[str, Mover] = {}
-        self._snapshot_at = time.monotonic() + _SNAPSHOT_EVERY
+        self._syncer: Syncer | None = None
         self._home, self._membership = self._queue._lend()  # noqa: SLF001
+        process = self._home.options.durability.kind == "process"
+        self._snapshot_every = _SNAPSHOT_EVERY_PROCESS if process else _SNAPSHOT_EVERY
+        self._snapshot_at = time.monotonic() + self._snapshot_every
         try:
             self._checkpoint, self._name_lock = self._enter_name(start)
             try:
@@ -278,6 +280,7 @@ class GroupConsumer:
             self._membership.leave()
             self._home.close()
             raise
+        self._syncs = self._explicit and self._home.options.durability.kind == "sync"
 
     def _enter_name(self, start: str | int | datetime.datetime) -> tuple[_native.Checkpoint, _native.Lock]:
         file = f"{self.name}.checkpoint"
@@ -320,7 +323,8 @@ class GroupConsumer:
         mode = self._home.options.mode & 0o600
         from shmq.storage import files  # noqa: PLC0415
 
-        files.make_file(self._home.consumers, file, content, mode, f"{self._home.path}/{CONSUMERS}")
+        files.make_file(self._home.consumers, file, content, mode, f"{self._home.path}/{CONSUMERS}", "checkpoint")
+        sync.directory(self._home.consumers, "consumers")  # what it will acknowledge is kept under that name
 
     def _agreed(self, checkpoint: _native.Checkpoint) -> dict[str, Any]:
         stored = rings.options(self._home, self.name)
@@ -525,9 +529,17 @@ class GroupConsumer:
                 continue
             chunk, record, place = known._chunk, known._record, known._place  # noqa: SLF001
             message = GroupMessage(batch, at, chunk, index, record, place, self._decode, attempts)
-            if not self._disposed_of(message, kind):
+            if not self._too_early(message) and not self._disposed_of(message, kind):
                 messages.append(message)
         return self._hold(messages, payloads=False)
+
+    def _too_early(self, message: GroupMessage) -> bool:
+        """Whether it was put to come later, which a power cut has made the ring forget; then it waits again."""
+        due_ns = message.due_ns() if message.attempts == 1 else 0
+        if not due_ns or due_ns <= time.time_ns():
+            return False
+        due = _native.boottime_ns() + due_ns - time.time_ns()
+        return bool(self._ring.nack(message._batch.taken + message._at, due, 0) == 0)  # noqa: SLF001
 
     def _hold(self, messages: list[GroupMessage], *, payloads: bool) -> list[Any]:
         if self._explicit:
@@ -538,7 +550,7 @@ class GroupConsumer:
         """Of these messages, which are finished with that."""
         data = [message.payload for message in messages]
         if self._explicit:
-            self.ack(*messages)
+            self._finish(tuple(messages))
         return data
 
     # ---- moving to other queues
@@ -622,6 +634,7 @@ class GroupConsumer:
             if self._held.pop(message.index, None) is message:
                 message._batch.forget()  # noqa: SLF001
                 self._move(message, "rejected", words, text)
+        self._persist()
 
     def _nothing(self) -> str:
         if self._last == _native.EDGE:
@@ -667,12 +680,22 @@ class GroupConsumer:
             LeaseLost: one was given to somebody else meanwhile; the others are finished.
             Closed, Forked: as `Message.ack`.
         """
+        try:
+            self._finish(messages)
+        except errors.LeaseLost:
+            self._persist()
+            raise
+        for group in {message._group for message in messages}:  # noqa: SLF001
+            group._persist()  # noqa: SLF001
+
+    def _finish(self, messages: tuple[GroupMessage, ...]) -> None:
+        """In memory."""
         if len(messages) > 1 and self._ack_batch(messages):
             return
         lost = None
         for message in messages:
             try:
-                message.ack()
+                message._group._settle(message, "acknowledge", message._group._ring.ack)  # noqa: SLF001
             except errors.LeaseLost as problem:
                 lost = problem
         if lost is not None:
@@ -702,6 +725,15 @@ class GroupConsumer:
                 if not self._ring.skip(index, index + 1):
                     raise errors.TooMany(f"cannot skip index {index} of {self._home.path}: beyond the window")
             self._ring.floor()
+
+    def _persist(self) -> None:
+        """With Durability.SYNC an explicit ack is on the disk when it returns."""
+        if self._syncs and not self._closed:
+            if self._syncer is None:
+                from shmq.durability import Syncer  # noqa: PLC0415  # only this mode pays for it
+
+                self._syncer = Syncer(self._home, self._membership)
+            self._syncer.acknowledge(self.name, self._checkpoint)
 
     def _ack_batch(self, messages: tuple[GroupMessage, ...]) -> bool:
         """All of one batch, in one call; False when they are not, or when one of them was lost."""
@@ -816,17 +848,9 @@ class GroupConsumer:
     # ---- closing
     def _snapshot(self) -> None:
         """Write down what is done, unless somebody else is at it."""
-        self._snapshot_at = time.monotonic() + _SNAPSHOT_EVERY
+        self._snapshot_at = time.monotonic() + self._snapshot_every
         with contextlib.suppress(OSError):  # dropped meanwhile; or the disk refused, and the one there is still counts
-            fd, _ = self._home.open(self._home.consumers, f"{self.name}.checkpoint", writable=True)
-            lock = _native.Lock(fd)
-            try:
-                if lock.take(_SNAPSHOT_BYTE):
-                    if self._home.options.durability.kind != "process":
-                        sync.data(fd, "snapshot")  # the newest one, before the other is written over
-                    self._ring.snapshot(self._home.journal.epoch)
-            finally:
-                lock.free()
+            acks.of_member(self._home, self._membership.member, self.name, self._checkpoint, self._ring)
 
     def close(self) -> None:
         """Leave the group. What was handed out and not acknowledged goes to the others. Closing twice is fine."""

@@ -120,6 +120,16 @@ class Message:
         seconds, rest = divmod(wall_ns(self._chunk.map[at : at + 24]), _NS)
         return datetime.datetime.fromtimestamp(seconds, datetime.UTC) + datetime.timedelta(microseconds=rest // 1000)
 
+    def due_ns(self) -> int:
+        """Not before this moment, in ns since 1970, as the wall clock is now; 0 when it was put to come at once."""
+        flags = self._header()[7]
+        if not flags & 2:
+            return 0
+        from shmq.when import wall_ns  # noqa: PLC0415  # only users of times pay for it
+
+        at = self._record + _HEADER_BYTES + 24 * (flags & 1)
+        return wall_ns(self._chunk.map[at : at + 24])
+
     def expired(self) -> bool:
         """Whether its time to live has passed."""
         expires = self.expires

@@ -200,7 +200,7 @@ class Producer(_native.Tail):
             if first >= 0:
                 break
         if self._syncer is not None:
-            self._wait(tail, first + count - 1)
+            self._wait(tail, first + count - 1, deadline)
         return range(first, first + count)
 
     def _encode_all(self, payloads: Iterable[Any]) -> list[bytes]:

@@ -456,9 +456,9 @@ int shmq_ring_format(void *memory, const uint8_t queue_id[16], const uint8_t boo
 /* Is it one of this queue, and of which boot? OK, FORMAT, CORRUPT. */
 int shmq_ring_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16], uint8_t boot_id[16]);
 /* At a new boot, before any member: clear the ring, and set it and the checkpoint's head by the newest valid snapshot;
- * without one, the group begins again where it was made to begin. */
-int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t boot_id[16]);
-/* Have it speak of no boot: whoever opens it next rebuilds it. */
+ * without one, the group begins again where it was made to begin. Nothing is there before index `first` (0: not known). */
+int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t boot_id[16], uint64_t first);
+/* Have it speak of no boot, and of another term: whoever opens it next rebuilds it. */
 void shmq_ring_forget(void *memory);
 /* A handle on a mapped ring: NULL and FORMAT or CORRUPT in *code. lease_ns: 0 = for ever. finish: to take is to finish.
  * keep_expired: expired messages are handed out as such. */
@@ -507,7 +507,7 @@ void shmq_ring_advance(shmq_ring *ring);
 void shmq_ring_raise_head(shmq_ring *ring, uint64_t index);
 /* The lowest index that is still needed, parked ones included; noted in the checkpoint too. */
 uint64_t shmq_ring_floor(shmq_ring *ring);
-/* Write the older of the checkpoint's two snapshots: its sequence. One caller at a time in all processes. */
+/* Write the older of the checkpoint's two snapshots: its sequence; GROW: map the ring anew first. Only as leader. */
 int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch);
 /* A look at the group: the lowest index that is not finished, and for each of the RING_WINDOW (65,536) indexes from it on
  * its enum ring_state, one byte each. Nothing is changed. */
@@ -563,6 +563,8 @@ int shmq_sync_keep(shmq_chunk *chunk, int64_t interval_ns, int64_t mark_due_ns, 
 int shmq_sync_refuses(const shmq_chunk *chunk);
 /* As leader: everything below index is on the disk, and the next sync begins in that chunk, at that position. */
 void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk, uint64_t position);
+/* Lead the group commit if nobody does: 1, and shmq_sync_release comes after it, or 0. */
+int shmq_sync_try(shmq_member *member);
 /* Give the leadership back, and wake who waits. */
 void shmq_sync_release(shmq_member *member);
 /* A sync failed (1), or a reopening has verified what is there (0): for every process. Wakes all. */
@@ -572,6 +574,21 @@ uint64_t shmq_durable(const void *control);
 uint64_t shmq_durable_chunk(const void *control);
 /* In that chunk, the position before which everything is on the disk. For the leader. */
 uint64_t shmq_durable_at(const void *control);
+/* Acknowledgements that are to be on the disk. Say that what this thread has acknowledged under a name is: a number. */
+uint64_t shmq_acks_ask(shmq_member *member, void *checkpoint);
+/* Wait until that number, and all before it, is on the disk: OK; SIGNAL; SYNC_FAILED; LEAD: this thread leads. */
+int shmq_acks_wait(shmq_member *member, const void *checkpoint, uint64_t want, uint32_t *leading);
+/* As leader: whether somebody may have asked since the last leader looked. Then for each name: read what was asked, take
+ * its snapshot, sync it, publish both; and once the leadership is given back, answer. */
+uint32_t shmq_acks_begin(shmq_member *member);
+uint64_t shmq_acks_asked(const void *checkpoint);
+uint64_t shmq_acks_synced(const void *checkpoint);
+void shmq_acks_publish(void *checkpoint, uint64_t asked, uint64_t sequence);
+void shmq_acks_answer(shmq_member *member);
+/* The sequence of the newest snapshot that is known to be on the disk; 0 = not known. */
+uint64_t shmq_snapshot_synced(const void *checkpoint);
+/* Have the kernel begin to write what is dirty in a file: several that are synced afterwards are written at once. */
+int shmq_start_writing(int fd);
 /* After an unclean boot, before anybody joins: nothing is known but what the watermark says. */
 void shmq_durable_reset(void *control, uint64_t index, uint64_t chunk);
 

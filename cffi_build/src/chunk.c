@@ -433,7 +433,9 @@ void gap_write(const shmq_chunk *chunk, uint64_t position, uint64_t next_index)
         .crc = gap_crc(chunk, position, next_index),
         .next_index = next_index,
     };
-    shared_write(chunk->memory + position, &gap, sizeof gap);
+    shared_write(chunk->memory + position + sizeof gap.word, &gap.kind, sizeof gap - sizeof gap.word);
+    store_relaxed(word_at(chunk, position + GAP_BYTES), word_seal(0));
+    store_release(word_at(chunk, position), gap.word); /* all of it before it, for whoever walks */
 }
 
 static int walk_to_end(shmq_chunk *chunk, struct walk *walk, uint64_t *gap_index)

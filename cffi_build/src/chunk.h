@@ -80,6 +80,7 @@ int64_t check_frame(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal
 int check_sum(const shmq_chunk *chunk, uint64_t position, const struct record *record);
 /* Is there a GAP at that word? Recovery writes one before the SEAL of a chunk that it cut; then *next_index is set. */
 bool gap_at(const shmq_chunk *chunk, uint64_t position, word_t word, uint64_t *next_index);
+/* A GAP and its SEAL: they are there once the first word is, which is stored last. */
 void gap_write(const shmq_chunk *chunk, uint64_t position, uint64_t next_index);
 /* A region that is still claimed: OK when its owner is dead and it has been padded, WAITING when not, or CORRUPT. */
 int settle(shmq_chunk *chunk, uint64_t position, word_t word);

@@ -306,7 +306,8 @@ struct control {
     uint32_t room_bell;      /* futex: bumped whenever blocked producers must look again */
     uint32_t room_waiters;   /* 1 = somebody may be asleep on the room bell */
     uint64_t durable_at;     /* in that chunk: the position before which everything is on the disk */
-    uint8_t pad7[8];
+    uint32_t sync_acks;      /* 1 = somebody waits for acknowledgements to be on the disk: such a one leads next */
+    uint8_t pad7[4];
     uint64_t padded;         /* ordinals that ended as PAD */
     uint64_t fenced;         /* commits that came too late */
     uint64_t expired;        /*                                                                [reserved] */
@@ -351,17 +352,23 @@ struct checkpoint {
     uint64_t term;            /*                                                               [reserved] */
     uint8_t pad3[56];
     uint64_t dropped;         /* live: messages that were dropped before this name came to them */
-    uint8_t pad4[4096 - 392];
+    uint8_t pad4[56];
+    uint64_t acks_asked;      /* live: how many acknowledgements were asked to be on the disk, in this boot */
+    uint64_t acks_synced;     /* live: how many of those are */
+    uint64_t snapshot_synced; /* live: sequence of the newest snapshot known to be on the disk; 0 = not known */
+    uint8_t pad5[4096 - 472];
 };
+#define SNAPSHOT_OLDER 506u
 struct snapshot { /* two of them, at SNAPSHOT_BASE and one SNAPSHOT_BYTES later: truth after a power cut */
     uint64_t sequence;
     uint64_t epoch;
     uint64_t head;
     uint64_t window;         /* messages the bitmap speaks of, from head on */
-    uint64_t table_bytes;    /* extent of the synced side table                                [reserved] */
-    uint32_t table_crc;      /*                                                                [reserved] */
+    uint64_t passed;         /* where the ring's head was: what is not done before it was parked */
+    uint32_t parked;         /* how many are named below */
     uint32_t crc;            /* CRC-32C of all of it, this field as zero */
     uint8_t done[8192];
+    uint64_t older[SNAPSHOT_OLDER];     /* parked messages before head, ascending */
 };
 #define SNAPSHOT_BASE 4096u
 #define SNAPSHOT_BYTES 12288u
@@ -523,7 +530,7 @@ AT(control, byte_order, 8); AT(control, version, 12); AT(control, queue_id, 16);
 AT(control, sleepers, 128); AT(control, members, 192); AT(control, first_live, 256); AT(control, newest, 320);
 AT(control, shut_down, 384); AT(control, sync_failed, 388); AT(control, sync_leader, 392);
 AT(control, durable, 400); AT(control, durable_chunk, 408); AT(control, sync_bell, 416); AT(control, sync_group, 420);
-AT(control, durable_at, 432);
+AT(control, durable_at, 432); AT(control, sync_acks, 440);
 AT(control, room_bell, 424); AT(control, room_waiters, 428); AT(control, bounds, 512); AT(control, max_messages, 520);
 AT(control, max_bytes, 528); AT(control, dropped, 536); AT(control, padded, 448); AT(control, fenced, 456); AT(control, expired, 464); AT(control, participants, 4096);
 SIZE(control, CONTROL_BYTES);
@@ -533,10 +540,11 @@ AT(checkpoint, name_length, 56); AT(checkpoint, crc, 60); AT(checkpoint, name, 6
 AT(checkpoint, handed, 200); AT(checkpoint, holder, 208);
 AT(checkpoint, floor, 216); AT(checkpoint, cursor_sequence, 256); AT(checkpoint, cursor_place, 264);
 AT(checkpoint, cursor_index, 272); AT(checkpoint, cursor_check, 280); AT(checkpoint, term, 320);
-AT(checkpoint, dropped, 384);
+AT(checkpoint, dropped, 384); AT(checkpoint, acks_asked, 448); AT(checkpoint, acks_synced, 456);
+AT(checkpoint, snapshot_synced, 464);
 SIZE(checkpoint, SNAPSHOT_BASE);
-AT(snapshot, epoch, 8); AT(snapshot, head, 16); AT(snapshot, window, 24); AT(snapshot, table_bytes, 32);
-AT(snapshot, table_crc, 40); AT(snapshot, crc, 44); AT(snapshot, done, 48);
+AT(snapshot, epoch, 8); AT(snapshot, head, 16); AT(snapshot, window, 24); AT(snapshot, passed, 32);
+AT(snapshot, parked, 40); AT(snapshot, crc, 44); AT(snapshot, done, 48);
 AT(ring, byte_order, 8); AT(ring, version, 12); AT(ring, queue_id, 16); AT(ring, boot_id, 32); AT(ring, window, 48);
 AT(ring, buckets, 52); AT(ring, term, 64); AT(ring, returns, 128); AT(ring, side_blocks, 192);
 AT(ring, side_version, 200); AT(ring, side_hint, 208); AT(ring, edge, 256); AT(ring, redelivered, 320); AT(ring, expired, 328);

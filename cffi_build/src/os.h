@@ -20,7 +20,9 @@ struct os_calls {
     int (*futex_wake_bits)(uint32_t *word, int most, uint32_t bits);
     /* Have the content of a file, and what is needed to find it, on the disk: 0 or what the disk answered. */
     int (*sync_mapped)(uint8_t *begin, size_t bytes); /* of a file's shared mapping, as fdatasync does for all of it */
-    /* The same for up to FUTEXES_MAX words at once: as soon as one of them has moved; -ENOSYS where there is none. */
+    /* Have the kernel begin to write what is dirty in a file, and wait for nothing: a favour, not a promise. */
+    int (*start_writing)(int fd);
+    /* Sleep on up to FUTEXES_MAX words at once: as soon as one of them has moved; -ENOSYS where there is none. */
     int (*futex_wait_any)(uint32_t *const *words, const uint32_t *seen, uint32_t count, int64_t deadline_ns);
     /* OFD write lock on one byte of fd: 0 or -EAGAIN when somebody else holds it. */
     int (*lock_byte)(int fd, uint64_t byte);

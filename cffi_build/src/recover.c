@@ -219,6 +219,15 @@ static uint64_t zero_from(shmq_chunk *chunk, uint64_t position)
     return end - position;
 }
 
+static uint64_t used_from(const shmq_chunk *chunk, uint64_t position)
+{
+    uint64_t end = chunk->capacity;
+    while (end > position && load_relaxed(word_at(chunk, end - SPAN_UNIT)) == 0) {
+        end -= SPAN_UNIT;
+    }
+    return end - position;
+}
+
 int64_t shmq_cut(shmq_chunk *chunk, uint64_t position, uint64_t next_index)
 {
     if (position < chunk->first_position || position % SPAN_UNIT != 0 || position + TAIL_RESERVE > chunk->capacity) {
@@ -230,9 +239,11 @@ int64_t shmq_cut(shmq_chunk *chunk, uint64_t position, uint64_t next_index)
         && load_relaxed(word_at(chunk, seal)) == word_seal(0)) {
         return (int64_t)zero_from(chunk, seal + SEAL_BYTES);
     }
-    const uint64_t gone = zero_from(chunk, position);
+    /* What lies behind goes last: killed anywhere, whoever looks again stops at the same place, and a chunk that was
+     * sealed is sealed all the time. Without that, an adopted set that ends here would look as if it were not whole. */
+    const uint64_t gone = used_from(chunk, position);
     gap_write(chunk, position, next_index);
-    store_release(word_at(chunk, seal), word_seal(0)); /* the GAP before it, for whoever walks */
+    zero_from(chunk, seal + SEAL_BYTES);
     return (int64_t)gone;
 }
 

@@ -902,6 +902,9 @@ void shmq_ring_counts(shmq_ring *ring, shmq_ring_figures *figures)
 uint64_t shmq_ring_floor(shmq_ring *ring)
 {
     const uint64_t floor = side_lowest(ring, head_of(ring));
+    if (load_acquire(&ring->page->side_blocks) > ring->blocks) {
+        return load_relaxed(&ring->checkpoint->floor); /* something may be parked where we do not see it */
+    }
     if (load_relaxed(&ring->checkpoint->floor) < floor) {
         store_relaxed(&ring->checkpoint->floor, floor);
     }
@@ -959,6 +962,35 @@ static void mark_done(const shmq_ring *ring, struct snapshot *made, uint64_t hea
     }
 }
 
+/* By key, nothing that was handed out may come before what is before it of its key: all from the lowest on is spoken of. */
+static int snapshot_keyed(shmq_ring *ring, struct snapshot *made, uint64_t head)
+{
+    made->head = side_lowest(ring, head);
+    made->passed = made->head;
+    const uint64_t passed = head - made->head < RING_WINDOW ? head - made->head : RING_WINDOW;
+    uint64_t *const entries = calloc(passed + 1, sizeof *entries);
+    if (entries == NULL) {
+        return error_set(SHMQ_SYSTEM, "out of memory");
+    }
+    side_collect(ring, made->head, passed, entries);
+    mark_done(ring, made, head, entries);
+    free(entries);
+    return SHMQ_OK;
+}
+
+static void snapshot_parked(shmq_ring *ring, struct snapshot *made, uint64_t head)
+{
+    made->passed = head;
+    made->parked = side_oldest(ring, head, made->older, &made->head);
+    for (uint64_t index = made->head; index < made->head + RING_WINDOW && index < head + ring->window; index++) {
+        const uint32_t state = index < head ? RING_DONE : ring_state(ring, index, ring_look(ring, index));
+        if (state == RING_DONE || state == RING_PARKED) { /* what is parked, the table knows: it may be finished there */
+            made->done[(index - made->head) / 8] |= (uint8_t)(1u << (index - made->head) % 8);
+        }
+    }
+    side_unmark(ring, made);
+}
+
 int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch)
 {
     struct snapshot *const made = calloc(1, sizeof *made);
@@ -970,18 +1002,20 @@ int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch)
     made->sequence = newest == NULL ? 1 : newest->sequence + 1;
     made->epoch = epoch;
     made->window = RING_WINDOW;
-    made->head = head;
     /* First the table: what the head passed and is not finished stays there until it is. */
-    made->head = side_lowest(ring, head);
-    const uint64_t passed = head - made->head < RING_WINDOW ? head - made->head : RING_WINDOW;
-    uint64_t *const entries = calloc(passed + 1, sizeof *entries);
-    if (entries == NULL) {
-        free(made);
-        return error_set(SHMQ_SYSTEM, "out of memory");
+    if (ring->bucket_count != 0) {
+        const int code = snapshot_keyed(ring, made, head);
+        if (code != SHMQ_OK) {
+            free(made);
+            return code;
+        }
+    } else {
+        snapshot_parked(ring, made, head);
     }
-    side_collect(ring, made->head, passed, entries);
-    mark_done(ring, made, head, entries);
-    free(entries);
+    if (load_acquire(&ring->page->side_blocks) > ring->blocks) {
+        free(made);
+        return SHMQ_GROW; /* something may be parked where we do not see it, and must not be called done */
+    }
     made->crc = snapshot_crc(made);
     memcpy(snapshot_at(ring->checkpoint, newest == snapshot_at(ring->checkpoint, 0)), made, sizeof *made);
     const int64_t sequence = (int64_t)made->sequence;
@@ -1005,10 +1039,37 @@ uint64_t shmq_ring_states(shmq_ring *ring, uint8_t *states)
 void shmq_ring_forget(void *memory)
 {
     struct ring *const page = memory;
+    page->term = (page->term + 1) & ((1u << RING_TERM_BITS) - 1); /* what was handed out before matches no word any more */
     memset(page->boot_id, 0, sizeof page->boot_id);
 }
 
-int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t boot_id[16])
+static bool snapshot_done(const struct snapshot *snapshot, uint64_t index)
+{
+    const uint64_t bit = index - snapshot->head;
+    return bit < RING_WINDOW && (snapshot->done[bit / 8] >> bit % 8 & 1) != 0;
+}
+
+/* What was parked is parked again, due at once; where the table is full, the head stays: where it is then. */
+static uint64_t park_again(const shmq_ring *ring, const struct snapshot *snapshot, uint64_t *floor)
+{
+    uint64_t entry = 0;
+    const uint64_t older = snapshot->parked < SNAPSHOT_OLDER ? snapshot->parked : SNAPSHOT_OLDER;
+    *floor = older > 0 ? snapshot->older[0] : snapshot->passed;
+    for (uint64_t i = 0; i < older; i++) {
+        side_put_back(ring, &entry, snapshot->older[i]);
+    }
+    for (uint64_t index = snapshot->head; index < snapshot->passed; index++) {
+        if (!snapshot_done(snapshot, index)) {
+            *floor = index < *floor ? index : *floor;
+            if (!side_put_back(ring, &entry, index)) {
+                return index;
+            }
+        }
+    }
+    return snapshot->passed > snapshot->head ? snapshot->passed : snapshot->head;
+}
+
+int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t boot_id[16], uint64_t first)
 {
     struct ring *const page = memory;
     uint8_t queue_id[16];
@@ -1019,28 +1080,32 @@ int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint
         return code;
     }
     struct checkpoint *const live = checkpoint;
-    const struct snapshot *const snapshot = newest_snapshot(checkpoint);
-    const uint64_t head = snapshot == NULL ? live->start_index : snapshot->head;
-    /* A new term: what was handed out before matches no word that is handed out from now on. */
-    const uint64_t term = (page->term + 1) & ((1u << RING_TERM_BITS) - 1);
+    const struct snapshot *snapshot = newest_snapshot(checkpoint);
+    if (first > live->start_index && (snapshot == NULL || snapshot->passed < first)) {
+        snapshot = NULL; /* nothing is there that it could speak of */
+    }
     shmq_ring ring
-        = {.window = extent.window, .bucket_count = extent.buckets, .term = term, .checkpoint = checkpoint};
+        = {.window = extent.window, .bucket_count = extent.buckets, .term = page->term, .checkpoint = checkpoint};
     while (UINT32_C(1) << ring.window_shift < ring.window) {
         ring.window_shift++;
     }
     memset((uint8_t *)memory + RING_HEADER_BYTES, 0, bytes - RING_HEADER_BYTES);
     set_memory(&ring, memory, extent.blocks);
+    uint64_t floor = live->start_index > first ? live->start_index : first;
+    const uint64_t head = snapshot == NULL ? floor : park_again(&ring, snapshot, &floor);
     store_relaxed(&live->head, head);
     store_relaxed(&live->handed, head);
-    store_relaxed(&live->floor, head);
+    store_relaxed(&live->floor, floor);
     for (uint64_t index = head; snapshot != NULL && index < head + ring.window; index++) {
-        if (snapshot->done[(index - head) / 8] >> (index - head) % 8 & 1) {
+        if (snapshot_done(snapshot, index)) {
             store_relaxed(ring_word(&ring, index), ring_stamp(&ring, index) | RING_DONE);
         }
     }
-    static const uint8_t none[16];
-    const int formatted = shmq_ring_format(memory, queue_id, none, ring.window, ring.bucket_count, ring.blocks);
-    page->term = term;
-    memcpy(page->boot_id, boot_id, sizeof page->boot_id); /* last: killed before, it is done again */
-    return formatted;
+    /* What says that it is a ring stays all the time: killed in here, the next one begins again. */
+    memset((uint8_t *)memory + offsetof(struct ring, term), 0,
+           offsetof(struct ring, side_blocks) - offsetof(struct ring, term));
+    memset((uint8_t *)memory + offsetof(struct ring, side_version), 0,
+           RING_HEADER_BYTES - offsetof(struct ring, side_version));
+    memcpy(page->boot_id, boot_id, sizeof page->boot_id); /* last */
+    return SHMQ_OK;
 }

@@ -114,6 +114,13 @@ int side_ack(shmq_ring *ring, uint64_t entry, uint64_t word);
 int side_nack(shmq_ring *ring, uint64_t entry, uint64_t word, int64_t due_ns, uint64_t behind);
 int side_extend(shmq_ring *ring, uint64_t entry, uint64_t *word, int64_t ends_ns);
 int side_moving(shmq_ring *ring, uint64_t entry, uint64_t *word);
+/* What lies here is not done. */
+void side_unmark(const shmq_ring *ring, struct snapshot *snapshot);
+/* The lowest parked messages before `head`, ascending, up to SNAPSHOT_OLDER: how many. Whatever else is parked before
+ * `head` is not before *next, which is `head` when there is nothing else. */
+uint32_t side_oldest(const shmq_ring *ring, uint64_t head, uint64_t older[], uint64_t *next);
+/* In an empty table: park that message, due at once, in the entry behind *last. False when there is no room. */
+bool side_put_back(const shmq_ring *ring, uint64_t *last, uint64_t index);
 /* What lies here, of the RING_WINDOW indexes from `head` on: claimed or parked. */
 void side_mark(const shmq_ring *ring, uint64_t head, uint8_t *states);
 /* Does that entry hold that message still, not finished? */

@@ -6,6 +6,8 @@
  * state is to its message what the ring word was: one CAS hands it out, one CAS from exactly that word finishes it. */
 #include "ring.h"
 
+#include <string.h>
+
 #include "error.h"
 
 #define STATE_MASK UINT64_C(7)
@@ -469,6 +471,66 @@ int side_moving(shmq_ring *ring, uint64_t entry, uint64_t *word)
     return SHMQ_OK;
 }
 
+/* Is it parked, and not finished? PREPARED is so once the ring word names it; else it is garbage, or not parked yet. */
+static bool is_parked(const shmq_ring *ring, uint64_t entry, uint64_t index)
+{
+    const uint64_t *const at = &side_at(ring, entry)->state;
+    for (;;) {
+        const uint64_t state = load_acquire(at);
+        if (state_of(state) != SIDE_PREPARED) {
+            return state_of(state) != SIDE_FREE && state_of(state) != SIDE_ENDING;
+        }
+        if (parked_here(ring, index, entry)) {
+            return true;
+        }
+        if (load_acquire(at) == state) { /* else it went on meanwhile, and the ring may be a lap further */
+            return false;
+        }
+    }
+}
+
+uint32_t side_oldest(const shmq_ring *ring, uint64_t head, uint64_t older[], uint64_t *next)
+{
+    uint32_t count = 0;
+    *next = head;
+    EACH_ENTRY(ring, entry)
+    {
+        uint64_t index = load_acquire(&side_at(ring, entry)->index) - 1;
+        if (index >= *next || !is_parked(ring, entry, index)) {
+            continue; /* an index of 0 is none */
+        }
+        uint32_t at = count;
+        while (at > 0 && older[at - 1] > index) {
+            at--;
+        }
+        if (at > 0 && older[at - 1] == index) {
+            continue;
+        }
+        if (count == SNAPSHOT_OLDER) { /* no room: the largest one, or this one, is not named */
+            *next = at == count ? index : older[count - 1];
+            if (at == count) {
+                continue;
+            }
+            count--;
+        }
+        memmove(&older[at + 1], &older[at], (count - at) * sizeof *older);
+        older[at] = index;
+        count++;
+    }
+    return count;
+}
+
+void side_unmark(const shmq_ring *ring, struct snapshot *snapshot)
+{
+    EACH_ENTRY(ring, entry)
+    {
+        const uint64_t index = load_acquire(&side_at(ring, entry)->index) - 1;
+        if (index - snapshot->head < RING_WINDOW && is_parked(ring, entry, index)) {
+            snapshot->done[(index - snapshot->head) / 8] &= (uint8_t)~(1u << (index - snapshot->head) % 8);
+        }
+    }
+}
+
 void side_mark(const shmq_ring *ring, uint64_t head, uint8_t *states)
 {
     EACH_ENTRY(ring, entry)
@@ -573,4 +635,19 @@ void side_later(shmq_ring *ring, uint64_t entry)
         due_lower(block_at(ring, entry / ENTRIES_PER_BLOCK), (int64_t)load_relaxed(&side->due_ns));
         went_live(ring);
     }
+}
+
+bool side_put_back(const shmq_ring *ring, uint64_t *last, uint64_t index)
+{
+    do {
+        *last += 1;
+    } while (*last % ENTRIES_PER_BLOCK == 0);
+    struct ring_side *const side = side_at(ring, *last);
+    if (side == NULL) {
+        return false;
+    }
+    side->index = index + 1;
+    side->state = ring_low(0, 0, SIDE_LIVE);
+    block_at(ring, *last / ENTRIES_PER_BLOCK)->used += 1; /* and `due` is 0: look at once */
+    return true;
 }

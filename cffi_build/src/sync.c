@@ -113,6 +113,14 @@ static void pass_on(struct control *control)
     os->futex_wake_bits(&control->sync_bell, 1, half(load_relaxed(&control->sync_bell)));
 }
 
+/* Who waits for acknowledgements sleeps on a bit of his own, and is woken to lead before the others: he syncs what was
+ * put, too. */
+#define ACKERS 4u
+static uint32_t leads_next(struct control *control, uint32_t others)
+{
+    return load_relaxed(&control->sync_acks) != 0 ? ACKERS : others;
+}
+
 void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk, uint64_t position)
 {
     struct control *const control = member->control;
@@ -137,7 +145,7 @@ void shmq_sync_release(shmq_member *member)
     /* The next leader is among those whom this sync did not answer: woken first, so that the disk is not idle while
      * the others are woken. */
     const uint32_t ended = (uint32_t)add_release(&control->sync_bell, 1);
-    os->futex_wake_bits(&control->sync_bell, 1, half(ended + 1));
+    os->futex_wake_bits(&control->sync_bell, 1, leads_next(control, half(ended + 1)));
     os->futex_wake_bits(&control->sync_bell, INT32_MAX, half(ended));
 }
 
@@ -316,3 +324,73 @@ int shmq_sync_keep(shmq_chunk *chunk, int64_t interval_ns, int64_t mark_due_ns, 
 int shmq_sync_refuses(const shmq_chunk *chunk) { return shmq_sync_has_failed(chunk->member->control) != 0; }
 
 uint32_t shmq_bell(const void *control) { return load_acquire(&((const struct control *)control)->bell); }
+
+/* ---- acknowledgements: a counter in each checkpoint of those that asked, and one of those that are on the disk
+ *
+ *   ack: the word, or the head               the leader (shmq/storage/acks.py)
+ *     asked + 1                                what was asked, read before its snapshot is made
+ *     synced >= mine?  done                    snapshot, fdatasync
+ *     nobody leads?    CAS, lead               synced = what was asked then; leadership back, bell + 1, wakes all
+ *     else sleep on the bell */
+uint64_t shmq_acks_ask(shmq_member *member, void *memory)
+{
+    struct checkpoint *const checkpoint = memory;
+    /* Release: what was acknowledged before it. Pairs with the acquire in shmq_acks_asked. */
+    const uint64_t mine = add_release(&checkpoint->acks_asked, 1) + 1;
+    store_release(&member->control->sync_acks, 1);
+    return mine;
+}
+uint64_t shmq_acks_asked(const void *memory) { return load_acquire(&((const struct checkpoint *)memory)->acks_asked); }
+uint64_t shmq_acks_synced(const void *memory)
+{
+    return load_acquire(&((const struct checkpoint *)memory)->acks_synced);
+}
+uint64_t shmq_snapshot_synced(const void *memory)
+{
+    return load_relaxed(&((const struct checkpoint *)memory)->snapshot_synced);
+}
+
+void shmq_acks_publish(void *memory, uint64_t asked, uint64_t sequence)
+{
+    struct checkpoint *const checkpoint = memory;
+    store_relaxed(&checkpoint->snapshot_synced, sequence);
+    uint64_t seen = load_relaxed(&checkpoint->acks_synced);
+    while (seen < asked && !cas_release(&checkpoint->acks_synced, seen, asked)) { /* pairs with shmq_acks_synced */
+        seen = load_relaxed(&checkpoint->acks_synced);
+    }
+}
+
+int shmq_acks_wait(shmq_member *member, const void *memory, uint64_t want, uint32_t *leading)
+{
+    if (member_forked(member)) {
+        return error_set(SHMQ_FORKED, "this handle belongs to the parent process");
+    }
+    struct control *const control = member->control;
+    for (bool doubted = false;; doubted = true) {
+        /* Acquire: as in shmq_sync_wait. */
+        const uint32_t bell = load_acquire(&control->sync_bell);
+        if (shmq_acks_synced(memory) >= want) {
+            return SHMQ_OK;
+        }
+        if (shmq_sync_has_failed(control)) {
+            return error_set(SHMQ_SYNC_FAILED, "an earlier sync of this queue failed");
+        }
+        if (lead(member, doubted)) {
+            *leading = 1;
+            return SHMQ_LEAD;
+        }
+        const int64_t look_ns = os->clock_monotonic_ns() + LEADER_LOOK_NS;
+        if (os->futex_wait_bits(&control->sync_bell, bell, look_ns, ACKERS) == -EINTR) {
+            return SHMQ_SIGNAL;
+        }
+    }
+}
+
+uint32_t shmq_acks_begin(shmq_member *member)
+{
+    return (uint32_t)exchange_acquire(&member->control->sync_acks, 0);
+}
+void shmq_acks_answer(shmq_member *member) { os->futex_wake_bits(&member->control->sync_bell, INT32_MAX, ACKERS); }
+
+int shmq_sync_try(shmq_member *member) { return member_forked(member) ? 0 : lead(member, true); }
+int shmq_start_writing(int fd) { return os->start_writing(fd); }

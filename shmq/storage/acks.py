@@ -1,70 +1,197 @@
 """
 What is true of a consumer name after a power cut: the two snapshots in its checkpoint.
 
-The live words of a checkpoint survive the death of a process and carry no checksum, so after a power cut only a
-snapshot is believed. It is taken as leader of the group commit: the slot that is not the newest valid one is
-overwritten, and only once the newest is on the disk. An acknowledgement later than that is forgotten, none is invented.
+The live words of a checkpoint, and a group's ring, survive the death of a process and carry no checksum, so after a
+power cut only a snapshot is believed. It is taken as leader of the group commit: the slot that is not the newest valid
+one is overwritten, and only once the newest is on the disk. An acknowledgement later than that is forgotten, none is
+invented.
+
+Whoever acknowledges in a SYNC queue counts up `acks_asked` in the checkpoint and waits. The next leader, whoever it is,
+reads that count, takes the snapshot, syncs it and answers up to that count: so one snapshot answers all members of a
+group, and the files of several names are written together, before the first of them is waited for.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
+from shmq.storage import ring as rings
 from shmq.storage import sync
+from shmq.storage.directory import CONSUMERS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from shmq.storage.directory import Directory
+
+_ENDING = ".checkpoint"
 
 
 def newest(content: bytes) -> _native.Snapshot | None:
     """The newest valid snapshot in the bytes of a checkpoint file; None when there is none."""
-    starts = (_native.SNAPSHOT_BASE, _native.SNAPSHOT_BASE + _native.SNAPSHOT_BYTES)
-    slots = [_native.check_snapshot(content[start : start + _native.SNAPSHOT_BYTES]) for start in starts]
-    return max((slot for slot in slots if slot), key=lambda slot: slot.sequence, default=None)
+    return _native.newest_snapshot(content)
 
 
-def persist(home: Directory, name: str) -> None:
+class _Name:
+    """One consumer name, mapped by who may have to take its snapshot."""
+
+    def __init__(self, home: Directory, name: str) -> None:
+        self.file = f"{name}{_ENDING}"
+        self.checkpoint = home.checkpoint(name, writable=True)
+        self._home = home
+        self._name = name
+        self._ring: _native.Ring | None = None
+        self.fit()
+
+    def fit(self) -> None:
+        """Map a group's ring as large as it is now."""
+        if self.checkpoint.group and (self._ring is None or self._ring.side_blocks() > self._ring.blocks):
+            memory = rings.map_ring(self._home, self._name, writable=True)
+            path = f"{self._home.path}/{CONSUMERS}/{self._name}.ring"
+            self._ring = _native.Ring(memory, self._home.queue_id, self.checkpoint, None, path)
+
+    def write(self, fd: int) -> int:
+        """What is true now, into the slot that may be written: the newest one's sequence; or GROW, and nothing is."""
+        before, checkpoint = self.checkpoint.newest_snapshot(), self.checkpoint
+        if before is not None and before.sequence != checkpoint.snapshot_synced():
+            sync.data(fd, "snapshot")  # who wrote it may have been killed before that
+            checkpoint.publish(0, before.sequence)
+        epoch = self._home.journal.epoch
+        if self._ring is not None:
+            return self._ring.snapshot(epoch)
+        head = checkpoint.head
+        if before is not None and (before.head, before.epoch) == (head, epoch):
+            return before.sequence
+        sequence = 1 if before is None else before.sequence + 1
+        content = _native.format_snapshot(_native.Snapshot(sequence, epoch, head))
+        at = _native.SNAPSHOT_BASE + _native.SNAPSHOT_BYTES * (1 - sequence % 2)
+        sync.write(fd, content, at, "snapshot")
+        return sequence
+
+
+class _Asked(NamedTuple):
+    """A name whose snapshot is to be taken: how many had asked before, and its checkpoint, open."""
+
+    name: _Name
+    asked: int
+    fd: int
+
+
+class Names:
     """
-    Have the head of that name, as it is now, on the disk; one that is dropped meanwhile is passed over.
+    The names of a queue as one handle has them mapped. For the leader of the group commit, who syncs them for all.
+
+    Which files are there is looked up each time, since a name may be dropped and made again.
+    """
+
+    def __init__(self, home: Directory) -> None:
+        """Nothing is mapped yet."""
+        self._home = home
+        self._known: dict[str, tuple[int, _Name]] = {}
+
+    @contextlib.contextmanager
+    def opened(self, *, everything: bool = False, own: str | None = None) -> Iterator[Asked]:
+        """
+        Those of which somebody has asked, or all; *own* in any case. Others that cannot be opened are not answered.
+
+        Raises:
+            OSError, ShmqError: *own* cannot be opened, or was dropped.
+        """
+        found: list[_Asked] = []
+        try:
+            for name, inode in self._there().items():
+                try:
+                    known = self._mapped(name, inode)
+                    asked = known.checkpoint.asked()  # before its snapshot is taken
+                    if everything or name == own or asked != known.checkpoint.answered():
+                        known.fit()
+                        fd, _ = self._home.open(self._home.consumers, known.file, writable=True)
+                        found.append(_Asked(known, asked, fd))
+                except (OSError, errors.ShmqError):
+                    if name == own:
+                        raise
+            if own is not None and own not in self._known:
+                raise errors.NotFound(f"consumer {own!r} of {self._home.path} was dropped")
+            yield Asked(self._home, found, everything=everything)
+        finally:
+            for one in found:
+                os.close(one.fd)
+
+    def _there(self) -> dict[str, int]:
+        with os.scandir(self._home.consumers) as entries:
+            there = {entry.name[: -len(_ENDING)]: entry.inode() for entry in entries if entry.name.endswith(_ENDING)}
+        for gone in self._known.keys() - there.keys():
+            del self._known[gone]
+        return dict(sorted(there.items()))
+
+    def _mapped(self, name: str, inode: int) -> _Name:
+        before, known = self._known.get(name, (0, None))
+        if known is None or before != inode:
+            known = _Name(self._home, name)
+            self._known[name] = inode, known
+        return known
+
+
+class Asked:
+    """
+    Names whose acknowledgements are to be on the disk, as far as they went when this was made. Any OSError from here is
+    the disk's refusal: the snapshots that were on it before still say what they said.
+    """
+
+    def __init__(self, home: Directory, found: list[_Asked], *, everything: bool) -> None:
+        """By `Names.opened`."""
+        self._home = home
+        self._found = found
+        self._everything = everything
+        self._written: list[tuple[_Asked, int]] = []
+
+    def write(self) -> None:
+        """Take their snapshots, and have the kernel begin to write all of them, beside whatever is synced next."""
+        for one in self._found:
+            sequence = one.name.write(one.fd)
+            if sequence != _native.GROW:  # else whoever has asked asks again
+                self._written.append((one, sequence))
+        for one, sequence in self._written:
+            if sequence != one.name.checkpoint.snapshot_synced():
+                sync.start(one.fd, "snapshot")
+
+    def sync(self) -> None:
+        """Have them on the disk, and their names if it is all of them; answer up to what was asked."""
+        for one, sequence in self._written:
+            if sequence != one.name.checkpoint.snapshot_synced():
+                sync.data(one.fd, "snapshot")
+            one.name.checkpoint.publish(one.asked, sequence)
+        if self._everything and self._found:
+            sync.directory(self._home.consumers, "consumers")
+
+
+def of_member(
+    home: Directory, member: _native.Member, name: str, checkpoint: _native.Checkpoint, ring: _native.Ring
+) -> None:
+    """
+    The snapshot that a group's member takes now and then; none while somebody leads the group commit.
+
+    It is on the disk when the kernel has written it, or whoever takes the next one.
 
     Raises:
-        OSError: the disk refused. One of its snapshots still says what it said.
+        OSError: the disk refused. The newest snapshot still says what it said.
     """
-    with contextlib.suppress(FileNotFoundError, errors.Corrupt):
-        checkpoint = home.checkpoint(name)
-        head = checkpoint.head
-        fd, _ = home.open(home.consumers, f"{name}.checkpoint", writable=True)
+    if not member.try_lead():
+        return
+    try:
+        fd, _ = home.open(home.consumers, f"{name}{_ENDING}", writable=True)
         try:
-            if checkpoint.group:  # its members write what is done behind the head as well, about once a second
-                sync.data(fd, "snapshot")
-                return
-            before = newest(os.pread(fd, _native.CHECKPOINT_BYTES, 0))
-            epoch = home.journal.epoch
-            if before is not None and (before.head, before.epoch) == (head, epoch):
-                return
-            if before is not None:
-                sync.data(fd, "snapshot")  # who wrote it may have been killed before that
-            sequence = 1 if before is None else before.sequence + 1
-            content = _native.format_snapshot(_native.Snapshot(sequence, epoch, head))
-            at = _native.SNAPSHOT_BASE + _native.SNAPSHOT_BYTES * (1 - sequence % 2)
-            sync.write(fd, content, at, "snapshot")
-            sync.data(fd, "snapshot")
+            before = checkpoint.newest_snapshot()
+            if before is not None and before.sequence != checkpoint.snapshot_synced():
+                sync.data(fd, "snapshot")  # before the other is written over
+                checkpoint.publish(0, before.sequence)
+            if ring.snapshot(home.journal.epoch) == _native.GROW:
+                ring.remap(rings.map_ring(home, name, writable=True))  # the next one will be taken
+            sync.start(fd, "snapshot")
         finally:
             os.close(fd)
-
-
-def persist_all(home: Directory) -> None:
-    """
-    The same for every name, and the names themselves.
-
-    Raises:
-        OSError: the disk refused.
-    """
-    names = home.consumer_names()
-    for name in names:
-        persist(home, name)
-    if names:
-        sync.directory(home.consumers, "consumers")
+    finally:
+        member.stop_leading()

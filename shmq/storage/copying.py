@@ -19,7 +19,7 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from shmq import _native, errors
-from shmq.storage import dedup, files, pins, recover, staging, verify
+from shmq.storage import dedup, files, pins, recover, ring, staging, verify
 from shmq.storage.directory import CHUNKS, CONSUMERS, CONTROL, DEDUP, LEDGER, QUEUE, admin_lock, chunk_name
 
 if TYPE_CHECKING:
@@ -262,14 +262,30 @@ def _copy_chunk(chunk: _native.Chunk, target: _Target, survey: _native.Survey, *
 def _copy_consumers(home: Directory, target: _Target) -> None:
     for name in home.consumer_names():
         file = f"{name}.checkpoint"
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, errors.Corrupt, errors.BadFormat):  # dropped meanwhile, or damaged
             content = home.read(home.consumers, file, _native.CHECKPOINT_BYTES)
             if recover.checkpoint_is_whole(content, home.queue_id, name):
+                if home.checkpoint(name).group:
+                    _copy_group(home, target, name)
                 with target.file(target.consumers, file, len(content)) as fd:
                     os.pwrite(fd, content, 0)
                     _give_id(fd, target.queue_id, _CHECKPOINT_ID_AT, _CHECKPOINT_CRC)
                 if pins.holds(home, name):
                     target.write(target.consumers, f"{name}.hold", pins.HOLD)
+
+
+def _copy_group(home: Directory, target: _Target, name: str) -> None:
+    """What it was made with, and an empty ring of that size: the first opening sets it by the checkpoint's snapshot."""
+    stored = home.read(home.consumers, f"{name}.group", ring.OPTIONS_MAX)
+    target.write(target.consumers, f"{name}.group", stored[:8] + target.queue_id + stored[24:])
+    with contextlib.closing(ring.map_ring(home, name, writable=False)) as memory:
+        window, buckets, blocks = _native.ring_extent(memory)
+        if not blocks or _native.ring_bytes(window, buckets, blocks) > len(memory):
+            raise errors.Corrupt(f"cannot copy group {name!r} of {home.path}: its ring is damaged")
+    with target.file(target.consumers, f"{name}.ring", _native.ring_bytes(window, buckets, blocks)) as fd:
+        size = os.fstat(fd).st_size
+        with contextlib.closing(_native.map_file(fd, size, writable=True)) as made:
+            _native.format_ring(made, target.queue_id, _NOWHERE, window, buckets, blocks)
 
 
 def _copy_ledger(home: Directory, target: _Target, end: int) -> None:

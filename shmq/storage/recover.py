@@ -224,10 +224,20 @@ def _walk(home: Directory, looker: _Looker) -> _Walked:
                 first = pieces[begun]
                 sets[adoption] = _Adopted(first.sequence, first.base)
             adoption, begun = survey.adoption, len(pieces)
+    if adoption and _is_whole(looker.manifests.get(adoption), pieces[begun:]):
+        sets[adoption] = _Adopted(pieces[begun].sequence, pieces[begun].base)
+        adoption = 0
     if not adoption:
         return _Walked(pieces, sets, [])
     looker.reason = f"adoption {adoption:010x} is not whole: {looker.reason}"
     return _Walked(pieces[:begun], sets, [f"{adoption:010x}"])
+
+
+def _is_whole(manifest: staging.Manifest | None, pieces: list[Piece]) -> bool:
+    """Whether these are all the chunks of a set, though the last one's SEAL is not there: a recovery was writing it."""
+    if manifest is None or not manifest.counts or len(pieces) != len(manifest.counts):
+        return False
+    return pieces[-1].survey.ordinal == manifest.counts[-1]
 
 
 def _why(survey: _native.Survey) -> str:
@@ -377,8 +387,9 @@ def somebody_is_there(home: Directory) -> bool:
 
 def _carry_out(home: Directory, plan: Plan) -> Recovery:
     aside = _Aside(home)
-    swept = _settle_staging(home, plan, aside)
+    over, swept = _settle_staging(home, plan, aside)
     cut = _settle_chunks(home, plan, aside)
+    _remove_sets(home, over)  # not before their chunks are on the disk as they are to be
     moved = _settle_consumers(home, plan, aside)
     aside.sync()
     _renew_control(home, plan)
@@ -430,10 +441,12 @@ class _Aside:
 
 
 # ---- staging
-def _settle_staging(home: Directory, plan: Plan, aside: _Aside) -> int:
-    """Finish what was committed and forget what was not: how many sets were forgotten."""
+def _settle_staging(home: Directory, plan: Plan, aside: _Aside) -> tuple[set[str], int]:
+    """Finish what was committed and forget what was not: the sets that are over, and how many were forgotten."""
     known = plan.ledger or {}
-    batches, over, swept = dict(known), set(), 0
+    batches = dict(known)
+    over: set[str] = set()
+    swept = 0
     for producer, batch in known.items():
         if batch.indexes and batch.first + batch.indexes > plan.end:  # it is not there any more: it may come again
             batches[producer] = staging.Adopted(batch.sequence - 1, batch.first, 0)
@@ -448,15 +461,20 @@ def _settle_staging(home: Directory, plan: Plan, aside: _Aside) -> int:
         staging.write_ledger(home, batches)
     for name in staging.names(home):  # what was handed over, and is in nobody's SEAL, goes on waiting
         with contextlib.suppress(FileNotFoundError), staging.open_set(home, name) as found:
-            if name in over:
-                found.remove()
-            elif staging.forgotten(found):
+            if name not in over and staging.forgotten(found):
                 found.remove()
                 swept += 1
     with contextlib.suppress(FileNotFoundError):
         os.unlink(LEDGER_NEW, dir_fd=home.fd)
     dedup.rewind(home, plan.end, last=plan.pieces[-1].sequence if plan.pieces else -1)
-    return swept
+    return over, swept
+
+
+def _remove_sets(home: Directory, over: set[str]) -> None:
+    for name in staging.names(home):
+        if name in over:
+            with contextlib.suppress(FileNotFoundError), staging.open_set(home, name) as found:
+                found.remove()
 
 
 def _move_in(
@@ -546,6 +564,7 @@ def _is_zero(home: Directory, name: str) -> bool:
 _FIXED = 128
 _CRC_AT, _KIND_AT, _START_AT = 60, 32, 48
 _HEAD_AT, _HANDED_AT, _HOLDER_AT, _CURSOR_AT = 192, 200, 208, 256
+_ACKS_AT, _ACKS_END = 448, 472  # what was asked, answered and synced in another boot
 _U64 = struct.Struct("<Q")
 _EXCLUSIVE = 1
 
@@ -565,13 +584,8 @@ def checkpoint_is_whole(page: bytes, queue_id: bytes, name: str) -> bool:
 
 def _snapshot_head(page: bytes) -> int | None:
     """The head in the newest valid snapshot."""
-    slots = []
-    for at in range(2):
-        start = _native.SNAPSHOT_BASE + at * _native.SNAPSHOT_BYTES
-        slot = _native.check_snapshot(page[start : start + _native.SNAPSHOT_BYTES])
-        if slot is not None:
-            slots.append(slot)
-    return max(slots, key=lambda slot: slot.sequence).head if slots else None
+    newest = _native.newest_snapshot(page)
+    return None if newest is None else newest.head
 
 
 def _acks_are_synced(home: Directory) -> bool:
@@ -614,23 +628,24 @@ def _settle_consumers(home: Directory, plan: Plan, aside: _Aside) -> dict[str, t
             _U64.pack_into(new, _HANDED_AT, max(head, min(_number(page, _HANDED_AT), plan.end)))
             _U64.pack_into(new, _HOLDER_AT, 0)
             new[_CURSOR_AT : _CURSOR_AT + 32] = bytes(32)
+            new[_ACKS_AT:_ACKS_END] = bytes(_ACKS_END - _ACKS_AT)
             if new != page:
-                sync.write(fd, bytes(new[_HEAD_AT : _CURSOR_AT + 32]), _HEAD_AT, "checkpoint")
+                sync.write(fd, bytes(new[_HEAD_AT:_ACKS_END]), _HEAD_AT, "checkpoint")
                 sync.data(fd, "checkpoint")
             if _number(page, _HEAD_AT) != head:
                 moved[name] = (_number(page, _HEAD_AT), head)
         finally:
             os.close(fd)
-        _renew_ring(home, name)
+        _renew_ring(home, name, 0 if plan.pieces else plan.next_index)
     sync.directory(home.consumers, "consumers")
     return moved
 
 
-def _renew_ring(home: Directory, name: str) -> None:
+def _renew_ring(home: Directory, name: str, first: int) -> None:
     """
     A group's ring is the truth of one boot only: what its snapshot does not call done is delivered again.
 
-    In a copied directory too, where it names owners that nobody here is.
+    In a copied directory too, where it names owners that nobody here is. Nothing is there before *first*.
     """
     path = f"{home.path}/{CONSUMERS}/{name}"
     try:
@@ -641,7 +656,7 @@ def _renew_ring(home: Directory, name: str) -> None:
         with contextlib.suppress(errors.Corrupt, errors.BadFormat):  # damage: whoever opens the name is told
             checkpoint = home.checkpoint(name, writable=True)
             with contextlib.closing(ring.map_ring(home, name, writable=True)) as memory:
-                _native.Ring.rebuild(memory, checkpoint, boot_id(), f"{path}.ring")
+                _native.Ring.rebuild(memory, checkpoint, boot_id(), f"{path}.ring", first)
             sync.data(fd, "ring")
     finally:
         os.close(fd)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _GROUP = struct.Struct("<Q16sII")  # layout.h, struct group_file
 _GROUP_MAGIC = int.from_bytes(b"shmqgrup", "little")
-_OPTIONS_MAX = 1 << 16
+OPTIONS_MAX = 1 << 16
 _START_INDEX = 48  # layout.h, struct checkpoint
 _SNAPSHOT_DONE = 48  # layout.h, struct snapshot: where its bitmap begins
 ENDINGS = (".ring", ".group")
@@ -70,7 +70,7 @@ def options(home: Directory, name: str) -> dict[str, Any]:
 
     where = f"{home.path}/{CONSUMERS}/{name}.group"
     try:
-        content = home.read(home.consumers, f"{name}.group", _OPTIONS_MAX)
+        content = home.read(home.consumers, f"{name}.group", OPTIONS_MAX)
     except FileNotFoundError:
         raise errors.Corrupt(f"cannot open {where}: it is missing; drop_consumer({name!r}) removes the rest") from None
     reason = "it is too short"
@@ -212,6 +212,7 @@ def grow(home: Directory, name: str, ring: _native.Ring) -> mmap.mmap:
             fd, _ = home.open(home.consumers, f"{name}.ring", writable=True)
             try:
                 os.posix_fallocate(fd, 0, size)
+                sync.data(fd, "ring")  # its size, before its header speaks of it
             except OSError as problem:
                 raise files.disk_full(f"{home.path}/{CONSUMERS}", size, problem) from None
             finally:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import mmap
 
+from shmq import _native
+
 IN_CORE = True
 """Whether the core may sync the newest chunk by itself."""
 
@@ -27,6 +29,11 @@ def data(fd: int, what: str) -> None:  # noqa: ARG001  # for who replaces it
 def pages(memory: mmap.mmap, first: int, size: int, what: str) -> None:  # noqa: ARG001
     """Have some pages of a mapped file, and what is needed to find them, on the disk."""
     memory.flush(first, size)
+
+
+def start(fd: int, what: str) -> None:  # noqa: ARG001
+    """Have the kernel begin to write a file that `data` is called for later, and wait for nothing."""
+    _native.start_writing(fd)
 
 
 def directory(fd: int, what: str) -> None:  # noqa: ARG001

@@ -132,7 +132,8 @@ def main() -> int:
     more = [*(["--fault", given.fault] if given.fault else []), *(["--at", given.at] if given.at else [])]
     more += ["--every", *given.every] if given.every else []
     module = "recoveries" if given.recoveries else "cuts"
-    total = run(chosen, given.recoveries or given.cuts, seed, given.jobs, *more, module=module)
+    cuts = 1 if given.at else given.recoveries or given.cuts
+    total = run(chosen, cuts, seed, given.jobs, *more, module=module)
     seconds = time.monotonic() - began
     print(
         f"power cuts: {total.cuts:,} in {total.histories} histories, {total.distinct:,} distinct images judged in "

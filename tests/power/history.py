@@ -100,7 +100,7 @@ def words_of(content: bytes) -> Words:
     return np.frombuffer(content + bytes(-len(content) % 8), dtype=np.uint64)
 
 
-FAULTS = ("no data sync", "no directory sync", "mark before data")
+FAULTS = ("no data sync", "no directory sync", "mark before data", "no snapshot sync", "no letters sync")
 
 
 class Recorder:
@@ -165,9 +165,13 @@ class Recorder:
 
     def _synced(self, number: int, upto: int, path: str, words: tuple[int, int] | None = None) -> None:
         data = "/chunks/" in path and number not in self.history.folders
-        if (self._fault == "no data sync" and data) or (
-            self._fault == "no directory sync" and number in self.history.folders
-        ):
+        forgotten = {
+            "no data sync": data,
+            "no directory sync": number in self.history.folders,
+            "no snapshot sync": "/consumers/" in path,
+            "no letters sync": data and ".dead/" in path,
+        }
+        if forgotten.get(self._fault):
             return
         if self._fault == "mark before data" and data:
             upto, self._late[number] = self._late.get(number, 0), upto

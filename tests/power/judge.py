@@ -18,7 +18,7 @@ import shmq
 from shmq.storage import directory, recover  # noqa: F401  # both ask for the boot's id
 
 from .history import History, Named, State, Stored
-from .workloads import Begins, Facts, Returned
+from .workloads import Begins, Facts, Returned, dead_letters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +39,8 @@ class Truth:
         exists: whether the queue was promised to be there.
         doing: the verb in flight.
         unsure: the indexes of what the operation in flight puts: none of them was promised.
+        finished, moved: what the group may have acknowledged, or moved to its dead letters.
+        kept, letters: of those, what was promised not to come again, and to be found there.
     """
 
     messages: dict[int, bytes]
@@ -50,6 +52,10 @@ class Truth:
     exists: bool
     doing: str
     unsure: range = range(0)
+    finished: frozenset[int] = frozenset()
+    kept: frozenset[int] = frozenset()
+    moved: frozenset[int] = frozenset()
+    letters: frozenset[int] = frozenset()
 
 
 class Telling:
@@ -66,6 +72,7 @@ class Telling:
         self._most = {name: most for name, (most, _) in before.heads.items()}
         self._least = {name: least for name, (_, least) in before.heads.items() if least is not None}
         self._exists = before.exists
+        self._group = before
         self._doing: tuple[Begins, Returned | None] | None = None
         self._given = False
         said = [event.what for event in history.events if hasattr(event, "what")]
@@ -105,6 +112,7 @@ class Telling:
         self._durable = max(self._durable, returned.durable)
         self._exists |= returned.durable >= 0 or begun.verb in ("create", "sync")
         self._least.update(returned.acknowledged)
+        self._group = _worked(self._group, returned, over=True)
         for name in [name for name in self._least if begun.verb == "drop" and name not in returned.facts.heads]:
             del self._least[name]
         self._doing = None
@@ -133,12 +141,38 @@ class Telling:
                 if verb == "drop":
                     least = {name: head for name, head in least.items() if name in done.facts.heads}
         heads = {name: (head, least.get(name)) for name, head in most.items()}
-        return Truth(messages, batches, self._durable, first, issued, heads, self._exists, verb, unsure)
+        group = _worked(self._group, self._doing[1], over=False) if self._doing and self._doing[1] else self._group
+        return dataclasses.replace(
+            group,
+            messages=messages,
+            batches=batches,
+            durable=self._durable,
+            first=first,
+            issued=issued,
+            heads=heads,
+            exists=self._exists,
+            doing=verb,
+            unsure=unsure,
+        )
+
+
+def _worked(truth: Truth, returned: Returned, *, over: bool) -> Truth:
+    """What a group may have done with that operation; and has, once it is *over*."""
+    finished, moved = truth.finished | returned.finished, truth.moved | returned.moved
+    if not over:
+        return dataclasses.replace(truth, finished=finished, moved=moved)
+    return dataclasses.replace(
+        truth,
+        finished=finished,
+        moved=moved,
+        kept=finished | moved if returned.kept else truth.kept,
+        letters=truth.letters | returned.moved,  # not what was in flight in a history before this one
+    )
 
 
 # ---------------------------------------------------------------- looking
 _boot_id = directory.boot_id
-_ASKING = ("shmq.storage.directory", "shmq.storage.recover", "shmq.membership")
+_ASKING = ("shmq.storage.directory", "shmq.storage.recover", "shmq.storage.ring", "shmq.membership")
 """Who asks for the boot's id."""
 
 
@@ -284,6 +318,9 @@ def _go_on(queue: Any, truth: Truth, seen: dict[int, bytes]) -> None:
     check(index >= truth.issued, "an index is given again", index, truth.issued)
     check(not seen or index > max(seen), "an index is given twice", index)
     for name, stats in names.items():
+        if stats.group is not None:
+            _finish_group(queue, truth, seen, name, index)
+            continue
         most, least = truth.heads[name]
         with queue.consumer(name, ack=stats.ack) as consumer:
             head = consumer.head
@@ -295,6 +332,48 @@ def _go_on(queue: Any, truth: Truth, seen: dict[int, bytes]) -> None:
         check(got == wanted, "a consumer skipped messages or got others", name, sorted(wanted), sorted(got))
     check(queue[index].payload == b"after", "an index leads to another message", index)
     seen[index] = b"after"
+
+
+def _finish_group(queue: Any, truth: Truth, seen: dict[int, bytes], name: str, after: int) -> None:
+    """Its next member gets everything that nobody has finished, once, and nothing that was promised to be finished."""
+    with queue.consumer(name, group=True, ack="explicit") as member:
+        got: dict[int, bytes] = {}
+        with contextlib.suppress(shmq.Empty):
+            while True:
+                messages = member.get_many(1000, timeout=0)
+                member.ack(*messages)  # what lies behind a gap in the indexes comes once all before it is finished
+                for message in messages:
+                    check(message.index not in got, "a group got a message twice", message.index)
+                    got[message.index] = message.payload
+    letters = _letters(dead_letters(queue.path), queue)
+    strange = {index: data for index, data in got.items() if {**seen, after: b"after"}.get(index) != data}
+    check(not strange, "a group got what is not there", strange)
+    again = [index for index in got if index in truth.kept]
+    check(not again, "what was acknowledged to the disk comes again", again)
+    missing = set(truth.letters) - letters.keys()
+    check(not missing, "a dead letter is gone", missing)
+    wrong = {index: data for index, data in letters.items() if truth.messages.get(index) != data}
+    check(not wrong, "a dead letter says something else", wrong)
+    lost = [
+        index
+        for index in {**seen, after: b""}
+        if index >= queue.first_index and index not in got and index not in truth.finished and index not in letters
+    ]
+    check(not lost, "an acknowledgement from nowhere: a group never gets", lost)
+
+
+def _letters(path: str, queue: Any) -> dict[int, bytes]:
+    """By the index that it had: what is among the dead letters."""
+    try:
+        dead = shmq.open(path, create=False, unsafe_filesystem=True)
+    except shmq.NotFound:
+        return {}
+    with dead:
+        return {
+            message.headers["shmq.index"]: message.payload
+            for message in dead.reader()
+            if message.headers["shmq.origin"][0] == queue._home.queue_id.hex()
+        }
 
 
 def _again(path: str, seen: dict[int, bytes]) -> None:

@@ -138,6 +138,7 @@ class Order:
                     self._rule("folders", there, path)
             elif path.startswith("q/consumers/") and name.endswith(".checkpoint"):
                 self._rule("checkpoint", not self._unsynced(number), path)
+                self._beside(path.removesuffix(".checkpoint"), folder, name.removesuffix(".checkpoint"))
             elif path.startswith("q/chunks/") and name.endswith(".chunk"):
                 self._linked(path, number)
             elif path.startswith("q/staging/") and name == "manifest":
@@ -146,6 +147,14 @@ class Order:
                 sealed = max(self._chunks(), default=None)
                 self._rule("adopted", sealed is not None and self._hints_only(sealed[3]), path)
                 self._rule("manifest", self._is_durable(path.removesuffix("placed") + "manifest"), path)
+
+    def _beside(self, path: str, folder: int, name: str) -> None:
+        """A group's files come before its checkpoint."""
+        files = [self._names.get((folder, f"{name}{ending}")) for ending in (".ring", ".group")]
+        for number, ending in zip(files, (".ring", ".group"), strict=True):
+            if number is not None:
+                self._rule("group", not self._unsynced(number), path + ending)
+                self._rule("group names", self._is_durable(path + ending), path + ending)
 
     def _staged(self, folder: int) -> list[int]:
         return [number for (above, name), number in self._names.items() if above == folder and name.endswith(".chunk")]

@@ -18,15 +18,20 @@ FIXED = [
         "sync pending": 2,
         "interval": 2,
         "process": 2,
+        "sync group": 2,
+        "sync group acked": 1,
+        "process group": 1,
         "process bytes": 2,
         "process acked": 1,
         "process adopt": 2,
         "names": 1,
     }.items()
-    for seed, cuts in [(each + 1, 4500) for each in range(share)]
+    for seed, cuts in [(each + 1, 4500 if "group" not in name else 500) for each in range(share)]
 ]
-"""(profile, seed, cuts) of each test: 85,500 cuts in all."""
-FRESH = ("sync", "process", "sync acked")
+"""(profile, seed, cuts) of each test: 87,500 cuts in all."""
+FRESH = ("sync", "process", "sync acked", "sync group")
+GROUPS = ("no snapshot sync", "no letters sync")
+"""Faults that groups find."""
 pytestmark = pytest.mark.timeout(1500)  # it is numbers of cuts that are fixed, not seconds
 
 
@@ -48,7 +53,7 @@ def test_after_a_power_cut_everything_promised_is_there(built, record_property, 
 @pytest.mark.parametrize("name", FRESH)
 def test_the_same_with_a_seed_that_was_never_used(built, record_property, name):
     """A history that nobody has seen yet; a finding says the seed."""
-    _cut(built, record_property, "cuts", name, time.time_ns() // 1_000_000, 2000)
+    _cut(built, record_property, "cuts", name, time.time_ns() // 1_000_000, 500 if "group" in name else 2000)
 
 
 @pytest.mark.parametrize("name", ["sync", "process adopt"])
@@ -57,16 +62,17 @@ def test_all_subsets_of_the_last_words(built, record_property, name):
     _cut(built, record_property, "cuts", name, 7, 200, "--every", 4, 10)
 
 
-@pytest.mark.parametrize("name", ["sync", "sync adopt", "process", "process bytes", "sync acked"])
+@pytest.mark.parametrize("name", ["sync", "sync adopt", "process", "process bytes", "sync acked", "sync group"])
 def test_a_recovery_that_is_cut_or_killed_is_done_again(built, record_property, name):
     """Power cuts and kills at each step of a recovery, of the recovery from that, and once more: as one recovery."""
-    _cut(built, record_property, "recoveries", name, 1, 1000)
+    _cut(built, record_property, "recoveries", name, 1, 300 if "group" in name else 1000)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_library_that_forgets_a_sync_is_found(built, fault):
     """The suite bites: with one kind of sync missing, or late, there are findings."""
     found = []
-    for name, seed in (("sync", 1), ("sync acked", 1), ("process", 1)):
+    groups = [("sync group", 1), ("sync group acked", 1)]
+    for name, seed in groups if fault in GROUPS else [("sync", 1), ("sync acked", 1), ("process", 1)]:
         found = found or child("cuts", built, name, seed, 1500, "--fault", fault)["findings"]
     assert found

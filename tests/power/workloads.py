@@ -14,6 +14,8 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import shmq
+from shmq import _native
+from shmq import group as groups
 
 from .history import History, Recorder
 
@@ -53,6 +55,9 @@ class Returned:
         facts: what the queue says now.
         durable: every index below this is on the disk, as the library has promised; -1 when it promised nothing new.
         acknowledged: likewise the acknowledgements of these names up to there.
+        finished: indexes that the group has acknowledged with this.
+        moved: indexes that the group has moved to its dead letters with this.
+        kept: that everything the group has acknowledged so far is on the disk, as the library has promised.
         there: after a recovery: exactly these messages are in the queue from now on, and on the disk.
     """
 
@@ -61,6 +66,9 @@ class Returned:
     durable: int = -1
     acknowledged: dict[str, int] = dataclasses.field(default_factory=dict)
     there: frozenset[int] | None = None
+    finished: frozenset[int] = frozenset()
+    moved: frozenset[int] = frozenset()
+    kept: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +94,27 @@ PROFILES = (
     Profile("process bytes", "process", "bytes", {**_PUTS, **_GETS, "sync": 2, "reopen": 2, "large": 2}, 60),
     Profile("process acked", "process", "acked", {**_PUTS, "auto": 20, "explicit": 20, "sync": 2, "large": 3}, 60),
     Profile("process adopt", "process", "forever", {**_PUTS, "adopt": 8, "auto": 4, "drop": 2}, 25),
+    Profile("sync group", "sync", "forever", {**_PUTS, "work": 30, "other": 8, "leave": 3, "reopen": 1}, 60),
+    Profile("sync group acked", "sync", "acked", {**_PUTS, "work": 45, "large": 3, "leave": 2, "explicit": 12}, 60),
+    Profile(
+        "process group", "process", "acked", {**_PUTS, "work": 40, "other": 6, "leave": 3, "sync": 6, "large": 2}, 60
+    ),
     Profile("names", "process", "forever", {"put": 8, **_GETS, "name": 6, "drop": 6, "sync": 6}),
 )
+
+
+GROUP, WINDOW = "g", 64
+
+
+def dead_letters(path: str) -> str:
+    """Where the group of the queue at *path* moves what it rejects."""
+    return f"{path}.{GROUP}.dead"
+
+
+def small_groups() -> None:
+    """Rings of this process are made small: each cut lays them out and each step compares them."""
+    groups._GROUP_WINDOW = WINDOW
+    _native.SIDE_BLOCKS = 1
 
 
 def options(profile: Profile) -> shmq.Options:
@@ -118,6 +145,8 @@ class Work:
         self._names: dict[str, Any] = {}
         self._unfinished: dict[str, list[Any]] = {}
         self._queue: Any = None
+        self._members: dict[str, Any] = {}
+        self._held: dict[str, list[Any]] = {}
 
     def go(self) -> None:
         """Do all of it, and leave without closing anything in order."""
@@ -128,13 +157,13 @@ class Work:
 
     def close(self) -> None:
         """For the process's sake; nobody records it."""
-        for each in self._names.values():
+        for each in [*self._names.values(), *self._members.values()]:
             each.close()
         if self._queue is not None:
             self._queue.close()
 
     # ---- telling
-    def _do(self, verb: str, call: Callable[[], Any], payloads: tuple[bytes, ...] = ()) -> Any:
+    def _do(self, verb: str, call: Callable[[], Any], payloads: tuple[bytes, ...] = (), **group: frozenset[int]) -> Any:
         self._recorder.say(Begins(verb, payloads))
         answer = call()
         index = answer.start if isinstance(answer, range) else answer if isinstance(answer, int) else -1
@@ -143,17 +172,23 @@ class Work:
         acknowledged: dict[str, int] = {}
         facts = self._facts()
         if verb == "sync":
-            durable, acknowledged = facts.next, dict(facts.heads)
+            durable, acknowledged = facts.next, {**facts.heads, **dict.fromkeys([GROUP] * bool(self._members), 0)}
         if verb == "overtake":
             durable = -1
-        if verb == "ack" and self._profile.durability == "sync":  # an ack that returned is on the disk
+        if verb == "ack" and not group and self._profile.durability == "sync":  # an ack that returned is on the disk
             acknowledged = {"explicit": facts.heads["explicit"]}
-        self._recorder.say(Returned(index if payloads else -1, facts, durable, acknowledged))
+        kept = verb == "sync" or (bool(group) and self._profile.durability == "sync")
+        if group and kept:
+            acknowledged = {GROUP: 0}  # the name, at least
+        self._recorder.say(Returned(index if payloads else -1, facts, durable, acknowledged, kept=kept, **group))
         return answer
 
     def _facts(self) -> Facts:
         queue = self._queue
-        return Facts(queue.first_index, queue.next_index, {name: it.head for name, it in self._names.items()})
+        heads = {name: it.head for name, it in self._names.items()}
+        if self._members:
+            heads[GROUP] = queue.next_index  # which messages it has finished is told by itself
+        return Facts(queue.first_index, queue.next_index, heads)
 
     def _payload(self) -> bytes:
         self._made += 1
@@ -162,6 +197,9 @@ class Work:
 
     # ---- putting
     def _create(self) -> None:
+        if "work" in self._profile.verbs:  # made by hand, it is smaller: each cut lays it out
+            small = dataclasses.replace(options(self._profile), retention=shmq.Retention.acked())
+            shmq.open(dead_letters(self.path), options=small, unsafe_filesystem=True).close()
         self._queue = shmq.open(self.path, options=options(self._profile), unsafe_filesystem=True)
 
     def _put(self) -> None:
@@ -223,10 +261,12 @@ class Work:
 
     def _reopen(self) -> None:
         def again() -> None:
-            for each in self._names.values():
+            for each in [*self._names.values(), *self._members.values()]:
                 each.close()
             self._names.clear()
             self._unfinished.clear()
+            self._members.clear()
+            self._held.clear()
             self._queue.close()
             self._queue = shmq.open(self.path, create=False, unsafe_filesystem=True)
 
@@ -276,6 +316,66 @@ class Work:
 
         self._do("ack", finish)
 
+    # ---- a group
+    def _member(self, which: str) -> Any:
+        if which not in self._members:
+
+            def joined() -> None:
+                self._members[which] = self._queue.consumer(GROUP, group=True, ack="explicit")
+                self._held[which] = []
+
+            self._do("join", joined)
+        return self._members[which]
+
+    def _work(self, which: str = "one") -> None:
+        """Get some, and settle some of what is held: most of it in order to be finished."""
+        member, held = self._member(which), self._held.get(which, [])
+
+        def get() -> None:
+            with contextlib.suppress(shmq.Empty, shmq.Gone):
+                held.extend(member.get_many(self._chance.randint(1, 8), timeout=0))
+
+        self._do("get", get)
+        held = self._held[which]
+        self._chance.shuffle(held)
+        for _ in range(self._chance.choice((0, len(held) // 2, len(held), len(held)))):
+            how = self._chance.choices(("ack", "many", "nack", "later", "reject"), (10, 4, 3, 2, 3))[0]
+            if held:
+                getattr(self, f"_settle_{how}")(member, held)
+
+    def _settle_ack(self, member: Any, held: list[Any]) -> None:
+        message = held.pop()
+        self._do("ack", message.ack, finished=frozenset([message.index]))
+
+    def _settle_many(self, member: Any, held: list[Any]) -> None:
+        some = [held.pop() for _ in range(min(len(held), self._chance.randint(2, 5)))]
+        self._do("ack", lambda: member.ack(*some), finished=frozenset(each.index for each in some))
+
+    def _settle_nack(self, member: Any, held: list[Any]) -> None:
+        self._do("nack", held.pop().nack)
+
+    def _settle_later(self, member: Any, held: list[Any]) -> None:
+        message = held.pop()
+        self._do("nack", lambda: message.nack(delay=3600))
+
+    def _settle_reject(self, member: Any, held: list[Any]) -> None:
+        message = held.pop()
+        self._do("reject", lambda: message.reject("no good"), moved=frozenset([message.index]))
+
+    def _other(self) -> None:
+        self._work("two")
+
+    def _leave(self) -> None:
+        if not self._members:
+            return
+        which = self._chance.choice(sorted(self._members))
+
+        def leave() -> None:
+            self._members.pop(which).close()
+            del self._held[which]
+
+        self._do("leave", leave)
+
     def _name(self) -> None:
         self._consumer(self._chance.choice("abc"), "auto")
 
@@ -295,6 +395,7 @@ class Work:
 def record(profile: Profile, root: str, seed: int, shim: Shim, fault: str = "") -> History:
     """What that profile does with that seed, below *root*; by a library with that fault, if one is given."""
     os.makedirs(root, exist_ok=True)
+    small_groups()
     recorder = Recorder(root, fault)
     work = Work(profile, root, recorder, seed)
     with shim.listening(recorder.heard):

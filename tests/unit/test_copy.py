@@ -59,6 +59,35 @@ def test_a_copy_has_everything_and_goes_on_by_itself(path, new_id):
     assert payloads(path)[-1] == b"only here"
 
 
+@pytest.mark.parametrize("new_id", [False, True])
+def test_a_copy_has_its_groups_as_far_as_the_disk_knows_them(path, new_id):
+    """A group whose ring and options were left behind could not be opened in the copy."""
+    fill(path, 8)
+    with shmq.open(path) as queue, queue.consumer("g", group=True, ack="explicit", max_attempts=7) as member:
+        messages = member.get_many(5, 0)
+        member.ack(messages[0], messages[2])
+        queue.sync()
+        queue.copy(f"{path}-copy", new_id=new_id)
+    with shmq.open(f"{path}-copy") as copy, copy.consumer("g", group=True, ack="explicit") as member:
+        assert member.options["max_attempts"] == 7
+        assert [message.index for message in member.get_many(10, 0)] == [1, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("ending", ["ring", "group"])
+def test_a_damaged_group_is_left_out_of_a_copy(path, ending):
+    """Everything else is there."""
+    fill(path, 8)
+    with shmq.open(path) as queue:
+        queue.consumer("g", group=True, ack="explicit").close()
+        queue.consumer("c").close()
+        os.truncate(f"{path}/consumers/g.{ending}", 100 if ending == "ring" else 0)
+        queue.copy(f"{path}-copy")
+    with shmq.open(f"{path}-copy") as copy:
+        assert set(copy.consumers()) <= {"c", "g"}
+        assert "c" in copy.consumers()
+        assert len(copy) == 8
+
+
 def test_beside_producers_it_is_a_beginning_of_what_was_put(make, path, tmp_path):
     queue = make(retention=shmq.Retention.forever())
 

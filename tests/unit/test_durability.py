@@ -14,7 +14,7 @@ from support import DEADLINE, Child
 
 import shmq
 from shmq import _native, durability
-from shmq.durability import Keeper, Syncer
+from shmq.durability import Keeper
 from shmq.storage import acks, directory, sync, watermark
 
 SYNC, PROCESS = shmq.Durability.SYNC, shmq.Durability.PROCESS
@@ -184,6 +184,15 @@ def test_a_reservation_holds_up_what_lies_behind_it_only(make):
     assert [m.payload for m in queue.reader()][1:] == [b"behind it", b"waits for it"]
 
 
+def test_a_batch_that_waits_for_the_disk_heeds_its_timeout_too(make):
+    queue = make(durability=SYNC)
+    with queue.reserve(10):
+        with pytest.raises(shmq.SyncPending) as pending:
+            queue.put_many([b"behind it"] * 3, timeout=0)
+        assert pending.value.index == 3
+    assert queue.put(b"and on") == 4
+
+
 def test_what_lies_before_a_reservation_does_not_wait_for_it(make, path):
     queue = make(durability=SYNC)
     assert queue.put(b"before") == 0
@@ -231,16 +240,18 @@ def test_an_interrupted_wait_for_another_leader_says_it_too(make):
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, interrupt)
-    with Syncer(queue._home, queue._joined())._leading():  # who leads lives, and does not sync
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
-            pending = put_until_pending(queue)
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
-        assert isinstance(pending.__cause__, KeyboardInterrupt)
-        assert queue[pending.index].payload == b"x"
-        assert durable(queue) == 1
+    member = queue._joined().member
+    assert member.try_lead()  # who leads lives, and does not sync
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+        pending = put_until_pending(queue)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert isinstance(pending.__cause__, KeyboardInterrupt)
+    assert queue[pending.index].payload == b"x"
+    assert durable(queue) == 1
+    member.stop_leading()
     assert queue.put(b"and on") > pending.index
     assert durable(queue) > pending.index
 
@@ -600,12 +611,14 @@ CALLS = {
         "data checkpoint",
         "data chunk",
         "data control",
+        "data group",
         "data handed",
         "data journal",
         "data ledger",
         "data manifest",
         "data placed",
         "data queue",
+        "data ring",
     ),
     *("data snapshot", "data staged", "data watermark"),
     *("directory above", "directory chunks", "directory consumers", "directory home", "directory set"),

@@ -685,10 +685,9 @@ def test_the_padding_of_a_gap_goes_with_its_chunk(make, path):
 
 # ---------------------------------------------------------------- groups
 @pytest.mark.parametrize("how", ["rebooted", "copied"])
-def test_a_group_goes_on_by_its_snapshot_and_believes_nobody_who_held_anything(path, tmp_path, how, monkeypatch):
+def test_a_group_goes_on_by_its_snapshot_and_believes_nobody_who_held_anything(path, tmp_path, how):
     """Also in a copy made while somebody holds messages, whose seat somebody else then has."""
     fill(path)
-    monkeypatch.setattr("shmq.group._SNAPSHOT_EVERY", 0)
     with shmq.open(path) as queue, queue.consumer("g", group=True, ack="explicit") as member:
         held = member.get_many(6, 0)
         for at in (0, 2, 5):
