@@ -119,22 +119,40 @@ UNSHOWN = [
     ("ring.c", "cas_release(&ring->checkpoint->head, head, index)", ANY, PARTNER),
     ("ring.c", "add_release(&ring->page->returns, 1)", ("split",), PARTNER),
     ("ring.c", "word, claimed))", ("step",), SHARES),
-    ("ring.c", "ring_stamp(ring, index) | RING_DONE)", ANY, "padding in two laps at once; and what is too old"),
+    ("ring.c", "| RING_DONE)) {", ("step",), SHARES),
+    ("ring.c", "| RING_DONE);", ANY, "padding in two laps at once"),
     ("ring.c", "word, parked))", ANY, PARTNER),
     ("ring.c", "page->edge, 1)", ("skip",), "a new epoch behind a chunk, at the edge of the window"),
-    ("ring.c", "if (cas_release(ring_word(ring, index), word,", ANY, PARTNER),
+    ("ring.c", "if (cas_release(ring_word(ring, index), word,\n", ("step",), SHARES),
     ("ring.c", "cas_release(&ring->page->tenants[slot], generation, 0)", ANY, PARTNER),
     ("ring.c", "load_acquire(&ring->page->tenants[slot])", ("step",), PARTNER),
     ("ring.c", "*state = load_acquire(&side->state)", ("step",), SHARES),
     ("ring.c", "load_acquire(&side->index) == taken->index + 1", ("step",), SHARES),
+    ("ring.h", "load_acquire(ring_word(ring, index))", ("step",), SHARES),
     ("side.c", "store_relaxed(&side->due_ns", ("skip",), "an entry that had another time before"),
     ("side.c", "store_relaxed(&side->behind", ("skip",), "likewise"),
     ("side.c", "store_release(&side->index, index + 1)", ("step",), SHARES),
     ("side.c", "load_acquire(&side->state)", ("step",), SHARES),
     ("side.c", "load_acquire(&side->index)", ("step",), SHARES),
     ("side.c", "load_acquire(&side_at(ring, entry)->", ("step",), SHARES),
-    ("side.c", "cas_release(&side->state, ", ANY, PARTNER),
-    ("side.c", "cas_release(&block->due, ", ANY, PARTNER),
+    ("side.c", "cas_release(&side->state, state, then)", ANY, PARTNER),
+    ("side.c", "becomes(state, 0, SIDE_LIVE)))", ("step",), SHARES),
+    ("side.c", "becomes(state, 0, SIDE_MOVING))", ANY, PARTNER),
+    ("side.c", "cas_release(&side->state, state, claimed)", ("step",), SHARES),
+    ("side.c", "cas_release(&side->state, word, ending)", ("step",), SHARES),
+    (
+        "side.c",
+        "cas_release(&side->state, *word, next)",
+        ANY,
+        "extending or moving what was taken away meanwhile, parked",
+    ),
+    ("side.c", "becomes(word, 0, SIDE_LIVE))", ("step",), SHARES),
+    ("side.c", "&& cas_release(&side->state, state,\n", ("step",), SHARES),
+    ("side.c", "version | SIDE_FREE)", ANY, PARTNER),
+    ("side.c", "store_release(&side->index, 0)", ("step",), SHARES),
+    ("side.c", "cas_release(&block->due, seen", ("step",), SHARES),
+    ("side.c", "cas_release(&block->due, old, lowered)", ANY, PARTNER),
+    ("side.c", "page->side_version, 1)", ("split",), PARTNER),
 ]
 
 EXHAUSTED, FAULT, CUT_SHORT = 0, 1, 3
@@ -243,7 +261,7 @@ def harmless(site: str, way: str) -> bool:
     file, line, _ = site.split(":")
     if file in UNEXPLORED:
         return True
-    text = (CORE / "src" / file).read_text().splitlines()[int(line) - 1]
+    text = (CORE / "src" / file).read_text().splitlines(keepends=True)[int(line) - 1]
     return any(file == known and words in text and way == how for known, words, how in HARMLESS) or any(
         file == known and words in text and way in how for known, words, how, _ in HARMLESS_TOO + UNSHOWN
     )
@@ -263,8 +281,8 @@ FAMILIES = {
 def caught_by(site: str, way: str) -> tuple[str, int] | None:
     """The scenario that shows the weakened site, and in which execution; None when none does."""
     # A brief look at every scenario first: most faults lie near the beginning of some.
-    family = FAMILIES.get(site.split(":")[0], ())
-    for bound in (*(["--family", name, "--executions", "20000"] for name in family), ["--executions", "8000"], []):
+    family = FAMILIES.get(site.split(":", maxsplit=1)[0], ())
+    for bound in (*(["--family", name, "--executions", "100000"] for name in family), ["--executions", "8000"], []):
         found = run("--small", "--until-fault", *bound, "--weaken", f"{site}={way}")
         if found.code == FAULT:
             return found.results[-1].name, found.results[-1].executions
