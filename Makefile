@@ -20,8 +20,9 @@ CORE := pyproject.toml setup.py $(shell find cffi_build -name '*.[ch]' -o -name 
 help:
 	@echo "make demo              336,776 flights through one queue, with kill -9 half-way (a minute);"
 	@echo "                       then the same on Spark (600 MB to download, once; SPARK=0 leaves it out)"
-	@echo "make test              all tests but the long ones (under 10 minutes)"
-	@echo "make test-spark        the Spark connector on a real Spark (600 MB to download, once)"
+	@echo "make test              all tests but the long ones (under 10 minutes), also on a real Spark"
+	@echo "                       (600 MB to download, once; SPARK=0 leaves it out)"
+	@echo "make test-spark        those of the Spark connector, also the long ones: clusters on this machine"
 	@echo "make lint              ruff and mypy"
 	@echo "make bench-quick       shmq beside its rivals (a minute)"
 	@echo "make bench-spark       the Spark source and sink beside Parquet and JSON lines (minutes)"
@@ -46,7 +47,7 @@ spark-chaos: $(VENV)/.test $(VENV)/.spark
 bench-spark: $(VENV)/.spark
 	@$(BIN)/python -m benchmarks.spark
 
-test: $(VENV)/.test $(VENV)/.demo
+test: $(VENV)/.test $(VENV)/.demo $(if $(filter-out 0,$(SPARK)),$(VENV)/.spark)
 	@echo "tests, $(JOBS) at a time"
 	@$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow" tests
 
@@ -109,9 +110,14 @@ $(VENV)/.spark: pyproject.toml | $(VENV)/.core
 	@if ! $(BIN)/python -c 'import pyspark, pyarrow, numpy, matplotlib' 2>/dev/null; then \
 	    echo ""; \
 	    echo "the Spark part: getting pyspark, pyarrow, a Java and what draws the plot."; \
-	    echo "That is some 600 MB to download and 900 MB on the disk, once; make SPARK=0 demo does without"; \
+	    echo "That is some 600 MB to download and 900 MB on the disk, once; SPARK=0 make does without"; \
 	fi
-	@$(PIP) --editable '.[spark,demo]'
+	@$(PIP) --editable '.[spark,demo]' || { \
+	    echo ""; \
+	    echo "The Spark part could not be installed, for the reason above; everything else is in place." >&2; \
+	    echo "SPARK=0 make $(or $(MAKECMDGOALS),demo) does without it." >&2; \
+	    exit 1; \
+	}
 	@touch $@
 
 $(VENV)/.test $(VENV)/.lint $(VENV)/.bench: $(VENV)/.%: pyproject.toml | $(VENV)/.core

@@ -1,5 +1,5 @@
 """
-Reading many small messages at once, on one core: as Arrow batches, as bytes objects, and Arrow's own file beside it.
+Many small messages at once, on one core: as Arrow batches, as bytes objects, and Arrow's own file beside it.
 
 Every figure is the best of some rounds, in processor time; every way reads the same messages and counts them.
 
@@ -12,7 +12,7 @@ import itertools
 import os
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ROUNDS = 5
 BATCH = 10_000
+PUT = 8_000
 
 
 def fill(queue: shmq.Queue, count: int, size: int) -> None:
@@ -59,6 +60,14 @@ def taken(queue: shmq.Queue, take: Callable[[shmq.Consumer], int]) -> Iterable[i
             return
 
 
+def put(place: str, parts: list[Any], into: Callable[[shmq.Queue, Any], range]) -> Iterable[int]:
+    """Everything, into a new queue."""
+    with shmq.open(f"{place}/new") as queue:
+        for part in parts:
+            yield len(into(queue, part))
+    shmq.delete(f"{place}/new")
+
+
 def best(read: Callable[[], Iterable[int]], count: int) -> float:
     """Millions of messages a second."""
     shortest = float("inf")
@@ -86,6 +95,12 @@ def main() -> None:
             "consumer.take_arrow": lambda: taken(q, lambda consumer: consumer.take_arrow(BATCH, 0).num_rows),
             "consumer.take_many": lambda: taken(q, lambda consumer: len(consumer.take_many(BATCH, 0))),
             "pyarrow, its own file": lambda: file_rows(f"{place}/file.arrow"),
+        }
+        batches = list(q.read_arrow(columns=["payload"], max_rows=PUT))
+        lists = [batch["payload"].to_pylist() for batch in batches]
+        ways |= {
+            "put_arrow": lambda: put(place, batches, lambda queue, batch: queue.put_arrow(batch)),
+            "put_many": lambda: put(place, lists, lambda queue, items: queue.put_many(items)),
         }
         print(f"{count:,} messages of {size} bytes; load {os.getloadavg()[0]:.1f}")
         for name, read in ways.items():

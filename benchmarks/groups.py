@@ -2,6 +2,8 @@
 Groups beside Redis Streams and persist-queue: messages a second with 1, 2 and 4 workers; how soon redelivery comes.
 
     python -m benchmarks.groups [--messages 20000] [--deaths 200]
+    python -m benchmarks.groups --ordered       what order by key costs
+    python -m benchmarks.groups --behind 10000000  a group that was away for so many messages
 
 Needs redis-server, and the packages redis and persist-queue; whatever is not there is left out. All of them work off
 messages of 64 bytes that are there already. Redis keeps its stream in memory (no appendonly); shmq and persist-queue on
@@ -33,21 +35,25 @@ class Shmq:
 
     name = "shmq"
 
-    def __init__(self, ack):
-        """With ack "auto" or "explicit"."""
-        self.ack = ack
+    def __init__(self, ack, keys=0, *, ordered=False):
+        """With ack "auto" or "explicit", so many different keys, and in their order."""
+        self.ack, self.keys, self.ordered_by = ack, keys, "key" if ordered else None
 
     def prepare(self, folder, count):
         """Put so many messages."""
         with shmq.open(f"{folder}/q") as queue:
-            queue.consumer("g", group=True, ack=self.ack).close()
+            queue.consumer("g", group=True, ack=self.ack, ordered_by=self.ordered_by).close()
             for first in range(0, count, 1000):
-                queue.put_many([PAYLOAD] * min(1000, count - first))
+                batch = range(first, min(first + 1000, count))
+                keys = [b"%d" % (i % self.keys) for i in batch] if self.keys else None
+                queue.put_many([PAYLOAD] * len(batch), keys=keys)
 
     def work(self, folder, batch):
         """Work off all there is."""
         queue = shmq.open(f"{folder}/q")
         with queue.consumer("g", group=True, ack=self.ack) as member, contextlib.suppress(shmq.Empty):
+            if self.ordered_by:
+                in_order(member, batch)
             explicit = self.ack == "explicit"
             while batch == 1:
                 message = member.get(0)
@@ -62,6 +68,23 @@ class Shmq:
 
     def close(self):
         """Give back what it holds."""
+
+
+def in_order(member, batch):
+    """Work off all there is; that nothing can be had now need not be the end."""
+    while True:
+        try:
+            while batch == 1:
+                message = member.get(0.01)
+                assert len(message.payload) == 64
+                message.ack()
+            while True:
+                messages = member.get_many(batch, 0.01)
+                assert len([message.payload for message in messages]) > 0
+                member.ack(*messages)
+        except shmq.Empty:
+            if not member.lag:
+                return
 
 
 class Redis:
@@ -215,6 +238,55 @@ def throughput(folder, count, rounds):
                 print(f"{ack:9} {batch:5} {workers:7}  {told}  {ratio}", flush=True)
 
 
+def price_of_order(folder, count, rounds):
+    """Messages a second with explicit acks, in order and not, in turn."""
+    print(f"{'keys':>6} {'batch':>5} {'workers':>7} {'in no order':>14} {'in order':>14}  ratio")
+    for keys in (10_000, 100, 1):
+        for batch in (1, BATCH):
+            for workers in (1, 2, 4):
+                rates = [0.0, 0.0]
+                for _ in range(rounds):
+                    for ordered in (False, True):
+                        rival = Shmq("explicit", keys, ordered=ordered)
+                        share = count * (5 if batch > 1 and keys > 1 else 1)
+                        rates[ordered] = max(rates[ordered], rate(rival, folder, share, workers, batch))
+                print(
+                    f"{keys:6} {batch:5} {workers:7} {rates[0]:14,.0f} {rates[1]:14,.0f}  {rates[1] / rates[0]:5.2f}",
+                    flush=True,
+                )
+
+
+# ---------------------------------------------------------------- far behind
+def behind(folder, count, *, ordered):
+    """A group was away for so many messages: how long it takes to catch up, and what it needs."""
+    place = tempfile.mkdtemp(dir=folder)
+    with shmq.open(f"{place}/q") as queue:
+        queue.consumer("g", group=True, ack="explicit", ordered_by="key" if ordered else None).close()
+        for first in range(0, count, 8000):
+            batch = range(first, min(first + 8000, count))
+            queue.put_many([b"12345678"] * len(batch), keys=[b"%d" % (i % 10_000) for i in batch])
+        before, begin = memory(), time.perf_counter()
+        with queue.consumer("g", group=True, ack="explicit") as member:
+            while member.lag:
+                member.ack(*member.get_many(1000, 30))
+            took, grown = time.perf_counter() - begin, memory() - before
+        ring = os.path.getsize(f"{place}/q/consumers/g.ring")
+        left = sum(entry.stat().st_size for entry in os.scandir(f"{place}/q/chunks"))
+    shutil.rmtree(place)
+    print(
+        f"{'in' if ordered else 'in no'} order: {count:,} messages in {took:.1f} s, {count / took:,.0f} a second; "
+        f"{grown / 1024:.0f} MiB more of memory of its own, {ring / 2**20:.1f} MiB of ring, "
+        f"{left / 2**20:.0f} MiB of chunks left",
+        flush=True,
+    )
+
+
+def memory():
+    """KiB that are this process's alone."""
+    with open("/proc/self/smaps_rollup") as file:
+        return sum(int(line.split()[1]) for line in file if line.startswith("Anonymous:"))
+
+
 # ---------------------------------------------------------------- death
 def _hold(path, pipe):
     queue = shmq.open(path)
@@ -279,7 +351,15 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--deaths", type=int, default=200)
     parser.add_argument("--folder", default="/dev/shm")
+    parser.add_argument("--ordered", action="store_true")
+    parser.add_argument("--behind", type=int, default=0)
     options = parser.parse_args()
+    if options.ordered:
+        price_of_order(options.folder, options.messages, options.rounds)
+    for ordered in (False, True) if options.behind else ():
+        behind(options.folder, options.behind, ordered=ordered)
+    if options.ordered or options.behind:
+        return
     deaths(options.folder, options.deaths)
     idle(options.folder, 10)
     throughput(options.folder, options.messages, options.rounds)

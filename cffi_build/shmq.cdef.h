@@ -155,6 +155,7 @@ typedef struct {
 } shmq_gathered;
 int64_t shmq_gather(shmq_chunk *chunk, shmq_reader *reader, const shmq_wanted *wanted, shmq_gathered *batch);
 void shmq_gathered_free(void *memory);
+int64_t shmq_lengths(uint32_t count, const int32_t *offsets, uint64_t bytes, uint32_t *lengths);
 int64_t shmq_find(shmq_chunk *chunk, uint64_t ordinal, uint64_t *record);
 int64_t shmq_range(shmq_chunk *chunk, uint64_t first, uint64_t last, uint64_t *indexes, uint64_t *records,
                    uint64_t *places);
@@ -267,16 +268,16 @@ int shmq_snapshot_check(const void *bytes, shmq_snapshot *snapshot);
 void shmq_zero(void *memory, uint64_t bytes);
 int shmq_rename_new(int directory, const char *old_name, const char *new_name);
 int shmq_resolved(shmq_chunk *chunk, uint64_t *position, uint64_t *next_index, uint32_t *owner);
-int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, int fd, uint64_t want, int64_t deadline_ns,
-                   uint32_t *leading);
-int shmq_sync_keep(shmq_chunk *chunk, int fd, int64_t interval_ns, int64_t mark_due_ns, uint32_t *nudge);
+int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, uint64_t want, int64_t deadline_ns, uint32_t *leading);
+int shmq_sync_keep(shmq_chunk *chunk, int64_t interval_ns, int64_t mark_due_ns, uint32_t *nudge);
 uint32_t shmq_bell(const void *control);
-void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk);
+void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk, uint64_t position);
 void shmq_sync_release(shmq_member *member);
 void shmq_sync_failed(void *control, uint32_t failed);
 uint32_t shmq_sync_has_failed(const void *control);
 uint64_t shmq_durable(const void *control);
 uint64_t shmq_durable_chunk(const void *control);
+uint64_t shmq_durable_at(const void *control);
 void shmq_durable_reset(void *control, uint64_t index, uint64_t chunk);
 uint32_t shmq_crc32c(uint32_t crc, const void *bytes, uint64_t length);
 uint32_t shmq_crc32c_table(uint32_t crc, const void *bytes, uint64_t length);
@@ -295,18 +296,22 @@ typedef struct {
     uint64_t entry;
     uint32_t attempts;
     uint32_t kind;
+    uint64_t bucket;
+    uint64_t gate;
 } shmq_taken;
-uint64_t shmq_ring_bytes(uint32_t window, uint64_t side_blocks);
+uint64_t shmq_ring_bytes(uint32_t window, uint32_t buckets, uint64_t side_blocks);
 int shmq_ring_format(void *memory, const uint8_t *queue_id, const uint8_t *boot_id, uint32_t window,
-                     uint64_t side_blocks);
+                     uint32_t buckets, uint64_t side_blocks);
 int shmq_ring_check(const void *memory, uint64_t bytes, const uint8_t *queue_id, uint8_t *boot_id);
 int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t *boot_id);
+void shmq_ring_forget(void *memory);
 shmq_ring *shmq_ring_new(void *memory, uint64_t bytes, const uint8_t *queue_id, void *checkpoint,
                          shmq_member *member, int64_t lease_ns, bool finish, bool keep_expired, int *code);
 void shmq_ring_free(shmq_ring *ring);
 int shmq_ring_remap(shmq_ring *ring, void *memory, uint64_t bytes);
 void shmq_ring_extend(shmq_ring *ring, uint64_t blocks);
 uint64_t shmq_ring_side_blocks(const shmq_ring *ring);
+uint32_t shmq_ring_buckets(const shmq_ring *ring);
 int shmq_ring_join(shmq_ring *ring);
 int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint32_t spins,
                        shmq_taken *taken);
@@ -324,12 +329,14 @@ void shmq_ring_advance(shmq_ring *ring);
 void shmq_ring_raise_head(shmq_ring *ring, uint64_t index);
 uint64_t shmq_ring_floor(shmq_ring *ring);
 int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch);
+uint64_t shmq_ring_states(shmq_ring *ring, uint8_t *states);
 typedef struct {
     uint64_t head;
     uint64_t handed;
     uint64_t claimed;
     uint64_t returned;
     uint64_t parked;
+    uint64_t waiting;
     uint64_t redelivered;
     uint64_t expired;
     uint64_t moved;

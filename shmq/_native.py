@@ -344,6 +344,10 @@ class Control:
         """Sequence of the chunk where the next sync begins to look."""
         return int(lib.shmq_durable_chunk(self.page))
 
+    def durable_at(self) -> int:
+        """In that chunk, the position before which everything is on the disk."""
+        return int(lib.shmq_durable_at(self.page))
+
     def bell(self) -> int:
         """The bell as it is, for who need not be told of puts."""
         return int(lib.shmq_bell(self.page))
@@ -461,22 +465,22 @@ class Member:
             raise error(code, "cannot wait")
         return code
 
-    def sync_wait(self, chunk: Chunk | None, fd: int, want: int, deadline_ns: int, leading: Any) -> int:
+    def sync_wait(self, chunk: Chunk | None, want: int, deadline_ns: int, leading: Any) -> int:
         """
         Wait until every index below *want* is on the disk, leading the group commit when nobody does.
 
         OK, TIMEOUT, SIGNAL, WAITING (for a living claim), SYNC_FAILED, or LEAD: go on as the leader.
         """
         handle = ffi.NULL if chunk is None else chunk.handle
-        return int(lib.shmq_sync_wait(self.handle, handle, fd, want, deadline_ns, leading))
+        return int(lib.shmq_sync_wait(self.handle, handle, want, deadline_ns, leading))
 
     def sync_keep(self, chunk: Chunk, interval_ns: int, mark_due_ns: int, nudge: Any) -> int:
         """Sync that chunk after each interval: OK when nothing was put meanwhile, or *nudge* came; LEAD: do it here."""
-        return int(lib.shmq_sync_keep(chunk.handle, chunk.fd, interval_ns, mark_due_ns, nudge))
+        return int(lib.shmq_sync_keep(chunk.handle, interval_ns, mark_due_ns, nudge))
 
-    def publish_durable(self, index: int, chunk: int) -> None:
-        """As leader: everything below *index* is on the disk, and the next sync begins to look in that chunk."""
-        lib.shmq_sync_publish(self.handle, index, chunk)
+    def publish_durable(self, index: int, chunk: int, position: int) -> None:
+        """As leader: everything below *index* is on the disk, and the next sync begins in that chunk, at *position*."""
+        lib.shmq_sync_publish(self.handle, index, chunk, position)
 
     def stop_leading(self) -> None:
         """Give the leadership back, and wake who waits."""
@@ -833,6 +837,11 @@ class Chunk:
             raise error(code, f"cannot read {self.path}")
         return Resolved(code, int(position[0]), int(index[0]), int(owner[0]))
 
+    def pages(self, begin: int, end: int) -> tuple[mmap.mmap, int, int]:
+        """The mapping, and the first byte and number of bytes of the pages that hold *begin* to before *end*."""
+        first = begin - begin % mmap.PAGESIZE
+        return self.map, first, end - first
+
     def touch(self) -> None:
         """Write every page as it is, so that the next sync writes all of them. Nobody else may write meanwhile."""
         for at in range(0, self.size, PAGE_BYTES):
@@ -1064,6 +1073,66 @@ class Batch:
         return int(
             lib.shmq_region_bytes(self.count, self._lengths, self._key_lengths, self._header_lengths, self._fixed[0])
         )
+
+
+class Part(NamedTuple):
+    """A column of bytes in the layout of Arrow: where its offsets and its values are, and how many bytes these."""
+
+    offsets: int
+    values: int
+    nbytes: int
+
+
+class ArrowBatch(Batch):
+    """The same of columns in the layout of Arrow; nothing is copied before the core copies it into the queue."""
+
+    def __init__(
+        self,
+        count: int,
+        payloads: Part,
+        keys: Part | None,
+        types: int,
+        times_ns: int,
+        headers: Part | None,
+        fixed: Fixed,
+        keep: Any,
+    ) -> None:
+        """
+        *types* and *times_ns* are addresses of uint32 and int64, or 0. *keep* has what all of this points into.
+
+        Raises:
+            Corrupt: the offsets of a column do not ascend within its values.
+        """
+        self._fixed = fixed
+        self._keep = keep
+        self.count = count
+        values, self._lengths = _values(count, payloads)
+        key_values, self._key_lengths = _values(count, keys)
+        header_values, self._header_lengths = _values(count, headers)
+        self.arguments = (
+            count,
+            values,
+            self._lengths,
+            key_values,
+            self._key_lengths,
+            ffi.cast("uint32_t *", types),
+            ffi.cast("int64_t *", times_ns),
+            header_values,
+            self._header_lengths,
+            fixed[0],
+            fixed[1],
+        )
+
+
+def _values(count: int, part: Part | None) -> tuple[Any, Any]:
+    """Where the first value of a column begins, and the lengths of all."""
+    if part is None:
+        return ffi.NULL, ffi.NULL
+    lengths = ffi.new("uint32_t[]", count)
+    first = lib.shmq_lengths(count, ffi.cast("int32_t *", part.offsets), part.nbytes, lengths)
+    if first < 0:
+        raise error(first, "cannot put a record batch")
+    return ffi.cast("char *", part.values + first), lengths
 
 
 def record_bytes(fields: Any, length: int) -> int:
@@ -1362,8 +1431,9 @@ class Checkpoint:
 
 
 # ---------------------------------------------------------------- a group's ring
-RING_WINDOW, SIDE_BLOCKS = 65536, 8
-"""Messages in flight at most, and the blocks that a new side table has."""
+RING_WINDOW, RING_BUCKETS, SIDE_BLOCKS = 65536, 16384, 8
+"""Messages in flight at most, buckets of keys where they come in order, and the blocks of a new side table."""
+RING_CLAIMED, RING_DONE = 1, 2
 TAKEN_MESSAGE, TAKEN_EXPIRED, TAKEN_MOVING = lib.SHMQ_TAKEN_MESSAGE, lib.SHMQ_TAKEN_EXPIRED, lib.SHMQ_TAKEN_MOVING
 _INT64_MAX = (1 << 63) - 1
 _taken_arrays = functools.partial(ffi.new, ffi.typeof("shmq_taken[]"))
@@ -1374,7 +1444,7 @@ def taken_array(limit: int) -> Any:
     return _taken_arrays(limit)
 
 
-_TAKEN = struct.Struct("<5Q2I")  # shmq_taken
+_TAKEN = struct.Struct("<5Q2I16x")  # shmq_taken
 
 
 def taken_rows(taken: Any, count: int) -> list[tuple[int, int, int, int, int, int, int]]:
@@ -1395,6 +1465,7 @@ class RingFigures(NamedTuple):
     claimed: int
     returned: int
     parked: int
+    waiting: int
     redelivered: int
     expired: int
     moved: int
@@ -1403,14 +1474,14 @@ class RingFigures(NamedTuple):
     at_edge: int
 
 
-def ring_bytes(window: int, blocks: int) -> int:
+def ring_bytes(window: int, buckets: int, blocks: int) -> int:
     """Bytes of a ring file."""
-    return int(lib.shmq_ring_bytes(window, blocks))
+    return int(lib.shmq_ring_bytes(window, buckets, blocks))
 
 
-def format_ring(memory: mmap.mmap, queue_id: bytes, boot_id: bytes, window: int, blocks: int) -> None:
-    """Write the header of a new ring into zeros."""
-    code = lib.shmq_ring_format(ffi.from_buffer(memory), queue_id, boot_id, window, blocks)
+def format_ring(memory: mmap.mmap, queue_id: bytes, boot_id: bytes, window: int, buckets: int, blocks: int) -> None:
+    """Write the header of a new ring into zeros. *buckets*: 0 = in no order."""
+    code = lib.shmq_ring_format(ffi.from_buffer(memory), queue_id, boot_id, window, buckets, blocks)
     if code != lib.SHMQ_OK:
         raise error(code, "cannot make a ring")
 
@@ -1453,6 +1524,8 @@ class Ring:
             raise error(_inside(code[0]), f"cannot open {path}")
         self.handle = ffi.gc(handle, functools.partial(_free_ring, memory, member, checkpoint))
         self._next = ffi.new("int64_t *")
+        self.buckets = int(lib.shmq_ring_buckets(self.handle))
+        """Of keys; 0 = messages come in no order."""
         self.blocks = self.side_blocks()
         """Of the side table, as many as are mapped here."""
 
@@ -1471,6 +1544,11 @@ class Ring:
         code = lib.shmq_ring_rebuild(ffi.from_buffer(memory), len(memory), checkpoint.page, boot_id)
         if code != lib.SHMQ_OK:
             raise error(_inside(code), f"cannot rebuild {path}")
+
+    @staticmethod
+    def forget(memory: mmap.mmap) -> None:
+        """Have it speak of no boot: whoever opens it next rebuilds it."""
+        lib.shmq_ring_forget(ffi.from_buffer(memory))
 
     def remap(self, memory: mmap.mmap) -> None:
         """It was mapped again."""
@@ -1551,6 +1629,12 @@ class Ring:
         code = lib.shmq_ring_snapshot(self.handle, epoch)
         if code < 0:
             raise error(code, f"cannot write a snapshot of {self._path}")
+
+    def states(self) -> tuple[int, bytes]:
+        """The lowest index that is not finished, and the RING_ state of each index of a window from it on."""
+        states = bytearray(RING_WINDOW)
+        head = int(lib.shmq_ring_states(self.handle, ffi.from_buffer(states)))
+        return head, bytes(states)
 
     def figures(self) -> RingFigures:
         """What the group is at."""

@@ -24,6 +24,8 @@ ROWS = 10_000
 BYTES = 16 << 20
 """Bytes of keys, payloads and headers in a batch, unless told otherwise."""
 _ROWS_MAX = 1 << 31
+_NOW = -(1 << 63)
+"""What the core understands as the time of the put."""
 
 
 @functools.cache
@@ -98,6 +100,88 @@ def batch(gathered: _native.Gathered, names: tuple[str, ...]) -> Any:
             buffers.insert(1, memory.slice(place.offsets, 4 * (rows + 1)))
         arrays.append(arrow.Array.from_buffers(kind, rows, buffers, place.absent))
     return arrow.RecordBatch.from_arrays(arrays, schema=_schema(names))
+
+
+def to_put(batch: Any, fixed: _native.Fixed) -> _native.ArrowBatch:
+    """
+    A record batch as the core takes it, all columns at once. Nothing of it is copied that need not be.
+
+    Raises:
+        ValueError: a column is missing, strange, or not of its kind; or a payload is null.
+        Corrupt: a column's offsets are wrong; nobody makes such a one by accident.
+    """
+    arrow = _pyarrow()
+    known = _types()
+    strange = [name for name in batch.schema.names if name not in known]
+    if strange or "payload" not in batch.schema.names or len(set(batch.schema.names)) != batch.num_columns:
+        raise ValueError(
+            f"columns {', '.join(batch.schema.names)}: payload, and perhaps time, key, type and headers, each once; "
+            "nothing was put"
+        )
+    columns = {name: _as(batch, name, known[name]) for name in batch.schema.names if name not in {"index", "attempts"}}
+    if columns["payload"].null_count:
+        raise ValueError("a payload is null, and a message has one, if it be empty; nothing was put")
+    _check_headers(columns.get("headers"))
+    parts = {name: _part(columns[name]) for name in ("payload", "key", "headers") if name in columns}
+    numbers = {
+        "type": _filled(columns.get("type"), arrow.uint32(), 0),
+        "time": _filled(columns.get("time"), arrow.int64(), _NOW),
+    }
+    return _native.ArrowBatch(
+        batch.num_rows,
+        parts["payload"][0],
+        parts["key"][0] if "key" in parts else None,
+        _address(numbers["type"], 4),
+        _address(numbers["time"], 8),
+        parts["headers"][0] if "headers" in parts else None,
+        fixed,
+        (parts, numbers),
+    )
+
+
+def _as(batch: Any, name: str, kind: Any) -> Any:
+    arrow = _pyarrow()
+    column = batch.column(name)
+    try:
+        return column if column.type == kind else column.cast(kind)
+    except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError) as problem:
+        raise ValueError(f"column {name} is {column.type}, and not {kind}: {problem}; nothing was put") from None
+
+
+def _check_headers(column: Any) -> None:
+    """Headers are a map; what else could be in there would be met by each reader."""
+    if column is None or column.null_count == len(column):
+        return
+    import msgspec  # noqa: PLC0415  # only users of headers pay for it
+
+    decoder = msgspec.msgpack.Decoder(dict[str, Any])
+    for raw in column.drop_null().to_pylist():
+        try:
+            decoder.decode(raw)
+        except msgspec.MsgspecError as problem:
+            raise ValueError(f"headers {raw[:40]!r}: {problem}; nothing was put") from None
+
+
+def _part(column: Any) -> tuple[_native.Part, Any]:
+    """Where a column of bytes lies, and what keeps it there."""
+    if column.null_count:  # what lies where there is no value does not matter, but to who copies all of it
+        column = column.fill_null(b"")
+    _, offsets, values = column.buffers()
+    start = offsets.address + 4 * column.offset
+    return _native.Part(start, start, 0) if values is None else _native.Part(start, values.address, values.size), column
+
+
+def _filled(column: Any, kind: Any, absent: int) -> Any:
+    """A column of numbers without a gap; None if it is not there."""
+    if column is None:
+        return None
+    numbers = column.view(kind) if kind.bit_width == column.type.bit_width else column.cast(kind)
+    return numbers.fill_null(absent) if numbers.null_count else numbers
+
+
+def _address(column: Any, width: int) -> int:
+    """Where the numbers of a column begin; 0 when there is none."""
+    return 0 if column is None else int(column.buffers()[1].address) + width * int(column.offset)
 
 
 class Batches:

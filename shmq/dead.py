@@ -2,7 +2,9 @@
 Moving a message to another queue: dead letters, and what expired.
 
 The word of the message says MOVING from before the put until after it, so whoever finds it there after a death repeats
-the move; the copy names where it is from, so that a repeated move does not put a second one.
+the move. A dead letter is put with its origin as dedup id, so a repeated move finds the first copy, also one that was
+finished and retired. What expired may be millions, which nobody remembers for ever: there a repeated move looks for the
+copy.
 """
 
 from __future__ import annotations
@@ -51,6 +53,11 @@ def why(reason: object) -> tuple[str, str]:
     return words[:_TEXT_MAX], text[-_TEXT_MAX:]
 
 
+def letter_id(source_id: str, index: int, group: str) -> str:
+    """Whose put a letter is: of nobody else, for no index is given twice."""
+    return f"shmq.letter/{source_id}/{index}/{group}"
+
+
 class Mover:
     """The way from one group to one other queue."""
 
@@ -63,6 +70,7 @@ class Mover:
         self._epoch = source._home.journal.epoch  # noqa: SLF001
         self._group = group
         self._source = source
+        self._letters = letters
         self._queue = _Queue(target, options=None if os.path.exists(target) else made, trusted=True)
         if self._queue._home.queue_id == source._home.queue_id:  # noqa: SLF001
             self._queue.close()
@@ -72,12 +80,11 @@ class Mover:
         self._producer = _Raw(self._queue)
 
     def put(self, message: Message, cause: str, reason: str, text: str, *, again: bool) -> int:
-        """Copy *message* there: the copy's index. *again*: look first whether it is there already."""
+        """Copy *message* there, once: the copy's index. *again*: somebody may have done so."""
         origin = [self._source_id, self._epoch, message.index, self._group, cause]
-        if again:
-            known = self._find(origin)
-            if known is not None:
-                return known
+        known = self._find(origin) if again and not self._letters else None
+        if known is not None:
+            return known
         headers: dict[str, Any] = {
             **message.headers,
             "shmq.origin": origin,
@@ -90,8 +97,17 @@ class Mover:
             "shmq.traceback": text,
         }
         return self._producer.put(
-            bytes(message.view), key=message.key, type=message.type, time_ns=message.time_ns, headers=headers
+            bytes(message.view),
+            key=message.key,
+            type=message.type,
+            time_ns=message.time_ns,
+            headers=headers,
+            dedup=(letter_id(self._source_id, message.index, self._group), 1) if self._letters else None,
         )
+
+    def has(self, message: Message) -> bool:
+        """Whether there is, or was, a letter of that message."""
+        return self._queue.adopted(letter_id(self._source_id, message.index, self._group)) is not None
 
     def _find(self, origin: list[Any]) -> int | None:
         for known in self._queue.reader(reverse=True):

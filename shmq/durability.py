@@ -31,6 +31,7 @@ MARK_NS = 1_000_000_000
 _EVERYTHING = (1 << 64) - 1
 _KEEPER_BYTE = 1 << 41  # of control.shmq: whoever keeps the interval holds a lock on it
 _STANDBY_PAUSE = 0.005
+_WORD = 8  # what ends a chunk: FREE or the SEAL
 _PATIENCE_NS = 100_000_000
 _TRIES = 100
 _KEPT_MAPPED = 1.0
@@ -53,7 +54,6 @@ class Syncer:
         self._control = membership.control
         self._chain = Chain(home, membership.member)
         self.mark_due_ns = time.monotonic_ns() + MARK_NS
-        self._named = -1  # the last chunk whose name this one has synced
 
     def check(self) -> None:
         """
@@ -128,7 +128,7 @@ class Syncer:
         leading = _native.new_leading()
         try:
             while True:
-                code = self._member.sync_wait(None, -1, _EVERYTHING, _native.FOREVER, leading)
+                code = self._member.sync_wait(None, _EVERYTHING, _native.FOREVER, leading)
                 if code == _native.LEAD:
                     break
                 if code == _native.SYNC_FAILED:
@@ -146,8 +146,8 @@ class Syncer:
         seen = None
         try:
             while mark or self._control.durable() < want:
-                fd = -1 if chunk is None or time.monotonic_ns() >= self.mark_due_ns or not sync.IN_CORE else chunk.fd
-                code = self._member.sync_wait(chunk, fd, _EVERYTHING if mark else want, deadline_ns, leading)
+                here = None if self._mark_is_due() or not sync.IN_CORE else chunk
+                code = self._member.sync_wait(here, _EVERYTHING if mark else want, deadline_ns, leading)
                 if code == _native.LEAD:
                     progress = self._commit(mark=mark)
                     leading[0] = 0
@@ -193,18 +193,22 @@ class Syncer:
         before = self._control.durable()
         last = self._sync_chunks()
         if last is not None:
-            self._member.publish_durable(last[1].next_index, last[0].sequence)
+            self._member.publish_durable(last[1].next_index, last[0].sequence, last[1].position)
         if mark or self._mark_is_due():
             self._mark(last)
+            self.mark_due_ns = time.monotonic_ns() + MARK_NS
         return self._control.durable() > before
 
     def _mark_is_due(self) -> bool:
-        """Whether it is time, and nobody else has moved it since."""
+        """Whether it is time. If somebody else has moved it since, our time is later, too."""
         now_ns = time.monotonic_ns()
         if now_ns < self.mark_due_ns:
             return False
-        self.mark_due_ns = now_ns + MARK_NS
-        return abs(time.time_ns() - os.stat(QUEUE, dir_fd=self._home.fd).st_mtime_ns) >= MARK_NS
+        age_ns = abs(time.time_ns() - os.stat(QUEUE, dir_fd=self._home.fd).st_mtime_ns)
+        if age_ns >= MARK_NS:
+            return True
+        self.mark_due_ns = now_ns + MARK_NS - age_ns
+        return False
 
     def _sync_chunks(self) -> tuple[_native.Chunk, _native.Resolved] | None:
         """Every chunk from where the last sync ended, one after the other; each is let go once it is synced."""
@@ -221,16 +225,30 @@ class Syncer:
             found = chunk.resolved()  # before its sync begins
             following = self._chain.after(chunk) if found.code == _native.ROLL else None
             try:
-                sync.data(chunk.fd, "chunk")
+                known = self._sync_chunk(chunk, found)
                 if following is None:
-                    if chunk.sequence != self._named:
+                    if not known:
                         sync.directory(self._home.chunks, "chunks")
-                        self._named = chunk.sequence
                     return chunk, found
             except OSError as problem:
                 raise self._fail(problem) from problem
             name = following.sequence, following.base
             del chunk, following
+
+    def _sync_chunk(self, chunk: _native.Chunk, found: _native.Resolved) -> bool:
+        """
+        Sync all of it; but of the one where the last sync ended, only what lies behind that, as the core does.
+
+        Returns:
+            Whether it was that one, so that its name is on the disk, too.
+        """
+        begin, end = self._control.durable_at(), found.position + _WORD
+        known = 0 < begin < end and chunk.sequence == self._control.durable_chunk()
+        if known:
+            sync.pages(*chunk.pages(begin, end), "records")
+        else:
+            sync.data(chunk.fd, "chunk")
+        return known
 
     def _mark(self, last: tuple[_native.Chunk, _native.Resolved] | None) -> None:
         """Move the watermark to where that sync has come, and take the snapshots."""

@@ -9,6 +9,7 @@ a dead member held goes to the others at once.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import time
 from typing import TYPE_CHECKING, Any, Self
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from shmq.queue import Queue
+    from shmq.storage.directory import Directory
 
 _BATCH = 1024
 _SNAPSHOT_EVERY = 1.0
@@ -38,7 +40,13 @@ _SNAPSHOT_BYTE = 1
 _TRY_AGAIN_NS = 1_000_000_000
 """After a move to another queue that failed."""
 _GROUP_WINDOW = _native.RING_WINDOW
-DEFAULTS: dict[str, Any] = {"lease": None, "max_attempts": None, "dead_letter": None, "expire_to": None}
+DEFAULTS: dict[str, Any] = {
+    "lease": None,
+    "max_attempts": None,
+    "dead_letter": None,
+    "expire_to": None,
+    "ordered_by": None,
+}
 
 
 class GroupWalk(Walk):
@@ -59,9 +67,10 @@ class GroupWalk(Walk):
             following = self.chain.after(self.chunk)
         except errors.Gone as gone:
             first = self.chain.first_index() if gone.first_index is None else gone.first_index
+            finished = 0 if self._checkpoint is None else self._checkpoint.head
             self.ring.raise_head(first)
             self.seek(first)
-            if first <= end:
+            if first <= max(end, finished):  # others have finished what was retired: nothing is lost
                 return self._find()
             raise
         if following is None or (following.base > end and not self.ring.skip(end, following.base)):
@@ -73,18 +82,47 @@ class GroupWalk(Walk):
         space.retire(self.home, self.chain, self.membership.control)
         return True
 
+    def _pass_damage(self) -> bool:
+        """Go on behind what is damaged, for the whole group; False when that must wait for what is before it."""
+        assert self.chunk is not None  # noqa: S101  # it was read from
+        position, ordinal = int(self.reader.position), int(self.reader.ordinal)
+        behind = _native.resync(self.chunk, position, ordinal)
+        if behind is None:
+            return self._leap(self.chunk.sequence, self.chunk.base + ordinal)
+        if not self.ring.skip(self.chunk.base + ordinal, self.chunk.base + behind[1]):
+            return False
+        return super()._pass_damage()
+
+    def _leap(self, sequence: int, index: int) -> bool:
+        for later, base in self.chain.listed():
+            if later > sequence and base >= index:
+                if not self.ring.skip(index, base):
+                    return False
+                with contextlib.suppress(errors.Corrupt, FileNotFoundError):
+                    chunk = self.chain.open(later, base)
+                    self._count(index, base)
+                    self._start = max(self._start, base)
+                    self._enter(chunk)
+                    return True
+        return False
+
     def claim(self, limit: int, spins: int, taken: Any) -> int:
         """Claim up to *limit* messages that nobody has had: how many, or EMPTY, WAITING, EDGE or GROW."""
+        advance = self._advance_over if self.skip_corrupt else self._advance
         while True:
-            if self.chunk is None and not self._advance():
+            if self.chunk is None and not advance():
                 return int(_native.EMPTY)
             count = self.ring.take(self.chunk, self.reader, limit, spins, taken)  # type: ignore[arg-type]
             if count > 0:
                 return count
             if count == _native.ROLL:
-                if self._advance():
+                if advance():
                     continue
                 return int(_native.EMPTY)
+            if count == _native.CORRUPT and self.skip_corrupt:
+                if self._pass_damage():
+                    continue
+                return int(_native.EDGE)
             if count in (_native.EMPTY, _native.WAITING, _native.EDGE, _native.GROW):
                 return count
             raise _native.error(count, f"cannot read {self.home.path}")
@@ -202,6 +240,7 @@ class GroupConsumer:
         start: str | int | datetime.datetime,
         given: dict[str, Any],
         window: int | None = None,
+        skip_corrupt: bool = False,
     ) -> None:
         """See `Queue.consumer`."""
         check_consumer_name(name)
@@ -211,8 +250,10 @@ class GroupConsumer:
         self.ack_mode = ack
         self._explicit = ack == "explicit"
         self._queue = queue
-        self._given = check_options(given)
+        self._given = check_options(given, explicit=self._explicit)
         self._window = window
+        self._skip_corrupt = skip_corrupt
+        self._skipped = 0
         self._lock = locks.Lock()
         self._closed = False
         self._decode = queue._codec.decode  # noqa: SLF001
@@ -319,6 +360,7 @@ class GroupConsumer:
             rings.grow(self._home, self.name, self._ring)
         self._walk = GroupWalk(self._home, self._membership, self._checkpoint)
         self._walk.ring = self._ring
+        self._walk.skip_corrupt = self._skip_corrupt
         self._walk.seek(self._checkpoint.head)
         self._access = Access(self._home, self._membership, self._decode)
 
@@ -475,6 +517,12 @@ class GroupConsumer:
             except IndexError:  # retired by age or size since it was handed out
                 self._ring.ack(batch.taken + at)
                 continue
+            except errors.Corrupt:
+                if not self._skip_corrupt:
+                    raise
+                self._ring.ack(batch.taken + at)
+                self._skipped += 1
+                continue
             chunk, record, place = known._chunk, known._record, known._place  # noqa: SLF001
             message = GroupMessage(batch, at, chunk, index, record, place, self._decode, attempts)
             if not self._disposed_of(message, kind):
@@ -503,7 +551,7 @@ class GroupConsumer:
         """Whether a message that came back is not to be worked at any more; then it has gone where it belongs."""
         most = self.options.get("max_attempts")
         if kind == _native.TAKEN_MOVING:
-            self._move(message, "rejected", "whoever moved it died meanwhile", again=True)
+            self._move(message, self._cause(message), "whoever moved it died meanwhile", again=True)
         elif message.expired():
             reason = "it was not finished before its time to live had passed"
             self._move(message, "expired", reason, finished=not self._explicit)
@@ -513,6 +561,15 @@ class GroupConsumer:
         else:
             return False
         return True
+
+    def _cause(self, message: GroupMessage) -> str:
+        """Why somebody who died was moving it."""
+        if not self.options.get("expire_to") or not message.expired():
+            return "rejected"
+        if not os.path.exists(path_of(self._queue, self.options.get("dead_letter"), self.name)):
+            return "expired"
+        letters = self._target("rejected")
+        return "rejected" if letters is not None and letters.has(message) else "expired"
 
     def _target(self, cause: str) -> Mover | None:
         """Where messages go for that cause; None when they are dropped."""
@@ -580,7 +637,7 @@ class GroupConsumer:
             return errors.Closed(f"group consumer {self.name!r} of {self._home.path} was closed")
         if self._membership.control.is_shut_down() and self._walk.at_end():
             figures = self._ring.figures()
-            if not (figures.claimed or figures.returned or figures.parked):
+            if not (figures.claimed or figures.returned or figures.parked or figures.waiting):
                 return errors.ShutDown(f"{self._home.path} was shut down, and group {self.name!r} has drained it")
         return None
 
@@ -620,6 +677,31 @@ class GroupConsumer:
                 lost = problem
         if lost is not None:
             raise lost
+
+    def skip(self, *indexes: int) -> None:
+        """
+        Finish messages that nobody has been handed, as whoever brings a group over from elsewhere does.
+
+        They are never handed out. Those that were handed out, or are finished, are left as they are.
+
+        Raises:
+            TooMany: one is further ahead than the window reaches; none was skipped.
+            ValueError: there is no such index yet; none was skipped.
+        """
+        with self._lock:
+            self._check_usable()
+            end, reach = self._access.next_index(), self._checkpoint.head + self._ring.figures().window
+            last = max(indexes, default=0)
+            if last >= end and indexes:
+                raise ValueError(f"cannot skip index {last} of {self._home.path}: the next one is {end}")
+            if last >= reach:
+                raise errors.TooMany(
+                    f"cannot skip index {last} for group {self.name!r} of {self._home.path}: its window ends at {reach}"
+                )
+            for index in sorted(indexes):
+                if not self._ring.skip(index, index + 1):
+                    raise errors.TooMany(f"cannot skip index {index} of {self._home.path}: beyond the window")
+            self._ring.floor()
 
     def _ack_batch(self, messages: tuple[GroupMessage, ...]) -> bool:
         """All of one batch, in one call; False when they are not, or when one of them was lost."""
@@ -695,6 +777,42 @@ class GroupConsumer:
         """How many messages this member holds and has not finished."""
         return len(self._held)
 
+    @property
+    def skipped(self) -> int:
+        """With skip_corrupt: how many indexes this member passed over because what was there is damaged."""
+        return self._skipped + self._walk.skipped
+
+    # ---- moving
+    def seek(self, to: str | int | datetime.datetime) -> None:
+        """
+        Have the whole group go on from there: "earliest", "latest", an index, or the first message of a time or later.
+
+        What was finished behind it comes again, what was not and is before it does not; attempts begin anew. What this
+        member holds is forgotten. Only for its only member.
+
+        Raises:
+            Busy: somebody else is in the group.
+            IndexError: it is beyond the end of the queue, or negative.
+        """
+        with self._lock:
+            self._check_usable()
+            index = start_index(self._queue, to)
+            end = self._walk.chain.next_index()
+            if index > end:
+                raise IndexError(f"cannot seek to {index}: {self._home.path} has indexes up to {end}")
+            if not self._name_lock.take():
+                raise errors.Busy(f"cannot move group {self.name!r} of {self._home.path}: somebody else is in it")
+            try:
+                with self._home.admin():
+                    rings.restart(self._home, self.name, index)
+            finally:
+                self._held.clear()
+                self._enter_ring()
+                self._name_lock.share()
+        self._membership.control.recount()
+        self._membership.forget_retired()
+        space.retire(self._home, self._walk.chain, self._membership.control)  # what this name alone held back
+
     # ---- closing
     def _snapshot(self) -> None:
         """Write down what is done, unless somebody else is at it."""
@@ -746,6 +864,30 @@ class GroupConsumer:
             self.close()
 
 
+@dataclasses.dataclass(frozen=True)
+class GroupPlace:
+    """
+    Where a group stands, message by message.
+
+    Attributes:
+        head: everything below it is finished.
+        done: the indexes above it that are finished, ascending; at most a window of them.
+        open: those that somebody has and has not finished.
+    """
+
+    head: int
+    done: tuple[int, ...]
+    open: tuple[int, ...]
+
+
+def place_of(home: Directory, name: str, checkpoint: _native.Checkpoint) -> GroupPlace:
+    """As `Queue.group_place`, which is how to call it."""
+    head, states = rings.states(home, name, checkpoint)
+    done = tuple(head + at for at, state in enumerate(states) if state == _native.RING_DONE)
+    opened = tuple(head + at for at, state in enumerate(states) if state == _native.RING_CLAIMED)
+    return GroupPlace(head, done, opened)
+
+
 def _sooner(deadline_ns: int, due_ns: int | None) -> int:
     """The earlier of a monotonic deadline (FOREVER for none) and a moment since boot, as a monotonic deadline."""
     if due_ns is None:
@@ -754,7 +896,7 @@ def _sooner(deadline_ns: int, due_ns: int | None) -> int:
     return due if deadline_ns < 0 else min(deadline_ns, due)
 
 
-def check_options(given: dict[str, Any]) -> dict[str, Any]:
+def check_options(given: dict[str, Any], *, explicit: bool) -> dict[str, Any]:
     """The options that were given, after refusing what means nothing."""
     options = {name: value for name, value in given.items() if value is not None}
     lease, attempts = options.get("lease"), options.get("max_attempts")
@@ -762,6 +904,13 @@ def check_options(given: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"lease={lease!r}: seconds, more than none; None to keep messages for ever")
     if attempts is not None and not (isinstance(attempts, int) and 1 <= attempts < 1 << 16):
         raise ValueError(f"max_attempts={attempts!r}: from 1 to 65535")
+    if options.get("ordered_by", "key") != "key":
+        raise ValueError(f'ordered_by={options["ordered_by"]!r}: "key", or None for no order')
+    if "ordered_by" in options and not explicit:
+        raise ValueError(
+            'ordered_by="key" needs ack="explicit": with "auto" a message is finished when it is handed out, and the '
+            "next of its key would go to another worker at once"
+        )
     for name in ("dead_letter", "expire_to"):
         if not isinstance(options.get(name, ""), str):
             raise TypeError(f"{name}={options[name]!r}: the path of a queue")

@@ -112,7 +112,7 @@ class Producer(_native.Tail):
         """Wait until the message at *index*, in that chunk, is on the disk; *index*."""
         syncer = cast("Syncer", self._syncer)
         syncer.wait(tail, index, deadline_ns)
-        self._sync_with(self._tail.fd, syncer.mark_due_ns, sync)
+        self._sync_with(syncer.mark_due_ns, sync)
         return index
 
     def _interrupted(self, index: int, problem: BaseException) -> None:
@@ -137,18 +137,55 @@ class Producer(_native.Tail):
         items = self._encode_all(payloads)
         count = len(items)
         _check_lengths(count, keys=keys, types=types, times_ns=times_ns, headers=headers)
+        self._check_count(count)
+        if count == 0:
+            return self._nothing(dedup)
+        turn = None if dedup is None else self._turn(dedup)
+        batch = _batch(items, keys, types, times_ns, headers, self._fixed(ttl, None, turn))
+        return self._put_batch(batch, turn, deadline)
+
+    def put_arrow(
+        self,
+        batch: Any,
+        *,
+        ttl: float | None = None,
+        dedup: tuple[str | bytes, int] | None = None,
+        timeout: float | None = None,
+    ) -> range:
+        """As `Queue.put_arrow`."""
+        from shmq.arrow import to_put  # noqa: PLC0415  # only who uses it pays for it
+
+        self._check_open()
+        deadline = deadline_of(timeout)
+        if self._encode is not None:
+            raise ValueError(
+                f"cannot put a record batch into {self._home.path}: its codec {self._home.options.codec!r} takes "
+                "objects, and payloads in Arrow are bytes already; nothing was put"
+            )
+        count = batch.num_rows
+        self._check_count(count)
+        if count == 0:
+            return self._nothing(dedup)
+        turn = None if dedup is None else self._turn(dedup)
+        return self._put_batch(to_put(batch, self._fixed(ttl, None, turn)), turn, deadline)
+
+    def _check_count(self, count: int) -> None:
         if count > _native.BATCH_MAX:
             raise errors.TooMany(
                 f"cannot put {count} messages at once into {self._home.path}: one claim counts up to "
                 f"{_native.BATCH_MAX}; nothing was put. Put them in several batches"
             )
-        if count == 0:
-            if dedup is not None:
-                raise ValueError("nothing to put, and so nothing that says which batch it is; nothing was put")
-            end = self._queue.next_index
-            return range(end, end)
-        turn = None if dedup is None else self._turn(dedup)
-        batch = _batch(items, keys, types, times_ns, headers, self._fixed(ttl, None, turn))
+
+    def _nothing(self, dedup: tuple[str | bytes, int] | None) -> range:
+        """What a put of no messages answers."""
+        if dedup is not None:
+            raise ValueError("nothing to put, and so nothing that says which batch it is; nothing was put")
+        end = self._queue.next_index
+        return range(end, end)
+
+    def _put_batch(self, batch: _native.Batch, turn: Turn | None, deadline: int) -> range:
+        """Put all of it by one claim."""
+        count = batch.count
         if turn is not None:
             return turn.put(count, batch.region_bytes(), deadline, lambda tail: tail.put_many(batch))
         if self._syncer is not None:
@@ -286,7 +323,7 @@ class Producer(_native.Tail):
         self._membership.claims_from(self, chunk.sequence)
         self._move(chunk.address, 0, 0, chunk)
         if self._syncer is not None:
-            self._sync_with(chunk.fd, self._syncer.mark_due_ns, sync)
+            self._sync_with(self._syncer.mark_due_ns, sync)
 
     # ---- closing
     def close(self) -> None:

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from types import EllipsisType, TracebackType
 
+    from pyarrow import RecordBatch
+
     from shmq.arrow import Batches
     from shmq.columns import Columns
-    from shmq.group import GroupConsumer
+    from shmq.group import GroupConsumer, GroupPlace
     from shmq.message import Message
     from shmq.producer import Slot
     from shmq.staged import HandedOver, Staged
@@ -44,7 +46,8 @@ class GroupStats:
     Attributes:
         pending: messages handed out and not finished.
         returned: messages that came back and that nobody has yet.
-        parked: messages that wait for their time, outside the window.
+        parked: messages that wait for their time, or for one before them of their key, outside the window.
+        waiting: messages in the window that wait for one before them of their key.
         window: messages that may be in flight.
         full: whether somebody waits because so many are; acknowledge, or make another name with a larger window.
         redelivered, expired, moved: since this boot: messages that came back from the dead or by a lease that ended;
@@ -59,6 +62,7 @@ class GroupStats:
     redelivered: int
     expired: int
     moved: int
+    waiting: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -432,6 +436,34 @@ class Queue:
             timeout=timeout,
         )
 
+    def put_arrow(
+        self,
+        batch: RecordBatch,
+        *,
+        ttl: float | None = None,
+        dedup: tuple[str | bytes, int] | None = None,
+        timeout: float | None = None,
+    ) -> range:
+        """
+        Append the rows of a pyarrow record batch, and return their indexes: all become visible at once, or none.
+
+        The mirror of `read_arrow`, whose batches can be put as they are; no Python object is made for a message.
+
+        Args:
+            batch: up to 8,191 rows. Column "payload" (binary or string), and perhaps "key" and "headers" (binary, as
+                `read_arrow` has them; null for none), "type" (whole numbers; null for 0) and "time" (timestamp; null
+                for now). "index" and "attempts" are passed over.
+            ttl, dedup, timeout: as in `put_many`.
+
+        Raises:
+            ImportError: there is no pyarrow: pip install 'shmq[arrow]'.
+            ValueError: a column is of another kind, missing, or a payload is null; or the queue has a codec, which is
+                not for bytes; nothing was put.
+            TooMany, Full, TooLarge, DiskFull, Mismatch, Busy, Fenced, ShutDown, Closed: as `put_many`.
+        """
+        producer = self._producer or self._shared_producer()
+        return producer.put_arrow(batch, ttl=ttl, dedup=dedup, timeout=timeout)
+
     def reserve(
         self,
         nbytes: int,
@@ -599,6 +631,8 @@ class Queue:
         group: Literal[False] = False,
         ack: str = "auto",
         start: str | int | datetime.datetime = "earliest",
+        skip_corrupt: bool = False,
+        hold: bool | None = None,
     ) -> Consumer: ...
     @overload
     def consumer(
@@ -611,6 +645,7 @@ class Queue:
         max_attempts: int | None = None,
         dead_letter: str | None = None,
         expire_to: str | None = None,
+        ordered_by: str | None = None,
         window: int | None = None,
         start: str | int | datetime.datetime = "earliest",
     ) -> GroupConsumer: ...
@@ -624,6 +659,7 @@ class Queue:
         max_attempts: int | None = None,
         dead_letter: str | None = None,
         expire_to: str | None = None,
+        ordered_by: str | None = None,
         window: int | None = None,
         start: str | int | datetime.datetime = "earliest",
         skip_corrupt: bool = False,
@@ -644,6 +680,9 @@ class Queue:
             max_attempts: how often a message is handed out before it goes to the dead letters; no limit by default.
             dead_letter: that queue's path, beside this one unless it is absolute; <queue>.<name>.dead by default.
             expire_to: the queue for messages that are older than their ttl; by default they are dropped, and counted.
+            ordered_by: "key": a message is handed out when all before it that have its key are finished, so those of
+                one key come in order, one at a time. Those without a key come in no order, as they all do by default.
+                Needs ack="explicit".
             window: how many messages the group may have in flight: a power of two up to 65,536, the default.
             start: where a new name begins: "earliest", "latest", an index, or a datetime: the first message of that
                 time or later.
@@ -659,13 +698,21 @@ class Queue:
         """
         if self._flags["read_only"]:
             raise errors.Closed(f"cannot open a consumer of {self.path}: it was opened read-only; use reader()")
-        given = {"lease": lease, "max_attempts": max_attempts, "dead_letter": dead_letter, "expire_to": expire_to}
+        given = {
+            "lease": lease,
+            "max_attempts": max_attempts,
+            "dead_letter": dead_letter,
+            "expire_to": expire_to,
+            "ordered_by": ordered_by,
+        }
         if group and hold is not None:
             raise TypeError(f"consumer({name!r}, hold=...): a group holds nothing back; let a name of its own archive")
         if group:
             from shmq.group import GroupConsumer  # noqa: PLC0415  # only groups pay for it
 
-            return GroupConsumer(self, name, ack=ack, start=start, given=given, window=window)
+            return GroupConsumer(
+                self, name, ack=ack, start=start, given=given, window=window, skip_corrupt=skip_corrupt
+            )
         strange = [option for option, value in {**given, "window": window}.items() if value is not None]
         if strange:
             raise TypeError(
@@ -701,7 +748,28 @@ class Queue:
             redelivered=figures.redelivered,
             expired=figures.expired,
             moved=figures.moved,
+            waiting=figures.waiting,
         )
+
+    def group_place(self, name: str) -> GroupPlace:
+        """
+        Where the group *name* stands: what is finished behind its head, and what somebody has. Nothing is changed.
+
+        Raises:
+            NotFound: there is no such name.
+            Mismatch: it is no group.
+        """
+        directory.check_consumer_name(name)
+        self._joined()
+        try:
+            checkpoint = self._home.checkpoint(name)
+        except FileNotFoundError:
+            raise errors.NotFound(f"{self.path} has no consumer {name!r}") from None
+        if not checkpoint.group:
+            raise errors.Mismatch(f"consumer {name!r} of {self.path} is no group: what is below its head is finished")
+        from shmq import group  # noqa: PLC0415  # only who asks pays for it
+
+        return group.place_of(self._home, name, checkpoint)
 
     def drop_consumer(self, name: str) -> None:
         """

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 _SEQUENCE_MAX = (1 << 63) - 1
 _TOKEN = re.compile(r"([0-9a-f]{32})-([0-9a-f]{10})-([0-9a-f]{16})")
 _SETTLE_SECONDS = 30.0
+_CLAIM_ROWS = 4096
+_CLAIM_BYTES = 8 << 20
+"""Of a record batch, which is claimed by parts: the one that fits into what is left of a chunk wastes little of it."""
 
 
 class _Aside:
@@ -144,6 +147,30 @@ class Staged(Producer):
         raise errors.Forked(
             f"what was staged for {self._home.path} belongs to the parent process {self._pid}; stage your own"
         )
+
+    def put_arrow(
+        self,
+        batch: Any,
+        *,
+        ttl: float | None = None,
+        dedup: tuple[str | bytes, int] | None = None,
+        timeout: float | None = None,
+    ) -> range:
+        """
+        As `Queue.put_arrow`, but any number of rows: nobody sees any of it before all of it is adopted.
+
+        Raises:
+            Corrupt, ValueError, TooLarge, DiskFull: some of the rows before may be in it; forget it and stage anew.
+        """
+        first = len(self)
+        at = 0
+        while at < batch.num_rows:
+            part = batch.slice(at, _CLAIM_ROWS)
+            while part.num_rows > 1 and part.nbytes > _CLAIM_BYTES:
+                part = part.slice(0, part.num_rows // 2)
+            super().put_arrow(part, ttl=ttl, dedup=dedup, timeout=timeout)
+            at += part.num_rows
+        return range(first, first + at)
 
     @property
     def queue_id(self) -> bytes:

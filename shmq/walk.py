@@ -77,7 +77,10 @@ class Walk:
         """Stand at a remembered place, if it is still what it was; the first message at or behind *index* is next."""
         for known, base in self.chain.names():
             if known == sequence:
-                chunk = self.chain.open(sequence, base)
+                try:
+                    chunk = self.chain.open(sequence, base)
+                except FileNotFoundError:
+                    return False  # retired since: everything in it was finished
                 if chunk.first_position() <= position < chunk.size and position % 8 == 0:
                     self._start = index
                     self._enter(chunk)

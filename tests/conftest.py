@@ -29,12 +29,19 @@ def quick_disk(request, monkeypatch):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """With -n, tests that need Spark run in one process: there is one JVM with a session, not one for each worker."""
+    """
+    With -n, tests that use the one Spark session run in one process, and those that start Sparks of their own in one.
+
+    So there are never more than a few JVMs at once, however many workers there are.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class OneSpark(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            return "spark" if "/test_with_spark.py::" in nodeid or "/test_spark_cluster.py::" in nodeid else nodeid
+            if "/spark/test_with_spark" in nodeid:
+                return "spark"
+            own = "/test_spark_processes.py::" in nodeid or "/test_spark_cluster.py::" in nodeid
+            return "sparks" if own else nodeid
 
     return OneSpark(config, log)
 

@@ -13,24 +13,39 @@ FRESH, HELD, BACK, ASIDE, LATER, DONE, PAD = "FRESH", "HELD", "BACK", "ASIDE", "
 class Group:
     def __init__(self):
         self.state = []
+        self.keys = []  # None: it comes in no order
         self.attempts = {}
         self.holder = {}
         self.parked = set()  # outside the window: the head does not wait for them
         self.behind = {}
 
-    def put(self, state=FRESH):
+    def put(self, state=FRESH, key=None):
         self.state.append(state)
+        self.keys.append(key)
 
     def which(self, *states):
         return [index for index, state in enumerate(self.state) if state in states]
 
+    def waits(self, index):
+        """Whether one before it of its key is not finished."""
+        key = self.keys[index]
+        return key is not None and any(
+            self.keys[each] == key and self.state[each] not in (DONE, PAD) for each in range(index)
+        )
+
     def available(self):
-        return self.which(FRESH, BACK, ASIDE)
+        return [index for index in self.which(FRESH, BACK, ASIDE) if not self.waits(index)]
 
     def may_come(self, index):
-        """Whether that one may be handed out now: those that came back go first, then the fresh ones in order."""
+        """
+        Whether that one may be handed out now.
+
+        Without keys those that came back go first, then the fresh ones in order; with one, whatever waits for no other.
+        """
         state = self.state[index]
-        back, fresh = self.which(BACK), self.which(FRESH)
+        if self.keys[index] is not None:
+            return index in self.available()
+        back, fresh = ([each for each in self.which(which) if self.keys[each] is None] for which in (BACK, FRESH))
         if state == BACK:
             return index == back[0]
         if state == FRESH:

@@ -261,6 +261,10 @@ typedef struct {
  * of memory, and nothing has moved. */
 int64_t shmq_gather(shmq_chunk *chunk, shmq_reader *reader, const shmq_wanted *wanted, shmq_gathered *batch);
 void shmq_gathered_free(void *memory);
+/* The other way: of a column of bytes in the layout of Arrow, with count + 1 offsets into `bytes` bytes of values, the
+ * lengths as shmq_put_many takes them, and where the first value begins; or CORRUPT, when the offsets do not ascend
+ * within the values. */
+int64_t shmq_lengths(uint32_t count, const int32_t *offsets, uint64_t bytes, uint32_t *lengths);
 
 /* ------------------------------------------------------------------ random access
  * By way of the chunk's index blocks, which are hints: what is missing or wrong there costs a longer walk, and is put
@@ -440,18 +444,22 @@ typedef struct {
     uint64_t entry;    /* its side entry; 0 = its word is in the window */
     uint32_t attempts; /* how often it was handed out, this time included */
     uint32_t kind;
+    uint64_t bucket;   /* of its key, plus one; 0 = it comes in no order. `gate`: that of the bucket, if nothing else is there */
+    uint64_t gate;
 } shmq_taken;
 
-/* Bytes of a ring file with so many side blocks. */
-uint64_t shmq_ring_bytes(uint32_t window, uint64_t side_blocks);
-/* Write the header of a new ring: OK or TOO_LARGE (no such window). The rest is zeros. */
+/* Bytes of a ring file with so many side blocks. buckets: 0 = in no order. */
+uint64_t shmq_ring_bytes(uint32_t window, uint32_t buckets, uint64_t side_blocks);
+/* Write the header of a new ring: OK or TOO_LARGE (no such window, or so many buckets). The rest is zeros. */
 int shmq_ring_format(void *memory, const uint8_t queue_id[16], const uint8_t boot_id[16], uint32_t window,
-                     uint64_t side_blocks);
+                     uint32_t buckets, uint64_t side_blocks);
 /* Is it one of this queue, and of which boot? OK, FORMAT, CORRUPT. */
 int shmq_ring_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16], uint8_t boot_id[16]);
 /* At a new boot, before any member: clear the ring, and set it and the checkpoint's head by the newest valid snapshot;
  * without one, the group begins again where it was made to begin. */
 int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t boot_id[16]);
+/* Have it speak of no boot: whoever opens it next rebuilds it. */
+void shmq_ring_forget(void *memory);
 /* A handle on a mapped ring: NULL and FORMAT or CORRUPT in *code. lease_ns: 0 = for ever. finish: to take is to finish.
  * keep_expired: expired messages are handed out as such. */
 shmq_ring *shmq_ring_new(void *memory, uint64_t bytes, const uint8_t queue_id[16], void *checkpoint,
@@ -462,6 +470,7 @@ int shmq_ring_remap(shmq_ring *ring, void *memory, uint64_t bytes);
 /* The file has been made large enough for so many side blocks. */
 void shmq_ring_extend(shmq_ring *ring, uint64_t blocks);
 uint64_t shmq_ring_side_blocks(const shmq_ring *ring);
+uint32_t shmq_ring_buckets(const shmq_ring *ring);
 /* Enter the group, before anything else: what this seat's last tenant held goes back. GROW: map the ring anew first. */
 int shmq_ring_join(shmq_ring *ring);
 
@@ -489,7 +498,8 @@ int shmq_ring_extend_lease(shmq_ring *ring, shmq_taken *taken, int64_t ends_ns);
 int shmq_ring_moving(shmq_ring *ring, shmq_taken *taken);
 void shmq_ring_count_moved(shmq_ring *ring, bool expired);
 /* Put a message aside whose word in the window is `word`: EMPTY when it was, GROW, or LOST. */
-int shmq_ring_park(shmq_ring *ring, uint64_t index, uint64_t word, int64_t due_ns, uint64_t behind, uint32_t attempts);
+int shmq_ring_park(shmq_ring *ring, uint64_t index, uint64_t word, int64_t due_ns, uint64_t behind, uint32_t attempts,
+                   uint64_t bucket);
 
 /* The head moves over what is finished. */
 void shmq_ring_advance(shmq_ring *ring);
@@ -499,13 +509,17 @@ void shmq_ring_raise_head(shmq_ring *ring, uint64_t index);
 uint64_t shmq_ring_floor(shmq_ring *ring);
 /* Write the older of the checkpoint's two snapshots: its sequence. One caller at a time in all processes. */
 int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch);
+/* A look at the group: the lowest index that is not finished, and for each of the RING_WINDOW (65,536) indexes from it on
+ * its enum ring_state, one byte each. Nothing is changed. */
+uint64_t shmq_ring_states(shmq_ring *ring, uint8_t *states);
 
 typedef struct {
     uint64_t head;
     uint64_t handed;      /* about how far it has come */
     uint64_t claimed;     /* handed out and not finished */
     uint64_t returned;    /* came back, and nobody has them yet */
-    uint64_t parked;      /* wait for their time */
+    uint64_t parked;      /* wait for their time, or for their key outside the window */
+    uint64_t waiting;     /* wait for their key in the window */
     uint64_t redelivered; /* ever: came back from the dead, or by a lease that ended */
     uint64_t expired;     /* ever */
     uint64_t moved;       /* ever: to the dead letters */
@@ -532,24 +546,23 @@ int shmq_rename_new(int directory, const char *old_name, const char *new_name);
  * Everything before *position, whose index is *next_index, is resolved: claims of the dead are padded on the way. EMPTY
  * at the end of what was claimed, ROLL at the SEAL, WAITING before a claim of *owner, who lives; or CORRUPT. */
 int shmq_resolved(shmq_chunk *chunk, uint64_t *position, uint64_t *next_index, uint32_t *owner);
-/* Wait until every index below `want`, which lies in this chunk or before it, is on the disk (chunk NULL: lead); lead the group commit
+/* Wait until every index below `want`, which lies in this chunk or before it, is on the disk; lead the group commit
  * when nobody does. OK; TIMEOUT; SIGNAL; WAITING: a living claim lies before it, sleep on the queue's bell;
- * SYNC_FAILED; LEAD: this thread leads (*leading is 1) and there is more to sync than this chunk (or fd is -1):
+ * SYNC_FAILED; LEAD: this thread leads (*leading is 1) and there is more to sync than this chunk (or it is NULL):
  * do it, then shmq_sync_publish and shmq_sync_release. Any number of threads may call this. */
-int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, int fd, uint64_t want, int64_t deadline_ns,
-                   uint32_t *leading);
+int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, uint64_t want, int64_t deadline_ns, uint32_t *leading);
 /* The bell as it is, for who sleeps until somebody dies, joins or rings anyway, and need not be told of puts. */
 uint32_t shmq_bell(const void *control);
 /* The same for what was put into that chunk, for ever and without an end as the leader: LEAD says that more than this
  * chunk is to be synced, and that nobody leads now. */
-int shmq_sync_put(shmq_chunk *chunk, int fd, uint64_t want);
+int shmq_sync_put(shmq_chunk *chunk, uint64_t want);
 /* Sleep for the interval and sync what was put into that chunk, again and again: OK once there was nothing to sync, or
  * the nudge was given; LEAD when there is more to do than that, or it did not work: look, and sync in the long way. */
-int shmq_sync_keep(shmq_chunk *chunk, int fd, int64_t interval_ns, int64_t mark_due_ns, uint32_t *nudge);
+int shmq_sync_keep(shmq_chunk *chunk, int64_t interval_ns, int64_t mark_due_ns, uint32_t *nudge);
 /* Whether a sync of this chunk's queue has failed, so that nothing more may be put that must be durable. */
 int shmq_sync_refuses(const shmq_chunk *chunk);
-/* As leader: everything below index is on the disk, and the next sync begins to look in that chunk. Both only rise. */
-void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk);
+/* As leader: everything below index is on the disk, and the next sync begins in that chunk, at that position. */
+void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk, uint64_t position);
 /* Give the leadership back, and wake who waits. */
 void shmq_sync_release(shmq_member *member);
 /* A sync failed (1), or a reopening has verified what is there (0): for every process. Wakes all. */
@@ -557,6 +570,8 @@ void shmq_sync_failed(void *control, uint32_t failed);
 uint32_t shmq_sync_has_failed(const void *control);
 uint64_t shmq_durable(const void *control);
 uint64_t shmq_durable_chunk(const void *control);
+/* In that chunk, the position before which everything is on the disk. For the leader. */
+uint64_t shmq_durable_at(const void *control);
 /* After an unclean boot, before anybody joins: nothing is known but what the watermark says. */
 void shmq_durable_reset(void *control, uint64_t index, uint64_t chunk);
 

@@ -234,19 +234,26 @@ struct claim {
 };
 
 /* Have the pages of a claim, and those just ahead, mapped in one go: a tenth of the price of faulting them one by one.
- * Two threads may both do it, to no harm. */
+ * Those ahead only if they will be ours: of many producers each would map all, and dirty what the disk has to be told
+ * again at every sync. Two threads may both do it, to no harm. */
 #define POPULATE_AHEAD (UINT64_C(256) << 10)
-static void populate_ahead(shmq_chunk *chunk, uint64_t end)
+static void populate_ahead(shmq_chunk *chunk, uint64_t begin, uint64_t end)
 {
+    const uint64_t claimed = load_relaxed(&chunk->claimed) + (end - begin);
     const uint64_t from = load_relaxed(&chunk->populated);
+    store_relaxed(&chunk->claimed, end <= from ? claimed : 0);
     if (end <= from) {
         return;
     }
-    const uint64_t start = from > 0 ? from : (end - 1) / PAGE_BYTES * PAGE_BYTES;
-    uint64_t to = (end / POPULATE_AHEAD + 1) * POPULATE_AHEAD;
+    const bool alone = claimed > (end - load_relaxed(&chunk->asked)) / 2 || from == 0;
+    store_relaxed(&chunk->asked, end);
+    const uint64_t start = from > 0 && alone ? from : begin / PAGE_BYTES * PAGE_BYTES;
+    uint64_t to = alone ? (end / POPULATE_AHEAD + 1) * POPULATE_AHEAD : (end + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     to = to < chunk->capacity ? to : chunk->capacity;
     store_relaxed(&chunk->populated, to);
-    os->populate(chunk->memory + start, to - start);
+    if (to - start > PAGE_BYTES) { /* one page is mapped by the store into it */
+        os->populate(chunk->memory + start, to - start);
+    }
 }
 
 static int full(void) { return error_set(SHMQ_FULL, "a bound is reached"); }
@@ -274,7 +281,7 @@ static int claim_region(shmq_chunk *chunk, uint32_t count, uint64_t bytes, struc
             }
             *claim = (struct claim){walk.position, walk.ordinal, claimed};
             hint_raise(chunk, walk.position + bytes, walk.ordinal + count);
-            populate_ahead(chunk, walk.position + bytes);
+            populate_ahead(chunk, walk.position, walk.position + bytes);
             return SHMQ_OK;
         }
         if (word_seals(word)) {

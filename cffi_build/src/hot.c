@@ -31,7 +31,6 @@ typedef struct {
     PyObject *keep;        /* whatever must live as long as the pointers above are used */
     PyObject *codec;       /* Tail: encode, Head: decode; NULL for the bytes themselves */
     PyObject *sync;        /* Tail: the module shmq.storage.sync, if each put waits for the disk; else NULL */
-    int fd;                /* likewise, of the chunk's file; keep keeps it open */
     int64_t mark_due_ns;   /* likewise: from then on puts go to Python, which moves the watermark */
 } End;
 
@@ -89,16 +88,14 @@ static PyObject *end_move(End *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* _sync_with(fd, mark_due_ns, shmq.storage.sync): each put waits for the disk from now on. After each _move. */
+/* _sync_with(mark_due_ns, shmq.storage.sync): each put waits for the disk from now on. After each _move. */
 static PyObject *tail_sync_with(End *self, PyObject *args)
 {
-    int fd;
     long long due;
     PyObject *sync;
-    if (!PyArg_ParseTuple(args, "iLO", &fd, &due, &sync)) {
+    if (!PyArg_ParseTuple(args, "LO", &due, &sync)) {
         return NULL;
     }
-    self->fd = fd;
     self->mark_due_ns = due;
     PyObject *const before = self->sync;
     self->sync = Py_NewRef(sync);
@@ -186,7 +183,7 @@ static int fields_of(shmq_fields *fields, PyObject *const *values, PyObject *nam
 /* Whether the core may sync, and nothing rarer is due: 1, 0 or -1 with an exception. */
 static int syncs_here(End *self)
 {
-    if (self->fd < 0 || shmq_sync_refuses(self->chunk) || shmq_clock_monotonic_ns() >= self->mark_due_ns) {
+    if (shmq_sync_refuses(self->chunk) || shmq_clock_monotonic_ns() >= self->mark_due_ns) {
         return 0;
     }
     PyObject *const in_core = PyObject_GetAttrString(self->sync, "IN_CORE");
@@ -221,12 +218,11 @@ static PyObject *put_synced(End *self, int64_t index)
 {
     PyObject *const keep = Py_NewRef(self->keep);
     shmq_chunk *const chunk = self->chunk;
-    const int fd = self->fd;
     PyObject *answer = NULL;
     int code;
     do {
         PyThreadState *const state = PyEval_SaveThread();
-        code = shmq_sync_put(chunk, fd, (uint64_t)index + 1);
+        code = shmq_sync_put(chunk, (uint64_t)index + 1);
         PyEval_RestoreThread(state);
     } while (code == SHMQ_SIGNAL && PyErr_CheckSignals() == 0);
     if (code == SHMQ_OK) {

@@ -305,7 +305,8 @@ struct control {
     uint32_t sync_group;     /* low half of the index that the running group commit will reach */
     uint32_t room_bell;      /* futex: bumped whenever blocked producers must look again */
     uint32_t room_waiters;   /* 1 = somebody may be asleep on the room bell */
-    uint8_t pad7[16];
+    uint64_t durable_at;     /* in that chunk: the position before which everything is on the disk */
+    uint8_t pad7[8];
     uint64_t padded;         /* ordinals that ended as PAD */
     uint64_t fenced;         /* commits that came too late */
     uint64_t expired;        /*                                                                [reserved] */
@@ -403,7 +404,7 @@ struct ring {
     uint8_t queue_id[16];
     uint8_t boot_id[16];     /* the boot it speaks of */
     uint32_t window;         /* messages; a power of two */
-    uint32_t reserved0;
+    uint32_t buckets;        /* of keys, whose messages come in order; a power of two, 0 = in no order */
     uint64_t reserved1;
     uint64_t term;
     uint8_t pad0[56];
@@ -423,7 +424,22 @@ struct ring {
     uint8_t reserved2[4096 - 384];
     uint64_t tenants[OWNER_SLOTS]; /* by participant slot: generation of whoever may hold messages here; 0 = nobody */
 };
-#define RING_HEADER_BYTES 12288u /* then the words, the leases and the attempts: window * 8 bytes each */
+#define RING_HEADER_BYTES 12288u /* then the words, the leases and the attempts: window * 8 bytes each; if there are
+                                  * buckets, the keys (the same), the buckets, a bit for each of them; the side table */
+
+/* Order by key: a bucket is IDLE or BUSY, and IDLE says that every message of its keys that a walker has met is finished.
+ * A cell of the keys is as the attempts: term and lap of its message, and below them its bucket, plus one. */
+#define RING_BUCKETS 16384u
+#define KEY_DELAYED (UINT64_C(1) << 31) /* it has a time, which only walkers know */
+struct ring_bucket {
+    uint64_t gate;           /* bit 0: BUSY; bit 1: some of them may be parked; from bit 8 on, changes */
+    uint64_t low;            /* every message of it before this index is finished */
+    uint64_t high;           /* one more than the largest index that a walker has met */
+    uint64_t block;          /* a hint: the side block where its lowest was found last */
+};
+#define GATE_BUSY 1u
+#define GATE_PARKED 2u
+#define GATE_CHANGE 256u
 
 /* A lease: when it ends, in units of 2^24 ns since boot, and the low half of the ring word it belongs to, without its
  * state. One that belongs to another word says nothing. */
@@ -452,15 +468,17 @@ struct ring_side { /* a parked message */
     uint64_t due_ns;         /* since boot: not before */
     uint64_t behind;         /* not before messages up to here were looked at, or nothing else is there */
     uint64_t lease;          /* as in the window */
+    uint64_t bucket;         /* of its key, plus one; 0 = it comes in no order */
 };
 #define SIDE_ENTRIES 511u    /* in a block, behind its header */
 struct side_block {          /* then SIDE_ENTRIES entries */
     uint64_t due;            /* a bound: nothing in it is due before; milliseconds << 20 | changes */
     uint64_t used;           /* entries that are not FREE, about */
+    uint64_t lowest;         /* a bound: no message in it has a smaller index; index << 20 | changes */
     uint64_t reserved[4];
 };
 #define SIDE_DUE_SHIFT 20
-#define SIDE_BLOCK_BYTES 24576u
+#define SIDE_BLOCK_BYTES 28672u
 #define SIDE_BLOCKS_MAX 524288u
 
 /* ---------------------------------------------------------------- consumers/NAME.group: what a group was made with */
@@ -505,6 +523,7 @@ AT(control, byte_order, 8); AT(control, version, 12); AT(control, queue_id, 16);
 AT(control, sleepers, 128); AT(control, members, 192); AT(control, first_live, 256); AT(control, newest, 320);
 AT(control, shut_down, 384); AT(control, sync_failed, 388); AT(control, sync_leader, 392);
 AT(control, durable, 400); AT(control, durable_chunk, 408); AT(control, sync_bell, 416); AT(control, sync_group, 420);
+AT(control, durable_at, 432);
 AT(control, room_bell, 424); AT(control, room_waiters, 428); AT(control, bounds, 512); AT(control, max_messages, 520);
 AT(control, max_bytes, 528); AT(control, dropped, 536); AT(control, padded, 448); AT(control, fenced, 456); AT(control, expired, 464); AT(control, participants, 4096);
 SIZE(control, CONTROL_BYTES);
@@ -519,11 +538,13 @@ SIZE(checkpoint, SNAPSHOT_BASE);
 AT(snapshot, epoch, 8); AT(snapshot, head, 16); AT(snapshot, window, 24); AT(snapshot, table_bytes, 32);
 AT(snapshot, table_crc, 40); AT(snapshot, crc, 44); AT(snapshot, done, 48);
 AT(ring, byte_order, 8); AT(ring, version, 12); AT(ring, queue_id, 16); AT(ring, boot_id, 32); AT(ring, window, 48);
-AT(ring, term, 64); AT(ring, returns, 128); AT(ring, side_blocks, 192); AT(ring, side_version, 200);
-AT(ring, side_hint, 208); AT(ring, edge, 256); AT(ring, redelivered, 320); AT(ring, expired, 328);
+AT(ring, buckets, 52); AT(ring, term, 64); AT(ring, returns, 128); AT(ring, side_blocks, 192);
+AT(ring, side_version, 200); AT(ring, side_hint, 208); AT(ring, edge, 256); AT(ring, redelivered, 320); AT(ring, expired, 328);
 AT(ring, moved, 336); AT(ring, edges, 344); AT(ring, tenants, 4096); SIZE(ring, RING_HEADER_BYTES);
 AT(ring_side, state, 8); AT(ring_side, then, 16); AT(ring_side, due_ns, 24); AT(ring_side, behind, 32);
-SIZE(ring_side, 48); AT(side_block, used, 8); SIZE(side_block, sizeof(struct ring_side));
+AT(ring_side, bucket, 48); SIZE(ring_side, 56);
+AT(side_block, used, 8); AT(side_block, lowest, 16); SIZE(side_block, sizeof(struct ring_side));
+AT(ring_bucket, low, 8); AT(ring_bucket, high, 16); AT(ring_bucket, block, 24); SIZE(ring_bucket, 32);
 static_assert(SIDE_BLOCK_BYTES == (SIDE_ENTRIES + 1) * sizeof(struct ring_side), "a block");
 AT(group_file, queue_id, 8); AT(group_file, options_length, 24); AT(group_file, crc, 28); SIZE(group_file, 32);
 #undef AT

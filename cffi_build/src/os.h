@@ -19,7 +19,7 @@ struct os_calls {
     int (*futex_wait_bits)(uint32_t *word, uint32_t seen, int64_t deadline_ns, uint32_t bits);
     int (*futex_wake_bits)(uint32_t *word, int most, uint32_t bits);
     /* Have the content of a file, and what is needed to find it, on the disk: 0 or what the disk answered. */
-    int (*fdatasync)(int fd);
+    int (*sync_mapped)(uint8_t *begin, size_t bytes); /* of a file's shared mapping, as fdatasync does for all of it */
     /* The same for up to FUTEXES_MAX words at once: as soon as one of them has moved; -ENOSYS where there is none. */
     int (*futex_wait_any)(uint32_t *const *words, const uint32_t *seen, uint32_t count, int64_t deadline_ns);
     /* OFD write lock on one byte of fd: 0 or -EAGAIN when somebody else holds it. */

@@ -137,11 +137,13 @@ static int rename_new(int directory, const char *from, const char *to)
     return renameat2(directory, from, directory, to, RENAME_NOREPLACE) < 0 ? -errno : 0;
 }
 
-static int sync_data(int fd)
+/* msync is the call that syncs a part: for its pages it does what fdatasync does for all, metadata included. */
+static int sync_mapped(uint8_t *begin, size_t bytes)
 {
+    const size_t before = (uintptr_t)begin % page_size();
     int answer;
     do {
-        answer = fdatasync(fd);
+        answer = msync(begin - before, before + bytes, MS_SYNC);
     } while (answer < 0 && errno == EINTR);
     return answer < 0 ? -errno : 0;
 }
@@ -173,7 +175,7 @@ static const struct os_calls linux_calls = {
     .futex_wake_all = futex_wake_all,
     .futex_wait_bits = futex_wait_bits,
     .futex_wake_bits = futex_wake_bits,
-    .fdatasync = sync_data,
+    .sync_mapped = sync_mapped,
     .futex_wait_any = futex_wait_any,
     .lock_byte = lock_byte,
     .share_byte = share_byte,

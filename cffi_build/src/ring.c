@@ -24,17 +24,24 @@ int64_t ring_now(void) { return os->clock_boottime_ns(); }
 int64_t shmq_clock_boottime_ns(void) { return os->clock_boottime_ns(); }
 
 /* ------------------------------------------------------------------ the file */
-static uint64_t ring_bytes(uint32_t window, uint64_t blocks)
+uint64_t shmq_ring_bytes(uint32_t window, uint32_t buckets, uint64_t side_blocks)
 {
-    return RING_HEADER_BYTES + (uint64_t)window * 3 * sizeof(uint64_t) + blocks * SIDE_BLOCK_BYTES;
+    return RING_HEADER_BYTES + (uint64_t)window * 3 * sizeof(uint64_t) + keyed_bytes(window, buckets)
+           + side_blocks * SIDE_BLOCK_BYTES;
 }
-uint64_t shmq_ring_bytes(uint32_t window, uint64_t side_blocks) { return ring_bytes(window, side_blocks); }
+static bool is_count(uint32_t count, uint32_t least, uint32_t most)
+{
+    return count >= least && count <= most && (count & (count - 1)) == 0;
+}
 
 int shmq_ring_format(void *memory, const uint8_t queue_id[16], const uint8_t boot_id[16], uint32_t window,
-                     uint64_t side_blocks)
+                     uint32_t buckets, uint64_t side_blocks)
 {
-    if (window < RING_WINDOW_MIN || window > RING_WINDOW || (window & (window - 1)) != 0) {
+    if (!is_count(window, RING_WINDOW_MIN, RING_WINDOW)) {
         return error_set(SHMQ_TOO_LARGE, "a window is a power of two from %u to %u", RING_WINDOW_MIN, RING_WINDOW);
+    }
+    if (buckets != 0 && !is_count(buckets, 64, RING_BUCKETS)) {
+        return error_set(SHMQ_TOO_LARGE, "buckets are a power of two from 64 to %u", RING_BUCKETS);
     }
     struct ring *const page = memory;
     memset(page, 0, sizeof *page);
@@ -44,6 +51,7 @@ int shmq_ring_format(void *memory, const uint8_t queue_id[16], const uint8_t boo
     memcpy(page->queue_id, queue_id, sizeof page->queue_id);
     memcpy(page->boot_id, boot_id, sizeof page->boot_id);
     page->window = window;
+    page->buckets = buckets;
     page->side_blocks = side_blocks;
     return SHMQ_OK;
 }
@@ -51,6 +59,7 @@ int shmq_ring_format(void *memory, const uint8_t queue_id[16], const uint8_t boo
 /* What a ring says of its size, read once. */
 struct extent {
     uint32_t window;
+    uint32_t buckets;
     uint64_t blocks;
 };
 
@@ -72,11 +81,12 @@ static int check(const struct ring *page, uint64_t bytes, const uint8_t queue_id
     }
     const uint32_t window = load_relaxed(&page->window);
     const uint64_t blocks = load_acquire(&page->side_blocks); /* pairs with the release in shmq_ring_extend */
-    *extent = (struct extent){window, blocks};
-    if (window < RING_WINDOW_MIN || window > RING_WINDOW || (window & (window - 1)) != 0 || blocks == 0
-        || blocks > SIDE_BLOCKS_MAX || bytes < ring_bytes(window, blocks)) {
-        return error_set(SHMQ_CORRUPT, "its window of %" PRIu32 " and %" PRIu64 " side blocks do not fit its %" PRIu64
-                         " bytes", window, blocks, bytes);
+    const uint32_t buckets = load_relaxed(&page->buckets);
+    *extent = (struct extent){window, buckets, blocks};
+    if (!is_count(window, RING_WINDOW_MIN, RING_WINDOW) || (buckets != 0 && !is_count(buckets, 64, RING_BUCKETS))
+        || blocks == 0 || blocks > SIDE_BLOCKS_MAX || bytes < shmq_ring_bytes(window, buckets, blocks)) {
+        return error_set(SHMQ_CORRUPT, "its window of %" PRIu32 ", %" PRIu32 " buckets and %" PRIu64
+                         " side blocks do not fit its %" PRIu64 " bytes", window, buckets, blocks, bytes);
     }
     return SHMQ_OK;
 }
@@ -96,7 +106,10 @@ static void set_memory(shmq_ring *ring, void *memory, uint64_t blocks)
     ring->words = (uint64_t *)(void *)((uint8_t *)memory + RING_HEADER_BYTES);
     ring->leases = ring->words + ring->window;
     ring->attempts = ring->leases + ring->window;
-    ring->side = (uint8_t *)(ring->attempts + ring->window);
+    ring->keys = ring->attempts + ring->window;
+    ring->buckets = (struct ring_bucket *)(void *)(ring->keys + ring->window);
+    ring->ready = (uint64_t *)(void *)(ring->buckets + ring->bucket_count);
+    ring->side = (uint8_t *)(ring->attempts + ring->window) + keyed_bytes(ring->window, ring->bucket_count);
     ring->blocks = blocks;
 }
 
@@ -114,6 +127,7 @@ shmq_ring *shmq_ring_new(void *memory, uint64_t bytes, const uint8_t queue_id[16
         return NULL;
     }
     ring->window = extent.window;
+    ring->bucket_count = extent.buckets;
     while (UINT32_C(1) << ring->window_shift < ring->window) {
         ring->window_shift++;
     }
@@ -134,7 +148,7 @@ void shmq_ring_free(shmq_ring *ring) { free(ring); }
 int shmq_ring_remap(shmq_ring *ring, void *memory, uint64_t bytes)
 {
     const uint64_t blocks = load_acquire(&((struct ring *)memory)->side_blocks);
-    if (blocks > SIDE_BLOCKS_MAX || bytes < ring_bytes(ring->window, blocks)) {
+    if (blocks > SIDE_BLOCKS_MAX || bytes < shmq_ring_bytes(ring->window, ring->bucket_count, blocks)) {
         return error_set(SHMQ_CORRUPT, "its %" PRIu64 " side blocks do not fit its %" PRIu64 " bytes", blocks, bytes);
     }
     set_memory(ring, memory, blocks);
@@ -147,6 +161,7 @@ void shmq_ring_extend(shmq_ring *ring, uint64_t blocks)
         store_release(&ring->page->side_blocks, blocks); /* the file has them already */
     }
 }
+uint32_t shmq_ring_buckets(const shmq_ring *ring) { return ring->bucket_count; }
 uint64_t shmq_ring_side_blocks(const shmq_ring *ring) { return load_relaxed(&ring->page->side_blocks); }
 
 /* ------------------------------------------------------------------ leases and attempts */
@@ -252,7 +267,7 @@ void ring_returned(shmq_ring *ring)
 }
 
 /* ------------------------------------------------------------------ handing out */
-static bool claim(shmq_ring *ring, uint64_t index, uint64_t word, uint32_t kind, shmq_taken *taken)
+bool ring_claim(shmq_ring *ring, uint64_t index, uint64_t word, uint32_t kind, shmq_taken *taken)
 {
     const uint64_t stamp = ring_stamp(ring, index);
     const uint64_t count = word >> RING_LAP_SHIFT == stamp >> RING_LAP_SHIFT ? ring_count(word) + 1 : 1;
@@ -274,9 +289,9 @@ static bool claim(shmq_ring *ring, uint64_t index, uint64_t word, uint32_t kind,
     return true;
 }
 
-/* A checked message that has a time: SHMQ_OK to hand it out as *kind, EMPTY when it was put aside or finished, GROW. */
+/* A checked message that has a time: OK to hand it out as *kind from *due_ns on, or EMPTY when it was finished. */
 static int timed(shmq_ring *ring, const shmq_chunk *chunk, uint64_t record, uint64_t index, uint64_t word,
-                 uint16_t flags, uint32_t *kind)
+                 uint16_t flags, uint32_t *kind, int64_t *due_ns)
 {
     uint64_t at = record + RECORD_HEADER_BYTES;
     if (flags & RECORD_EXPIRY) {
@@ -293,14 +308,15 @@ static int timed(shmq_ring *ring, const shmq_chunk *chunk, uint64_t record, uint
         }
         at += sizeof(struct field_when);
     }
-    const int64_t due = flags & RECORD_DELAY ? record_moment(chunk, at) : 0;
-    return due <= ring_now() ? SHMQ_OK : shmq_ring_park(ring, index, word, due, 0, 0);
+    *due_ns = flags & RECORD_DELAY ? record_moment(chunk, at) : 0;
+    return SHMQ_OK;
 }
 
-int shmq_ring_park(shmq_ring *ring, uint64_t index, uint64_t word, int64_t due_ns, uint64_t behind, uint32_t attempts)
+int shmq_ring_park(shmq_ring *ring, uint64_t index, uint64_t word, int64_t due_ns, uint64_t behind, uint32_t attempts,
+                   uint64_t bucket)
 {
     const uint64_t then = side_then(ring, 0, ring_count(word), attempts, SIDE_LIVE);
-    const int64_t entry = side_prepare(ring, index, then, due_ns, behind);
+    const int64_t entry = side_prepare(ring, index, then, due_ns, behind, bucket);
     if (entry < 0) {
         return (int)entry;
     }
@@ -328,15 +344,26 @@ static int64_t take_one(shmq_ring *ring, shmq_chunk *chunk, const struct walk *w
     }
     const uint16_t times = record_times(chunk, walk->position);
     uint32_t kind = SHMQ_TAKEN_MESSAGE;
-    if (times != 0) {
-        const int code = timed(ring, chunk, walk->position, index, now, times, &kind);
-        if (code != SHMQ_OK) {
-            return code == SHMQ_GROW ? code : 0;
-        }
-    }
-    if (!claim(ring, index, now, kind, taken)) {
+    int64_t due_ns = 0;
+    if (times != 0 && timed(ring, chunk, walk->position, index, now, times, &kind, &due_ns) != SHMQ_OK) {
         return 0;
     }
+    shmq_taken order = {.bucket = ring->bucket_count == 0 ? 0 : keyed_bucket(ring, chunk, walk->position)};
+    int code = SHMQ_OK;
+    if (order.bucket != 0) {
+        code = keyed_enter(ring, index, now, due_ns, (times & RECORD_DELAY) != 0, &order);
+    } else if (due_ns > ring_now()) {
+        code = shmq_ring_park(ring, index, now, due_ns, 0, 0, 0);
+    }
+    if (code != SHMQ_OK) {
+        return code == SHMQ_GROW ? code : 0;
+    }
+    if (!ring_claim(ring, index, now, kind, taken)) {
+        keyed_ready(ring, order.bucket); /* the gate is BUSY, and nothing may be there */
+        return 0;
+    }
+    taken->bucket = order.bucket;
+    taken->gate = order.gate;
     taken->place = (uint64_t)place;
     taken->record = walk->position;
     return 1;
@@ -357,7 +384,8 @@ static uint64_t in_flight(const shmq_ring *ring, uint64_t head)
 {
     uint64_t count = 0;
     for (uint64_t index = head; index < head + ring->window; index++) {
-        count += ring_state(ring, index, ring_look(ring, index)) != RING_DONE;
+        const uint32_t state = ring_state(ring, index, ring_look(ring, index));
+        count += state != RING_DONE && state != RING_PARKED;
     }
     return count;
 }
@@ -377,7 +405,7 @@ static int park_stragglers(shmq_ring *ring)
         }
         const uint64_t then
             = side_then(ring, ring_owner(word), ring_count(word), attempts_seen(ring, index), SIDE_CLAIMED);
-        const int64_t entry = side_prepare(ring, index, then, 0, 0);
+        const int64_t entry = side_prepare(ring, index, then, 0, 0, keyed_at(ring, index));
         if (entry < 0) {
             return (int)entry;
         }
@@ -402,7 +430,8 @@ static int room(shmq_ring *ring, uint64_t index, uint64_t count)
     }
     ring_advance(ring);
     if (index + count > head_of(ring) + ring->window) {
-        const int code = park_stragglers(ring);
+        int code = keyed_park(ring);
+        code = code == SHMQ_OK ? park_stragglers(ring) : code;
         if (code != SHMQ_OK) {
             return code;
         }
@@ -507,6 +536,7 @@ int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, 
     struct walk walk = {reader->position, reader->ordinal};
     int64_t count = 0;
     int64_t answer = 0;
+    ring->park_ns = 0;
     while (count < limit) {
         answer = step(ring, chunk, reader, &walk, &taken[count]);
         if (answer > 0) {
@@ -520,6 +550,7 @@ int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, 
     reader->position = walk.position;
     reader->ordinal = walk.ordinal;
     ring->cursor = chunk->base + walk.ordinal;
+    keyed_wake(ring);
     if (count > 0) {
         if (load_relaxed(&ring->checkpoint->handed) < ring->cursor) {
             store_relaxed(&ring->checkpoint->handed, ring->cursor); /* for people: about how far the group has come */
@@ -548,11 +579,14 @@ static int64_t retake_ring(shmq_ring *ring, uint32_t limit, shmq_taken *taken)
     for (; index < head + ring->window && count < limit; index++) {
         const uint64_t word = ring_look(ring, index);
         const uint32_t state = ring_state(ring, index, word);
-        if (state == RING_RETRY) {
-            count += claim(ring, index, word, SHMQ_TAKEN_MESSAGE, &taken[count]);
-        } else if (state == RING_MOVING && ring_owner(word) == 0) {
-            count += claim(ring, index, word, SHMQ_TAKEN_MOVING, &taken[count]);
+        if (state != RING_RETRY && (state != RING_MOVING || ring_owner(word) != 0)) {
+            continue;
         }
+        if (keyed_at(ring, index) != 0) {
+            continue; /* keyed_take has it, when nothing before it is left */
+        }
+        const uint32_t kind = state == RING_RETRY ? SHMQ_TAKEN_MESSAGE : SHMQ_TAKEN_MOVING;
+        count += ring_claim(ring, index, word, kind, &taken[count]);
     }
     ring->retry_next = index < head + ring->window ? index : UINT64_MAX;
     if (ring->finish && count > 0) {
@@ -593,6 +627,7 @@ static bool reap(shmq_ring *ring, uint32_t slot, uint64_t generation)
         reap_word(ring, index, owner);
     }
     side_reap(ring, owner);
+    keyed_reap(ring);
     ring_advance(ring); /* he may have died between finishing a word and moving the head */
     ring_returned(ring);
     if (load_acquire(&ring->page->side_blocks) > ring->blocks) {
@@ -648,6 +683,7 @@ static void end_leases(shmq_ring *ring, int64_t now_ns)
         } else if (cas_release(ring_word(ring, index), word,
                                ring_stamp(ring, index) | ring_low(0, ring_count(word), RING_RETRY))) {
             add_relaxed(&ring->page->redelivered, 1);
+            keyed_ready(ring, keyed_at(ring, index));
             came_back = true;
         }
     }
@@ -677,9 +713,16 @@ int64_t shmq_ring_retake(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken 
     if (count == 0) {
         count = side_take(ring, idle, limit, taken);
     }
+    if (count == 0 && ring->bucket_count != 0) {
+        count = keyed_take(ring, idle, limit, taken);
+        keyed_wake(ring);
+    }
     *next_ns = ring->side_due_ns;
     if (ring->lease_ns != 0 && ring->leases_ns < *next_ns) {
         *next_ns = ring->leases_ns;
+    }
+    if (ring->park_ns != 0 && ring->park_ns < *next_ns) {
+        *next_ns = ring->park_ns;
     }
     return count;
 }
@@ -757,6 +800,8 @@ static int finish(shmq_ring *ring, shmq_taken *taken)
 int shmq_ring_ack(shmq_ring *ring, shmq_taken *taken)
 {
     const int code = finish(ring, taken);
+    keyed_finished(ring, taken, code == SHMQ_OK);
+    keyed_wake(ring);
     fence_seq_cst(); /* as in ring_advance: it is at the head, or whoever brings the head here sees it done */
     if (code == SHMQ_OK && taken->index == head_of(ring)) {
         ring_advance(ring);
@@ -768,8 +813,11 @@ int64_t shmq_ring_ack_many(shmq_ring *ring, uint32_t count, shmq_taken *taken)
 {
     int64_t finished = 0;
     for (uint32_t i = 0; i < count; i++) {
-        finished += finish(ring, &taken[i]) == SHMQ_OK;
+        const bool done = finish(ring, &taken[i]) == SHMQ_OK;
+        keyed_finished(ring, &taken[i], done);
+        finished += done;
     }
+    keyed_wake(ring);
     ring_advance(ring);
     return finished;
 }
@@ -778,6 +826,7 @@ int shmq_ring_return(shmq_ring *ring, shmq_taken *taken)
 {
     if (taken->entry == 0) {
         if (move_word(ring, taken, ring_low(0, ring_count(taken->word), RING_RETRY))) {
+            keyed_ready(ring, taken->bucket);
             ring_returned(ring);
             return SHMQ_OK;
         }
@@ -791,7 +840,8 @@ int shmq_ring_return(shmq_ring *ring, shmq_taken *taken)
 int shmq_ring_nack(shmq_ring *ring, shmq_taken *taken, int64_t due_ns, uint64_t behind)
 {
     if (taken->entry == 0) {
-        const int code = shmq_ring_park(ring, taken->index, taken->word, due_ns, behind, taken->attempts);
+        const int code
+            = shmq_ring_park(ring, taken->index, taken->word, due_ns, behind, taken->attempts, taken->bucket);
         if (code == SHMQ_EMPTY) {
             return SHMQ_OK;
         }
@@ -848,6 +898,7 @@ void shmq_ring_counts(shmq_ring *ring, shmq_ring_figures *figures)
         const uint32_t state = ring_state(ring, index, ring_look(ring, index));
         figures->claimed += state == RING_CLAIMED;
         figures->returned += state == RING_RETRY;
+        figures->waiting += state == RING_PENDING && keyed_at(ring, index) != 0;
     }
     figures->claimed += side_count(ring, SIDE_CLAIMED);
     figures->parked = side_count(ring, SIDE_LIVE);
@@ -899,6 +950,26 @@ static struct snapshot *newest_snapshot(void *checkpoint)
     return newest;
 }
 
+/* Is that message of the window finished? */
+static bool is_done(const shmq_ring *ring, uint64_t index)
+{
+    const uint64_t word = ring_look(ring, index);
+    const uint32_t state = ring_state(ring, index, word);
+    return state == RING_DONE || (state == RING_PARKED && !side_unfinished(ring, index, ring_entry(word)));
+}
+/* From the last to the first: members go on meanwhile, and what is finished only when one before it is must not be
+ * marked when that is not. `entries`: of what the head has passed. */
+static void mark_done(const shmq_ring *ring, struct snapshot *made, uint64_t head, const uint64_t *entries)
+{
+    const uint64_t end = made->head + RING_WINDOW < head + ring->window ? made->head + RING_WINDOW : head + ring->window;
+    for (uint64_t at = end - made->head; at-- > 0;) {
+        const uint64_t index = made->head + at;
+        if (index < head ? entries[at] == 0 || !side_unfinished(ring, index, entries[at]) : is_done(ring, index)) {
+            made->done[at / 8] |= (uint8_t)(1u << at % 8);
+        }
+    }
+}
+
 int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch)
 {
     struct snapshot *const made = calloc(1, sizeof *made);
@@ -913,18 +984,39 @@ int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch)
     made->head = head;
     /* First the table: what the head passed and is not finished stays there until it is. */
     made->head = side_lowest(ring, head);
-    for (uint64_t index = made->head; index < made->head + RING_WINDOW && index < head + ring->window; index++) {
-        const uint32_t state = index < head ? RING_DONE : ring_state(ring, index, ring_look(ring, index));
-        if (state == RING_DONE) {
-            made->done[(index - made->head) / 8] |= (uint8_t)(1u << (index - made->head) % 8);
-        }
+    const uint64_t passed = head - made->head < RING_WINDOW ? head - made->head : RING_WINDOW;
+    uint64_t *const entries = calloc(passed + 1, sizeof *entries);
+    if (entries == NULL) {
+        free(made);
+        return error_set(SHMQ_SYSTEM, "out of memory");
     }
-    side_unmark(ring, made);
+    side_collect(ring, made->head, passed, entries);
+    mark_done(ring, made, head, entries);
+    free(entries);
     made->crc = snapshot_crc(made);
     memcpy(snapshot_at(ring->checkpoint, newest == snapshot_at(ring->checkpoint, 0)), made, sizeof *made);
     const int64_t sequence = (int64_t)made->sequence;
     free(made);
     return sequence;
+}
+
+uint64_t shmq_ring_states(shmq_ring *ring, uint8_t *states)
+{
+    const uint64_t live = head_of(ring);
+    const uint64_t head = side_lowest(ring, live);
+    for (uint64_t index = head; index < head + RING_WINDOW; index++) {
+        const bool inside = index >= live && index < live + ring->window;
+        const uint32_t outside = index < live ? RING_DONE : RING_PENDING;
+        states[index - head] = (uint8_t)(inside ? ring_state(ring, index, ring_look(ring, index)) : outside);
+    }
+    side_mark(ring, head, states);
+    return head;
+}
+
+void shmq_ring_forget(void *memory)
+{
+    struct ring *const page = memory;
+    memset(page->boot_id, 0, sizeof page->boot_id);
 }
 
 int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t boot_id[16])
@@ -940,7 +1032,10 @@ int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint
     struct checkpoint *const live = checkpoint;
     const struct snapshot *const snapshot = newest_snapshot(checkpoint);
     const uint64_t head = snapshot == NULL ? live->start_index : snapshot->head;
-    shmq_ring ring = {.window = extent.window, .checkpoint = checkpoint};
+    /* A new term: what was handed out before matches no word that is handed out from now on. */
+    const uint64_t term = (page->term + 1) & ((1u << RING_TERM_BITS) - 1);
+    shmq_ring ring
+        = {.window = extent.window, .bucket_count = extent.buckets, .term = term, .checkpoint = checkpoint};
     while (UINT32_C(1) << ring.window_shift < ring.window) {
         ring.window_shift++;
     }
@@ -954,5 +1049,9 @@ int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint
             store_relaxed(ring_word(&ring, index), ring_stamp(&ring, index) | RING_DONE);
         }
     }
-    return shmq_ring_format(memory, queue_id, boot_id, ring.window, ring.blocks); /* the boot id last */
+    static const uint8_t none[16];
+    const int formatted = shmq_ring_format(memory, queue_id, none, ring.window, ring.bucket_count, ring.blocks);
+    page->term = term;
+    memcpy(page->boot_id, boot_id, sizeof page->boot_id); /* last: killed before, it is done again */
+    return formatted;
 }

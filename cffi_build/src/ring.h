@@ -1,8 +1,9 @@
-/* ring.h - a group's mapped ring, as ring.c and side.c share it. */
+/* ring.h - a group's mapped ring, as ring.c, side.c and keyed.c share it. */
 #ifndef SHMQ_RING_H
 #define SHMQ_RING_H
 
 #include "atomic.h"
+#include "chunk.h"
 #include "layout.h"
 #include "owner.h"
 #include "shmq.h"
@@ -12,10 +13,14 @@ struct shmq_ring {
     uint64_t *words;
     uint64_t *leases;
     uint64_t *attempts;
+    uint64_t *keys;           /* these three: NULL in a group without order */
+    struct ring_bucket *buckets;
+    uint64_t *ready;          /* a bit for each bucket: somebody should look at it */
     uint8_t *side;
     uint64_t blocks;          /* of the side table, that are mapped here */
     uint32_t window;          /* from the checked header */
     uint32_t window_shift;
+    uint32_t bucket_count;    /* likewise; 0 = in no order */
     uint32_t slots;           /* participants there can be */
     uint64_t term;
     struct checkpoint *checkpoint;
@@ -32,6 +37,11 @@ struct shmq_ring {
     int64_t side_due_ns;      /* nothing in the side table is due before */
     uint64_t side_behind;     /* nor before this index was looked at */
     uint64_t cursor;          /* every index below it was looked at */
+    uint32_t ready_next;      /* word of `ready` to begin with */
+    bool readied;             /* a bucket became ready, and nobody was woken yet */
+    uint64_t stuck_head;      /* where the head stood at stuck_ns, when the window was found full */
+    int64_t stuck_ns;
+    int64_t park_ns;          /* when to look at the full window again, to park what waits for its key; 0 = not */
 };
 
 static inline uint64_t ring_slot(const shmq_ring *ring, uint64_t index) { return index & (ring->window - 1); }
@@ -68,6 +78,8 @@ static inline uint64_t ring_look(const shmq_ring *ring, uint64_t index)
 }
 
 int64_t ring_now(void);
+/* A message nobody has, whose word is `word`, becomes ours: false when it is somebody else's, or finished. */
+bool ring_claim(shmq_ring *ring, uint64_t index, uint64_t word, uint32_t kind, shmq_taken *taken);
 /* Store the lease of `word` in its cell, and ask whether it has ended; *ends is its end, or later. */
 void lease_store(const shmq_ring *ring, uint64_t *cell, uint64_t word, int64_t ends_ns);
 bool lease_ended(const shmq_ring *ring, uint64_t *cell, uint64_t word, int64_t now_ns, int64_t *next_ns);
@@ -78,7 +90,7 @@ void ring_returned(shmq_ring *ring);
 
 /* ---- side.c */
 /* A free entry, PREPARED: its id, or SHMQ_GROW. */
-int64_t side_prepare(shmq_ring *ring, uint64_t index, uint64_t then, int64_t due_ns, uint64_t behind);
+int64_t side_prepare(shmq_ring *ring, uint64_t index, uint64_t then, int64_t due_ns, uint64_t behind, uint64_t bucket);
 void side_release(shmq_ring *ring, uint64_t entry);
 /* Its ring word is PARKED: make it what it was prepared for. Anybody may. */
 void side_settle(shmq_ring *ring, uint64_t entry);
@@ -89,6 +101,8 @@ bool side_reap(shmq_ring *ring, owner_t owner);
 /* The entry that holds `index`, or SHMQ_EMPTY. */
 int64_t side_find(const shmq_ring *ring, uint64_t index);
 int64_t side_take(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken);
+/* An entry that nobody has, in that state, becomes ours: false when it is somebody else's. */
+bool side_claim(shmq_ring *ring, uint64_t entry, uint64_t state, shmq_taken *taken);
 /* Has what a side word of CLAIMED says the same owner and count as a ring word of CLAIMED? */
 bool side_is_of(uint64_t state, uint64_t word);
 struct ring_side *side_at(const shmq_ring *ring, uint64_t entry);
@@ -100,7 +114,48 @@ int side_ack(shmq_ring *ring, uint64_t entry, uint64_t word);
 int side_nack(shmq_ring *ring, uint64_t entry, uint64_t word, int64_t due_ns, uint64_t behind);
 int side_extend(shmq_ring *ring, uint64_t entry, uint64_t *word, int64_t ends_ns);
 int side_moving(shmq_ring *ring, uint64_t entry, uint64_t *word);
-/* What lies here is not done. */
-void side_unmark(const shmq_ring *ring, struct snapshot *snapshot);
+/* What lies here, of the RING_WINDOW indexes from `head` on: claimed or parked. */
+void side_mark(const shmq_ring *ring, uint64_t head, uint8_t *states);
+/* Does that entry hold that message still, not finished? */
+bool side_unfinished(const shmq_ring *ring, uint64_t index, uint64_t entry);
+/* The entries of those of `count` messages from `first` on that lie here, at their places. */
+void side_collect(const shmq_ring *ring, uint64_t first, uint64_t count, uint64_t *entries);
+
+/* ---- keyed.c */
+/* The lowest unfinished message of a bucket. */
+struct lowest {
+    uint64_t index;           /* UINT64_MAX = there is none */
+    uint64_t word;            /* its ring word, or the state of its entry */
+    uint64_t entry;           /* 0 = it is in the window */
+    bool more;                /* there are others, or there may be */
+};
+/* ... of those in the side table. Also moves what is between two steps on. */
+void side_lowest_of(shmq_ring *ring, uint64_t bucket, uint64_t first_block, struct lowest *lowest);
+bool side_available(const shmq_ring *ring, const struct lowest *lowest, bool idle);
+/* It is not to be had yet: have it looked for when it is. */
+void side_later(shmq_ring *ring, uint64_t entry);
+
+/* Bytes of keys, buckets and their bits. */
+uint64_t keyed_bytes(uint32_t window, uint32_t buckets);
+/* The bucket of a message's key, plus one; 0 = it has no key. */
+uint64_t keyed_bucket(const shmq_ring *ring, const shmq_chunk *chunk, uint64_t position);
+/* The same of one in the window that a walker has met; 0 also when none has. */
+uint64_t keyed_at(const shmq_ring *ring, uint64_t index);
+/* A walker meets a message that nobody has: OK to claim it, EMPTY when it waits for its key (or its time), or GROW. */
+int keyed_enter(shmq_ring *ring, uint64_t index, uint64_t word, int64_t due_ns, bool delayed, shmq_taken *taken);
+/* Somebody should look at this bucket (0 = none). */
+void keyed_ready(shmq_ring *ring, uint64_t bucket);
+/* Wake others, if a bucket became ready. */
+void keyed_wake(shmq_ring *ring);
+/* What was handed out is done, or is not ours any more. */
+void keyed_finished(shmq_ring *ring, const shmq_taken *taken, bool done);
+/* An entry of this bucket is about to be committed. */
+void keyed_parks(shmq_ring *ring, uint64_t bucket);
+/* Hand out the lowest of each bucket that is ready. */
+int64_t keyed_take(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken);
+/* Somebody died, wherever he stood. */
+void keyed_reap(shmq_ring *ring);
+/* The window is full: park what waits for its key, if the head does not move. GROW, or OK. */
+int keyed_park(shmq_ring *ring);
 
 #endif

@@ -13,6 +13,8 @@
 #define ATTEMPTS_SHIFT 32
 #define VERSION_SHIFT 48
 #define MS INT64_C(1000000)
+#define CHANGES_MASK ((UINT64_C(1) << SIDE_DUE_SHIFT) - 1)
+#define LOWEST_NONE ((UINT64_C(1) << (64 - SIDE_DUE_SHIFT)) - 1)
 #define ENTRIES_PER_BLOCK (SIDE_ENTRIES + 1) /* entry 0 of a block is its header */
 
 static struct side_block *block_at(const shmq_ring *ring, uint64_t block)
@@ -62,6 +64,23 @@ static void due_raise(struct side_block *block, uint64_t seen, int64_t due_ns)
     const uint64_t due = due_ns == INT64_MAX ? never : (uint64_t)(due_ns / MS);
     cas_release(&block->due, seen, due << SIDE_DUE_SHIFT | ((seen + 1) & ((UINT64_C(1) << SIDE_DUE_SHIFT) - 1)));
 }
+static void lowest_lower(struct side_block *block, uint64_t index)
+{
+    uint64_t old;
+    uint64_t lowered;
+    do { /* as with the due bound; behind the store of the index, which whoever reads the bound then sees */
+        old = load_relaxed(&block->lowest);
+        const uint64_t bound = old >> SIDE_DUE_SHIFT < index ? old >> SIDE_DUE_SHIFT : index;
+        lowered = bound << SIDE_DUE_SHIFT | ((old + 1) & CHANGES_MASK);
+    } while (!cas_release(&block->lowest, old, lowered));
+}
+static void lowest_raise(struct side_block *block, uint64_t seen, uint64_t index)
+{
+    const uint64_t bound = index < LOWEST_NONE ? index : LOWEST_NONE;
+    if (bound != seen >> SIDE_DUE_SHIFT) {
+        cas_release(&block->lowest, seen, bound << SIDE_DUE_SHIFT | ((seen + 1) & CHANGES_MASK));
+    }
+}
 static void went_live(shmq_ring *ring)
 {
     add_release(&ring->page->side_version, 1);
@@ -95,7 +114,7 @@ static int64_t prepare_in(shmq_ring *ring, uint64_t block)
     return SHMQ_EMPTY;
 }
 
-int64_t side_prepare(shmq_ring *ring, uint64_t index, uint64_t then, int64_t due_ns, uint64_t behind)
+int64_t side_prepare(shmq_ring *ring, uint64_t index, uint64_t then, int64_t due_ns, uint64_t behind, uint64_t bucket)
 {
     const uint64_t hint = load_relaxed(&ring->page->side_hint);
     for (uint64_t i = 0; i < ring->blocks; i++) {
@@ -112,7 +131,10 @@ int64_t side_prepare(shmq_ring *ring, uint64_t index, uint64_t then, int64_t due
             store_relaxed(&side->then, version_of(load_relaxed(&side->state)) | then);
             store_relaxed(&side->due_ns, (uint64_t)due_ns);
             store_relaxed(&side->behind, behind);
+            store_relaxed(&side->bucket, bucket);
             store_release(&side->index, index + 1);
+            lowest_lower(block_at(ring, block), index);
+            keyed_parks(ring, bucket);
             return entry;
         }
     }
@@ -132,9 +154,10 @@ void side_settle(shmq_ring *ring, uint64_t entry)
         return;
     }
     const uint64_t then = load_relaxed(&side->then);
-    due_lower(block_at(ring, entry / ENTRIES_PER_BLOCK), (int64_t)load_relaxed(&side->due_ns));
-    if (cas_release(&side->state, state, then)) {
-        went_live(ring);
+    const int64_t due_ns = (int64_t)load_relaxed(&side->due_ns);
+    due_lower(block_at(ring, entry / ENTRIES_PER_BLOCK), due_ns);
+    if (cas_release(&side->state, state, then) && due_ns != INT64_MAX) {
+        went_live(ring); /* one without a time waits for its key, and is found by that */
     }
 }
 
@@ -247,8 +270,7 @@ uint64_t side_count(const shmq_ring *ring, uint32_t wanted)
 }
 
 /* ------------------------------------------------------------------ handing out */
-/* Take one that is due; false when somebody else did. */
-static bool claim_entry(shmq_ring *ring, uint64_t entry, uint64_t state, shmq_taken *taken)
+bool side_claim(shmq_ring *ring, uint64_t entry, uint64_t state, shmq_taken *taken)
 {
     struct ring_side *const side = side_at(ring, entry);
     const uint64_t index = load_acquire(&side->index);
@@ -269,6 +291,8 @@ static bool claim_entry(shmq_ring *ring, uint64_t entry, uint64_t state, shmq_ta
     }
     if (next == SIDE_ENDING) {
         free_entry(ring, entry, claimed);
+    } else if (ring->lease_ns != 0) {
+        went_live(ring); /* nobody else may have looked at it yet, and somebody must when its lease ends */
     }
     *taken = (shmq_taken){.index = index - 1,
                           .word = claimed,
@@ -288,6 +312,14 @@ struct search {
     shmq_taken *taken;
 };
 
+/* What has an order is handed out by keyed_take, when nothing before it is left. */
+static bool left_to_its_bucket(shmq_ring *ring, const struct ring_side *side)
+{
+    const uint64_t bucket = load_relaxed(&side->bucket);
+    keyed_ready(ring, bucket);
+    return bucket != 0;
+}
+
 /* Look at one entry; when it has to be looked at again is noted in *due. */
 static void search_entry(shmq_ring *ring, struct search *search, uint64_t entry, int64_t *due)
 {
@@ -304,6 +336,7 @@ static void search_entry(shmq_ring *ring, struct search *search, uint64_t entry,
             if (cas_release(&side->state, state, becomes(state, 0, SIDE_LIVE))) {
                 add_relaxed(&ring->page->redelivered, 1);
             }
+            keyed_ready(ring, load_relaxed(&side->bucket));
         }
         break;
     case SIDE_LIVE: {
@@ -317,18 +350,22 @@ static void search_entry(shmq_ring *ring, struct search *search, uint64_t entry,
             search->behind = behind < search->behind ? behind : search->behind;
             break;
         }
+        if (left_to_its_bucket(ring, side)) {
+            when = INT64_MAX;
+            break;
+        }
         search->behind = 0; /* whether it is taken now or left for the limit: look again */
-        if (search->count < search->limit && claim_entry(ring, entry, state, &search->taken[search->count])) {
+        if (search->count < search->limit && side_claim(ring, entry, state, &search->taken[search->count])) {
             search->count++;
             when = ring->lease_ns != 0 ? search->now_ns + ring->lease_ns : INT64_MAX;
         }
         break;
     }
     case SIDE_MOVING:
-        if (ring_owner(state) == 0) {
+        if (ring_owner(state) == 0 && !left_to_its_bucket(ring, side)) {
             when = search->now_ns;
             search->behind = 0;
-            if (search->count < search->limit && claim_entry(ring, entry, state, &search->taken[search->count])) {
+            if (search->count < search->limit && side_claim(ring, entry, state, &search->taken[search->count])) {
                 search->count++;
             }
         }
@@ -434,15 +471,108 @@ int side_moving(shmq_ring *ring, uint64_t entry, uint64_t *word)
     return SHMQ_OK;
 }
 
-void side_unmark(const shmq_ring *ring, struct snapshot *snapshot)
+void side_mark(const shmq_ring *ring, uint64_t head, uint8_t *states)
 {
     EACH_ENTRY(ring, entry)
     {
         const uint64_t index = load_acquire(&side_at(ring, entry)->index) - 1;
         const uint32_t state = state_of(load_acquire(&side_at(ring, entry)->state));
-        if (state != SIDE_FREE && state != SIDE_ENDING && index >= snapshot->head
-            && index - snapshot->head < RING_WINDOW) {
-            snapshot->done[(index - snapshot->head) / 8] &= (uint8_t)~(1u << (index - snapshot->head) % 8);
+        if (state != SIDE_FREE && state != SIDE_ENDING && index >= head && index - head < RING_WINDOW) {
+            states[index - head] = state == SIDE_CLAIMED || state == SIDE_MOVING ? RING_CLAIMED : RING_PARKED;
         }
+    }
+}
+
+bool side_unfinished(const shmq_ring *ring, uint64_t index, uint64_t entry)
+{
+    const struct ring_side *const side = side_at(ring, entry);
+    if (side == NULL) {
+        return true; /* it is where we do not see it */
+    }
+    const uint32_t state = state_of(load_acquire(&side->state));
+    return state != SIDE_FREE && state != SIDE_ENDING && load_acquire(&side->index) == index + 1;
+}
+
+void side_collect(const shmq_ring *ring, uint64_t first, uint64_t count, uint64_t *entries)
+{
+    EACH_ENTRY(ring, entry)
+    {
+        const uint64_t index = load_acquire(&side_at(ring, entry)->index) - 1;
+        if (index - first < count && side_unfinished(ring, index, entry)) {
+            entries[index - first] = entry;
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ by key */
+/* What an unfinished entry is, as one: false when there is none, or it is about to be parked and not yet. */
+static bool unfinished(shmq_ring *ring, uint64_t entry, struct lowest *seen)
+{
+    struct ring_side *const side = side_at(ring, entry);
+    seen->entry = entry;
+    do { /* of one and the same message */
+        seen->word = load_acquire(&side->state);
+        seen->index = load_acquire(&side->index) - 1;
+    } while (load_acquire(&side->state) != seen->word);
+    if (state_of(seen->word) == SIDE_PREPARED && seen->index != UINT64_MAX && parked_here(ring, seen->index, entry)) {
+        side_settle(ring, entry);
+        seen->word = load_acquire(&side->state);
+    }
+    const uint32_t state = state_of(seen->word);
+    return state != SIDE_FREE && state != SIDE_PREPARED && state != SIDE_ENDING && seen->index != UINT64_MAX;
+}
+
+static void lowest_in(shmq_ring *ring, uint64_t number, uint64_t bucket, struct lowest *lowest)
+{
+    struct side_block *const block = block_at(ring, number);
+    const uint64_t seen = load_acquire(&block->lowest); /* pairs with the release in lowest_lower */
+    const uint64_t bound = seen >> SIDE_DUE_SHIFT;
+    if (bound >= lowest->index) {
+        lowest->more = lowest->more || bound != LOWEST_NONE;
+        return;
+    }
+    uint64_t first = UINT64_MAX;
+    for (uint64_t i = 1; i <= SIDE_ENTRIES; i++) {
+        struct lowest entry;
+        const struct ring_side *const side = side_at(ring, number * ENTRIES_PER_BLOCK + i);
+        const uint64_t index = load_acquire(&side->index) - 1;
+        first = index < first ? index : first;
+        if (index == UINT64_MAX || load_relaxed(&side->bucket) != bucket
+            || !unfinished(ring, number * ENTRIES_PER_BLOCK + i, &entry)) {
+            continue;
+        }
+        entry.more = lowest->more || lowest->index != UINT64_MAX;
+        if (entry.index < lowest->index) {
+            *lowest = entry;
+        }
+        lowest->more = entry.more;
+    }
+    lowest_raise(block, seen, first);
+}
+
+void side_lowest_of(shmq_ring *ring, uint64_t bucket, uint64_t first_block, struct lowest *lowest)
+{
+    for (uint64_t i = 0; i < ring->blocks; i++) {
+        lowest_in(ring, (first_block + i) % ring->blocks, bucket, lowest);
+    }
+}
+
+bool side_available(const shmq_ring *ring, const struct lowest *lowest, bool idle)
+{
+    const struct ring_side *const side = side_at(ring, lowest->entry);
+    if (state_of(lowest->word) == SIDE_MOVING) {
+        return ring_owner(lowest->word) == 0;
+    }
+    const int64_t due_ns = (int64_t)load_relaxed(&side->due_ns);
+    return state_of(lowest->word) == SIDE_LIVE && (due_ns == INT64_MAX || due_ns <= ring_now())
+           && (idle || load_relaxed(&side->behind) <= ring->cursor);
+}
+
+void side_later(shmq_ring *ring, uint64_t entry)
+{
+    struct ring_side *const side = side_at(ring, entry);
+    if (state_of(load_acquire(&side->state)) == SIDE_LIVE) {
+        due_lower(block_at(ring, entry / ENTRIES_PER_BLOCK), (int64_t)load_relaxed(&side->due_ns));
+        went_live(ring);
     }
 }

@@ -8,7 +8,7 @@
  *       or with those the next one will           durable = that far; bell + 1
  *                                                 leadership back; wakes one who leads next, then all it answered
  *
- * What a leader syncs was resolved before its fdatasync began, so nothing below `durable` can reach the disk without
+ * What a leader syncs was resolved before its msync began, so nothing below `durable` can reach the disk without
  * its payload. Which sleeper belongs to which half is only a guess that saves wake-ups: one that is woken and needs no
  * leader any more passes the wake on. A dead leader is found by the lock on his seat, and taken over. */
 #include <errno.h>
@@ -113,9 +113,11 @@ static void pass_on(struct control *control)
     os->futex_wake_bits(&control->sync_bell, 1, half(load_relaxed(&control->sync_bell)));
 }
 
-void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk)
+void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk, uint64_t position)
 {
     struct control *const control = member->control;
+    /* Release, and first: who reads the chunk or the index next, as leader, finds nothing above that is not on the disk. */
+    store_release(&control->durable_at, position);
     uint64_t seen = load_relaxed(&control->durable_chunk);
     while (seen < chunk + 1 && !cas_relaxed(&control->durable_chunk, seen, chunk + 1)) {
         seen = load_relaxed(&control->durable_chunk);
@@ -155,17 +157,28 @@ uint64_t shmq_durable_chunk(const void *control)
     const uint64_t next = load_relaxed(&((const struct control *)control)->durable_chunk);
     return next == 0 ? 0 : next - 1;
 }
+uint64_t shmq_durable_at(const void *control) { return load_acquire(&((const struct control *)control)->durable_at); }
 void shmq_durable_reset(void *memory, uint64_t index, uint64_t chunk)
 {
     struct control *const control = memory;
     store_relaxed(&control->durable, index);
     store_relaxed(&control->durable_chunk, chunk + 1);
+    store_relaxed(&control->durable_at, 0);
     store_relaxed(&control->sync_leader, 0);
     store_relaxed(&control->sync_failed, 0);
 }
 
+/* Everything before durable_at is on the disk already. What is written behind a sync's back lies in the header, which
+ * this leaves out, and in index blocks: hints both. Not to sync them saves each put a fault and each sync a page. */
+static int sync_from_durable(const shmq_chunk *chunk, uint64_t position)
+{
+    const uint64_t at = load_relaxed(&chunk->member->control->durable_at);
+    const uint64_t begin = at <= position ? at : 0; /* else a leader died before it could name the chunk it speaks of */
+    return os->sync_mapped(chunk->memory + begin, position + sizeof(word_t) - begin);
+}
+
 /* ---- one group commit of what lies in one chunk: OK, WAITING at a living claim, SYNC_FAILED or an error */
-static int sync_chunk(shmq_chunk *chunk, int fd)
+static int sync_chunk(shmq_chunk *chunk)
 {
     struct control *const control = chunk->member->control;
     uint64_t position;
@@ -177,13 +190,13 @@ static int sync_chunk(shmq_chunk *chunk, int fd)
     }
     if (index > load_relaxed(&control->durable)) {
         store_relaxed(&control->sync_group, (uint32_t)index);
-        const int answer = os->fdatasync(fd);
+        const int answer = sync_from_durable(chunk, position);
         if (answer < 0) {
-            error_set(SHMQ_SYNC_FAILED, "fdatasync said errno %d", -answer);
+            error_set(SHMQ_SYNC_FAILED, "msync said errno %d", -answer);
             shmq_sync_failed(control, 1);
             return SHMQ_SYNC_FAILED;
         }
-        shmq_sync_publish(chunk->member, index, chunk->sequence);
+        shmq_sync_publish(chunk->member, index, chunk->sequence, position);
         return SHMQ_OK;
     }
     return code == SHMQ_WAITING ? code : SHMQ_OK;
@@ -207,8 +220,7 @@ static int wait_for_leader(struct control *control, uint64_t want, uint32_t bell
     }
 }
 
-int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, int fd, uint64_t want, int64_t deadline_ns,
-                   uint32_t *leading)
+int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, uint64_t want, int64_t deadline_ns, uint32_t *leading)
 {
     if (member_forked(member)) {
         return error_set(SHMQ_FORKED, "this handle belongs to the parent process");
@@ -234,10 +246,10 @@ int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, int fd, uint64_t want
         }
         if (lead(member, doubted)) {
             *leading = 1;
-            if (chunk == NULL || fd < 0 || load_relaxed(&control->durable_chunk) != chunk->sequence + 1) {
+            if (chunk == NULL || load_relaxed(&control->durable_chunk) != chunk->sequence + 1) {
                 return SHMQ_LEAD; /* older chunks first, or a chunk whose name may not be on the disk */
             }
-            code = sync_chunk(chunk, fd);
+            code = sync_chunk(chunk);
             shmq_sync_release(member);
             *leading = 0;
             next = false;
@@ -260,10 +272,10 @@ int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, int fd, uint64_t want
     return code;
 }
 
-int shmq_sync_put(shmq_chunk *chunk, int fd, uint64_t want)
+int shmq_sync_put(shmq_chunk *chunk, uint64_t want)
 {
     uint32_t leading = 0;
-    const int code = shmq_sync_wait(chunk->member, chunk, fd, want, -1, &leading);
+    const int code = shmq_sync_wait(chunk->member, chunk, want, -1, &leading);
     if (leading != 0) {
         shmq_sync_release(chunk->member);
     }
@@ -280,7 +292,7 @@ static bool slept_through(uint32_t *nudge, int64_t deadline_ns)
     return false;
 }
 
-int shmq_sync_keep(shmq_chunk *chunk, int fd, int64_t interval_ns, int64_t mark_due_ns, uint32_t *nudge)
+int shmq_sync_keep(shmq_chunk *chunk, int64_t interval_ns, int64_t mark_due_ns, uint32_t *nudge)
 {
     struct control *const control = chunk->member->control;
     for (;;) {
@@ -295,7 +307,7 @@ int shmq_sync_keep(shmq_chunk *chunk, int fd, int64_t interval_ns, int64_t mark_
             return SHMQ_OK;
         }
         const bool behind = found == SHMQ_EMPTY || (found == SHMQ_WAITING && index > shmq_durable(control));
-        if (!behind || os->clock_monotonic_ns() >= mark_due_ns || shmq_sync_put(chunk, fd, index) != SHMQ_OK) {
+        if (!behind || os->clock_monotonic_ns() >= mark_due_ns || shmq_sync_put(chunk, index) != SHMQ_OK) {
             return SHMQ_LEAD;
         }
     }

@@ -43,18 +43,18 @@ def run(arguments: argparse.Namespace) -> int:
     def source() -> Iterator[formats.Entry]:
         return formats.read(arguments.source, name, arguments.queue, **options)
 
+    lists = formats.lists(arguments.source, name, arguments.queue, strict=not arguments.lossy)
     with transfer.no_cycles():
-        return _convert(arguments, name, source, found, losses)
+        return _convert(arguments, name, _survey(transfer.Batches(lists), found), source, losses)
 
 
 def _convert(
     arguments: argparse.Namespace,
     name: str,
+    about: transfer.Survey,
     source: Callable[[], Iterator[formats.Entry]],
-    found: list[transfer.Follower],
     losses: list[str],
 ) -> int:
-    about = _survey(source(), found)
     losses += transfer.losses_of(about, arguments.to)
     transfer.refuse_losses(losses, lossy=arguments.lossy)
     target = transfer.queue_name(arguments.name, arguments.to, arguments.queue or arguments.source)
@@ -74,11 +74,12 @@ def _convert(
     return 0
 
 
-def _survey(source: Iterator[formats.Entry], found: list[transfer.Follower]) -> transfer.Survey:
+def _survey(source: transfer.Batches, found: list[transfer.Follower]) -> transfer.Survey:
     progress = transfer.Progress("looked at")
     has: collections.Counter[str] = collections.Counter()
-    count = opened = timed = 0
-    for batch in transfer.batches(source):
+    opened: dict[int, int] = {}
+    count = timed = 0
+    for batch in source.some():
         for each in found:
             each.look(batch, count)
         for entry in batch:
@@ -88,16 +89,17 @@ def _survey(source: Iterator[formats.Entry], found: list[transfer.Follower]) -> 
             has["expiry"] += entry.expires_ns is not None
             has["attempts"] += bool(entry.attempts)
             if entry.extra and "xid" in entry.extra:
-                opened += 1
+                opened[len(opened)] = entry.extra["xid"]
         count += len(batch)
         progress.at(count)
     progress.end()
     has["time"] = timed
-    places = {each.called: count if each.at is None else each.at for each in found}
-    return transfer.Survey(0, count, count, places, opened, has)
+    places = {each.called: count if each.at is None else each.at for each in found if each.comes}
+    done = {each.called: tuple(each.finished) for each in found if each.comes and each.group}
+    return transfer.Survey(0, count, count, places, done, opened, has)
 
 
 def _numbered(source: Iterator[formats.Entry], about: transfer.Survey, name: str) -> Iterator[formats.Entry]:
     for count, entry in enumerate(itertools.islice(source, about.messages)):
-        extra = entry.extra if count < about.opened else None
+        extra = entry.extra if count < len(about.opened) else None
         yield entry._replace(index=count + (name == "libkestrel"), extra=extra)

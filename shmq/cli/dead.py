@@ -96,11 +96,19 @@ def _show(letter: shmq.Message, queue: shmq.Queue, _: argparse.Namespace) -> Non
 def _requeue(letter: shmq.Message, _: shmq.Queue, arguments: argparse.Namespace) -> None:
     told = letter.headers
     where = told.get(f"{_OURS}queue")
-    if not isinstance(where, str) or not os.path.isdir(where):
+    if f"{_OURS}origin" not in told or not isinstance(where, str) or not os.path.isdir(where):
         raise show.Problem(f"letter {letter.index} says that it is from {where!r}, and there is no such queue")
     own = {name: value for name, value in told.items() if not name.startswith(_OURS)}
+    queue_id, _, index, group, _ = told[f"{_OURS}origin"]
     with show.open_queue(where, trusted=arguments.trusted) as source:
-        index = source.put(letter.payload, key=letter.key, type=letter.type, time_ns=letter.time_ns, headers=own)
+        index = source.put(
+            letter.payload,
+            key=letter.key,
+            type=letter.type,
+            time_ns=letter.time_ns,
+            headers=own,
+            dedup=(f"shmq.requeue/{queue_id}/{index}/{group}", 1),  # whoever was killed before the ack put it already
+        )
     letter.ack()
     print(f"letter {letter.index} is message {index} of {where}")
 

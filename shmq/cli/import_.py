@@ -14,9 +14,8 @@ consumers come along, each at its place.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import shmq
 from shmq import formats
@@ -24,7 +23,6 @@ from shmq.cli import show, transfer
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
 
 def add(verb: argparse.ArgumentParser) -> None:
@@ -48,8 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.no_consumers:
         found, losses = transfer.followers(arguments.source, name, arguments.queue)
         transfer.refuse_losses(losses, lossy=arguments.lossy)
-    options: dict[str, Any] = {} if arguments.lossy else {"strict": True}
-    source = formats.read(arguments.source, name, arguments.queue, **options)
+    lists = formats.lists(arguments.source, name, arguments.queue, strict=not arguments.lossy)
+    source = transfer.Batches(lists)
     who = transfer.identity(arguments.source, name, arguments.queue)
     there = os.path.lexists(arguments.target)
     try:
@@ -75,14 +73,19 @@ def _import(
     name: str,
     who: str,
     found: list[transfer.Follower],
-    source: Iterator[formats.Entry],
+    source: transfer.Batches,
 ) -> int:
     with shmq.open(arguments.target, trusted=True) as queue:
         if queue.options.codec != "bytes":
             raise show.Problem(f"{queue.path} holds {queue.options.codec}; an import brings bytes")
         count, first, last = _Import(queue, who, found, arguments).run(source)
         if arguments.json:
-            facts = {"count": count, "first": first, "last": last, "consumers": [each.called for each in found]}
+            facts = {
+                "count": count,
+                "first": first,
+                "last": last,
+                "consumers": [each.called for each in found if each.comes],
+            }
             show.facts({"format": name, **facts})
         else:
             print(f"imported {count:,} messages" + (f", index {first} to {last}" if count else ""))
@@ -114,24 +117,23 @@ class _Import:
                 f"{self._range.stop - 1}; nothing was done. --resume goes on behind them"
             )
         there = queue.consumers()
-        taken = [each.called for each in found if each.called in there]
+        taken = [each.called for each in found if each.called in there and each.comes]
         if taken and not self._done:
             raise show.Problem(
                 f"{queue.path} has a consumer {taken[0]!r} already; nothing was imported. "
                 "Drop it, or use --no-consumers"
             )
 
-    def run(self, source: Iterator[formats.Entry]) -> tuple[int, int | None, int | None]:
+    def run(self, source: transfer.Batches) -> tuple[int, int | None, int | None]:
         """Count, first and last index of what came in."""
         progress = transfer.Progress("imported")
         self._pass_over(source)
         read, first, last = self._done, None, None
         self._name_consumers(read - len(self._range), self._range)
         while True:
-            rest = itertools.islice(source, self._part) if self._part else source
             with self._queue.stage() as staged:
                 before = read
-                for batch in transfer.batches(rest):
+                for batch in source.some(self._part or None):
                     transfer.put(staged, batch)
                     self._look(batch, read)
                     read += len(batch)
@@ -150,10 +152,10 @@ class _Import:
                 self._make(each, self._range.stop or self._queue.next_index)
         return read - self._done, first, last
 
-    def _pass_over(self, source: Iterator[formats.Entry]) -> None:
+    def _pass_over(self, source: transfer.Batches) -> None:
         """What was imported before, looking for the consumers' places only."""
         read = 0
-        for batch in transfer.batches(itertools.islice(source, self._done)):
+        for batch in source.some(self._done):
             self._look(batch, read)
             read += len(batch)
         if read < self._done:
@@ -168,7 +170,20 @@ class _Import:
         for each in self._found:
             if each.at is not None and before <= each.at < before + len(indexes):
                 self._make(each, indexes.start + each.at - before)
+            done = [indexes.start + at - before for at in each.finished if before <= at < before + len(indexes)]
+            if done:
+                self._finish(each, done)
 
     def _make(self, follower: transfer.Follower, index: int) -> None:
-        if follower.called not in self._queue.consumers():
+        if not follower.comes or follower.called in self._queue.consumers():
+            return
+        if follower.group:
+            self._queue.consumer(follower.called, group=True, ack="explicit", start=index).close()
+        else:
             self._queue.consumer(follower.called, ack=self._ack, start=index).close()
+
+    def _finish(self, follower: transfer.Follower, indexes: list[int]) -> None:
+        """What it had finished out of order does not come again, as far as a group can say so."""
+        with self._queue.consumer(follower.called, group=True, ack="explicit") as group:
+            reach = group.head + transfer.REACH
+            group.skip(*(index for index in indexes if index < reach))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_BAR = 30
 
 
 def add(verb: argparse.ArgumentParser) -> None:
@@ -88,16 +89,66 @@ def _show_plan(plan: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _teller(*, as_json: bool) -> Callable[[dict[str, Any]], None]:
+    if as_json:
+        return lambda facts: print(json.dumps(facts), flush=True)
+    bars = Bars() if sys.stdout.isatty() else None
+
     def tell(facts: dict[str, Any]) -> None:
-        if as_json:
-            print(json.dumps(facts), flush=True)
-        elif "again" in facts:
-            print(f"begun again: {facts['again']}", file=sys.stderr)
+        if "again" in facts:
+            _line(f"begun again: {facts['again']}", bars)
         elif "archive" in facts:
             if facts["rows"] or facts["files_merged"]:
-                print(f"archive: {facts['rows']:,} messages; {facts['files_merged']:,} files put together", flush=True)
+                _line(f"archive: {facts['rows']:,} messages; {facts['files_merged']:,} files put together", bars)
+        elif bars is not None:
+            bars.batch(facts)
         elif facts["rows"]:
             rate = f"{facts['rows_per_second']:,} rows/s"
-            print(f"{facts['sink']}: batch {facts['batch']:,}, {facts['rows']:,} rows, {rate}", flush=True)
+            waits = f", {facts['behind']:,} wait" if facts["behind"] else ""
+            print(f"{facts['sink']}: batch {facts['batch']:,}, {facts['rows']:,} rows, {rate}{waits}", flush=True)
 
     return tell
+
+
+def _line(text: str, bars: Bars | None) -> None:
+    """A line that stays, above the bars."""
+    if bars is not None:
+        bars.clear()
+    print(text, flush=True)
+
+
+class Bars:
+    """A bar for each sink, drawn over itself: what came through since the start, of that and what still waits."""
+
+    def __init__(self) -> None:
+        """Nothing is drawn yet."""
+        self._rows: dict[str, int] = {}
+        self._last: dict[str, dict[str, Any]] = {}
+        self._drawn = 0
+
+    def clear(self) -> None:
+        """Take the bars away."""
+        if self._drawn:
+            print(f"\x1b[{self._drawn}A\x1b[J", end="", flush=True)
+        self._drawn = 0
+
+    def batch(self, facts: dict[str, Any]) -> None:
+        """One batch more."""
+        name = facts["sink"]
+        self._rows[name] = self._rows.get(name, 0) + facts["rows"]
+        if facts["rows"] or name not in self._last:
+            self._last[name] = facts
+        self._last[name]["behind"] = facts["behind"]
+        self.clear()
+        width = max(map(len, self._last))
+        for each, last in self._last.items():
+            print(
+                f"{each.ljust(width)} {bar(self._rows[each], last['behind'] or 0)} {last['rows_per_second']:,} rows/s"
+            )
+        self._drawn = len(self._last)
+
+
+def bar(done: int, behind: int) -> str:
+    """How much of it is done, as a person sees it at a glance."""
+    share = done / (done + behind) if done + behind else 1.0
+    filled = int(share * _BAR)
+    return f"[{'#' * filled}{'.' * (_BAR - filled)}] {share:4.0%} {done:,} of {done + behind:,}"

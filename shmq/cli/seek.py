@@ -15,6 +15,8 @@ from shmq.cli import show
 if TYPE_CHECKING:
     import argparse
 
+    import shmq
+
 
 def add(verb: argparse.ArgumentParser) -> None:
     """Its arguments."""
@@ -22,6 +24,12 @@ def add(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("name", metavar="NAME", help="the consumer; it must exist, and nobody may hold it")
     verb.add_argument("index", metavar="INDEX", help='where to: an index, "earliest" or "latest"')
     verb.add_argument("--json", action="store_true", help="say where it was and is as JSON")
+
+
+def _open(queue: shmq.Queue, name: str) -> shmq.Consumer | shmq.GroupConsumer:
+    """By nobody else, whatever it is."""
+    known = queue.consumers()[name]
+    return show.open_consumer(queue, name) if known.group is None else queue.consumer(name, group=True, ack=known.ack)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
             index = places[arguments.index] if arguments.index in places else int(arguments.index)
         except ValueError:
             raise show.Problem(f'{arguments.index!r} is no index, nor "earliest" or "latest"') from None
-        with show.open_consumer(queue, arguments.name) as consumer:
+        with _open(queue, arguments.name) as consumer:
             before = consumer.head
             consumer.seek(index)
             if arguments.json:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import collections
 import contextlib
+import functools
 import gc
 import hashlib
 import itertools
@@ -25,17 +26,22 @@ from shmq.cli import show
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 FORMATS = formats.HERE
 SOURCE = "source"
 """The header that keeps what only the foreign format knew: index, expiry, attempts, segment."""
 
 BATCH, BATCH_BYTES = 4096, 8 << 20
+FEW = 1024
+"""A batch of fewer messages is not worth the claim, if there are more."""
 PART = 1_000_000
 NO_TIME = -(1 << 63)
 """sej's message without a time; such a time is no time for shmq either."""
 TIME_MAX = (1 << 63) - 1
+
+REACH = 65_536
+"""How far ahead of a group's head messages can be finished."""
 
 _LOGS = {"sej", "libkestrel"}
 _EVERY = 0.2
@@ -112,21 +118,38 @@ class Progress:
 
 
 # ---------------------------------------------------------------- into shmq
-def batches(entries: Iterable[formats.Entry]) -> Iterator[list[formats.Entry]]:
-    """The entries in lists that one claim can take."""
-    entries = iter(entries)
-    while True:
-        batch: list[formats.Entry] = []
-        add = batch.append
+class Batches:
+    """Lists of entries as they were read, made into batches that one claim can take."""
+
+    def __init__(self, lists: Iterable[list[formats.Entry]]) -> None:
+        """Nothing is read yet."""
+        self._lists = iter(lists)
+        self._rest: list[formats.Entry] = []
+
+    def some(self, most: int | None = None) -> Iterator[list[formats.Entry]]:
+        """Batches of the next *most* entries in all, or of all that are left."""
+        left = sys.maxsize if most is None else most
+        while left > 0:
+            batch = self._next(min(left, BATCH))
+            if not batch:
+                return
+            left -= len(batch)
+            yield batch
+
+    def _next(self, most: int) -> list[formats.Entry]:
+        """Between 1 and *most* of them, none at the end: what was read at once, and more if that was little."""
+        batch, self._rest = self._rest, []
         size = 0
-        for entry in itertools.islice(entries, BATCH):
-            add(entry)
-            size += len(entry[0])
-            if size >= BATCH_BYTES:
+        while len(batch) < FEW and size < BATCH_BYTES:
+            found = next(self._lists, None)
+            if found is None:
                 break
-        if not batch:
-            return
-        yield batch
+            if len(found) == 1:  # only alone may one be larger than the window it was read through
+                size += len(found[0][0])
+            batch = batch + found if batch else found
+        if len(batch) > most:
+            batch, self._rest = batch[:most], batch[most:]
+        return batch
 
 
 def put(staged: shmq.Staged, batch: list[formats.Entry]) -> None:
@@ -141,10 +164,14 @@ def put(staged: shmq.Staged, batch: list[formats.Entry]) -> None:
     if timeless or any(expiries) or any(attempts):
         headers = [_source(entry) for entry in batch]
     elif any(extras):
-        if indexes[0] is None and extras.count(extras[0]) == len(extras):
+        alike = extras.count(extras[0]) == len(extras)
+        if indexes[0] is None and alike:
             headers = [{SOURCE: extras[0]}] * len(extras)
         elif indexes[0] is None:
             headers = [{SOURCE: extra} if extra else None for extra in extras]
+        elif alike and extras[0].keys() == {"segment"}:
+            numbered = map(_numbered(), indexes, itertools.repeat(extras[0]["segment"]))
+            headers = [{SOURCE: about} for about in numbered]
         else:
             headers = [
                 {SOURCE: {"index": index, **(extra or {})}} for index, extra in zip(indexes, extras, strict=True)
@@ -158,6 +185,18 @@ def put(staged: shmq.Staged, batch: list[formats.Entry]) -> None:
         times_ns=stamps,
         headers=headers,
     )
+
+
+@functools.cache
+def _numbered() -> Callable[[int, str], Any]:
+    """What becomes {"index": ..., "segment": ...} in a header, made and encoded in half the time of a dict."""
+    import msgspec  # noqa: PLC0415  # only an import pays for it
+
+    class Numbered(msgspec.Struct, gc=False):
+        index: int
+        segment: str
+
+    return Numbered
 
 
 def _in_range(time_ns: int) -> int:
@@ -199,17 +238,42 @@ def identity(path: str, name: str, queue: str | None) -> str:
 class Follower:
     """One consumer of the source on its way into shmq: finds the place of the first message it still wants."""
 
-    def __init__(self, name: str, called: str, wanted: int, label: str | None = None) -> None:
-        """*wanted* is its next index in the source's own counting; *label* its directory in a sej root."""
+    def __init__(
+        self,
+        name: str,
+        called: str,
+        wanted: int,
+        label: str | None = None,
+        *,
+        done: tuple[int, ...] = (),
+        shares: bool = False,
+    ) -> None:
+        """
+        *wanted* is its next index in the source's own counting; *label* its directory in a sej root.
+
+        What it has finished behind that is *done*, in that counting, too. *shares*: it is whoever shares a Kestrel
+        queue, and comes along as a group if the queue begins with open transactions.
+        """
         self.name = name
         self.called = called
         self.at: int | None = None
         """How many of the source's messages come before what it wants, once that is known."""
+        self.finished: list[int] = []
+        """The numbers, counting from 0, of those that it has finished behind that, as far as it was looked."""
+        self.group = shares or bool(done)
+        """Whether it becomes a group: its messages were handed to several, who finish them in any order."""
+        self.comes = not shares
+        """Whether it comes along; of who shares a Kestrel queue that is known once its first message was seen."""
         self._wanted = wanted
         self._label = label
+        self._done = frozenset(index for index in done if index >= wanted)
 
     def look(self, batch: list[formats.Entry], before: int) -> None:
         """Look for its place in a batch, before which *before* messages were read."""
+        if not before and not self.comes:
+            self.comes = "xid" in (batch[0].extra or {})
+        if self._done:
+            self.finished += [before + at for at, entry in enumerate(batch) if entry[1] in self._done]
         if self.at is not None:
             return
         if self._label is not None:
@@ -229,6 +293,9 @@ def followers(path: str, name: str, queue: str | None) -> tuple[list[Follower], 
     found, losses = [], []
     if name == "qewqew":
         return [], []
+    if name == "kestrel":
+        # What was handed out and never confirmed is there again for whoever of its many readers comes first.
+        found.append(Follower("", _NAMELESS, 0, shares=True))
     try:
         places = formats.consumers(path, queue, name)
     except shmq.Corrupt as problem:
@@ -237,8 +304,12 @@ def followers(path: str, name: str, queue: str | None) -> tuple[list[Follower], 
     for consumer, (head, done) in places.items():
         called = re.sub(r"[^A-Za-z0-9_.-]", ".", consumer)[-64:].lstrip(".") or _NAMELESS
         label, _, _ = consumer.rpartition("/")
-        if done:
-            losses.append(f"consumer {consumer!r} has confirmed {len(done)} messages out of order; they come again")
+        far = [index for index in done if index - (head or 0) > REACH]
+        if far:
+            losses.append(
+                f"consumer {consumer!r} has confirmed {len(far)} messages more than {REACH:,} ahead of where it "
+                "stands; they come again"
+            )
         if head is None and name == "kestrel":
             losses.append(
                 f"fan-out child {consumer!r} holds other items than its parent and is left out "
@@ -248,7 +319,9 @@ def followers(path: str, name: str, queue: str | None) -> tuple[list[Follower], 
         if name == "sej" and label:
             losses.append(f"consumer {consumer!r} will see the messages of the other directories too")
         wanted = 0 if head is None else head + (name == "libkestrel")
-        found.append(Follower(consumer, called, wanted, label if name == "sej" and label else None))
+        found.append(Follower(consumer, called, wanted, label if name == "sej" and label else None, done=done))
+    if len(found) > 1 and _NAMELESS in [each.called for each in found[1:]]:
+        found = [each for each in found if each.comes]  # a fan-out child has that name
     twice = [called for called, times in collections.Counter(each.called for each in found).items() if times > 1]
     if twice:
         raise show.Problem(f"several consumers of {path} would be called {twice[0]!r}; use --no-consumers")
@@ -279,29 +352,42 @@ class Survey(NamedTuple):
     messages: int
     places: dict[str, int]
     """{consumer: how many of the messages come before its head}."""
-    opened: int
-    """How many messages at the beginning are open transactions of a Kestrel queue."""
+    done: dict[str, tuple[int, ...]]
+    """{consumer: the numbers, counting from 0, of the messages behind its head that it has finished}."""
+    opened: dict[int, int]
+    """{number: id} of the messages that become open transactions of a Kestrel queue."""
     has: collections.Counter[str]
     """How many messages have a key, a type, ..."""
 
 
 def survey(queue: shmq.Queue, progress: Progress) -> Survey:
     """Walk the queue once."""
-    heads = {name: each.head for name, each in queue.consumers().items()}
     first, stop = queue.first_index, queue.next_index
-    marks = sorted({head for head in heads.values() if first < head < stop})
+    heads, groups = {}, {}
+    for name, each in queue.consumers().items():
+        if each.group is not None:
+            groups[name] = queue.group_place(name)
+        heads[name] = each.head if each.group is None else groups[name].head
+    marks = {*heads.values(), *(index for place in groups.values() for index in place.done)}
+    wanted = collections.deque(sorted(mark for mark in marks if first <= mark < stop))
     before: dict[int, int] = {}
+    padding: set[int] = set()
     has: collections.Counter[str] = collections.Counter()
-    messages = opened = 0
+    opening = _Opening(groups.get(_NAMELESS))
+    messages = 0
     for found in queue.read_columns(first, stop, ("index", "key", "type", "headers")):
         indexes = found["index"]
-        while marks and indexes[-1] >= marks[0]:
-            mark = marks.pop(0)
-            before[mark] = messages + bisect.bisect_left(indexes, mark)
+        while wanted and indexes[-1] >= wanted[0]:
+            mark = wanted.popleft()
+            at = bisect.bisect_left(indexes, mark)
+            before[mark] = messages + at
+            if indexes[at] != mark:
+                padding.add(mark)
         has["key"] += len(indexes) - found["key"].count(None)
         has["type"] += len(indexes) - found["type"].count(0)
         if any(found["headers"]):
-            opened = _survey_headers(found["headers"], messages, opened, has)
+            _survey_headers(found["headers"], has)
+        opening.look(indexes, found["headers"], messages)
         messages += len(indexes)
         progress.at(messages)
     progress.end()
@@ -310,29 +396,68 @@ def survey(queue: shmq.Queue, progress: Progress) -> Survey:
         name: 0 if head <= first else messages if head >= stop else before.get(head, messages)
         for name, head in heads.items()
     }
-    return Survey(first, stop, messages, places, opened, has)
+    done = {
+        name: tuple(before[index] for index in place.done if index in before and index not in padding)
+        for name, place in groups.items()
+    }
+    return Survey(first, stop, messages, places, done, opening.found, has)
 
 
 _OF_USE = frozenset({"expires_ns", "attempts", "xid", "no_time"})
 """What of the header `source` some format has a place for."""
 
 
-def _survey_headers(found: list[dict[str, Any]], before: int, opened: int, has: collections.Counter[str]) -> int:
-    """Count what the headers of some messages hold; how many open transactions there are at the beginning by then."""
-    useless = _OF_USE.isdisjoint
-    for count, headers in enumerate(found, before):
-        if not headers:
-            continue
-        about = headers.get(SOURCE)
-        if about is None or len(headers) > 1:
-            has["headers"] += 1
-        if about.__class__ is dict and not useless(about):
-            has["source"] += 1
-            has["expiry"] += "expires_ns" in about
-            has["attempts"] += "attempts" in about
-            if "xid" in about and opened == count:
-                opened = count + 1
-    return opened
+class _Opening:
+    """
+    What of a queue are open transactions for Kestrel: messages at its beginning that came as such, or that are held.
+
+    Its open transactions stand before all other items. So they end at the first message that nobody has.
+    """
+
+    def __init__(self, group: Any) -> None:
+        """*group* is the place of the group that is the Kestrel queue itself, if there is one."""
+        self.found: dict[int, int] = {}
+        self._head = group.head if group else 0
+        self._done = frozenset(group.done if group else ())
+        self._held = frozenset(group.open if group else ())
+        self._over = False
+        self._given: set[int] = set()
+        self._last = 0
+
+    def look(self, indexes: list[int], headers: list[dict[str, Any]], before: int) -> None:
+        """Look at messages before which there were so many."""
+        if self._over:
+            return
+        for at, (index, header) in enumerate(zip(indexes, headers, strict=True)):
+            if index < self._head or index in self._done:
+                continue
+            xid = _about(header).get("xid")
+            if xid is None and index not in self._held:
+                self._over = True
+                return
+            if xid is None or xid in self._given:
+                xid = self._free()
+            self._given.add(xid)
+            self.found[before + at] = xid
+
+    def _free(self) -> int:
+        """The next id that none of them has so far."""
+        self._last += 1
+        while self._last in self._given:
+            self._last += 1
+        return self._last
+
+
+def _survey_headers(found: list[dict[str, Any]], has: collections.Counter[str]) -> None:
+    """Count what the headers of some messages hold: by their shapes, of which there are few."""
+    outer = collections.Counter(map(tuple, found))
+    has["headers"] += sum(count for names, count in outer.items() if names not in {(), (SOURCE,)})
+    inner = collections.Counter(map(tuple, map(_about, found)))
+    for names, count in inner.items():
+        if not _OF_USE.isdisjoint(names):
+            has["source"] += count
+            has["expiry"] += count * ("expires_ns" in names)
+            has["attempts"] += count * ("attempts" in names)
 
 
 _LOST = {
@@ -349,6 +474,12 @@ def losses_of(found: Survey, name: str) -> list[str]:
     lost = [f"the {kind} of {has[kind]:,} messages" for kind in _LOST[name] if kind != "consumers" and has[kind]]
     if "consumers" in _LOST[name] and found.places:
         lost.append(f"{len(found.places)} consumers")
+    if name == "sej":
+        lost += [
+            f"that consumer {consumer!r} has finished {len(done):,} messages out of order"
+            for consumer, done in found.done.items()
+            if done
+        ]
     return lost
 
 
@@ -375,7 +506,11 @@ def entries(queue: shmq.Queue, found: Survey, name: str, progress: Progress) -> 
                 ]
             expiries = [about.get("expires_ns") for about in sources]
             attempts = [about.get("attempts") for about in sources]
-            extras = _opened(sources, found.opened - count)
+        if name == "kestrel" and found.opened and count <= max(found.opened):
+            extras = [
+                {"xid": found.opened[number]} if number in found.opened else None
+                for number in range(count, count + many)
+            ]
         indexes = range(shift + count, shift + count + many)
         keys, kinds = columns.get("key") or none, columns.get("type") or itertools.repeat(0)
         fields = zip(payloads, indexes, times, expiries, keys, kinds, attempts, extras)  # noqa: B905  # some never end
@@ -390,17 +525,15 @@ def _about(headers: dict[str, Any]) -> dict[str, Any]:
     return about if isinstance(about, dict) else {}
 
 
-def _opened(extras: list[dict[str, Any]], count: int) -> Iterator[dict[str, Any] | None]:
-    """What of the first *count* is the format's own: that they are open transactions."""
-    opened = ({"xid": extra["xid"]} for extra in extras[: max(0, count)])
-    return itertools.chain(opened, itertools.repeat(None))
-
-
 def places_in(found: Survey, name: str) -> dict[str, formats.Place]:
-    """The consumers of a queue, as that format places them."""
+    """The consumers of a queue, as that format places them. Kestrel has no such name as "": it is the queue itself."""
     shift = 0 if name == "kestrel" else found.first
+    nameless = {"libkestrel", "kestrel"} if _NAMELESS in found.done else {"libkestrel"}
     return {
-        "" if name == "libkestrel" and each == _NAMELESS else each: (shift + before, ())
+        "" if name in nameless and each == _NAMELESS else each: (
+            shift + before,
+            () if name == "sej" else tuple(shift + (name == "libkestrel") + at for at in found.done.get(each, ())),
+        )
         for each, before in found.places.items()
     }
 

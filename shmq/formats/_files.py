@@ -3,7 +3,7 @@ Files as the formats need them: read through a window, listed without surprises,
 
 Reading goes through `pread` and not through `mmap`, for two reasons. A file that its own program cuts while it is
 mapped kills the reader with SIGBUS; and mapped pages count as the reader's memory, so that a long journal would
-look like (and be accounted as) a leak. A window of 256 KiB costs nothing measurable and stays flat.
+look like (and be accounted as) a leak. A window of 64 KiB costs nothing measurable and stays flat.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-WINDOW = 1 << 18
+WINDOW = 1 << 16
 """Bytes read at a time. Larger records get a window of their own size, once that size has been checked."""
 
 SMALL_WINDOW = 1 << 12
 """The window after one that was of no use: a journal of large records must not be read twice."""
+
+LIST = 1024
+"""Entries in a list, about so many at most where a window may hold a hundred thousand empty ones."""
 
 MAX_PAYLOAD = 1 << 30
 """The default for `max_payload`: larger payloads are refused by name and not loaded."""

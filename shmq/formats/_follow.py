@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from shmq.formats._inotify import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from shmq.formats.model import Entry
@@ -65,14 +65,6 @@ def follow(tail: Tail, timeout: float | None) -> Iterator[Entry]:
         tail.close()
 
 
-def once(tail: Tail) -> Iterator[Entry]:
-    """Deliver what is there now, and close."""
-    try:
-        yield from tail.available()
-    finally:
-        tail.close()
-
-
 class Listed(Protocol):
     """A place in a queue that does not grow."""
 
@@ -85,13 +77,29 @@ class Listed(Protocol):
         ...
 
 
-def once_by_lists(tail: Listed) -> Iterator[Entry]:
-    """As `once`, with one generator for a list of entries instead of several for each."""
+def in_lists(tail: Listed) -> Iterator[list[Entry]]:
+    """Deliver what is there now, in lists, and close."""
+    try:
+        yield from tail.lists()
+    finally:
+        tail.close()
+
+
+def once(tail: Listed) -> Iterator[Entry]:
+    """Deliver what is there now, and close: one generator for a list of entries, instead of several for each."""
     try:
         for found in tail.lists():
             yield from found
     finally:
         tail.close()
+
+
+def those(lists: Iterator[list[Entry]], wanted: Callable[[Entry], bool]) -> Iterator[list[Entry]]:
+    """Only the *wanted* entries of lists."""
+    for found in lists:
+        kept = [entry for entry in found if wanted(entry)]
+        if kept:
+            yield kept
 
 
 def _deadline(timeout: float | None) -> float | None:

@@ -99,7 +99,7 @@ def read(
     """
     folder, queue = _at(path, queue)
     head, done = (None, frozenset[int]()) if consumer is None else _start_of(folder, queue, consumer, as_program)
-    tail = _Tail(folder, queue, as_program=as_program, growing=follow, strict=strict)
+    tail = _Tail(folder, queue, as_program=as_program, growing=follow, strict=strict, head=head)
     entries = _follow.follow(tail, timeout) if follow else _follow.once(tail)
     if now_ns is not None:
         entries = (entry for entry in entries if entry.expires_ns is None or entry.expires_ns > now_ns)
@@ -108,6 +108,11 @@ def read(
     if head is None:
         return entries
     return (entry for entry in entries if entry.index > head and entry.index not in done)  # type: ignore[operator]
+
+
+def lists(path: str | os.PathLike[str], queue: str | None = None, *, strict: bool = False) -> Iterator[list[Entry]]:
+    """Deliver what `read` delivers, in lists of what was read at once."""
+    return _follow.in_lists(_Tail(*_at(path, queue), as_program=False, growing=False, strict=strict))
 
 
 def state(path: str | os.PathLike[str], queue: str | None = None, *, as_program: bool = False) -> State:
@@ -122,10 +127,10 @@ def state(path: str | os.PathLike[str], queue: str | None = None, *, as_program:
     tail = _Tail(folder, queue, as_program=as_program, growing=False, strict=False)
     count, first, last = 0, None, None
     with closing(tail):
-        for entry in tail.available():
-            count += 1
-            first = entry.index if first is None else first
-            last = entry.index
+        for entries in tail.lists():
+            count += len(entries)
+            first = entries[0].index if first is None else first
+            last = entries[-1].index
         problems += tail.problems
         files = tail.files
     readers, broken = _checkpoints(folder, queue)
@@ -223,6 +228,9 @@ def repair(
     """
     Write what is whole as a clean queue: same ids and readers, no damage, no temporary files.
 
+    Where ids are missing, what comes behind them is numbered anew and the readers move with it: the real program's
+    readers stop at a hole between two segments, and their heads before any hole.
+
     It goes to the new directory *to* (default: `<path>.repaired`); the original is not touched. With *in_place* the
     clean files take the place of the damaged ones, which move into a hidden folder beside them.
     """
@@ -231,8 +239,15 @@ def repair(
     found = state(folder, queue)
     target = Path(to) if to is not None else _files.beside(folder)
     numbers = [int(name.split(".")[1]) for name in found.files if not name.startswith(f"{queue}.read.")]
-    whole = _ascending(read(folder, queue))
-    count = write(target, whole, queue, found.consumers or None, name_ms=min(numbers, default=1))
+    moved = _without_holes(folder, queue, found)
+    count = write(
+        target,
+        _ascending(read(folder, queue)),
+        queue,
+        moved or found.consumers or None,
+        first=found.first if moved is not None else None,
+        name_ms=min(numbers, default=1),
+    )
     if not in_place:
         return Repair(target, count, problems, None)
     kept = _files.set_aside(folder, _names_of(folder, queue), queue)
@@ -257,42 +272,51 @@ class _Segment:
         self._as_program = as_program
         self._growing = growing
 
-    def entries(self) -> Iterator[Entry]:
+    def lists(self) -> Iterator[list[Entry]]:  # noqa: C901  one loop on purpose: a call per record would cost more
         """Deliver the puts from here to the end of what is whole; say in `problem` why it ended, if not well."""
-        unpack, extra = _FAST.unpack_from, self._extra
+        unpack, make, extra = _FAST.unpack_from, make_entry, self._extra
         window = _files.WINDOW
         while True:
             if self.source.size() < self.position:
                 self._stop(self.position, "the file became shorter than what was already read")
                 return
             data = self.source.read(self.position, window)
-            end = len(data)
+            last = len(data) - _PUT_EXPIRING_FIXED
             at = 0
-            while at + _PUT_EXPIRING_FIXED <= end:
+            found: list[Entry] = []
+            add = found.append
+            while at <= last:
                 command, size, errors, index, added = unpack(data, at)
                 start = at + _PUT_FIXED
                 expires = None
                 if command != PUT:
                     if command != PUT_EXPIRING:
                         skipped = _length_of_unknown(command, size)
-                        if not skipped or at + skipped > end:
+                        if not skipped or at + skipped > len(data):
                             break
                         at += skipped
                         continue
                     expires = _I64.unpack_from(data, start)[0] * MS
                     start += 8
                 stop = start + size
-                if stop > end or not 0 <= size <= MAX_ITEM:
+                if not 0 <= size <= MAX_ITEM or stop > len(data):
                     break
                 at = stop
-                yield make_entry((data[start:stop], index, added * MS, expires, None, None, errors, extra))
+                add(make((data[start:stop], index, added * MS, expires, None, None, errors, extra)))
             self.position += at
+            if found:
+                yield found
             window = _files.WINDOW if at else _files.SMALL_WINDOW
             more = self._slowly()
             if isinstance(more, Entry):
-                yield more
+                yield [more]
             elif not more:
                 return
+
+    def entries(self) -> Iterator[Entry]:
+        """As `lists`, one by one."""
+        for found in self.lists():
+            yield from found
 
     def _slowly(self) -> Entry | bool:  # noqa: PLR0911  one way out per kind of damage
         """
@@ -365,8 +389,12 @@ class _Tail:
 
     tick = 0.05  # The program writes through a mapping, which inotify does not see.
 
-    def __init__(self, folder: Path, queue: str, *, as_program: bool, growing: bool, strict: bool) -> None:
+    def __init__(
+        self, folder: Path, queue: str, *, as_program: bool, growing: bool, strict: bool, head: int | None = None
+    ) -> None:
         self._folder = folder
+        self._head = head
+        """Where the reader stands that is read for; with as_program that says where it begins."""
         self._queue = queue
         self._as_program = as_program
         self._growing = growing
@@ -382,10 +410,17 @@ class _Tail:
         return [self._folder]
 
     def available(self) -> Iterator[Entry]:
+        for found in self.lists():
+            yield from found
+
+    def lists(self) -> Iterator[list[Entry]]:
         if self._segment is not None:
             yield from self._of(self._segment)
         while names := self._next_segments():
             for name in names:
+                if self._as_program and not self._goes_on_in(name, names):
+                    self._taken.add(name)
+                    continue
                 # A segment is left behind only when a newer one is there; the last one may still grow.
                 if self._segment is not None:
                     yield from self._of(self._segment)
@@ -400,15 +435,42 @@ class _Tail:
                 self.files.append(name)
                 yield from self._of(self._segment)
 
-    def _of(self, segment: _Segment) -> Iterator[Entry]:
+    def _goes_on_in(self, name: str, names: list[str]) -> bool:
+        """
+        Say whether the real program's reader would go on in the segment *name*, of those that are left.
+
+        It begins in the one that holds its head, and looks for the last that begins at or before the id it wants next.
+        So it stops for good before a gap between two, and passes over one when a later one begins soon enough, too.
+        """
+        begun = self._last is not None
+        if not begun and self._head is None:
+            return name == names[0]
+        known = [last for last in (self._last, self._head) if last is not None]
+        limit = max(known) + begun
+        behind = names[names.index(name) :]
+        firsts = [first for first in map(self._first_id, behind) if first is not None and first <= limit]
+        if not begun and not firsts:
+            return name == names[0]
+        return len(firsts) == 1 and self._first_id(name) == firsts[0]
+
+    def _of(self, segment: _Segment) -> Iterator[list[Entry]]:
         if segment.problem is not None:
             return
-        for entry in segment.entries():
-            index = entry.index
-            if self._last is not None and index is not None and index <= self._last:
-                self._report(Problem(segment.name, segment.position, f"id {index} comes after id {self._last}"))
-            self._last = index
-            yield entry
+        for found in segment.lists():
+            last = -(1 << 63) if self._last is None else self._last
+            begin = 0
+            for at, entry in enumerate(found):
+                index: int = entry[1]  # type: ignore[assignment]  # all of them have one
+                if index <= last:
+                    # What came before is delivered before this is said.
+                    self._last = last
+                    if at > begin:
+                        yield found[begin:at]
+                    begin = at
+                    self._report(Problem(segment.name, segment.position, f"id {index} comes after id {last}"))
+                last = index
+            self._last = last
+            yield found[begin:] if begin else found
         if segment.problem is not None:
             self._report(segment.problem)
 
@@ -472,6 +534,24 @@ def _ascending(entries: Iterator[Entry]) -> Iterator[Entry]:
         if entry.index is not None and entry.index > last:
             last = entry.index
             yield entry
+
+
+def _without_holes(folder: Path, queue: str, found: State) -> dict[str, Place] | None:
+    """Return where the readers stand once ids follow one another from the first on; None if they do."""
+    holes = False
+    heads = dict.fromkeys(found.consumers, 0)
+    dones: dict[str, list[int]] = {name: [] for name in found.consumers}
+    places = {name: (head or 0, frozenset(done)) for name, (head, done) in found.consumers.items()}
+    first = found.first or 1
+    for count, entry in enumerate(_ascending(read(folder, queue))):
+        index = entry.index or 0
+        holes = holes or index != first + count
+        for name, (head, done) in places.items():
+            if index <= head:
+                heads[name] += 1
+            elif index in done:
+                dones[name].append(first + count)
+    return {name: (first - 1 + heads[name], tuple(dones[name])) for name in places} if holes else None
 
 
 # ---------------------------------------------------------------------------------------------- checkpoints
@@ -608,6 +688,8 @@ class _Writer:
         segment = self._segment
         length = segment.length + len(record)
         if length > self._journal_bytes:
+            if index != self._last + 1 and self.count:
+                self._refuse_gap(index)
             segment = self._segment = self._roll()
             length = segment.length + len(record)
         segment.file.write(record)
@@ -630,6 +712,13 @@ class _Writer:
             msg = f"cannot write id {index} after id {self._last}: ids ascend; number them anew with first=1"
             raise Unsafe(msg)
         return index
+
+    def _refuse_gap(self, index: int) -> None:
+        msg = (
+            f"cannot write id {index} after id {self._last} into the next segment: the real program looks there for "
+            f"id {self._last + 1} and would stop; number them anew with first=1, or take a larger journal_bytes"
+        )
+        raise Unsafe(msg)
 
     def _record(self, entry: Entry, index: int) -> bytes:
         payload, _, time_ns, expires_ns, _, _, attempts, _ = entry

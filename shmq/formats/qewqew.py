@@ -42,6 +42,8 @@ _CHUNK = struct.Struct(">iiH")
 _U16 = struct.Struct(">H")
 _FIRST = _CHUNK.size
 _MOST_PROBLEMS = 1000
+_WINDOW = 1 << 17
+"""Bytes read at a time: any element fits into it."""
 
 
 # ---------------------------------------------------------------------------------------------- verbs
@@ -77,6 +79,11 @@ def read(
     return _follow.once(walk)
 
 
+def lists(path: str | os.PathLike[str], queue: str | None = None, *, strict: bool = False) -> Iterator[list[Entry]]:
+    """Deliver what `read` delivers, in lists of what was read at once."""
+    return _follow.in_lists(_Walk(_header(path, queue), as_program=False, strict=strict))
+
+
 def state(path: str | os.PathLike[str], queue: str | None = None, *, as_program: bool = False) -> State:
     """
     Walk the chunks and return what they say. There are no named consumers and no open transactions.
@@ -86,11 +93,11 @@ def state(path: str | os.PathLike[str], queue: str | None = None, *, as_program:
     header = _header(path, queue)
     walk = _Walk(header, as_program=as_program, strict=False)
     with closing(walk):
-        count = sum(1 for _ in walk.available())
+        count = sum(map(len, walk.lists()))
     problems = walk.problems
     for chunk in _orphans(header, walk.seen):
         name = f"{header.name}.{chunk}"
-        number = sum(1 for _ in _Walk(header, as_program=False, strict=False).elements(chunk))
+        number = sum(map(len, _Walk(header, as_program=False, strict=False).elements(chunk)))
         problems.append(Problem(name, 0, f"no reference leads to this chunk; {number} elements are out of reach"))
     files = [header.name] * header.is_file() + [f"{header.name}.{chunk}" for chunk in walk.files]
     return State(NAME, header.name, {}, {}, problems, count, None, None, files)
@@ -171,10 +178,12 @@ def repair(
     walk = _Walk(header, as_program=False, strict=False)
 
     def whole() -> Iterator[Entry]:
-        yield from walk.available()
+        for found in walk.lists():
+            yield from found
         if orphans or (orphans is None and walk.cut_off):
             for chunk in _in_order(header, _orphans(header, walk.seen)):
-                yield from walk.elements(chunk)
+                for found in walk.elements(chunk):
+                    yield from found
 
     with closing(walk):
         count = write(target, whole(), chunk_bytes=chunk_bytes)
@@ -203,8 +212,6 @@ class _Head:
 class _Walk:
     """From the header through the chunks; each is visited once, whatever the references say."""
 
-    tick = 1.0
-
     def __init__(self, header: Path, *, as_program: bool, strict: bool) -> None:
         self._header = header
         self._as_program = as_program
@@ -217,11 +224,7 @@ class _Walk:
         self.cut_off = False
         """A reference led to a chunk that is not there."""
 
-    def directories(self) -> list[Path]:
-        """Return nothing: a QewQew is not followed."""
-        return []
-
-    def available(self) -> Iterator[Entry]:
+    def lists(self) -> Iterator[list[Entry]]:
         """Deliver everything, chunk by chunk."""
         chunk = self._first_chunk()
         if self._as_program:
@@ -240,7 +243,7 @@ class _Walk:
             yield from self.elements(chunk)
             chunk = self._last_next
 
-    def elements(self, chunk: int) -> Iterator[Entry]:
+    def elements(self, chunk: int) -> Iterator[list[Entry]]:
         """Deliver the elements of one chunk, and remember its reference."""
         self._last_next = 0
         name = f"{self._header.name}.{chunk}"
@@ -252,11 +255,11 @@ class _Walk:
             it = _Head(*_CHUNK.unpack(data))
             self._last_next = it.next
             if self._as_program:
-                yield from self._as_the_program(source, it, chunk)
+                yield from ([entry] for entry in self._as_the_program(source, it, chunk))
             else:
                 yield from self._checked(source, it, chunk)
 
-    def _checked(self, source: _files.Source, it: _Head, chunk: int) -> Iterator[Entry]:
+    def _checked(self, source: _files.Source, it: _Head, chunk: int) -> Iterator[list[Entry]]:
         limit = min(it.tail, source.size())
         start = it.head
         if not 0 <= it.head <= it.tail or it.tail < _FIRST:
@@ -275,24 +278,27 @@ class _Walk:
             start = _FIRST
         yield from self._elements(source, start, limit, {"chunk": chunk})
 
-    def _elements(self, source: _files.Source, start: int, limit: int, extra: dict[str, int]) -> Iterator[Entry]:
+    def _elements(self, source: _files.Source, start: int, limit: int, extra: dict[str, int]) -> Iterator[list[Entry]]:
         position = start
+        make, most = make_entry, _files.LIST
         while position < limit:
-            data = source.read(position, min(_files.WINDOW, limit - position))
-            end = len(data)
+            data = source.read(position, min(_WINDOW, limit - position))
+            last = len(data) - 2
             at = 0
-            while at + 2 <= end:
+            found: list[Entry] = []
+            add = found.append
+            while at <= last and len(found) < most:
                 stop = at + 2 + (data[at] << 8 | data[at + 1])
-                if stop > end:
+                if stop > last + 2:
                     break
-                payload = data[at + 2 : stop]
+                add(make((data[at + 2 : stop], None, None, None, None, None, None, extra)))
                 at = stop
-                yield make_entry((payload, None, None, None, None, None, None, extra))
             if not at:
                 # An element is smaller than a window, so it is the limit that cuts this one.
                 self._report(source.name, position, f"an element runs past the tail at {limit}")
                 return
             position += at
+            yield found
 
     def _as_the_program(self, source: _files.Source, it: _Head, chunk: int) -> Iterator[Entry]:
         """Deliver as the real program does: no checks, and a head that is written back before the next element."""
@@ -351,7 +357,7 @@ class _Walk:
 def _ends_at(source: _files.Source, position: int, limit: int) -> bool:
     """Say whether the elements from *position* on end exactly at *limit*."""
     while position < limit:
-        data = source.read(position, min(_files.WINDOW, limit - position))
+        data = source.read(position, min(_WINDOW, limit - position))
         at = 0
         while at + 2 <= len(data):
             at += 2 + (data[at] << 8 | data[at + 1])

@@ -25,7 +25,7 @@ from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shmq.errors import BadFormat, Corrupt, NotFound, TooLarge, Unsafe
+from shmq.errors import BadFormat, Corrupt, NotFound, ShmqError, TooLarge, Unsafe
 from shmq.formats import _files, _follow
 from shmq.formats.model import Entry, Place, Problem, Repair, State, make_entry
 
@@ -105,24 +105,52 @@ def read(
     Corrupt when the file it reads became shorter than what was read, or when a broken message ends the newest file.
     A payload above *max_payload* bytes raises TooLarge.
     """
+    tail = _tail(
+        path,
+        queue,
+        consumer,
+        start,
+        growing=follow,
+        as_program=as_program,
+        strict=strict,
+        max_payload=max_payload,
+    )
+    return _follow.follow(tail, timeout) if follow else _follow.once(tail)
+
+
+def lists(path: str | os.PathLike[str], queue: str | None = None, *, strict: bool = False) -> Iterator[list[Entry]]:
+    """Deliver what `read` delivers, in lists of what was read at once."""
+    return _follow.in_lists(_tail(path, queue, None, None, strict=strict))
+
+
+def _tail(
+    path: str | os.PathLike[str],
+    queue: str | None,
+    consumer: str | None,
+    start: int | None,
+    *,
+    growing: bool = False,
+    as_program: bool = False,
+    strict: bool = False,
+    max_payload: int = _files.MAX_PAYLOAD,
+) -> _Root:
     root = _files.directory(path)
     labels = directories(root, queue)
     if consumer is not None:
         label, reader = _split_consumer(consumer, labels)
         start = _offset_of(root / label, reader)
         labels = [label]
-    tail = _Root(
+    return _Root(
         root,
         queue,
         labels,
         start or 0,
-        growing=follow,
+        growing=growing,
         as_program=as_program,
         strict=strict,
         max_payload=max_payload,
         fixed=consumer is not None,
     )
-    return _follow.follow(tail, timeout) if follow else _follow.once(tail)
 
 
 def state(path: str | os.PathLike[str], queue: str | None = None, *, as_program: bool = False) -> State:
@@ -140,11 +168,10 @@ def state(path: str | os.PathLike[str], queue: str | None = None, *, as_program:
     count, first, last = 0, None, None
     for label in labels:
         with closing(_Journal(root, label, 0, as_program=as_program)) as journal:
-            for entry in journal.available():
-                count += 1
-                offset = entry.index or 0
-                first = offset if first is None else min(first, offset)
-                last = offset if last is None else max(last, offset)
+            for found in journal.lists():
+                count += len(found)
+                first = min(found[0].index or 0, (found[0].index or 0) if first is None else first)
+                last = max(found[-1].index or 0, last or 0)
             problems += journal.problems
             files += journal.files
         for reader, offset_or_none, problem in _offsets(root / label, label):
@@ -340,6 +367,11 @@ class _Journal:
 
     def available(self) -> Iterator[Entry]:
         """Deliver what is whole from here on, through all segments that are there."""
+        for found in self.lists():
+            yield from found
+
+    def lists(self) -> Iterator[list[Entry]]:
+        """As `available`, in lists of what was read at once; offsets ascend."""
         while not self._over:
             if self._source is not None:
                 yield from self._messages(self._source)
@@ -350,7 +382,7 @@ class _Journal:
             if self._source is not None:
                 # It may have grown between our last look and the listing that showed its successor.
                 yield from self._messages(self._source)
-                self._leave(self._source)
+                self._leave(self._source, following[0])
                 if self._over:
                     return
             self._open(*following)
@@ -385,10 +417,10 @@ class _Journal:
             self._start = max(self._start, self._next)
         self._next = first
 
-    def _messages(self, source: _files.Source) -> Iterator[Entry]:
+    def _messages(self, source: _files.Source) -> Iterator[list[Entry]]:
         """Deliver the whole messages of the open segment, from the position on."""
         window = _files.WINDOW
-        head, i32, extra = _HEAD.unpack_from, _I32.unpack_from, self._extra
+        head, i32, make, extra = _HEAD.unpack_from, _I32.unpack_from, make_entry, self._extra
         expected = self._first if self._next is None else self._next
         start, program, before = self._start, self._as_program, self._key
         while not self._broken:
@@ -397,6 +429,8 @@ class _Journal:
             data = source.read(self._position, window)
             end = len(data) - _LONGEST_HEAD
             at = 0
+            found: list[Entry] = []
+            add = found.append
             while at <= end:
                 offset, when, kind, key = head(data, at)
                 middle = at + 18 + key
@@ -410,10 +444,12 @@ class _Journal:
                     before = text  # The real Scanner reuses one message and keeps its key when the new one is empty.
                 at = stop
                 if offset >= start:
-                    yield make_entry((data[middle + 4 : stop - 4], offset, when, None, text, kind, None, extra))
+                    add(make((data[middle + 4 : stop - 4], offset, when, None, text, kind, None, extra)))
             self._position += at
             self._next = expected
             self._key = before
+            if found:
+                yield found
             window = _files.WINDOW if at else _files.SMALL_WINDOW
             entry = self._one(source, expected)
             if entry is None:
@@ -422,7 +458,7 @@ class _Journal:
             self._next = expected
             before = self._key
             if expected > start:
-                yield entry
+                yield [entry]
 
     def _one(self, source: _files.Source, expected: int) -> Entry | None:  # noqa: C901, PLR0911  one way out per kind of damage
         """Take one message with care: the last ones of a window, large ones, broken ones. None at the end."""
@@ -434,9 +470,11 @@ class _Journal:
         if key < 0:
             self._break(f"a key size of {key} bytes")
             return None
-        if offset != expected:
+        if offset != expected and not self._as_program:
             self._break(f"offset {offset} where {expected} is next")
             return None
+        if self._as_program and key:
+            self._key = data[18 : 18 + key].ljust(key, b"\0")  # also of a message that does not become whole
         if len(data) < 18 + key + 4:
             return None
         value = _I32.unpack_from(data, 18 + key)[0]
@@ -456,6 +494,9 @@ class _Journal:
         if total != size:
             self._break(f"a size field of {total} behind a message of {size} bytes")
             return None
+        if offset != expected:
+            self._break(f"offset {offset} where {expected} is next")
+            return None
         self._position += size
         text = body[:key]
         if self._as_program:
@@ -470,15 +511,20 @@ class _Journal:
             self._refuse(self._position, reason)
         self._over = self._as_program
 
-    def _leave(self, source: _files.Source) -> None:
-        """Judge a segment that has a successor: it must be whole, and not empty."""
+    def _leave(self, source: _files.Source, following: int) -> None:
+        """
+        Judge a segment that has a successor, which begins at offset *following*: it must be whole, and not empty.
+
+        At its end the real Scanner looks for the segment that holds the offset it wants. With a few bytes left over
+        that is the next one, if all messages came; otherwise the same one, again and again.
+        """
         size = source.size()
         if size == 0:
             self._report(0, "an empty segment that is not the last (the real program would read it for ever)")
             self._over = self._as_program
         elif not self._broken and self._position < size:
             self._report(self._position, f"ends inside a message: {size - self._position} bytes are left over")
-            self._over = self._as_program
+            self._over = self._as_program and self._next != following
 
     def _at_the_end(self) -> None:
         source = self._source
@@ -562,14 +608,21 @@ class _Root:
 
     def available(self) -> Iterator[Entry]:
         """Deliver what is there in all directories."""
+        for found in self.lists():
+            yield from found
+
+    def lists(self) -> Iterator[list[Entry]]:
+        """As `available`, in lists."""
         journals = list(self._journals.values())
         if len(journals) == 1:
-            yield from journals[0].available()
+            yield from journals[0].lists()
         elif len(journals) <= _MOST_MERGED:
-            yield from heapq.merge(*(journal.available() for journal in journals), key=attrgetter("time_ns"))
+            merged = heapq.merge(*(journal.available() for journal in journals), key=attrgetter("time_ns"))
+            # What is followed does not wait until a list is full.
+            yield from _gathered(merged, 1 if self._options["growing"] else _files.LIST)
         else:
             for journal in journals:
-                yield from journal.available()
+                yield from journal.lists()
                 if not self._options["growing"]:
                     journal.close()
 
@@ -577,6 +630,23 @@ class _Root:
         """Close every open segment."""
         for journal in self._journals.values():
             journal.close()
+
+
+def _gathered(entries: Iterable[Entry], many: int) -> Iterator[list[Entry]]:
+    """Deliver entries in lists of *many*; what came before an error is delivered before it."""
+    found: list[Entry] = []
+    try:
+        for entry in entries:
+            found.append(entry)
+            if len(found) >= many:
+                yield found
+                found = []
+    except ShmqError:
+        if found:
+            yield found
+        raise
+    if found:
+        yield found
 
 
 def _segments(folder: Path) -> list[tuple[int, str]]:
@@ -631,7 +701,7 @@ def _offset_of(folder: Path, reader: str) -> int | None:
 def _verify_readers(root: Path, label: str) -> Iterator[Problem]:
     segments = _segments(root / label / "jnl")
     with closing(_Journal(root, label, segments[-1][0] if segments else 0)) as journal:
-        count = sum(1 for _ in journal.available())
+        count = sum(map(len, journal.lists()))
     first = segments[0][0] if segments else 0
     after = segments[-1][0] + count if segments else 0
     for reader, offset, _ in _offsets(root / label, label):

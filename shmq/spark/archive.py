@@ -27,7 +27,7 @@ import shmq
 from shmq.spark import places
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -244,11 +244,13 @@ def _digest(path: str) -> tuple[str, int]:
 
 # ---------------------------------------------------------------- out of the queue
 def hold(queue: str) -> None:
-    """Have *queue* keep everything from now on until it is archived."""
+    """Have *queue* keep everything from now on until it is archived, whatever its retention says."""
     for shard in places.shards_of(queue):
-        with shmq.open(shard.path, create=False, trusted=True) as opened:
-            if CONSUMER not in opened.consumers():
-                opened.consumer(CONSUMER, ack="explicit").close()
+        with (
+            shmq.open(shard.path, create=False, trusted=True) as opened,
+            contextlib.suppress(shmq.Busy),  # somebody archives now, and so holds it
+        ):
+            opened.consumer(CONSUMER, ack="explicit", hold=True).close()
 
 
 def archive(
@@ -272,8 +274,8 @@ def archive(
 
     Raises:
         Busy: another process archives to the same place, or holds the name `archive`.
-        Gone: retention took away messages that were not archived yet; a queue that is archived from its first message
-            on, by acked retention, never does that.
+        Gone: messages went that were not archived yet. Retention waits for the name `archive`; so somebody dropped or
+            moved it, or purged, or the queue is bounded with full="drop_oldest".
     """
     done = 0
     with Archive(to) as there:
@@ -296,7 +298,8 @@ def _shard(
             "Archive to another place"
         )
     start = before[-1].stop if before else None
-    with queue.consumer(CONSUMER, ack="explicit", start=queue.first_index if start is None else start) as consumer:
+    begin = queue.first_index if start is None else start
+    with queue.consumer(CONSUMER, ack="explicit", start=begin, hold=True) as consumer:
         if start is None:
             start = consumer.head
         if consumer.head < start:
@@ -304,7 +307,8 @@ def _shard(
         if start < queue.first_index and before:
             raise shmq.Gone(
                 f"messages {start} to {queue.first_index - 1} of {shard.path} were retired before they came into "
-                f"{there.path}; nothing was archived. Retention by age or bytes does not wait for the archive",
+                f"{there.path}; nothing was archived. The name {CONSUMER!r}, which makes retention wait, was dropped "
+                "or moved, the queue was purged, or it is bounded with full='drop_oldest'",
                 queue.first_index,
             )
         stop = _until(queue, older_than, behind)
@@ -507,33 +511,43 @@ def _put(staged: shmq.Staged, batch: pa.RecordBatch) -> None:
 
 
 # ---------------------------------------------------------------- both at once, as a table
-def history(spark: Any, archive_path: str, queue: str, **options: Any) -> Any:
+def history(spark: Any, archive_path: str | Sequence[str], queue: str | None = None, **options: Any) -> Any:
     """
     Everything there ever was, as one DataFrame: the archive, natively, and behind it the live queue.
 
     Args:
         spark: the session.
-        archive_path: the archive.
-        queue: a queue's directory, or one with its shards.
+        archive_path: the archive; or several, of hosts that each archive their own shards to storage that all can see.
+        queue: a queue's directory, or one with its shards; None for what is archived alone.
         options: further options of the source, for the live part.
 
     Raises:
         Gone: messages between the archive and the live queue are in neither.
+        NotFound: there is nothing in the archive, and no queue was named.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
-    there = Archive(archive_path)
-    manifest = there.manifest()
+    archives = [Archive(path) for path in ([archive_path] if isinstance(archive_path, str) else archive_path)]
+    manifests = [(there, there.manifest()) for there in archives]
+    if queue is None:
+        names = [path for there, manifest in manifests for path in there.paths(list(manifest.files))]
+        if not names:
+            raise shmq.NotFound(f"nothing is archived in {', '.join(each.path for each in archives)}")
+        return spark.read.parquet(*names)
     shards = places.shards_of(queue)
     starting: dict[str, dict[str, int]] = {}
     for shard in shards:
-        end = manifest.end(shard.topic, shard.number)
-        starting.setdefault(shard.topic, {})[str(shard.number)] = -2 if end is None else end
+        end = max((manifest.end(shard.topic, shard.number) or -2 for _, manifest in manifests), default=-2)
+        starting.setdefault(shard.topic, {})[str(shard.number)] = end
     live = spark.read.format("shmq").option("startingOffsets", json.dumps(starting)).options(**options).load(queue)
     topics = {shard.topic for shard in shards}
-    files = [each for each in manifest.files if each.topic in topics]
-    if not files:
+    names = [
+        path
+        for there, manifest in manifests
+        for path in there.paths([each for each in manifest.files if each.topic in topics])
+    ]
+    if not names:
         return live
-    old = spark.read.parquet(*there.paths(files))
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    old = spark.read.parquet(*names)
     wanted = [f.lit(0).cast("int").alias(c) if c == "timestampType" else f.col(c) for c in live.columns]
     return old.select(*wanted).unionByName(live)

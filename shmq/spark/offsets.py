@@ -64,6 +64,16 @@ class Offsets(NamedTuple):
         return cls(str(stored["group"]), str(stored["root"]), places)
 
 
+def behind(done: Mapping[str, Any], latest: Mapping[str, Any]) -> int:
+    """How many indexes lie between two offsets as Spark keeps them, of the shards that both know."""
+    there = Offsets.from_json(done).places
+    return sum(
+        max(place.next - there[key].next, 0)
+        for key, place in Offsets.from_json(latest).places.items()
+        if key in there and there[key].queue_id == place.queue_id
+    )
+
+
 def new_group() -> str:
     """A consumer name for one checkpoint."""
     return f"spark-{secrets.token_hex(6)}"

@@ -50,6 +50,7 @@ class SourceOptions:
         headers: whether the column `headers` is there without being asked for.
         batch_rows: rows of one Arrow batch.
         pushdown: whether Spark's filters on offset, time and partition are used; needs Spark's own switch.
+        pause: a file: while it is there, a stream begins no new batch.
         durable_only: sync first, and read only what the disk has, also of a queue that does not sync by itself.
         value_format: what payloads are; None: what the queue's codec says.
         dtype: for "struct": numpy's description of one record.
@@ -77,6 +78,7 @@ class SourceOptions:
     headers: bool = False
     batch_rows: int = 10_000
     pushdown: bool = False
+    pause: str | None = None
     durable_only: bool = False
     value_format: str | None = None
     dtype: str | None = None
@@ -197,6 +199,7 @@ _SOURCE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "includeHeaders": ("headers", _truth),
     "batchRows": ("batch_rows", _number(1)),
     "pushdown": ("pushdown", _truth),
+    "pause": ("pause", str),
     "durableOnly": ("durable_only", _truth),
     "value.format": ("value_format", _one_of(*VALUE_FORMATS)),
     "value.dtype": ("dtype", str),

@@ -117,9 +117,13 @@ def _as_parsed(fields: pa.Schema) -> pa.Schema:
 
 
 def _braced(values: pa.Array) -> bool:
-    return bool(
-        pc.all(pc.and_(pc.starts_with(values, pattern="{"), pc.ends_with(values, pattern="}")), min_count=0).as_py()
-    )
+    import numpy as np  # noqa: PLC0415
+
+    offsets = _offsets(values)
+    if not (np.diff(offsets) > 1).all():
+        return False
+    data = np.frombuffer(values.buffers()[2], np.uint8)
+    return bool((data[offsets[:-1]] == ord("{")).all() and (data[offsets[1:] - 1] == ord("}")).all())
 
 
 def _stripped(values: pa.Array) -> pa.Array | None:
@@ -192,24 +196,31 @@ def _struct(values: pa.Array, fields: pa.Schema, dtype: str) -> Decoded:
     import numpy as np  # noqa: PLC0415  # only who has such records needs it
 
     layout = record_dtype(dtype)
-    lengths = pc.binary_length(values)
-    right = pc.equal(lengths, layout.itemsize)
-    good = bool(pc.all(right, min_count=0).as_py())
-    whole = values if good else pc.if_else(right, values, pa.scalar(bytes(layout.itemsize), pa.binary()))
-    _, ends, data = whole.buffers()
-    at = 4 * whole.offset
-    first = int.from_bytes(ends[at : at + 4].to_pybytes(), "little") if len(whole) else 0
-    records = np.frombuffer(data, dtype=np.uint8, count=len(whole) * layout.itemsize, offset=first).view(layout)
-    mask = None if good else np.asarray(pc.invert(right))
-    columns = [
-        pa.array(np.ascontiguousarray(records[field.name]).astype(_native(layout[field.name])), mask=mask).cast(
-            field.type
-        )
-        if field.name in (layout.names or ())
-        else pa.nulls(len(values), field.type)
-        for field in fields
-    ]
-    return Decoded(pa.Table.from_arrays(columns, schema=fields), None, pc.invert(right))
+    count, size = len(values), layout.itemsize
+    if not count:
+        return Decoded(_nulls(fields, 0), None, _false(0))
+    wrong = np.diff(_offsets(values)) != size
+    good = not wrong.any()
+    whole = values if good else pc.if_else(pa.array(~wrong), values, pa.scalar(bytes(size), pa.binary()))
+    first = int(_offsets(whole)[0])
+    records = np.frombuffer(whole.buffers()[2], dtype=np.uint8, count=count * size, offset=first).view(layout)
+
+    def column(field: pa.Field) -> pa.Array:
+        if field.name not in (layout.names or ()):
+            return pa.nulls(count, field.type)
+        numbers = np.ascontiguousarray(records[field.name], dtype=_native(layout[field.name]))
+        found = pa.array(numbers, mask=None if good else wrong)
+        return found if found.type == field.type else found.cast(field.type)
+
+    table = pa.Table.from_arrays([column(field) for field in fields], schema=fields)
+    return Decoded(table, None, _false(count) if good else pa.array(wrong))
+
+
+def _offsets(values: pa.Array) -> Any:
+    """Where each value begins, and where the last one ends."""
+    import numpy as np  # noqa: PLC0415
+
+    return np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
 
 
 def _native(dtype: Any) -> Any:

@@ -13,13 +13,15 @@ import json
 import logging
 import os
 import re
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from shmq.spark import archive, places, setup
+from shmq.spark import archive, offsets, places, setup
 from shmq.spark.listener import caught_up
 from shmq.spark.options import source_options
 from shmq.spark.spec import Pipeline, Sink, Source, read
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _LOOK = 0.2
-_ATTEMPTS = 5
+_ATTEMPTS = 10
 _SLOW = "failed to connect back"
 """What Spark says when a Python worker needs more than 10 s to start, which on a busy machine it may."""
 _OURS = re.compile(r"^(?:shmq\.[\w.]+|[A-Za-z.]*(?:Error|Exception)): (.+)$", re.MULTILINE)
@@ -103,19 +105,24 @@ def _last_offset(pipeline: Pipeline, sink: str, shard: places.Shard) -> int:
 
 
 # ---------------------------------------------------------------- the tables
-def _source_frame(spark: Any, source: Source) -> Any:
-    stream = spark.readStream.format("shmq").options(**source.words())
+def _source_frame(spark: Any, source: Source, pause: str) -> Any:
+    stream = spark.readStream.format("shmq").options(**{"pause": pause, **source.words()})
     if source.value == "raw":
         return stream.load()
     return stream.schema(f"{source.schema}, {_META}").load()
 
 
-def tables(spark: Any, pipeline: Pipeline) -> dict[str, Any]:
-    """A DataFrame for each source and step, known to SQL by its name."""
+def tables(spark: Any, pipeline: Pipeline, pause: str = "") -> dict[str, Any]:
+    """
+    A DataFrame for each source and step, known to SQL by its name.
+
+    Args:
+        pause: while that file is there, no new batch begins.
+    """
     found: dict[str, Any] = {}
     for source in pipeline.sources.values():
         with _naming(f"source {source.name}"):
-            frame = _source_frame(spark, source)
+            frame = _source_frame(spark, source, pause)
         if source.value != "raw":
             corrupt = frame.where("_corrupt is not null")
             found[f"{source.name}.corrupt"] = corrupt.selectExpr("_key as key", "_corrupt as value")
@@ -207,32 +214,34 @@ class Run:
         self._spark = spark
         self._tell = tell
         self._stop = threading.Event()
+        self._folder = tempfile.mkdtemp(prefix="shmq-pipeline-")
+        self._pause = f"{self._folder}/pause"
+
+    def close(self) -> None:
+        """Take away what it has made for itself."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def stop(self, *_: object) -> None:
         """Finish the batches that run, and end. Also a signal handler."""
         self._stop.set()
 
     def once(self) -> None:
-        """What is there now, and no more. What Spark gives up because a worker was slow to start is begun again."""
+        """What is there now, and no more."""
+        self._patiently({"availableNow": True})
+        if not self._stop.is_set():
+            self._archive()
+
+    def _patiently(self, trigger: dict[str, Any], archive_every: float = 0.0) -> None:
+        """Run the queries; what Spark gives up because a worker was slow to start is begun again."""
         for attempt in range(_ATTEMPTS):
             try:
-                self._once()
+                self._follow(self._queries(trigger), archive_every)
             except Failed as failed:
-                if _SLOW not in str(failed) or attempt == _ATTEMPTS - 1:
+                if _SLOW not in str(failed) or attempt == _ATTEMPTS - 1 or self._stop.is_set():
                     raise
                 self._tell({"pipeline": self._pipeline.name, "again": str(failed)})
             else:
                 return
-
-    def _once(self) -> None:
-        frames = tables(self._spark, self._pipeline)
-        queries = {
-            sink.name: _start(frames[sink.origin], sink, self._pipeline, {"availableNow": True})
-            for sink in self._pipeline.sinks.values()
-        }
-        self._follow(queries)
-        if not self._stop.is_set():
-            self._archive()
 
     def loop(self, every: float) -> None:
         """Again and again, every so many seconds."""
@@ -243,22 +252,27 @@ class Run:
 
     def continuous(self, every: float) -> None:
         """Keep the queries running; the archive takes its turn beside them."""
-        frames = tables(self._spark, self._pipeline)
-        queries = {
-            sink.name: _start(frames[sink.origin], sink, self._pipeline, {"processingTime": "0 seconds"})
+        self._patiently({"processingTime": "0 seconds"}, every)
+
+    def _queries(self, trigger: dict[str, Any]) -> dict[str, Any]:
+        """Start a query for each sink."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._pause)
+        frames = tables(self._spark, self._pipeline, self._pause)
+        return {
+            sink.name: _start(frames[sink.origin], sink, self._pipeline, trigger)
             for sink in self._pipeline.sinks.values()
         }
-        self._follow(queries, every)
 
     def _follow(self, queries: dict[str, Any], archive_every: float = 0.0) -> None:
-        """Until all have ended, telling each batch; when told to stop, until the batches that run have."""
+        """Until all have ended, telling each batch; when told to stop or one fails, until the batches that run have."""
         told = dict.fromkeys(queries, -1)
         last_archive = time.monotonic()
         try:
             while any(query.isActive for query in queries.values()):
                 self._tell_progress(queries, told)
-                if self._stop.wait(_LOOK):
-                    self._end(queries, told)
+                if self._stop.wait(_LOOK) or any(query.exception() for query in queries.values()):
+                    self._end(queries)
                 if archive_every and time.monotonic() - last_archive >= archive_every:
                     self._archive()
                     last_archive = time.monotonic()
@@ -286,16 +300,17 @@ class Run:
                             "rows": progress.numInputRows,
                             "rows_per_second": round(progress.processedRowsPerSecond or 0),
                             "ms": progress.batchDuration,
+                            "behind": _behind(progress),
                         }
                     )
 
-    def _end(self, queries: dict[str, Any], told: dict[str, int]) -> None:
-        """Stop each query between two batches."""
-        before = dict(told)
-        for name, query in queries.items():
-            while query.isActive and query.status["isTriggerActive"] and told[name] == before[name]:
-                time.sleep(_LOOK)
-                self._tell_progress({name: query}, told)
+    def _end(self, queries: dict[str, Any]) -> None:
+        """Have each query finish the batch that runs, and begin none: the sources see nothing new from here on."""
+        with open(self._pause, "w", encoding="ascii"):
+            pass
+        for query in queries.values():
+            with contextlib.suppress(Exception):  # it has failed, which is told later
+                query.processAllAvailable()
             query.stop()
 
     def _archive(self) -> None:
@@ -306,6 +321,15 @@ class Run:
         rows = archive.archive(queue, wanted.to, older_than=wanted.after or None)
         merged = archive.compact(wanted.to, file_bytes=wanted.compact_to) if wanted.compact_to else 0
         self._tell({"pipeline": self._pipeline.name, "archive": wanted.to, "rows": rows, "files_merged": merged})
+
+
+def _behind(progress: Any) -> int | None:
+    """How many messages wait behind a batch, as its sources saw it; None if they do not say."""
+    with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
+        return sum(
+            offsets.behind(json.loads(each.endOffset), json.loads(each.latestOffset)) for each in progress.sources
+        )
+    return None
 
 
 def run(
@@ -340,7 +364,7 @@ def run(
         archive.hold(pipeline.sources[pipeline.archive.source].queue)
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # tells as JSON what we tell in words
     running = Run(pipeline, spark, tell or _print)
-    with _signals(running.stop):
+    with contextlib.closing(running), _signals(running.stop):
         if how == "once":
             running.once()
         elif how == "continuous":

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 1 << 20
 """Of a queue that is made here. A message that is larger gets a chunk that fits."""
-_CLAIM = 4096
-_CLAIM_BYTES = 8 << 20
+_CLAIM, _CLAIM_BYTES = 4096, 8 << 20
+"""Messages that are put straight into a queue appear so many at a time."""
 _OWN = {
     "key": (BinaryType, StringType),
     "timestamp": (TimestampType,),
@@ -90,76 +90,70 @@ class Encoder:
                 raise BadOption(f"column value is {field.dataType.simpleString()}: cast it to binary or string")
         self.fields = [name for name in names if name not in own]
 
-    def payloads(self, batch: pa.RecordBatch) -> list[bytes]:
-        """One for each row; for "arrow", one for all of them."""
+    def messages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """One for each row, or for "arrow" one for all of them, as `put_arrow` takes them."""
+        import pyarrow as pa  # noqa: PLC0415
+
+        columns = {"payload": self._payloads(batch), **({} if self.kind == "arrow" else self._rest(batch))}
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _payloads(self, batch: pa.RecordBatch) -> pa.Array:
         import pyarrow as pa  # noqa: PLC0415
 
         if self.kind == "raw":
-            values = batch["value"].cast(pa.binary())
+            values = batch["value"]
             if values.null_count:
                 raise ValueError("a row has no value (null), and a message is bytes: filter them, or coalesce to ''")
-            return list(values.to_pylist())
+            return values
         fields = batch.select(self.fields)
         if self.kind == "arrow":
             out = pa.BufferOutputStream()
             with pa.ipc.new_stream(out, fields.schema) as stream:
                 stream.write_batch(fields)
-            return [out.getvalue().to_pybytes()]
+            return pa.array([out.getvalue().to_pybytes()], pa.binary())
         import msgspec  # noqa: PLC0415  # only who encodes pays for it
 
         encoder = msgspec.json.Encoder() if self.kind == "json" else msgspec.msgpack.Encoder()
-        return list(map(encoder.encode, fields.to_pylist()))
+        return pa.array(list(map(encoder.encode, fields.to_pylist())), pa.binary())
 
-    def rest(self, batch: pa.RecordBatch) -> dict[str, list[Any] | None]:
-        """Keys, times, types and headers, as `put_many` takes them."""
+    def _rest(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        """Keys, times, types and headers."""
         import pyarrow as pa  # noqa: PLC0415
 
-        def column(name: str, kind: Any) -> list[Any] | None:
-            return batch[self.prefix + name].cast(kind).to_pylist() if name in self.own else None
-
-        times = column("timestamp_ns", pa.int64())
-        if times is None and "timestamp" in self.own:
-            stamps = batch[self.prefix + "timestamp"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64())
-            times = stamps.to_pylist()
-        headers = column("headers", batch.schema.field(self.prefix + "headers").type) if "headers" in self.own else None
-        return {
-            "keys": column("key", pa.binary()),
-            "types": column("type", pa.int64()),
-            "times_ns": times,
-            "headers": None if headers is None else [_mapping(each) for each in headers],
-        }
+        found = {name: batch[self.prefix + name] for name in ("key", "type") if name in self.own}
+        if "timestamp_ns" in self.own:
+            found["time"] = batch[self.prefix + "timestamp_ns"].view(pa.timestamp("ns", "UTC"))
+        elif "timestamp" in self.own:
+            found["time"] = batch[self.prefix + "timestamp"]
+        if "headers" in self.own:
+            found["headers"] = _packed(batch[self.prefix + "headers"])
+        return found
 
 
-def _mapping(headers: list[dict[str, Any]] | None) -> dict[str, Any] | None:
-    return {each["key"]: each["value"] for each in headers} if headers else None
+def _packed(headers: pa.Array) -> pa.Array:
+    """As messages have them: a map in msgpack, or nothing."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if headers.null_count == len(headers):
+        return pa.nulls(len(headers), pa.binary())
+    import msgspec  # noqa: PLC0415
+
+    pack = msgspec.msgpack.Encoder().encode
+    return pa.array(
+        [pack({each["key"]: each["value"] for each in row}) if row else None for row in headers.to_pylist()],
+        pa.binary(),
+    )
 
 
-def put(target: shmq.Staged | shmq.Producer, payloads: list[bytes], rest: Mapping[str, list[Any] | None]) -> None:
-    """Put any number of payloads, a claim at a time."""
+def _claims(messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The same in pieces that can be put at once."""
     at = 0
-    while at < len(payloads):
-        stop, nbytes = at, 0
-        while stop < len(payloads) and stop - at < _CLAIM and (stop == at or nbytes < _CLAIM_BYTES):
-            nbytes += len(payloads[stop])
-            stop += 1
-        part = {name: None if values is None else values[at:stop] for name, values in rest.items()}
-        if None in (part.get("times_ns") or ()) or None in (part.get("types") or ()):
-            _put_singly(target, payloads[at:stop], part)
-        else:
-            target.put_many(payloads[at:stop], **part)  # type: ignore[arg-type]
-        at = stop
-
-
-def _put_singly(target: shmq.Staged | shmq.Producer, payloads: list[bytes], rest: Mapping[str, Any]) -> None:
-    """Some have no time or type of their own."""
-    for number, payload in enumerate(payloads):
-        one = {name: values[number] for name, values in rest.items() if values is not None}
-        given: dict[str, Any] = {"key": one.get("keys"), "headers": one.get("headers")}
-        if one.get("times_ns") is not None:
-            given["time_ns"] = one["times_ns"]
-        if one.get("types") is not None:
-            given["type"] = one["types"]
-        target.put(payload, **given)
+    while at < messages.num_rows:
+        piece = messages.slice(at, _CLAIM)
+        while piece.num_rows > 1 and piece.nbytes > _CLAIM_BYTES:
+            piece = piece.slice(0, piece.num_rows // 2)
+        yield piece
+        at += piece.num_rows
 
 
 # ---------------------------------------------------------------- which shard
@@ -234,7 +228,7 @@ class Writer:
                         queue = stack.enter_context(shmq.open(self.targets[number].path, create=False, trusted=True))
                         _check_codec(queue)
                         open_sets[number] = stack.enter_context(queue.stage())
-                    put(open_sets[number], self.encoder.payloads(part), self.encoder.rest(part))
+                    open_sets[number].put_arrow(self.encoder.messages(part))
             tokens = {number: staged.hand_over(owner=app) for number, staged in open_sets.items()}
         return Staged(app, tokens, rows)
 
@@ -246,7 +240,8 @@ class Writer:
             for number, part in parts(batch, self.encoder, len(self.targets), default):
                 with shmq.open(self.targets[number].path, create=False, trusted=True) as queue, queue.producer() as to:
                     _check_codec(queue)
-                    put(to, self.encoder.payloads(part), self.encoder.rest(part))
+                    for messages in _claims(self.encoder.messages(part)):
+                        to.put_arrow(messages)
         return Staged("", {}, rows)
 
     def adopt(self, messages: Iterable[Any], sequence: int) -> None:

@@ -360,8 +360,8 @@ class Rows:
         for column, field in zip(self.columns, self.arrow, strict=True):
             array: Any
             if column.meta is None:
-                array = decoded.table[column.name].combine_chunks()  # type: ignore[union-attr]
-                array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+                array = decoded.table[column.name]  # type: ignore[union-attr]
+                array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
             elif column.meta == _CORRUPT:
                 array = _corrupt(batch.value, bad, field.type)
             elif column.meta == _ROW:
@@ -610,6 +610,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
         """The end of the next batch."""
         begun = offsets.Offsets.from_json(start)
+        if self.options.pause and os.path.exists(self.options.pause):
+            return start
         shards = places.find(self.options)
         for shard in shards if begun.group else ():
             if (shard.topic, shard.number) not in begun.places:  # new: nothing of it may be retired from now on

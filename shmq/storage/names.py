@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors
-from shmq.storage import files, pins
+from shmq.storage import files, pins, ring
 from shmq.storage.directory import CONSUMERS, check_consumer_name
 
 if TYPE_CHECKING:
@@ -51,14 +51,12 @@ def drop(home: Directory, name: str) -> None:
     with _alone(home, name, "drop"):
         os.unlink(_file(name), dir_fd=home.consumers)
         pins.set_hold(home, name, on=False)
-        for ending in (".ring", ".group"):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"{name}{ending}", dir_fd=home.consumers)
+        ring.remove(home, name)
 
 
 def rename(home: Directory, old: str, new: str) -> None:
     """
-    Give a name another name; where it stands is kept. Under the administrative lock.
+    Give a name another name; where it stands, and what a group has in flight, is kept. Under the administrative lock.
 
     Killed in the middle, both are there, at the same place; called again, it finishes.
 
@@ -68,10 +66,10 @@ def rename(home: Directory, old: str, new: str) -> None:
     """
     with _alone(home, old, "rename"):
         checkpoint = home.checkpoint(old)
-        if checkpoint.group:
-            raise errors.Mismatch(f"cannot rename consumer {old!r} of {home.path}: it is a group; nothing was changed")
         content = checkpoint.renamed(new)
         path = f"{home.path}/{CONSUMERS}"
+        if checkpoint.group and new not in home.consumer_names():
+            ring.copy(home, old, new)  # with the checkpoint, which comes last, the group exists
         if not files.make_file(home.consumers, _file(new), content, home.options.mode & 0o600, path):
             there = home.read(home.consumers, _file(new), _native.CHECKPOINT_BYTES)
             if there != content or old == new:
@@ -82,6 +80,7 @@ def rename(home: Directory, old: str, new: str) -> None:
         if pins.holds(home, old):
             pins.set_hold(home, new, on=True)
         os.unlink(_file(old), dir_fd=home.consumers)
+        ring.remove(home, old)
         pins.set_hold(home, old, on=False)
 
 

@@ -13,7 +13,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors
-from shmq.storage import files, sync
+from shmq.storage import acks, files, sync
 from shmq.storage.directory import CONSUMERS, boot_id
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _GROUP = struct.Struct("<Q16sII")  # layout.h, struct group_file
 _GROUP_MAGIC = int.from_bytes(b"shmqgrup", "little")
 _OPTIONS_MAX = 1 << 16
+_START_INDEX = 48  # layout.h, struct checkpoint
+_SNAPSHOT_DONE = 48  # layout.h, struct snapshot: where its bitmap begins
 ENDINGS = (".ring", ".group")
 
 
@@ -37,11 +39,12 @@ def make(home: Directory, name: str, options: dict[str, Any], window: int) -> No
     stored = json.dumps(options, separators=(",", ":"), sort_keys=True).encode()
     header = _GROUP.pack(_GROUP_MAGIC, home.queue_id, len(stored), _native.crc32c(stored))
     files.make_file(home.consumers, f"{name}.group", header + stored, mode, where, synced_as="group")
-    size = _native.ring_bytes(window, _native.SIDE_BLOCKS)
+    buckets = _native.RING_BUCKETS if options.get("ordered_by") else 0
+    size = _native.ring_bytes(window, buckets, _native.SIDE_BLOCKS)
     fd = files.new_file(home.consumers, size, mode, where)
     try:
         with contextlib.closing(_native.map_file(fd, size, writable=True)) as memory:
-            _native.format_ring(memory, home.queue_id, boot_id(), window, _native.SIDE_BLOCKS)
+            _native.format_ring(memory, home.queue_id, boot_id(), window, buckets, _native.SIDE_BLOCKS)
         sync.data(fd, "ring")
         files.link_file(fd, home.consumers, f"{name}.ring", where)
     finally:
@@ -106,6 +109,28 @@ def map_ring(home: Directory, name: str, *, writable: bool) -> mmap.mmap:
         os.close(fd)
 
 
+def states(home: Directory, name: str, checkpoint: _native.Checkpoint) -> tuple[int, bytes]:
+    """
+    The lowest index that is not finished, and the state of each of a window of indexes from it on; nothing is changed.
+
+    Of another boot the newest snapshot is believed, as by the first member that will enter.
+    """
+    where = f"{home.path}/{CONSUMERS}/{name}.ring"
+    memory = map_ring(home, name, writable=False)
+    if _native.Ring.boot_id(memory, home.queue_id, where) == boot_id():
+        return _native.Ring(memory, home.queue_id, checkpoint, None, where).states()
+    content = home.read(home.consumers, f"{name}.checkpoint", _native.CHECKPOINT_BYTES)
+    starts = (_native.SNAPSHOT_BASE, _native.SNAPSHOT_BASE + _native.SNAPSHOT_BYTES)
+    slots = [content[start : start + _native.SNAPSHOT_BYTES] for start in starts]
+    known = [(found, slot) for slot in slots if (found := _native.check_snapshot(slot)) is not None]
+    if not known:
+        return int.from_bytes(content[_START_INDEX : _START_INDEX + 8], "little"), bytes(_native.RING_WINDOW)
+    newest, slot = max(known)
+    bits = slot[_SNAPSHOT_DONE : _SNAPSHOT_DONE + _native.RING_WINDOW // 8]
+    each = (_native.RING_DONE * (byte >> bit & 1) for byte in bits for bit in range(8))
+    return newest.head, bytes(each)
+
+
 def fresh(home: Directory, name: str, memory: mmap.mmap, checkpoint: _native.Checkpoint) -> None:
     """Have the ring speak of this boot. The first call of each boot clears it; recovery may call it before."""
     where = f"{home.path}/{CONSUMERS}/{name}.ring"
@@ -113,8 +138,64 @@ def fresh(home: Directory, name: str, memory: mmap.mmap, checkpoint: _native.Che
     if _native.Ring.boot_id(memory, home.queue_id, where) == boot:
         return
     with home.admin():
-        if _native.Ring.boot_id(memory, home.queue_id, where) != boot:
-            _native.Ring.rebuild(memory, checkpoint, boot, where)
+        _rebuild(home, memory, checkpoint, where)
+
+
+def _rebuild(home: Directory, memory: mmap.mmap, checkpoint: _native.Checkpoint, where: str) -> None:
+    """Unless it speaks of this boot. Under the administrative lock."""
+    boot = boot_id()
+    if _native.Ring.boot_id(memory, home.queue_id, where) != boot:
+        _native.Ring.rebuild(memory, checkpoint, boot, where)
+
+
+def restart(home: Directory, name: str, index: int) -> None:
+    """
+    Have the group begin at *index*, as if nobody had had anything from there on. By whoever holds its name
+    alone, under the administrative lock.
+
+    Killed in between, it begins there, or stands where it stood. Members enter by `fresh` afterwards.
+    """
+    where = f"{home.path}/{CONSUMERS}/{name}.ring"
+    checkpoint = home.checkpoint(name, writable=True)
+    memory = map_ring(home, name, writable=True)
+    _rebuild(home, memory, checkpoint, where)
+    fd, _ = home.open(home.consumers, f"{name}.checkpoint", writable=True)
+    try:
+        epoch = home.journal.epoch
+        _native.Ring(memory, home.queue_id, checkpoint, None, where).snapshot(epoch)
+        sync.data(fd, "snapshot")
+        _native.Ring.forget(memory)  # from here on the snapshots decide
+        content = os.pread(fd, _native.CHECKPOINT_BYTES, 0)
+        newest = acks.newest(content)
+        sequence = 0 if newest is None else newest.sequence
+        first = _native.check_snapshot(content[_native.SNAPSHOT_BASE :][: _native.SNAPSHOT_BYTES])
+        at = _native.SNAPSHOT_BASE + (_native.SNAPSHOT_BYTES if first == newest else 0)
+        sync.write(fd, _native.format_snapshot(_native.Snapshot(sequence + 1, epoch, index)), at, "snapshot")
+        sync.data(fd, "snapshot")
+    finally:
+        os.close(fd)
+        _rebuild(home, memory, checkpoint, where)
+
+
+def copy(home: Directory, old: str, new: str) -> None:
+    """Both files under another name, which nobody has. By whoever holds the old one alone."""
+    where = f"{home.path}/{CONSUMERS}"
+    mode = home.options.mode & 0o600
+    remove(home, new)
+    for ending in ENDINGS:
+        source, size = home.open(home.consumers, f"{old}{ending}", writable=False)
+        try:
+            fd = files.new_file(home.consumers, size, mode, where)
+            try:
+                for at in range(0, size, 1 << 20):
+                    sync.write(fd, os.pread(source, 1 << 20, at), at, ending[1:])
+                sync.data(fd, ending[1:])
+                files.link_file(fd, home.consumers, f"{new}{ending}", where)
+            finally:
+                os.close(fd)
+        finally:
+            os.close(source)
+    sync.directory(home.consumers, "consumers")
 
 
 def grow(home: Directory, name: str, ring: _native.Ring) -> mmap.mmap:
@@ -127,7 +208,7 @@ def grow(home: Directory, name: str, ring: _native.Ring) -> mmap.mmap:
     with home.admin():
         blocks = ring.side_blocks()
         if blocks == ring.blocks:
-            size = _native.ring_bytes(ring.figures().window, 2 * blocks)
+            size = _native.ring_bytes(ring.figures().window, ring.buckets, 2 * blocks)
             fd, _ = home.open(home.consumers, f"{name}.ring", writable=True)
             try:
                 os.posix_fallocate(fd, 0, size)

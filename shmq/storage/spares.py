@@ -79,6 +79,7 @@ class Spare:
 
     def become(self, name: str) -> bool:
         """Take its place under *name*; False when somebody was faster, and it stays what it was."""
+        lock_as_mapper(self.fd)  # in one step: from then on it may be opened, and nobody else may zero it
         return _native.rename_new(self._directory, self._name, name)
 
     def __enter__(self) -> Self:

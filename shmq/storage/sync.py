@@ -1,5 +1,5 @@
 """
-What makes bytes durable: every fsync, fdatasync and positioned write of durable state passes through here.
+What makes bytes durable: every fsync, fdatasync, msync and positioned write of durable state passes through here.
 
 The functions are looked up in this module at each call, so that a suite can put its own in their place and see, fail or
 forget each of them. *what* names the bytes, in the words of the table "What is synced, and in which order" in
@@ -10,6 +10,10 @@ itself (cffi_build/src/sync.c); set IN_CORE to False and it passes here too.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import mmap
 
 IN_CORE = True
 """Whether the core may sync the newest chunk by itself."""
@@ -18,6 +22,11 @@ IN_CORE = True
 def data(fd: int, what: str) -> None:  # noqa: ARG001  # for who replaces it
     """Have the content of a file, and what is needed to find it, on the disk."""
     os.fdatasync(fd)
+
+
+def pages(memory: mmap.mmap, first: int, size: int, what: str) -> None:  # noqa: ARG001
+    """Have some pages of a mapped file, and what is needed to find them, on the disk."""
+    memory.flush(first, size)
 
 
 def directory(fd: int, what: str) -> None:  # noqa: ARG001

@@ -137,7 +137,7 @@ def test_a_message_that_was_parked_for_its_holder_comes_again_when_both_are_dead
     """
     window, entry, owner_bits = 64, 1, 11
     words = 12288  # layout.h: the header, then words, leases and attempts, then the side table
-    side = words + window * 24 + entry * 48
+    side = words + window * 24 + entry * 56
     with shmq.open(path) as queue:
         queue.put_many([b"one", b"two"])
         child = os.fork()

@@ -10,6 +10,8 @@ from format_fixtures import place
 from shmq import formats
 from shmq.errors import Corrupt
 from shmq.formats import Entry, _follow, kestrel, libkestrel, sej
+from shmq.formats.kestrel.follow import Tail
+from shmq.formats.kestrel.journal import Rules
 
 QUIET = 0.3
 """Seconds without anything new after which following ends; by the clock below, not by the machine's."""
@@ -339,7 +341,7 @@ def test_kestrel_is_followed_through_many_rotations_and_rewrites(tmp_path, clock
 def test_a_rewrite_is_known_in_whatever_order_its_steps_are_seen(tmp_path):
     """Each step of a rewrite falls between two looks: the file with the rest is gone, the pack stands beside it."""
     place(tmp_path, {"cars": add("first")})
-    tail = kestrel._Tail(tmp_path, "cars", kestrel._Rules(), growing=True)
+    tail = Tail(tmp_path, "cars", Rules())
 
     def seen():
         return [entry.payload.decode() for entry in tail.available()]

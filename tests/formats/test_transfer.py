@@ -105,14 +105,170 @@ def test_consumers_come_along_and_go_back(tmp_path, run, name, theirs, ours):
     assert back == expected
 
 
-def test_messages_confirmed_out_of_order_are_refused_unless_lossy(tmp_path, run):
-    path = source(tmp_path, "libkestrel", 10, {"r": (4, (7, 9))})
+# ---------------------------------------------------------------- several readers of one name
+def left(path, name):
+    """What a group has still to see, in its order."""
+    found = []
+    with shmq.open(str(path)) as queue, queue.consumer(name, group=True, ack="explicit") as group:
+        while True:
+            try:
+                message = group.get(timeout=0)
+            except shmq.Empty:
+                return found
+            found.append(message.payload)
+            message.ack()
+
+
+def test_what_a_reader_has_confirmed_out_of_order_does_not_come_again_and_goes_back(tmp_path, run):
+    path = source(tmp_path, "libkestrel", 10, {"r": (4, (7, 9)), "plain": (2, ())})
+    assert run("import", path, tmp_path / "q")[0] == 0
+    with shmq.open(str(tmp_path / "q")) as queue:
+        assert queue.consumers()["plain"].group is None
+        place = queue.group_place("r")
+    assert (place.head, place.done) == (4, (6, 8))
+    assert run("export", tmp_path / "q", "--to", "libkestrel", tmp_path / "back", "--queue", "jobs")[0] == 0
+    assert (tmp_path / "back/jobs.read.r").read_bytes() == (path / "jobs.read.r").read_bytes()
+    assert left(tmp_path / "q", "r") == [b"4", b"5", b"7", b"9"]
+
+
+def test_ids_confirmed_at_or_below_the_head_change_nothing(tmp_path, run):
+    path = source(tmp_path, "libkestrel", 10, {"r": (4, (2, 4, 6))})
+    assert run("import", path, tmp_path / "q", "--resume", "--part", 1)[0] == 0
+    assert left(tmp_path / "q", "r") == [b"4", b"6", b"7", b"8", b"9"]
+
+
+@pytest.mark.parametrize("part", [1, 3, 100])
+def test_killed_before_its_consumers_are_named_an_import_names_them_when_it_is_resumed(
+    tmp_path, run, monkeypatch, part
+):
+    path = source(tmp_path, "libkestrel", 10, {"r": (2, (5, 6, 10))})
+    verb = importlib.import_module("shmq.cli.import_")
+    whole = verb._Import._finish
+
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    for _ in range(3):
+        monkeypatch.setattr(verb._Import, "_finish", dies)
+        with contextlib.suppress(KeyboardInterrupt):
+            run("import", path, tmp_path / "q", "--resume", "--part", part)
+        monkeypatch.setattr(verb._Import, "_finish", whole)
+    assert run("import", path, tmp_path / "q", "--resume", "--part", part)[0] == 0
+    assert left(tmp_path / "q", "r") == [b"2", b"3", b"6", b"7", b"8"]
+
+
+def test_confirmed_further_ahead_than_a_group_reaches_is_refused_unless_lossy(tmp_path, run):
+    path = source(tmp_path, "libkestrel", 66_000, {"r": (0, (2, 65_536, 65_537))})
     status, _, err = run("import", path, tmp_path / "q")
     assert status == 1
-    assert "confirmed 2 messages out of order" in err
+    assert "confirmed 1 messages more than 65,536 ahead" in err
     assert not (tmp_path / "q").exists()
     assert run("import", path, tmp_path / "q", "--lossy")[0] == 0
-    assert heads(tmp_path / "q") == {"r": 4}
+    with shmq.open(str(tmp_path / "q")) as queue:
+        assert queue.group_place("r").done == (1, 65_535)
+
+
+def test_open_transactions_are_there_again_for_whoever_comes_first(tmp_path, run):
+    """They stand where recovery puts them back: before all others, the lowest id first."""
+    entries = [Entry(b"open%d" % xid, None, T, extra={"xid": xid}) for xid in (7, 3, 5)]
+    formats.write(tmp_path / "src", [*entries, Entry(b"a", None, T), Entry(b"b", None, T)], "kestrel", "jobs")
+    assert run("import", tmp_path / "src", tmp_path / "q")[0] == 0
+    with shmq.open(str(tmp_path / "q")) as queue:
+        assert {name: each.group is not None for name, each in queue.consumers().items()} == {"default": True}
+    assert left(tmp_path / "q", "default") == [b"open3", b"open5", b"open7", b"a", b"b"]
+
+
+def test_without_open_transactions_nobody_is_made_up_and_a_child_may_have_that_name(tmp_path, run):
+    assert run("import", source(tmp_path, "kestrel", 3), tmp_path / "q")[0] == 0
+    assert heads(tmp_path / "q") == {}
+    entries = [Entry(b"open", None, T, extra={"xid": 3}), Entry(b"a", None, T)]
+    formats.write(tmp_path / "named", entries, "kestrel", "jobs", {"default": (1, ())})
+    assert run("import", tmp_path / "named", tmp_path / "other")[0] == 0
+    assert heads(tmp_path / "other") == {"default": 1}
+
+
+def test_what_a_group_holds_is_open_in_kestrel_and_what_it_has_finished_is_not_there(tmp_path, run):
+    with shmq.open(str(tmp_path / "q")) as queue, queue.consumer("default", group=True, ack="explicit") as group:
+        queue.put_many([b"%d" % number for number in range(8)])
+        queue.consumer("fan", start=1).close()
+        held = [group.get() for _ in range(5)]
+        held[0].ack()
+        held[3].ack()
+        queue.consumer("shared", group=True, ack="explicit").skip(2, 6)
+        words = ("export", tmp_path / "q", "--to", "kestrel", tmp_path / "out", "--queue", "jobs")
+        assert run(*words)[0] == 0
+    found = formats.state(tmp_path / "out", "jobs")
+    assert {xid: entry.payload for xid, entry in found.open.items()} == {1: b"1", 2: b"2", 3: b"4"}
+    assert [entry.payload for entry in formats.read(tmp_path / "out", queue="jobs")] == [
+        b"1",
+        b"2",
+        b"4",
+        b"5",
+        b"6",
+        b"7",
+    ]
+    children = {
+        name: [e.payload for e in formats.read(tmp_path / "out", queue=f"jobs+{name}")] for name in ("fan", "shared")
+    }
+    assert children["fan"] == [b"%d" % number for number in range(1, 8)]
+    assert children["shared"] == [b"0", b"1", b"3", b"4", b"5", b"7"]
+
+
+def test_what_was_finished_of_open_transactions_does_not_go_back(tmp_path, run):
+    entries = [Entry(b"open%d" % xid, None, T, extra={"xid": xid}) for xid in (3, 5, 7)]
+    formats.write(tmp_path / "src", [*entries, Entry(b"a", None, T)], "kestrel", "jobs")
+    assert run("import", tmp_path / "src", tmp_path / "q")[0] == 0
+    with shmq.open(str(tmp_path / "q")) as queue, queue.consumer("default", group=True, ack="explicit") as group:
+        group.get_many(3)[1].ack()
+    assert run("export", tmp_path / "q", "--to", "kestrel", tmp_path / "out", "--queue", "jobs")[0] == 0
+    assert {xid: entry.payload for xid, entry in formats.state(tmp_path / "out").open.items()} == {
+        3: b"open3",
+        7: b"open7",
+    }
+
+
+def test_a_sej_reader_cannot_say_what_is_finished_out_of_order(tmp_path, run):
+    with shmq.open(str(tmp_path / "q")) as queue, queue.consumer("g", group=True, ack="explicit") as group:
+        queue.put_many([b"a", b"b", b"c"])
+        group.skip(1)
+    status, _, err = run("export", tmp_path / "q", "--to", "sej", tmp_path / "out")
+    assert status == 1
+    assert "that consumer 'g' has finished 1 messages out of order" in err
+    assert run("export", tmp_path / "q", "--to", "sej", tmp_path / "out", "--lossy")[0] == 0
+    assert formats.consumers(tmp_path / "out") == {"g": (0, ())}
+
+
+@pytest.mark.parametrize("name", ["out_of_order", "many_done", "fanout"])
+def test_readers_of_the_real_program_come_over_as_they_are_and_go_back(tmp_path, run, name):
+    folder = FIXTURES / "libkestrel/given" / name
+    if not folder.is_dir():
+        pytest.skip(f"no fixtures in {FIXTURES} (set SHMQ_FIXTURES)")
+    assert run("import", folder, tmp_path / "q")[0] == 0
+    assert run("export", tmp_path / "q", "--to", "libkestrel", tmp_path / "back", "--queue", "jobs")[0] == 0
+    there, back = (formats.state(each, "jobs") for each in (folder, tmp_path / "back"))
+    shift = (there.first or 1) - 1  # an export counts from 1
+    moved = {
+        each: (head - shift, tuple(index - shift for index in done)) for each, (head, done) in there.consumers.items()
+    }
+    assert back.consumers == moved
+    for reader, (_, done) in there.consumers.items():
+        if done:
+            wanted = [entry.payload for entry in formats.read(folder, consumer=reader)]
+            assert left(tmp_path / "q", reader or "default") == wanted
+
+
+@pytest.mark.parametrize("name", ["transactions", "packed", "pack_from_checkpoint"])
+def test_open_transactions_of_the_real_program_come_over_and_go_back(tmp_path, run, name):
+    folder = FIXTURES / "kestrel/given" / name
+    if not folder.is_dir():
+        pytest.skip(f"no fixtures in {FIXTURES} (set SHMQ_FIXTURES)")
+    there = formats.state(folder, "cars")
+    assert run("import", folder, tmp_path / "q", "--lossy")[0] == 0
+    assert run("export", tmp_path / "q", "--to", "kestrel", tmp_path / "back", "--queue", "cars")[0] == 0
+    assert formats.state(tmp_path / "back", "cars").open.keys() == there.open.keys()
+    if there.open:
+        wanted = [entry.payload for entry in formats.read(folder, queue="cars")]
+        assert left(tmp_path / "q", "default") == wanted
 
 
 def test_a_second_import_doubles_nothing(tmp_path, run):
@@ -294,6 +450,16 @@ def test_convert_keeps_consumers(tmp_path, run, name):
     assert [e.payload for e in formats.read(tmp_path / "out", queue="x")] == [b"%d" % n for n in range(10)]
     consumers = formats.state(tmp_path / "out", "x").consumers
     assert consumers == {"x/r" if name == "sej" else "r": (4, ())}
+
+
+def test_convert_keeps_what_was_confirmed_out_of_order(tmp_path, run):
+    path = source(tmp_path, "libkestrel", 10, {"r": (4, (7, 9))})
+    assert run("convert", path, tmp_path / "out", "--to", "libkestrel", "--name", "x")[0] == 0
+    assert formats.consumers(tmp_path / "out", "x") == {"r": (4, (7, 9))}
+    assert run("convert", path, tmp_path / "kestrel", "--to", "kestrel", "--name", "x")[0] == 0
+    rest = [entry.payload for entry in formats.read(tmp_path / "kestrel", queue="x+r")]
+    assert rest == [entry.payload for entry in formats.read(path, consumer="r")]
+    assert run("convert", path, tmp_path / "sej", "--to", "sej")[0] == 1
 
 
 def test_dump_verify_and_repair(tmp_path, run):

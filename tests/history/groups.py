@@ -5,7 +5,8 @@ Histories of groups from real processes: members that take, finish, give back, a
 
 Every process writes what it does into one log, a line at a time. The judge then knows of each message who had it, by
 its attempts: 1, 2, 3, ... in the order of handing out. What must hold: every message was finished once, and never
-handed out afterwards; nobody had it while somebody else who lived had it; nothing was skipped.
+handed out afterwards; nobody had it while somebody else who lived had it; nothing was skipped. In every second history
+most messages have keys and come in their order: nobody had one before the one before it of its key was finished.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tests.history.processes import PATIENCE, Process
 
 MESSAGES = 300
 WINDOWS = (64, 128, 65536)
+KEYS = (1, 3, 20)
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
@@ -39,8 +41,14 @@ class Log:
         os.write(self._fd, f"{time.monotonic_ns()} {self._pid} {word} {index} {attempts}\n".encode())
 
 
-def join(queue, window):
-    return queue.consumer("g", group=True, ack="explicit", window=window)
+def join(queue, window, **options):
+    return queue.consumer("g", group=True, ack="explicit", window=window, **options)
+
+
+def key_of(index, keys):
+    """The key of that message where there are so many; every fifth has none, and none has where there are 0."""
+    mixed = index * 2654435761 >> 8
+    return None if keys == 0 or mixed % 5 == 0 else b"%d" % (mixed // 5 % keys)
 
 
 def work(_tell, path, log_path, seed, window):
@@ -80,13 +88,14 @@ def settle(message, chance, log):
         message.nack(delay=chance.choice((0, 0, 0.001, 0.02)))
 
 
-def put(_tell, path, seed):
+def put(_tell, path, seed, keys):
     """A producer of everything."""
     chance, queue = random.Random(seed), shmq.open(path)
     done = 0
     while done < MESSAGES:
         count = min(chance.choice((1, 1, 1, 10, 40)), MESSAGES - done)
-        queue.put_many([b"%d" % i for i in range(done, done + count)])
+        batch = range(done, done + count)
+        queue.put_many([b"%d" % i for i in batch], keys=[key_of(i, keys) for i in batch])
         done += count
         if chance.random() < 0.2:
             time.sleep(0.002)
@@ -97,10 +106,12 @@ def play(folder, seed):
     chance = random.Random(seed)
     path, log_path, window = f"{folder}/q", f"{folder}/log", chance.choice(WINDOWS)
     queue = shmq.open(path, options=shmq.Options(chunk_bytes=16384))
-    join(queue, window).close()
+    keys = chance.choice(KEYS) if seed % 2 else 0
+    join(queue, window, ordered_by="key" if keys else None).close()
     log, numbers = Log(log_path), iter(range(seed * 1000, seed * 1000 + 1000))
+    log("keys", keys)
     members = [Process(work, path, log_path, next(numbers), window) for _ in range(chance.randint(2, 7))]
-    with Process(put, path, next(numbers)) as producer:
+    with Process(put, path, next(numbers), keys) as producer:
         for _ in range(chance.randint(2, 6)):
             time.sleep(chance.uniform(0, 0.03))
             at = chance.randrange(len(members))
@@ -138,6 +149,7 @@ def finish(queue, log, window):
             try:
                 for message in member.get_many(50, timeout=0.02):
                     log("had_it", message.index, message.attempts)
+                    log("finishing", message.index, message.attempts)
                     message.ack()
                     log("finishes", message.index, message.attempts)
             except shmq.Empty:
@@ -149,6 +161,7 @@ class Account:
 
     def __init__(self, text):
         self.killed, self.had, self.released, self.finished, self.wrong = {}, {}, {}, {}, []
+        self.keys_there_are, self.ends = 0, {}
         for line in text.splitlines():
             when, pid, word, index, attempts = line.split()
             getattr(self, word)(int(when), int(pid), int(index), int(attempts))
@@ -164,7 +177,14 @@ class Account:
     def releases(self, when, _, index, attempts):
         self.released.setdefault((index, attempts), when)
 
-    leaves = returns = finishing = releases
+    leaves = returns = releases
+
+    def keys(self, _, __, keys, ___):
+        self.keys_there_are = keys
+
+    def finishing(self, when, pid, index, attempts):
+        self.releases(when, pid, index, attempts)
+        self.ends[index] = when
 
     def finishes(self, _, __, index, attempts):
         if index in self.finished:
@@ -192,6 +212,17 @@ class Account:
             if until > had[following][0]:
                 self.wrong.append(f"{index}: attempt {following} began while {holder} lived and had it")
 
+    def judge_order(self):
+        """Nobody had one before the one before it of its key began to be finished."""
+        before = {}
+        for index in range(MESSAGES):
+            key = key_of(index, self.keys_there_are)
+            had = min((when for when, _ in self.had.get(index, {}).values()), default=None)
+            if key is not None and key in before and had is not None and had < self.ends.get(before[key], 0):
+                self.wrong.append(f"{index} was handed out before {before[key]} of its key was finished")
+            if key is not None and index in self.ends:
+                before[key] = index
+
 
 def judge(text):
     """What is wrong with a history, in words."""
@@ -199,6 +230,7 @@ def judge(text):
     for index in range(MESSAGES):
         account.judge_end(index)
         account.judge_holders(index)
+    account.judge_order()
     return account.wrong
 
 

@@ -294,3 +294,42 @@ def test_a_pid_that_was_used_again_is_nobody(path):
         pid, heir = said.split()
         assert pid == heir
         assert consumer.take(timeout=PATIENCE) == b"last"
+
+
+def hold_in_group(tell, path):
+    """A member that takes everything there is, and holds it."""
+    member = shmq.open(path).consumer("g", group=True, ack="explicit")
+    tell(*(message.index for message in member.get_many(100, 0)))
+    time.sleep(LONG)
+
+
+def wait_in_group(tell, path):
+    """A member that sleeps until something comes to it."""
+    member = shmq.open(path).consumer("g", group=True, ack="explicit")
+    tell("ready")
+    while True:
+        message = member.get()
+        tell(message.index, message.attempts)
+        message.ack()
+
+
+@namespaces
+def test_a_member_in_another_namespace_dies(path):
+    """All are pid 1, each of its own namespace: the sleeper gets what the dead one held, and not what the other has."""
+    q = shmq.open(path)
+    q.consumer("g", group=True, ack="explicit", ordered_by="key").close()
+    q.put(b"a", key=b"a")
+    q.put(b"b", key=b"b")
+    with Process(hold_in_group, path, namespace=True) as living:
+        assert living.hear() == "0 1"
+        q.put(b"c", key=b"c")
+        q.put(b"a again", key=b"a")
+        q.put(b"c again", key=b"c")
+        with Process(hold_in_group, path, namespace=True) as dying:
+            assert dying.hear() == "2"
+            with Process(wait_in_group, path, namespace=True) as m:
+                assert m.hear() == "ready"
+                dying.kill()
+                assert [m.hear(), m.hear()] == ["2 2", "4 1"]
+                living.kill()
+                assert sorted([m.hear(), m.hear(), m.hear()]) == ["0 2", "1 2", "3 1"]

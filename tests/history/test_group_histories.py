@@ -19,7 +19,7 @@ FIRST_SEED = int(os.environ.get("SHMQ_SEED", time.time_ns() // 1_000_000_000 * 1
 
 @pytest.mark.parametrize("share", range(4))
 def test_histories_of_groups_keep_the_promises(share):
-    """Two to seven members take, finish, give back, are killed, stopped and started again; the judge finds nothing."""
+    """Two to seven members take, finish, give back, are killed, stopped, started again; every second has keys."""
     seed = FIRST_SEED + share * HISTORIES
     command = [sys.executable, "-m", "tests.history.groups", "--seed", str(seed), "--histories", str(HISTORIES)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=5 * PATIENCE, check=False)
@@ -49,3 +49,20 @@ def test_the_judge_sees_what_is_wrong(lines, words):
     wrong = groups.judge("\n".join([*lines, *REST]))
     assert (wrong == []) == (not words)
     assert any(words in each for each in wrong) or not words
+
+
+@pytest.mark.parametrize(
+    ("keys", "had_it", "finishing", "words"),
+    [
+        (1, 5, 4, ""),
+        (1, 4, 5, "2 was handed out before 1 of its key was finished"),
+        (3, 4, 5, ""),
+        (0, 4, 5, ""),
+    ],
+)
+def test_the_judge_sees_what_is_out_of_order(keys, had_it, finishing, words):
+    """When message 2 was handed out, and when message 1 began to be finished; with one key, with three, with none."""
+    lines = [f"0 1 keys {keys} 0", "1 1 had_it 1 1", f"{had_it} 2 had_it 2 1"]
+    lines += [f"{finishing} 1 finishing 1 1", "6 1 finishes 1 1", "7 2 finishing 2 1", "8 2 finishes 2 1"]
+    wrong = groups.judge("\n".join([*GOOD, *lines, *REST[6:]]))
+    assert wrong == [words] * bool(words)

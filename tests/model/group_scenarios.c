@@ -664,12 +664,12 @@ static struct shmq_ring narrow(uint32_t thread)
 static void prepare_one(void)
 {
     struct shmq_ring ring = member(model_self());
-    actor_self()->notes[0] = (uint64_t)side_prepare(&ring, model_self(), side_then(&ring, 0, 0, 1, SIDE_LIVE), 0, 0);
+    actor_self()->notes[0] = (uint64_t)side_prepare(&ring, model_self(), side_then(&ring, 0, 0, 1, SIDE_LIVE), 0, 0, 0);
 }
 static void prepare_and_release(void)
 {
     struct shmq_ring ring = member(model_self());
-    side_release(&ring, (uint64_t)side_prepare(&ring, model_self(), side_then(&ring, 0, 0, 1, SIDE_LIVE), 0, 0));
+    side_release(&ring, (uint64_t)side_prepare(&ring, model_self(), side_then(&ring, 0, 0, 1, SIDE_LIVE), 0, 0, 0));
 }
 static void check_two_prepared(void)
 {

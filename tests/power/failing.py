@@ -49,6 +49,7 @@ ERRORS = {
     "read": (E.EIO,),
     "fsync": (E.EIO, E.ENOSPC, E.EIO | AFTER),
     "fdatasync": (E.EIO, E.EDQUOT, E.EIO | AFTER),
+    "msync": (E.EIO, E.EDQUOT, E.EIO | AFTER),
     "map": (E.ENOMEM,),
     "lock": (E.ENOLCK,),
     "stat": (E.EIO,),

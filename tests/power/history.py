@@ -19,6 +19,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .shim import Pages
+
     Words = NDArray[np.uint64]
 
 ROOT = 0
@@ -61,10 +63,15 @@ class Named:
 
 @dataclasses.dataclass(frozen=True)
 class Synced:
-    """What the first `upto` events did to this file, or to the names in this directory, is durable from now on."""
+    """
+    What the first `upto` events did to this file, or to the names in this directory, is durable from now on.
+
+    With `words`, of a file: only what they did to those; its size may still be lost.
+    """
 
     file: int
     upto: int
+    words: tuple[int, int] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,10 +145,17 @@ class Recorder:
             self.look()
             self.history.events.append(Said(what))
 
-    def heard(self, kind: str, fd: int, over: bool) -> None:
+    def heard(self, kind: str, fd: int, over: bool, pages: Pages | None = None) -> None:
         """From the shim, in whatever thread makes the call: around each one that changes something."""
         with self._lock:
             self.look()
+            if pages is not None:
+                if not over:
+                    self._before.upto = len(self.history.events)
+                elif pages.inode in self._numbers:
+                    # A disk writes whole pages, but what stands behind the end of the call nobody may count on.
+                    words = pages.begin // 8, -(-pages.end // 8)
+                    self._synced(self._numbers[pages.inode], self._before.upto, "/chunks/", words)
             if kind in ("fsync", "fdatasync"):
                 if not over:
                     self._look_at(fd)  # it may have no name yet
@@ -149,7 +163,7 @@ class Recorder:
                     return
                 self._synced(self._number(os.fstat(fd)), self._before.upto, os.readlink(f"/proc/self/fd/{fd}"))
 
-    def _synced(self, number: int, upto: int, path: str) -> None:
+    def _synced(self, number: int, upto: int, path: str, words: tuple[int, int] | None = None) -> None:
         data = "/chunks/" in path and number not in self.history.folders
         if (self._fault == "no data sync" and data) or (
             self._fault == "no directory sync" and number in self.history.folders
@@ -157,7 +171,7 @@ class Recorder:
             return
         if self._fault == "mark before data" and data:
             upto, self._late[number] = self._late.get(number, 0), upto
-        self.history.events.append(Synced(number, upto))
+        self.history.events.append(Synced(number, upto, words))
 
     def look(self) -> None:
         """Note every difference to the last look: contents first, then names."""
@@ -263,6 +277,24 @@ class File:
         self._flat = None
         self._durable = None
 
+    def sync_words(self, upto: int, begin: int, end: int) -> None:
+        """What was done up to that moment to the words from *begin* to before *end* is durable."""
+        rest = []
+        for moment, places, values in self.pending:
+            within = (places >= begin) & (places < end) if moment <= upto else np.zeros(len(places), bool)
+            if within.any():
+                self._make_room(int(places[within].max()) + 1)
+                self.words[places[within]] = values[within]
+                self._durable = None
+            if not within.all():
+                rest.append((moment, places[~within], values[~within]))
+        self.pending = rest
+        self._flat = None
+
+    def _make_room(self, words: int) -> None:
+        if words > len(self.words):
+            self.words = np.concatenate([self.words, np.zeros(words - len(self.words), np.uint64)])
+
     def flat(self) -> tuple[NDArray[np.intp], Words, NDArray[np.intp]]:
         """Places, values and moments of everything pending, in order."""
         if self._flat is None:
@@ -308,7 +340,7 @@ class State:
         elif isinstance(event, Named):
             self.pending_names.append((self.moment, event))
         elif isinstance(event, Synced):
-            self._sync(event.file, event.upto)
+            self._sync(event)
         else:
             self.said.append((self.moment, event.what))
         return event
@@ -316,7 +348,11 @@ class State:
     def _file(self, number: int) -> File:
         return self.files.setdefault(number, File())
 
-    def _sync(self, number: int, upto: int) -> None:
+    def _sync(self, event: Synced) -> None:
+        number, upto = event.file, event.upto
+        if event.words is not None:
+            self._file(number).sync_words(upto, *event.words)
+            return
         if number not in self.history.folders:
             self._file(number).sync(upto)
             return

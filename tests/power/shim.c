@@ -1,7 +1,7 @@
 /* shim.c - between a process and its C library (LD_PRELOAD): tells of system calls that change files, and fails the k-th.
  *
  * Telling: `shim_listen(f)` has f(kind, fd, when) called before (when 0) and after (1) every call that makes something
- * durable or changes a name, a size or bytes. Calls that f makes itself are not told.
+ * durable or changes a name, a size or bytes. Calls that f makes itself are not told. Around msync, shim_pages() says which.
  *
  * Failing: between shim_arm() and shim_disarm(), this thread's calls are counted from 1 and their kinds noted; calls
  * `first` to `last` are not made and answer `error`. SHIM_SHORT instead of an error writes half of what was asked.
@@ -24,7 +24,7 @@
 
 enum kind {
     OPEN, MAKE, TMPFILE, MKDIR, LINK, RENAME, UNLINK, RMDIR, FALLOCATE, TRUNCATE, WRITE, READ, FSYNC, FDATASYNC, MAP,
-    LOCK, STAT, CHMOD, KINDS
+    LOCK, STAT, CHMOD, MSYNC, KINDS
 };
 
 static void (*listener)(int kind, int fd, int when);
@@ -32,6 +32,7 @@ static __thread bool inside, armed;
 static __thread uint32_t counted, first_failing, last_failing;
 static __thread int failing_error;
 static uint8_t noted[NOTED_MAX];
+static __thread uintptr_t pages[2];
 
 void shim_listen(void (*f)(int, int, int)) { listener = f; }
 void shim_arm(uint32_t first, uint32_t last, int error)
@@ -46,6 +47,11 @@ uint32_t shim_disarm(void)
 {
     armed = false;
     return counted;
+}
+void shim_pages(uint64_t *begin, uint64_t *end)
+{
+    *begin = pages[0];
+    *end = pages[1];
 }
 int shim_kind(uint32_t call) { return call >= 1 && call <= NOTED_MAX ? noted[call - 1] : -1; }
 
@@ -220,6 +226,14 @@ ssize_t pread64(int fd, void *to, size_t size, off64_t at) { REAL(pread64) QUIET
 
 int fsync(int fd) { REAL(fsync) CALL(int, FSYNC, fd, -1, real(fd)); }
 int fdatasync(int fd) { REAL(fdatasync) CALL(int, FDATASYNC, fd, -1, real(fd)); }
+
+int msync(void *at, size_t size, int flags)
+{
+    REAL(msync)
+    pages[0] = (uintptr_t)at;
+    pages[1] = (uintptr_t)at + size;
+    CALL(int, MSYNC, -1, -1, real(at, size, flags));
+}
 
 /* Memory without a file is the allocator's business. */
 #define MAPPING(call) \

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,6 +37,7 @@ KINDS = (
     "lock",
     "stat",
     "chmod",
+    "msync",
 )
 """In the order of shim.c."""
 
@@ -81,6 +82,14 @@ def environment(built: str) -> dict[str, str]:
     return {**os.environ, "LD_PRELOAD": built, SHIM: built, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
 
 
+class Pages(NamedTuple):
+    """What an msync names: bytes *begin* to *end* of a file."""
+
+    inode: int
+    begin: int
+    end: int
+
+
 class Shim:
     """The shim in this process."""
 
@@ -92,11 +101,11 @@ class Shim:
         self._listener: Any = None
 
     @contextlib.contextmanager
-    def listening(self, heard: Callable[[str, int, bool], None]) -> Iterator[None]:
-        """Have *heard*(kind, descriptor, whether it is over) called around each call that changes files."""
+    def listening(self, heard: Callable[[str, int, bool, Pages | None], None]) -> Iterator[None]:
+        """Have *heard*(kind, descriptor, whether it is over, pages of an msync) called around what changes files."""
 
         def hear(kind: int, fd: int, when: int) -> None:
-            heard(KINDS[kind], fd, bool(when))
+            heard(KINDS[kind], fd, bool(when), self._pages() if KINDS[kind] == "msync" else None)
 
         self._listener = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_int, ctypes.c_int)(hear)
         self._library.shim_listen(self._listener)
@@ -104,6 +113,17 @@ class Shim:
             yield
         finally:
             self._library.shim_listen(None)
+
+    def _pages(self) -> Pages:
+        begin, end = ctypes.c_uint64(), ctypes.c_uint64()
+        self._library.shim_pages(ctypes.byref(begin), ctypes.byref(end))
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            bounds, _, offset, _, inode = line.split(maxsplit=5)[:5]
+            first, last = (int(each, 16) for each in bounds.split("-"))
+            if first <= begin.value < last:
+                at = begin.value - first + int(offset, 16)
+                return Pages(int(inode), at, at + end.value - begin.value)
+        raise RuntimeError(f"nothing is mapped at {begin.value:#x}, which is synced")
 
     def arm(self, first: int = 0, last: int = 0, error: int = 0) -> None:
         """Count this thread's calls from 1 on, and fail those from *first* to *last* with *error*."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from typing import ClassVar
 
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, Phase, settings
@@ -25,6 +26,9 @@ MEMBERS = st.integers(0, 2)
 
 
 class Groups(RuleBasedStateMachine):
+    options: ClassVar[dict] = {}
+    keys: ClassVar[tuple] = (None,)
+
     @initialize(prefix=st.integers(0, 300))
     def begin(self, prefix):
         self.folder = tempfile.mkdtemp(dir=MEMORY)
@@ -33,14 +37,14 @@ class Groups(RuleBasedStateMachine):
         self.members = [self.join() for _ in range(3)]
         self.held = {}
         for first in range(0, prefix, 30):  # laps
-            self.put(30)
+            self.put_all([None] * 30)
             for message in self.members[first // 30 % 3].get_many(30, 0):
                 self.model.hand_out(message.index, 0)
                 message.ack()
                 self.model.finish(message.index)
 
     def join(self):
-        return self.queue.consumer("g", group=True, ack="explicit", window=WINDOW)
+        return self.queue.consumer("g", group=True, ack="explicit", window=WINDOW, **self.options)
 
     def room(self):
         return WINDOW - (len(self.model.state) - self.model.head)
@@ -49,12 +53,15 @@ class Groups(RuleBasedStateMachine):
         return b"%d" % index
 
     @precondition(lambda self: self.room() >= 10)
-    @rule(count=st.integers(1, 10))
-    def put(self, count):
+    @rule(data=st.data())
+    def put(self, data):
+        self.put_all(data.draw(st.lists(st.sampled_from(self.keys), min_size=1, max_size=10)))
+
+    def put_all(self, keys):
         first = len(self.model.state)
-        self.queue.put_many([self.number(first + i) for i in range(count)])
-        for _ in range(count):
-            self.model.put()
+        self.queue.put_many([self.number(first + i) for i in range(len(keys))], keys=keys)
+        for key in keys:
+            self.model.put(key=key)
 
     @precondition(lambda self: self.room() >= 10)
     @rule()
@@ -70,6 +77,8 @@ class Groups(RuleBasedStateMachine):
             assert self.model.available() == []
             return
         assert 1 <= len(messages) <= limit
+        given = [self.model.keys[message.index] for message in messages if self.model.keys[message.index] is not None]
+        assert len(given) == len(set(given))
         for message in messages:
             assert self.model.may_come(message.index), (message.index, self.model.state)
             assert message.attempts == self.model.hand_out(message.index, member)
@@ -138,7 +147,14 @@ class Groups(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-Groups.TestCase.settings = settings(
+class Ordered(Groups):
+    """The same with ordered_by="key": of one key the first unfinished, one at a time; the others as they are."""
+
+    options: ClassVar[dict] = {"ordered_by": "key"}
+    keys: ClassVar[tuple] = (None, b"a", b"b", b"c")
+
+
+Groups.TestCase.settings = Ordered.TestCase.settings = settings(
     max_examples=SEQUENCES,
     stateful_step_count=40,
     deadline=None,
@@ -147,3 +163,4 @@ Groups.TestCase.settings = settings(
     database=None,
 )
 test_groups = Groups.TestCase
+test_groups_in_order = Ordered.TestCase

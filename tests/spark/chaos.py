@@ -5,7 +5,7 @@ A stream from queue to queue whose driver is killed again and again: rows in = r
 
 A writer keeps putting while the driver, a process with a JVM of its own, is killed with `kill -9` at a moment drawn
 from the seed; then it is started again on the same checkpoint. Every fourth time the last commit record is taken away
-too, so that the last batch is repeated for certain. `make spark-chaos` runs it.
+too, so that the last batch is repeated for certain. In the end two drivers run at once. `make spark-chaos` does it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _DRIVER = """
 import sys
 import shmq
 source, target, checkpoint = sys.argv[1:]
-spark = shmq.spark.session("local[2]", **{"spark.ui.enabled": "false", "spark.driver.memory": "1g"})
+spark = shmq.spark.session("local[2]", **{
+    "spark.ui.enabled": "false", "spark.driver.memory": "1g", "spark.driver.extraJavaOptions":
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC " + shmq.spark.setup.defaults()["spark.driver.extraJavaOptions"],
+})
 stream = spark.readStream.format("shmq").option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "20000")
 query = (
     stream.load(source).select("key", "value").writeStream.format("shmq")
@@ -36,6 +39,8 @@ query = (
 print("running", flush=True)
 query.awaitTermination()
 """
+_AHEAD = 100_000
+"""Rows that the writer may be ahead, so that what is left to do in the end does not depend on the machine."""
 _GIVE_UP = 1800.0
 """Seconds without a row, after which something hangs."""
 
@@ -56,6 +61,8 @@ class Chaos:
         while not self._stop.is_set():
             self.queue.put_many([b"%d" % n for n in range(self.put, self.put + 500)])
             self.put += 500
+            while self.put > self.out() + _AHEAD and not self._stop.is_set():
+                time.sleep(0.05)
             time.sleep(0.05)
 
     def driver(self) -> subprocess.Popen:
@@ -64,18 +71,9 @@ class Chaos:
         child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
         said = child.stdout.readline()
         if said.strip() != b"running":
-            self.kill(child)
+            kill_all(child)
             raise RuntimeError("the driver did not come to life; run it by hand to see why")
         return child
-
-    def kill(self, child: subprocess.Popen) -> None:
-        """All of it, at once. Spark's Java leaves our group for one of its own, so it is found by its parent."""
-        for group in {child.pid, *_groups_below(child.pid)}:
-            try:
-                os.killpg(group, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        child.wait()
 
     def out(self) -> int:
         with shmq.open(self.target, create=False, read_only=True) as queue:
@@ -93,7 +91,7 @@ class Chaos:
             if time.monotonic() > end:
                 raise RuntimeError(f"nothing has come out for {_GIVE_UP:.0f} s")
             if child.poll() is not None:
-                self.kill(child)
+                kill_all(child)
                 child = self.driver()
             time.sleep(0.05)
         return child
@@ -110,17 +108,21 @@ class Chaos:
     def run(self, kills: int) -> None:
         """Raises AssertionError when a row is lost, doubled or out of order."""
         self._writer.start()
+        drivers: list[subprocess.Popen] = []
         try:
             repeated = self._kills(kills)
-        finally:
+            # Two on one checkpoint: Spark may end one of them, or they take turns; each row comes out once.
+            drivers += [self.driver(), self.driver()]
+            for _ in range(5):
+                drivers[0] = self.moved_on(self.out(), drivers[0])
             self._stop.set()
             self._writer.join()
-        child = self.driver()
-        try:
             while self.out() < self.put:
-                child = self.moved_on(self.out(), child)
+                drivers[0] = self.moved_on(self.out(), drivers[0])
         finally:
-            self.kill(child)
+            self._stop.set()
+            for driver in drivers:
+                kill_all(driver)
         self.check_prefix()
         assert self.out() == self.put
         print(f"{self.put:,} rows in, {self.out():,} rows out; {kills} kills, {repeated} commit records taken away")
@@ -132,7 +134,7 @@ class Chaos:
             before = self.out()
             child = self.moved_on(before, self.driver())
             time.sleep(self.dice.uniform(0, 1.5))
-            self.kill(child)
+            kill_all(child)
             if number % 4 == 3:
                 repeated += self.forget_last_commit()
             self.check_prefix()
@@ -145,8 +147,21 @@ class Chaos:
                 assert message.payload == b"%d" % expected, (expected, message.payload)
 
 
-def _groups_below(pid: int) -> set[int]:
-    """The process groups of everything below a process."""
+def kill_all(child: subprocess.Popen) -> None:
+    """It and all below it, at once. Spark's Java leaves our group for one of its own, so it is found by its parent."""
+    for group in {child.pid, *_groups_below(child.pid)}:
+        try:
+            os.killpg(group, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    child.kill()
+    child.wait()
+    if child.stdout is not None:
+        child.stdout.close()
+
+
+def below(pid: int) -> list[int]:
+    """All processes below one."""
     parents: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -155,18 +170,24 @@ def _groups_below(pid: int) -> set[int]:
             except OSError:
                 continue
             parents.setdefault(parent, []).append(int(name))
-    found: set[int] = set()
+    found: list[int] = []
     todo = [pid]
     while todo:
-        for child in parents.get(todo.pop(), []):
-            todo.append(child)
-            try:
-                group = os.getpgid(child)
-            except ProcessLookupError:
-                continue
-            if group != os.getpgid(0):
-                found.add(group)
+        children = parents.get(todo.pop(), [])
+        todo += children
+        found += children
     return found
+
+
+def _groups_below(pid: int) -> set[int]:
+    """The process groups of everything below a process, but for our own."""
+    found: set[int] = set()
+    for child in below(pid):
+        try:
+            found.add(os.getpgid(child))
+        except ProcessLookupError:
+            continue
+    return found - {os.getpgid(0)}
 
 
 def main() -> None:

@@ -116,10 +116,26 @@ def test_a_full_disk_leaves_nothing_half_done(some, to, monkeypatch):
     assert archive.archive(some.path, to) == 1
 
 
-def test_messages_that_went_before_they_were_archived_are_told(make, tmp_path, to):
+def test_a_queue_that_is_archived_forgets_nothing_before_whatever_its_retention(make, to):
+    queue = make(retention=shmq.Retention.bytes(40_000))
+    queue.put(b"first")
+    archive.hold(queue.path)
+    for _ in range(20):
+        queue.put_many([b"x" * 100] * 50)
+    assert queue.first_index == 0  # more than 40,000 bytes, and none of it archived
+    assert archive.archive(queue.path, to) == 1001
+    for _ in range(20):
+        queue.put_many([b"x" * 100] * 50)
+    assert 0 < queue.first_index <= 1001
+    assert archive.archive(queue.path, to) == 1000
+    assert [row["offset"] for row in rows(to)] == list(range(2001))
+
+
+def test_messages_that_went_because_the_name_was_dropped_are_told(make, to):
     queue = make(retention=shmq.Retention.bytes(40_000))
     queue.put(b"first")
     archive.archive(queue.path, to)
+    queue.drop_consumer(archive.CONSUMER)
     for _ in range(20):
         queue.put_many([b"x" * 100] * 50)
     with pytest.raises(shmq.Gone, match="were retired before they came"):

@@ -150,3 +150,25 @@ def test_every_index_is_in_exactly_one_task(shards, rows, least, processors):
 
 def test_nothing_to_read_is_no_task():
     assert plan.cut([stretch("a")], rows=10) == []
+
+
+def test_what_waits_is_the_difference_of_two_offsets():
+    def at(a, b, other="x"):
+        places = {("q", 0): offsets.Place("x", a), ("q", 1): offsets.Place(other, b)}
+        return offsets.Offsets("g", "/q", places).to_json()
+
+    assert offsets.behind(at(3, 5), at(10, 6)) == 8
+    assert offsets.behind(at(3, 5), at(3, 5)) == 0
+    assert offsets.behind(at(3, 5), at(10, 6, "another queue")) == 7
+
+
+def test_bars_say_what_came_through_and_what_waits(capsys):
+    from shmq.cli.pipeline import Bars, bar
+
+    assert bar(50, 50) == "[" + "#" * 15 + "." * 15 + "]  50% 50 of 100"
+    assert bar(0, 0).endswith("100% 0 of 0")
+    bars = Bars()
+    for rows, behind in ((10, 30), (20, 10), (0, 0)):
+        bars.batch({"sink": "lake", "rows": rows, "rows_per_second": 5, "behind": behind})
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "100% 30 of 30 5 rows/s" in last

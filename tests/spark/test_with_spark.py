@@ -10,9 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import random
-import warnings
 import zipfile
 
 import pytest
@@ -20,52 +18,8 @@ from support import chunk_files, flip, records
 
 import shmq
 from shmq.cli import main
-from shmq.cli.demo import lake
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    pytest.importorskip("pyspark", reason="pip install 'shmq[spark]'")
-    pytest.importorskip("pyarrow", reason="pip install 'shmq[spark]'")
-    from shmq.spark import java, listener
-
-try:
-    java.find()
-except java.NoJava as problem:
-    pytest.skip(str(problem), allow_module_level=True)
-
-pytestmark = [
-    pytest.mark.timeout(1200),  # a JVM on a machine that does other things, too
-    pytest.mark.filterwarnings("ignore"),  # Spark's own
-]
 SOME = 5000
-
-
-@pytest.fixture(scope="module")
-def spark():
-    """One session for all: small, and quick to start."""
-    session = shmq.spark.session(
-        "local[2]",
-        **{
-            "spark.ui.enabled": "false",
-            "spark.sql.shuffle.partitions": "1",
-            "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-            + shmq.spark.setup.defaults()["spark.driver.extraJavaOptions"],
-        },
-    )
-    yield session
-    session.stop()
-
-
-@pytest.fixture
-def some(make):
-    queue = make(chunk_bytes=1 << 16)
-    for start in range(0, SOME, 1000):
-        queue.put_many(
-            [b'{"n":%d,"kind":"%s"}' % (n, b"ab"[n % 2 : n % 2 + 1]) for n in range(start, start + 1000)],
-            keys=[b"%d" % (n % 7) for n in range(start, start + 1000)],
-        )
-    return queue
 
 
 def load(spark, queue, schema=None, **given):
@@ -132,115 +86,26 @@ def test_what_goes_wrong_is_told_in_our_words(spark, some):
 
 
 # ---------------------------------------------------------------- streams
-def run(spark, source, target, checkpoint, **given):
-    """One AvailableNow run from queue to queue; what Spark itself gives up because the machine is slow, again."""
-    for attempt in range(5):
-        query = (
-            spark.readStream.format("shmq")
-            .options(startingOffsets="earliest", **given)
-            .load(source)
-            .select("key", "value")
-            .writeStream.format("shmq")
-            .option("checkpointLocation", checkpoint)
-            .trigger(availableNow=True)
-            .start(target)
-        )
-        try:
-            query.awaitTermination()
-        except Exception as problem:
-            if "connect back" not in str(problem) or attempt == 4:
-                raise
-            continue
-        listener.caught_up(query)
-        return query
-    return None
-
-
-def forget_last_commit(checkpoint):
-    """As if the driver had been killed behind the sink's commit and before Spark's record of it."""
-    last = max(int(name) for name in os.listdir(f"{checkpoint}/commits") if name.isdigit())
-    for name in (str(last), f".{last}.crc"):
-        os.unlink(f"{checkpoint}/commits/{name}")
-    return last
-
-
-def test_rows_in_are_rows_out_also_when_a_batch_is_repeated(spark, some, tmp_path):
-    target, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
+def test_rows_in_are_rows_out_also_when_a_batch_is_repeated(streams, some):
     expected = [message.payload for message in some.reader()]
     with some.consumer("holds-everything"):
-        query = run(spark, some.path, target, checkpoint, maxOffsetsPerTrigger="2000")
-        assert [progress.numInputRows for progress in query.recentProgress if progress.numInputRows] == [
-            2000,
-            2000,
-            1000,
-        ]
-        assert payloads(target) == expected
+        query = streams.run(some.path, maxOffsetsPerTrigger="2000")
+        batches = [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+        assert batches == [2000, 2000, 1000]
+        assert streams.out() == expected
         group = next(name for name in some.consumers() if name.startswith("spark-"))
         assert some.consumers()[group].lag == 0  # the queue knows, also of the last batch
-        assert forget_last_commit(checkpoint) == 2
-        run(spark, some.path, target, checkpoint, maxOffsetsPerTrigger="2000")
-        assert payloads(target) == expected
+        assert streams.forget_last_commit() == 2
+        streams.run(some.path, maxOffsetsPerTrigger="2000")
+        assert streams.out() == expected
         some.put(b"one more", key=b"k")
-        run(spark, some.path, target, checkpoint)
-        assert payloads(target) == [*expected, b"one more"]
-    with shmq.open(target) as queue:
+        streams.run(some.path)
+        assert streams.out() == [*expected, b"one more"]
+    with shmq.open(streams.target) as queue:
         assert queue.staged_sets() == []
 
 
-@pytest.mark.slow  # seven JVMs, one after the other
-def test_rows_in_are_rows_out_whoever_is_killed(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(os.path.dirname(__file__))
-    import chaos
-
-    campaign = chaos.Chaos(tmp_path, seed=1)
-    campaign.run(6)
-    assert campaign.out() == campaign.put > 0
-    campaign.queue.close()
-
-
-PIPELINE = """
-[pipeline]
-name = "test"
-checkpoint = "checkpoint"
-conf = {{ "spark.sql.shuffle.partitions" = "1" }}
-
-[source.events]
-queue = "{queue}"
-value = "json"
-schema = "n BIGINT, kind STRING"
-
-[step.clean]
-from = "events"
-sql = "select n, kind, timestamp_seconds(n * 60) as t from events where n >= 0"
-
-[step.hourly]
-from = "clean"
-watermark = "t 0 minutes"
-sql = '''select window(t, '1 hour').start as hour, kind, count(*) as n, sum(n) as total
-         from clean group by window(t, '1 hour'), kind'''
-
-[sink.lake]
-from = "clean"
-format = "parquet"
-path = "lake"
-partition_by = ["kind"]
-
-[sink.hours]
-from = "hourly"
-format = "shmq"
-queue = "hours"
-key = "kind"
-
-[sink.dead]
-from = "events.corrupt"
-format = "shmq"
-queue = "dead"
-
-[archive]
-to = "archive"
-"""
-
-
+# ---------------------------------------------------------------- pipelines
 def pipeline_run(file, capsys):
     status = main(["pipeline", "run", str(file), "--once", "--json"])
     said = capsys.readouterr()
@@ -248,13 +113,11 @@ def pipeline_run(file, capsys):
     return [json.loads(line) for line in said.out.splitlines()]
 
 
-def test_a_pipeline_from_queue_to_parquet_queue_and_dead_letters(spark, some, tmp_path, capsys):
+def test_a_pipeline_from_queue_to_parquet_queue_and_dead_letters(spark, some, pipeline_file, tmp_path, capsys):
     import pyarrow.parquet as pq
 
     some.put(b"no json", key=b"bad")
-    file = tmp_path / "pipeline.toml"
-    file.write_text(PIPELINE.format(queue=some.path))
-    told = pipeline_run(file, capsys)
+    told = pipeline_run(pipeline_file, capsys)
     assert sum(each["rows"] for each in told if each.get("sink") == "lake") == SOME + 1
     assert sorted(pq.read_table(tmp_path / "lake")["n"].to_pylist()) == list(range(SOME))
     assert payloads(tmp_path / "dead") == [b"no json"]
@@ -270,19 +133,37 @@ def test_a_pipeline_from_queue_to_parquet_queue_and_dead_letters(spark, some, tm
     everything = shmq.spark.history(spark, str(tmp_path / "archive"), some.path)
     assert everything.count() == SOME + 4
     assert everything.select("offset").distinct().count() == SOME + 4
-    pipeline_run(file, capsys)
+    pipeline_run(pipeline_file, capsys)
     assert pq.read_table(tmp_path / "lake").num_rows == SOME + 3
     assert len(payloads(tmp_path / "hours")) == 2 * last  # late for a window that is closed
     assert payloads(tmp_path / "dead") == [b"no json"]
 
 
-def test_sql_that_cannot_be_is_told_with_the_name_of_its_step(spark, some, tmp_path, capsys):
-    file = tmp_path / "pipeline.toml"
-    file.write_text(PIPELINE.format(queue=some.path).replace("sum(n) as total", "sum(nonsense) as total"))
-    assert main(["pipeline", "run", str(file), "--once"]) == 1
+def test_sql_that_cannot_be_is_told_with_the_name_of_its_step(spark, pipeline_file, capsys):
+    pipeline_file.write_text(pipeline_file.read_text().replace("sum(n) as total", "sum(nonsense) as total"))
+    assert main(["pipeline", "run", str(pipeline_file), "--once"]) == 1
     said = capsys.readouterr().err.splitlines()[-1]  # PySpark itself may log before it
     assert said.startswith("shmq: step hourly: ")
     assert "nonsense" in said
+
+
+def test_shards_of_several_hosts_meet_in_archives_that_all_can_see(spark, tmp_path):
+    """Each host has its own shard of `orders`, archives it, and forgets; Spark reads all of them, from anywhere."""
+    for host in range(2):
+        (tmp_path / f"host{host}" / "orders").mkdir(parents=True)
+        with shmq.open(tmp_path / f"host{host}" / "orders" / f"1.{host:03x}") as shard:
+            shard.put_many([b"%d" % (1000 * host + n) for n in range(1000)])
+        shmq.spark.archive_queue(str(tmp_path / f"host{host}" / "orders"), str(tmp_path / "shared" / str(host)))
+    archives = [str(tmp_path / "shared" / str(host)) for host in range(2)]
+    frame = shmq.spark.history(spark, archives)
+    rows = frame.select("partition", "offset", frame.value.cast("string").cast("int").alias("n")).collect()
+    assert sorted(map(tuple, rows)) == [(host, n, 1000 * host + n) for host in range(2) for n in range(1000)]
+    live = str(tmp_path / "host1" / "orders")
+    with shmq.open(f"{live}/1.001") as shard:
+        shard.put(b"2000")
+    assert shmq.spark.history(spark, archives, live).count() == 2001
+    with pytest.raises(shmq.NotFound, match="nothing is archived"):
+        shmq.spark.history(spark, str(tmp_path / "nowhere"))
 
 
 # ---------------------------------------------------------------- the demo's second part
@@ -306,6 +187,8 @@ def flights_table(tmp_path):
 
 
 def test_the_demos_lake_has_the_numbers_of_the_table(spark, flights_table, tmp_path):
+    from shmq.cli.demo import lake
+
     result = lake.play(flights_table, tmp_path / "lake", 20_000)
     assert result["findings"] == []
     assert (result["flights"], result["archived"], result["replayed"]) == (20_000, 20_000, 20_000)

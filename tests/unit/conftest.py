@@ -11,6 +11,8 @@ BOTH_HOMES = {
     "test_retention",
     "test_fork",
     "test_shutdown",
+    "test_group",
+    "test_keyed",
 }
 
 

@@ -32,6 +32,7 @@ def events(monkeypatch):
 
     monkeypatch.setattr(sync, "IN_CORE", False)
     monkeypatch.setattr(sync, "data", lambda fd, what: seen.append(f"data {what}"))
+    monkeypatch.setattr(sync, "pages", lambda memory, first, size, what: seen.append(f"pages {what}"))
     monkeypatch.setattr(sync, "directory", lambda fd, what: seen.append(f"directory {what}"))
     monkeypatch.setattr(sync, "write", written)
     return seen
@@ -102,7 +103,7 @@ def test_chunk_and_name_are_synced_before_the_put_returns(make, events):
     assert [event for event in events if "chunk" in event] == ["data chunk", "directory chunks"]
     del events[:]
     queue.put(b"b")
-    assert events == ["data chunk"]  # one sync, nothing else
+    assert events == ["pages records"]  # one sync, nothing else
 
 
 def test_process_mode_starts_no_thread_and_syncs_nothing_at_a_put(make, events):
@@ -141,7 +142,7 @@ def test_a_killed_leader_is_taken_over(make, path, monkeypatch):
 
     def die(say):
         monkeypatch.setattr(sync, "IN_CORE", False)
-        monkeypatch.setattr(sync, "data", lambda fd, what: os.kill(os.getpid(), signal.SIGKILL))
+        monkeypatch.setattr(sync, "pages", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
         with shmq.open(path) as own:
             own.put(b"it is in the queue")
 
@@ -311,7 +312,7 @@ def test_data_is_synced_before_the_mark_and_a_slot_before_the_other(make, events
     queue.put(b"x")
     del events[:]
     queue.sync()
-    assert events == ["data chunk", "directory chunks", "data watermark", "write watermark", "data watermark"]
+    assert events == ["pages records", "data watermark", "write watermark", "data watermark"]
 
 
 def test_another_handles_puts_are_synced_too(make, path):
@@ -477,13 +478,14 @@ def test_an_explicit_ack_of_a_sync_queue_is_on_the_disk_when_it_returns(make, pa
 def failing(monkeypatch, what, number=errno.EIO, times=1):
     left = [times]
 
-    def data(fd, name):
-        if name == what and left[0]:
+    def fail(*given):
+        if given[-1] == what and left[0]:
             left[0] -= 1
             raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(sync, "IN_CORE", False)
-    monkeypatch.setattr(sync, "data", data)
+    monkeypatch.setattr(sync, "data", fail)
+    monkeypatch.setattr(sync, "pages", fail)
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
@@ -491,7 +493,7 @@ def test_a_failed_sync_freezes_the_mark_for_everybody_until_a_verified_reopening
     queue = make(durability=SYNC)
     queue.put(b"good")
     queue.sync()
-    failing(monkeypatch, "chunk", number)
+    failing(monkeypatch, "records", number)
     with pytest.raises(shmq.SyncFailed, match=re.escape(os.strerror(number))) as failed:
         queue.put(b"unknown")
     assert failed.value.index == 1
@@ -514,7 +516,7 @@ def test_a_failed_sync_freezes_the_mark_for_everybody_until_a_verified_reopening
 def test_a_reopening_alone_verifies_and_goes_on(make, path, monkeypatch):
     queue = make(durability=SYNC)
     queue.put(b"good")
-    failing(monkeypatch, "chunk")
+    failing(monkeypatch, "records")
     with pytest.raises(shmq.SyncFailed):
         queue.put(b"unknown")
     queue.close()
@@ -528,7 +530,7 @@ def test_a_reopening_alone_verifies_and_goes_on(make, path, monkeypatch):
 def test_a_reopening_that_finds_damage_stays_frozen(make, path, monkeypatch):
     queue = make(durability=SYNC)
     queue.put(b"lost on the disk")
-    failing(monkeypatch, "chunk")
+    failing(monkeypatch, "records")
     with pytest.raises(shmq.SyncFailed):
         queue.put(b"unknown")
     queue.close()
@@ -587,7 +589,7 @@ def test_every_sync_of_the_code_stands_in_the_table():
     with open(f"{root}/../docs/format.md", encoding="utf-8") as page:
         section = page.read().partition("## What is synced, and in which order")[2].partition("\n## ")[0]
     rows = [row.split(" | ") for row in re.findall(r"^\| (.*) \|$", section, re.MULTILINE)[1:]]
-    told = {call for _, _, calls, _, _ in rows for call in re.findall(r"`((?:data|directory) \w+)`", calls)}
+    told = {call for _, _, calls, _, _ in rows for call in re.findall(r"`((?:data|directory|pages) \w+)`", calls)}
     assert {modes for *_, modes in rows} == {"all", "SYNC"}
     assert told <= CALLS
     assert {call for call in CALLS if call not in told} == {"data placed"}
@@ -608,4 +610,5 @@ CALLS = {
     *("data snapshot", "data staged", "data watermark"),
     *("directory above", "directory chunks", "directory consumers", "directory home", "directory set"),
     "directory staging",
+    "pages records",
 }

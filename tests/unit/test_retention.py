@@ -11,7 +11,7 @@ import pytest
 import support
 
 import shmq
-from shmq.storage import spares
+from shmq.storage import chain, spares
 
 
 def chunk_files(path, prefix=""):
@@ -197,6 +197,51 @@ def test_a_reader_goes_on_behind_what_was_retired(queue):
     assert next(iter(queue.reader(0))).index == first
     with pytest.raises(IndexError, match=f"message 0 .* was retired: the first index still there is {first}"):
         queue[0]
+
+
+def test_a_used_chunk_can_be_opened_as_soon_as_it_has_its_name(queue, path, monkeypatch):
+    """Its maker still held the lock of who zeroes; so it counted as retired, although it was the newest."""
+    monkeypatch.setattr(spares, "WORTH_KEEPING", 16384)
+    become, seen = spares.Spare.become, []
+
+    def opened(self, name):
+        became = become(self, name)
+        if became and name.endswith(".chunk"):
+            with shmq.open(path) as other:
+                seen.append(other.next_index)
+        return became
+
+    monkeypatch.setattr(spares.Spare, "become", opened)
+    consumer = queue.consumer("only")
+    for _ in range(4):
+        fill(queue)
+        [consumer.take() for _ in range(1000)]
+    assert seen
+
+
+def test_a_name_is_opened_again_while_the_chunk_it_stood_in_is_retired(queue, path, monkeypatch):
+    """Its place was looked up among the names of the chunks, and another process had retired that one by then."""
+    fill(queue)
+    (_, _), (_, second) = queue._chain().names()[:2]
+    holder = queue.consumer("holder")
+    with queue.consumer("work") as consumer:
+        consumer.take_many(second - 1)
+        consumer.take()
+        assert consumer.head == second
+    names, gone = chain.Chain.names, []
+
+    def retired(self):
+        found = names(self)
+        if not gone:
+            gone.append(live(path)[0])
+            while gone[0] in live(path):
+                holder.take()
+        return found
+
+    monkeypatch.setattr(chain.Chain, "names", retired)
+    with queue.consumer("work") as consumer:
+        assert numbers([consumer.take()]) == [second]
+    assert gone
 
 
 def test_A2_a_slow_roller_cannot_bring_a_retired_name_back(queue, path):  # noqa: N802

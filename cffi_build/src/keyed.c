@@ -1,0 +1,303 @@
+/* keyed.c - a group whose messages of one key come in order, and never two at once.
+ *
+ * Keys fall into buckets. The gate of a bucket says IDLE or BUSY, and IDLE means that every message of it that a walker
+ * has met is finished. So a walker who turns IDLE to BUSY may claim what he stands before; whoever finds BUSY notes that
+ * he was there and goes on, and the message waits where it is. Of a BUSY bucket only the lowest unfinished message is
+ * ever handed out. That it is the lowest stays true until it is finished, whoever else looks meanwhile, so nothing is
+ * locked while somebody looks, and nobody who dies leaves a lock behind: the CAS on the message's own word decides.
+ *
+ * A bucket is looked at when its bit in `ready` is set, by whoever finished the message that was out, found one of it
+ * due, or found that somebody died. Whoever looks clears the bit first. */
+#include "chunk.h"
+#include "crc.h"
+#include "ring.h"
+
+#define PARK_AT_ONCE 1024u
+#define PARK_BLOCKS_MAX 2048u /* about a million messages that wait for their keys outside the window */
+#define STUCK_NS INT64_C(2000000)
+
+uint64_t keyed_bytes(uint32_t window, uint32_t buckets)
+{
+    const uint64_t of_bucket = sizeof(struct ring_bucket) * (uint64_t)buckets + buckets / 8;
+    return buckets == 0 ? 0 : sizeof(uint64_t) * window + of_bucket;
+}
+
+static struct ring_bucket *bucket_at(const shmq_ring *ring, uint64_t bucket) { return &ring->buckets[bucket - 1]; }
+
+uint64_t keyed_bucket(const shmq_ring *ring, const shmq_chunk *chunk, uint64_t position)
+{
+    struct record record;
+    shared_read(&record, chunk->memory + position, sizeof record);
+    const uint64_t at = position + RECORD_HEADER_BYTES + record.extra_words * SPAN_UNIT;
+    if (record.key_length == 0 || at + record.key_length > chunk->capacity) {
+        return 0;
+    }
+    const uint32_t hash = crc32c(0, shared_span(chunk->memory + at, record.key_length), record.key_length);
+    return (hash & (ring->bucket_count - 1)) + 1;
+}
+
+/* ------------------------------------------------------------------ what walkers have met */
+static uint64_t key_of(const shmq_ring *ring, uint64_t index)
+{
+    const uint64_t key = load_acquire(&ring->keys[ring_slot(ring, index)]);
+    return key >> RING_LAP_SHIFT == ring_stamp(ring, index) >> RING_LAP_SHIFT ? key & UINT32_MAX : 0;
+}
+uint64_t keyed_at(const shmq_ring *ring, uint64_t index)
+{
+    return ring->bucket_count == 0 ? 0 : key_of(ring, index) & (KEY_DELAYED - 1);
+}
+
+/* One that has been met stays so: a walker who slept over a lap must not write over what is there now. */
+static void note_key(const shmq_ring *ring, uint64_t index, uint64_t bucket, bool delayed)
+{
+    uint64_t *const key = &ring->keys[ring_slot(ring, index)];
+    const uint64_t stamp = ring_stamp(ring, index);
+    for (;;) {
+        const uint64_t old = load_acquire(key);
+        const bool same = old >> RING_LAP_SHIFT == stamp >> RING_LAP_SHIFT;
+        if ((same && (old & UINT32_MAX) != 0) || (!same && ring_state(ring, index, old) == RING_DONE)) {
+            return;
+        }
+        if (cas_release(key, old, stamp | bucket | (delayed ? KEY_DELAYED : 0))) {
+            return;
+        }
+    }
+}
+static void raise(uint64_t *bound, uint64_t value)
+{
+    uint64_t old = load_acquire(bound);
+    while (old < value && !cas_release(bound, old, value)) {
+        old = load_acquire(bound);
+    }
+}
+
+int keyed_enter(shmq_ring *ring, uint64_t index, uint64_t word, int64_t due_ns, bool delayed, shmq_taken *taken)
+{
+    struct ring_bucket *const bucket = bucket_at(ring, taken->bucket);
+    const bool later = due_ns > ring_now();
+    note_key(ring, index, taken->bucket, delayed);
+    raise(&bucket->high, index + 1);
+    for (;;) {
+        const uint64_t gate = load_acquire(&bucket->gate); /* pairs with the releases of all who move it */
+        const bool idle = (gate & GATE_BUSY) == 0;
+        const uint64_t next = (gate + GATE_CHANGE) | GATE_BUSY;
+        if (!cas_release(&bucket->gate, gate, next)) {
+            continue;
+        }
+        if (idle && !later) {
+            raise(&bucket->low, index);
+            taken->gate = next;
+            return SHMQ_OK;
+        }
+        break;
+    }
+    /* What has a time goes where times are looked at: whoever looks at the bucket does not see the record. */
+    return delayed ? shmq_ring_park(ring, index, word, due_ns, 0, 0, taken->bucket) : SHMQ_EMPTY;
+}
+
+void keyed_parks(shmq_ring *ring, uint64_t bucket)
+{
+    if (bucket == 0) {
+        return;
+    }
+    uint64_t *const gate = &bucket_at(ring, bucket)->gate;
+    uint64_t old = load_acquire(gate);
+    while (!cas_release(gate, old, (old + GATE_CHANGE) | GATE_BUSY | GATE_PARKED)) {
+        old = load_acquire(gate);
+    }
+}
+
+/* ------------------------------------------------------------------ who should look */
+void keyed_ready(shmq_ring *ring, uint64_t bucket)
+{
+    if (bucket == 0) {
+        return;
+    }
+    uint64_t *const bits = &ring->ready[(bucket - 1) / 64];
+    const uint64_t bit = UINT64_C(1) << (bucket - 1) % 64;
+    uint64_t old = load_relaxed(bits);
+    while (!cas_release(bits, old, old | bit)) { /* also when it is set: whoever clears it must see what we did before */
+        old = load_relaxed(bits);
+    }
+    ring->readied = true;
+}
+
+void keyed_wake(shmq_ring *ring)
+{
+    if (ring->readied) {
+        ring->readied = false;
+        shmq_wake(ring->member);
+    }
+}
+
+void keyed_finished(shmq_ring *ring, const shmq_taken *taken, bool done)
+{
+    if (taken->bucket == 0) {
+        return;
+    }
+    const uint64_t idle = (taken->gate + GATE_CHANGE) & ~(uint64_t)(GATE_BUSY | GATE_PARKED);
+    if (!done || taken->gate == 0 || !cas_release(&bucket_at(ring, taken->bucket)->gate, taken->gate, idle)) {
+        keyed_ready(ring, taken->bucket);
+    }
+}
+
+void keyed_reap(shmq_ring *ring)
+{
+    for (uint64_t bucket = 1; bucket <= ring->bucket_count; bucket++) {
+        if (load_relaxed(&bucket_at(ring, bucket)->gate) & GATE_BUSY) {
+            keyed_ready(ring, bucket);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ handing out */
+static void lowest_in_window(const shmq_ring *ring, uint64_t bucket, struct lowest *lowest)
+{
+    const struct ring_bucket *const of = bucket_at(ring, bucket);
+    const uint64_t high = load_acquire(&of->high); /* first: whatever was met before it was raised is seen below */
+    const uint64_t low = load_relaxed(&of->low);
+    const uint64_t head = load_acquire(&ring->checkpoint->head);
+    for (uint64_t index = low > head ? low : head; index < high && index < head + ring->window; index++) {
+        if (keyed_at(ring, index) != bucket) {
+            continue;
+        }
+        const uint64_t word = ring_look(ring, index);
+        const uint32_t state = ring_state(ring, index, word);
+        if (state == RING_DONE || state == RING_PARKED) {
+            continue;
+        }
+        if (lowest->index != UINT64_MAX) {
+            lowest->more = true;
+            return;
+        }
+        lowest->index = index;
+        lowest->word = word;
+    }
+}
+
+/* Try to have it: 1, or 0 when it is not to be had now, or EMPTY when it changed meanwhile. */
+static int64_t claim_in_window(shmq_ring *ring, const struct lowest *lowest, shmq_taken *taken)
+{
+    const uint32_t state = ring_state(ring, lowest->index, lowest->word);
+    const bool moving = state == RING_MOVING && ring_owner(lowest->word) == 0;
+    const bool pending = state == RING_PENDING && (key_of(ring, lowest->index) & KEY_DELAYED) == 0;
+    if (!moving && !pending && state != RING_RETRY) {
+        return 0; /* who has it, or is about to park it, brings the bucket on */
+    }
+    const uint32_t kind = moving ? SHMQ_TAKEN_MOVING : SHMQ_TAKEN_MESSAGE;
+    return ring_claim(ring, lowest->index, lowest->word, kind, taken) ? 1 : SHMQ_EMPTY;
+}
+static int64_t claim_parked(shmq_ring *ring, const struct lowest *lowest, bool idle, shmq_taken *taken)
+{
+    if (side_available(ring, lowest, idle)) {
+        return side_claim(ring, lowest->entry, lowest->word, taken) ? 1 : SHMQ_EMPTY;
+    }
+    side_later(ring, lowest->entry);
+    return 0;
+}
+
+/* One look at a bucket: as above; EMPTY = look again. */
+static int64_t look(shmq_ring *ring, uint64_t bucket, bool idle, shmq_taken *taken)
+{
+    struct ring_bucket *const of = bucket_at(ring, bucket);
+    uint64_t gate = load_acquire(&of->gate); /* first: what is met from here on changes it */
+    struct lowest lowest = {.index = UINT64_MAX};
+    if ((gate & GATE_BUSY) == 0) {
+        return 0;
+    }
+    lowest_in_window(ring, bucket, &lowest); /* before the side table: messages move from there to here only */
+    if (gate & GATE_PARKED) {
+        side_lowest_of(ring, bucket, load_relaxed(&of->block), &lowest);
+    }
+    if (lowest.index == UINT64_MAX) {
+        return cas_release(&of->gate, gate, (gate + GATE_CHANGE) & ~(uint64_t)(GATE_BUSY | GATE_PARKED)) ? 0 : SHMQ_EMPTY;
+    }
+    const int64_t count = lowest.entry == 0 ? claim_in_window(ring, &lowest, taken)
+                                            : claim_parked(ring, &lowest, idle, taken);
+    if (count == 1) {
+        raise(&of->low, lowest.index);
+        if (lowest.entry != 0) {
+            store_relaxed(&of->block, lowest.entry / (SIDE_ENTRIES + 1));
+        }
+        taken->bucket = bucket;
+        taken->gate = lowest.more ? 0 : gate;
+    }
+    return count;
+}
+
+static bool clear_bit(uint64_t *bits, uint64_t bit)
+{
+    uint64_t old = load_relaxed(bits);
+    while (old & bit) {
+        if (cas_release(bits, old, old & ~bit)) {
+            fence_seq_cst(); /* pairs with the release in keyed_ready: what was done before it was set is seen now */
+            return true;
+        }
+        old = load_relaxed(bits);
+    }
+    return false;
+}
+
+int64_t keyed_take(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken)
+{
+    const uint32_t words = ring->bucket_count / 64;
+    const uint32_t first = ring->ready_next;
+    int64_t count = 0;
+    for (uint32_t i = 0; i < words && count < limit; i++) {
+        const uint32_t at = (first + i) % words;
+        ring->ready_next = at;
+        uint64_t bits = load_relaxed(&ring->ready[at]);
+        for (uint32_t bit = 0; bits >> bit != 0 && count < limit; bit++) {
+            if (clear_bit(&ring->ready[at], bits & UINT64_C(1) << bit)) {
+                int64_t answer;
+                do {
+                    answer = look(ring, (uint64_t)at * 64 + bit + 1, idle, &taken[count]);
+                } while (answer < 0);
+                count += answer;
+            }
+            if (bit == 63) {
+                break;
+            }
+        }
+    }
+    return count;
+}
+
+/* ------------------------------------------------------------------ the window's edge */
+/* Is the window full, and the head where it was some time ago? */
+static bool is_stuck(shmq_ring *ring, uint64_t head)
+{
+    const int64_t now_ns = ring_now();
+    if (ring->stuck_head != head || ring->stuck_ns == 0) {
+        ring->stuck_head = head;
+        ring->stuck_ns = now_ns;
+    }
+    return now_ns - ring->stuck_ns >= STUCK_NS;
+}
+
+int keyed_park(shmq_ring *ring)
+{
+    const uint64_t head = load_acquire(&ring->checkpoint->head);
+    if (ring->bucket_count == 0) {
+        return SHMQ_OK;
+    }
+    if (!is_stuck(ring, head)) {
+        ring->park_ns = ring->stuck_ns + STUCK_NS; /* messages may be being finished: then it moves by itself */
+        return SHMQ_OK;
+    }
+    uint32_t parked = 0;
+    for (uint64_t index = head; index < head + ring->window && parked < PARK_AT_ONCE; index++) {
+        const uint64_t bucket = keyed_at(ring, index);
+        const uint64_t word = ring_look(ring, index);
+        if (bucket == 0 || ring_state(ring, index, word) != RING_PENDING || (key_of(ring, index) & KEY_DELAYED) != 0) {
+            continue;
+        }
+        const int code = shmq_ring_park(ring, index, word, INT64_MAX, 0, 0, bucket);
+        if (code == SHMQ_GROW) {
+            return ring->blocks < PARK_BLOCKS_MAX ? code : SHMQ_OK;
+        }
+        parked += code == SHMQ_EMPTY;
+    }
+    ring->park_ns = parked != 0 ? ring_now() + STUCK_NS : 0;
+    return SHMQ_OK;
+}

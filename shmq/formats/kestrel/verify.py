@@ -1,0 +1,53 @@
+"""`verify` names every problem; `repair` writes what is whole as a clean journal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shmq.formats import _files
+from shmq.formats.kestrel.folder import at
+from shmq.formats.kestrel.names import names_of, place_of
+from shmq.formats.kestrel.read import read, state
+from shmq.formats.kestrel.write import write
+from shmq.formats.model import Problem, Repair
+
+if TYPE_CHECKING:
+    import os
+
+
+def verify(path: str | os.PathLike[str], queue: str | None = None) -> list[Problem]:
+    """Return every problem of *queue*: those of `state`, and files that the program would stumble over."""
+    folder, queue = at(path, queue)
+    problems = list(state(folder, queue).problems)
+    for name in _files.regular_files(folder):
+        if name.startswith(f"{queue}~~"):
+            problems.append(Problem(name, 0, "a rewrite that was never finished; the program deletes it unread"))
+        elif name.startswith(f"{queue}.") and "~~" not in name and place_of(name, queue) is None:
+            problems.append(Problem(name, 0, "its name has no number where a rotated journal has one; ignored here"))
+    return problems
+
+
+def repair(
+    path: str | os.PathLike[str],
+    queue: str | None = None,
+    *,
+    to: str | os.PathLike[str] | None = None,
+    in_place: bool = False,
+) -> Repair:
+    """
+    Write what is in the queue as one clean journal, open transactions still open: what a rewrite would leave.
+
+    It goes to the new directory *to* (default: `<path>.repaired`); the original is not touched. With *in_place* the
+    clean file takes the place of all files of this queue, which move into a hidden folder beside it.
+    """
+    folder, queue = at(path, queue)
+    problems = verify(folder, queue)
+    target = Path(to) if to is not None else _files.beside(folder)
+    count = write(target, read(folder, queue), queue)
+    if not in_place:
+        return Repair(target, count, problems, None)
+    kept = _files.set_aside(folder, names_of(folder, queue), queue)
+    (target / queue).rename(folder / queue)
+    target.rmdir()
+    return Repair(folder, count, problems, kept)
