@@ -108,3 +108,47 @@ class Once:
         if sequence > last:
             self.last[producer] = (sequence, self.put(count))
         return self.last[producer][1]
+
+
+class Bounded:
+    """A queue with bounds, of which nothing is forgotten here: the log has a payload each, or None for padding."""
+
+    RECORD, DEDUP = 40, 24
+
+    def __init__(self, messages=None, size=None):
+        self.bounds = (messages, size)
+        self.log, self.sizes, self.heads = [], [], {}
+        self.purged = 0
+        self.once = None
+
+    def size(self, payload, *, dedup=False):
+        """Bytes in a chunk."""
+        return self.RECORD + (self.DEDUP if dedup else 0) + (len(payload) + 7) // 8 * 8
+
+    def floor(self):
+        """The first message that not every name has finished; padding before it is passed by itself."""
+        floor = max(min(self.heads.values(), default=0), self.purged)
+        while floor < len(self.log) and self.log[floor] is None:
+            floor += 1
+        return floor
+
+    def fits(self, payloads, *, dedup=False):
+        messages, size = self.bounds
+        floor = self.floor()
+        count = len(self.log) - floor + len(payloads)
+        total = sum(self.sizes[floor:]) + sum(self.size(each, dedup=dedup) for each in payloads)
+        return (messages is None or count <= messages) and (size is None or total <= size)
+
+    def add(self, payloads, *, dedup=False, padding=False):
+        self.sizes += [self.size(each, dedup=dedup) for each in payloads]
+        self.log += [None if padding else each for each in payloads]
+        return range(len(self.log) - len(payloads), len(self.log))
+
+    def ahead(self, name):
+        """Indexes that this name has not finished."""
+        first = max(self.heads[name], self.purged)
+        return [index for index in range(first, len(self.log)) if self.log[index] is not None]
+
+    def purge(self):
+        self.purged = len(self.log)
+        self.heads = dict.fromkeys(self.heads, self.purged)

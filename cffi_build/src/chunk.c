@@ -350,7 +350,8 @@ static int seal_as(shmq_chunk *chunk, word_t seal)
             if (word_adoption(seal) != 0 && bounded(chunk) && !limit_allows(chunk, walk.ordinal, walk.position)) {
                 return full();
             }
-            if (cas_relaxed(word_at(chunk, walk.position), word, seal)) {
+            /* Release: what was written into the set that it adopts (shmq_seal_again). Pairs with the acquire in walk_look. */
+            if (cas_release(word_at(chunk, walk.position), word, seal)) {
                 return SHMQ_OK;
             }
             continue;
@@ -374,9 +375,8 @@ int shmq_seal_again(shmq_chunk *chunk, uint64_t adoption)
     for (;;) {
         const word_t word = walk_look(chunk, &walk);
         if (word_seals(word)) {
-            /* As plain memory: nobody else looks at it before the SEAL that adopts it, whose CAS is a release. */
-            const word_t seal = word_seal(adoption);
-            shared_write(word_at(chunk, walk.position), &seal, sizeof seal);
+            /* Nobody else looks at it before the SEAL that adopts it, whose CAS is a release. */
+            store_relaxed(word_at(chunk, walk.position), word_seal(adoption));
             return SHMQ_OK;
         }
         if (word == 0) {

@@ -318,6 +318,7 @@ int shmq_snapshot_format(void *bytes, const shmq_snapshot *snapshot)
     slot->sequence = snapshot->sequence;
     slot->epoch = snapshot->epoch;
     slot->head = snapshot->head;
+    slot->passed = snapshot->head;
     slot->crc = crc_around(bytes, sizeof *slot, offsetof(struct snapshot, crc));
     return SHMQ_OK;
 }

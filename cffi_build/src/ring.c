@@ -166,22 +166,32 @@ uint64_t shmq_ring_side_blocks(const shmq_ring *ring) { return load_relaxed(&rin
 
 /* ------------------------------------------------------------------ leases and attempts */
 static uint64_t lease_tag(uint64_t word) { return word >> RING_COUNT_SHIFT & ((UINT64_C(1) << LEASE_TAG_BITS) - 1); }
+static uint64_t lease_units(int64_t ends_ns)
+{
+    const uint64_t most = (UINT64_C(1) << (64 - LEASE_TAG_BITS)) - 1; /* eighteen years after the boot: for ever */
+    const uint64_t units = ((uint64_t)ends_ns >> LEASE_UNIT_SHIFT) + 1;
+    return units < most ? units : most;
+}
+/* Is it the lease of that word, or of the one that its owner is about to make of it by extending? */
+static bool lease_is_of(uint64_t lease, uint64_t word)
+{
+    const uint64_t tag = lease & ((UINT64_C(1) << LEASE_TAG_BITS) - 1);
+    return tag == lease_tag(word) || tag == lease_tag(ring_low(ring_owner(word), ring_count(word) + 1, 0));
+}
 
 void lease_store(const shmq_ring *ring, uint64_t *cell, uint64_t word, int64_t ends_ns)
 {
     (void)ring;
-    const uint64_t units = ((uint64_t)ends_ns >> LEASE_UNIT_SHIFT) + 1;
-    store_release(cell, units << LEASE_TAG_BITS | lease_tag(word));
+    store_release(cell, lease_units(ends_ns) << LEASE_TAG_BITS | lease_tag(word));
 }
 
 bool lease_ended(const shmq_ring *ring, uint64_t *cell, uint64_t word, int64_t now_ns, int64_t *next_ns)
 {
     const uint64_t lease = load_acquire(cell);
-    if ((lease & ((UINT64_C(1) << LEASE_TAG_BITS) - 1)) != lease_tag(word)) {
+    if (!lease_is_of(lease, word)) {
         /* Its owner, or somebody who lost against him, stopped between two steps: it begins now. */
         *next_ns = now_ns + ring->lease_ns;
-        const uint64_t units = ((uint64_t)*next_ns >> LEASE_UNIT_SHIFT) + 1;
-        cas_release(cell, lease, units << LEASE_TAG_BITS | lease_tag(word));
+        cas_release(cell, lease, lease_units(*next_ns) << LEASE_TAG_BITS | lease_tag(word));
         return false;
     }
     *next_ns = (int64_t)(lease >> LEASE_TAG_BITS) * LEASE_UNIT;
@@ -247,6 +257,7 @@ void shmq_ring_raise_head(shmq_ring *ring, uint64_t index)
         head = head_of(ring);
     }
     head_moved(ring);
+    ring_advance(ring); /* what follows may be finished already, by somebody who saw the old head */
 }
 
 void ring_returned(shmq_ring *ring)

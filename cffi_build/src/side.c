@@ -121,7 +121,7 @@ int64_t side_prepare(shmq_ring *ring, uint64_t index, uint64_t then, int64_t due
     const uint64_t hint = load_relaxed(&ring->page->side_hint);
     for (uint64_t i = 0; i < ring->blocks; i++) {
         const uint64_t block = (hint + i) % ring->blocks;
-        if (load_relaxed(&block_at(ring, block)->used) >= SIDE_ENTRIES) {
+        if ((int64_t)load_relaxed(&block_at(ring, block)->used) >= (int64_t)SIDE_ENTRIES) { /* a death may miscount */
             continue;
         }
         const int64_t entry = prepare_in(ring, block);
@@ -199,14 +199,12 @@ static bool reap_entry(shmq_ring *ring, uint64_t entry, uint64_t state)
     case SIDE_CLAIMED:
         store_relaxed(&side->due_ns, 0);
         store_relaxed(&side->behind, 0);
-        due_lower(block_at(ring, entry / ENTRIES_PER_BLOCK), 0);
         if (cas_release(&side->state, state, becomes(state, 0, SIDE_LIVE))) {
             add_relaxed(&ring->page->redelivered, 1);
             return true;
         }
         return false;
     case SIDE_MOVING:
-        due_lower(block_at(ring, entry / ENTRIES_PER_BLOCK), 0);
         return cas_release(&side->state, state, becomes(state, 0, SIDE_MOVING));
     case SIDE_ENDING:
         free_entry(ring, entry, state);
@@ -230,9 +228,11 @@ bool side_reap(shmq_ring *ring, owner_t owner)
             came_back = reap_entry(ring, entry, state) || came_back;
         }
     }
-    if (came_back) {
-        went_live(ring);
+    /* Also what he gave back himself, and was killed before he said so. Behind the entries, as in side_nack. */
+    for (uint64_t block = 0; block < ring->blocks; block++) {
+        due_lower(block_at(ring, block), 0);
     }
+    went_live(ring);
     return came_back;
 }
 
@@ -435,10 +435,12 @@ int side_nack(shmq_ring *ring, uint64_t entry, uint64_t word, int64_t due_ns, ui
     }
     store_relaxed(&side->due_ns, (uint64_t)due_ns); /* nobody looks at these while it is CLAIMED */
     store_relaxed(&side->behind, behind);
-    due_lower(block_at(ring, entry / ENTRIES_PER_BLOCK), due_ns);
     if (!cas_release(&side->state, word, becomes(word, 0, SIDE_LIVE))) {
         return SHMQ_LOST;
     }
+    /* Behind it: who has seen it CLAIMED is about to raise the bound beyond it, and must fail. Killed in between, we are
+     * reaped, and all bounds are lowered. */
+    due_lower(block_at(ring, entry / ENTRIES_PER_BLOCK), due_ns);
     went_live(ring);
     return SHMQ_OK;
 }

@@ -44,8 +44,8 @@ def of_groups() -> list[Scenario]:
     letter = (*TWELVE, ("letters",), MEMBER, ("fetch", "m", 2), ("reject", "m", 0), ("part", "m"))
     return [
         group("create", (MEMBER, ("fetch", "m", 2)), setup=(*CREATE, ("put_many", 4, 4)), before=OPEN),
-        group("join", (MEMBER, ("fetch", "m", 1), ("part", "m"))),
-        group("claim", (("fetch", "m", 1), ("fetch", "m", 3), ("fetch", "m", 20)), seat=1),
+        group("join", (MEMBER,)),
+        group("claim", (("fetch", "m", 1), ("fetch", "m", 20)), seat=1),
         group("ack", (("finish", "m", 1), ("finish", "m", 0), ("finish", "m", 2)), before=holding, seat=1),
         group("ack many", (("finish", "m", 1, 2, 3), ("finish", "m", 0, 4)), before=holding),
         group("ack all of a batch", (("finish", "m", *range(5)),), before=holding),
@@ -69,7 +69,7 @@ def of_groups() -> list[Scenario]:
         ),
         group(
             "sit down where a dead one sat",
-            (MEMBER, ("fetch", "m", 1)),
+            (MEMBER,),
             setup=(*TWELVE, ("die_holding", 3)),
             before=OPEN,
         ),
@@ -106,7 +106,7 @@ def of_groups() -> list[Scenario]:
         ),
         group(
             "auto",
-            (("sweep", "m", 1), ("sweep", "m", 3), ("sweep", "m", 20)),
+            (("sweep", "m", 1), ("sweep", "m", 20)),
             setup=(*CREATE, ("member", "m", AUTO), ("part", "m"), ("put_many", *(4,) * 6)),
             before=(*OPEN, ("member", "m", AUTO)),
         ),

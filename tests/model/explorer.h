@@ -4,7 +4,7 @@
  *   search.c    threads as coroutines; every choice, tried in turn or drawn at random
  *   kernel.c    the os table of the model: locks, futex, clocks
  *   stage.c     one chunk and the processes around it; what must hold at every step and at the end
- *   scenarios.c the schedules, by name
+ *   scenarios.c, group_scenarios.c, space_scenarios.c  the schedules, by name
  *   litmus.c    known programs with known outcomes, to test memory.c itself
  *   main.c      the command line */
 #ifndef SHMQ_EXPLORER_H
@@ -37,8 +37,12 @@ struct scenario {
     uint32_t (*outcome)(void); /* a litmus test: what came out, 0 .. 31 ... */
     uint32_t outcomes;         /* ... and the set of what must come out in some execution, and may in any */
 };
-extern const struct scenario scenarios[];
+extern const struct scenario scenarios[]; /* of the chunk, the seats and the bell */
 extern const size_t scenarios_count;
+extern const struct scenario group_scenarios[];
+extern const size_t group_scenarios_count;
+extern const struct scenario space_scenarios[];
+extern const size_t space_scenarios_count;
 extern const struct scenario litmus[]; /* small programs whose outcomes are known: they test the model itself */
 extern const size_t litmus_count;
 
@@ -97,7 +101,7 @@ static inline uint64_t mix(uint64_t a, uint64_t b)
 }
 
 /* ------------------------------------------------------------------ memory.c */
-#define IMAGE_BYTES (112u * 1024u)
+#define IMAGE_BYTES (128u * 1024u)
 extern uint8_t image[IMAGE_BYTES]; /* the one memory all processes share */
 
 void memory_clear(void);                /* all zero, nothing quiet */
@@ -129,6 +133,8 @@ int kernel_lock_fd(uint32_t thread);
 int kernel_test_fd(uint32_t thread);
 void kernel_hold(uint32_t slot, uint32_t thread); /* in setup */
 void kernel_drop(uint32_t slot);                  /* the lock is gone though its holder lives, or he exits */
+void kernel_set_clock(int64_t ns);                /* all clocks are one, and stand still until then */
+int64_t kernel_clock(void);
 extern const uint8_t kernel_guard;
 
 /* ------------------------------------------------------------------ stage.c */

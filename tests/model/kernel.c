@@ -1,4 +1,4 @@
-/* kernel.c - the os table of the model: locks on slots that end with their holder, futex sleep, constant clocks.
+/* kernel.c - the os table of the model: locks on slots that end with their holder, futex sleep, and a clock that a schedule moves.
  *
  * A lock passes on what a kernel's spinlock passes on: who takes it sees what its last holder did. A test of a lock
  * passes nothing on. A sleeper compares and goes to sleep in one step, as the kernel does under its bucket's lock, and
@@ -6,15 +6,17 @@
 #include <errno.h>
 #include <string.h>
 
-#include "../../cffi_build/src/layout.h"
-#include "../../cffi_build/src/os.h"
+#include "layout.h"
+#include "os.h"
 #include "explorer.h"
 
 #define FREE_LOCK 0xffu
+#define CLOCK_BEGINS INT64_C(1000)
 
 struct kernel {
     uint8_t holder[MEMORY_LOCKS]; /* thread */
 };
+static int64_t now_ns;
 static struct kernel kernel;
 static struct kernel kept;
 
@@ -26,14 +28,20 @@ static uint32_t thread_of(int fd) { return (uint32_t)(fd - 10) / 2; }
 
 void kernel_clear(void) { memset(&kernel, FREE_LOCK, sizeof kernel); }
 void kernel_keep(void) { kept = kernel; }
-void kernel_begin(void) { kernel = kept; }
+void kernel_begin(void)
+{
+    kernel = kept;
+    now_ns = CLOCK_BEGINS;
+}
+void kernel_set_clock(int64_t ns) { now_ns = ns; }
+int64_t kernel_clock(void) { return now_ns; }
 
 uint64_t kernel_hash(void)
 {
     uint64_t holders;
     static_assert(sizeof holders == sizeof kernel, "one word of locks");
     memcpy(&holders, &kernel, sizeof holders);
-    return mix(holders, 3);
+    return mix(holders, 3 + (uint64_t)now_ns);
 }
 
 bool kernel_locked(uint32_t slot) { return kernel.holder[slot] != FREE_LOCK; }
@@ -57,7 +65,15 @@ void kernel_death(uint32_t thread)
 }
 
 /* ------------------------------------------------------------------ the table */
-static int64_t clock_constant(void) { return 1000; }
+/* Asking is no step: it commutes with whatever else its thread does between two of them. */
+static int64_t clock_ns(void)
+{
+    const int64_t ns = model_direct() ? CLOCK_BEGINS : now_ns;
+    if (!model_direct()) {
+        model_remember((uint64_t)ns);
+    }
+    return ns;
+}
 
 static int futex_wait(uint32_t *word, uint32_t seen, int64_t deadline_ns)
 {
@@ -177,9 +193,9 @@ static int at_fork_child(void (*child)(void))
 }
 
 static const struct os_calls model_calls = {
-    .clock_wall_ns = clock_constant,
-    .clock_monotonic_ns = clock_constant,
-    .clock_boottime_ns = clock_constant,
+    .clock_wall_ns = clock_ns,
+    .clock_monotonic_ns = clock_ns,
+    .clock_boottime_ns = clock_ns,
     .futex_wait = futex_wait,
     .futex_wake_all = futex_wake_all,
     .lock_byte = lock_byte,

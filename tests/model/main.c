@@ -6,6 +6,7 @@
  *     --weaken FILE:LINE:OPERATION=step|split|blind|skip with one site weakened
  *     --random SEED --executions N          draw executions instead
  *     --seconds S                           give up after so long
+ *     --family PREFIX                       only those whose name begins so
  *     --small | --large | --litmus          only those
  *     --until-fault                         end with the first scenario that shows a fault
  *     --plain                               take no state for one met before: the reduction's own test
@@ -35,7 +36,24 @@ static const char *base_name(const char *path)
 static bool in_core(const struct model_site *site)
 {
     const char *name = base_name(site->file);
-    return strcmp(name, "scenarios.c") != 0 && strcmp(name, "litmus.c") != 0;
+    return strstr(name, "scenarios.c") == NULL && strcmp(name, "litmus.c") != 0;
+}
+
+/* All of them, one after the other; NULL behind the last. */
+static const struct scenario *scenario_at(size_t i)
+{
+    const struct {
+        const struct scenario *first;
+        size_t count;
+    } tables[] = {{litmus, litmus_count}, {scenarios, scenarios_count}, {group_scenarios, group_scenarios_count},
+                {space_scenarios, space_scenarios_count}};
+    for (size_t table = 0; table < sizeof tables / sizeof tables[0]; table++) {
+        if (i < tables[table].count) {
+            return &tables[table].first[i];
+        }
+        i -= tables[table].count;
+    }
+    return NULL;
 }
 
 static bool is_rmw(const struct model_site *site)
@@ -112,6 +130,7 @@ static void report(const struct search *search, const char *weakened)
 struct wishes {
     struct search search;
     const char *scenario;
+    const char *family;
     const char *weakened;
     bool small;
     bool large;
@@ -139,6 +158,8 @@ static void read_wish(struct wishes *wishes, const char *option, const char *val
 {
     if (strcmp(option, "--scenario") == 0) {
         wishes->scenario = value;
+    } else if (strcmp(option, "--family") == 0) {
+        wishes->family = value;
     } else if (strcmp(option, "--weaken") == 0) {
         wishes->weakened = value;
         weaken(value);
@@ -162,6 +183,9 @@ static bool wanted(const struct wishes *wishes, const struct scenario *scenario)
     if (wishes->scenario != NULL) {
         return strcmp(scenario->name, wishes->scenario) == 0;
     }
+    if (wishes->family != NULL && strncmp(scenario->name, wishes->family, strlen(wishes->family)) != 0) {
+        return false;
+    }
     const bool is_litmus = scenario->outcome != NULL;
     if (wishes->small || wishes->large || wishes->litmus) {
         return is_litmus ? wishes->litmus : scenario->large ? wishes->large : wishes->small;
@@ -183,8 +207,8 @@ static int run(const struct wishes *wishes)
 {
     int code = 0;
     uint32_t ran = 0;
-    for (size_t i = 0; i < litmus_count + scenarios_count; i++) {
-        const struct scenario *scenario = i < litmus_count ? &litmus[i] : &scenarios[i - litmus_count];
+    const struct scenario *scenario;
+    for (size_t i = 0; (scenario = scenario_at(i)) != NULL; i++) {
         if (wanted(wishes, scenario)) {
             const int one = run_one(wishes, scenario);
             ran++;
@@ -199,11 +223,10 @@ static int run(const struct wishes *wishes)
 
 static void list_scenarios(void)
 {
-    for (size_t i = 0; i < litmus_count; i++) {
-        printf("%s litmus %s\n", litmus[i].name, litmus[i].rule);
-    }
-    for (size_t i = 0; i < scenarios_count; i++) {
-        printf("%s %s %s\n", scenarios[i].name, scenarios[i].large ? "large" : "small", scenarios[i].rule);
+    const struct scenario *scenario;
+    for (size_t i = 0; (scenario = scenario_at(i)) != NULL; i++) {
+        const char *const kind = scenario->outcome != NULL ? "litmus" : scenario->large ? "large" : "small";
+        printf("%s %s %s\n", scenario->name, kind, scenario->rule);
     }
 }
 

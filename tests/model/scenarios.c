@@ -4,7 +4,7 @@
  * check_all, at the end, that every returned put is there once, whole, at its index, and that all readers agree. */
 #include <string.h>
 
-#include "../../cffi_build/src/atomic.h"
+#include "atomic.h"
 #include "stage.h"
 
 static void setup(void) { stage_setup(); }
@@ -819,16 +819,6 @@ static void check_all_finished_once(void)
 }
 
 /* ------------------------------------------------------------------ the table */
-#define THREAD(name_, body_) {.name = name_, .body = body_}
-#define MORTAL(name_, body_) {.name = name_, .body = body_, .killable = true}
-#define SCENARIO(name_, rule_, setup_, check_, may_sleep_, kills_, large_, ...)                                       \
-    {.name = name_, .rule = rule_, .setup = setup_, .check = check_, .may_sleep = may_sleep_, .kills = kills_,        \
-     .large = large_, .threads = {__VA_ARGS__}}
-#define PLAY(name_, rule_, setup_, check_, may_sleep_, kills_, ...)                                                   \
-    SCENARIO(name_, rule_, setup_, check_, may_sleep_, kills_, false, __VA_ARGS__)
-#define LARGE(name_, rule_, setup_, check_, may_sleep_, kills_, ...)                                                  \
-    SCENARIO(name_, rule_, setup_, check_, may_sleep_, kills_, true, __VA_ARGS__)
-
 const struct scenario scenarios[] = {
     /* the cheap ones first: a weakened site is then soon caught */
     PLAY("a_returned_put_is_seen",

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "../../cffi_build/src/atomic.h"
+#include "atomic.h"
 
 struct stage stage;
 static struct stage kept;
@@ -64,10 +64,23 @@ static void quieten(void)
     }
 }
 
-void stage_setup(void)
+void stage_setup(void) { stage_setup_spaced(64); }
+
+shmq_chunk *stage_second(void)
+{
+    static shmq_chunk *second;
+    int code;
+    shmq_chunk_free(second);
+    shmq_chunk_format(image + SECOND_AT, CAPACITY_MIN, queue_id, 2, 1, 9, 9, 64, 0);
+    second = shmq_chunk_new(image + SECOND_AT, CAPACITY_MIN, SECOND_AT / 4096, true, true, 9, 9, queue_id,
+                            &stage.members[0], &code);
+    return second;
+}
+
+void stage_setup_spaced(uint32_t spacing)
 {
     memset(&stage, 0, sizeof stage);
-    shmq_chunk_format(image + CHUNK_AT, CAPACITY_MIN, queue_id, 1, 1, 0, 0, 64, 0);
+    shmq_chunk_format(image + CHUNK_AT, CAPACITY_MIN, queue_id, 1, 1, 0, 0, spacing, 0);
     quieten();
     for (uint32_t i = 0; i <= THREADS; i++) {
         struct actor *actor = &stage.actors[i];
@@ -112,12 +125,51 @@ struct shmq_ring stage_ring(uint32_t thread)
     };
 }
 
-void stage_keep(void) { kept = stage; }
-void stage_begin(void) { stage = kept; }
+/* What a process keeps for itself in its handle begins anew with each execution, too. */
+#define PROVEN_KEPT 512u
+struct handle {
+    shmq_chunk chunk;
+    uint32_t proven[PROVEN_KEPT];
+};
+static struct handle handles[THREADS + 1];
+
+static size_t proven_bytes(const shmq_chunk *chunk)
+{
+    const size_t count = (size_t)chunk->index_blocks * INDEX_ENTRIES;
+    return chunk->index_proven == NULL ? 0 : (count < PROVEN_KEPT ? count : PROVEN_KEPT) * sizeof(uint32_t);
+}
+
+void stage_keep(void)
+{
+    kept = stage;
+    for (uint32_t i = 0; i <= THREADS && stage.actors[i].chunk != NULL; i++) {
+        handles[i].chunk = *stage.actors[i].chunk;
+        memcpy(handles[i].proven, handles[i].chunk.index_proven, proven_bytes(&handles[i].chunk));
+    }
+}
+void stage_begin(void)
+{
+    stage = kept;
+    for (uint32_t i = 0; i <= THREADS && stage.actors[i].chunk != NULL; i++) {
+        *stage.actors[i].chunk = handles[i].chunk;
+        memcpy(stage.actors[i].chunk->index_proven, handles[i].proven, proven_bytes(&handles[i].chunk));
+    }
+}
 
 /* ------------------------------------------------------------------ what processes do */
 struct actor *actor_self(void) { return &stage.actors[model_self()]; }
-void actor_forget(void) { model_forget(actor_self(), sizeof(struct actor)); }
+void actor_forget(void)
+{
+    struct actor *const actor = actor_self();
+    if (actor->chunk != NULL && model_hashes) {
+        const size_t proven = proven_bytes(actor->chunk) / sizeof(uint32_t);
+        actor->handle = actor->chunk->index_next;
+        for (size_t i = 0; i < proven; i++) {
+            actor->handle = mix(actor->handle, actor->chunk->index_proven[i]);
+        }
+    }
+    model_forget(actor, sizeof(struct actor));
+}
 
 static struct put *begin_put(uint32_t count)
 {
@@ -264,6 +316,9 @@ static void check_claim(uint64_t position, word_t after)
     if (word_state(after) == WORD_SEAL) {
         return;
     }
+    if (word_state(after) == WORD_META && word_count(after) == 0 && position + bytes + TAIL_RESERVE <= CAPACITY_MIN) {
+        return; /* an index block */
+    }
     if (word_state(after) != WORD_CLAIMED || word_count(after) == 0 || owner_generation(word_owner(after)) == 0
         || word_count(after) * RECORD_HEADER_BYTES > bytes || position + bytes + TAIL_RESERVE > CAPACITY_MIN) {
         model_fault("position %llu turns from free to %#llx", (unsigned long long)position, (unsigned long long)after);
@@ -332,6 +387,9 @@ static void check_hint(uint64_t before, uint64_t after)
 void stage_watch(const void *at, uint64_t before, uint64_t after)
 {
     const size_t offset = (size_t)((const uint8_t *)at - image);
+    if (stage.head_rises && at == &the_checkpoint()->head && after < before) {
+        model_fault("the head falls from %llu to %llu", (unsigned long long)before, (unsigned long long)after);
+    }
     if (offset < CHUNK_AT || offset >= WORDS_AT) {
         return;
     }
@@ -340,12 +398,19 @@ void stage_watch(const void *at, uint64_t before, uint64_t after)
         check_hint(before, after);
         return;
     }
+    if (position < shmq_chunk_first_position(checker->chunk)) {
+        return; /* where blocks are, and other hints */
+    }
     word_t region = 0;
     uint64_t region_at = 0;
     uint64_t ordinal = 0;
     switch (find(position, &region, &region_at, &ordinal)) {
     case VISITED: check_word(position, before, after); break;
-    case INSIDE: check_inner(position, region, region_at, after); break;
+    case INSIDE:
+        if (word_state(region) != WORD_META) { /* an entry is a hint, too */
+            check_inner(position, region, region_at, after);
+        }
+        break;
     case BEYOND: model_fault("a word is written at %llu, behind the end", (unsigned long long)position);
     }
 }

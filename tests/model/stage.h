@@ -2,9 +2,20 @@
 #ifndef SHMQ_STAGE_H
 #define SHMQ_STAGE_H
 
-#include "../../cffi_build/src/chunk.h"
-#include "../../cffi_build/src/ring.h"
+#include "chunk.h"
+#include "ring.h"
 #include "explorer.h"
+
+/* ------------------------------------------------------------------ how schedules are written */
+#define THREAD(name_, body_) {.name = name_, .body = body_}
+#define MORTAL(name_, body_) {.name = name_, .body = body_, .killable = true}
+#define SCENARIO(name_, rule_, setup_, check_, may_sleep_, kills_, large_, ...)                                       \
+    {.name = name_, .rule = rule_, .setup = setup_, .check = check_, .may_sleep = may_sleep_, .kills = kills_,        \
+     .large = large_, .threads = {__VA_ARGS__}}
+#define PLAY(name_, rule_, setup_, check_, may_sleep_, kills_, ...)                                                   \
+    SCENARIO(name_, rule_, setup_, check_, may_sleep_, kills_, false, __VA_ARGS__)
+#define LARGE(name_, rule_, setup_, check_, may_sleep_, kills_, ...)                                                  \
+    SCENARIO(name_, rule_, setup_, check_, may_sleep_, kills_, true, __VA_ARGS__)
 
 #define PUTS 4u
 #define DELIVERIES 12u
@@ -29,11 +40,13 @@ struct actor {
         uint64_t tag;
     } deliveries[DELIVERIES];
     uint64_t notes[4]; /* the scenario's own */
+    uint64_t handle;   /* what it keeps in its handle of the chunk, as a hash */
 };
 
 struct stage {
     struct actor actors[THREADS + 1]; /* the last one belongs to the checks */
     struct shmq_member members[THREADS + 1];
+    bool head_rises; /* a group's head never falls */
 };
 extern struct stage stage;
 
@@ -46,6 +59,7 @@ static inline struct control *the_control(void) { return (struct control *)(imag
 static inline struct checkpoint *the_checkpoint(void) { return (struct checkpoint *)(image + CHECKPOINT_AT); }
 #define RING_AT (WORDS_AT + 4096u)
 #define RING_SLOTS 3u
+#define SECOND_AT (RING_AT + 16384u)
 /* A process's handle on a ring of four words, with no side table; private to it. */
 struct shmq_ring stage_ring(uint32_t thread);
 /* Words of the scenarios' own. */
@@ -53,6 +67,10 @@ static inline uint64_t *the_words(void) { return (uint64_t *)(image + WORDS_AT);
 
 /* Thread i sits in slot i under generation 1, at an empty chunk. */
 void stage_setup(void);
+/* The same, with an index entry about every so many messages: 64 is none in a chunk this small. */
+void stage_setup_spaced(uint32_t spacing);
+/* A second chunk, written by the first process; it belongs to no chain. */
+shmq_chunk *stage_second(void);
 /* Leave room for so many bytes of claims. */
 void stage_fill_chunk(uint64_t bytes_left);
 /* This one maps the chunk read-only: it pads through a window. */

@@ -172,6 +172,18 @@ def test_extend_keeps_a_message_that_has_a_lease(queue):
     assert quick.head == 1
 
 
+def test_a_lease_that_was_extended_by_decades_has_not_ended(queue):
+    """What does not fit the bits of a lease is for ever, not for a moment."""
+    queue.put(b"x")
+    slow, quick = join(queue, lease=0.05), join(queue)
+    message = slow.get(0)
+    message.extend(2**59 / 1e9)  # 2^35 units of 2^24 ns
+    with pytest.raises(shmq.Empty):
+        quick.get(0.3)
+    message.ack()
+    assert quick.head == 1
+
+
 def test_without_a_lease_the_living_keep_what_they_have(queue):
     """However slow."""
     queue.put(b"x")
