@@ -434,7 +434,7 @@ void gap_write(const shmq_chunk *chunk, uint64_t position, uint64_t next_index)
         .next_index = next_index,
     };
     shared_write(chunk->memory + position + sizeof gap.word, &gap.kind, sizeof gap - sizeof gap.word);
-    store_relaxed(word_at(chunk, position + GAP_BYTES), word_seal(0));
+    store_relaxed(word_at(chunk, position + GAP_BYTES), word_seal(0)); /* behind the gap */
     store_release(word_at(chunk, position), gap.word); /* all of it before it, for whoever walks */
 }
 

@@ -1113,8 +1113,8 @@ int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint
         }
     }
     /* What says that it is a ring stays all the time: killed in here, the next one begins again. */
-    memset((uint8_t *)memory + offsetof(struct ring, term), 0,
-           offsetof(struct ring, side_blocks) - offsetof(struct ring, term));
+    memset((uint8_t *)memory + offsetof(struct ring, returns), 0,
+           offsetof(struct ring, side_blocks) - offsetof(struct ring, returns));
     memset((uint8_t *)memory + offsetof(struct ring, side_version), 0,
            RING_HEADER_BYTES - offsetof(struct ring, side_version));
     memcpy(page->boot_id, boot_id, sizeof page->boot_id); /* last */
