@@ -365,6 +365,7 @@ def test_closing_the_handle_ends_the_waiting(make, path):
     assert len(said) == 1
 
 
+@pytest.mark.usefixtures("uncollected")
 def test_a_signal_interrupts_the_waiting(make, path):
     """Ctrl-C works, and nothing was put."""
     queue = make(max_messages=1)

@@ -211,6 +211,7 @@ def put_until_pending(queue):
             continue  # it came before the wait, or behind it
 
 
+@pytest.mark.usefixtures("uncollected")
 def test_an_interrupted_wait_says_where_the_message_is(make):
     queue = make(durability=SYNC)
     queue.put(b"first")
@@ -232,6 +233,7 @@ def test_an_interrupted_wait_says_where_the_message_is(make):
     assert queue.put(b"and on") > pending.index  # nobody leads for ever
 
 
+@pytest.mark.usefixtures("uncollected")
 def test_an_interrupted_wait_for_another_leader_says_it_too(make):
     queue = make(durability=SYNC)
     queue.put(b"first")

@@ -411,6 +411,7 @@ def test_close_gives_back_and_ends_a_waiting_get(filled):
 
 
 @pytest.mark.parametrize("payloads", [False, True])
+@pytest.mark.usefixtures("uncollected")
 def test_a_get_that_is_interrupted_gives_back(filled, monkeypatch, payloads):
     """Ctrl-C between the claim and the hand-out: nobody was handed the messages, so they come again."""
     member = join(filled)

@@ -112,6 +112,7 @@ def test_shutdown_and_close_wake(queues):
         thread.join()
 
 
+@pytest.mark.usefixtures("uncollected")
 def test_a_signal_interrupts_it(queues):
     """Ctrl-C works."""
     consumers = [queue.consumer("c") for queue in queues]

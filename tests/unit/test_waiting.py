@@ -83,6 +83,7 @@ def test_every_sleeper_is_woken(queue, path):
     assert got == [b"x"] * 8
 
 
+@pytest.mark.usefixtures("uncollected")
 def test_a_signal_interrupts_a_wait(queue):
     """Its handler runs at once, and what it raises ends the wait: Ctrl-C works. Nothing was taken."""
     consumer = queue.consumer("c")
@@ -101,6 +102,7 @@ def test_a_signal_interrupts_a_wait(queue):
     assert consumer.take(timeout=0) == b"x"
 
 
+@pytest.mark.usefixtures("uncollected")
 def test_a_handled_signal_does_not_shorten_a_wait(queue):
     """The handler returns, and the wait goes on to its own deadline."""
     consumer = queue.consumer("c")
