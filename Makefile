@@ -20,9 +20,9 @@ CORE := pyproject.toml setup.py $(shell find cffi_build -name '*.[ch]' -o -name 
 help:
 	@echo "make demo              336,776 flights through one queue, with kill -9 half-way (a minute);"
 	@echo "                       then the same on Spark (600 MB to download, once; SPARK=0 leaves it out)"
-	@echo "make test              all tests but the long ones (under 10 minutes), also on a real Spark"
-	@echo "                       (600 MB to download, once; SPARK=0 leaves it out)"
-	@echo "make test-spark        those of the Spark connector, also the long ones: clusters on this machine"
+	@echo "make test              all tests but the long ones (under 10 minutes)"
+	@echo "make test-spark        those of the Spark connector on a real Spark (600 MB to download, once),"
+	@echo "                       also the long ones: clusters on this machine"
 	@echo "make lint              ruff and mypy"
 	@echo "make bench-quick       shmq beside its rivals (a minute)"
 	@echo "make bench-spark       the Spark source and sink beside Parquet and JSON lines (minutes)"
@@ -47,7 +47,7 @@ spark-chaos: $(VENV)/.test $(VENV)/.spark
 bench-spark: $(VENV)/.spark
 	@$(BIN)/python -m benchmarks.spark
 
-test: $(VENV)/.test $(VENV)/.demo $(if $(filter-out 0,$(SPARK)),$(VENV)/.spark)
+test: $(VENV)/.test $(VENV)/.demo
 	@echo "tests, $(JOBS) at a time"
 	@$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow" tests
 
