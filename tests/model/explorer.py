@@ -65,8 +65,7 @@ UNEXPLORED = {"chunk.h", "index.h", "bounds.h", "keyed.c", "ring.c", "ring.h", "
 """
 What the headers inline is run by all schedules, and weakened with none of its own; keyed.c has none yet, and the
 lines that order by key has brought into ring.c and side.c are not in the lists below, so neither file is asked for. Not
-compiled in at all: any.c, gather.c,
-sync.c and recover.c.
+compiled in at all: any.c, gather.c, scatter.c, sync.c and recover.c.
 """
 
 ANY = ("step", "split", "blind", "skip")
