@@ -178,6 +178,13 @@ def set_watermark(path, chunk_sequence: int, position: int, index: int, epoch: i
 
 
 # ---------------------------------------------------------------- other processes
+def readable(fd: int, seconds: float) -> bool:
+    """Whether there is something to read in time; of any number, which select() does not take."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
+
+
 class Child:
     """A forked process at work. It says words; the parent waits for them."""
 
@@ -211,7 +218,7 @@ class Child:
         """The next word the child says."""
         until = time.monotonic() + deadline
         while b"\n" not in self._said:
-            ready, _, _ = select.select([self._read], [], [], max(until - time.monotonic(), 0))
+            ready = readable(self._read, max(until - time.monotonic(), 0))
             assert ready, f"child {self.pid} said nothing for {deadline} s"
             part = os.read(self._read, 65536)
             assert part, f"child {self.pid} ended and said nothing"
@@ -221,7 +228,7 @@ class Child:
 
     def has_spoken(self) -> bool:
         """Whether there is something to hear, or it has ended."""
-        return b"\n" in self._said or bool(select.select([self._read], [], [], 0)[0])
+        return b"\n" in self._said or readable(self._read, 0)
 
     def signal(self, number: int) -> None:
         """Send a signal."""
