@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import importlib
 import json
 import os
 import signal
 import sys
 import warnings
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +50,8 @@ def recover(path: str) -> Any:
     from shmq.storage import recover as recovering
 
     home = directory.Directory(path, read_only=False)
-    return (lambda: recovering.recover(home)) if home.unclean() else (lambda: None)
+    weakref.finalize(recovery := functools.partial(recovering.recover, home), home.close)
+    return recovery if home.unclean() else (lambda: None)
 
 
 # ---------------------------------------------------------------- cases

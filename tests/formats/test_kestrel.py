@@ -1,5 +1,6 @@
 """Kestrel: what the real program wrote is replayed, what is written is what it would write, damage is named."""
 
+import os
 import struct
 
 import pytest
@@ -172,6 +173,16 @@ def test_damage_costs_the_rest_of_its_own_file_only(tmp_path, bad, reason):
     else:
         # Cut at 26 in the middle of "later one" (30 bytes), the current file is broken at 0.
         assert names(tmp_path, as_program=True) == ["first"]
+
+
+def test_a_refused_journal_is_not_left_open(tmp_path):
+    """Whoever looks through a thousand damaged journals would have no files left."""
+    journal(tmp_path, add("a"), b"\x09 not an operation")
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        with pytest.raises(Corrupt):
+            names(tmp_path, strict=True)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_files_are_replayed_by_number_and_the_bare_name_last(tmp_path):

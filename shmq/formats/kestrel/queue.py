@@ -74,13 +74,17 @@ class Journals:
             limit = cut if name == self._queue else None
             journal = Journal(self._folder / name, self._rules, growing=self._growing and last, limit=limit)
             first = self._replay.added
-            self._replay_file(journal)
-            self._known.append(Known(name, journal.source.identity(), first, journal.position, limit))
-            if journal.problem is not None:
-                self._report(journal.problem)
-                if self._rules.as_program:
-                    # The real program cuts the current file, whichever one is broken.
-                    cut = journal.position if cut is None else min(cut, journal.position)
+            try:
+                self._replay_file(journal)
+                self._known.append(Known(name, journal.source.identity(), first, journal.position, limit))
+                if journal.problem is not None:
+                    self._report(journal.problem)
+                    if self._rules.as_program:
+                        # The real program cuts the current file, whichever one is broken.
+                        cut = journal.position if cut is None else min(cut, journal.position)
+            except BaseException:
+                journal.source.close()
+                raise
             if last:
                 self._current = journal
             else:
