@@ -1383,6 +1383,14 @@ class Checkpoint:
             raise error(code, f"cannot make consumer {name!r}")
         return bytes(page)
 
+    def aside(self) -> Checkpoint:
+        """What it says now, in memory of our own, where nobody sees what is changed."""
+        copy = object.__new__(Checkpoint)
+        copy._map = mmap.mmap(-1, len(self._map))
+        copy._map[:] = self._map[:]
+        copy.page = ffi.from_buffer(copy._map)
+        return copy
+
     def renamed(self, name: str) -> bytes:
         """The whole file, as that of another name."""
         content = bytearray(self._map[:])

@@ -26,6 +26,7 @@ def quick_disk(request, monkeypatch):
     if request.node.get_closest_marker("disk") is None:
         monkeypatch.setattr(sync, "data", lambda fd, what: None)
         monkeypatch.setattr(sync, "directory", lambda fd, what: None)
+        monkeypatch.setattr(sync, "pages", lambda memory, first, size, what: None)
 
 
 MANY_FILES = 300

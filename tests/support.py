@@ -17,7 +17,10 @@ import time
 import traceback
 import warnings
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
 
 DEADLINE = 20.0
 """Seconds after which something that should happen at once is taken not to happen."""
@@ -302,3 +305,31 @@ def hold_until_killed(say) -> None:
     say("ready")
     while True:
         time.sleep(60)
+
+
+CHANGING = {
+    "fchmod", "fdatasync", "flush", "fsync", "link", "mkdir", "open", "posix_fallocate", "pwrite", "rename", "rmdir",
+    "truncate", "unlink", "shmq_chunk_format", "shmq_cut", "shmq_newest_raise", "shmq_rename_new", "shmq_seal",
+    "shmq_seal_adopt", "shmq_set_in_order",
+}  # fmt: skip
+"""Calls by which a process changes a queue, whoever makes them."""
+
+
+def killed_at(step: int, work: Callable[[], object], calls: Collection[str] = frozenset(CHANGING)) -> bool:
+    """Run *work* in a child that is killed before its so-manieth call that changes something: whether it was."""
+
+    def job(say: Callable[[object], None]) -> None:
+        left = [step]
+
+        def watch(frame: object, event: str, function: object) -> None:
+            if event == "c_call" and getattr(function, "__name__", "") in calls:
+                left[0] -= 1
+                if left[0] < 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.setprofile(watch)
+        work()
+        sys.setprofile(None)
+
+    with Child(job) as child:
+        return child.join() == -signal.SIGKILL

@@ -234,19 +234,17 @@ struct claim {
 };
 
 /* Have the pages of a claim, and those just ahead, mapped in one go: a tenth of the price of faulting them one by one.
- * Those ahead only if they will be ours: of many producers each would map all, and dirty what the disk has to be told
- * again at every sync. Two threads may both do it, to no harm. */
+ * Those ahead only for who came to the end of what he had asked for by himself: of many producers another one has nearly
+ * always gone beyond it, and each would map all, and dirty what the disk has to be told again at every sync. Two threads
+ * may both do it, to no harm. */
 #define POPULATE_AHEAD (UINT64_C(256) << 10)
 static void populate_ahead(shmq_chunk *chunk, uint64_t begin, uint64_t end)
 {
-    const uint64_t claimed = load_relaxed(&chunk->claimed) + (end - begin);
     const uint64_t from = load_relaxed(&chunk->populated);
-    store_relaxed(&chunk->claimed, end <= from ? claimed : 0);
     if (end <= from) {
         return;
     }
-    const bool alone = claimed > (end - load_relaxed(&chunk->asked)) / 2 || from == 0;
-    store_relaxed(&chunk->asked, end);
+    const bool alone = begin <= from || from == 0;
     const uint64_t start = from > 0 && alone ? from : begin / PAGE_BYTES * PAGE_BYTES;
     uint64_t to = alone ? (end / POPULATE_AHEAD + 1) * POPULATE_AHEAD : (end + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     to = to < chunk->capacity ? to : chunk->capacity;

@@ -24,8 +24,6 @@ struct shmq_chunk {
     uint64_t chunk_id;
     uint32_t crc_seed;        /* CRC of epoch and chunk id */
     uint64_t populated;       /* private: pages below it have been asked for */
-    uint64_t asked;           /* private: where the claim ended that asked last */
-    uint64_t claimed;         /* private: bytes claimed here since then */
     uint32_t index_spacing;
     uint32_t index_blocks;
     uint32_t *index_proven;   /* private, or NULL: by entry, the position in units that proved to be a walk's */

@@ -18,8 +18,8 @@ struct os_calls {
     /* The same for sleepers that share a word: only those whose bits meet the waker's, up to `most` of them. */
     int (*futex_wait_bits)(uint32_t *word, uint32_t seen, int64_t deadline_ns, uint32_t bits);
     int (*futex_wake_bits)(uint32_t *word, int most, uint32_t bits);
-    /* Have the content of a file, and what is needed to find it, on the disk: 0 or what the disk answered. */
-    int (*sync_mapped)(uint8_t *begin, size_t bytes); /* of a file's shared mapping, as fdatasync does for all of it */
+    /* Have these bytes of a file's shared mapping, and what is needed to find them, on the disk: 0 or what it answered. */
+    int (*sync_mapped)(uint8_t *begin, size_t bytes);
     /* Have the kernel begin to write what is dirty in a file, and wait for nothing: a favour, not a promise. */
     int (*start_writing)(int fd);
     /* Sleep on up to FUTEXES_MAX words at once: as soon as one of them has moved; -ENOSYS where there is none. */

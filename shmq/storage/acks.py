@@ -30,11 +30,6 @@ if TYPE_CHECKING:
 _ENDING = ".checkpoint"
 
 
-def newest(content: bytes) -> _native.Snapshot | None:
-    """The newest valid snapshot in the bytes of a checkpoint file; None when there is none."""
-    return _native.newest_snapshot(content)
-
-
 class _Name:
     """One consumer name, mapped by who may have to take its snapshot."""
 

@@ -8,24 +8,21 @@ cleared and set by the checkpoint's snapshots before the first member enters.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import struct
 from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors
-from shmq.storage import acks, files, sync
+from shmq.storage import files, sync
 from shmq.storage.directory import CONSUMERS, boot_id
 
 if TYPE_CHECKING:
-    import mmap
-
     from shmq.storage.directory import Directory
 
 _GROUP = struct.Struct("<Q16sII")  # layout.h, struct group_file
 _GROUP_MAGIC = int.from_bytes(b"shmqgrup", "little")
 OPTIONS_MAX = 1 << 16
-_START_INDEX = 48  # layout.h, struct checkpoint
-_SNAPSHOT_DONE = 48  # layout.h, struct snapshot: where its bitmap begins
 ENDINGS = (".ring", ".group")
 
 
@@ -119,16 +116,12 @@ def states(home: Directory, name: str, checkpoint: _native.Checkpoint) -> tuple[
     memory = map_ring(home, name, writable=False)
     if _native.Ring.boot_id(memory, home.queue_id, where) == boot_id():
         return _native.Ring(memory, home.queue_id, checkpoint, None, where).states()
-    content = home.read(home.consumers, f"{name}.checkpoint", _native.CHECKPOINT_BYTES)
-    starts = (_native.SNAPSHOT_BASE, _native.SNAPSHOT_BASE + _native.SNAPSHOT_BYTES)
-    slots = [content[start : start + _native.SNAPSHOT_BYTES] for start in starts]
-    known = [(found, slot) for slot in slots if (found := _native.check_snapshot(slot)) is not None]
-    if not known:
-        return int.from_bytes(content[_START_INDEX : _START_INDEX + 8], "little"), bytes(_native.RING_WINDOW)
-    newest, slot = max(known)
-    bits = slot[_SNAPSHOT_DONE : _SNAPSHOT_DONE + _native.RING_WINDOW // 8]
-    each = (_native.RING_DONE * (byte >> bit & 1) for byte in bits for bit in range(8))
-    return newest.head, bytes(each)
+    # Rebuilt aside, where nobody sees it: what a snapshot says is known in one place.
+    aside = mmap.mmap(-1, len(memory))
+    aside[:] = memory[:]
+    checkpoint = checkpoint.aside()
+    _native.Ring.rebuild(aside, checkpoint, boot_id(), where)
+    return _native.Ring(aside, home.queue_id, checkpoint, None, where).states()
 
 
 def fresh(home: Directory, name: str, memory: mmap.mmap, checkpoint: _native.Checkpoint) -> None:
@@ -166,7 +159,7 @@ def restart(home: Directory, name: str, index: int) -> None:
         sync.data(fd, "snapshot")
         _native.Ring.forget(memory)  # from here on the snapshots decide
         content = os.pread(fd, _native.CHECKPOINT_BYTES, 0)
-        newest = acks.newest(content)
+        newest = _native.newest_snapshot(content)
         sequence = 0 if newest is None else newest.sequence
         first = _native.check_snapshot(content[_native.SNAPSHOT_BASE :][: _native.SNAPSHOT_BYTES])
         at = _native.SNAPSHOT_BASE + (_native.SNAPSHOT_BYTES if first == newest else 0)

@@ -1,4 +1,4 @@
-"""Forty small histories of groups, judged. The long run: make histories"""
+"""300 small histories of groups, judged. The long run: make histories"""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.history import groups
 from tests.history.conftest import ROOT
 from tests.history.processes import PATIENCE
 
-HISTORIES = 10
+HISTORIES = 50
 FIRST_SEED = int(os.environ.get("SHMQ_SEED", time.time_ns() // 1_000_000_000 * 1000))
 
 
-@pytest.mark.parametrize("share", range(4))
+@pytest.mark.parametrize("share", range(6))
 def test_histories_of_groups_keep_the_promises(share):
     """Two to seven members take, finish, give back, are killed, stopped, started again; every second has keys."""
     seed = FIRST_SEED + share * HISTORIES

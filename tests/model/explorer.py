@@ -48,8 +48,6 @@ HARMLESS = [
     ("wait.c", "exchange_relaxed(sleepers", "split"),
     # A favour to the processor, in a word of one process: without it pages are mapped one by one.
     ("chunk.c", "store_relaxed(&chunk->populated", "skip"),
-    ("chunk.c", "store_relaxed(&chunk->claimed", "skip"),
-    ("chunk.c", "store_relaxed(&chunk->asked", "skip"),
     # What a recovery writes, alone under its lock: tests/crash kills it at every instruction.
     ("chunk.c", "word_seal(0)); /* behind the gap", "skip"),
     ("chunk.c", "gap.word); /* all of it before it", "skip"),

@@ -3,17 +3,12 @@
 import gc
 import os
 import signal
-import sys
 
 import pytest
-from support import Child, flip, in_child, until
+from support import Child, flip, in_child, killed_at, until
 
 import shmq
 
-MUTATING = {
-    "fchmod", "fdatasync", "fsync", "link", "mkdir", "open", "posix_fallocate", "pwrite", "rename", "rmdir", "unlink",
-    "shmq_rename_new", "shmq_seal", "shmq_seal_adopt", "shmq_chunk_format", "shmq_newest_raise",
-}  # fmt: skip
 BEFORE = [b"one", b"two", b"three"]
 BATCH = [b"%05d" % number + bytes(200) for number in range(300)]
 
@@ -204,26 +199,6 @@ def test_an_adopted_chunk_is_as_old_as_its_adoption(make, path):
 
 
 # ---------------------------------------------------------------- killed at every step
-def killed_at(step, path, work, calls=MUTATING):
-    """Run *work* in a child that is killed before its so-manieth call that changes something: whether it was."""
-
-    def job(say):
-        left = [step]
-
-        def watch(frame, event, function):
-            if event == "c_call" and function.__name__ in calls:
-                left[0] -= 1
-                if left[0] < 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.setprofile(watch)
-        work(path)
-        sys.setprofile(None)
-
-    with Child(job) as child:
-        return child.join() == -signal.SIGKILL
-
-
 def check_by_producer(path):
     with shmq.open(path) as queue:
         queue.put(b"after")
@@ -254,7 +229,7 @@ def test_killed_at_every_step_all_or_nothing(tmp_path, check):
         path = str(tmp_path / f"q{step}")
         with shmq.open(path, options=shmq.Options(chunk_bytes=16384)) as queue:
             queue.put_many(BEFORE)
-        alive = killed_at(step, path, adopt)
+        alive = killed_at(step, lambda path=path: adopt(path))
         committed = check(path)
         outcomes.append(committed)
         again = adopt(path)
@@ -297,8 +272,8 @@ def test_killed_again_while_finishing(tmp_path):
             Chunk.seal_adopt = seal_and_die
             adopt(path)
 
-        assert killed_at(10**9, path, commit_only)
-        alive = killed_at(step, path, put)
+        assert killed_at(10**9, lambda path=path: commit_only(path))
+        alive = killed_at(step, lambda path=path: put(path))
         assert payloads(path, read_only=True)[:303] == BEFORE + BATCH
         assert payloads(path)[:303] == BEFORE + BATCH
         assert range(3, 303) == adopt(path)
@@ -320,7 +295,7 @@ def test_a_set_moved_half_way_is_finished_by_whoever_is_there(tmp_path, read_onl
             with shmq.open(path, read_only=True) as other:
                 follower = other.reader()
                 assert [next(follower).payload for _ in BEFORE] == BEFORE
-                alive = killed_at(step, path, adopt, {"shmq_rename_new"})
+                alive = killed_at(step, lambda path=path: adopt(path), {"shmq_rename_new"})
                 if read_only:
                     assert [message.payload for message in follower] == BATCH
                     assert other.next_index == 303

@@ -4,20 +4,17 @@ import json
 import os
 import random
 import signal
-import sys
 import threading
 
 import pytest
 from reference import Once
-from support import DONE, Child, chunk_files, flip, in_child, make_unclean, records, until, words
+from support import CHANGING, DONE, Child, chunk_files, flip, in_child, killed_at, make_unclean, records, until, words
 
 import shmq
 from shmq.storage import dedup
 
-CHANGING = {
-    "fchmod", "fdatasync", "fsync", "link", "mkdir", "open", "posix_fallocate", "pwrite", "rename", "unlink",
-    "shmq_put_record", "shmq_put_many", "shmq_seal", "shmq_chunk_format", "shmq_newest_raise", "shmq_lock_try",
-    "shmq_lock_free", "shmq_first_live_raise",
+CALLS = CHANGING | {
+    "shmq_put_record", "shmq_put_many", "shmq_lock_try", "shmq_lock_free", "shmq_first_live_raise",
 }  # fmt: skip
 BIG = bytes(3000)
 
@@ -286,26 +283,6 @@ def test_threads_of_one_process(queue, path):
 
 
 # ---------------------------------------------------------------- killed at every step
-def killed_at(step, work):
-    """Run *work* in a child that is killed before its so-manieth call that changes something: whether it was."""
-
-    def job(say):
-        left = [step]
-
-        def watch(frame, event, function):
-            if event == "c_call" and function.__name__ in CHANGING:
-                left[0] -= 1
-                if left[0] < 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.setprofile(watch)
-        work()
-        sys.setprofile(None)
-
-    with Child(job) as child:
-        return child.join() == -signal.SIGKILL
-
-
 @pytest.mark.parametrize("unclean", [False, True])
 def test_killed_at_every_step_it_is_there_once(tmp_path, unclean):
     """Through rolls, retiring and its notes: nothing is there twice, nothing that was answered is missing."""
@@ -322,7 +299,7 @@ def test_killed_at_every_step_it_is_there_once(tmp_path, unclean):
         path = str(tmp_path / f"q{step}")
         with shmq.open(path, options=shmq.Options(chunk_bytes=16384)) as queue:
             queue.put(b"0" + bytes(9000), dedup=("p", 0))
-        alive = killed_at(step, work)
+        alive = killed_at(step, work, CALLS)
         if unclean:
             make_unclean(path)
         with shmq.open(path) as queue:

@@ -15,7 +15,7 @@ from support import DEADLINE, Child
 import shmq
 from shmq import _native, durability
 from shmq.durability import Keeper
-from shmq.storage import acks, directory, sync, watermark
+from shmq.storage import directory, sync, watermark
 
 SYNC, PROCESS = shmq.Durability.SYNC, shmq.Durability.PROCESS
 
@@ -457,7 +457,7 @@ def test_adoption_raises_the_ceiling_before_its_seal(make, path, monkeypatch):
 # ---------------------------------------------------------------- acknowledgements
 def snapshot(path, name="c"):
     with open(f"{path}/consumers/{name}.checkpoint", "rb") as file:
-        return acks.newest(file.read())
+        return _native.newest_snapshot(file.read())
 
 
 def test_sync_takes_a_snapshot_of_every_name(make, path):

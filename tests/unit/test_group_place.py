@@ -87,6 +87,17 @@ def test_after_a_reboot_the_snapshot_says_where_a_group_stands(tmp_path, monkeyp
         assert looking.group_place("g") == shmq.group.GroupPlace(1, (3, 9), ())
 
 
+def test_after_a_reboot_a_parked_message_is_not_finished_though_the_head_had_passed_it(tmp_path, monkeypatch):
+    queue, consumer = filled(tmp_path / "q")
+    with queue, consumer:
+        consumer.get().nack(delay=3600)
+        assert rest(consumer) == list(range(1, 10))
+        assert consumer.head == 10
+    monkeypatch.setattr(rings, "boot_id", lambda: b"another boot 16b")
+    with shmq.open(str(tmp_path / "q"), create=False, read_only=True) as looking:
+        assert looking.group_place("g") == shmq.group.GroupPlace(0, tuple(range(1, 10)), ())
+
+
 def test_before_the_first_snapshot_a_group_of_another_boot_stands_at_its_start(tmp_path, monkeypatch):
     queue, consumer = filled(tmp_path / "q", start=4)
     with queue, consumer:

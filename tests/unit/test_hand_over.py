@@ -10,8 +10,8 @@ import tempfile
 import time
 
 import pytest
-from support import Child, flip, in_child
-from test_adopt import killed_at, payloads, staging
+from support import Child, flip, in_child, killed_at
+from test_adopt import payloads, staging
 
 import shmq
 from shmq.storage import staging as module
@@ -257,7 +257,7 @@ def every_step(tmp, stride, work, check, least):
     while alive:
         path = f"{tmp}{step}"
         tokens = begin_here(path)
-        alive = killed_at(step, path, lambda path, tokens=tokens: work(path, tokens))
+        alive = killed_at(step, lambda path=path, tokens=tokens: work(path, tokens))
         outcomes.append(check(path, tokens))
         shmq.delete(path)
         step += stride
@@ -331,8 +331,8 @@ def test_killed_while_finishing_for_another(path, stride):
     while alive:
         where = f"{path}{step}"
         tokens = begin_here(where)
-        assert killed_at(10**9, where, lambda path, tokens=tokens: commit_only(path, tokens))
-        alive = killed_at(step, where, lambda path: shmq.open(path).put(b"after"))
+        assert killed_at(10**9, lambda where=where, tokens=tokens: commit_only(where, tokens))
+        alive = killed_at(step, lambda where=where: shmq.open(where).put(b"after"))
         assert payloads(where, read_only=True)[:362] == BEFORE + ALL
         assert payloads(where)[:362] == BEFORE + ALL
         assert adopt(where, tokens) == range(2, 362)
@@ -353,7 +353,7 @@ def test_sets_moved_half_way_are_finished_by_whoever_is_there(path, read_only):
             with shmq.open(where, read_only=True) as other:
                 follower = other.reader()
                 assert [next(follower).payload for _ in BEFORE] == BEFORE
-                alive = killed_at(step, where, lambda path, tokens=tokens: adopt(path, tokens), {"shmq_rename_new"})
+                alive = killed_at(step, lambda where=where, tokens=tokens: adopt(where, tokens), {"shmq_rename_new"})
                 if read_only:
                     assert [message.payload for message in follower] == ALL
                     assert other.next_index == 362

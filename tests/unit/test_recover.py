@@ -5,7 +5,6 @@ import random
 import shutil
 import signal
 import struct
-import sys
 import threading
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from support import (
     chunk_files,
     flip,
     journal_slots,
+    killed_at,
     make_unclean,
     patch,
     set_watermark,
@@ -433,31 +433,6 @@ def staged(path, producer="p", sequence=1, count=300):
 
 
 BATCH = [b"%05d" % number + bytes(200) for number in range(300)]
-MUTATING = {
-    "fchmod", "fdatasync", "fsync", "link", "mkdir", "open", "posix_fallocate", "pwrite", "rename", "rmdir", "unlink",
-    "shmq_rename_new", "shmq_seal", "shmq_seal_adopt", "shmq_chunk_format", "shmq_newest_raise", "truncate",
-    "shmq_cut", "shmq_set_in_order",
-}  # fmt: skip
-
-
-def killed_at(step, work):
-    """Run *work* in a child that is killed before its so-manieth call that changes something: whether it was."""
-
-    def job(say):
-        left = [step]
-
-        def watch(frame, event, function):
-            if event == "c_call" and function.__name__ in MUTATING:
-                left[0] -= 1
-                if left[0] < 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.setprofile(watch)
-        work()
-        sys.setprofile(None)
-
-    with Child(job) as child:
-        return child.join() == -signal.SIGKILL
 
 
 def test_a_power_cut_at_every_step_of_an_adoption_all_or_nothing(tmp_path):
