@@ -322,14 +322,14 @@ class _Walk:
         extra = {"chunk": chunk}
         only = it.next == 0
         while it.head < it.tail or not only:
-            start = it.head + 2
-            length = _U16.unpack(self._patched(source, it, it.head, 2))[0] if 0 <= it.head <= size - 2 else size
-            if start + length > size:
+            stop = it.head + 2
+            if 0 <= it.head <= size - 2:
+                stop += _U16.unpack(self._patched(source, it, it.head, 2))[0]
+            if not 2 <= stop <= size:
                 self._last_next = 0
                 return
-            payload = self._patched(source, it, start, length)
-            it.head = start + length
-            yield Entry(payload, extra=extra)
+            yield Entry(self._patched(source, it, it.head + 2, stop - it.head - 2), extra=extra)
+            it.head = stop
             if it.head >= it.tail:
                 return
 

@@ -124,6 +124,16 @@ def test_rotated_files_are_ordered_as_numbers_and_a_pack_hides_its_own_number_to
     assert payloads(kestrel, folder, "cars", as_program=True) == ["p10", "100", "now"]
 
 
+def test_a_copy_of_a_rotated_file_is_replayed_by_the_program_only_and_is_a_pack_only_behind_a_dot(tmp_path):
+    """It looks at the second field, which is the number, and at the end of the name."""
+    files = {"cars.1": addx("1"), "cars.2.oldpack": addx("2"), "cars.3.old.pack": addx("3"), "cars.4": addx("4")}
+    folder = place(tmp_path, files)
+    assert payloads(kestrel, folder, "cars") == ["1", "4"]
+    assert payloads(kestrel, folder, "cars", as_program=True) == ["3", "4"]
+    (folder / "cars.3.old.pack").unlink()
+    assert payloads(kestrel, folder, "cars", as_program=True) == ["1", "2", "4"]
+
+
 def test_a_missing_current_file_is_an_empty_one(tmp_path):
     folder = place(tmp_path, {"cars.5": addx("a") + op(OPEN, 2)})
     assert payloads(kestrel, folder, "cars") == ["a"]
@@ -245,6 +255,49 @@ def test_a_gap_between_two_segments_is_not_written_and_a_repair_closes_gaps(tmp_
     assert [(e.index, e.payload) for e in libkestrel.read(done.path)] == [(1, b"1"), (2, b"2"), (3, b"5"), (4, b"7")]
     assert libkestrel.state(done.path).consumers == {"a": (1, (3,)), "b": (3, ())}
     assert payloads(libkestrel, done.path, as_program=True) == ["1", "2", "5", "7"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "wanted"),
+    [
+        ((9, 2, 3, 4), {"a": "023", "b": "0", "c": "0"}),  # the first id of a segment has a bit too many
+        ((0, 1, 2, 3), {"a": "3", "b": "", "c": ""}),
+        ((-5, 1, 9, 3), {"a": "23", "b": "2", "c": "2"}),
+        ((1, 1, 1, 1), {"a": "", "b": "", "c": ""}),
+        ((1, (1 << 63) - 1, 2, 3), {"a": "13", "b": "1", "c": "1"}),
+        (((1 << 63) - 1, (1 << 63) - 1, 5, 5), {"a": "0123", "b": "0123", "c": "01"}),
+    ],
+)
+def test_a_repair_numbers_anew_what_does_not_ascend_and_each_reader_goes_on_with_what_it_wanted(tmp_path, ids, wanted):
+    """Nothing that a read delivers is dropped: a damaged number is no reason to lose the item."""
+    records = [put(index, f"{number}") for number, index in enumerate(ids)]
+    readers = {"jobs.read.a": checkpoint(1, 2), "jobs.read.b": checkpoint(4)}
+    folder = place(tmp_path / "q", {"jobs.1": segment(*records), "jobs.read.c": checkpoint(5)} | readers)
+    found = libkestrel.state(folder)
+    assert (found.first, found.last) == (min(ids), max(ids))
+    expected = {name: payloads(libkestrel, folder, consumer=name) for name in "abc"}
+    done = libkestrel.repair(folder)
+    assert payloads(libkestrel, done.path) == ["0", "1", "2", "3"]
+    assert {name: payloads(libkestrel, done.path, consumer=name) for name in "abc"} == expected
+    assert libkestrel.verify(done.path) == []
+    assert {name: "".join(each) for name, each in expected.items()} == wanted
+
+
+def test_a_repair_makes_segments_that_hold_the_largest_item(tmp_path):
+    """16 MiB is the limit of an item, and more than a segment of the default size has room for."""
+    large = struct.pack("<Biiqq", 0x86, 16 << 20, 0, 1, 5) + bytes(16 << 20)
+    folder = place(tmp_path / "q", {"jobs.1": segment(large, put(2, "b")) + b"\x86"})
+    done = libkestrel.repair(folder)
+    assert [(e.index, len(e.payload)) for e in libkestrel.read(done.path)] == [(1, 16 << 20), (2, 1)]
+
+
+def test_the_program_has_no_nameless_reader_beside_others(tmp_path):
+    files = {"jobs.1": segment(put(1), put(2)), "jobs.read.": checkpoint(1), "jobs.read.r": checkpoint(2)}
+    folder = place(tmp_path, files)
+    assert libkestrel.state(folder).consumers == {"": (1, ()), "r": (2, ())}
+    assert libkestrel.state(folder, as_program=True).consumers == {"r": (2, ())}
+    (folder / "jobs.read.r").write_bytes(b"????")  # a broken one does not count
+    assert libkestrel.state(folder, as_program=True).consumers == {"": (1, ()), "r": (2, ())}
 
 
 # ------------------------------------------------------------------------------------------ sej

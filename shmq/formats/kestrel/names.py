@@ -54,7 +54,7 @@ def place_of(name: str, queue: str, *, any_ending: bool = False) -> tuple[int, b
         return None
     if rest and rest != "pack" and not any_ending:
         return None
-    return int(number), rest.endswith("pack")
+    return int(number), name.endswith(".pack")
 
 
 def queue_of(name: str) -> str | None:
