@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from shmq.errors import Corrupt, TooLarge
 from shmq.formats import _files
 from shmq.formats.model import Entry, Problem, make_entry
-from shmq.formats.sej.messages import HEAD, I32, LONGEST_HEAD, MAX_KEY, SMALLEST
+from shmq.formats.sej.messages import HEAD, HEAD_AND_U32, I32, LONGEST_HEAD, MAX_KEY, SMALLEST, U32
 from shmq.formats.sej.names import joined, segments_in
 
 if TYPE_CHECKING:
@@ -111,10 +111,10 @@ class Journal:
             self._start = max(self._start, self._next)
         self._next = first
 
-    def _messages(self, source: _files.Source) -> Iterator[list[Entry]]:
+    def _messages(self, source: _files.Source) -> Iterator[list[Entry]]:  # noqa: C901  one loop on purpose: a call per message would cost more than the work
         """Deliver the whole messages of the open segment, from the position on."""
         window = _files.WINDOW
-        head, i32, make, extra = HEAD.unpack_from, I32.unpack_from, make_entry, self._extra
+        head, u32, make, extra = HEAD_AND_U32.unpack_from, U32.unpack_from, make_entry, self._extra
         expected = self._first if self._next is None else self._next
         start, program, before = self._start, self._as_program, self._key
         while not self._broken:
@@ -126,19 +126,27 @@ class Journal:
             found: list[Entry] = []
             add = found.append
             while at <= end:
-                offset, when, kind, key = head(data, at)
-                middle = at + 18 + key
-                value = i32(data, middle)[0]
-                stop = middle + 8 + value
-                if key < 0 or value < 0 or stop > end or offset != expected or i32(data, stop - 4)[0] != stop - at:
+                offset, when, kind, key, size = head(data, at)
+                if key > 0:
+                    begin = at + 22 + key
+                    size = u32(data, begin - 4)[0]
+                    text = data[at + 18 : begin - 4]
+                    if program:
+                        before = text  # The real Scanner reuses one message: its key stays when the new one has none.
+                elif key:
+                    break
+                else:
+                    begin = at + 22
+                    text = before
+                # A negative size is a large one here, and runs past the end.
+                stop = begin + size
+                if stop > end or offset != expected or u32(data, stop)[0] != stop + 4 - at:
                     break
                 expected += 1
-                text = data[at + 18 : middle] if key else before
-                if program:
-                    before = text  # The real Scanner reuses one message and keeps its key when the new one is empty.
-                at = stop
-                if offset >= start:
-                    add(make((data[middle + 4 : stop - 4], offset, when, None, text, kind, None, extra)))
+                at = stop + 4
+                add(make((data[begin:stop], offset, when, None, text, kind, None, extra)))
+            if found and expected - len(found) < start:
+                del found[: start - expected + len(found)]
             self._position += at
             self._next = expected
             self._key = before

@@ -27,7 +27,11 @@ ZERO_TIME = -(1 << 63)
 MAX_KEY = 127
 
 HEAD = struct.Struct(">QqBb")
+HEAD_AND_U32 = struct.Struct(">QqBbI")
+"""A head, and what is behind it: of a message without a key that is the size of its value."""
+
 I32 = struct.Struct(">i")
+U32 = struct.Struct(">I")
 U64 = struct.Struct(">Q")
 SMALLEST = 26
 LONGEST_HEAD = 18 + MAX_KEY + 8
