@@ -49,14 +49,21 @@ def run(arguments: argparse.Namespace) -> int:
     lists = formats.lists(arguments.source, name, arguments.queue, strict=not arguments.lossy)
     source = transfer.Batches(lists)
     who = transfer.identity(arguments.source, name, arguments.queue)
+    if arguments.lossy:
+        transfer.say_damage(arguments.source, name, arguments.queue)
     there = os.path.lexists(arguments.target)
     try:
         with transfer.no_cycles():
             return _import(arguments, name, who, found, source)
-    except BaseException:
+    except BaseException as problem:
         if not there:
             _take_back(arguments.target)
-        raise
+        if not isinstance(problem, transfer.Damage):
+            raise
+        kept = "Whole parts before it are in" if arguments.resume else "Nothing was imported"
+        raise show.Problem(
+            f"{problem}. {kept}; --lossy imports all that is whole, and shmq repair writes a clean copy"
+        ) from problem
 
 
 def _take_back(path: str) -> None:

@@ -36,6 +36,8 @@ BATCH, BATCH_BYTES = 4096, 8 << 20
 FEW = 1024
 """A batch of fewer messages is not worth the claim, if there are more."""
 PART = 1_000_000
+FEW_PROBLEMS = 20
+"""So many are said; `verify` says all."""
 NO_TIME = -(1 << 63)
 """sej's message without a time; such a time is no time for shmq either."""
 TIME_MAX = (1 << 63) - 1
@@ -118,6 +120,19 @@ class Progress:
 
 
 # ---------------------------------------------------------------- into shmq
+class Damage(show.Problem):
+    """The source is damaged, and that was not allowed."""
+
+
+def say_damage(path: str, name: str, queue: str | None) -> None:
+    """Say on stderr what of a source cannot be read, where it was allowed to be left out."""
+    problems = formats.state(path, queue, name).problems
+    for file, position, reason in problems[:FEW_PROBLEMS]:
+        print(f"shmq: damaged: {file} at {position}: {reason}", file=sys.stderr)
+    if len(problems) > FEW_PROBLEMS:
+        print(f"shmq: damaged: {len(problems) - FEW_PROBLEMS:,} more; shmq verify names them", file=sys.stderr)
+
+
 class Batches:
     """Lists of entries as they were read, made into batches that one claim can take."""
 
@@ -125,6 +140,7 @@ class Batches:
         """Nothing is read yet."""
         self._lists = iter(lists)
         self._rest: list[formats.Entry] = []
+        self._damage: Damage | None = None
 
     def some(self, most: int | None = None) -> Iterator[list[formats.Entry]]:
         """Batches of the next *most* entries in all, or of all that are left."""
@@ -141,15 +157,25 @@ class Batches:
         batch, self._rest = self._rest, []
         size = 0
         while len(batch) < FEW and size < BATCH_BYTES:
-            found = next(self._lists, None)
+            found = self._read()
             if found is None:
                 break
             if len(found) == 1:  # only alone may one be larger than the window it was read through
                 size += len(found[0][0])
             batch = batch + found if batch else found
+        if not batch and self._damage is not None:
+            raise self._damage
         if len(batch) > most:
             batch, self._rest = batch[:most], batch[most:]
         return batch
+
+    def _read(self) -> list[formats.Entry] | None:
+        """What is read next; None at the end, and at damage, which is raised once all before it was given out."""
+        try:
+            return next(self._lists, None)
+        except shmq.Corrupt as problem:
+            self._damage = Damage(str(problem))
+            return None
 
 
 def put(staged: shmq.Staged, batch: list[formats.Entry]) -> None:

@@ -147,7 +147,7 @@ def only_queue(folder: Path, found: Iterable[str], kind: str) -> str:
     if not names:
         msg = f"no {kind} queue in {folder}"
         raise NotFound(msg)
-    msg = f"{folder} holds {len(names)} {kind} queues ({', '.join(names[:8])}): say which with queue="
+    msg = f"{folder} holds {len(names)} {kind} queues ({', '.join(names[:8])}): say which one (queue=, or --queue)"
     raise BadFormat(msg)
 
 

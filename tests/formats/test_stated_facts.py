@@ -85,6 +85,20 @@ def test_what_operations_leave(tmp_path, records, left):
     assert payloads(kestrel, folder, "cars", as_program=True) == left
 
 
+def test_an_id_that_is_opened_while_it_is_open_costs_the_item_it_had_and_that_is_said(tmp_path):
+    data = [addx("a"), addx("b"), op(OPEN, 5), op(OPEN, 5), addx("c")]
+    folder = place(tmp_path, {"cars": b"".join(data)})
+    assert payloads(kestrel, folder, "cars") == ["b", "c"]
+    (problem,) = kestrel.state(folder, "cars").problems
+    assert problem[:2] == ("cars", len(b"".join(data[:3])))
+
+
+def test_opcode_3_is_the_id_0_for_the_program(tmp_path):
+    folder = place(tmp_path, {"cars": op(SAVE, 41) + addx("a") + op(TENTATIVE)})
+    assert list(kestrel.state(folder, "cars").open) == [42]
+    assert list(kestrel.state(folder, "cars", as_program=True).open) == [0]
+
+
 @pytest.mark.parametrize(
     ("before", "xid"),
     [

@@ -326,12 +326,31 @@ def test_damage_is_refused_unless_lossy(tmp_path, run):
     status, _, err = run("import", path, tmp_path / "q")
     assert status == 1
     assert err.count("\n") == 1
+    assert "Nothing was imported; --lossy imports all that is whole" in err
     assert not (tmp_path / "q").exists()
     with shmq.open(str(tmp_path / "there")) as queue:
         queue.put(b"mine")
     assert run("import", path, tmp_path / "there")[0] == 1
     assert len(messages(tmp_path / "there")) == 1
-    assert run("import", path, tmp_path / "q", "--lossy")[0] == 0
+    status, _, err = run("import", path, tmp_path / "q", "--lossy")
+    assert status == 0
+    assert err.startswith(f"shmq: damaged: jnl/{file.name} at 27: offset ")
+    status, _, err = run("convert", path, tmp_path / "out", "--to", "sej")
+    assert (status, "Nothing was written; --lossy converts" in err, (tmp_path / "out").exists()) == (1, True, False)
+    status, _, err = run("convert", path, tmp_path / "out", "--to", "sej", "--lossy")
+    assert (status, err.startswith("shmq: damaged: ")) == (0, True)
+
+
+def test_parts_before_the_damage_stay_and_that_is_said(tmp_path, run):
+    path = source(tmp_path, "sej", 10)
+    (file,) = (path / "jnl").iterdir()
+    with file.open("r+b") as content:
+        content.truncate(27 * 8 + 3)
+    status, _, err = run("import", path, tmp_path / "q", "--resume", "--part", 3)
+    assert (status, "Whole parts before it are in" in err) == (1, True)
+    assert len(messages(tmp_path / "q")) == 6
+    assert run("import", path, tmp_path / "q", "--resume", "--lossy")[0] == 0
+    assert [payload for payload, *_ in messages(tmp_path / "q")] == [b"%d" % number for number in range(8)]
 
 
 def test_times_beyond_64_bits_of_nanoseconds_become_the_nearest(tmp_path, run):
