@@ -77,7 +77,7 @@ def _convert(
     if arguments.json:
         show.facts({"count": count, "from": name, "to": arguments.to, "lost": losses, "path": arguments.target})
     else:
-        print(f"converted {count:,} messages and {len(about.places)} consumers to {arguments.target}")
+        print(f"converted {count:,} messages and {show.counted(len(about.places), 'consumer')} to {arguments.target}")
     return 0
 
 

@@ -62,8 +62,8 @@ def read(
     """
     Deliver the elements of the queue with the header file *path*, oldest first; only `payload` and `extra` are set.
 
-    *path* may also be the folder, with the header's name as *queue* if there are several. A header file that is not
-    there, in a folder that is, is the empty queue: the program deletes all its files when it closes one.
+    *path* may also be the folder, with the header's name as *queue* if there are several. A *path* of a header file
+    that is not there, in a folder that is, is the empty queue: the program deletes all its files when it closes one.
 
     A chunk whose pointers make no sense, or an element that runs past the tail, ends that chunk; the next one goes
     on, since its reference is not part of the damage. A missing chunk ends the queue. *strict* raises Corrupt there.
@@ -72,7 +72,7 @@ def read(
     longest chunk file): it sees that many bytes of each file, zeros where the file is shorter.
 
     Raises:
-        NotFound: the folder is not there either.
+        NotFound: the folder is not there either, or holds nothing of that *queue*.
         BadFormat: with *follow*: a QewQew has one process, which takes what it reads; nobody else can look on.
     """
     del timeout
@@ -505,7 +505,10 @@ def detect(folder: Path, names: list[str]) -> bool:
 def _header(path: str | os.PathLike[str], queue: str | None) -> Path:
     place = Path(path)
     if queue is not None:
-        place = _files.directory(place) / queue
+        folder, place = _files.directory(place), place / queue
+        if not place.is_file() and not _chunk_ids(place):
+            msg = f"no QewQew {queue!r} in {folder}; there are {headers(folder)}"
+            raise NotFound(msg)
     elif place.is_dir():
         place = place / _files.only_queue(place, headers(place), NAME)
     if not place.parent.is_dir():

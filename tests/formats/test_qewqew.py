@@ -67,6 +67,9 @@ def test_a_header_that_is_not_there_is_the_empty_queue(tmp_path):
     assert qewqew.verify(tmp_path / "q") == []
     with pytest.raises(NotFound):
         payloads(tmp_path / "no" / "q")
+    queue(tmp_path)
+    with pytest.raises(NotFound, match=r"no QewQew 'p' in .*\['q'\]"):  # whoever names it has seen it there
+        qewqew.read(tmp_path, "p")
 
 
 def test_nobody_can_follow_a_qewqew(tmp_path):

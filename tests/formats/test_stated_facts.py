@@ -130,6 +130,44 @@ def test_a_state_dump_ends_its_own_file_only(tmp_path):
     assert kestrel.state(folder, "cars").problems == []
 
 
+def test_a_state_dump_of_nothing_ends_its_file_too(tmp_path):
+    """Its size as a CONTINUE would be 0, which none has."""
+    folder = place(tmp_path, {"cars.1": addx("a") + struct.pack("<Bii", 8, 3, 0) + addx("never"), "cars": addx("b")})
+    assert payloads(kestrel, folder, "cars") == ["a", "b"]
+    assert kestrel.state(folder, "cars").problems == []
+
+
+@pytest.mark.parametrize(("added", "expires"), [(7, 0), (7 + (15 << 40), 1), (7 + (9 << 40), 2)])
+def test_a_continue_whose_times_begin_as_the_records_of_a_dump_is_none(tmp_path, added, expires):
+    """
+    The add time's first byte is an ADD_XID's opcode, its last three and the expiry's first are that record's size, and
+    where it would end stands a REMOVE_TENTATIVE: that is as near as a CONTINUE of before 2527 comes to a dump.
+    """
+    size = (added >> 40) + (expires << 24)
+    record = struct.pack("<Biiqq", 8, 1, 16 + 1, added, expires) + b"c"
+    data = addx("a") + record
+    end = len(addx("a")) + 18 + size
+    if end > len(data):
+        data += struct.pack("<Biqq", 2, 16 + end - len(data), 1, 0)
+        data += bytes(end - len(data)) + bytes((TENTATIVE,))
+    place(tmp_path, {"cars": data + bytes(40)})
+    assert payloads(kestrel, tmp_path, "cars")[:2] == ["a", "c"]
+
+
+@pytest.mark.parametrize("opcode", [0, 2, 7, 8])
+@pytest.mark.parametrize("expires", [0, 5])
+def test_an_expiry_of_0_is_none_for_every_opcode_that_adds(tmp_path, opcode, expires):
+    if opcode == 0:
+        data = struct.pack("<Bii", 0, 5, expires)
+    elif opcode == 2:
+        data = struct.pack("<Biqq", 2, 17, 9, expires)
+    else:
+        data = struct.pack("<Biiqq", opcode, 3, 17, 9, expires)
+    (entry,) = kestrel.read(place(tmp_path, {"cars": data + b"x"}), "cars")
+    assert entry.expires_ns == (expires * (SECOND if opcode == 0 else MS) or None)
+    assert entry.time_ns == (None if opcode == 0 else 9 * MS)
+
+
 def test_rotated_files_are_ordered_as_numbers_and_a_pack_hides_its_own_number_too(tmp_path):
     folder = place(tmp_path, {"cars.9": addx("9"), "cars.10": addx("10"), "cars.100": addx("100"), "cars": addx("now")})
     assert payloads(kestrel, folder, "cars") == ["9", "10", "100", "now"]

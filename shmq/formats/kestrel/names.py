@@ -47,7 +47,7 @@ def in_replay_order(folder: Path, queue: str, *, as_program: bool) -> tuple[list
 
 def place_of(name: str, queue: str, *, any_ending: bool = False) -> tuple[int, bool] | None:
     """Return (number, is it a pack) of a rotated file of *queue*. The program looks at the second field only."""
-    if not name.startswith(f"{queue}.") or "~~" in name:
+    if not name.startswith(f"{queue}."):
         return None
     number, _, rest = name[len(queue) + 1 :].partition(".")
     if not _NUMBER.match(number) or not -_I64_MAX - 1 <= int(number) <= _I64_MAX:

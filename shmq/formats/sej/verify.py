@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,8 +54,12 @@ def repair(
         raise Unsafe(msg)
     total = 0
     target.mkdir()
-    for label in labels:
-        total += _repair_one(root, label, target)
+    try:
+        for label in labels:
+            total += _repair_one(root, label, target)
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
     if not in_place:
         return Repair(target, total, problems, None)
     kept: Path | None = None
