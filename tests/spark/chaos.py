@@ -169,18 +169,20 @@ class Chaos:
     def run(self, kills: int, *, rivals: bool = True) -> None:
         """Raises AssertionError when a row is lost, doubled or out of order."""
         self._writer.start()
+        child = None
         try:
             repeated = self._kills(kills)
+            child = self.driver()
             if rivals:
-                self._rivals()
+                child = self._rivals(child)
+            self._stop.set()
+            self._writer.join()
+            child = self.until(lambda: self.out() >= self.put, child)
         finally:
             self._stop.set()
             self._writer.join()
-        child = self.driver()
-        try:
-            child = self.until(lambda: self.out() >= self.put, child)
-        finally:
-            kill_all(child)
+            if child is not None:
+                kill_all(child)
         self._checked = 0  # once more, all of it
         self.check_prefix()
         assert self.out() == self.put
@@ -218,17 +220,21 @@ class Chaos:
             child = self.moved_on(child)
         kill_all(child)
 
-    def _rivals(self) -> None:
-        """Two drivers on one checkpoint: Spark may end one of them, or they take turns; each row comes out once."""
-        first, second = self.driver(), self.driver()
+    def _rivals(self, first: subprocess.Popen) -> subprocess.Popen:
+        """
+        A second driver on one checkpoint: Spark may end one of them, or they take turns; each row comes out once.
+
+        The one that then goes on alone is returned.
+        """
+        second = self.driver()
         try:
-            for _ in range(5):
+            for _ in range(3):
                 first = self.moved_on(first)
         finally:
-            kill_all(first)
             kill_all(second)
         self.check_prefix()
         print(f"two drivers at once: {self.out():,} rows out, in order, each once", flush=True)
+        return first
 
     def check_prefix(self) -> None:
         """What has come out since the last look: what is decided in a queue does not change."""
