@@ -26,7 +26,11 @@ int kernel_lock_fd(uint32_t thread) { return (int)(2 * thread + 10); }
 int kernel_test_fd(uint32_t thread) { return (int)(2 * thread + 11); }
 static uint32_t thread_of(int fd) { return (uint32_t)(fd - 10) / 2; }
 
-void kernel_clear(void) { memset(&kernel, FREE_LOCK, sizeof kernel); }
+void kernel_clear(void)
+{
+    memset(&kernel, FREE_LOCK, sizeof kernel);
+    now_ns = CLOCK_BEGINS;
+}
 void kernel_keep(void) { kept = kernel; }
 void kernel_begin(void)
 {
@@ -68,11 +72,10 @@ void kernel_death(uint32_t thread)
 /* Asking is no step: it commutes with whatever else its thread does between two of them. */
 static int64_t clock_ns(void)
 {
-    const int64_t ns = model_direct() ? CLOCK_BEGINS : now_ns;
     if (!model_direct()) {
-        model_remember((uint64_t)ns);
+        model_remember((uint64_t)now_ns);
     }
-    return ns;
+    return now_ns;
 }
 
 static int futex_wait(uint32_t *word, uint32_t seen, int64_t deadline_ns)
