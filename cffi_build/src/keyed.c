@@ -53,7 +53,7 @@ static void note_key(const shmq_ring *ring, uint64_t index, uint64_t bucket, boo
     uint64_t *const key = &ring->keys[ring_slot(ring, index)];
     const uint64_t stamp = ring_stamp(ring, index);
     for (;;) {
-        const uint64_t old = load_acquire(key);
+        const uint64_t old = load_relaxed(key);
         const bool same = old >> RING_LAP_SHIFT == stamp >> RING_LAP_SHIFT;
         if ((same && (old & UINT32_MAX) != 0) || (!same && ring_state(ring, index, old) == RING_DONE)) {
             return;

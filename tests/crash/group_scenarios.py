@@ -129,7 +129,9 @@ def of_keys() -> list[Scenario]:
     holding = (*JOINED, ("fetch", "m", 5))
     letter = (*FOUR_KEYS, ("letters",), MEMBER, ("fetch", "m", 1), ("reject", "m", 0), ("part", "m"))
 
-    def keyed(name: str, walked: Any, *says: str, setup: Any = FOUR_KEYS, before: Any = holding, seat: int = 0) -> Scenario:
+    def keyed(
+        name: str, walked: Any, *says: str, setup: Any = FOUR_KEYS, before: Any = holding, seat: int = 0
+    ) -> Scenario:
         return group(f"by key: {name}", walked, *says, setup=setup, before=before, seat=seat)
 
     return [

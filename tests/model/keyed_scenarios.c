@@ -191,8 +191,26 @@ static void put(char key, uint32_t flags, const struct field_when *fields)
     shmq_put_record(stage.actors[5].chunk, &with, (const char *)&tag, sizeof tag);
     buckets_of[count++] = key == 0 ? 0 : bucket_of(key);
 }
+/* All that there is was put long ago: looking at it is no step, but in few schedules. */
+static void quieten_messages(void)
+{
+    const uint64_t first = shmq_chunk_first_position(stage.actors[5].chunk);
+    for (uint64_t at = 0; at < 1024; at += sizeof(uint64_t)) {
+        memory_quiet(image + CHUNK_AT + first + at);
+    }
+}
+/* What only who sleeps, or looks for what is due, depends on. */
+static void nobody_sleeps(void)
+{
+    memory_quiet(&the_control()->sleepers);
+    memory_quiet(&the_ring()->edge);
+    memory_quiet(&the_ring()->side_version);
+    memory_quiet(&the_block()->due);
+    memory_quiet(&the_block()->lowest);
+}
 static void put_keys(const char *keys)
 {
+    quieten_messages();
     for (; *keys != 0; keys++) {
         put(*keys == '2' ? key_too : *keys == 'o' ? key_other : *keys == '-' ? 0 : key_a, 0, NULL);
     }
@@ -239,6 +257,11 @@ static void setup_two(void)
     begin(2, 1);
     put_keys("aa");
 }
+static void setup_two_met_by_nobody(void)
+{
+    setup_two();
+    nobody_sleeps();
+}
 static void setup_two_keys_of_one_bucket(void)
 {
     begin(2, 1);
@@ -261,6 +284,7 @@ static void setup_held_and_ready(void)
 {
     setup_held_and_met();
     find_ready(key_a);
+    nobody_sleeps();
 }
 static void setup_held_parked(void)
 {
@@ -277,6 +301,7 @@ static void setup_held_with_lease(void)
     struct shmq_ring ring = leaser(0);
     hand_with(0, &ring);
     meet(1);
+    nobody_sleeps();
 }
 /* As when the table has grown behind member 1's back. */
 static void setup_grown(void)
@@ -335,6 +360,29 @@ static void setup_finished_and_ready(void)
     stage.actors[0].notes[2] |= 1;
     shmq_reader_seek(stage.actors[1].chunk, &stage.actors[1].reader, 1);
 }
+static void setup_next_is_unmet(void)
+{
+    begin(2, 1);
+    put_keys("aa");
+    hand(0);
+    struct shmq_ring ring = worker(0);
+    the_bucket(key_a)->gate += GATE_CHANGE;
+    shmq_ring_ack(&ring, &handed[0]);
+    handed[0].word = 0;
+    stage.actors[0].notes[2] |= 1;
+    shmq_reader_seek(stage.actors[1].chunk, &stage.actors[1].reader, 1);
+    nobody_sleeps();
+    memory_quiet(&the_checkpoint()->head);
+}
+static void setup_laps(void)
+{
+    begin(2, 1);
+    put_keys("a-aa");
+    *the_word(1) = RING_DONE;
+    nobody_sleeps();
+    memory_quiet(&the_checkpoint()->head);
+    memory_quiet(&the_ring()->returns);
+}
 /* Member 2 holds the first; two are to meet the others. */
 static void setup_held_by_third(void)
 {
@@ -354,6 +402,7 @@ static void setup_straggler(void)
         *the_word(i) = RING_DONE;
     }
     shmq_reader_seek(stage.actors[1].chunk, &stage.actors[1].reader, 4);
+    nobody_sleeps();
 }
 /* The first has come back, and the second waits for it. */
 static void setup_came_back(void)
@@ -383,12 +432,9 @@ static void setup_one(void)
 {
     begin(1, 1);
     put_keys("a");
-    memory_quiet(&the_block()->due);
-    memory_quiet(&the_block()->lowest);
-    memory_quiet(&the_ring()->side_version);
-    memory_quiet(&the_ring()->edge);
+    find_ready(key_a);
+    nobody_sleeps();
     memory_quiet(&the_checkpoint()->head);
-    memory_quiet(&the_control()->sleepers);
     for (uint64_t i = 1; i <= SIDE_ENTRIES; i++) {
         memory_quiet(&the_entry(i)->then);
         memory_quiet(&the_entry(i)->due_ns);
@@ -403,6 +449,8 @@ static void setup_held_and_met_twice(void)
     the_bucket(key_a)->gate += GATE_CHANGE;
     find_ready(key_a);
     stays = 2;
+    nobody_sleeps();
+    memory_quiet(&the_checkpoint()->head);
 }
 /* The window has two, and member 0 holds the first of another key; one that walks it is to meet the next, and another
  * has met it and stands at the window's edge. */
@@ -442,6 +490,12 @@ static void finish(shmq_ring *ring, shmq_taken *taken)
 static bool had(uint32_t thread, uint64_t index) { return stage.actors[thread].notes[1] >> index & 1; }
 static bool ended(uint32_t thread, uint64_t index) { return stage.actors[thread].notes[2] >> index & 1; }
 
+static void end_mine(int code)
+{
+    if (code != SHMQ_OK) {
+        model_fault("what is mine cannot be given back: %d", code);
+    }
+}
 static bool look(shmq_ring *ring, bool idle)
 {
     shmq_taken taken;
@@ -487,6 +541,62 @@ static void park_what_is_met(void)
     if (bucket != 0 && ring_state(&ring, 0, word) == RING_PENDING) {
         shmq_ring_park(&ring, 0, word, INT64_MAX, 0, 0, bucket);
     }
+}
+/* What these are handed they keep until the end. */
+static void keep_next(void)
+{
+    struct actor *const actor = actor_self();
+    struct shmq_ring ring = worker(model_self());
+    shmq_taken taken = {0};
+    handed[model_self()].word = 0;
+    if (shmq_ring_take(&ring, actor->chunk, &actor->reader, 1, 0, &taken) == 1) {
+        handed[model_self()] = taken;
+    }
+}
+static void keep_ready(void)
+{
+    struct shmq_ring ring = worker(model_self());
+    shmq_taken taken = {0};
+    handed[model_self()].word = 0;
+    if (keyed_take(&ring, false, 1, &taken) == 1) {
+        handed[model_self()] = taken;
+    }
+}
+/* From one lap to the next: the first is finished, the third given back to its place, the fourth waits for it. */
+static void go_round(void)
+{
+    struct actor *const actor = actor_self();
+    struct shmq_ring ring = worker(model_self());
+    shmq_taken taken;
+    handed[model_self()].word = 0;
+    if (shmq_ring_take(&ring, actor->chunk, &actor->reader, 1, 0, &taken) != 1 || taken.index != 0) {
+        return;
+    }
+    finish(&ring, &taken);
+    if (shmq_ring_take(&ring, actor->chunk, &actor->reader, 1, 0, &taken) == 1 && taken.index == 2) {
+        end_mine(shmq_ring_return(&ring, &taken));
+        keep_next();
+        keep_ready();
+    }
+}
+/* The first one, as a walk does, and no further. */
+static void keep_first(void)
+{
+    struct shmq_ring ring = worker(model_self());
+    shmq_taken *const mine = &handed[model_self()];
+    shmq_taken order = {.bucket = buckets_of[0]};
+    const uint64_t word = ring_look(&ring, 0);
+    mine->word = 0;
+    if (ring_state(&ring, 0, word) != RING_PENDING || keyed_enter(&ring, 0, word, 0, false, &order) != SHMQ_OK) {
+        return;
+    }
+    if (!ring_claim(&ring, 0, word, SHMQ_TAKEN_MESSAGE, mine)) {
+        mine->word = 0;
+        keyed_ready(&ring, order.bucket);
+        return;
+    }
+    mine->bucket = order.bucket;
+    mine->gate = order.gate;
 }
 /* At the bits only. */
 static void look_at_bits(void)
@@ -535,12 +645,6 @@ static void ack_mine(void)
     struct shmq_ring ring = worker(model_self());
     shmq_taken taken = handed[model_self()];
     finish(&ring, &taken);
-}
-static void end_mine(int code)
-{
-    if (code != SHMQ_OK) {
-        model_fault("what is mine cannot be given back: %d", code);
-    }
 }
 static void nack_mine(void)
 {
@@ -718,7 +822,7 @@ static void check_rest_after_holder(void)
 {
     for (uint32_t t = 0; t < THREADS; t++) {
         struct shmq_ring ring = worker(t);
-        if (handed[t].word != 0 && !ended(t, handed[t].index)) {
+        if (handed[t].word != 0 && !model_is_dead(t) && !ended(t, handed[t].index)) {
             stage.actors[t].notes[2] |= (uint64_t)(shmq_ring_ack(&ring, &handed[t]) == SHMQ_OK) << handed[t].index;
         }
     }
@@ -734,7 +838,7 @@ static void check_for_second(void)
 
 /* ------------------------------------------------------------------ the table */
 const struct scenario keyed_scenarios[] = {
-    PLAY("keyed_two_take", "two walk over two messages of one key", setup_two, check_rest, NULL, 0,
+    PLAY("keyed_two_take", "two walk over two messages of one key", setup_two_met_by_nobody, check_rest, NULL, 0,
          THREAD("member", take_next), THREAD("other", take_next)),
     PLAY("keyed_next_is_met_late", "the next of a key is met while the one before it is finished", setup_held, check_rest, NULL, 0,
          THREAD("holder", ack_mine), THREAD("walker", take_next)),
@@ -771,8 +875,13 @@ const struct scenario keyed_scenarios[] = {
     PLAY("keyed_work_is_seen", "what was done by who finished is seen by who is handed the next, whoever looked between",
          setup_held_and_met_twice, check_rest, NULL, 0, THREAD("holder", ack_mine), THREAD("looker", look_at_bits),
          THREAD("walker", take_next_then)),
-    LARGE("keyed_parked_while_looked_at", "parked while it is met, and somebody looks", setup_one, check_rest, NULL, 0,
-         THREAD("parker", park_what_is_met), THREAD("walker", take_next), THREAD("looker", look_at_bits)),
+    PLAY("keyed_parked_while_looked_at", "parked while it is met, and somebody looks", setup_one, check_rest_after_holder,
+         NULL, 0, THREAD("parker", park_what_is_met), THREAD("walker", keep_next), THREAD("looker", keep_ready)),
+    PLAY("keyed_laps_do_not_mix", "who slept over a lap does not say of the next what he saw", setup_laps,
+         check_rest_after_holder, NULL, 0, THREAD("member", go_round), THREAD("walker", keep_first)),
+    PLAY("keyed_met_after_a_death", "met behind one who was killed when he had met it", setup_next_is_unmet,
+         check_rest_after_holder, NULL, 1, MORTAL("dead", keep_next), THREAD("walker", keep_next),
+         THREAD("looker", keep_ready)),
     PLAY("keyed_looker_is_killed", "killed at any step of a look", setup_came_back, check_rest, NULL, 1,
          MORTAL("looker", look_and_go), THREAD("other", take_over)),
     PLAY("keyed_two_keys_of_a_bucket", "two keys of one bucket wait for each other, and not for ever",
