@@ -4,7 +4,7 @@
  *   search.c    threads as coroutines; every choice, tried in turn or drawn at random
  *   kernel.c    the os table of the model: locks, futex, clocks
  *   stage.c     one chunk and the processes around it; what must hold at every step and at the end
- *   scenarios.c, group_scenarios.c, space_scenarios.c, sync_scenarios.c  the schedules, by name
+ *   scenarios.c, group_..., keyed_..., space_..., sync_scenarios.c  the schedules, by name
  *   litmus.c    known programs with known outcomes, to test memory.c itself
  *   main.c      the command line */
 #ifndef SHMQ_EXPLORER_H
@@ -41,6 +41,8 @@ extern const struct scenario scenarios[]; /* of the chunk, the seats and the bel
 extern const size_t scenarios_count;
 extern const struct scenario group_scenarios[];
 extern const size_t group_scenarios_count;
+extern const struct scenario keyed_scenarios[];
+extern const size_t keyed_scenarios_count;
 extern const struct scenario space_scenarios[];
 extern const size_t space_scenarios_count;
 extern const struct scenario sync_scenarios[];

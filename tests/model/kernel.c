@@ -38,6 +38,7 @@ void kernel_clear(void)
     memset(&kernel, 0, sizeof kernel);
     memset(kernel.holder, FREE_LOCK, sizeof kernel.holder);
     kernel.patience_ns = INT64_MAX;
+    now_ns = CLOCK_BEGINS;
 }
 void kernel_keep(void) { kept = kernel; }
 void kernel_begin(void)
@@ -84,11 +85,10 @@ void kernel_death(uint32_t thread)
 /* Asking is no step: it commutes with whatever else its thread does between two of them. */
 static int64_t clock_ns(void)
 {
-    const int64_t ns = model_direct() ? CLOCK_BEGINS : now_ns;
     if (!model_direct()) {
-        model_remember((uint64_t)ns);
+        model_remember((uint64_t)now_ns);
     }
-    return ns;
+    return now_ns;
 }
 
 static int sleep_on(uint32_t *const *words, const uint32_t *seen, uint32_t count, uint32_t bits, int64_t deadline_ns)
