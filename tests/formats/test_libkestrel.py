@@ -99,6 +99,7 @@ def test_a_zero_byte_ends_the_data(tmp_path):
     assert "behind the end" in hidden.reason
 
 
+@pytest.mark.parametrize("long", [False, True], ids=["at_the_end", "in_the_middle"])
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
@@ -112,7 +113,12 @@ def test_a_zero_byte_ends_the_data(tmp_path):
         (bytes.fromhex("87 00000000 00000000") + bytes(20), "7 words"),
     ],
 )
-def test_damage_ends_a_segment_and_the_next_one_goes_on(tmp_path, bad, reason):
+def test_damage_ends_a_segment_and_the_next_one_goes_on(tmp_path, bad, reason, long):
+    """With many bytes behind it, the loop that reads many at once must see it."""
+    if long:
+        if "truncated" in reason:
+            pytest.skip("what is cut off has nothing behind it")
+        bad += bytes(400)
     later = bytes.fromhex("27642603") + PUT_6.replace(b"\x06", b"\x09", 1)
     queue(tmp_path, SEGMENT + bad, **{"jobs.101": later})
     assert [entry.index for entry in libkestrel.read(tmp_path)] == [5, 6, 9]

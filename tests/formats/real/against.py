@@ -24,7 +24,7 @@ import threading
 from pathlib import Path
 
 from shmq import ShmqError, formats
-from shmq.formats import Entry
+from shmq.formats import Entry, kestrel
 
 HERE = Path(__file__).resolve().parent
 FAR_MS = 4_000_000_000_000
@@ -255,6 +255,41 @@ def kestrel_written(dice, program, folder):
         if dialect == "starling":  # no add time: each reader's own clock
             ours, theirs = ([item[1:] for item in ours], [item[1:] for item in theirs])
         same(f"written {layout} {dialect} {name}", ours, theirs)
+
+
+def kestrel_operations(dice, program, folder):
+    """Every operation there is, in any order, in current, rotated and pack files: it recovers what we replay."""
+    folder.mkdir()
+    names = dice.choice([["cars"], ["cars.9", "cars.10", "cars"], ["cars.9", "cars.10.pack", "cars.11"]])
+    for name in names:
+        operations = b"".join(kestrel_operation(dice) for _ in range(dice.choice([0, 3, 40, 200])))
+        (folder / name).write_bytes(operations)
+    ours = [item[1:] for item in kestrel_ours(folder, "cars", as_program=True)]  # ADD has no add time
+    theirs = kestrel_recovered(program, copy(folder, "copy"), "cars")
+    same(f"operations in {names}", ours, None if theirs is None else [item[1:] for item in theirs])
+
+
+def kestrel_operation(dice):
+    k = kestrel
+    weights = {
+        k.ADD: 4,
+        k.ADDX: 12,
+        k.ADD_XID: 3,
+        k.CONTINUE: 3,
+        k.REMOVE: 4,
+        k.REMOVE_TENTATIVE: 2,
+        k.REMOVE_TENTATIVE_XID: 6,
+        k.SAVE_XID: 1,
+        k.UNREMOVE: 3,
+        k.CONFIRM_REMOVE: 3,
+    }
+    op = dice.choices(list(weights), list(weights.values()))[0]
+    if op == k.CONTINUE and dice.random() < 0.01:
+        return k.record(k.STATE_DUMP, xid=dice.randrange(9), count=dice.randrange(4))
+    xid = dice.choice([-(1 << 31), -1, 1, 2, 3, 4, 5, (1 << 31) - 1])
+    expires = dice.choice([None, None, 2_000_000_000_000_000_000])
+    entry = Entry(payload(dice), None, (T_MS + dice.randrange(1000)) * MS, expires)
+    return k.record(op, xid=xid, entry=entry if op in (k.ADD, k.ADDX, k.ADD_XID, k.CONTINUE) else None)
 
 
 def kestrel_made(dice, program, folder):
@@ -643,7 +678,7 @@ def qewqew_read(dice, program, folder):
 
 
 TRIALS = {
-    "kestrel": (kestrel_written, kestrel_read, kestrel_damaged),
+    "kestrel": (kestrel_written, kestrel_operations, kestrel_read, kestrel_damaged),
     "libkestrel": (libkestrel_written, libkestrel_read, libkestrel_damaged),
     "sej": (sej_written, sej_read, sej_shards, sej_damaged),
     "qewqew": (qewqew_written, qewqew_read, qewqew_damaged),
