@@ -108,6 +108,9 @@ def test_a_zero_byte_ends_the_data(tmp_path):
         (bytes.fromhex("86 01000001 00000000") + bytes(16), "16777217 bytes"),  # 16 MiB + 1
         (bytes.fromhex("86 ffffffff 00000000") + bytes(16), "-1 bytes"),
         (bytes.fromhex("80") + bytes(40), "without a header"),
+        (bytes.fromhex("b0") + bytes(40), "without a header"),
+        (bytes.fromhex("b1 e8030000") + bytes(40), "truncated entry"),
+        (bytes.fromhex("b1 01000001") + bytes(40), "16777217 bytes"),
         (bytes.fromhex("b1 f0ffffff") + bytes(40), "-16 bytes"),  # an unknown command that would step back
         (bytes.fromhex("91 07000000") + bytes(40), "no whole ids"),
         (bytes.fromhex("87 00000000 00000000") + bytes(20), "7 words"),
