@@ -263,7 +263,7 @@ def _by_coverage(names: list[str], corpus: Path, arguments: list[str]) -> None:
             checked(name, queues[name] | {file: data[1:]}, "its input")
 
     atheris.instrument_all()
-    atheris.Setup([sys.argv[0], *arguments, "-max_len=4096", str(corpus)], one_input)
+    atheris.Setup([sys.argv[0], *arguments, "-max_len=4096", "-len_control=0", str(corpus)], one_input)
     atheris.Fuzz()
 
 

@@ -206,6 +206,36 @@ def damage(dice, folder, names):
     return f"{how} {file.name} at {at}"
 
 
+class Follower:
+    """A reader that follows what a program writes, meanwhile."""
+
+    def __init__(self, folder, name, queue):
+        self._found = []
+        self._wanted = None
+        self._thread = threading.Thread(target=self._read, args=(folder, name, queue))
+        self._thread.start()
+
+    def _read(self, folder, name, queue):
+        with contextlib.closing(formats.read(folder, name, queue, follow=True, timeout=20)) as entries:
+            try:
+                for entry in entries:
+                    self._found.append(entry.payload)
+                    if self._wanted is not None and len(self._found) >= self._wanted:
+                        return
+            except ShmqError as error:
+                self._found.append(str(error))
+
+    def same(self, written):
+        """What it has followed is what was written, in that order."""
+        self._wanted = len(written)
+        self._thread.join()
+        same("followed", self._found, written)
+
+
+def numbered(dice, number):
+    return b"%d " % number + payload(dice)
+
+
 # ---------------------------------------------------------------------------------------------- kestrel
 def kestrel_items(items):
     return [(int(added), int(expires), unhex(data)) for added, expires, data, _ in items]
@@ -353,6 +383,25 @@ def kestrel_damaged(dice, program, folder):
     same(f"damaged: {how}", ours if ours is not None else ["refused"], theirs if theirs is not None else ["refused"])
 
 
+def kestrel_followed(dice, program, folder):
+    """We follow, while it adds, takes, rotates and rewrites: every item once, in the order of the adds."""
+    folder.mkdir()
+    sizes = dice.choice([(1 << 27, 1 << 30, 1 << 24), (400, 1 << 30, 1 << 24)])
+    program.ask("open", folder, "cars", *sizes)
+    written = [numbered(dice, 0)]
+    program.ask("add", hexed(written[0]), T_MS, 0)
+    follower = Follower(folder, "kestrel", "cars")
+    for number in range(1, dice.choice([5, 60, 200])):
+        what = dice.choices(["add", "remove", "rewrite"], [60, 30, 1 if sizes[0] > 400 else 0])[0]
+        if what == "add":
+            written.append(numbered(dice, number))
+            program.ask("add", hexed(written[-1]), T_MS + number, 0)
+        else:
+            program.ask(what)
+    follower.same(written)
+    program.try_to("close")
+
+
 # ---------------------------------------------------------------------------------------------- libkestrel
 def libkestrel_items(items):
     return [
@@ -497,6 +546,21 @@ def libkestrel_damaged(dice, program, folder):
     return None
 
 
+def libkestrel_followed(dice, program, folder):
+    """We follow, while it puts, through a mapping and through its segments."""
+    folder.mkdir()
+    program.ask("open", folder, "jobs", dice.choice([600, 1500, 1 << 20]))
+    program.ask("reader", "r")
+    written = [numbered(dice, 0)]
+    program.ask("put", hexed(written[0]), T_MS, "none", 0)
+    follower = Follower(folder, "libkestrel", "jobs")
+    for number in range(1, dice.choice([5, 60, 200])):
+        written.append(numbered(dice, number))
+        program.ask("put", hexed(written[-1]), T_MS + number, dice.choice(["none", FAR_MS]), 0)
+    follower.same(written)
+    program.ask("close")
+
+
 # ---------------------------------------------------------------------------------------------- sej
 def sej_items(items):
     return [
@@ -562,6 +626,21 @@ def sej_read(dice, program, folder):
     formats.write(again, formats.read(folder, "sej"), "sej", segment_bytes=1 << 30)
     items, _ = program.ask("scan", again, 0)
     same("rewritten", sej_ours(folder, as_program=True), sej_items(items))
+
+
+def sej_followed(dice, program, folder):
+    """We follow, while it appends, through buffers that are cut anywhere and through its segments."""
+    program.ask("open", folder, dice.choice([1, 300, 1 << 30]))
+    follower = Follower(folder, "sej", None)
+    written = []
+    for number in range(dice.choice([5, 60, 200])):
+        written.append(numbered(dice, number))
+        program.ask("append", T_MS * MS + number, 1, dice.choice(["-", hexed(b"key")]), hexed(written[-1]))
+        if dice.random() < 0.1:
+            program.ask("flush")
+    program.ask("flush")
+    follower.same(written)
+    program.ask("close")
 
 
 def sej_shards(dice, program, folder):
@@ -678,9 +757,9 @@ def qewqew_read(dice, program, folder):
 
 
 TRIALS = {
-    "kestrel": (kestrel_written, kestrel_operations, kestrel_read, kestrel_damaged),
-    "libkestrel": (libkestrel_written, libkestrel_read, libkestrel_damaged),
-    "sej": (sej_written, sej_read, sej_shards, sej_damaged),
+    "kestrel": (kestrel_written, kestrel_operations, kestrel_read, kestrel_damaged, kestrel_followed),
+    "libkestrel": (libkestrel_written, libkestrel_read, libkestrel_damaged, libkestrel_followed),
+    "sej": (sej_written, sej_read, sej_shards, sej_damaged, sej_followed),
     "qewqew": (qewqew_written, qewqew_read, qewqew_damaged),
 }
 
