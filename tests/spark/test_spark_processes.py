@@ -90,10 +90,20 @@ def check_finished(top):
         assert max(batches(checkpoint, "offsets")) == max(batches(checkpoint, "commits")), sink
 
 
-def check_rows(queue, top):
-    """Rows in are rows out: those that parse in Parquet, the others among the dead letters; and all in the archive."""
+def all_done(queue):
+    """Whether every sink and the archive have seen the last message: their names in the queue tell."""
+    return all(each.lag == 0 for name, each in queue.consumers().items() if name != "holds-everything")
+
+
+def lake(top):
+    """The numbers of all rows in Parquet, in order; while nobody writes."""
     import pyarrow.parquet as pq
 
+    return sorted(pq.read_table(top / "lake")["n"].to_pylist())
+
+
+def check_rows(queue, top):
+    """Rows in are rows out: those that parse in Parquet, the others among the dead letters; and all in the archive."""
     from shmq.spark import archive
 
     numbers, broken = [], []
@@ -102,35 +112,21 @@ def check_rows(queue, top):
             numbers.append(json.loads(message.payload)["n"])
         except ValueError:
             broken.append(message.payload)
-    assert sorted(pq.read_table(top / "lake")["n"].to_pylist()) == numbers
+    assert lake(top) == numbers
     with shmq.open(top / "dead", create=False, read_only=True) as dead:
         assert [message.payload for message in dead.reader()] == broken
     assert archive.verify(str(top / "archive")) == []
 
 
-def test_a_pipeline_runs_again_and_again_until_it_is_told_to_stop(some, pipeline_file, tmp_path, running):
-    with some.consumer("holds-everything"):
-        run = running(pipeline_file, "--every", "0.1s")
-        run.until(lambda told: run.rows("lake") >= SOME and any(each.get("archive") for each in told))
-        some.put_many([b'{"n":%d,"kind":"a"}' % n for n in range(SOME, SOME + 100)])
-        some.put(b"no json")
-        run.until(lambda told: run.rows("lake") >= SOME + 101 and run.rows("dead") >= SOME + 101)
-        run.until(lambda told: some.consumers()["archive"].lag == 0)
-        run.end()
-        check_finished(tmp_path)
-        check_rows(some, tmp_path)
-        assert all({"rows", "rows_per_second", "ms", "batch"} <= each.keys() for each in run.told if "sink" in each)
-    with shmq.open(tmp_path / "hours", create=False, read_only=True) as hours:
-        windows = [(each["hour"], each["kind"]) for each in (json.loads(m.payload) for m in hours.reader())]
-    assert len(windows) == len(set(windows)) > 0
-
-
-def test_a_continuous_pipeline_finishes_its_batch_when_told_to_stop(some, pipeline_file, tmp_path, running):
-    """While somebody keeps putting, so that there is always a batch that runs."""
+def test_a_continuous_pipeline_finishes_its_batch_when_told_to_stop_and_the_next_run_goes_on(
+    some, pipeline_file, tmp_path, running
+):
+    """While somebody keeps putting, so that there is always a batch that runs. The next run is one of `--every`."""
     stop = threading.Event()
+    numbers = itertools.count(SOME)
 
     def writer():
-        for n in itertools.count(SOME):
+        for n in numbers:
             some.put(b'{"n":%d,"kind":"b"}' % n)
             if stop.wait(0.002):
                 return
@@ -146,10 +142,21 @@ def test_a_continuous_pipeline_finishes_its_batch_when_told_to_stop(some, pipeli
             stop.set()
             thread.join()
         check_finished(tmp_path)
-        again = running(pipeline_file, "--once")
-        again.until(lambda told: any(each.get("archive") for each in told))
-        assert again.process.wait() == 0
+        done = lake(tmp_path)
+        assert done == list(range(len(done)))
+        some.put(b"no json")
+        run = running(pipeline_file, "--every", "0.1s")
+        run.until(lambda told: all_done(some))
+        first = next(numbers)
+        some.put_many([b'{"n":%d,"kind":"a"}' % n for n in range(first, first + 100)])
+        run.until(lambda told: all_done(some))
+        run.end()
+        check_finished(tmp_path)
         check_rows(some, tmp_path)
+        assert all({"rows", "rows_per_second", "ms", "batch"} <= each.keys() for each in run.told if "sink" in each)
+    with shmq.open(tmp_path / "hours", create=False, read_only=True) as hours:
+        windows = [(each["hour"], each["kind"]) for each in (json.loads(m.payload) for m in hours.reader())]
+    assert len(windows) == len(set(windows)) > 0
 
 
 # ---------------------------------------------------------------- newcomers
