@@ -185,6 +185,60 @@ def test_an_environment_that_is_not_activated_is_no_trap_and_a_missing_java_is_t
     assert "apt-get install openjdk" in said.stderr
 
 
+# ---------------------------------------------------------------- a disk that is full
+FULL = """
+import os, subprocess, sys
+import shmq
+source, top, java = sys.argv[1:]
+small = f"{top}/small"
+os.mkdir(small)
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", small], check=True)
+shmq.open(f"{small}/out").close()
+with open(f"{small}/ballast", "wb", buffering=0) as ballast:
+    try:
+        while True:
+            ballast.write(bytes(4096))
+    except OSError as problem:
+        print(problem.strerror)
+spark = shmq.spark.session("local[2]", **{"spark.ui.enabled": "false", "spark.driver.extraJavaOptions": java})
+
+def run():
+    stream = spark.readStream.format("shmq").option("startingOffsets", "earliest").load(source).select("key", "value")
+    stream = stream.writeStream.format("shmq").option("checkpointLocation", f"{top}/checkpoint")
+    for _ in range(20):
+        try:
+            stream.trigger(availableNow=True).start(f"{small}/out").awaitTermination()
+        except Exception as problem:
+            if "connect back" not in str(problem):  # which Spark says of workers that are slow to start
+                return str(problem)
+        else:
+            return "done"
+
+def rows():
+    with shmq.open(f"{small}/out", create=False, read_only=True) as out, shmq.open(source, read_only=True) as put:
+        came = [message.payload for message in out.reader()]
+        return len(came), came == [message.payload for message in put.reader()]
+
+print("No space left on device" in run(), *rows())
+os.unlink(f"{small}/ballast")
+print(run(), *rows())
+"""
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_really_full_ends_the_query_and_with_room_it_goes_on(some, tmp_path):
+    words = ["unshare", "-rm"] if os.geteuid() else ["unshare", "-m"]
+    if shutil.which("unshare") is None:
+        pytest.skip("there is no unshare here")
+    probe = subprocess.run([*words, "mount", "-t", "tmpfs", "tmpfs", str(tmp_path)], capture_output=True, check=False)
+    if probe.returncode:
+        pytest.skip(f"no small disk can be mounted here: {probe.stderr.decode().strip()}")
+    words += [sys.executable, "-c", FULL, some.path, str(tmp_path), chaos.small()["spark.driver.extraJavaOptions"]]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines() == ["No space left on device", "True 0 False", f"done {SOME} True"]
+
+
 # ---------------------------------------------------------------- kill -9
 def test_rows_in_are_rows_out_whoever_is_killed_and_with_two_drivers(tmp_path):
     """Six kills; then two drivers at once on one checkpoint."""
