@@ -53,7 +53,7 @@ static void note_key(const shmq_ring *ring, uint64_t index, uint64_t bucket, boo
     uint64_t *const key = &ring->keys[ring_slot(ring, index)];
     const uint64_t stamp = ring_stamp(ring, index);
     for (;;) {
-        const uint64_t old = load_acquire(key);
+        const uint64_t old = load_relaxed(key);
         const bool same = old >> RING_LAP_SHIFT == stamp >> RING_LAP_SHIFT;
         if ((same && (old & UINT32_MAX) != 0) || (!same && ring_state(ring, index, old) == RING_DONE)) {
             return;
@@ -65,9 +65,9 @@ static void note_key(const shmq_ring *ring, uint64_t index, uint64_t bucket, boo
 }
 static void raise(uint64_t *bound, uint64_t value)
 {
-    uint64_t old = load_acquire(bound);
+    uint64_t old = load_relaxed(bound);
     while (old < value && !cas_release(bound, old, value)) {
-        old = load_acquire(bound);
+        old = load_relaxed(bound);
     }
 }
 
@@ -75,8 +75,8 @@ int keyed_enter(shmq_ring *ring, uint64_t index, uint64_t word, int64_t due_ns, 
 {
     struct ring_bucket *const bucket = bucket_at(ring, taken->bucket);
     const bool later = due_ns > ring_now();
+    raise(&bucket->high, index + 1); /* first: whoever sees the note may park it, and then must find it below */
     note_key(ring, index, taken->bucket, delayed);
-    raise(&bucket->high, index + 1);
     for (;;) {
         const uint64_t gate = load_acquire(&bucket->gate); /* pairs with the releases of all who move it */
         const bool idle = (gate & GATE_BUSY) == 0;
@@ -92,7 +92,11 @@ int keyed_enter(shmq_ring *ring, uint64_t index, uint64_t word, int64_t due_ns, 
         break;
     }
     /* What has a time goes where times are looked at: whoever looks at the bucket does not see the record. */
-    return delayed ? shmq_ring_park(ring, index, word, due_ns, 0, 0, taken->bucket) : SHMQ_EMPTY;
+    const int code = delayed ? shmq_ring_park(ring, index, word, due_ns, 0, 0, taken->bucket) : SHMQ_EMPTY;
+    if (code == SHMQ_LOST) {
+        keyed_ready(ring, taken->bucket); /* somebody finished it; whoever looked meanwhile has left the bucket to us */
+    }
+    return code;
 }
 
 void keyed_parks(shmq_ring *ring, uint64_t bucket)
@@ -101,9 +105,12 @@ void keyed_parks(shmq_ring *ring, uint64_t bucket)
         return;
     }
     uint64_t *const gate = &bucket_at(ring, bucket)->gate;
-    uint64_t old = load_acquire(gate);
+    uint64_t old = load_relaxed(gate);
     while (!cas_release(gate, old, (old + GATE_CHANGE) | GATE_BUSY | GATE_PARKED)) {
-        old = load_acquire(gate);
+        old = load_relaxed(gate);
+    }
+    if ((old & GATE_BUSY) == 0) {
+        keyed_ready(ring, bucket); /* whoever was about to meet it finds BUSY, and leaves it to whoever made it so */
     }
 }
 
@@ -196,7 +203,7 @@ static int64_t claim_parked(shmq_ring *ring, const struct lowest *lowest, bool i
     return 0;
 }
 
-/* One look at a bucket: as above; EMPTY = look again. */
+/* One look at a bucket: as above; EMPTY = look again, GROW = once all of the side table is mapped. */
 static int64_t look(shmq_ring *ring, uint64_t bucket, bool idle, shmq_taken *taken)
 {
     struct ring_bucket *const of = bucket_at(ring, bucket);
@@ -206,7 +213,11 @@ static int64_t look(shmq_ring *ring, uint64_t bucket, bool idle, shmq_taken *tak
         return 0;
     }
     lowest_in_window(ring, bucket, &lowest); /* before the side table: messages move from there to here only */
-    if (gate & GATE_PARKED) {
+    /* Behind the window: of what was PARKED there, the gate says so by then, and its block is counted. */
+    if (load_relaxed(&of->gate) & GATE_PARKED) {
+        if (load_relaxed(&ring->page->side_blocks) > ring->blocks) {
+            return SHMQ_GROW;
+        }
         side_lowest_of(ring, bucket, load_relaxed(&of->block), &lowest);
     }
     if (lowest.index == UINT64_MAX) {
@@ -229,7 +240,7 @@ static bool clear_bit(uint64_t *bits, uint64_t bit)
 {
     uint64_t old = load_relaxed(bits);
     while (old & bit) {
-        if (cas_release(bits, old, old & ~bit)) {
+        if (cas_relaxed(bits, old, old & ~bit)) {
             fence_seq_cst(); /* pairs with the release in keyed_ready: what was done before it was set is seen now */
             return true;
         }
@@ -250,9 +261,14 @@ int64_t keyed_take(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken
         for (uint32_t bit = 0; bits >> bit != 0 && count < limit; bit++) {
             if (clear_bit(&ring->ready[at], bits & UINT64_C(1) << bit)) {
                 int64_t answer;
+                const uint64_t bucket = (uint64_t)at * 64 + bit + 1;
                 do {
-                    answer = look(ring, (uint64_t)at * 64 + bit + 1, idle, &taken[count]);
-                } while (answer < 0);
+                    answer = look(ring, bucket, idle, &taken[count]);
+                } while (answer == SHMQ_EMPTY);
+                if (answer < 0) {
+                    keyed_ready(ring, bucket);
+                    return count > 0 ? count : answer;
+                }
                 count += answer;
             }
             if (bit == 63) {
@@ -277,7 +293,7 @@ static bool is_stuck(shmq_ring *ring, uint64_t head)
 
 int keyed_park(shmq_ring *ring)
 {
-    const uint64_t head = load_acquire(&ring->checkpoint->head);
+    const uint64_t head = load_relaxed(&ring->checkpoint->head);
     if (ring->bucket_count == 0) {
         return SHMQ_OK;
     }

@@ -158,7 +158,7 @@ void keyed_wake(shmq_ring *ring);
 void keyed_finished(shmq_ring *ring, const shmq_taken *taken, bool done);
 /* An entry of this bucket is about to be committed. */
 void keyed_parks(shmq_ring *ring, uint64_t bucket);
-/* Hand out the lowest of each bucket that is ready. */
+/* Hand out the lowest of each bucket that is ready: how many, or GROW. */
 int64_t keyed_take(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken);
 /* Somebody died, wherever he stood. */
 void keyed_reap(shmq_ring *ring);

@@ -22,6 +22,10 @@ NEXT = (("open",), ("member", "r"), ("fetch", "r", 1000), ("put", 3), ("close",)
 OPENING = (("open",), ("close",))
 BRIEFLY = {"lease": 0.05}
 """A lease that is over when the walk comes to look: a walk takes longer, and so may whoever is judged by it."""
+BY_KEY = {"ordered_by": "key"}
+KEYED = (*CREATE, ("member", "m", BY_KEY), ("part", "m"))
+FOUR_KEYS = (*KEYED, ("put_keyed", "aabbacc-dab"))
+"""One worker can hold 0, 2, 5, 7 and 8 of them at once."""
 WINDOWFUL = (*MADE, ("put_many", *(4,) * 70))
 
 
@@ -117,6 +121,59 @@ def of_groups() -> list[Scenario]:
             before=(*JOINED, ("fetch", "m", 9)),
         ),
         group("drop", (("drop_group",),), before=OPEN),
+    ]
+
+
+def of_keys() -> list[Scenario]:
+    """The same in order by key: whoever dies wherever, what is left of a key comes one by one, in its order."""
+    holding = (*JOINED, ("fetch", "m", 5))
+    letter = (*FOUR_KEYS, ("letters",), MEMBER, ("fetch", "m", 1), ("reject", "m", 0), ("part", "m"))
+
+    def keyed(
+        name: str, walked: Any, *says: str, setup: Any = FOUR_KEYS, before: Any = holding, seat: int = 0
+    ) -> Scenario:
+        return group(f"by key: {name}", walked, *says, setup=setup, before=before, seat=seat)
+
+    return [
+        keyed("claim", (("fetch", "m", 1), ("fetch", "m", 20)), before=JOINED, seat=1),
+        keyed(
+            "ack and the next",
+            (("finish", "m", 0), ("fetch", "m", 1), ("finish", "m", 1), ("fetch", "m", 20), ("finish", "m", 8)),
+            seat=1,
+        ),
+        keyed("ack all of a batch", (("finish", "m", 0, 2, 5, 7, 8), ("fetch", "m", 20))),
+        keyed("nack", (("back", "m", 0), ("fetch", "m", 20), ("finish", "m", 2), ("fetch", "m", 20))),
+        keyed("nack for an hour", (("later", "m", 2), ("later", "m", 8), ("fetch", "m", 20))),
+        keyed("extend", (("extend", "m", 0), ("finish", "m", 0))),
+        keyed("reject", (("reject", "m", 2), ("fetch", "m", 20)), setup=letter),
+        keyed(
+            "take over the dead",
+            (("fetch", "m", 20), ("finish", "m", 0, 2), ("fetch", "m", 20)),
+            setup=(*FOUR_KEYS, ("die_holding", 3, True)),
+            before=JOINED,
+            seat=1,
+        ),
+        keyed("sit down where a dead one sat", (MEMBER,), setup=(*FOUR_KEYS, ("die_holding", 3)), before=OPEN),
+        keyed("leave", (("part", "m"),)),
+        keyed(
+            "a lease that ended",
+            (("fetch", "n", 1), ("lost", "m", 0), ("finish", "n", 0), ("fetch", "n", 1)),
+            "lease",
+            setup=(*CREATE, ("member", "m", {**BY_KEY, **BRIEFLY}), ("part", "m"), ("put_keyed", "aaa")),
+            before=(*JOINED, OTHER, ("fetch", "m", 1), ("pause", 0.2)),
+        ),
+        keyed(
+            "delayed",
+            (("fetch", "m", 20), ("finish", "m", 0)),
+            setup=(*KEYED, ("put_keyed", "ab"), ("put_keyed_later", "b"), ("put_keyed", "ba")),
+            before=JOINED,
+        ),
+        keyed(
+            "the window's edge",
+            (("fetch", "m", 1), ("finish", "m", 0), ("fetch", "m", 1)),
+            setup=(*KEYED, ("put_keyed", "aaa" + "-" * 61 + "ab")),
+            before=(*JOINED, ("fetch", "m", 64), ("finish", "m", *range(3, 64)), ("fetch", "m", 1), ("pause", 0.01)),
+        ),
     ]
 
 
@@ -273,4 +330,4 @@ def of_joining() -> list[Scenario]:
 
 def every() -> list[Scenario]:
     """All of them."""
-    return [*of_groups(), *of_bounds(), *of_space(), *of_joining()]
+    return [*of_groups(), *of_keys(), *of_bounds(), *of_space(), *of_joining()]

@@ -43,6 +43,7 @@ class Model(groups.Truth, joining.Truth, space.Truth):
         self.messages: dict[int, bytes] = {}
         self.next = 0
         self.names: dict[str, Name] = {}
+        self.keys: dict[int, str] = {}
         self.team: groups.Team | None = None
         self.late: set[int] = set()
         self.dull: set[int] = set()

@@ -56,6 +56,7 @@ def test_every_operation_of_python_killed_at_every_instruction(tools, record_pro
 
 BESIDE = {
     group_scenarios.of_groups: (250_000, 200),
+    group_scenarios.of_keys: (100_000, 100),
     group_scenarios.of_bounds: (40_000, 120),
     group_scenarios.of_space: (20_000, 150),
     group_scenarios.of_joining: (50_000, 250),

@@ -15,6 +15,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CORE = ROOT / "cffi_build"
 CORE_FILES = [
+    "any.c",
     "bounds.c",
     "chunk.c",
     "index.c",
@@ -25,6 +26,7 @@ CORE_FILES = [
     "owner.c",
     "ring.c",
     "side.c",
+    "sync.c",
     "timed.c",
     "wait.c",
 ]
@@ -35,7 +37,9 @@ MODEL_FILES = [
     "stage.c",
     "scenarios.c",
     "group_scenarios.c",
+    "keyed_scenarios.c",
     "space_scenarios.c",
+    "sync_scenarios.c",
     "litmus.c",
     "main.c",
 ]
@@ -59,11 +63,11 @@ HARMLESS = [
     ("owner.c", "cas_relaxed(&prepared", "blind"),
 ]
 
-UNEXPLORED = {"chunk.h", "index.h", "bounds.h", "keyed.c", "ring.c", "ring.h", "side.c"}
+UNEXPLORED = {"chunk.h", "index.h", "bounds.h", "ring.c", "ring.h", "side.c"}
 """
 What the headers inline is run by all schedules, and weakened with none of its own; keyed.c has none yet, and the
 lines that order by key has brought into ring.c and side.c are not in the lists below, so neither file is asked for. Not
-compiled in at all: any.c, gather.c, scatter.c, sync.c and recover.c.
+compiled in at all: gather.c, scatter.c and recover.c.
 """
 
 ANY = ("step", "split", "blind", "skip")
@@ -75,7 +79,34 @@ MAPPED = "side_blocks grows under the administrative lock, and whoever sees too 
 ITSELF = "an entry is a hint: what it names must prove itself, so that what is late, missing or wrong costs a walk"
 ALONE = "at a new boot, under the administrative lock, before any member: nobody else looks"
 SAME = "whoever comes at the same time writes the same, or the word is of his own seat, which nobody else has"
+LEADS = "who leads is alone, and what he did comes before what the next one does by the CAS on the leader's word"
 HARMLESS_TOO = [
+    ("sync.c", "exchange_acquire(&member->control->sync_acks, 0)", ("step", "split"), LEADS),
+    ("sync.c", "cas_release(&checkpoint->acks_synced, seen, asked)", ("split", "blind"), LEADS),
+    ("sync.c", "(uint32_t)add_release(&control->sync_bell, 1)", ("split",), LEADS),
+    ("sync.c", "cas_release(&control->durable, seen, index)", ("step", "split", "blind"), LEADS),
+    ("sync.c", "cas_relaxed(&control->durable_chunk, seen, chunk + 1)", ("split", "blind"), LEADS),
+    ("sync.c", "store_release(&control->durable_at, position)", ("step",), LEADS),
+    ("sync.c", "store_release(&control->durable_at, position)", ("skip",), "the next sync begins lower"),
+    ("sync.c", "store_relaxed(&control->sync_group, (uint32_t)index)", ("skip",), "a guess that saves wake-ups"),
+    ("sync.c", "store_relaxed(&checkpoint->snapshot_synced, sequence)", ("skip",), "a snapshot is synced once more"),
+    (
+        "sync.c",
+        "load_acquire(&((const struct control *)control)->",
+        ("step",),
+        "the value alone is told to whoever asks",
+    ),
+    ("sync.c", "store_release(&control->sync_failed, failed)", ("step",), LEADS),
+    ("sync.c", "    add_release(&control->sync_bell, 1);", ANY, "whoever failed gives up leading, and rings"),
+    (
+        "sync.c",
+        "wait_for_leader(control, want, load_acquire(&control->sync_bell)",
+        ("step",),
+        "it looks again by the clock",
+    ),
+    ("sync.c", "store_relaxed(&control->sync_leader, 0)", ("skip",), ALONE),
+    ("sync.c", "store_relaxed(&control->sync_failed, 0)", ("skip",), ALONE),
+    ("sync.c", "store_relaxed(&control->durable", ("skip",), ALONE),
     ("ring.c", "page->redelivered, 1)", ("split",), FIGURES),
     ("side.c", "page->redelivered, 1)", ("split", "skip"), FIGURES),
     ("ring.c", "page->expired, 1)", ("split",), FIGURES),
@@ -95,6 +126,7 @@ HARMLESS_TOO = [
     ("ring.c", "store_relaxed(&live->", ("skip",), ALONE),
     ("ring.c", "store_relaxed(ring_word(&ring, index)", ("skip",), ALONE),
     ("ring.c", "tenants[slot], 0, mine)", ANY, SAME),
+    ("keyed.c", "store_relaxed(&of->block", ("skip",), "where to begin to look for the lowest in the side table"),
     (
         "index.c",
         "&block->number, (uint32_t)number",
@@ -121,6 +153,12 @@ HARMLESS_TOO = [
 SHARES = "an order that another of the same word or of the entry behind it gives as well in all that is tried"
 PARTNER = "needs a second death, or a third member, in the same schedule"
 UNSHOWN = [
+    (
+        "sync.c",
+        "cas_release(&control->sync_leader, member->owner, 0)",
+        ("split", "blind"),
+        "a living leader taken for dead",
+    ),
     ("ring.c", "cas_release(&ring->checkpoint->head, head, next)", ("step",), SHARES),
     ("ring.c", "cas_release(&ring->checkpoint->head, head, index)", ANY, PARTNER),
     ("ring.c", "add_release(&ring->page->returns, 1)", ("split",), PARTNER),
@@ -195,6 +233,7 @@ SMALLER = {
         (r"(#define SIDE_ENTRIES) \d+u", r"\1 2u"),
         (r"(#define SIDE_BLOCK_BYTES) \d+u", r"\1 ((SIDE_ENTRIES + 1) * sizeof(struct ring_side))"),
     ],
+    "keyed.c": [(r"(words = ring->bucket_count / 64);", r"\1 + 1;")],
     "ring.c": [(r"(#define STRAGGLERS) \d+u", r"\1 1u")],
 }
 """Sizes with which a table can be explored whole: all that differs from the core's own text. Lines stay lines."""
@@ -280,15 +319,46 @@ FAMILIES = {
     "timed.c": ("ring_",),
     "bounds.c": ("bound_",),
     "index.c": ("index_",),
+    "sync.c": ("sync_",),
+    "any.c": ("any_",),
+    "keyed.c": ("keyed_",),
 }
 """Where to look first."""
+
+SHOWN_BY = [
+    ("keyed.c", "load_acquire(&ring->keys[", ANY, "keyed_parked_while_looked_at"),
+    ("keyed.c", "cas_release(key, old,", ("step",), "keyed_parked_while_looked_at"),
+    ("keyed.c", "cas_release(key, old,", ("split", "blind"), "keyed_laps_do_not_mix"),
+    ("keyed.c", "cas_release(bound, old, value)", ("step",), "keyed_met_while_looked_at"),
+    ("keyed.c", "cas_release(bound, old, value)", ("split", "blind"), "keyed_two_meet"),
+    ("keyed.c", "cas_release(&bucket->gate, gate, next)", ("step",), "keyed_met_while_looked_at"),
+    ("keyed.c", "GATE_BUSY | GATE_PARKED)) {", ("step",), "keyed_parked_while_looked_at"),
+    ("keyed.c", "GATE_BUSY | GATE_PARKED)) {", ("split", "blind"), "keyed_straggler_is_parked"),
+    ("keyed.c", "cas_release(bits, old, old | bit)", ("step",), "keyed_sleeper_is_woken"),
+    ("keyed.c", "cas_release(bits, old, old | bit)", ("split", "blind"), "keyed_bits_of_two"),
+    ("keyed.c", "cas_relaxed(bits, old, old & ~bit)", ANY, "keyed_bit_beside_another"),
+    ("keyed.c", "fence_seq_cst(); /* pairs with the release in keyed_ready", ANY, "keyed_sleeper_is_woken"),
+    ("keyed.c", "cas_release(&of->gate, gate,", ("step",), "keyed_work_is_seen"),
+    ("keyed.c", "cas_release(&of->gate, gate,", ("split", "blind"), "keyed_met_while_looked_at"),
+    ("keyed.c", "load_acquire(&of->", ANY, "keyed_met_while_looked_at"),
+    ("keyed.c", "const uint64_t head = load_acquire(", ANY, "keyed_nack_keeps_its_place"),
+]
+"""Which schedules show the rarer ones: file, words of the line, ways, name. A hint, which only saves time."""
 
 
 def caught_by(site: str, way: str) -> tuple[str, int] | None:
     """The scenario that shows the weakened site, and in which execution; None when none does."""
     # A brief look at every scenario first: most faults lie near the beginning of some.
-    family = FAMILIES.get(site.split(":", maxsplit=1)[0], ())
-    for bound in (*(["--family", name, "--executions", "100000"] for name in family), ["--executions", "8000"], []):
+    file, line, _ = site.split(":")
+    text = (CORE / "src" / file).read_text().splitlines()[int(line) - 1]
+    likely = [name for known, words, ways, name in SHOWN_BY if known == file and words in text and way in ways]
+    family = FAMILIES.get(file, ())
+    for bound in (
+        *(["--scenario", name] for name in likely),
+        *(["--family", name, "--executions", "100000"] for name in family),
+        ["--executions", "8000"],
+        [],
+    ):
         found = run("--small", "--until-fault", *bound, "--weaken", f"{site}={way}")
         if found.code == FAULT:
             return found.results[-1].name, found.results[-1].executions

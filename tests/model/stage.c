@@ -125,6 +125,18 @@ struct shmq_ring stage_ring(uint32_t thread)
     };
 }
 
+struct shmq_ring stage_keyed_ring(uint32_t thread, uint32_t buckets, uint64_t blocks)
+{
+    struct shmq_ring ring = stage_ring(thread);
+    ring.keys = ring.words + 12;
+    ring.buckets = (struct ring_bucket *)(void *)(ring.words + 16);
+    ring.ready = (uint64_t *)(void *)(ring.buckets + buckets);
+    ring.side = (uint8_t *)(ring.ready + 1);
+    ring.bucket_count = buckets;
+    ring.blocks = blocks;
+    return ring;
+}
+
 /* What a process keeps for itself in its handle begins anew with each execution, too. */
 #define PROVEN_KEPT 512u
 struct handle {
@@ -391,6 +403,9 @@ void stage_watch(const void *at, uint64_t before, uint64_t after)
         model_fault("the head falls from %llu to %llu", (unsigned long long)before, (unsigned long long)after);
     }
     if (offset < CHUNK_AT || offset >= WORDS_AT) {
+        if (stage.watch != NULL) {
+            stage.watch(at, before, after);
+        }
         return;
     }
     const uint64_t position = offset - CHUNK_AT;
@@ -412,6 +427,22 @@ void stage_watch(const void *at, uint64_t before, uint64_t after)
         }
         break;
     case BEYOND: model_fault("a word is written at %llu, behind the end", (unsigned long long)position);
+    }
+}
+
+void stage_synced(uint64_t begin, uint64_t end)
+{
+    uint64_t at = shmq_chunk_first_position(checker->chunk);
+    while (at + sizeof(word_t) < end) { /* the word at the very end may still be anything */
+        const word_t word = raw_word(at);
+        if (word == 0 || word_state(word) == WORD_CLAIMED) {
+            model_fault("what is open at %llu goes to the disk as settled", (unsigned long long)at);
+        }
+        if (word_state(word) == WORD_DONE && at >= begin) {
+            uint8_t bytes[256];
+            shared_read(bytes, the_chunk() + at + sizeof word, word_bytes(word) - sizeof word); /* all of it is there */
+        }
+        at += word_bytes(word);
     }
 }
 

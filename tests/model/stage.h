@@ -47,6 +47,7 @@ struct stage {
     struct actor actors[THREADS + 1]; /* the last one belongs to the checks */
     struct shmq_member members[THREADS + 1];
     bool head_rises; /* a group's head never falls */
+    void (*watch)(const void *at, uint64_t before, uint64_t after); /* what the scenario asks of each store; or NULL */
 };
 extern struct stage stage;
 
@@ -62,6 +63,8 @@ static inline struct checkpoint *the_checkpoint(void) { return (struct checkpoin
 #define SECOND_AT (RING_AT + 16384u)
 /* A process's handle on a ring of four words, with no side table; private to it. */
 struct shmq_ring stage_ring(uint32_t thread);
+/* The same in order by key, with so many buckets, and a side table of so many blocks behind them. */
+struct shmq_ring stage_keyed_ring(uint32_t thread, uint32_t buckets, uint64_t blocks);
 /* Words of the scenarios' own. */
 static inline uint64_t *the_words(void) { return (uint64_t *)(image + WORDS_AT); }
 
