@@ -19,9 +19,9 @@ CORE := pyproject.toml setup.py $(shell find cffi_build -name '*.[ch]' -o -name 
 
 help:
 	@echo "make demo              336,776 flights through one queue, with kill -9 half-way (a minute);"
-	@echo "                       then the same on Spark (600 MB to download, once; SPARK=0 leaves it out)"
+	@echo "                       then the same on Spark (650 MB to download, once; SPARK=0 leaves it out)"
 	@echo "make test              all tests but the long ones (10 to 15 minutes), also on a real Spark"
-	@echo "                       (600 MB to download, once; SPARK=0 leaves it out, and what needs it)"
+	@echo "                       (650 MB to download, once; SPARK=0 leaves it out, and what needs it)"
 	@echo "make test-spark        those of the Spark connector alone, also the long ones: clusters on this machine"
 	@echo "make lint              ruff and mypy"
 	@echo "make bench-quick       shmq beside its rivals (a minute)"
