@@ -117,7 +117,7 @@ $(VENV)/.spark: pyproject.toml | $(VENV)/.core
 	@$(PIP) --editable '.[spark,demo,delta]' || { \
 	    echo ""; \
 	    echo "The Spark part could not be installed, for the reason above; everything else is in place." >&2; \
-	    echo "SPARK=0 make $(or $(MAKECMDGOALS),demo) does without it." >&2; \
+	    echo "SPARK=0 make $(or $(GOAL),$(MAKECMDGOALS),demo) does without it." >&2; \
 	    exit 1; \
 	}
 	@touch $@
@@ -127,7 +127,7 @@ spark-or-not: | $(VENV)/.core
 ifeq ($(SPARK),0)
 	@echo "SPARK=0: the tests on Spark are left out"
 else
-	@timeout 400 $(MAKE) --no-print-directory $(VENV)/.spark || \
+	@timeout 400 $(MAKE) --no-print-directory GOAL=test $(VENV)/.spark || \
 	    echo "SPARK IS MISSING: it could not be installed, so the tests on Spark are left out; the end names them"
 endif
 
