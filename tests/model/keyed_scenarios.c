@@ -659,6 +659,7 @@ static void work(void)
     while (look(&ring, false) || walk(&ring)) {
     }
 }
+static bool first_is_done(void) { return model_is_done(0); }
 /* Asleep until the last one of them was here; it has met all there is. */
 static void look_until_last(void)
 {
@@ -668,7 +669,10 @@ static void look_until_last(void)
         const uint32_t seen = shmq_wait_begin(actor->member);
         while (look(&ring, false)) {
         }
-        if (!had(model_self(), count - 1)) {
+        if (ring.side_due_ns < NEVER) { /* it sleeps until then, and what the other is about is over by then */
+            model_until(first_is_done);
+            kernel_set_clock(ring.side_due_ns);
+        } else if (!had(model_self(), count - 1)) {
             shmq_wait(actor->member, seen, -1);
         }
     }
