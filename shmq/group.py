@@ -637,12 +637,18 @@ class GroupConsumer:
         self._persist()
 
     def _nothing(self) -> str:
+        figures = self._ring.figures()
+        nothing = f"nothing to get from group {self.name!r} of {self._home.path} in time"
+        mine = f"; this consumer holds {len(self._held)} itself" if self._held else ""
+        keyed = f"{figures.waiting} wait for their keys, until those before them are finished"
         if self._last == _native.EDGE:
-            figures = self._ring.figures()
+            waits = f", {keyed}" if figures.waiting else ""
             return (
-                f"nothing to get from group {self.name!r} of {self._home.path} in time: its window is full, "
-                f"{figures.claimed} of {figures.window} messages are handed out and not acknowledged"
+                f"{nothing}: its window is full, {figures.claimed} of {figures.window} messages are handed out and "
+                f"not acknowledged{waits}{mine}"
             )
+        if figures.waiting:
+            return f"{nothing}: {keyed}{mine}"
         return self._walk._nothing(self._last)  # noqa: SLF001
 
     def _ended(self) -> Exception | None:
