@@ -637,6 +637,8 @@ class GroupConsumer:
         self._persist()
 
     def _nothing(self) -> str:
+        if self._last != _native.EDGE and not self.options.get("ordered_by"):
+            return self._walk._nothing(self._last)  # noqa: SLF001
         figures = self._ring.figures()
         nothing = f"nothing to get from group {self.name!r} of {self._home.path} in time"
         mine = f"; this consumer holds {len(self._held)} itself" if self._held else ""

@@ -207,7 +207,7 @@ class Producer(_native.Tail):
         if self._encode is not None:
             return list(map(self._encode, payloads))
         items = list(payloads)
-        if all(item.__class__ is bytes for item in items):
+        if set(map(type, items)) <= {bytes}:
             return items
         return [_view(item).tobytes() for item in items]
 

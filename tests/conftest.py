@@ -52,9 +52,9 @@ def uncollected():
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """
-    With -n, tests that use the one Spark session run in one process, and those that start Sparks of their own in one.
+    With -n, tests that use the one Spark session run in one process, and those that start clusters in one.
 
-    So there are never more than a few JVMs at once, however many workers there are.
+    So there are never more than a few JVMs at once. All others are spread as they come.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -62,10 +62,22 @@ def pytest_xdist_make_scheduler(config, log):
         def _split_scope(self, nodeid):
             if "/spark/test_with_spark" in nodeid:
                 return "spark"
-            own = "/test_spark_processes.py::" in nodeid or "/test_spark_cluster.py::" in nodeid
-            return "sparks" if own else nodeid
+            return "clusters" if "/test_spark_cluster.py::" in nodeid else nodeid
 
     return OneSpark(config, log)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """What was not run for want of Spark is told by name: nobody should take it for tested."""
+    left_out = [
+        (report.nodeid.partition("::")[2], report.longrepr[2])
+        for report in terminalreporter.stats.get("skipped", [])
+        if "/spark/" in report.nodeid and isinstance(report.longrepr, tuple)
+    ]
+    if left_out:
+        terminalreporter.section(f"{len(left_out)} tests on Spark were NOT run")
+        for name, why in left_out:
+            terminalreporter.line(f"{name}: {why}")
 
 
 @pytest.fixture

@@ -34,6 +34,10 @@ static inline bool cas_relaxed(uint64_t *p, uint64_t expected, uint64_t desired)
 {
     return __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
+static inline bool cas_acquire(uint64_t *p, uint64_t expected, uint64_t desired)
+{
+    return __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
 static inline bool cas_release(uint64_t *p, uint64_t expected, uint64_t desired)
 {
     return __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);

@@ -97,12 +97,13 @@ int shmq_resolved(shmq_chunk *chunk, uint64_t *position, uint64_t *next_index, u
 static bool lead(shmq_member *member, bool doubted)
 {
     struct control *const control = member->control;
-    /* Acquire and release: what the last leader did comes before what this one does. */
-    const uint64_t leader = load_acquire(&control->sync_leader);
+    const uint64_t leader = load_relaxed(&control->sync_leader);
     if (leader != 0 && (!doubted || owner_alive(member, (owner_t)leader))) {
         return false;
     }
-    return cas_release(&control->sync_leader, leader, member->owner);
+    /* Acquire: all that the last leader did comes before what this one does, also that his sync failed. Pairs with the
+     * release in shmq_sync_release. */
+    return cas_acquire(&control->sync_leader, leader, member->owner);
 }
 
 /* The halves of those who sleep: the ones that the running sync answers, and the ones that the next will. */
@@ -145,6 +146,7 @@ void shmq_sync_release(shmq_member *member)
     /* The next leader is among those whom this sync did not answer: woken first, so that the disk is not idle while
      * the others are woken. */
     const uint32_t ended = (uint32_t)add_release(&control->sync_bell, 1);
+    fence_seq_cst(); /* pairs with the fence in shmq_acks_ask: it sees our bell, or we see its mark */
     os->futex_wake_bits(&control->sync_bell, 1, leads_next(control, half(ended + 1)));
     os->futex_wake_bits(&control->sync_bell, INT32_MAX, half(ended));
 }
@@ -254,6 +256,9 @@ int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, uint64_t want, int64_
         }
         if (lead(member, doubted)) {
             *leading = 1;
+            if (shmq_sync_has_failed(control)) {
+                continue; /* since it was looked: a sync that answers now would say nothing about what that one lost */
+            }
             if (chunk == NULL || load_relaxed(&control->durable_chunk) != chunk->sequence + 1) {
                 return SHMQ_LEAD; /* older chunks first, or a chunk whose name may not be on the disk */
             }
@@ -275,7 +280,7 @@ int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, uint64_t want, int64_
         doubted = true;
     }
     if (next && load_relaxed(&control->sync_leader) == 0) {
-        pass_on(control); /* who leads next, if it is needed, is somebody else */
+        pass_on(control); /* who leads next, if it is needed, is somebody else; whoever woke us had done his part by then */
     }
     return code;
 }
@@ -337,7 +342,8 @@ uint64_t shmq_acks_ask(shmq_member *member, void *memory)
     struct checkpoint *const checkpoint = memory;
     /* Release: what was acknowledged before it. Pairs with the acquire in shmq_acks_asked. */
     const uint64_t mine = add_release(&checkpoint->acks_asked, 1) + 1;
-    store_release(&member->control->sync_acks, 1);
+    store_relaxed(&member->control->sync_acks, 1);
+    fence_seq_cst(); /* pairs with the fence in shmq_sync_release */
     return mine;
 }
 uint64_t shmq_acks_asked(const void *memory) { return load_acquire(&((const struct checkpoint *)memory)->acks_asked); }

@@ -1,5 +1,5 @@
 """
-Turn one foreign queue into another; or into a shmq queue, or from one.
+Turn one foreign queue into another, of any of the four formats.
 
 Examples:
     shmq convert /var/spool/kestrel orders.sej --to sej --queue orders
@@ -43,9 +43,16 @@ def run(arguments: argparse.Namespace) -> int:
     def source() -> Iterator[formats.Entry]:
         return formats.read(arguments.source, name, arguments.queue, **options)
 
+    if arguments.lossy:
+        transfer.say_damage(arguments.source, name, arguments.queue)
     lists = formats.lists(arguments.source, name, arguments.queue, strict=not arguments.lossy)
     with transfer.no_cycles():
-        return _convert(arguments, name, _survey(transfer.Batches(lists), found), source, losses)
+        try:
+            about = _survey(transfer.Batches(lists), found)
+        except transfer.Damage as damage:
+            help_ = "--lossy converts all that is whole, and shmq repair writes a clean copy"
+            raise show.Problem(f"{damage}. Nothing was written; {help_}") from damage
+        return _convert(arguments, name, about, source, losses)
 
 
 def _convert(
@@ -70,7 +77,7 @@ def _convert(
     if arguments.json:
         show.facts({"count": count, "from": name, "to": arguments.to, "lost": losses, "path": arguments.target})
     else:
-        print(f"converted {count:,} messages and {len(about.places)} consumers to {arguments.target}")
+        print(f"converted {count:,} messages and {show.counted(len(about.places), 'consumer')} to {arguments.target}")
     return 0
 
 

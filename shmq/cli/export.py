@@ -42,5 +42,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         show.facts({"count": count, "format": arguments.to, "queue": name, "lost": lost, "path": arguments.target})
     else:
-        print(f"exported {count:,} messages and {len(found.places)} consumers to {arguments.target}")
+        print(f"exported {count:,} messages and {show.counted(len(found.places), 'consumer')} to {arguments.target}")
     return 0

@@ -29,6 +29,11 @@ def one_line(problem: BaseException) -> str:
     return " ".join(str(problem).split()) or type(problem).__name__
 
 
+def counted(number: int, what: str) -> str:
+    """1 consumer, 2 consumers."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
 def facts(thing: object) -> None:
     """Print facts as JSON, for programs."""
     print(json.dumps(thing, indent=2, default=_plain))

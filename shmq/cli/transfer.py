@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import shmq
 from shmq import formats
 from shmq.cli import show
+from shmq.formats import kestrel, libkestrel, qewqew
 
 if TYPE_CHECKING:
     import argparse
@@ -36,6 +37,8 @@ BATCH, BATCH_BYTES = 4096, 8 << 20
 FEW = 1024
 """A batch of fewer messages is not worth the claim, if there are more."""
 PART = 1_000_000
+FEW_PROBLEMS = 20
+"""So many are said; `verify` says all."""
 NO_TIME = -(1 << 63)
 """sej's message without a time; such a time is no time for shmq either."""
 TIME_MAX = (1 << 63) - 1
@@ -43,7 +46,9 @@ TIME_MAX = (1 << 63) - 1
 REACH = 65_536
 """How far ahead of a group's head messages can be finished."""
 
-_LOGS = {"sej", "libkestrel"}
+LOGS = {"sej", "libkestrel"}
+"""Their messages have numbers, which only ascend."""
+
 _EVERY = 0.2
 _NAMELESS = "default"
 """What libkestrel's nameless reader is called here."""
@@ -118,6 +123,19 @@ class Progress:
 
 
 # ---------------------------------------------------------------- into shmq
+class Damage(show.Problem):
+    """The source is damaged, and that was not allowed."""
+
+
+def say_damage(path: str, name: str, queue: str | None) -> None:
+    """Say on stderr what of a source cannot be read, where it was allowed to be left out."""
+    problems = formats.state(path, queue, name).problems
+    for file, position, reason in problems[:FEW_PROBLEMS]:
+        print(f"shmq: damaged: {file} at {position}: {reason}", file=sys.stderr)
+    if len(problems) > FEW_PROBLEMS:
+        print(f"shmq: damaged: {len(problems) - FEW_PROBLEMS:,} more; shmq verify names them", file=sys.stderr)
+
+
 class Batches:
     """Lists of entries as they were read, made into batches that one claim can take."""
 
@@ -125,6 +143,11 @@ class Batches:
         """Nothing is read yet."""
         self._lists = iter(lists)
         self._rest: list[formats.Entry] = []
+        self._damage: Damage | None = None
+
+    def back(self, batch: list[formats.Entry]) -> None:
+        """Take back a batch, or the end of one: it comes next."""
+        self._rest = batch + self._rest
 
     def some(self, most: int | None = None) -> Iterator[list[formats.Entry]]:
         """Batches of the next *most* entries in all, or of all that are left."""
@@ -141,15 +164,25 @@ class Batches:
         batch, self._rest = self._rest, []
         size = 0
         while len(batch) < FEW and size < BATCH_BYTES:
-            found = next(self._lists, None)
+            found = self._read()
             if found is None:
                 break
             if len(found) == 1:  # only alone may one be larger than the window it was read through
                 size += len(found[0][0])
             batch = batch + found if batch else found
+        if not batch and self._damage is not None:
+            raise self._damage
         if len(batch) > most:
             batch, self._rest = batch[:most], batch[most:]
         return batch
+
+    def _read(self) -> list[formats.Entry] | None:
+        """What is read next; None at the end, and at damage, which is raised once all before it was given out."""
+        try:
+            return next(self._lists, None)
+        except shmq.Corrupt as problem:
+            self._damage = Damage(str(problem))
+            return None
 
 
 def put(staged: shmq.Staged, batch: list[formats.Entry]) -> None:
@@ -160,7 +193,7 @@ def put(staged: shmq.Staged, batch: list[formats.Entry]) -> None:
     timeless = NO_TIME in times
     if stamps and (timeless or None in times or max(times) > TIME_MAX or min(times) < -TIME_MAX):
         now = time.time_ns()
-        stamps = tuple(now if time_ns is None else _in_range(time_ns) for time_ns in times)
+        stamps = tuple(now if time_ns is None else in_range(time_ns) for time_ns in times)
     if timeless or any(expiries) or any(attempts):
         headers = [_source(entry) for entry in batch]
     elif any(extras):
@@ -199,14 +232,14 @@ def _numbered() -> Callable[[int, str], Any]:
     return Numbered
 
 
-def _in_range(time_ns: int) -> int:
+def in_range(time_ns: int) -> int:
     """The nearest time that 64 bits of nanoseconds can hold: formats that count milliseconds reach further."""
     return max(-TIME_MAX, min(time_ns, TIME_MAX))
 
 
 def _source(entry: formats.Entry) -> dict[str, Any] | None:
     about: dict[str, Any] = dict(entry.extra or {})
-    expires_ns = None if entry.expires_ns is None else _in_range(entry.expires_ns)
+    expires_ns = None if entry.expires_ns is None else in_range(entry.expires_ns)
     known = {"index": entry.index, "expires_ns": expires_ns, "attempts": entry.attempts or None}
     about |= {name: value for name, value in known.items() if value is not None}
     if entry.time_ns == NO_TIME:
@@ -216,23 +249,27 @@ def _source(entry: formats.Entry) -> dict[str, Any] | None:
 
 def identity(path: str, name: str, queue: str | None) -> str:
     """
-    Who a source is, so that what was imported from it is not imported again.
+    Who a source is, so that what was imported from it is not imported again: its place, its inode and its name in it.
 
-    A log is what it is wherever its readers stand. Of a queue that is consumed, any change makes another source: what
-    was its tenth message may be its first now.
+    However the place is given: by the folder, by the folder and the name, by one of the queue's files.
     """
     place = Path(path).resolve()
+    if name in {"kestrel", "libkestrel"} and place.is_file():
+        place, queue = place.parent, queue or place.name.partition(".")[0]
+    elif name == "qewqew" and place.is_dir():
+        place, queue = place / (queue or _only(qewqew.headers(place))), None
+    elif name == "kestrel" and queue is None:
+        queue = _only([each for each in kestrel.queues(place) if "+" not in each])
+    elif name == "libkestrel" and queue is None:
+        queue = _only(libkestrel.queues(place))
     info = place.stat()
     about = f"import {name} {place} {queue or ''} {info.st_dev}:{info.st_ino}"
-    if name not in _LOGS:
-        folder = place if place.is_dir() else place.parent
-        start = queue or ("" if place.is_dir() else place.name)
-        with os.scandir(folder) as found:
-            files = sorted(
-                (each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in found if each.is_file()
-            )
-        about += repr([file for file in files if file[0].startswith(start)])
     return "import " + hashlib.sha256(about.encode()).hexdigest()
+
+
+def _only(names: list[str]) -> str:
+    """The one name that there is; without one, reading will say what is wrong."""
+    return names[0] if len(names) == 1 else ""
 
 
 class Follower:

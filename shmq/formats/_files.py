@@ -147,7 +147,7 @@ def only_queue(folder: Path, found: Iterable[str], kind: str) -> str:
     if not names:
         msg = f"no {kind} queue in {folder}"
         raise NotFound(msg)
-    msg = f"{folder} holds {len(names)} {kind} queues ({', '.join(names[:8])}): say which with queue="
+    msg = f"{folder} holds {len(names)} {kind} queues ({', '.join(names[:8])}): say which one (queue=, or --queue)"
     raise BadFormat(msg)
 
 
@@ -174,6 +174,7 @@ class Stage:
             raise NotFound(msg)
         self.root = Path(tempfile.mkdtemp(prefix=f".{target.name}.writing-", dir=place))
         self._files: dict[str, BinaryIO] = {}
+        self._published = False
 
     def create(self, name: str) -> BinaryIO:
         """Create the file *name* (relative to the target) for writing; directories on the way come into being."""
@@ -200,10 +201,11 @@ class Stage:
 
     def finish(self, name: str) -> None:
         """Flush *name* to the disk and close it, as soon as it is whole: writers of many segments stay small."""
-        file = self._files.pop(name)
+        file = self._files[name]
         file.flush()
         os.fsync(file.fileno())
         file.close()
+        del self._files[name]
 
     def publish(self, last: Iterable[str] = ()) -> None:
         """Move everything into the target; the top-level names in *last* go last, in that order."""
@@ -229,6 +231,7 @@ class Stage:
             if made:
                 self.target.rmdir()
             raise
+        self._published = True
         _sync_directory(self.target)
         if made:
             _sync_directory(self.target.absolute().parent)
@@ -252,6 +255,10 @@ class Stage:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None and not self._published:
+            # A write that fails, of a disk that is full, does not say of which file.
+            msg = f"{error.strerror}; nothing was written"
+            raise OSError(error.errno, msg, str(self.target)) from error
 
 
 def set_aside(folder: Path, names: Iterable[str], label: str) -> Path:

@@ -57,25 +57,29 @@ def read(
     as_program: bool = False,
     timeout: float | None = None,
     strict: bool = False,
+    chunk_bytes: int | None = None,
 ) -> Iterator[Entry]:
     """
     Deliver the elements of the queue with the header file *path*, oldest first; only `payload` and `extra` are set.
 
-    *path* may also be the folder, with the header's name as *queue* if there are several. A header file that is not
-    there, in a folder that is, is the empty queue: the program deletes all its files when it closes one.
+    *path* may also be the folder, with the header's name as *queue* if there are several. A *path* of a header file
+    that is not there, in a folder that is, is the empty queue: the program deletes all its files when it closes one.
 
     A chunk whose pointers make no sense, or an element that runs past the tail, ends that chunk; the next one goes
     on, since its reference is not part of the damage. A missing chunk ends the queue. *strict* raises Corrupt there.
 
+    With *as_program*, *chunk_bytes* is the chunk size that the program is told when it opens the queue (default: the
+    longest chunk file): it sees that many bytes of each file, zeros where the file is shorter.
+
     Raises:
-        NotFound: the folder is not there either.
+        NotFound: the folder is not there either, or holds nothing of that *queue*.
         BadFormat: with *follow*: a QewQew has one process, which takes what it reads; nobody else can look on.
     """
     del timeout
     if follow:
         msg = f"cannot follow {os.fspath(path)}: a QewQew belongs to one process, and what that one takes is gone"
         raise BadFormat(msg)
-    walk = _Walk(_header(path, queue), as_program=as_program, strict=strict)
+    walk = _Walk(_header(path, queue), as_program=as_program, strict=strict, chunk_bytes=chunk_bytes)
     return _follow.once(walk)
 
 
@@ -212,10 +216,12 @@ class _Head:
 class _Walk:
     """From the header through the chunks; each is visited once, whatever the references say."""
 
-    def __init__(self, header: Path, *, as_program: bool, strict: bool) -> None:
+    def __init__(self, header: Path, *, as_program: bool, strict: bool, chunk_bytes: int | None = None) -> None:
         self._header = header
         self._as_program = as_program
         self._strict = strict
+        self._chunk_bytes = chunk_bytes
+        """With as_program, how many bytes of each chunk file the program maps."""
         self._last_next = 0
         """The reference that the last chunk held."""
         self.seen: set[int] = set()
@@ -230,11 +236,11 @@ class _Walk:
         if self._as_program:
             self._refuse_cycles(chunk)
         while chunk:
+            name = self._name_of(chunk)
             if chunk in self.seen:
-                self._report(f"{self._header.name}.{chunk}", 8, "a reference leads back to this chunk: a cycle")
+                self._report(name, 8, "a reference leads back to this chunk: a cycle")
                 return
             self.seen.add(chunk)
-            name = f"{self._header.name}.{chunk}"
             if not (self._header.parent / name).is_file():
                 self.cut_off = True
                 self._report(name, 0, "is referred to and missing; what followed it is out of reach")
@@ -243,16 +249,21 @@ class _Walk:
             yield from self.elements(chunk)
             chunk = self._last_next
 
+    def _name_of(self, chunk: int) -> str:
+        # The program takes every id modulo 65535, also the one that it never gives out itself.
+        return f"{self._header.name}.{chunk % (LAST_ID + 1) if self._as_program else chunk}"
+
     def elements(self, chunk: int) -> Iterator[list[Entry]]:
         """Deliver the elements of one chunk, and remember its reference."""
         self._last_next = 0
-        name = f"{self._header.name}.{chunk}"
+        name = self._name_of(chunk)
         with _files.Source(self._header.parent / name, name) as source:
             data = source.read(0, _FIRST)
             if len(data) < _FIRST:
                 self._report(name, 0, f"{len(data)} bytes are no chunk")
-                return
-            it = _Head(*_CHUNK.unpack(data))
+                if not self._as_program:
+                    return
+            it = _Head(*_CHUNK.unpack(data.ljust(_FIRST, b"\0")))
             self._last_next = it.next
             if self._as_program:
                 yield from ([entry] for entry in self._as_the_program(source, it, chunk))
@@ -301,24 +312,35 @@ class _Walk:
             yield found
 
     def _as_the_program(self, source: _files.Source, it: _Head, chunk: int) -> Iterator[Entry]:
-        """Deliver as the real program does: no checks, and a head that is written back before the next element."""
-        size = source.size()
+        """
+        Deliver as the real program does: no checks, and a head that is written back before the next element.
+
+        It looks for an element in each chunk but the last, also where head and tail say that there is none. Where
+        that is outside of what it has mapped it fails, now and whenever it is asked again: that ends the queue.
+        """
+        size = self._mapped()
         extra = {"chunk": chunk}
         only = it.next == 0
         while it.head < it.tail or not only:
-            if not 0 <= it.head <= size - 2:
+            stop = it.head + 2
+            if 0 <= it.head <= size - 2:
+                stop += _U16.unpack(self._patched(source, it, it.head, 2))[0]
+            if not 2 <= stop <= size:
+                self._last_next = 0
                 return
-            length = _U16.unpack(self._patched(source, it, it.head, 2))[0]
-            if it.head + 2 + length > size:
-                return
-            payload = self._patched(source, it, it.head + 2, length)
-            it.head += 2 + length
-            yield Entry(payload, extra=extra)
+            yield Entry(self._patched(source, it, it.head + 2, stop - it.head - 2), extra=extra)
+            it.head = stop
             if it.head >= it.tail:
                 return
 
+    def _mapped(self) -> int:
+        """Return how many bytes of each chunk the program maps; of a file that is shorter the rest are zeros."""
+        if self._chunk_bytes is None:
+            self._chunk_bytes = max((_size(self._header, chunk) for chunk in _chunk_ids(self._header)), default=0)
+        return self._chunk_bytes
+
     def _patched(self, source: _files.Source, it: _Head, position: int, length: int) -> bytes:
-        data = source.read(position, length)
+        data = source.read(position, length).ljust(length, b"\0")
         if position >= _FIRST:
             return data
         front = (_CHUNK.pack(it.head, it.tail, it.next)[position:])[:length]
@@ -483,7 +505,10 @@ def detect(folder: Path, names: list[str]) -> bool:
 def _header(path: str | os.PathLike[str], queue: str | None) -> Path:
     place = Path(path)
     if queue is not None:
-        place = _files.directory(place) / queue
+        folder, place = _files.directory(place), place / queue
+        if not place.is_file() and not _chunk_ids(place):
+            msg = f"no QewQew {queue!r} in {folder}; there are {headers(folder)}"
+            raise NotFound(msg)
     elif place.is_dir():
         place = place / _files.only_queue(place, headers(place), NAME)
     if not place.parent.is_dir():

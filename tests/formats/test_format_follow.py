@@ -69,7 +69,7 @@ def clock(monkeypatch):
 
 def put(index, text="x"):
     """One libkestrel PUT."""
-    return libkestrel._FAST.pack(0x86, len(text), 0, index, 1000 + index) + text.encode()
+    return libkestrel.PUT_FIELDS.pack(0x86, len(text), 0, index, 1000 + index) + text.encode()
 
 
 def add(text, added_ms=0):

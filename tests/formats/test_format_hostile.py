@@ -54,6 +54,21 @@ def test_a_file_cut_at_every_length_is_read(seeds, name, tmp_path):
         fuzz.check(name, tmp_path, files | {file: files[file][:length]})
 
 
+@pytest.mark.parametrize(
+    "bits", [pytest.param(range(8), marks=pytest.mark.slow, id="every"), pytest.param(None, id="one")]
+)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bit_flipped_anywhere_is_read_and_mended(tmp_path, name, bits):
+    """One of each byte, in every file of a queue of a few messages; every single one in the long run."""
+    files = fuzz.small(name)
+    for file, data in files.items():
+        for at in range(len(data)):
+            for bit in bits or (at * 3 % 8,):
+                flipped = bytearray(data)
+                flipped[at] ^= 1 << bit
+                fuzz.checked(name, files | {file: bytes(flipped)}, f"{file}, bit {bit} of byte {at}")
+
+
 def test_mutated_fixtures_are_read_or_refused(tmp_path):
     chance = random.Random(7)
     found = 0
@@ -84,12 +99,12 @@ NUMBERS = [-(1 << 63), -1, 0, (1 << 31) - 1, 1 << 31, (1 << 63) - 1]
 def edges():
     """Every length, count and index of every format, at the edges of its field, in an otherwise whole queue."""
     good = {
-        "libkestrel": libkestrel.WRITER_MAGIC + libkestrel._FAST.pack(0x86, 1, 0, 1, 5) + b"x",
+        "libkestrel": libkestrel.WRITER_MAGIC + libkestrel.PUT_FIELDS.pack(0x86, 1, 0, 1, 5) + b"x",
         "sej": sej.message(0, Entry(b"x", 0, 5)),
         "kestrel": kestrel.record(2, entry=Entry(b"x", None, 5)),
     }
     for size in SIZES:
-        yield "libkestrel", {"jobs.1": good["libkestrel"] + libkestrel._FAST.pack(0x86, size, 0, 2, 5) + bytes(40)}
+        yield "libkestrel", {"jobs.1": good["libkestrel"] + libkestrel.PUT_FIELDS.pack(0x86, size, 0, 2, 5) + bytes(40)}
         yield "libkestrel", {"jobs.1": good["libkestrel"] + struct.pack("<Biiqqq", 0x87, size, size, 2, 5, 5)}
         yield "libkestrel", {"jobs.1": good["libkestrel"], "jobs.read.": libkestrel.READER_MAGIC + b"\x91" + i32(size)}
         yield "sej", {"jnl/0000000000000000.jnl": good["sej"] + struct.pack(">QqBbi", 1, 5, 0, 0, size) + bytes(40)}
@@ -105,7 +120,10 @@ def edges():
     for number in NUMBERS:
         times = struct.pack("<Biqq", 2, 17, number, number) + b"x"
         yield "kestrel", {"cars": times, f"cars.{number}": times, f"cars.{number}.pack": times}
-        yield "libkestrel", {"jobs.1": good["libkestrel"] + libkestrel._FAST.pack(0x86, 1, 0, number, number) + b"x"}
+        yield (
+            "libkestrel",
+            {"jobs.1": good["libkestrel"] + libkestrel.PUT_FIELDS.pack(0x86, 1, 0, number, number) + b"x"},
+        )
         yield "libkestrel", {f"jobs.{number}": good["libkestrel"], "jobs.1": good["libkestrel"]}
         yield (
             "libkestrel",

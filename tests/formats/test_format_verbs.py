@@ -1,11 +1,13 @@
 """The verbs that all formats share: detection, errors that tell, lazy import, entries."""
 
+import errno
 import os
 import pickle
 import subprocess
 import sys
 import tempfile
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -139,6 +141,29 @@ def test_every_file_and_the_directory_are_on_the_disk_before_writing_returns(tmp
     }
     assert synced[-1] == str(tmp_path)
     assert name == "qewqew" or synced[-2] == str(tmp_path / "d")
+
+
+@pytest.mark.parametrize("verb", ["write", "repair"])
+@pytest.mark.parametrize("name", formats.HERE)
+def test_a_disk_that_is_full_is_named_and_nothing_is_left(tmp_path, monkeypatch, name, verb):
+    queue = {"libkestrel": "jobs", "kestrel": "jobs"}.get(name)
+    source, target = tmp_path / "q", tmp_path / "new"
+    formats.write(source, [Entry(b"x")], name, queue)
+    before = sorted(path.name for path in tmp_path.iterdir())
+
+    def full(fd):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        attempt = partial(formats.write, target, [Entry(b"x")], name, queue)
+        if verb == "repair":
+            attempt = partial(formats.repair, source, queue, name, to=target)
+        with pytest.raises(OSError, match="No space left on device; nothing was written") as failed:
+            attempt()
+    # QewQew's files are made in the folder that its header is in.
+    assert failed.value.filename == str(tmp_path if name == "qewqew" else target)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
 MS = 1_000_000

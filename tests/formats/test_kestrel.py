@@ -208,7 +208,12 @@ def test_other_names_are_not_replayed(tmp_path):
     journal(tmp_path, add("a"), cars_bak=add("b"), cars2=add("c"))
     place(tmp_path, {"cars~~5": add("temporary"), "cars.5~~": add("t"), "cars.5.old": add("copy")})
     assert names(tmp_path) == ["a"]
-    assert sorted(problem.file for problem in kestrel.verify(tmp_path, "cars")) == ["cars.5.old", "cars.bak", "cars~~5"]
+    assert sorted(problem.file for problem in kestrel.verify(tmp_path, "cars")) == [
+        "cars.5.old",
+        "cars.5~~",
+        "cars.bak",
+        "cars~~5",
+    ]
 
 
 def test_expired_items_are_delivered_and_dropped_only_when_asked(tmp_path):

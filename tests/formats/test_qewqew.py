@@ -67,6 +67,9 @@ def test_a_header_that_is_not_there_is_the_empty_queue(tmp_path):
     assert qewqew.verify(tmp_path / "q") == []
     with pytest.raises(NotFound):
         payloads(tmp_path / "no" / "q")
+    queue(tmp_path)
+    with pytest.raises(NotFound, match=r"no QewQew 'p' in .*\['q'\]"):  # whoever names it has seen it there
+        qewqew.read(tmp_path, "p")
 
 
 def test_nobody_can_follow_a_qewqew(tmp_path):
@@ -108,6 +111,38 @@ def test_a_chunk_whose_head_was_never_written_begins_at_its_first_element(tmp_pa
     assert payloads(header) == [b"hi", b"", b"yes"]
     # at 6: length 0x000f = 15 runs past the 22 bytes of this file, and the program's buffer is at its end
     assert payloads(header, as_program=True) == [b"hi", b"", b"", b"\0\0"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "size", "ours", "theirs"),
+    [
+        # It maps 18 bytes of every chunk. Of chunk 3 only 15 are there: "hi" has lost its bytes, which are zeros, and
+        # the empty element behind it, whose length is zeros, too, is not told from a whole one.
+        ({"q_3": CHUNK_3[:15] + b"", "q_4": CHUNK_4}, 22, [b"yes"], [b"\0\0", b"", b"yes"]),
+        # Cut inside its own header (head 13, tail's first three bytes 0: tail 0, next 0): one chunk, and empty.
+        ({"q_3": CHUNK_3[:7]}, 22, [], []),
+        # A head outside of what it has mapped: it fails at every attempt, and never comes to the next chunk.
+        ({"q_3": bytes.fromhex("ffffffff") + CHUNK_3[4:]}, 22, [b"yes"], []),
+        ({"q_3": bytes.fromhex("00000015 00000016") + CHUNK_3[8:]}, 22, [b"yes"], []),
+        # Head is tail in a chunk that is not the last: it takes the stale bytes behind them (ff ff: too long) ...
+        ({"q_3": bytes.fromhex("00000013 00000013") + CHUNK_3[8:]}, 22, [b"yes"], []),
+        # ... or, where they are zeros, an empty element, and goes on.
+        ({"q_3": bytes.fromhex("00000013 00000013") + CHUNK_3[8:19] + bytes(3)}, 22, [b"yes"], [b"", b"yes"]),
+        # 65535 is an id that it never gives out; it looks for it as 0.
+        (
+            {"q": b"\xff\xff", "q_0": CHUNK_4, "q_65535": CHUNK_3[:8] + b"\0\0" + CHUNK_3[10:]},
+            22,
+            [b"hi", b""],
+            [b"yes"],
+        ),
+    ],
+)
+def test_the_program_checks_nothing_and_maps_as_many_bytes_as_it_is_told(tmp_path, changed, size, ours, theirs):
+    """It was seen to do each of these; by the document only what is whole is delivered."""
+    header = queue(tmp_path, **changed)
+    assert payloads(header) == ours
+    assert payloads(header, as_program=True, chunk_bytes=size) == theirs
+    assert payloads(header, as_program=True) == theirs  # the longest file is as long
 
 
 def test_a_cycle_keeps_the_real_program_from_opening(tmp_path):

@@ -85,6 +85,20 @@ def test_what_operations_leave(tmp_path, records, left):
     assert payloads(kestrel, folder, "cars", as_program=True) == left
 
 
+def test_an_id_that_is_opened_while_it_is_open_costs_the_item_it_had_and_that_is_said(tmp_path):
+    data = [addx("a"), addx("b"), op(OPEN, 5), op(OPEN, 5), addx("c")]
+    folder = place(tmp_path, {"cars": b"".join(data)})
+    assert payloads(kestrel, folder, "cars") == ["b", "c"]
+    (problem,) = kestrel.state(folder, "cars").problems
+    assert problem[:2] == ("cars", len(b"".join(data[:3])))
+
+
+def test_opcode_3_is_the_id_0_for_the_program(tmp_path):
+    folder = place(tmp_path, {"cars": op(SAVE, 41) + addx("a") + op(TENTATIVE)})
+    assert list(kestrel.state(folder, "cars").open) == [42]
+    assert list(kestrel.state(folder, "cars", as_program=True).open) == [0]
+
+
 @pytest.mark.parametrize(
     ("before", "xid"),
     [
@@ -116,12 +130,60 @@ def test_a_state_dump_ends_its_own_file_only(tmp_path):
     assert kestrel.state(folder, "cars").problems == []
 
 
+def test_a_state_dump_of_nothing_ends_its_file_too(tmp_path):
+    """Its size as a CONTINUE would be 0, which none has."""
+    folder = place(tmp_path, {"cars.1": addx("a") + struct.pack("<Bii", 8, 3, 0) + addx("never"), "cars": addx("b")})
+    assert payloads(kestrel, folder, "cars") == ["a", "b"]
+    assert kestrel.state(folder, "cars").problems == []
+
+
+@pytest.mark.parametrize(("added", "expires"), [(7, 0), (7 + (15 << 40), 1), (7 + (9 << 40), 2)])
+def test_a_continue_whose_times_begin_as_the_records_of_a_dump_is_none(tmp_path, added, expires):
+    """
+    The add time's first byte is an ADD_XID's opcode, its last three and the expiry's first are that record's size, and
+    where it would end stands a REMOVE_TENTATIVE: that is as near as a CONTINUE of before 2527 comes to a dump.
+    """
+    size = (added >> 40) + (expires << 24)
+    record = struct.pack("<Biiqq", 8, 1, 16 + 1, added, expires) + b"c"
+    data = addx("a") + record
+    end = len(addx("a")) + 18 + size
+    if end > len(data):
+        data += struct.pack("<Biqq", 2, 16 + end - len(data), 1, 0)
+        data += bytes(end - len(data)) + bytes((TENTATIVE,))
+    place(tmp_path, {"cars": data + bytes(40)})
+    assert payloads(kestrel, tmp_path, "cars")[:2] == ["a", "c"]
+
+
+@pytest.mark.parametrize("opcode", [0, 2, 7, 8])
+@pytest.mark.parametrize("expires", [0, 5])
+def test_an_expiry_of_0_is_none_for_every_opcode_that_adds(tmp_path, opcode, expires):
+    if opcode == 0:
+        data = struct.pack("<Bii", 0, 5, expires)
+    elif opcode == 2:
+        data = struct.pack("<Biqq", 2, 17, 9, expires)
+    else:
+        data = struct.pack("<Biiqq", opcode, 3, 17, 9, expires)
+    (entry,) = kestrel.read(place(tmp_path, {"cars": data + b"x"}), "cars")
+    assert entry.expires_ns == (expires * (SECOND if opcode == 0 else MS) or None)
+    assert entry.time_ns == (None if opcode == 0 else 9 * MS)
+
+
 def test_rotated_files_are_ordered_as_numbers_and_a_pack_hides_its_own_number_too(tmp_path):
     folder = place(tmp_path, {"cars.9": addx("9"), "cars.10": addx("10"), "cars.100": addx("100"), "cars": addx("now")})
     assert payloads(kestrel, folder, "cars") == ["9", "10", "100", "now"]
     place(tmp_path, {"cars.9.pack": addx("p9"), "cars.10.pack": addx("p10"), "cars~~11": addx("never")})
     assert payloads(kestrel, folder, "cars") == ["p10", "100", "now"]
     assert payloads(kestrel, folder, "cars", as_program=True) == ["p10", "100", "now"]
+
+
+def test_a_copy_of_a_rotated_file_is_replayed_by_the_program_only_and_is_a_pack_only_behind_a_dot(tmp_path):
+    """It looks at the second field, which is the number, and at the end of the name."""
+    files = {"cars.1": addx("1"), "cars.2.oldpack": addx("2"), "cars.3.old.pack": addx("3"), "cars.4": addx("4")}
+    folder = place(tmp_path, files)
+    assert payloads(kestrel, folder, "cars") == ["1", "4"]
+    assert payloads(kestrel, folder, "cars", as_program=True) == ["3", "4"]
+    (folder / "cars.3.old.pack").unlink()
+    assert payloads(kestrel, folder, "cars", as_program=True) == ["1", "2", "4"]
 
 
 def test_a_missing_current_file_is_an_empty_one(tmp_path):
@@ -245,6 +307,49 @@ def test_a_gap_between_two_segments_is_not_written_and_a_repair_closes_gaps(tmp_
     assert [(e.index, e.payload) for e in libkestrel.read(done.path)] == [(1, b"1"), (2, b"2"), (3, b"5"), (4, b"7")]
     assert libkestrel.state(done.path).consumers == {"a": (1, (3,)), "b": (3, ())}
     assert payloads(libkestrel, done.path, as_program=True) == ["1", "2", "5", "7"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "wanted"),
+    [
+        ((9, 2, 3, 4), {"a": "023", "b": "0", "c": "0"}),  # the first id of a segment has a bit too many
+        ((0, 1, 2, 3), {"a": "3", "b": "", "c": ""}),
+        ((-5, 1, 9, 3), {"a": "23", "b": "2", "c": "2"}),
+        ((1, 1, 1, 1), {"a": "", "b": "", "c": ""}),
+        ((1, (1 << 63) - 1, 2, 3), {"a": "13", "b": "1", "c": "1"}),
+        (((1 << 63) - 1, (1 << 63) - 1, 5, 5), {"a": "0123", "b": "0123", "c": "01"}),
+    ],
+)
+def test_a_repair_numbers_anew_what_does_not_ascend_and_each_reader_goes_on_with_what_it_wanted(tmp_path, ids, wanted):
+    """Nothing that a read delivers is dropped: a damaged number is no reason to lose the item."""
+    records = [put(index, f"{number}") for number, index in enumerate(ids)]
+    readers = {"jobs.read.a": checkpoint(1, 2), "jobs.read.b": checkpoint(4)}
+    folder = place(tmp_path / "q", {"jobs.1": segment(*records), "jobs.read.c": checkpoint(5)} | readers)
+    found = libkestrel.state(folder)
+    assert (found.first, found.last) == (min(ids), max(ids))
+    expected = {name: payloads(libkestrel, folder, consumer=name) for name in "abc"}
+    done = libkestrel.repair(folder)
+    assert payloads(libkestrel, done.path) == ["0", "1", "2", "3"]
+    assert {name: payloads(libkestrel, done.path, consumer=name) for name in "abc"} == expected
+    assert libkestrel.verify(done.path) == []
+    assert {name: "".join(each) for name, each in expected.items()} == wanted
+
+
+def test_a_repair_makes_segments_that_hold_the_largest_item(tmp_path):
+    """16 MiB is the limit of an item, and more than a segment of the default size has room for."""
+    large = struct.pack("<Biiqq", 0x86, 16 << 20, 0, 1, 5) + bytes(16 << 20)
+    folder = place(tmp_path / "q", {"jobs.1": segment(large, put(2, "b")) + b"\x86"})
+    done = libkestrel.repair(folder)
+    assert [(e.index, len(e.payload)) for e in libkestrel.read(done.path)] == [(1, 16 << 20), (2, 1)]
+
+
+def test_the_program_has_no_nameless_reader_beside_others(tmp_path):
+    files = {"jobs.1": segment(put(1), put(2)), "jobs.read.": checkpoint(1), "jobs.read.r": checkpoint(2)}
+    folder = place(tmp_path, files)
+    assert libkestrel.state(folder).consumers == {"": (1, ()), "r": (2, ())}
+    assert libkestrel.state(folder, as_program=True).consumers == {"r": (2, ())}
+    (folder / "jobs.read.r").write_bytes(b"????")  # a broken one does not count
+    assert libkestrel.state(folder, as_program=True).consumers == {"": (1, ()), "r": (2, ())}
 
 
 # ------------------------------------------------------------------------------------------ sej

@@ -276,7 +276,7 @@ def test_a_second_import_doubles_nothing(tmp_path, run):
     assert run("import", path, tmp_path / "q")[0] == 0
     status, _, err = run("import", path, tmp_path / "q")
     assert status == 1
-    assert "10 messages were imported" in err
+    assert "was imported before, up to index 9; nothing was done" in err
     assert run("import", path, tmp_path / "q", "--resume")[1] == "imported 0 messages\n"
     assert len(messages(tmp_path / "q")) == 10
 
@@ -292,6 +292,93 @@ def test_resume_goes_on_with_what_the_source_has_gained(tmp_path, run):
     assert (status, out) == (0, "imported 3 messages, index 7 to 9\n")
     assert [payload for payload, *_ in messages(tmp_path / "q")] == [entry.payload for entry in entries]
     assert heads(tmp_path / "q") == {"r": 8}
+
+
+def test_a_journal_that_has_grown_is_resumed_behind_what_was_imported(tmp_path, run):
+    """Also one that a program consumes: the queue still holds what came from it, and that is held against it."""
+    path = source(tmp_path, "kestrel", 10)
+    assert run("import", path, tmp_path / "q", "--resume", "--part", 4)[0] == 0
+    with (path / "jobs").open("ab") as journal:
+        journal.write(formats.kestrel.record(2, entry=Entry(b"10", None, T)))
+    assert run("import", path, tmp_path / "q")[0] == 1
+    assert run("import", path, tmp_path / "q", "--resume")[1] == "imported 1 messages, index 10 to 10\n"
+    assert [payload for payload, *_ in messages(tmp_path / "q")] == [b"%d" % number for number in range(11)]
+
+
+@pytest.mark.parametrize("part", [4, 100])
+@pytest.mark.parametrize("taken", [1, 10])
+def test_a_journal_of_which_something_was_taken_is_not_resumed_but_imported_again_if_wanted(tmp_path, run, part, taken):
+    """What was its second message is its first: whoever goes on by number would leave one out."""
+    path = source(tmp_path, "kestrel", 10)
+    assert run("import", path, tmp_path / "q", "--resume", "--part", part)[0] == 0
+    with (path / "jobs").open("ab") as journal:
+        journal.write(b"\x01" * taken)
+        journal.write(b"".join(formats.kestrel.record(2, entry=Entry(b"new%d" % n, None, T)) for n in range(10)))
+    status, _, err = run("import", path, tmp_path / "q", "--resume")
+    assert (status, "nothing shows that" in err, "--again" in err) == (1, True, True)
+    assert len(messages(tmp_path / "q")) == 10
+    assert run("import", path, tmp_path / "q", "--again")[0] == 0
+    assert len(messages(tmp_path / "q")) == 10 + 20 - taken
+    assert run("import", path, tmp_path / "q", "--resume")[1] == "imported 0 messages\n"
+    assert run("import", path, tmp_path / "q", "--again", "--no-consumers")[0] == 0
+    assert len(messages(tmp_path / "q")) == 10 + 2 * (20 - taken)
+
+
+def test_a_log_that_has_lost_its_oldest_segments_is_resumed_by_its_numbers(tmp_path, run):
+    """libkestrel deletes what all its readers have consumed, so that no count tells how far an import came."""
+    entries = [Entry(b"%d" % number, None, T) for number in range(1, 31)]
+    formats.write(tmp_path / "all", entries, "libkestrel", "jobs", {"r": (25, ())}, journal_bytes=200, name_ms=10)
+    files = sorted((tmp_path / "all").glob("jobs.[0-9]*"))
+    path = tmp_path / "src"
+    path.mkdir()
+    for file in files[:3]:
+        (path / file.name).write_bytes(file.read_bytes())
+    assert run("import", path, tmp_path / "q", "--no-consumers", "--resume", "--part", 7)[0] == 0
+    there = len(messages(tmp_path / "q"))
+    for file in files[:2]:
+        (path / file.name).unlink()
+    for file in [*files[3:], tmp_path / "all/jobs.read.r"]:
+        (path / file.name).write_bytes(file.read_bytes())
+    status, out, err = run("import", path, tmp_path / "q", "--resume", "--part", 5)
+    assert (status, out, err) == (0, f"imported {30 - there} messages, index {there} to 29\n", "")
+    assert [payload for payload, *_ in messages(tmp_path / "q")] == [entry.payload for entry in entries]
+    assert heads(tmp_path / "q") == {"r": 25}
+    for file in files[3:-1]:
+        (path / file.name).unlink()
+    formats.write(tmp_path / "more", [Entry(b"later", 99, T)], "libkestrel", "jobs", name_ms=99)
+    (tmp_path / "more/jobs.99").rename(path / "jobs.99")
+    status, _, err = run("import", path, tmp_path / "q", "--resume")
+    assert (status, "behind number 30, " in err, "goes on with 99" in err) == (0, True, True)
+
+
+@pytest.mark.parametrize("name", ["kestrel", "libkestrel", "qewqew"])
+def test_a_source_is_the_same_however_it_is_named(tmp_path, run, name):
+    if name == "qewqew":
+        (tmp_path / "folder").mkdir()
+        path = source(tmp_path / "folder", name).parent
+        others = [(path, "--queue", "src"), (path / "src",)]
+    else:
+        path = source(tmp_path, name)
+        others = [(path, "--queue", "jobs"), (next(path.glob("jobs*")),), (path / ".." / path.name,)]
+    assert run("import", path, tmp_path / "q")[0] == 0
+    for words in others:
+        status, _, err = run("import", *words, tmp_path / "q")
+        assert (status, "was imported before" in err) == (1, True)
+
+
+def test_a_sej_root_is_resumed_only_where_it_still_begins_with_what_was_imported(tmp_path, run):
+    """Its directories are merged by time: what one of them gains may belong before what was imported."""
+    for name, times in (("a.1.000", (1, 3, 5)), ("a.1.001", (2, 4, 6))):
+        formats.write(tmp_path / "src", [Entry(b"%d" % at, None, T + at) for at in times], "sej", name)
+    assert run("import", tmp_path / "src", tmp_path / "q")[0] == 0
+    segment = tmp_path / "src/a.1.000/jnl/0000000000000000.jnl"
+    before = segment.read_bytes()
+    segment.write_bytes(before + formats.sej.message(3, Entry(b"7", None, T + 7)))
+    assert run("import", tmp_path / "src", tmp_path / "q", "--resume")[1] == "imported 1 messages, index 6 to 6\n"
+    other = tmp_path / "src/a.1.002"
+    formats.write(tmp_path / "src", [Entry(b"late", None, T)], "sej", other.name)
+    assert run("import", tmp_path / "src", tmp_path / "q", "--resume")[0] == 1
+    assert [payload for payload, *_ in messages(tmp_path / "q")] == [b"%d" % at for at in range(1, 8)]
 
 
 def start_import(tmp_path, *more):
@@ -326,12 +413,31 @@ def test_damage_is_refused_unless_lossy(tmp_path, run):
     status, _, err = run("import", path, tmp_path / "q")
     assert status == 1
     assert err.count("\n") == 1
+    assert "Nothing was imported; --lossy imports all that is whole" in err
     assert not (tmp_path / "q").exists()
     with shmq.open(str(tmp_path / "there")) as queue:
         queue.put(b"mine")
     assert run("import", path, tmp_path / "there")[0] == 1
     assert len(messages(tmp_path / "there")) == 1
-    assert run("import", path, tmp_path / "q", "--lossy")[0] == 0
+    status, _, err = run("import", path, tmp_path / "q", "--lossy")
+    assert status == 0
+    assert err.startswith(f"shmq: damaged: jnl/{file.name} at 27: offset ")
+    status, _, err = run("convert", path, tmp_path / "out", "--to", "sej")
+    assert (status, "Nothing was written; --lossy converts" in err, (tmp_path / "out").exists()) == (1, True, False)
+    status, _, err = run("convert", path, tmp_path / "out", "--to", "sej", "--lossy")
+    assert (status, err.startswith("shmq: damaged: ")) == (0, True)
+
+
+def test_parts_before_the_damage_stay_and_that_is_said(tmp_path, run):
+    path = source(tmp_path, "sej", 10)
+    (file,) = (path / "jnl").iterdir()
+    with file.open("r+b") as content:
+        content.truncate(27 * 8 + 3)
+    status, _, err = run("import", path, tmp_path / "q", "--resume", "--part", 3)
+    assert (status, "Whole parts before it are in" in err) == (1, True)
+    assert len(messages(tmp_path / "q")) == 6
+    assert run("import", path, tmp_path / "q", "--resume", "--lossy")[0] == 0
+    assert [payload for payload, *_ in messages(tmp_path / "q")] == [b"%d" % number for number in range(8)]
 
 
 def test_times_beyond_64_bits_of_nanoseconds_become_the_nearest(tmp_path, run):

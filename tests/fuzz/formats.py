@@ -4,9 +4,10 @@ Fuzz the readers of foreign formats: whatever the bytes, a reader ends, in bound
     python tests/fuzz/formats.py [--format NAME] [--seconds N] [--seed N]
 
 With atheris installed it drives the mutations by coverage; without it, a plain loop mutates small valid queues. Each
-round asks three things of a mutated queue: reading, state and verify end with a result or with a `ShmqError`; no more
-entries come out than the bytes can hold; and `strict` and not strict agree up to the first damage. A failure prints
-the seed and leaves the files in a directory that it names.
+round asks four things of a mutated queue: reading, state and verify end with a result or with a `ShmqError`; no more
+entries come out than the bytes can hold; `strict` and not strict agree up to the first damage; and where `state` has a
+result, `repair` has one too: a clean queue that holds what reading delivers, beside an original that is as it was. A
+failure prints the seed and leaves the files in a directory that it names.
 """
 
 import argparse
@@ -105,6 +106,30 @@ def seed(name: str) -> Files:
         return tree(Path(folder) / "seed")
 
 
+def small(name: str) -> Files:
+    """As `seed`, with so few messages that every bit can have its turn."""
+    entries = [Entry(b"ab"[:n], None, 10**18, key=b"k"[:n], type=n) for n in (1, 2, 1)]
+    options = {"libkestrel": 70, "sej": 60, "kestrel": 40, "qewqew": 16}
+    size = {"libkestrel": "journal_bytes", "sej": "segment_bytes", "kestrel": "rotate_bytes", "qewqew": "chunk_bytes"}
+    more: dict[str, object] = {"layout": "rotated", "name_ms": 1} if name == "kestrel" else {}
+    if name == "libkestrel":
+        more = {"name_ms": 1, "consumers": {"r": (1, (3,))}}
+    elif name == "sej":
+        more = {"consumers": {"r": (1, ())}}
+    with tempfile.TemporaryDirectory() as folder:
+        target, queue = TARGETS[name]
+        formats.write(
+            Path(folder) / target,
+            entries,
+            name,
+            queue,
+            lossy=True,
+            **{size[name]: options[name]},
+            **more,  # type: ignore[arg-type]
+        )
+        return tree(Path(folder))
+
+
 def mutate(files: Files, chance: random.Random) -> Files:
     """Change one to four things: bytes, lengths, whole files."""
     files = dict(files)
@@ -149,13 +174,29 @@ def check(name: str, folder: Path, files: Files) -> int:
     counts = {}
     for options in ({}, {"strict": True}, {"as_program": True}):
         counts[tuple(options)] = _count(formats.read, path, name, queue, most, options)
-    for verb in (formats.state, formats.verify):
-        try:
-            verb(path, queue, name)
-        except ShmqError:
-            continue
     assert counts["strict",] <= counts[()], "strict delivered more than not strict"
+    try:
+        found = formats.state(path, queue, name)
+    except ShmqError:
+        return counts[()]
+    assert found.messages == counts[()], f"{found.messages} messages by state, {counts[()]} by read"
+    formats.verify(path, queue, name)
+    _check_repair(name, folder, path, queue)
     return counts[()]
+
+
+def _check_repair(name: str, folder: Path, path: Path, queue: str | None) -> None:
+    """What `state` can walk, `repair` can mend: nothing that is delivered is lost, and nothing of the original."""
+    before = tree(folder)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as beside:
+        done = formats.repair(path, queue, name, to=Path(beside) / "clean")
+        named = None if name == "qewqew" else queue
+        assert formats.verify(done.path, named, name) == [], "what was repaired is not clean"
+        mended = [entry.payload for entry in formats.read(done.path, name, named)]
+    whole = [entry.payload for entry in formats.read(path, name, queue)]
+    # Behind them a QewQew may have elements of chunks that nothing led to.
+    assert whole == (mended[: len(whole)] if name == "qewqew" else mended), "repair lost or changed something"
+    assert before == tree(folder), "repair changed the original"
 
 
 def _count(

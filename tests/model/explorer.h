@@ -4,7 +4,7 @@
  *   search.c    threads as coroutines; every choice, tried in turn or drawn at random
  *   kernel.c    the os table of the model: locks, futex, clocks
  *   stage.c     one chunk and the processes around it; what must hold at every step and at the end
- *   scenarios.c, group_scenarios.c, keyed_scenarios.c, space_scenarios.c  the schedules, by name
+ *   scenarios.c, group_..., keyed_..., space_..., sync_scenarios.c  the schedules, by name
  *   litmus.c    known programs with known outcomes, to test memory.c itself
  *   main.c      the command line */
 #ifndef SHMQ_EXPLORER_H
@@ -45,6 +45,8 @@ extern const struct scenario keyed_scenarios[];
 extern const size_t keyed_scenarios_count;
 extern const struct scenario space_scenarios[];
 extern const size_t space_scenarios_count;
+extern const struct scenario sync_scenarios[];
+extern const size_t sync_scenarios_count;
 extern const struct scenario litmus[]; /* small programs whose outcomes are known: they test the model itself */
 extern const size_t litmus_count;
 
@@ -75,6 +77,7 @@ void search_run(struct search *search);
 uint32_t model_self(void);
 const char *model_thread_name(uint32_t thread);
 bool model_is_dead(uint32_t thread);
+bool model_somebody_died(void);
 bool model_is_done(uint32_t thread);
 bool model_is_asleep(uint32_t thread);
 /* Go on only once the condition holds; it may look at the kernel's and the search's state, not at memory. */
@@ -91,8 +94,12 @@ bool model_direct(void);               /* no execution is running: setup or chec
 void model_step(uint64_t next);        /* let anybody go first; next tells one thing to do from another */
 uint32_t model_choose(uint32_t count); /* 0 .. count - 1 */
 void model_remember(uint64_t result);  /* what the running thread has just learned */
-void model_sleep(const void *address); /* until model_wake_all */
-void model_wake_all(const void *address);
+/* Sleep on some words, under some bits, until model_wake; or until nobody else can go on: then the clocks of those who
+ * have a deadline ring, the earliest first. True when it was the clock. */
+#define SLEEP_WORDS 4u
+#define NO_DEADLINE INT64_MAX
+bool model_sleep(const void *const *words, uint32_t count, uint32_t bits, int64_t deadline_ns);
+void model_wake(const void *word, uint32_t most, uint32_t bits);
 
 static inline uint64_t mix(uint64_t a, uint64_t b)
 {
@@ -137,11 +144,18 @@ void kernel_hold(uint32_t slot, uint32_t thread); /* in setup */
 void kernel_drop(uint32_t slot);                  /* the lock is gone though its holder lives, or he exits */
 void kernel_set_clock(int64_t ns);                /* all clocks are one, and stand still until then */
 int64_t kernel_clock(void);
+/* The disk under the chunk: everything below that position of it is there. */
+uint64_t kernel_on_disk(void);
+void kernel_wakes_order(void);        /* in setup: who is woken sees what the waker did, as Linux promises */
+void kernel_set_patience(int64_t ns); /* in setup: a sleep that takes so long, without a death, is a fault */
+void kernel_refuse_sync(uint32_t which); /* in setup: that sync fails, 1 = the first */
 extern const uint8_t kernel_guard;
 
 /* ------------------------------------------------------------------ stage.c */
 void stage_keep(void);
 void stage_begin(void);
+/* The chunk's bytes from begin on go to the disk as they are now: so nothing in there may still be open. */
+void stage_synced(uint64_t begin, uint64_t end);
 /* Each store into the image, as it lands: behind `before` in the order of that word. */
 void stage_watch(const void *at, uint64_t before, uint64_t after);
 

@@ -15,6 +15,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CORE = ROOT / "cffi_build"
 CORE_FILES = [
+    "any.c",
     "bounds.c",
     "chunk.c",
     "index.c",
@@ -25,6 +26,7 @@ CORE_FILES = [
     "owner.c",
     "ring.c",
     "side.c",
+    "sync.c",
     "timed.c",
     "wait.c",
 ]
@@ -37,6 +39,7 @@ MODEL_FILES = [
     "group_scenarios.c",
     "keyed_scenarios.c",
     "space_scenarios.c",
+    "sync_scenarios.c",
     "litmus.c",
     "main.c",
 ]
@@ -62,8 +65,8 @@ HARMLESS = [
 
 UNEXPLORED = {"chunk.h", "index.h", "bounds.h"}
 """
-What these headers inline is run by all schedules, and weakened with none of its own. Not compiled in at all: any.c,
-gather.c, scatter.c, sync.c and recover.c.
+What these headers inline is run by all schedules, and weakened with none of its own. Not compiled in at all: gather.c,
+scatter.c and recover.c.
 """
 
 ANY = ("step", "split", "blind", "skip")
@@ -75,7 +78,34 @@ MAPPED = "side_blocks grows under the administrative lock, and whoever sees too 
 ITSELF = "an entry is a hint: what it names must prove itself, so that what is late, missing or wrong costs a walk"
 ALONE = "at a new boot, under the administrative lock, before any member: nobody else looks"
 SAME = "whoever comes at the same time writes the same, or the word is of his own seat, which nobody else has"
+LEADS = "who leads is alone, and what he did comes before what the next one does by the CAS on the leader's word"
 HARMLESS_TOO = [
+    ("sync.c", "exchange_acquire(&member->control->sync_acks, 0)", ("step", "split"), LEADS),
+    ("sync.c", "cas_release(&checkpoint->acks_synced, seen, asked)", ("split", "blind"), LEADS),
+    ("sync.c", "(uint32_t)add_release(&control->sync_bell, 1)", ("split",), LEADS),
+    ("sync.c", "cas_release(&control->durable, seen, index)", ("step", "split", "blind"), LEADS),
+    ("sync.c", "cas_relaxed(&control->durable_chunk, seen, chunk + 1)", ("split", "blind"), LEADS),
+    ("sync.c", "store_release(&control->durable_at, position)", ("step",), LEADS),
+    ("sync.c", "store_release(&control->durable_at, position)", ("skip",), "the next sync begins lower"),
+    ("sync.c", "store_relaxed(&control->sync_group, (uint32_t)index)", ("skip",), "a guess that saves wake-ups"),
+    ("sync.c", "store_relaxed(&checkpoint->snapshot_synced, sequence)", ("skip",), "a snapshot is synced once more"),
+    (
+        "sync.c",
+        "load_acquire(&((const struct control *)control)->",
+        ("step",),
+        "the value alone is told to whoever asks",
+    ),
+    ("sync.c", "store_release(&control->sync_failed, failed)", ("step",), LEADS),
+    ("sync.c", "    add_release(&control->sync_bell, 1);", ANY, "whoever failed gives up leading, and rings"),
+    (
+        "sync.c",
+        "wait_for_leader(control, want, load_acquire(&control->sync_bell)",
+        ("step",),
+        "it looks again by the clock",
+    ),
+    ("sync.c", "store_relaxed(&control->sync_leader, 0)", ("skip",), ALONE),
+    ("sync.c", "store_relaxed(&control->sync_failed, 0)", ("skip",), ALONE),
+    ("sync.c", "store_relaxed(&control->durable", ("skip",), ALONE),
     ("ring.c", "page->redelivered, 1)", ("split",), FIGURES),
     ("side.c", "page->redelivered, 1)", ("split", "skip"), FIGURES),
     ("ring.c", "page->expired, 1)", ("split",), FIGURES),
@@ -122,6 +152,12 @@ HARMLESS_TOO = [
 SHARES = "an order that another of the same word or of the entry behind it gives as well in all that is tried"
 PARTNER = "needs a second death, or a third member, in the same schedule"
 UNSHOWN = [
+    (
+        "sync.c",
+        "cas_release(&control->sync_leader, member->owner, 0)",
+        ("split", "blind"),
+        "a living leader taken for dead",
+    ),
     ("ring.c", "cas_release(&ring->checkpoint->head, head, next)", ("step",), SHARES),
     ("ring.c", "cas_release(&ring->checkpoint->head, head, index)", ANY, PARTNER),
     ("ring.c", "add_release(&ring->page->returns, 1)", ("split",), PARTNER),
@@ -283,6 +319,8 @@ FAMILIES = {
     "timed.c": ("ring_",),
     "bounds.c": ("bound_",),
     "index.c": ("index_",),
+    "sync.c": ("sync_",),
+    "any.c": ("any_",),
     "keyed.c": ("keyed_",),
 }
 """Where to look first."""

@@ -1,4 +1,5 @@
-/* kernel.c - the os table of the model: locks on slots that end with their holder, futex sleep, and a clock that a schedule moves.
+/* kernel.c - the os table of the model: locks on slots that end with their holder, futex sleep, a clock that a schedule
+ * moves, and a disk under the chunk.
  *
  * A lock passes on what a kernel's spinlock passes on: who takes it sees what its last holder did. A test of a lock
  * passes nothing on. A sleeper compares and goes to sleep in one step, as the kernel does under its bucket's lock, and
@@ -9,12 +10,18 @@
 #include "layout.h"
 #include "os.h"
 #include "explorer.h"
+#include "stage.h"
 
 #define FREE_LOCK 0xffu
+#define WAKES (MEMORY_LOCKS - 2) /* no lock: what wakers pass on to whom they wake */
 #define CLOCK_BEGINS INT64_C(1000)
 
 struct kernel {
     uint8_t holder[MEMORY_LOCKS]; /* thread */
+    uint64_t on_disk;             /* the chunk, up to there */
+    uint64_t refuse;              /* the number of syncs until one fails; 0 = none does */
+    int64_t patience_ns;          /* while all live, nobody sleeps as long as that */
+    uint64_t wakes_order;         /* who is woken sees what the waker did */
 };
 static int64_t now_ns;
 static struct kernel kernel;
@@ -28,7 +35,9 @@ static uint32_t thread_of(int fd) { return (uint32_t)(fd - 10) / 2; }
 
 void kernel_clear(void)
 {
-    memset(&kernel, FREE_LOCK, sizeof kernel);
+    memset(&kernel, 0, sizeof kernel);
+    memset(kernel.holder, FREE_LOCK, sizeof kernel.holder);
+    kernel.patience_ns = INT64_MAX;
     now_ns = CLOCK_BEGINS;
 }
 void kernel_keep(void) { kept = kernel; }
@@ -39,13 +48,17 @@ void kernel_begin(void)
 }
 void kernel_set_clock(int64_t ns) { now_ns = ns; }
 int64_t kernel_clock(void) { return now_ns; }
+uint64_t kernel_on_disk(void) { return kernel.on_disk; }
+void kernel_wakes_order(void) { kernel.wakes_order = 1; }
+void kernel_set_patience(int64_t ns) { kernel.patience_ns = ns; }
+void kernel_refuse_sync(uint32_t which) { kernel.refuse = which; }
 
 uint64_t kernel_hash(void)
 {
     uint64_t holders;
-    static_assert(sizeof holders == sizeof kernel, "one word of locks");
-    memcpy(&holders, &kernel, sizeof holders);
-    return mix(holders, 3 + (uint64_t)now_ns);
+    static_assert(sizeof holders == sizeof kernel.holder, "one word of locks");
+    memcpy(&holders, kernel.holder, sizeof holders);
+    return mix(mix(holders, 3 + (uint64_t)now_ns), mix(kernel.on_disk, kernel.refuse));
 }
 
 bool kernel_locked(uint32_t slot) { return kernel.holder[slot] != FREE_LOCK; }
@@ -78,31 +91,81 @@ static int64_t clock_ns(void)
     return now_ns;
 }
 
-static int futex_wait(uint32_t *word, uint32_t seen, int64_t deadline_ns)
+static int sleep_on(uint32_t *const *words, const uint32_t *seen, uint32_t count, uint32_t bits, int64_t deadline_ns)
 {
-    (void)deadline_ns; /* no time passes here: whoever is not woken sleeps for ever */
     model_step(1);
-    if (memory_futex_look(word) != seen) {
-        return 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (memory_futex_look(words[i]) != seen[i]) {
+            return 0;
+        }
     }
     if (model_tracing()) {
-        model_trace("sleeps, having seen %u", seen);
+        model_trace("sleeps under bits %#x, having seen %u", bits, seen[0]);
     }
-    model_sleep(word);
-    return 0;
+    const bool late = model_sleep((const void *const *)words, count, bits, deadline_ns < 0 ? NO_DEADLINE : deadline_ns);
+    model_remember(late);
+    if (!late && kernel.wakes_order) {
+        memory_acquire(WAKES);
+    }
+    if (late && model_tracing()) {
+        model_trace("is woken by the clock");
+    }
+    if (late && deadline_ns - now_ns >= kernel.patience_ns && !model_somebody_died()) {
+        model_fault("all live, and somebody sleeps until the clock wakes him: the wake-up was lost");
+    }
+    return late ? -ETIMEDOUT : 0;
+}
+static int futex_wait(uint32_t *word, uint32_t seen, int64_t deadline_ns)
+{
+    return sleep_on(&word, &seen, 1, UINT32_MAX, deadline_ns);
+}
+static int futex_wait_bits(uint32_t *word, uint32_t seen, int64_t deadline_ns, uint32_t bits)
+{
+    return sleep_on(&word, &seen, 1, bits, deadline_ns);
+}
+static int futex_wait_any(uint32_t *const *words, const uint32_t *seen, uint32_t count, int64_t deadline_ns)
+{
+    return sleep_on(words, seen, count, UINT32_MAX, deadline_ns);
 }
 
-static int futex_wake_all(uint32_t *word)
+static int futex_wake_bits(uint32_t *word, int most, uint32_t bits)
 {
     if (model_direct()) {
         return 0;
     }
     model_step(2);
     if (model_tracing()) {
-        model_trace("wakes all");
+        model_trace("wakes %d under bits %#x", most, bits);
     }
     memory_futex_wake(word);
-    model_wake_all(word);
+    if (kernel.wakes_order) {
+        memory_release(WAKES, model_self());
+    }
+    model_wake(word, (uint32_t)most, bits);
+    return 0;
+}
+static int futex_wake_all(uint32_t *word) { return futex_wake_bits(word, INT32_MAX, UINT32_MAX); }
+
+/* What is there when it begins goes to the disk; it is known to be there when it returns. */
+static int sync_mapped(uint8_t *begin, size_t bytes)
+{
+    const uint64_t from = (uint64_t)(begin - (image + CHUNK_AT));
+    model_step(5);
+    stage_synced(from, from + bytes);
+    model_step(6);
+    const bool refused = kernel.refuse == 1;
+    kernel.refuse -= kernel.refuse > 0;
+    model_remember(refused);
+    if (model_tracing()) {
+        model_trace("%s the disk have %llu to %llu", refused ? "cannot let" : "lets", (unsigned long long)from,
+                    (unsigned long long)(from + bytes));
+    }
+    if (refused) {
+        return -EIO;
+    }
+    if (from <= kernel.on_disk && from + bytes > kernel.on_disk) {
+        kernel.on_disk = from + bytes;
+    }
     return 0;
 }
 
@@ -181,6 +244,11 @@ static int rename_new(int directory, const char *from, const char *to)
 }
 
 static void yield(void) {}
+static int start_writing(int fd)
+{
+    (void)fd;
+    return 0;
+}
 
 static int close_fd(int fd)
 {
@@ -201,6 +269,11 @@ static const struct os_calls model_calls = {
     .clock_boottime_ns = clock_ns,
     .futex_wait = futex_wait,
     .futex_wake_all = futex_wake_all,
+    .futex_wait_bits = futex_wait_bits,
+    .futex_wake_bits = futex_wake_bits,
+    .futex_wait_any = futex_wait_any,
+    .sync_mapped = sync_mapped,
+    .start_writing = start_writing,
     .lock_byte = lock_byte,
     .share_byte = lock_byte,
     .unlock_byte = unlock_byte,

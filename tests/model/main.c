@@ -46,7 +46,8 @@ static const struct scenario *scenario_at(size_t i)
         const struct scenario *first;
         size_t count;
     } tables[] = {{litmus, litmus_count}, {scenarios, scenarios_count}, {group_scenarios, group_scenarios_count},
-                {keyed_scenarios, keyed_scenarios_count}, {space_scenarios, space_scenarios_count}};
+                {keyed_scenarios, keyed_scenarios_count}, {space_scenarios, space_scenarios_count},
+                {sync_scenarios, sync_scenarios_count}};
     for (size_t table = 0; table < sizeof tables / sizeof tables[0]; table++) {
         if (i < tables[table].count) {
             return &tables[table].first[i];

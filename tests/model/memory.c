@@ -551,7 +551,7 @@ bool model_cas(const struct model_site *site, uint64_t *at, uint64_t expected, u
     const uint32_t place = places[model_choose(count)];
     const struct store *read = at_place(location, place);
     const bool same = read->value == expected;
-    learn(location, read, false);
+    learn(location, read, same && acquires(site));
     if (same) {
         land(location, place, desired, releases(site), read);
     }

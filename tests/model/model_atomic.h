@@ -58,6 +58,7 @@ void model_fence(const struct model_site *site);
 #define add_relaxed(p, value) model_add(MODEL_SITE(MODEL_ADD, MODEL_RELAXED), (p), sizeof *(p), (value))
 #define add_release(p, value) model_add(MODEL_SITE(MODEL_ADD, MODEL_RELEASE), (p), sizeof *(p), (value))
 #define cas_relaxed(p, expected, desired) model_cas(MODEL_SITE(MODEL_CAS, MODEL_RELAXED), (p), (expected), (desired))
+#define cas_acquire(p, expected, desired) model_cas(MODEL_SITE(MODEL_CAS, MODEL_ACQUIRE), (p), (expected), (desired))
 #define cas_release(p, expected, desired) model_cas(MODEL_SITE(MODEL_CAS, MODEL_RELEASE), (p), (expected), (desired))
 #define fence_seq_cst() model_fence(MODEL_SITE(MODEL_FENCE, MODEL_SEQ_CST))
 

@@ -34,7 +34,11 @@ struct thread {
     void (*body)(void);
     enum status status;
     bool (*condition)(void);
-    const void *address;
+    const void *words[SLEEP_WORDS]; /* on which it sleeps ... */
+    uint32_t words_count;
+    uint32_t bits;                  /* ... and for whose wakes */
+    int64_t deadline_ns;
+    bool late;                      /* the clock woke it */
     uint64_t history; /* what it has learned, or what it kept of that ... */
     uint64_t next;    /* ... and what it is about to do, should it have kept too little */
 };
@@ -227,6 +231,15 @@ void model_forget(const void *summary, size_t bytes)
 uint32_t model_self(void) { return current; }
 bool model_direct(void) { return !running; }
 bool model_is_dead(uint32_t thread) { return threads[thread].status == DEAD; }
+bool model_somebody_died(void)
+{
+    for (uint32_t i = 0; i < threads_count; i++) {
+        if (threads[i].status == DEAD) {
+            return true;
+        }
+    }
+    return false;
+}
 bool model_is_done(uint32_t thread) { return threads[thread].status == DONE; }
 bool model_is_asleep(uint32_t thread) { return threads[thread].status == ASLEEP; }
 const char *model_thread_name(uint32_t thread) { return search->scenario->threads[thread].name; }
@@ -268,6 +281,24 @@ static bool met_before(uint64_t *key)
     return false;
 }
 
+/* Time passes only where nobody can go on without: for those who sleep, the earliest deadline first. */
+static uint32_t whose_clock_rings(uint8_t *who)
+{
+    uint32_t count = 0;
+    int64_t earliest = NO_DEADLINE;
+    for (uint32_t i = 0; i < threads_count; i++) {
+        if (threads[i].status == ASLEEP && threads[i].deadline_ns < earliest) {
+            earliest = threads[i].deadline_ns;
+        }
+    }
+    for (uint32_t i = 0; i < threads_count && earliest != NO_DEADLINE; i++) {
+        if (threads[i].status == ASLEEP && threads[i].deadline_ns == earliest) {
+            who[count++] = (uint8_t)i;
+        }
+    }
+    return count;
+}
+
 /* Who goes on? Kills on the way. Does not return when the execution is over. */
 static uint32_t next_thread(void)
 {
@@ -280,6 +311,9 @@ static uint32_t next_thread(void)
             if (enabled(i)) {
                 who[count++] = (uint8_t)i;
             }
+        }
+        if (count == 0) {
+            count = whose_clock_rings(who);
         }
         runs = count;
         for (uint32_t i = 0; i < threads_count; i++) {
@@ -302,6 +336,7 @@ static uint32_t next_thread(void)
         search->steps++;
         if (choice < runs) {
             current = who[choice];
+            threads[current].late = threads[current].status == ASLEEP;
             threads[current].status = READY;
             return current;
         }
@@ -345,19 +380,43 @@ void model_until(bool (*condition)(void))
     give_way();
 }
 
-void model_sleep(const void *address)
+bool model_sleep(const void *const *words, uint32_t count, uint32_t bits, int64_t deadline_ns)
 {
-    threads[current].address = address;
-    threads[current].status = ASLEEP;
+    struct thread *const me = &threads[current];
+    memcpy(me->words, words, count * sizeof *words);
+    me->words_count = count;
+    me->bits = bits;
+    me->deadline_ns = deadline_ns;
+    me->status = ASLEEP;
     give_way();
+    return me->late;
 }
 
-void model_wake_all(const void *address)
+static bool hears(const struct thread *thread, const void *word, uint32_t bits)
 {
-    for (uint32_t i = 0; i < threads_count; i++) {
-        if (threads[i].status == ASLEEP && threads[i].address == address) {
-            threads[i].status = READY;
+    for (uint32_t i = 0; thread->status == ASLEEP && (thread->bits & bits) != 0 && i < thread->words_count; i++) {
+        if (thread->words[i] == word) {
+            return true;
         }
+    }
+    return false;
+}
+
+void model_wake(const void *word, uint32_t most, uint32_t bits)
+{
+    for (; most > 0; most--) {
+        uint8_t who[THREADS];
+        uint32_t count = 0;
+        for (uint32_t i = 0; i < threads_count; i++) {
+            if (hears(&threads[i], word, bits)) {
+                who[count++] = (uint8_t)i;
+            }
+        }
+        if (count == 0) {
+            return;
+        }
+        /* Of several any may be woken; where there is room for all it is all the same. */
+        threads[who[count > most ? model_choose(count) : 0]].status = READY;
     }
 }
 
@@ -459,6 +518,7 @@ static void execute(void)
         threads[i].status = READY;
         threads[i].history = 0;
         threads[i].next = 0;
+        threads[i].late = false;
         memory_begin_thread(i);
     }
     run_threads();

@@ -430,6 +430,22 @@ void stage_watch(const void *at, uint64_t before, uint64_t after)
     }
 }
 
+void stage_synced(uint64_t begin, uint64_t end)
+{
+    uint64_t at = shmq_chunk_first_position(checker->chunk);
+    while (at + sizeof(word_t) < end) { /* the word at the very end may still be anything */
+        const word_t word = raw_word(at);
+        if (word == 0 || word_state(word) == WORD_CLAIMED) {
+            model_fault("what is open at %llu goes to the disk as settled", (unsigned long long)at);
+        }
+        if (word_state(word) == WORD_DONE && at >= begin) {
+            uint8_t bytes[256];
+            shared_read(bytes, the_chunk() + at + sizeof word, word_bytes(word) - sizeof word); /* all of it is there */
+        }
+        at += word_bytes(word);
+    }
+}
+
 /* ------------------------------------------------------------------ at the end */
 uint32_t final_count(void) { return checker->deliveries_count; }
 

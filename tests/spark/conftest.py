@@ -9,8 +9,20 @@ import warnings
 import pytest
 
 import shmq
+from shmq.spark import setup
 
 SOME = 5000
+
+
+def small():
+    """Settings of a driver that is quick to start: a small heap, and no second compiler."""
+    java = setup.defaults()["spark.driver.extraJavaOptions"]
+    return {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {java}",
+    }
 
 
 def pytest_collection_modifyitems(items) -> None:
@@ -24,8 +36,8 @@ def pytest_collection_modifyitems(items) -> None:
 @pytest.fixture(scope="session")
 def java_home():
     """Where a Java is; without it, or without pyspark, or with SPARK=0, the test is left out."""
-    if os.environ.get("SPARK") == "0":
-        pytest.skip("SPARK=0")
+    if os.environ.get("SPARK") in {"0", "missing"}:
+        pytest.skip("SPARK=0" if os.environ["SPARK"] == "0" else "Spark could not be installed")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pytest.importorskip("pyspark", reason="pip install 'shmq[spark]'")
@@ -40,16 +52,7 @@ def java_home():
 @pytest.fixture(scope="session")
 def spark(java_home):
     """One session for all: small, and quick to start. A task may fail three times, as on a cluster."""
-    session = shmq.spark.session(
-        "local[2,3]",
-        **{
-            "spark.ui.enabled": "false",
-            "spark.sql.shuffle.partitions": "1",
-            "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-            + shmq.spark.setup.defaults()["spark.driver.extraJavaOptions"],
-        },
-    )
+    session = shmq.spark.session("local[2,3]", **small())
     yield session
     session.stop()
 
@@ -136,7 +139,7 @@ PIPELINE = """
 [pipeline]
 name = "test"
 checkpoint = "checkpoint"
-conf = {{ "spark.sql.shuffle.partitions" = "1", "spark.ui.enabled" = "false" }}
+conf = {{ {conf} }}
 
 [source.events]
 queue = "{queue}"
@@ -179,7 +182,8 @@ to = "archive"
 def pipeline_file(some, tmp_path):
     """A pipeline that reads `some`, with everything that a pipeline can have."""
     file = tmp_path / "pipeline.toml"
-    file.write_text(PIPELINE.format(queue=some.path))
+    conf = ", ".join(f'"{name}" = "{value}"' for name, value in small().items())
+    file.write_text(PIPELINE.format(queue=some.path, conf=conf))
     return file
 
 

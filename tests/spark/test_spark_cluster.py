@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
+import zipfile
 from pathlib import Path
 
 import chaos
 import pytest
 
 import shmq
+from shmq.spark import setup
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 SOME = 10_000
@@ -86,19 +91,12 @@ def test_an_executor_is_killed_and_another_one_does_its_work(java_home, places, 
                 if out(places[1]):
                     break
             time.sleep(0.05)
-        executor = next(pid for pid in chaos.below(job.pid) if b"CoarseGrainedExecutorBackend" in command(pid))
+        executor = next(pid for pid in chaos.below(job.pid) if b"CoarseGrainedExecutorBackend" in chaos.command(pid))
         os.kill(executor, signal.SIGKILL)
         assert job.wait() == 0, told((tmp_path / "log").read_text())
     finally:
         chaos.kill_all(job)
     check_out(places[1])
-
-
-def command(pid):
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 # ---------------------------------------------------------------- a standalone master and two workers
@@ -144,3 +142,68 @@ def find_url(log, process):
 
 def test_a_standalone_master_and_workers_from_the_package(master, places):
     check(master, places)
+
+
+SUBMITTED = """
+import sys
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+import steps  # by --py-files
+source, target = sys.argv[1:]
+spark = SparkSession.builder.config("spark.ui.enabled", "false").getOrCreate()
+frame = spark.read.format("shmq").option("minPartitions", "4").load(source)
+lengths = frame.select(udf(steps.length, "bigint", useArrow=False)("value").alias("length"))
+print(lengths.groupBy().sum().collect()[0][0], flush=True)
+frame.select("key", "value").write.format("shmq").mode("append").save(target)
+spark.stop()
+"""
+STEPS = """
+def length(value):
+    return len(value)
+"""
+
+
+def test_spark_submit_brings_everything_to_executors_that_have_nothing(master, places, tmp_path):
+    """A Python without a single package, on both sides: what the job needs travels with it."""
+    bare = sys._base_executable
+    env = {**os.environ, "PYSPARK_PYTHON": bare, "PYSPARK_DRIVER_PYTHON": bare, "PYTHONPATH": str(tmp_path / "env")}
+    env["SPARK_LOCAL_IP"] = "127.0.0.1"
+    for name in ("VIRTUAL_ENV", "PYTHONHOME"):
+        env.pop(name, None)
+    missing = subprocess.run([bare, "-c", "import shmq"], cwd=tmp_path, capture_output=True, check=False)
+    assert missing.returncode == 1  # so it proves something
+    pack(tmp_path / "env")
+    with tarfile.open(tmp_path / "env.tar.gz", "w:gz", compresslevel=1) as archive:
+        archive.add(tmp_path / "env", ".")
+    with zipfile.ZipFile(tmp_path / "steps.zip", "w") as archive:
+        archive.writestr("steps.py", STEPS)
+    (tmp_path / "job.py").write_text(SUBMITTED)
+    import pyspark
+
+    words = [f"{pyspark.__path__[0]}/bin/spark-submit", "--master", master, "--py-files", "steps.zip"]
+    words += ["--archives", "env.tar.gz#env", "--conf", "spark.executorEnv.PYTHONPATH=env"]
+    for name in (
+        "spark.python.authenticate.socketTimeout",
+        "spark.network.timeout",
+        "spark.executor.heartbeatInterval",
+    ):
+        words += ["--conf", f"{name}={setup.defaults()[name]}"]  # as `session` has it
+    words += ["job.py", *places[:2]]
+    env["SPARK_HOME"] = pyspark.__path__[0]
+    done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, told(done.stdout + done.stderr)
+    assert done.stdout.split() == [str(sum(len(str(n)) for n in range(2 * SOME)))]
+    assert sorted(out(places[1])) == list(range(2 * SOME))
+    unpacked = list(tmp_path.glob("work*/*/*/env/shmq/__init__.py"))
+    assert unpacked, "the executors had another shmq than the one that was sent"
+
+
+def pack(to):
+    """What `pip install --target env shmq pyarrow numpy` makes, of what is installed here."""
+    shutil.copytree(shmq.__path__[0], to / "shmq", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(Path(shmq.__path__[0]).parent / "pyspark_shmq.py", to)
+    for name in ("cffi", "filelock", "msgspec", "numpy", "pyarrow"):
+        for file in importlib.metadata.files(name):
+            if ".." not in file.parts and "tests" not in file.parts and "include" not in file.parts:
+                (to / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file.locate(), to / file)

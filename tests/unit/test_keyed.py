@@ -96,9 +96,9 @@ def test_an_empty_says_what_waits_for_its_key(queue):
     put(queue, "a1 a2 a3")
     one, two = join(queue), join(queue)
     held = one.get(0)
-    with pytest.raises(shmq.Empty, match="2 wait for their keys.*; this consumer holds 1 itself"):
+    with pytest.raises(shmq.Empty, match=r"2 wait for their keys.*; this consumer holds 1 itself"):
         one.get(0)
-    with pytest.raises(shmq.Empty, match="2 wait for their keys, until those before them are finished$"):
+    with pytest.raises(shmq.Empty, match=r"2 wait for their keys, until those before them are finished$"):
         two.get(0)
     held.ack()
     assert words([two.get(WAIT)]) == "a2"

@@ -285,7 +285,8 @@ class Journal:
         Tell the two meanings of opcode 8 apart by what they need: `xid, size >= 16, times, data`, or `xid, count`.
 
         A dump announces *count* transactions, each an ADD_XID and a REMOVE_TENTATIVE; so the first of them, or for
-        a count below 16 the impossible size, gives it away. A CONTINUE with sane times never looks like that.
+        a count below 16 the impossible size, gives it away. The low bytes of that ADD_XID's size stand where the high
+        bytes of a CONTINUE's add time do, which are below 16 until the year 2527: so no CONTINUE looks like that.
         """
         if self._rules.state_dump is not None:
             return self._rules.state_dump
@@ -301,7 +302,12 @@ class Journal:
             return count < 16 and self.position + 9 == self.size()
         size = I32.unpack_from(following, 5)[0]
         after = self.position + 18 + size
-        return size >= 16 and after < self.size() and self.source.read(after, 1) == bytes((REMOVE_TENTATIVE,))
+        return (
+            size >= 16
+            and size & 0xFFFFFF >= 16
+            and after < self.size()
+            and self.source.read(after, 1) == bytes((REMOVE_TENTATIVE,))
+        )
 
     def _torn(self) -> None:
         # While its program writes, a file may end inside a record: the rest is to come.

@@ -47,14 +47,14 @@ def in_replay_order(folder: Path, queue: str, *, as_program: bool) -> tuple[list
 
 def place_of(name: str, queue: str, *, any_ending: bool = False) -> tuple[int, bool] | None:
     """Return (number, is it a pack) of a rotated file of *queue*. The program looks at the second field only."""
-    if not name.startswith(f"{queue}.") or "~~" in name:
+    if not name.startswith(f"{queue}."):
         return None
     number, _, rest = name[len(queue) + 1 :].partition(".")
     if not _NUMBER.match(number) or not -_I64_MAX - 1 <= int(number) <= _I64_MAX:
         return None
     if rest and rest != "pack" and not any_ending:
         return None
-    return int(number), rest.endswith("pack")
+    return int(number), name.endswith(".pack")
 
 
 def queue_of(name: str) -> str | None:

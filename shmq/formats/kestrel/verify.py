@@ -23,7 +23,7 @@ def verify(path: str | os.PathLike[str], queue: str | None = None) -> list[Probl
     for name in _files.regular_files(folder):
         if name.startswith(f"{queue}~~"):
             problems.append(Problem(name, 0, "a rewrite that was never finished; the program deletes it unread"))
-        elif name.startswith(f"{queue}.") and "~~" not in name and place_of(name, queue) is None:
+        elif name.startswith(f"{queue}.") and place_of(name, queue) is None:
             problems.append(Problem(name, 0, "its name has no number where a rotated journal has one; ignored here"))
     return problems
 

@@ -33,9 +33,13 @@ public class QewQewDrive {
                     case "clear": queue.clear(); break;
                     case "close": queue.close(); break;
                     case "drain":
-                        for (int most = Integer.parseInt(w[1]); most > 0 && !queue.isEmpty(); most--) {
-                            System.out.println("item " + hex(queue.peek()));
-                            queue.dequeue();
+                        try {
+                            for (int most = Integer.parseInt(w[1]); most > 0 && !queue.isEmpty(); most--) {
+                                System.out.println("item " + hex(queue.peek()));
+                                queue.dequeue();
+                            }
+                        } catch (RuntimeException problem) { // what it has delivered until then counts
+                            answer = "failed " + problem.getClass().getSimpleName();
                         }
                         break;
                     default: throw new IllegalArgumentException(line);

@@ -568,6 +568,45 @@ def qewqew_recovered(program, header, size, most=10_000):
     return None if answer is None else [unhex(item[0]) for item in items]
 
 
+def qewqew_damaged(dice, program, folder):
+    """It writes, something is broken, we read as it drains; what it has mapped where a file is too short is zeros."""
+    size = qewqew_made(dice, program, folder)
+    program.close()
+    names = sorted(os.listdir(folder))
+    if not names:
+        return
+    how = [damage(dice, folder, names)]
+    if len(names) > 2 and dice.random() < 0.3:
+        lost = folder / dice.choice(names[1:])
+        lost.unlink()
+        how.append(f"without {lost.name}")
+    if dice.random() < 0.5:
+        how.append(repointed(dice, folder, sorted(os.listdir(folder))))
+    options = {"as_program": True, "chunk_bytes": size}
+    ours = None
+    try:
+        ours = qewqew_ours(folder / "q", **options)
+    except ShmqError as error:
+        how.append(str(error))
+    theirs = qewqew_recovered(program, copy(folder, "copy") / "q", size)
+    program.close()
+    same(f"damaged: {how}", *(["refused"] if found is None else found for found in (ours, theirs)))
+
+
+def repointed(dice, folder, names):
+    """Give one of a chunk's pointers another value, of those that are near to a good one or to an edge."""
+    file = folder / dice.choice(names)
+    content = bytearray(file.read_bytes())
+    if len(content) < 10:
+        return "nothing more"
+    offset, width = dice.choice([(0, 4), (4, 4), (8, 2)])
+    size = len(content)
+    value = dice.choice([0, 1, 2, 9, 10, 11, 12, 100, size - 3, size - 2, size - 1, size, size + 1, -1, -(1 << 31)])
+    content[offset : offset + width] = (value % (1 << 8 * width)).to_bytes(width)
+    file.write_bytes(content)
+    return f"{value} at {offset} of {file.name}"
+
+
 def qewqew_ours(header, **options):
     return [e.payload for e in formats.read(header, "qewqew", **options)]
 
@@ -607,7 +646,7 @@ TRIALS = {
     "kestrel": (kestrel_written, kestrel_read, kestrel_damaged),
     "libkestrel": (libkestrel_written, libkestrel_read, libkestrel_damaged),
     "sej": (sej_written, sej_read, sej_shards, sej_damaged),
-    "qewqew": (qewqew_written, qewqew_read),
+    "qewqew": (qewqew_written, qewqew_read, qewqew_damaged),
 }
 
 
