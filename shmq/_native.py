@@ -1684,11 +1684,11 @@ class Ring:
         return bool(lib.shmq_ring_skip(self.handle, index, following) == lib.SHMQ_OK)
 
     def ack(self, taken: Any) -> int:
-        """Finish it: OK or LOST."""
+        """Finish it: OK, LOST or GROW."""
         return int(lib.shmq_ring_ack(self.handle, taken))
 
     def ack_many(self, count: int, taken: Any) -> int:
-        """Finish as many as are still ours: how many."""
+        """Finish as many as are still ours: how many; or GROW, and then again."""
         return int(lib.shmq_ring_ack_many(self.handle, count, taken))
 
     def give_back(self, taken: Any) -> int:
@@ -1700,11 +1700,11 @@ class Ring:
         return int(lib.shmq_ring_nack(self.handle, taken, due_ns, behind))
 
     def extend_lease(self, taken: Any, ends_ns: int) -> int:
-        """Keep it longer: OK or LOST."""
+        """Keep it longer: OK, LOST or GROW."""
         return int(lib.shmq_ring_extend_lease(self.handle, taken, ends_ns))
 
     def moving(self, taken: Any) -> int:
-        """It goes to another queue: OK or LOST."""
+        """It goes to another queue: OK, LOST or GROW."""
         return int(lib.shmq_ring_moving(self.handle, taken))
 
     def count_moved(self, *, expired: bool) -> None:

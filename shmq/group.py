@@ -490,7 +490,7 @@ class GroupConsumer:
         for at, (index, _, _, word, *_) in enumerate(_native.taken_rows(batch.taken, limit)):
             if word and self._explicit:
                 self._held.pop(index, None)
-                self._ring.give_back(batch.taken + at)
+                self._growing(self._ring.give_back, batch.taken + at)
 
     def _fresh(self, batch: _Batch, count: int, *, payloads: bool) -> list[Any]:
         """What was claimed just now, all in one chunk; as *payloads* it is finished at once."""
@@ -500,7 +500,7 @@ class GroupConsumer:
             memory = chunk.map  # type: ignore[union-attr]
             data = [memory[(at := row[1] >> LENGTH_BITS) : at + (row[1] & LENGTH_MASK)] for row in rows]
             if self._explicit:
-                self._ring.ack_many(count, batch.taken)
+                self._growing(self._ring.ack_many, count, batch.taken)
             return data if decode is None else list(map(decode, data))
         messages = [
             GroupMessage(batch, at, chunk, index, record, place, decode, attempts)
@@ -519,12 +519,12 @@ class GroupConsumer:
             try:
                 known = self._access.message(index)
             except IndexError:  # retired by age or size since it was handed out
-                self._ring.ack(batch.taken + at)
+                self._growing(self._ring.ack, batch.taken + at)
                 continue
             except errors.Corrupt:
                 if not self._skip_corrupt:
                     raise
-                self._ring.ack(batch.taken + at)
+                self._growing(self._ring.ack, batch.taken + at)
                 self._skipped += 1
                 continue
             chunk, record, place = known._chunk, known._record, known._place  # noqa: SLF001
@@ -539,7 +539,7 @@ class GroupConsumer:
         if not due_ns or due_ns <= time.time_ns():
             return False
         due = _native.boottime_ns() + due_ns - time.time_ns()
-        return bool(self._ring.nack(message._batch.taken + message._at, due, 0) == 0)  # noqa: SLF001
+        return self._growing(self._ring.nack, message._batch.taken + message._at, due, 0) == 0  # noqa: SLF001
 
     def _hold(self, messages: list[GroupMessage], *, payloads: bool) -> list[Any]:
         if self._explicit:
@@ -612,7 +612,7 @@ class GroupConsumer:
         """
         taken = message._batch.taken + message._at  # noqa: SLF001
         if not finished and not again:
-            code = self._ring.moving(taken)
+            code = self._growing(self._ring.moving, taken)
             if code != 0:
                 raise _native.error(code, f"cannot move message {message.index} of {self._home.path}")
         try:
@@ -621,10 +621,10 @@ class GroupConsumer:
                 target.put(message, cause, reason, text, again=again)
         except BaseException:
             if not finished:  # it comes again, and is tried again
-                self._ring.nack(taken, _native.boottime_ns() + _TRY_AGAIN_NS, 0)
+                self._growing(self._ring.nack, taken, _native.boottime_ns() + _TRY_AGAIN_NS, 0)
             raise
         if not finished:
-            self._ring.ack(taken)
+            self._growing(self._ring.ack, taken)
         self._ring.count_moved(expired=cause == "expired")
 
     def _reject(self, message: GroupMessage, reason: object) -> None:
@@ -637,12 +637,20 @@ class GroupConsumer:
         self._persist()
 
     def _nothing(self) -> str:
+        if self._last != _native.EDGE and not self.options.get("ordered_by"):
+            return self._walk._nothing(self._last)  # noqa: SLF001
+        figures = self._ring.figures()
+        nothing = f"nothing to get from group {self.name!r} of {self._home.path} in time"
+        mine = f"; this consumer holds {len(self._held)} itself" if self._held else ""
+        keyed = f"{figures.waiting} wait for their keys, until those before them are finished"
         if self._last == _native.EDGE:
-            figures = self._ring.figures()
+            waits = f", {keyed}" if figures.waiting else ""
             return (
-                f"nothing to get from group {self.name!r} of {self._home.path} in time: its window is full, "
-                f"{figures.claimed} of {figures.window} messages are handed out and not acknowledged"
+                f"{nothing}: its window is full, {figures.claimed} of {figures.window} messages are handed out and "
+                f"not acknowledged{waits}{mine}"
             )
+        if figures.waiting:
+            return f"{nothing}: {keyed}{mine}"
         return self._walk._nothing(self._last)  # noqa: SLF001
 
     def _ended(self) -> Exception | None:
@@ -743,7 +751,7 @@ class GroupConsumer:
             if not batch.whole or batch.group is not self or list(messages) != batch.messages or not self._explicit:
                 return False
             batch.forget()
-            finished = self._ring.ack_many(count, batch.taken)
+            finished = self._growing(self._ring.ack_many, count, batch.taken)
             for message in messages:
                 del self._held[message.index]
             if finished != count:
@@ -771,14 +779,19 @@ class GroupConsumer:
             if self._held.get(message.index) is not message:
                 return  # finished before, or by being handed out
             message._batch.forget()  # noqa: SLF001
-            code = call(message._batch.taken + message._at)  # noqa: SLF001
-            while code == _native.GROW:
-                rings.grow(self._home, self.name, self._ring)
-                code = call(message._batch.taken + message._at)  # noqa: SLF001
+            code = self._growing(call, message._batch.taken + message._at)  # noqa: SLF001
             if code != 0 or not keeps:
                 del self._held[message.index]
             if code != 0:
                 raise _native.error(code, f"cannot {what} message {message.index} of {self._home.path}")
+
+    def _growing(self, call: Callable[..., int], *given: Any) -> int:
+        """What that call of the ring answers, once as much of the ring is mapped as it needs."""
+        code = call(*given)
+        while code == _native.GROW:
+            rings.grow(self._home, self.name, self._ring)
+            code = call(*given)
+        return code
 
     def _nack(self, message: GroupMessage, delay: float) -> None:
         if not delay >= 0:
@@ -860,9 +873,7 @@ class GroupConsumer:
         self._membership.control.wake()  # another thread may be waiting in here
         with self._lock:
             for message in self._held.values():
-                taken = message._batch.taken + message._at  # noqa: SLF001
-                while self._ring.give_back(taken) == _native.GROW:
-                    rings.grow(self._home, self.name, self._ring)
+                self._growing(self._ring.give_back, message._batch.taken + message._at)  # noqa: SLF001
             self._held.clear()
             for mover in self._movers.values():
                 mover.close()

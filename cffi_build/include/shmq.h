@@ -486,12 +486,13 @@ int shmq_ring_skip(shmq_ring *ring, uint64_t index, uint64_t next);
 /* The first index at or behind `start` that nobody has, if there is a message of it; EMPTY when the window has none. */
 int64_t shmq_ring_peek(const shmq_ring *ring, uint64_t start);
 
-/* Each acts on what was handed out, if it still is: OK, or LOST, and nothing has changed. `taken` may be moved on. */
+/* Each acts on what was handed out, if it still is: OK, or LOST, and nothing has changed; or GROW, when it may have been
+ * parked where we do not see it: map the ring anew, and again. `taken` may be moved on. */
 int shmq_ring_ack(shmq_ring *ring, shmq_taken *taken);
-int64_t shmq_ring_ack_many(shmq_ring *ring, uint32_t count, shmq_taken *taken); /* how many were not LOST */
+int64_t shmq_ring_ack_many(shmq_ring *ring, uint32_t count, shmq_taken *taken); /* how many were not LOST; or GROW */
 int shmq_ring_return(shmq_ring *ring, shmq_taken *taken);                       /* whoever comes first has it */
 /* Hand it out again, not before due_ns (since boot), nor before messages up to `behind` were, unless nothing else is
- * there. Also GROW. */
+ * there. */
 int shmq_ring_nack(shmq_ring *ring, shmq_taken *taken, int64_t due_ns, uint64_t behind);
 int shmq_ring_extend_lease(shmq_ring *ring, shmq_taken *taken, int64_t ends_ns);
 /* It is being moved to another queue: from here on it is never handed out to be worked at. Then ack it. */
