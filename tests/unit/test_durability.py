@@ -377,7 +377,7 @@ def test_what_the_core_keeps_is_synced_again_and_again_without_the_interpreter(m
 
 
 def rolled_behind(queue, keeper):
-    """Put until the queue goes on to another chunk: the chunk before it, on which the last sync ended, and the new one."""
+    """Put until the queue goes on to another chunk: the one before, where the last sync ended, and the new one."""
     queue.put(b"first")
     queue.sync()
     chain = queue._chain()
