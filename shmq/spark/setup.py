@@ -33,6 +33,11 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n
+# Says for each stream with a window that adaptive execution is off, which we say already.
+appender.console.filter.aqe.type = RegexFilter
+appender.console.filter.aqe.regex = .*Disabling AQE since AQE is not supported.*
+appender.console.filter.aqe.onMatch = DENY
+appender.console.filter.aqe.onMismatch = NEUTRAL
 # Says at each start that it found no libhadoop, which nobody here needs.
 logger.hadoop.name = org.apache.hadoop.util.NativeCodeLoader
 logger.hadoop.level = error
