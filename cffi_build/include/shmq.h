@@ -557,9 +557,20 @@ uint32_t shmq_bell(const void *control);
 /* The same for what was put into that chunk, for ever and without an end as the leader: LEAD says that more than this
  * chunk is to be synced, and that nobody leads now. */
 int shmq_sync_put(shmq_chunk *chunk, uint64_t want);
-/* Sleep for the interval and sync what was put into that chunk, again and again: OK once there was nothing to sync, or
- * the nudge was given; LEAD when there is more to do than that, or it did not work: look, and sync in the long way. */
-int shmq_sync_keep(shmq_chunk *chunk, int64_t interval_ns, int64_t mark_due_ns, uint32_t *nudge);
+/* What the thread that keeps an interval shares with the others of its process. */
+typedef struct {
+    uint32_t nudge;     /* 1: it is to end */
+    int directory;      /* of the chunks: their names are synced in it */
+    uint64_t following; /* the chunk that this process rolled to last, or 0 */
+} shmq_keeper;
+/* Sleep for the interval and sync what was put into that chunk, and into those that followed it, again and again: OK once
+ * there was nothing to sync, or the nudge was given; LEAD when there is more to do than that, or it did not work: look,
+ * and sync in the long way. */
+int shmq_sync_keep(shmq_chunk *chunk, int64_t interval_ns, int64_t mark_due_ns, shmq_keeper *keeper);
+/* This process rolled to that chunk, which must live until shmq_sync_keep has returned; NULL forgets it. */
+void shmq_sync_rolled(shmq_keeper *keeper, shmq_chunk *chunk);
+/* Have these bytes of a file's shared mapping on the disk, as the group commit does: 0, or -errno. */
+int shmq_sync_mapped(void *begin, size_t bytes);
 /* Whether a sync of this chunk's queue has failed, so that nothing more may be put that must be durable. */
 int shmq_sync_refuses(const shmq_chunk *chunk);
 /* As leader: everything below index is on the disk, and the next sync begins in that chunk, at that position. */

@@ -21,10 +21,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import shmq
 from shmq.spark import archive, offsets, places, setup
 from shmq.spark.listener import caught_up
-from shmq.spark.options import source_options
-from shmq.spark.spec import Pipeline, Sink, Source, read
+from shmq.spark.options import BadOption, source_options
+from shmq.spark.spec import BadPipeline, Pipeline, Sink, Source, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,11 +52,20 @@ def _failed(what: str, problem: BaseException) -> Failed:
 
 # ---------------------------------------------------------------- before Spark
 def plan(pipeline: Pipeline) -> dict[str, Any]:
-    """What would be read and written, without starting anything: queues, shards, what waits."""
+    """
+    What would be read and written, without starting anything: queues, shards, what waits.
+
+    Raises:
+        BadPipeline: there is no such queue, or it cannot be read that way.
+    """
     sources = {}
     for source in pipeline.sources.values():
         shards = []
-        for shard in places.find(source_options(source.words())):
+        try:
+            there = places.find(source_options(source.words()))
+        except (shmq.NotFound, BadOption) as problem:
+            raise BadPipeline(f"{source.where}: source {source.name}: {problem}") from problem
+        for shard in there:
             queue = places.open_queue(shard.path, read_only=True)
             begin = queue.first_index
             for sink in _readers(pipeline, source.name):
@@ -358,7 +368,7 @@ def run(
     folder = os.path.dirname(os.path.abspath(path))
     if folder not in sys.path:
         sys.path.insert(0, folder)  # for steps in Python that lie beside the file
-    conf = {"spark.sql.adaptive.streaming.stateless.enabled": "false", **pipeline.conf}  # streams cannot have it
+    conf = {"spark.sql.adaptive.enabled": "false", **pipeline.conf}  # streams cannot have it
     spark = setup.session(master, name=f"shmq pipeline {pipeline.name}", **conf)
     if pipeline.archive is not None:  # before anything is read, and so could be forgotten
         archive.hold(pipeline.sources[pipeline.archive.source].queue)

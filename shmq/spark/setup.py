@@ -85,14 +85,14 @@ def session(master: str | None = None, *, name: str = "shmq", **conf: Any) -> Sp
 
     running = SparkSession.getActiveSession()
     settings = {key if "." in key else key.replace("_", "."): _word(value) for key, value in conf.items()}
-    if running is None:
-        prepare(local=_is_local(master))
+    where = _master(master, settings)
+    if running is None and where is not None:
+        prepare(local=where.startswith("local"))
     builder = SparkSession.builder.appName(name)
-    if master is not None:
-        builder = builder.master(master)
-    elif "spark.master" not in settings and not _submitted():
-        builder = builder.master("local[*]")
-    for key, value in {**(defaults() if running is None else {}), **settings}.items():
+    if where is not None:
+        builder = builder.master(where)
+    ours = defaults(local=(where or "").startswith("local")) if running is None else {}
+    for key, value in {**ours, **settings}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     register(spark)
@@ -103,13 +103,12 @@ def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _submitted() -> bool:
-    """Whether spark-submit has said where to run."""
-    return "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_ENV_LOADED" in os.environ
-
-
-def _is_local(master: str | None) -> bool:
-    return (master or "local").startswith("local")
+def _master(master: str | None, settings: dict[str, str]) -> str | None:
+    """Where to run; None if spark-submit has said it, which has started the JVM, too, and knows the workers' Python."""
+    said = master or settings.get("spark.master")
+    if said is None and not ("PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_ENV_LOADED" in os.environ):
+        return "local[*]"
+    return said
 
 
 def check_installed() -> None:
@@ -160,9 +159,12 @@ def worker_python() -> str:
     return str(script)
 
 
-def defaults() -> dict[str, str]:
-    """Settings of Spark that we begin with."""
+def defaults(*, local: bool = False) -> dict[str, str]:
+    """Settings of Spark that we begin with; on this machine alone, if *local*."""
+    # Spark's 200 are for a cluster: here each window's small batch would be 200 tasks, and 200 files or staged chunks.
+    tasks = {"spark.sql.shuffle.partitions": str(len(os.sched_getaffinity(0)))} if local else {}
     return {
+        **tasks,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log_file()}",
         # A machine that is busy takes its time to start a worker, or to answer; that is no reason to fail.
         "spark.python.authenticate.socketTimeout": "120s",

@@ -43,6 +43,8 @@ class Source:
     max_offsets_per_trigger: int = 0
     max_bytes_per_trigger: int = 0
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    where: str = ""
+    """File and line that name the queue, for errors."""
 
     def words(self) -> dict[str, str]:
         """The options of `format("shmq")`."""
@@ -118,7 +120,8 @@ def read(path: str) -> Pipeline:
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
-        raise BadPipeline(f"{path}: {problem}") from None
+        at = re.search(r"line (\d+)", str(problem))  # at the end of the file there is none
+        raise BadPipeline(f"{path}:{at[1] if at else len(text.splitlines())}: {problem}") from None
     return _Checker(path, text).pipeline(content)
 
 
@@ -227,7 +230,8 @@ class _Checker:
             if key not in allowed:
                 self._object(section, key, f"[{section}] has no key {key!r}{_near(key, allowed)}")
             elif not isinstance(value, allowed[key]) or isinstance(value, bool):
-                self._object(section, key, f"{key} = {value!r}: {_kind(allowed[key])} is wanted")
+                like = ' like "30s"' if key in {"every", "after"} else ' like "256MB"' if key == "compact_to" else ""
+                self._object(section, key, f"{key} = {value!r}: {_kind(allowed[key])}{like} is wanted")
             else:
                 good[key] = value
         return good
@@ -254,7 +258,8 @@ class _Checker:
             self._object(section, "value", f'value = "{value}" needs schema = "user BIGINT, ..."')
         if value == "struct" and not each.get("dtype"):
             self._object(section, "value", 'value = "struct" needs dtype = "price:<f8, ..."')
-        return Source(name, **{**each, "queue": self._place(each.get("queue", ""))})
+        where = f"{self._path}:{self._line(section, 'queue')}"
+        return Source(name, **{**each, "queue": self._place(each.get("queue", "")), "where": where})
 
     def _step(self, name: str, each: dict[str, Any]) -> Step:
         section = f"step.{name}"

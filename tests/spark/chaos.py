@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import shmq
+from shmq.spark import setup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -242,6 +243,17 @@ class Chaos:
             for message in queue.reader(self._checked):
                 assert message.payload == b"%d" % message.index == b"%d" % self._checked, (message, self._checked)
                 self._checked += 1
+
+
+def small() -> dict[str, str]:
+    """Settings of a driver that is quick to start: a small heap, and no second compiler."""
+    java = setup.defaults()["spark.driver.extraJavaOptions"]
+    return {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {java}",
+    }
 
 
 def kill_all(child: subprocess.Popen) -> None:

@@ -7,22 +7,11 @@ import os
 import warnings
 
 import pytest
+from chaos import small
 
 import shmq
-from shmq.spark import setup
 
 SOME = 5000
-
-
-def small():
-    """Settings of a driver that is quick to start: a small heap, and no second compiler."""
-    java = setup.defaults()["spark.driver.extraJavaOptions"]
-    return {
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {java}",
-    }
 
 
 def pytest_collection_modifyitems(items) -> None:

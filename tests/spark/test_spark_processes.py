@@ -90,10 +90,20 @@ def check_finished(top):
         assert max(batches(checkpoint, "offsets")) == max(batches(checkpoint, "commits")), sink
 
 
-def check_rows(queue, top):
-    """Rows in are rows out: those that parse in Parquet, the others among the dead letters; and all in the archive."""
+def all_done(queue):
+    """Whether every sink and the archive have seen the last message: their names in the queue tell."""
+    return all(each.lag == 0 for name, each in queue.consumers().items() if name != "holds-everything")
+
+
+def lake(top):
+    """The numbers of all rows in Parquet, in order; while nobody writes."""
     import pyarrow.parquet as pq
 
+    return sorted(pq.read_table(top / "lake")["n"].to_pylist())
+
+
+def check_rows(queue, top):
+    """Rows in are rows out: those that parse in Parquet, the others among the dead letters; and all in the archive."""
     from shmq.spark import archive
 
     numbers, broken = [], []
@@ -102,35 +112,21 @@ def check_rows(queue, top):
             numbers.append(json.loads(message.payload)["n"])
         except ValueError:
             broken.append(message.payload)
-    assert sorted(pq.read_table(top / "lake")["n"].to_pylist()) == numbers
+    assert lake(top) == numbers
     with shmq.open(top / "dead", create=False, read_only=True) as dead:
         assert [message.payload for message in dead.reader()] == broken
     assert archive.verify(str(top / "archive")) == []
 
 
-def test_a_pipeline_runs_again_and_again_until_it_is_told_to_stop(some, pipeline_file, tmp_path, running):
-    with some.consumer("holds-everything"):
-        run = running(pipeline_file, "--every", "0.1s")
-        run.until(lambda told: run.rows("lake") >= SOME and any(each.get("archive") for each in told))
-        some.put_many([b'{"n":%d,"kind":"a"}' % n for n in range(SOME, SOME + 100)])
-        some.put(b"no json")
-        run.until(lambda told: run.rows("lake") >= SOME + 101 and run.rows("dead") >= SOME + 101)
-        run.until(lambda told: some.consumers()["archive"].lag == 0)
-        run.end()
-        check_finished(tmp_path)
-        check_rows(some, tmp_path)
-        assert all({"rows", "rows_per_second", "ms", "batch"} <= each.keys() for each in run.told if "sink" in each)
-    with shmq.open(tmp_path / "hours", create=False, read_only=True) as hours:
-        windows = [(each["hour"], each["kind"]) for each in (json.loads(m.payload) for m in hours.reader())]
-    assert len(windows) == len(set(windows)) > 0
-
-
-def test_a_continuous_pipeline_finishes_its_batch_when_told_to_stop(some, pipeline_file, tmp_path, running):
-    """While somebody keeps putting, so that there is always a batch that runs."""
+def test_a_continuous_pipeline_finishes_its_batch_when_told_to_stop_and_the_next_run_goes_on(
+    some, pipeline_file, tmp_path, running
+):
+    """While somebody keeps putting, so that there is always a batch that runs. The next run is one of `--every`."""
     stop = threading.Event()
+    numbers = itertools.count(SOME)
 
     def writer():
-        for n in itertools.count(SOME):
+        for n in numbers:
             some.put(b'{"n":%d,"kind":"b"}' % n)
             if stop.wait(0.002):
                 return
@@ -146,10 +142,21 @@ def test_a_continuous_pipeline_finishes_its_batch_when_told_to_stop(some, pipeli
             stop.set()
             thread.join()
         check_finished(tmp_path)
-        again = running(pipeline_file, "--once")
-        again.until(lambda told: any(each.get("archive") for each in told))
-        assert again.process.wait() == 0
+        done = lake(tmp_path)
+        assert done == list(range(len(done)))
+        some.put(b"no json")
+        run = running(pipeline_file, "--every", "0.1s")
+        run.until(lambda told: all_done(some))
+        first = next(numbers)
+        some.put_many([b'{"n":%d,"kind":"a"}' % n for n in range(first, first + 100)])
+        run.until(lambda told: all_done(some))
+        run.end()
+        check_finished(tmp_path)
         check_rows(some, tmp_path)
+        assert all({"rows", "rows_per_second", "ms", "batch"} <= each.keys() for each in run.told if "sink" in each)
+    with shmq.open(tmp_path / "hours", create=False, read_only=True) as hours:
+        windows = [(each["hour"], each["kind"]) for each in (json.loads(m.payload) for m in hours.reader())]
+    assert len(windows) == len(set(windows)) > 0
 
 
 # ---------------------------------------------------------------- newcomers
@@ -176,6 +183,60 @@ def test_an_environment_that_is_not_activated_is_no_trap_and_a_missing_java_is_t
     assert said.returncode == 1
     assert "Spark needs Java 17 or newer, and there is none; looked at JAVA_HOME=" in said.stderr.splitlines()[-1]
     assert "apt-get install openjdk" in said.stderr
+
+
+# ---------------------------------------------------------------- a disk that is full
+FULL = """
+import os, subprocess, sys
+import shmq
+source, top, java = sys.argv[1:]
+small = f"{top}/small"
+os.mkdir(small)
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", small], check=True)
+shmq.open(f"{small}/out").close()
+with open(f"{small}/ballast", "wb", buffering=0) as ballast:
+    try:
+        while True:
+            ballast.write(bytes(4096))
+    except OSError as problem:
+        print(problem.strerror)
+spark = shmq.spark.session("local[2]", **{"spark.ui.enabled": "false", "spark.driver.extraJavaOptions": java})
+
+def run():
+    stream = spark.readStream.format("shmq").option("startingOffsets", "earliest").load(source).select("key", "value")
+    stream = stream.writeStream.format("shmq").option("checkpointLocation", f"{top}/checkpoint")
+    for _ in range(20):
+        try:
+            stream.trigger(availableNow=True).start(f"{small}/out").awaitTermination()
+        except Exception as problem:
+            if "connect back" not in str(problem):  # which Spark says of workers that are slow to start
+                return str(problem)
+        else:
+            return "done"
+
+def rows():
+    with shmq.open(f"{small}/out", create=False, read_only=True) as out, shmq.open(source, read_only=True) as put:
+        came = [message.payload for message in out.reader()]
+        return len(came), came == [message.payload for message in put.reader()]
+
+print("No space left on device" in run(), *rows())
+os.unlink(f"{small}/ballast")
+print(run(), *rows())
+"""
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_really_full_ends_the_query_and_with_room_it_goes_on(some, tmp_path):
+    words = ["unshare", "-rm"] if os.geteuid() else ["unshare", "-m"]
+    if shutil.which("unshare") is None:
+        pytest.skip("there is no unshare here")
+    probe = subprocess.run([*words, "mount", "-t", "tmpfs", "tmpfs", str(tmp_path)], capture_output=True, check=False)
+    if probe.returncode:
+        pytest.skip(f"no small disk can be mounted here: {probe.stderr.decode().strip()}")
+    words += [sys.executable, "-c", FULL, some.path, str(tmp_path), chaos.small()["spark.driver.extraJavaOptions"]]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines() == ["No space left on device", "True 0 False", f"done {SOME} True"]
 
 
 # ---------------------------------------------------------------- kill -9

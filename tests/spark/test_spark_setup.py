@@ -134,3 +134,18 @@ def test_an_environment_that_is_not_activated_is_noticed(monkeypatch):
     if "PYSPARK_PYTHON" not in found:
         pytest.skip("pyspark is not installed")
     assert not found["PYSPARK_PYTHON"].good
+
+
+def test_on_one_machine_a_window_is_not_cut_into_two_hundred_tasks():
+    assert "spark.sql.shuffle.partitions" not in setup.defaults()
+    assert setup.defaults(local=True)["spark.sql.shuffle.partitions"] == str(len(os.sched_getaffinity(0)))
+
+
+def test_what_spark_submit_has_said_is_left_alone(monkeypatch):
+    for name in ("PYSPARK_GATEWAY_PORT", "SPARK_ENV_LOADED"):
+        monkeypatch.delenv(name, raising=False)
+    assert setup._master(None, {}) == "local[*]"
+    assert setup._master(None, {"spark.master": "spark://h:7077"}) == "spark://h:7077"
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1234")
+    assert setup._master(None, {}) is None
+    assert setup._master("local[2]", {}) == "local[2]"

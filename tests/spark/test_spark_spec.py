@@ -67,6 +67,7 @@ def test_a_good_one_reads_as_it_says(file):
     [
         ('name = "events"', 'nam = "events"', 2, "no key 'nam'; did you mean name?"),
         ('every = "30s"', 'every = "soon"', 4, "a duration like 30s"),
+        ('every = "30s"', "every = 30", 4, 'text like "30s" is wanted'),
         ('value = "json"', 'value = "yaml"', 8, "one of raw, json"),
         ('value = "json"', "value = 3", 8, "text is wanted"),
         ('schema = "user BIGINT, t TIMESTAMP"\n', "", 8, "needs schema"),
@@ -94,7 +95,10 @@ def test_an_objection_names_its_line(file, old, new, line, said):
 
 def test_what_is_no_toml_is_told_with_its_line(file):
     file.write_text("[pipeline\n")
-    with pytest.raises(spec.BadPipeline, match="line 1"):
+    with pytest.raises(spec.BadPipeline, match=r"pipeline\.toml:1: .*line 1"):
+        spec.read(str(file))
+    file.write_text(f"{GOOD}[")
+    with pytest.raises(spec.BadPipeline, match=rf"pipeline\.toml:{len(GOOD.splitlines()) + 1}: "):
         spec.read(str(file))
 
 
@@ -120,7 +124,9 @@ def test_a_dry_run_starts_nothing_and_says_what_waits(file, tmp_path, capsys):
 def test_a_queue_that_is_not_there_is_told_before_spark_starts(file, capsys):
     pytest.importorskip("pyspark", reason="pip install 'shmq[spark]'")
     assert main(["pipeline", "run", str(file), "--once"]) == 1
-    assert "there is no queue there" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith(f"{file}:7: source events: ")
+    assert "there is no queue there" in said
 
 
 def test_a_bad_file_is_told_as_compilers_do(file, capsys):

@@ -139,6 +139,32 @@ def test_a_pipeline_from_queue_to_parquet_queue_and_dead_letters(spark, some, pi
     assert payloads(tmp_path / "dead") == [b"no json"]
 
 
+def test_a_pipeline_to_delta_repeats_no_batch(spark, some, tmp_path, capsys):
+    deltalake = pytest.importorskip("deltalake", reason="pip install 'shmq[delta]'")
+    file = tmp_path / "delta.toml"
+    file.write_text(f"""
+        [pipeline]
+        name = "to-delta"
+        checkpoint = "checkpoint"
+        [source.events]
+        queue = "{some.path}"
+        value = "json"
+        schema = "n BIGINT, kind STRING"
+        max_offsets_per_trigger = 2000
+        [sink.table]
+        from = "events"
+        format = "delta"
+        path = "table"
+        partition_by = ["kind"]
+    """)
+    for _ in range(2):
+        pipeline_run(file, capsys)
+        found = deltalake.DeltaTable(str(tmp_path / "table")).to_pyarrow_table()
+        assert sorted(found["n"].to_pylist()) == list(range(SOME))
+        for name in ("2", ".2.crc"):  # as if killed before Spark's own record of its last batch
+            (tmp_path / "checkpoint" / "table" / "commits" / name).unlink()
+
+
 def test_sql_that_cannot_be_is_told_with_the_name_of_its_step(spark, pipeline_file, capsys):
     pipeline_file.write_text(pipeline_file.read_text().replace("sum(n) as total", "sum(nonsense) as total"))
     assert main(["pipeline", "run", str(pipeline_file), "--once"]) == 1

@@ -262,33 +262,48 @@ def plot(by_hour: dict[int, list[int]], path: Path) -> Path | None:
     hours = [hour for hour, delays in by_hour.items() if len(delays) >= 10]  # too few to say
     means = [sum(by_hour[hour]) / len(by_hour[hour]) for hour in hours]
     low, middle, high = ([by_hour[hour][len(by_hour[hour]) * part // 100] for hour in hours] for part in (25, 50, 75))
-    figure, axes = plt.subplots(figsize=(9, 5), dpi=150)
-    axes.fill_between(hours, low, high, color="#9ecae1", alpha=0.6, linewidth=0, label="half of all flights")
-    axes.plot(hours, means, color="#08519c", linewidth=2.5, marker="o", markersize=4, label="mean")
-    axes.plot(hours, middle, color="#3182bd", linewidth=1.5, linestyle="--", label="median")
+    figure, axes = plt.subplots(figsize=(9, 5.4), dpi=150)
+    axes.fill_between(hours, low, high, color="#c6dbef", alpha=0.7, linewidth=0)
+    axes.plot(hours, means, color="#08519c", linewidth=2.5, marker="o", markersize=4)
+    axes.plot(hours, middle, color="#3182bd", linewidth=1.5, linestyle="--")
     axes.axhline(0, color="#636363", linewidth=0.8)
     if hours:
-        top = max(range(len(hours)), key=means.__getitem__)
-        axes.annotate(
-            f"{means[top]:.0f} min at {hours[top]}:00",
-            (hours[top], means[top]),
-            xytext=(-70, 14),
-            textcoords="offset points",
-            color="#08519c",
-            arrowprops={"arrowstyle": "-", "color": "#08519c"},
-        )
-        axes.set_xticks(hours, [f"{hour}" for hour in hours])
-    axes.set_xlabel("scheduled hour of departure, New York")
-    axes.set_ylabel("minutes late")
-    axes.set_title("Leave early: departures from New York in 2013, by hour", loc="left", fontsize=13)
-    axes.legend(frameon=False, loc="upper left")
-    for side in ("top", "right"):
+        _tell_lines(axes, hours, means, middle, low)
+        axes.set_xticks(hours, [f"{hour}:00" for hour in hours], fontsize=8)
+        axes.set_xlim(hours[0] - 0.3, hours[-1] + 1.6)
+    axes.set_xlabel("scheduled hour of departure, New York", color="#525252")
+    axes.set_ylabel("minutes late", color="#525252")
+    flights = sum(map(len, by_hour.values()))
+    axes.set_title("Leave early: delays grow all day long\n", loc="left", fontsize=15, fontweight="bold")
+    told = f"{flights:,} departures from New York in 2013, and how late they were; what never left is not among them"
+    axes.text(0, 1.03, told, transform=axes.transAxes, fontsize=9, color="#525252")
+    for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
-    axes.grid(axis="y", color="#d9d9d9", linewidth=0.6)
+    axes.tick_params(length=0)
+    axes.set_axisbelow(True)
+    axes.grid(axis="y", color="#e5e5e5", linewidth=0.6)
     figure.tight_layout()
     figure.savefig(path)
     plt.close(figure)
     return path
+
+
+def _tell_lines(axes: Any, hours: list[int], means: list[float], middle: list[int], low: list[int]) -> None:
+    """Each line's name beside its end, and the worst hour above it."""
+    end = hours[-1] + 0.2
+    axes.text(end, means[-1], "mean", color="#08519c", va="center", fontweight="bold")
+    axes.text(end, middle[-1], "median", color="#3182bd", va="center")
+    axes.text(end, low[-1], "the middle half", color="#6b93b8", va="center", fontsize=8)
+    top = max(range(len(hours)), key=means.__getitem__)
+    axes.annotate(
+        f"worst at {hours[top]}:00, {means[top]:.0f} minutes on average",
+        (hours[top], means[top]),
+        xytext=(-45, 55),
+        textcoords="offset points",
+        ha="right",
+        color="#08519c",
+        arrowprops={"arrowstyle": "-", "color": "#08519c", "linewidth": 0.8},
+    )
 
 
 def table(result: dict[str, Any]) -> list[str]:
