@@ -14,12 +14,12 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from shmq import _native, errors, locks
+from shmq import _native, errors, locks, names
 from shmq._native import LENGTH_BITS, LENGTH_MASK
 from shmq.access import Access
 from shmq.dead import Mover, path_of, why
 from shmq.message import Message
-from shmq.storage import acks, space, sync
+from shmq.storage import acks, space
 from shmq.storage import ring as rings
 from shmq.storage.directory import CONSUMERS, check_consumer_name
 from shmq.walk import SPINS, Walk, deadline_of
@@ -287,7 +287,7 @@ class GroupConsumer:
         if self.name not in self._home.consumer_names():
             with self._home.admin():
                 if self.name not in self._home.consumer_names():
-                    self._make(file, start)
+                    self._make(start)
         fd, size = self._home.open(self._home.consumers, file, writable=True)
         try:
             path = f"{self._home.path}/{CONSUMERS}/{file}"
@@ -300,7 +300,7 @@ class GroupConsumer:
             self.options = self._agreed(checkpoint)
             lock = _native.Lock(os.dup(fd))
             try:
-                self._share_name(lock, fd, file)
+                self._share_name(lock, fd)
             except BaseException:
                 lock.free()
                 raise
@@ -308,23 +308,11 @@ class GroupConsumer:
             os.close(fd)
         return checkpoint, lock
 
-    def _make(self, file: str, start: str | int | datetime.datetime) -> None:
+    def _make(self, start: str | int | datetime.datetime) -> None:
         options = {**DEFAULTS, **self._given, "ack": self.ack_mode}
-        index = start_index(self._queue, start)
+        index = names.start_index(self._queue, start)
         rings.make(self._home, self.name, options, _GROUP_WINDOW if self._window is None else self._window)
-        content = _native.Checkpoint.format(
-            self._home.queue_id,
-            self.name,
-            explicit=self._explicit,
-            start=index,
-            created_ns=time.time_ns(),
-            group=True,
-        )
-        mode = self._home.options.mode & 0o600
-        from shmq.storage import files  # noqa: PLC0415
-
-        files.make_file(self._home.consumers, file, content, mode, f"{self._home.path}/{CONSUMERS}", "checkpoint")
-        sync.directory(self._home.consumers, "consumers")  # what it will acknowledge is kept under that name
+        names.make_checkpoint(self._home, self.name, index, explicit=self._explicit, group=True)
 
     def _agreed(self, checkpoint: _native.Checkpoint) -> dict[str, Any]:
         stored = rings.options(self._home, self.name)
@@ -337,14 +325,10 @@ class GroupConsumer:
                 )
         return stored
 
-    def _share_name(self, lock: _native.Lock, fd: int, file: str) -> None:
+    def _share_name(self, lock: _native.Lock, fd: int) -> None:
         if not lock.share():
             raise errors.Busy(f"group {self.name!r} of {self._home.path} is being dropped")
-        with contextlib.suppress(FileNotFoundError):
-            mine, now = os.fstat(fd), os.stat(file, dir_fd=self._home.consumers, follow_symlinks=False)
-            if mine.st_nlink == 1 and mine.st_ino == now.st_ino:
-                return
-        raise errors.NotFound(f"group {self.name!r} of {self._home.path} was dropped while it was being opened")
+        names.check_not_dropped(self._home, self.name, fd, "group")
 
     def _enter_ring(self) -> None:
         memory = rings.map_ring(self._home, self.name, writable=True)
@@ -841,7 +825,7 @@ class GroupConsumer:
         """
         with self._lock:
             self._check_usable()
-            index = start_index(self._queue, to)
+            index = names.start_index(self._queue, to)
             end = self._walk.chain.next_index()
             if index > end:
                 raise IndexError(f"cannot seek to {index}: {self._home.path} has indexes up to {end}")
@@ -950,15 +934,3 @@ def check_options(given: dict[str, Any], *, explicit: bool) -> dict[str, Any]:
         if not isinstance(options.get(name, ""), str):
             raise TypeError(f"{name}={options[name]!r}: the path of a queue")
     return options
-
-
-def start_index(queue: Queue, start: str | int | datetime.datetime) -> int:
-    """Where a new name begins."""
-    import datetime  # noqa: PLC0415
-
-    index = queue.next_index if start == "latest" else queue.first_index if start == "earliest" else start
-    if isinstance(index, datetime.datetime):
-        index = queue._random().at(index, before_claims=True)  # noqa: SLF001
-    if not isinstance(index, int) or index < 0:
-        raise ValueError(f'start={start!r}: "earliest", "latest", an index or a datetime')
-    return index
