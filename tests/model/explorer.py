@@ -78,6 +78,9 @@ MAPPED = "side_blocks grows under the administrative lock, and whoever sees too 
 ITSELF = "an entry is a hint: what it names must prove itself, so that what is late, missing or wrong costs a walk"
 ALONE = "at a new boot, under the administrative lock, before any member: nobody else looks"
 SAME = "whoever comes at the same time writes the same, or the word is of his own seat, which nobody else has"
+PRIVATE = (
+    "it names private memory, which the model does not see; without it the interpreter goes over to the next chunk"
+)
 LEADS = "who leads is alone, and what he did comes before what the next one does by the CAS on the leader's word"
 HARMLESS_TOO = [
     ("sync.c", "exchange_acquire(&member->control->sync_acks, 0)", ("step", "split"), LEADS),
@@ -103,6 +106,8 @@ HARMLESS_TOO = [
         ("step",),
         "it looks again by the clock",
     ),
+    ("sync.c", "store_release(&keeper->following", ("step", "skip"), PRIVATE),
+    ("sync.c", "load_acquire(&keeper->following)", ("step",), PRIVATE),
     ("sync.c", "store_relaxed(&control->sync_leader, 0)", ("skip",), ALONE),
     ("sync.c", "store_relaxed(&control->sync_failed, 0)", ("skip",), ALONE),
     ("sync.c", "store_relaxed(&control->durable", ("skip",), ALONE),
