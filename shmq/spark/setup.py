@@ -184,9 +184,9 @@ def defaults(*, local: bool = False) -> dict[str, str]:
 
 
 def log_file() -> str:
-    """Our log4j configuration, made once per user."""
+    """Our log4j configuration, made once per user; another version of ours has another name."""
     cache = java.cache()
-    file = cache / "log4j2.properties"
+    file = cache / f"log4j2-{zlib.crc32(_LOG.encode()):08x}.properties"
     if not file.exists() or file.read_text() != _LOG:
         cache.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.NamedTemporaryFile("w", dir=cache, delete=False) as unfinished:
