@@ -269,7 +269,14 @@ void shmq_zero(void *memory, uint64_t bytes);
 int shmq_rename_new(int directory, const char *old_name, const char *new_name);
 int shmq_resolved(shmq_chunk *chunk, uint64_t *position, uint64_t *next_index, uint32_t *owner);
 int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, uint64_t want, int64_t deadline_ns, uint32_t *leading);
-int shmq_sync_keep(shmq_chunk *chunk, int64_t interval_ns, int64_t mark_due_ns, uint32_t *nudge);
+typedef struct {
+    uint32_t nudge;
+    int directory;
+    uint64_t following;
+} shmq_keeper;
+int shmq_sync_keep(shmq_chunk *chunk, int64_t interval_ns, int64_t mark_due_ns, shmq_keeper *keeper);
+void shmq_sync_rolled(shmq_keeper *keeper, shmq_chunk *chunk);
+int shmq_sync_mapped(void *begin, size_t bytes);
 uint32_t shmq_bell(const void *control);
 void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk, uint64_t position);
 int shmq_sync_try(shmq_member *member);

@@ -145,6 +145,13 @@ def map_alone(fd: int, size: int, *, writable: bool) -> mmap.mmap:
         os.close(again)
 
 
+def sync_pages(memory: mmap.mmap, first: int, size: int) -> None:
+    """As `mmap.flush`, which would keep all other threads of the process waiting meanwhile."""
+    answer = lib.shmq_sync_mapped(ffi.from_buffer(memory) + first, size)
+    if answer < 0:
+        raise OSError(-answer, os.strerror(-answer))
+
+
 def zero(memory: mmap.mmap, end: int | None = None) -> None:
     """Make all of it zeros, or as far as *end*."""
     lib.shmq_zero(ffi.from_buffer(memory), len(memory) if end is None else min(end, len(memory)))
@@ -486,9 +493,12 @@ class Member:
         handle = ffi.NULL if chunk is None else chunk.handle
         return int(lib.shmq_sync_wait(self.handle, handle, want, deadline_ns, leading))
 
-    def sync_keep(self, chunk: Chunk, interval_ns: int, mark_due_ns: int, nudge: Any) -> int:
-        """Sync that chunk after each interval: OK when nothing was put meanwhile, or *nudge* came; LEAD: do it here."""
-        return int(lib.shmq_sync_keep(chunk.handle, interval_ns, mark_due_ns, nudge))
+    def sync_keep(self, chunk: Chunk, interval_ns: int, mark_due_ns: int, keeper: Any) -> int:
+        """
+        Sync that chunk, and those this process rolls to, after each interval: OK when nothing was put meanwhile, or
+        the keeper was nudged; LEAD: do it here.
+        """
+        return int(lib.shmq_sync_keep(chunk.handle, interval_ns, mark_due_ns, keeper))
 
     def publish_durable(self, index: int, chunk: int, position: int) -> None:
         """As leader: everything below *index* is on the disk, and the next sync begins in that chunk, at *position*."""
@@ -536,6 +546,21 @@ ANY_MAX = lib.SHMQ_ANY_MAX
 def new_nudge() -> Any:
     """A word on which several threads of this process can be woken, once."""
     return ffi.new("uint32_t *")
+
+
+def new_keeper(directory: int) -> Any:
+    """What the thread that keeps an interval shares with the others; *directory* is where the chunks are."""
+    return ffi.new("shmq_keeper *", {"directory": directory})
+
+
+def nudge_keeper(keeper: Any) -> None:
+    """Have it end."""
+    lib.shmq_nudge(ffi.addressof(keeper, "nudge"))
+
+
+def rolled(keeper: Any, chunk: Chunk | None) -> None:
+    """This process rolled to that chunk, which the caller keeps until `Member.sync_keep` has returned."""
+    lib.shmq_sync_rolled(keeper, ffi.NULL if chunk is None else chunk.handle)
 
 
 def nudge(word: Any) -> None:
@@ -1659,11 +1684,11 @@ class Ring:
         return bool(lib.shmq_ring_skip(self.handle, index, following) == lib.SHMQ_OK)
 
     def ack(self, taken: Any) -> int:
-        """Finish it: OK or LOST."""
+        """Finish it: OK, LOST or GROW."""
         return int(lib.shmq_ring_ack(self.handle, taken))
 
     def ack_many(self, count: int, taken: Any) -> int:
-        """Finish as many as are still ours: how many."""
+        """Finish as many as are still ours: how many; or GROW, and then again."""
         return int(lib.shmq_ring_ack_many(self.handle, count, taken))
 
     def give_back(self, taken: Any) -> int:
@@ -1675,11 +1700,11 @@ class Ring:
         return int(lib.shmq_ring_nack(self.handle, taken, due_ns, behind))
 
     def extend_lease(self, taken: Any, ends_ns: int) -> int:
-        """Keep it longer: OK or LOST."""
+        """Keep it longer: OK, LOST or GROW."""
         return int(lib.shmq_ring_extend_lease(self.handle, taken, ends_ns))
 
     def moving(self, taken: Any) -> int:
-        """It goes to another queue: OK or LOST."""
+        """It goes to another queue: OK, LOST or GROW."""
         return int(lib.shmq_ring_moving(self.handle, taken))
 
     def count_moved(self, *, expired: bool) -> None:

@@ -12,15 +12,14 @@ import contextlib
 import datetime
 import os
 import threading
-import time
 import warnings
 from typing import TYPE_CHECKING, Any, Self
 
-from shmq import _native, errors, locks
+from shmq import _native, errors, locks, names
 from shmq._native import LENGTH_BITS, LENGTH_MASK
 from shmq.access import Access
 from shmq.message import Message
-from shmq.storage import files, pins, space, sync
+from shmq.storage import pins, space
 from shmq.storage.directory import CONSUMERS, check_consumer_name
 from shmq.walk import Walk, deadline_of
 from shmq.where import says_where
@@ -107,7 +106,8 @@ class Consumer(_native.Head):
             with self._home.admin():
                 if self.name not in self._home.consumer_names():
                     pins.set_hold(self._home, self.name, on=bool(self._hold))
-                    self._make_checkpoint(file, start)
+                    index = names.start_index(self._queue, start)
+                    names.make_checkpoint(self._home, self.name, index, explicit=self._explicit, group=False)
                     self._membership.control.recount()
         fd, size = self._home.open(self._home.consumers, file, writable=True)
         try:
@@ -122,7 +122,7 @@ class Consumer(_native.Head):
                     f"cannot open consumer {self.name!r} of {self._home.path} for this process alone: it is a group; "
                     "open it with group=True, or use another name"
                 )
-            self._take_name(lock, fd, file, checkpoint)
+            self._take_name(lock, fd, checkpoint)
         except BaseException:
             lock.free()
             raise
@@ -148,33 +148,13 @@ class Consumer(_native.Head):
             with self._home.admin():
                 pins.set_hold(self._home, self.name, on=bool(self._hold))
 
-    def _make_checkpoint(self, file: str, start: str | int | datetime.datetime) -> None:
-        # 'latest' means the end as it is once the name exists; puts that begin after that are seen.
-        index = self._queue.next_index if start == "latest" else start
-        if index == "earliest":
-            index = self._queue.first_index
-        if isinstance(index, datetime.datetime):
-            index = self._queue._random().at(index, before_claims=True)  # noqa: SLF001
-        if not isinstance(index, int) or index < 0:
-            raise ValueError(f'start={start!r}: "earliest", "latest", an index or a datetime')
-        content = _native.Checkpoint.format(
-            self._home.queue_id, self.name, explicit=self._explicit, start=index, created_ns=time.time_ns()
-        )
-        mode = self._home.options.mode & 0o600
-        files.make_file(self._home.consumers, file, content, mode, f"{self._home.path}/{CONSUMERS}", "checkpoint")
-        sync.directory(self._home.consumers, "consumers")  # what it will acknowledge is kept under that name
-
-    def _take_name(self, lock: _native.Lock, fd: int, file: str, checkpoint: _native.Checkpoint) -> None:
+    def _take_name(self, lock: _native.Lock, fd: int, checkpoint: _native.Checkpoint) -> None:
         if not lock.take():
             raise errors.Busy(
                 f"consumer {self.name!r} of {self._home.path} is held by {self._holder(checkpoint)}; "
                 "use another name, or wait until it is closed"
             )
-        with contextlib.suppress(FileNotFoundError):
-            mine, now = os.fstat(fd), os.stat(file, dir_fd=self._home.consumers, follow_symlinks=False)
-            if mine.st_nlink == 1 and mine.st_ino == now.st_ino:
-                return
-        raise errors.NotFound(f"consumer {self.name!r} of {self._home.path} was dropped while it was being opened")
+        names.check_not_dropped(self._home, self.name, fd, "consumer")
 
     def _holder(self, checkpoint: _native.Checkpoint) -> str:
         slot = checkpoint.holder >> 11

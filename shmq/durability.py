@@ -15,7 +15,7 @@ import time
 import warnings
 from typing import TYPE_CHECKING
 
-from shmq import _native, errors
+from shmq import _native, errors, locks
 from shmq.storage import acks, sync, watermark
 from shmq.storage.chain import Chain
 from shmq.storage.directory import CONTROL, QUEUE
@@ -339,7 +339,9 @@ class Keeper:
         fd, _ = home.open(home.fd, CONTROL, writable=True)
         self._role = _native.Lock(fd)
         self._ended = threading.Event()
-        self._nudge = _native.new_nudge()
+        self._shared = _native.new_keeper(home.chunks)
+        self._rolled: list[_native.Chunk] = []
+        self._lock = locks.Lock()
         self._keeps = False
         self._thread = threading.Thread(target=self._run, name="shmq-interval", daemon=True)
         self._thread.start()
@@ -380,14 +382,22 @@ class Keeper:
         if self._seconds <= _KEPT_MAPPED and sync.IN_CORE:
             chunk = self._newest_synced()
             if chunk is not None:
-                code = self._membership.member.sync_keep(
-                    chunk, round(self._seconds * 1e9), self._syncer.mark_due_ns, self._nudge
-                )
+                interval_ns, due_ns = round(self._seconds * 1e9), self._syncer.mark_due_ns
+                code = self._membership.member.sync_keep(chunk, interval_ns, due_ns, self._shared)
+                with self._lock:
+                    _native.rolled(self._shared, None)
+                    self._rolled.clear()
                 if code == _native.LEAD:
                     self._sync()
                 return
         if not self._ended.wait(self._seconds):
             self._sync()
+
+    def rolled(self, chunk: _native.Chunk) -> None:
+        """A producer of this process went on to that chunk: the core may sync over to it without us."""
+        with self._lock:
+            self._rolled.append(chunk)
+            _native.rolled(self._shared, chunk)
 
     def _newest_synced(self) -> _native.Chunk | None:
         """The chunk that was synced last, if it is the newest: then it is all that is to be synced."""
@@ -408,7 +418,7 @@ class Keeper:
     def stop(self) -> None:
         """Sync what is left, and let somebody else keep the interval."""
         self._ended.set()
-        _native.nudge(self._nudge)
+        _native.nudge_keeper(self._shared)
         self._membership.control.wake()
         self._thread.join()
         with contextlib.suppress(errors.ShmqError, OSError):  # said before, or by whoever opens it next

@@ -14,12 +14,12 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from shmq import _native, errors, locks
+from shmq import _native, errors, locks, names
 from shmq._native import LENGTH_BITS, LENGTH_MASK
 from shmq.access import Access
 from shmq.dead import Mover, path_of, why
 from shmq.message import Message
-from shmq.storage import acks, space, sync
+from shmq.storage import acks, space
 from shmq.storage import ring as rings
 from shmq.storage.directory import CONSUMERS, check_consumer_name
 from shmq.walk import SPINS, Walk, deadline_of
@@ -287,7 +287,7 @@ class GroupConsumer:
         if self.name not in self._home.consumer_names():
             with self._home.admin():
                 if self.name not in self._home.consumer_names():
-                    self._make(file, start)
+                    self._make(start)
         fd, size = self._home.open(self._home.consumers, file, writable=True)
         try:
             path = f"{self._home.path}/{CONSUMERS}/{file}"
@@ -300,7 +300,7 @@ class GroupConsumer:
             self.options = self._agreed(checkpoint)
             lock = _native.Lock(os.dup(fd))
             try:
-                self._share_name(lock, fd, file)
+                self._share_name(lock, fd)
             except BaseException:
                 lock.free()
                 raise
@@ -308,23 +308,11 @@ class GroupConsumer:
             os.close(fd)
         return checkpoint, lock
 
-    def _make(self, file: str, start: str | int | datetime.datetime) -> None:
+    def _make(self, start: str | int | datetime.datetime) -> None:
         options = {**DEFAULTS, **self._given, "ack": self.ack_mode}
-        index = start_index(self._queue, start)
+        index = names.start_index(self._queue, start)
         rings.make(self._home, self.name, options, _GROUP_WINDOW if self._window is None else self._window)
-        content = _native.Checkpoint.format(
-            self._home.queue_id,
-            self.name,
-            explicit=self._explicit,
-            start=index,
-            created_ns=time.time_ns(),
-            group=True,
-        )
-        mode = self._home.options.mode & 0o600
-        from shmq.storage import files  # noqa: PLC0415
-
-        files.make_file(self._home.consumers, file, content, mode, f"{self._home.path}/{CONSUMERS}", "checkpoint")
-        sync.directory(self._home.consumers, "consumers")  # what it will acknowledge is kept under that name
+        names.make_checkpoint(self._home, self.name, index, explicit=self._explicit, group=True)
 
     def _agreed(self, checkpoint: _native.Checkpoint) -> dict[str, Any]:
         stored = rings.options(self._home, self.name)
@@ -337,14 +325,10 @@ class GroupConsumer:
                 )
         return stored
 
-    def _share_name(self, lock: _native.Lock, fd: int, file: str) -> None:
+    def _share_name(self, lock: _native.Lock, fd: int) -> None:
         if not lock.share():
             raise errors.Busy(f"group {self.name!r} of {self._home.path} is being dropped")
-        with contextlib.suppress(FileNotFoundError):
-            mine, now = os.fstat(fd), os.stat(file, dir_fd=self._home.consumers, follow_symlinks=False)
-            if mine.st_nlink == 1 and mine.st_ino == now.st_ino:
-                return
-        raise errors.NotFound(f"group {self.name!r} of {self._home.path} was dropped while it was being opened")
+        names.check_not_dropped(self._home, self.name, fd, "group")
 
     def _enter_ring(self) -> None:
         memory = rings.map_ring(self._home, self.name, writable=True)
@@ -490,7 +474,7 @@ class GroupConsumer:
         for at, (index, _, _, word, *_) in enumerate(_native.taken_rows(batch.taken, limit)):
             if word and self._explicit:
                 self._held.pop(index, None)
-                self._ring.give_back(batch.taken + at)
+                self._growing(self._ring.give_back, batch.taken + at)
 
     def _fresh(self, batch: _Batch, count: int, *, payloads: bool) -> list[Any]:
         """What was claimed just now, all in one chunk; as *payloads* it is finished at once."""
@@ -500,7 +484,7 @@ class GroupConsumer:
             memory = chunk.map  # type: ignore[union-attr]
             data = [memory[(at := row[1] >> LENGTH_BITS) : at + (row[1] & LENGTH_MASK)] for row in rows]
             if self._explicit:
-                self._ring.ack_many(count, batch.taken)
+                self._growing(self._ring.ack_many, count, batch.taken)
             return data if decode is None else list(map(decode, data))
         messages = [
             GroupMessage(batch, at, chunk, index, record, place, decode, attempts)
@@ -519,12 +503,12 @@ class GroupConsumer:
             try:
                 known = self._access.message(index)
             except IndexError:  # retired by age or size since it was handed out
-                self._ring.ack(batch.taken + at)
+                self._growing(self._ring.ack, batch.taken + at)
                 continue
             except errors.Corrupt:
                 if not self._skip_corrupt:
                     raise
-                self._ring.ack(batch.taken + at)
+                self._growing(self._ring.ack, batch.taken + at)
                 self._skipped += 1
                 continue
             chunk, record, place = known._chunk, known._record, known._place  # noqa: SLF001
@@ -539,7 +523,7 @@ class GroupConsumer:
         if not due_ns or due_ns <= time.time_ns():
             return False
         due = _native.boottime_ns() + due_ns - time.time_ns()
-        return bool(self._ring.nack(message._batch.taken + message._at, due, 0) == 0)  # noqa: SLF001
+        return self._growing(self._ring.nack, message._batch.taken + message._at, due, 0) == 0  # noqa: SLF001
 
     def _hold(self, messages: list[GroupMessage], *, payloads: bool) -> list[Any]:
         if self._explicit:
@@ -612,7 +596,7 @@ class GroupConsumer:
         """
         taken = message._batch.taken + message._at  # noqa: SLF001
         if not finished and not again:
-            code = self._ring.moving(taken)
+            code = self._growing(self._ring.moving, taken)
             if code != 0:
                 raise _native.error(code, f"cannot move message {message.index} of {self._home.path}")
         try:
@@ -621,10 +605,10 @@ class GroupConsumer:
                 target.put(message, cause, reason, text, again=again)
         except BaseException:
             if not finished:  # it comes again, and is tried again
-                self._ring.nack(taken, _native.boottime_ns() + _TRY_AGAIN_NS, 0)
+                self._growing(self._ring.nack, taken, _native.boottime_ns() + _TRY_AGAIN_NS, 0)
             raise
         if not finished:
-            self._ring.ack(taken)
+            self._growing(self._ring.ack, taken)
         self._ring.count_moved(expired=cause == "expired")
 
     def _reject(self, message: GroupMessage, reason: object) -> None:
@@ -637,12 +621,20 @@ class GroupConsumer:
         self._persist()
 
     def _nothing(self) -> str:
+        if self._last != _native.EDGE and not self.options.get("ordered_by"):
+            return self._walk._nothing(self._last)  # noqa: SLF001
+        figures = self._ring.figures()
+        nothing = f"nothing to get from group {self.name!r} of {self._home.path} in time"
+        mine = f"; this consumer holds {len(self._held)} itself" if self._held else ""
+        keyed = f"{figures.waiting} wait for their keys, until those before them are finished"
         if self._last == _native.EDGE:
-            figures = self._ring.figures()
+            waits = f", {keyed}" if figures.waiting else ""
             return (
-                f"nothing to get from group {self.name!r} of {self._home.path} in time: its window is full, "
-                f"{figures.claimed} of {figures.window} messages are handed out and not acknowledged"
+                f"{nothing}: its window is full, {figures.claimed} of {figures.window} messages are handed out and "
+                f"not acknowledged{waits}{mine}"
             )
+        if figures.waiting:
+            return f"{nothing}: {keyed}{mine}"
         return self._walk._nothing(self._last)  # noqa: SLF001
 
     def _ended(self) -> Exception | None:
@@ -743,7 +735,7 @@ class GroupConsumer:
             if not batch.whole or batch.group is not self or list(messages) != batch.messages or not self._explicit:
                 return False
             batch.forget()
-            finished = self._ring.ack_many(count, batch.taken)
+            finished = self._growing(self._ring.ack_many, count, batch.taken)
             for message in messages:
                 del self._held[message.index]
             if finished != count:
@@ -771,14 +763,19 @@ class GroupConsumer:
             if self._held.get(message.index) is not message:
                 return  # finished before, or by being handed out
             message._batch.forget()  # noqa: SLF001
-            code = call(message._batch.taken + message._at)  # noqa: SLF001
-            while code == _native.GROW:
-                rings.grow(self._home, self.name, self._ring)
-                code = call(message._batch.taken + message._at)  # noqa: SLF001
+            code = self._growing(call, message._batch.taken + message._at)  # noqa: SLF001
             if code != 0 or not keeps:
                 del self._held[message.index]
             if code != 0:
                 raise _native.error(code, f"cannot {what} message {message.index} of {self._home.path}")
+
+    def _growing(self, call: Callable[..., int], *given: Any) -> int:
+        """What that call of the ring answers, once as much of the ring is mapped as it needs."""
+        code = call(*given)
+        while code == _native.GROW:
+            rings.grow(self._home, self.name, self._ring)
+            code = call(*given)
+        return code
 
     def _nack(self, message: GroupMessage, delay: float) -> None:
         if not delay >= 0:
@@ -828,7 +825,7 @@ class GroupConsumer:
         """
         with self._lock:
             self._check_usable()
-            index = start_index(self._queue, to)
+            index = names.start_index(self._queue, to)
             end = self._walk.chain.next_index()
             if index > end:
                 raise IndexError(f"cannot seek to {index}: {self._home.path} has indexes up to {end}")
@@ -860,9 +857,7 @@ class GroupConsumer:
         self._membership.control.wake()  # another thread may be waiting in here
         with self._lock:
             for message in self._held.values():
-                taken = message._batch.taken + message._at  # noqa: SLF001
-                while self._ring.give_back(taken) == _native.GROW:
-                    rings.grow(self._home, self.name, self._ring)
+                self._growing(self._ring.give_back, message._batch.taken + message._at)  # noqa: SLF001
             self._held.clear()
             for mover in self._movers.values():
                 mover.close()
@@ -939,15 +934,3 @@ def check_options(given: dict[str, Any], *, explicit: bool) -> dict[str, Any]:
         if not isinstance(options.get(name, ""), str):
             raise TypeError(f"{name}={options[name]!r}: the path of a queue")
     return options
-
-
-def start_index(queue: Queue, start: str | int | datetime.datetime) -> int:
-    """Where a new name begins."""
-    import datetime  # noqa: PLC0415
-
-    index = queue.next_index if start == "latest" else queue.first_index if start == "earliest" else start
-    if isinstance(index, datetime.datetime):
-        index = queue._random().at(index, before_claims=True)  # noqa: SLF001
-    if not isinstance(index, int) or index < 0:
-        raise ValueError(f'start={start!r}: "earliest", "latest", an index or a datetime')
-    return index

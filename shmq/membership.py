@@ -125,6 +125,11 @@ class Membership:
                 if self._keeper is None:
                     self._keeper = Keeper(home, self, home.options.durability.seconds)
 
+    def rolled(self, chunk: _native.Chunk) -> None:
+        """A producer of this process went on to that chunk."""
+        if self._keeper is not None:
+            self._keeper.rolled(chunk)
+
     def _anybody_else(self, mine: int) -> bool:
         return any(self.member.slot_locked(slot) for slot, *_ in self.control.participants() if slot != mine)
 

@@ -302,6 +302,7 @@ class Producer(_native.Tail):
                 self._use(self._chain.roll(tail, region))
             except (errors.Gone, FileNotFoundError):
                 self._use(self._chain.tail())  # retired while we rolled: start again from the live end
+            self._membership.rolled(self._tail)
             options = self._home.options
             if options.retention.kind != "acked" or options.full == "drop_oldest":  # else consumers do it as they pass
                 self._membership.forget_retired()

@@ -486,12 +486,13 @@ int shmq_ring_skip(shmq_ring *ring, uint64_t index, uint64_t next);
 /* The first index at or behind `start` that nobody has, if there is a message of it; EMPTY when the window has none. */
 int64_t shmq_ring_peek(const shmq_ring *ring, uint64_t start);
 
-/* Each acts on what was handed out, if it still is: OK, or LOST, and nothing has changed. `taken` may be moved on. */
+/* Each acts on what was handed out, if it still is: OK, or LOST, and nothing has changed; or GROW, when it may have been
+ * parked where we do not see it: map the ring anew, and again. `taken` may be moved on. */
 int shmq_ring_ack(shmq_ring *ring, shmq_taken *taken);
-int64_t shmq_ring_ack_many(shmq_ring *ring, uint32_t count, shmq_taken *taken); /* how many were not LOST */
+int64_t shmq_ring_ack_many(shmq_ring *ring, uint32_t count, shmq_taken *taken); /* how many were not LOST; or GROW */
 int shmq_ring_return(shmq_ring *ring, shmq_taken *taken);                       /* whoever comes first has it */
 /* Hand it out again, not before due_ns (since boot), nor before messages up to `behind` were, unless nothing else is
- * there. Also GROW. */
+ * there. */
 int shmq_ring_nack(shmq_ring *ring, shmq_taken *taken, int64_t due_ns, uint64_t behind);
 int shmq_ring_extend_lease(shmq_ring *ring, shmq_taken *taken, int64_t ends_ns);
 /* It is being moved to another queue: from here on it is never handed out to be worked at. Then ack it. */
@@ -556,9 +557,20 @@ uint32_t shmq_bell(const void *control);
 /* The same for what was put into that chunk, for ever and without an end as the leader: LEAD says that more than this
  * chunk is to be synced, and that nobody leads now. */
 int shmq_sync_put(shmq_chunk *chunk, uint64_t want);
-/* Sleep for the interval and sync what was put into that chunk, again and again: OK once there was nothing to sync, or
- * the nudge was given; LEAD when there is more to do than that, or it did not work: look, and sync in the long way. */
-int shmq_sync_keep(shmq_chunk *chunk, int64_t interval_ns, int64_t mark_due_ns, uint32_t *nudge);
+/* What the thread that keeps an interval shares with the others of its process. */
+typedef struct {
+    uint32_t nudge;     /* 1: it is to end */
+    int directory;      /* of the chunks: their names are synced in it */
+    uint64_t following; /* the chunk that this process rolled to last, or 0 */
+} shmq_keeper;
+/* Sleep for the interval and sync what was put into that chunk, and into those that followed it, again and again: OK once
+ * there was nothing to sync, or the nudge was given; LEAD when there is more to do than that, or it did not work: look,
+ * and sync in the long way. */
+int shmq_sync_keep(shmq_chunk *chunk, int64_t interval_ns, int64_t mark_due_ns, shmq_keeper *keeper);
+/* This process rolled to that chunk, which must live until shmq_sync_keep has returned; NULL forgets it. */
+void shmq_sync_rolled(shmq_keeper *keeper, shmq_chunk *chunk);
+/* Have these bytes of a file's shared mapping on the disk, as the group commit does: 0, or -errno. */
+int shmq_sync_mapped(void *begin, size_t bytes);
 /* Whether a sync of this chunk's queue has failed, so that nothing more may be put that must be durable. */
 int shmq_sync_refuses(const shmq_chunk *chunk);
 /* As leader: everything below index is on the disk, and the next sync begins in that chunk, at that position. */

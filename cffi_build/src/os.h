@@ -20,6 +20,7 @@ struct os_calls {
     int (*futex_wake_bits)(uint32_t *word, int most, uint32_t bits);
     /* Have these bytes of a file's shared mapping, and what is needed to find them, on the disk: 0 or what it answered. */
     int (*sync_mapped)(uint8_t *begin, size_t bytes);
+    int (*sync_directory)(int fd); /* the names in it */
     /* Have the kernel begin to write what is dirty in a file, and wait for nothing: a favour, not a promise. */
     int (*start_writing)(int fd);
     /* Sleep on up to FUTEXES_MAX words at once: as soon as one of them has moved; -ENOSYS where there is none. */

@@ -148,6 +148,7 @@ static int sync_mapped(uint8_t *begin, size_t bytes)
     return answer < 0 ? -errno : 0;
 }
 
+static int sync_directory(int fd) { return fsync(fd) < 0 ? -errno : 0; }
 static int start_writing(int fd) { return sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE) < 0 ? -errno : 0; }
 
 static int close_fd(int fd) { return close(fd) < 0 ? -errno : 0; }
@@ -178,6 +179,7 @@ static const struct os_calls linux_calls = {
     .futex_wait_bits = futex_wait_bits,
     .futex_wake_bits = futex_wake_bits,
     .sync_mapped = sync_mapped,
+    .sync_directory = sync_directory,
     .start_writing = start_writing,
     .futex_wait_any = futex_wait_any,
     .lock_byte = lock_byte,

@@ -745,7 +745,8 @@ static int lost(uint64_t index)
     return error_set(SHMQ_LOST, "message %" PRIu64 " was given to somebody else meanwhile, or finished", index);
 }
 
-/* Where a message that was handed out of the window is now: its entry, when somebody has parked it for its holder. */
+/* Where a message that was handed out of the window is now: its entry, when somebody has parked it for its holder. EMPTY,
+ * or GROW when it may be where we do not see it. */
 static int64_t parked_for_me(shmq_ring *ring, const shmq_taken *taken, uint64_t *state)
 {
     const uint64_t word = ring_look(ring, taken->index);
@@ -758,24 +759,25 @@ static int64_t parked_for_me(shmq_ring *ring, const shmq_taken *taken, uint64_t 
     }
     struct ring_side *const side = entry < 0 ? NULL : side_at(ring, (uint64_t)entry);
     if (side == NULL) {
-        return SHMQ_EMPTY;
+        const bool elsewhere = taken->index < head_of(ring) || now == RING_PARKED;
+        return elsewhere && load_relaxed(&ring->page->side_blocks) > ring->blocks ? SHMQ_GROW : SHMQ_EMPTY;
     }
     side_settle(ring, (uint64_t)entry);
     *state = load_acquire(&side->state);
     return side_is_of(*state, taken->word) && load_acquire(&side->index) == taken->index + 1 ? entry : SHMQ_EMPTY;
 }
 
-/* Follow a message to where it was parked on behalf of its holder: true when it was. */
-static bool follow(shmq_ring *ring, shmq_taken *taken)
+/* Follow a message to where it was parked on behalf of its holder: OK, LOST when it was not, or GROW. */
+static int follow(shmq_ring *ring, shmq_taken *taken)
 {
     uint64_t state = 0;
     const int64_t entry = taken->entry == 0 ? parked_for_me(ring, taken, &state) : SHMQ_EMPTY;
     if (entry < 0) {
-        return false;
+        return entry == SHMQ_GROW ? SHMQ_GROW : lost(taken->index);
     }
     taken->entry = (uint64_t)entry;
     taken->word = state;
-    return true;
+    return SHMQ_OK;
 }
 
 static bool move_word(shmq_ring *ring, const shmq_taken *taken, uint64_t low)
@@ -790,8 +792,9 @@ static int finish(shmq_ring *ring, shmq_taken *taken)
         if (move_word(ring, taken, RING_DONE)) {
             return SHMQ_OK;
         }
-        if (!follow(ring, taken)) {
-            return lost(taken->index);
+        const int code = follow(ring, taken);
+        if (code != SHMQ_OK) {
+            return code;
         }
     }
     return side_ack(ring, taken->entry, taken->word) == SHMQ_OK ? SHMQ_OK : lost(taken->index);
@@ -812,14 +815,23 @@ int shmq_ring_ack(shmq_ring *ring, shmq_taken *taken)
 int64_t shmq_ring_ack_many(shmq_ring *ring, uint32_t count, shmq_taken *taken)
 {
     int64_t finished = 0;
+    bool grow = false;
     for (uint32_t i = 0; i < count; i++) {
-        const bool done = finish(ring, &taken[i]) == SHMQ_OK;
-        keyed_finished(ring, &taken[i], done);
-        finished += done;
+        if (taken[i].word != 0) { /* else it was finished before we had to map the table anew */
+            const int code = finish(ring, &taken[i]);
+            grow = grow || code == SHMQ_GROW;
+            if (code != SHMQ_OK) {
+                keyed_finished(ring, &taken[i], false);
+                continue;
+            }
+            keyed_finished(ring, &taken[i], true);
+            taken[i].word = 0;
+        }
+        finished++;
     }
     keyed_wake(ring);
     ring_advance(ring);
-    return finished;
+    return grow ? SHMQ_GROW : finished;
 }
 
 int shmq_ring_return(shmq_ring *ring, shmq_taken *taken)
@@ -830,8 +842,9 @@ int shmq_ring_return(shmq_ring *ring, shmq_taken *taken)
             ring_returned(ring);
             return SHMQ_OK;
         }
-        if (!follow(ring, taken)) {
-            return lost(taken->index);
+        const int code = follow(ring, taken);
+        if (code != SHMQ_OK) {
+            return code;
         }
     }
     return shmq_ring_nack(ring, taken, 0, 0);
@@ -840,13 +853,13 @@ int shmq_ring_return(shmq_ring *ring, shmq_taken *taken)
 int shmq_ring_nack(shmq_ring *ring, shmq_taken *taken, int64_t due_ns, uint64_t behind)
 {
     if (taken->entry == 0) {
-        const int code
-            = shmq_ring_park(ring, taken->index, taken->word, due_ns, behind, taken->attempts, taken->bucket);
+        int code = shmq_ring_park(ring, taken->index, taken->word, due_ns, behind, taken->attempts, taken->bucket);
         if (code == SHMQ_EMPTY) {
             return SHMQ_OK;
         }
-        if (code != SHMQ_LOST || !follow(ring, taken)) {
-            return code == SHMQ_LOST ? lost(taken->index) : code;
+        code = code == SHMQ_LOST ? follow(ring, taken) : code;
+        if (code != SHMQ_OK) {
+            return code;
         }
     }
     return side_nack(ring, taken->entry, taken->word, due_ns, behind) == SHMQ_OK ? SHMQ_OK : lost(taken->index);
@@ -863,8 +876,9 @@ int shmq_ring_extend_lease(shmq_ring *ring, shmq_taken *taken, int64_t ends_ns)
             taken->word = next;
             return SHMQ_OK;
         }
-        if (!follow(ring, taken)) {
-            return lost(taken->index);
+        const int code = follow(ring, taken);
+        if (code != SHMQ_OK) {
+            return code;
         }
     }
     return side_extend(ring, taken->entry, &taken->word, ends_ns) == SHMQ_OK ? SHMQ_OK : lost(taken->index);
@@ -878,8 +892,9 @@ int shmq_ring_moving(shmq_ring *ring, shmq_taken *taken)
             taken->word = ring_stamp(ring, taken->index) | low;
             return SHMQ_OK;
         }
-        if (!follow(ring, taken)) {
-            return lost(taken->index);
+        const int code = follow(ring, taken);
+        if (code != SHMQ_OK) {
+            return code;
         }
     }
     return side_moving(ring, taken->entry, &taken->word) == SHMQ_OK ? SHMQ_OK : lost(taken->index);

@@ -80,7 +80,7 @@ static void lowest_raise(struct side_block *block, uint64_t seen, uint64_t index
 {
     const uint64_t bound = index < LOWEST_NONE ? index : LOWEST_NONE;
     if (bound != seen >> SIDE_DUE_SHIFT) {
-        cas_release(&block->lowest, seen, bound << SIDE_DUE_SHIFT | ((seen + 1) & CHANGES_MASK));
+        cas_relaxed(&block->lowest, seen, bound << SIDE_DUE_SHIFT | ((seen + 1) & CHANGES_MASK)); /* says of nothing new */
     }
 }
 static void went_live(shmq_ring *ring)

@@ -305,11 +305,62 @@ static bool slept_through(uint32_t *nudge, int64_t deadline_ns)
     return false;
 }
 
-int shmq_sync_keep(shmq_chunk *chunk, int64_t interval_ns, int64_t mark_due_ns, uint32_t *nudge)
+void shmq_sync_rolled(shmq_keeper *keeper, shmq_chunk *chunk)
+{
+    store_release(&keeper->following, (uint64_t)(uintptr_t)chunk); /* pairs with the acquire in behind */
+}
+
+/* The chunk behind this one, whose successor begins at `base`; NULL if it was not this process that rolled to it. */
+static shmq_chunk *behind(const shmq_keeper *keeper, const shmq_chunk *chunk, uint64_t base)
+{
+    shmq_chunk *const next = (shmq_chunk *)(uintptr_t)load_acquire(&keeper->following);
+    return next != NULL && next->sequence == chunk->sequence + 1 && next->base == base ? next : NULL;
+}
+
+/* As leader: the rest of a sealed chunk, all of the next one, then the name. In this order, as docs/format.md has it. */
+static int sync_both(const shmq_chunk *chunk, shmq_chunk *next, int directory)
+{
+    struct control *const control = chunk->member->control;
+    uint64_t position;
+    uint64_t index;
+    uint32_t owner;
+    if (shmq_sync_has_failed(control) || load_relaxed(&control->durable_chunk) != chunk->sequence + 1
+        || shmq_resolved((shmq_chunk *)(uintptr_t)chunk, &position, &index, &owner) != SHMQ_ROLL) {
+        return SHMQ_LEAD;
+    }
+    int answer = sync_from_durable(chunk, position);
+    const int code = shmq_resolved(next, &position, &index, &owner);
+    if (code != SHMQ_EMPTY && code != SHMQ_ROLL && code != SHMQ_WAITING) {
+        return code;
+    }
+    /* The first sync of a chunk is a whole one: of its header, and of the zeros that a used one was filled with. */
+    answer = answer < 0 ? answer : os->sync_mapped(next->memory, next->capacity);
+    answer = answer < 0 ? answer : os->sync_directory(directory);
+    if (answer < 0) {
+        shmq_sync_failed(control, 1);
+        return error_set(SHMQ_SYNC_FAILED, "a sync said errno %d", -answer);
+    }
+    shmq_sync_publish(chunk->member, index, next->sequence, position);
+    return SHMQ_OK;
+}
+
+static int sync_over(const shmq_chunk *chunk, shmq_chunk *next, int directory)
+{
+    if (!lead(chunk->member, true)) {
+        return SHMQ_LEAD;
+    }
+    const int code = sync_both(chunk, next, directory);
+    shmq_sync_release(chunk->member);
+    return code;
+}
+
+int shmq_sync_mapped(void *begin, size_t bytes) { return os->sync_mapped(begin, bytes); }
+
+int shmq_sync_keep(shmq_chunk *chunk, int64_t interval_ns, int64_t mark_due_ns, shmq_keeper *keeper)
 {
     struct control *const control = chunk->member->control;
     for (;;) {
-        if (!slept_through(nudge, os->clock_monotonic_ns() + interval_ns)) {
+        if (!slept_through(&keeper->nudge, os->clock_monotonic_ns() + interval_ns)) {
             return SHMQ_OK;
         }
         uint64_t position;
@@ -319,8 +370,21 @@ int shmq_sync_keep(shmq_chunk *chunk, int64_t interval_ns, int64_t mark_due_ns, 
         if (found == SHMQ_EMPTY && index <= shmq_durable(control)) {
             return SHMQ_OK;
         }
-        const bool behind = found == SHMQ_EMPTY || (found == SHMQ_WAITING && index > shmq_durable(control));
-        if (!behind || os->clock_monotonic_ns() >= mark_due_ns || shmq_sync_put(chunk, index) != SHMQ_OK) {
+        if (os->clock_monotonic_ns() >= mark_due_ns) {
+            return SHMQ_LEAD;
+        }
+        if (found == SHMQ_ROLL) {
+            shmq_chunk *const next = behind(keeper, chunk, index);
+            if (next == NULL || sync_over(chunk, next, keeper->directory) != SHMQ_OK) {
+                return SHMQ_LEAD;
+            }
+            chunk = next;
+            continue;
+        }
+        if (found == SHMQ_WAITING && index <= shmq_durable(control)) {
+            continue; /* a claim of one who lives, and all before it is on the disk */
+        }
+        if ((found != SHMQ_EMPTY && found != SHMQ_WAITING) || shmq_sync_put(chunk, index) != SHMQ_OK) {
             return SHMQ_LEAD;
         }
     }

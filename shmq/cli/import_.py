@@ -7,8 +7,8 @@ Examples:
 
 All of it appears at once, or nothing: a broken import leaves nothing behind, and one that is repeated doubles nothing.
 With --resume it appears in parts, and goes on behind the last part when it is run again, also with what the source has
-gained meanwhile. With --again all that the source holds now is imported, whatever was imported from it before.
-The messages get shmq's own indexes; what the source knew besides goes to the header `source`. Its consumers come along,
+gained meanwhile. With --again all that the source holds now is imported, whatever was imported from it before. The
+messages get shmq's own indexes; what the source knew besides goes to the header `source`. Its consumers come along,
 each at its place.
 """
 

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import shmq
 from shmq import formats
 from shmq.cli import show
-from shmq.formats import kestrel, libkestrel, qewqew
 
 if TYPE_CHECKING:
     import argparse
@@ -256,20 +255,14 @@ def identity(path: str, name: str, queue: str | None) -> str:
     place = Path(path).resolve()
     if name in {"kestrel", "libkestrel"} and place.is_file():
         place, queue = place.parent, queue or place.name.partition(".")[0]
-    elif name == "qewqew" and place.is_dir():
-        place, queue = place / (queue or _only(qewqew.headers(place))), None
-    elif name == "kestrel" and queue is None:
-        queue = _only([each for each in kestrel.queues(place) if "+" not in each])
-    elif name == "libkestrel" and queue is None:
-        queue = _only(libkestrel.queues(place))
+    elif queue is None and place.is_dir() and name != "sej":
+        there = [each for each in formats.queues(place, name) if name != "kestrel" or "+" not in each]
+        queue = there[0] if len(there) == 1 else ""  # reading says what is wrong
+    if name == "qewqew" and place.is_dir():
+        place, queue = place / (queue or ""), None
     info = place.stat()
     about = f"import {name} {place} {queue or ''} {info.st_dev}:{info.st_ino}"
     return "import " + hashlib.sha256(about.encode()).hexdigest()
-
-
-def _only(names: list[str]) -> str:
-    """The one name that there is; without one, reading will say what is wrong."""
-    return names[0] if len(names) == 1 else ""
 
 
 class Follower:

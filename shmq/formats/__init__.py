@@ -40,6 +40,7 @@ __all__ = [
     "consumers",
     "detect",
     "lists",
+    "queues",
     "read",
     "repair",
     "state",
@@ -76,6 +77,16 @@ def detect(path: str | os.PathLike[str]) -> str | None:
         if _module(name).detect_file(place):
             return name
     return None
+
+
+def queues(path: str | os.PathLike[str], format: str | None = None) -> list[str]:  # noqa: A002
+    """
+    Return the names of the queues at *path*, a folder: what *queue* may be for the other verbs.
+
+    Of Kestrel, fan-out children among them; of sej, the directories of a root, "" for *path* itself; of QewQew, the
+    header files.
+    """
+    return cast("list[str]", _module_for(path, format, "list").queues(path))
 
 
 def read(

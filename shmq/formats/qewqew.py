@@ -483,6 +483,11 @@ class _Writer:
 # ---------------------------------------------------------------------------------------------- names
 
 
+def queues(path: str | os.PathLike[str]) -> list[str]:
+    """Return the names of the header files in the folder *path*."""
+    return headers(_files.directory(path))
+
+
 def headers(folder: Path) -> list[str]:
     """Return the names of the header files in *folder*: two bytes, and saying "empty" or having chunks beside them."""
     return [name for name in _files.regular_files(folder) if not name.startswith(".") and detect_file(folder / name)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from shmq import locks
@@ -9,8 +10,8 @@ from shmq import locks
 if TYPE_CHECKING:
     from shmq._native import Chunk
 
-LIMIT = 128
-"""Mappings at most; each also holds a descriptor."""
+LIMIT = min(max(os.sysconf("SC_OPEN_MAX") // 4, 128), 4096)
+"""Mappings at most. Each also holds a descriptor: a quarter of what the process may have."""
 
 
 class Mapped:

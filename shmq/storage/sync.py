@@ -28,7 +28,7 @@ def data(fd: int, what: str) -> None:  # noqa: ARG001  # for who replaces it
 
 def pages(memory: mmap.mmap, first: int, size: int, what: str) -> None:  # noqa: ARG001
     """Have some pages of a mapped file, and what is needed to find them, on the disk."""
-    memory.flush(first, size)
+    _native.sync_pages(memory, first, size)
 
 
 def start(fd: int, what: str) -> None:  # noqa: ARG001

@@ -100,6 +100,28 @@ def test_a_folder_of_several_queues_names_them(tmp_path):
         formats.read(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("files", "name", "queues"),
+    [
+        (
+            {"jobs.1": bytes.fromhex("27642603"), "more.read.": bytes.fromhex("263c2603")},
+            "libkestrel",
+            ["jobs", "more"],
+        ),
+        (
+            {"cars": bytes((1,)), "cars+x.5": bytes((1,)), "cars.5": b"", "README": b"Hi\n"},
+            "kestrel",
+            ["cars", "cars+x"],
+        ),
+        ({"a.1.000/jnl/0.jnl": b"", "a.1.001/jnl/0.jnl": b""}, "sej", ["a.1.000", "a.1.001"]),
+        ({"jnl/0.jnl": b""}, "sej", [""]),
+        ({"q": b"\0\1", "q.1": bytes(20), "r": b"\0\0"}, "qewqew", ["q", "r"]),
+    ],
+)
+def test_the_queues_of_a_folder_are_named(tmp_path, files, name, queues):
+    assert formats.queues(place(tmp_path, files)) == formats.queues(tmp_path, name) == queues
+
+
 def test_entries_are_frozen_compare_and_pickle():
     entry = Entry(b"x", 1, extra={"segment": "s"})
     with pytest.raises(AttributeError):

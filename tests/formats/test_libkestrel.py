@@ -99,6 +99,7 @@ def test_a_zero_byte_ends_the_data(tmp_path):
     assert "behind the end" in hidden.reason
 
 
+@pytest.mark.parametrize("long", [False, True], ids=["at_the_end", "in_the_middle"])
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
@@ -107,12 +108,20 @@ def test_a_zero_byte_ends_the_data(tmp_path):
         (bytes.fromhex("86 01000001 00000000") + bytes(16), "16777217 bytes"),  # 16 MiB + 1
         (bytes.fromhex("86 ffffffff 00000000") + bytes(16), "-1 bytes"),
         (bytes.fromhex("80") + bytes(40), "without a header"),
+        (bytes.fromhex("b0") + bytes(40), "without a header"),
+        (bytes.fromhex("b1 e8030000") + bytes(40), "truncated entry"),
+        (bytes.fromhex("b1 01000001") + bytes(40), "16777217 bytes"),
         (bytes.fromhex("b1 f0ffffff") + bytes(40), "-16 bytes"),  # an unknown command that would step back
         (bytes.fromhex("91 07000000") + bytes(40), "no whole ids"),
         (bytes.fromhex("87 00000000 00000000") + bytes(20), "7 words"),
     ],
 )
-def test_damage_ends_a_segment_and_the_next_one_goes_on(tmp_path, bad, reason):
+def test_damage_ends_a_segment_and_the_next_one_goes_on(tmp_path, bad, reason, long):
+    """With many bytes behind it, the loop that reads many at once must see it."""
+    if long:
+        if "truncated" in reason:
+            pytest.skip("what is cut off has nothing behind it")
+        bad += bytes(400)
     later = bytes.fromhex("27642603") + PUT_6.replace(b"\x06", b"\x09", 1)
     queue(tmp_path, SEGMENT + bad, **{"jobs.101": later})
     assert [entry.index for entry in libkestrel.read(tmp_path)] == [5, 6, 9]

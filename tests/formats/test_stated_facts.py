@@ -295,6 +295,11 @@ def test_the_programs_reader_stops_where_the_next_segment_does_not_begin_with_th
     assert payloads(libkestrel, folder, "jobs", as_program=True) == ["1", "2"]
 
 
+def test_without_consumers_the_default_reader_stands_before_the_first_id(tmp_path):
+    libkestrel.write(tmp_path / "q", [Entry(b"x", 5), Entry(b"y", 6)], "jobs")
+    assert (tmp_path / "q/jobs.read.").read_bytes() == checkpoint(4)
+
+
 def test_a_gap_between_two_segments_is_not_written_and_a_repair_closes_gaps(tmp_path):
     entries = [Entry(b"x" * 50, index, 0) for index in (1, 2, 5)]
     with pytest.raises(Unsafe, match="cannot write id 5 after id 2 into the next segment"):
@@ -397,6 +402,60 @@ def test_the_scanner_gives_the_key_of_a_torn_message_to_the_next_one_without_a_k
     folder = place(tmp_path, journal(0, message(0, "k", "a"), torn) | journal(1, message(1, "", "b")))
     assert [entry.key for entry in sej.read(folder)] == [b"k", b""]
     assert [entry.key for entry in sej.read(folder, as_program=True)] == [b"k", b"torn"]
+
+
+def test_of_many_messages_those_without_a_key_have_none_and_reading_begins_where_it_is_told_to(tmp_path):
+    """Hundreds of them, so that most are read many at once, and a few one by one."""
+    keys = ["" if number % 3 else f"k{number}" for number in range(300)]
+    messages = [message(number, key, f"v{number}" * (number % 5)) for number, key in enumerate(keys)]
+    folder = place(tmp_path, journal(0, *messages[:200]) | journal(200, *messages[200:]))
+    assert [entry.key.decode() for entry in sej.read(folder)] == keys
+    theirs = [keys[number - number % 3] for number in range(300)]
+    assert [entry.key.decode() for entry in sej.read(folder, as_program=True)] == theirs
+    for start in (0, 1, 99, 198, 199, 200, 201, 250, 299, 300, 1000):
+        assert [entry.index for entry in sej.read(folder, start=start)] == list(range(start, 300))
+
+
+@pytest.mark.parametrize("number", [3, 250])
+@pytest.mark.parametrize("offset", [2, 4, 1 << 63])
+def test_a_message_with_another_offset_ends_its_segment(tmp_path, number, offset):
+    messages = [message(each, "", "v") for each in range(300)]
+    messages[number] = message(offset, "", "v")
+    folder = place(tmp_path, journal(0, *messages) | journal(300, message(300)))
+    assert [entry.index for entry in sej.read(folder)] == [*range(number), 300]
+    assert [entry.index for entry in sej.read(folder, as_program=True)] == [*range(number)]
+
+
+@pytest.mark.parametrize("size", [-1, 0, 26, 28, 1 << 30])
+@pytest.mark.parametrize("key", ["", "k"])
+def test_a_message_with_another_size_at_its_end_ends_its_segment(tmp_path, size, key):
+    messages = [message(each, key, "v" * 9) for each in range(300)]
+    messages[100] = messages[100][:-4] + struct.pack(">i", size)
+    folder = place(tmp_path, journal(0, *messages))
+    assert [entry.index for entry in sej.read(folder)] == [*range(100)]
+    assert "a size field" in sej.state(folder).problems[0].reason
+
+
+@pytest.mark.parametrize("size", [-1, -128])
+def test_a_negative_key_size_ends_a_segment_also_where_the_rest_would_fit_it(tmp_path, size):
+    """Without its key byte it would be a whole message, of no key and no value."""
+    rest = struct.pack(">QqBbii", 1, 1, 0, size, 0, 26) + bytes(300)
+    folder = place(tmp_path, journal(0, message(0), rest))
+    assert [entry.index for entry in sej.read(folder)] == [0]
+    assert f"a key size of {size}" in sej.state(folder).problems[0].reason
+
+
+def test_the_scanner_stops_where_the_next_segment_is_not_the_one_it_wants(tmp_path):
+    """The messages are whole on both sides: behind 1 it looks for 2, and nobody has it."""
+    folder = place(tmp_path, journal(0, message(0), message(1)) | journal(5, message(5)))
+    assert [entry.index for entry in sej.read(folder)] == [0, 1, 5]
+    assert [entry.index for entry in sej.read(folder, as_program=True)] == [0, 1]
+
+
+def test_the_scanner_does_not_go_back_to_a_segment_that_begins_before_what_it_wants(tmp_path):
+    folder = place(tmp_path, journal(0, message(0), message(1), b"torn") | journal(1, message(1), message(2)))
+    assert [entry.index for entry in sej.read(folder)] == [0, 1, 2]
+    assert [entry.index for entry in sej.read(folder, as_program=True)] == [0, 1]
 
 
 def test_a_message_missing_at_the_end_of_a_segment_stops_the_scanner(tmp_path):

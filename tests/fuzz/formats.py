@@ -11,8 +11,10 @@ failure prints the seed and leaves the files in a directory that it names.
 """
 
 import argparse
+import importlib.util
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -242,25 +244,36 @@ def checked(name: str, files: Files, what: str) -> None:
     shutil.rmtree(folder)
 
 
-def _by_coverage(names: list[str], arguments: list[str]) -> bool:
-    """Let atheris choose the seeds, if it is installed."""
-    try:
-        import atheris  # type: ignore[import-not-found]
-    except ImportError:
-        return False
-    seeds = {name: seed(name) for name in names}
+def _has_atheris() -> bool:
+    return importlib.util.find_spec("atheris") is not None
+
+
+def _by_coverage(names: list[str], corpus: Path, arguments: list[str]) -> None:
+    """Let atheris change the files of small valid queues, one at a time, by what code they reach. Ends the process."""
+    import atheris  # type: ignore[import-not-found]
+
+    queues = {name: seed(name) for name in names}
+    choices = [(name, file) for name in names for file in sorted(queues[name])]
+    for number, (name, file) in enumerate(choices):
+        (corpus / str(number)).write_bytes(bytes((number,)) + queues[name][file])
 
     def one_input(data: bytes) -> None:
-        provider = atheris.FuzzedDataProvider(data)
-        name = names[provider.ConsumeIntInRange(0, len(names) - 1)]
-        files = seeds[name]
-        file = sorted(files)[provider.ConsumeIntInRange(0, len(files) - 1)]
-        checked(name, files | {file: provider.ConsumeBytes(provider.remaining_bytes())}, "its input")
+        if data:
+            name, file = choices[data[0] % len(choices)]
+            checked(name, queues[name] | {file: data[1:]}, "its input")
 
     atheris.instrument_all()
-    atheris.Setup([sys.argv[0], *arguments], one_input)
+    atheris.Setup([sys.argv[0], *arguments, "-max_len=4096", "-len_control=0", str(corpus)], one_input)
     atheris.Fuzz()
-    return True
+
+
+def _apart(names: list[str], seconds: float) -> int:
+    """Run `_by_coverage` in a child, for it ends its process and leaves its corpus; return the child's exit status."""
+    with tempfile.TemporaryDirectory() as corpus:
+        words = [word for name in names for word in ("--format", name)]
+        return subprocess.run(
+            [sys.executable, __file__, *words, "--seconds", str(seconds), "--corpus", corpus], check=False
+        ).returncode
 
 
 def main() -> None:
@@ -270,9 +283,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0, help="the first seed of the plain loop")
     parser.add_argument("--plain", action="store_true", help="the plain loop, also when atheris is installed")
+    parser.add_argument("--corpus", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     names = options.format or sorted(SEEDS)
-    if options.plain or not _by_coverage(names, [f"-max_total_time={int(options.seconds)}"]):
+    if options.corpus:
+        _by_coverage(names, options.corpus, [f"-max_total_time={int(options.seconds)}"])
+    elif _has_atheris() and not options.plain:
+        raise SystemExit(_apart(names, options.seconds))
+    else:
         rounds = loop(names, options.seconds, options.seed)
         print(f"{rounds} rounds over {', '.join(names)}: no crash, no endless loop, nothing out of bounds")
 

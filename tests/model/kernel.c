@@ -244,6 +244,11 @@ static int rename_new(int directory, const char *from, const char *to)
 }
 
 static void yield(void) {}
+static int sync_directory(int fd)
+{
+    (void)fd;
+    return 0;
+}
 static int start_writing(int fd)
 {
     (void)fd;
@@ -273,6 +278,7 @@ static const struct os_calls model_calls = {
     .futex_wake_bits = futex_wake_bits,
     .futex_wait_any = futex_wait_any,
     .sync_mapped = sync_mapped,
+    .sync_directory = sync_directory,
     .start_writing = start_writing,
     .lock_byte = lock_byte,
     .share_byte = lock_byte,

@@ -200,12 +200,26 @@ static void quieten_messages(void)
     }
 }
 /* What only who sleeps, or looks for what is due, depends on. */
-static void nobody_sleeps(void)
+static void bells_are_quiet(void)
 {
     memory_quiet(&the_control()->sleepers);
     memory_quiet(&the_ring()->edge);
     memory_quiet(&the_ring()->side_version);
     memory_quiet(&the_block()->due);
+}
+/* What stands in an entry, but for its message and its state. */
+static void quieten_entries(void)
+{
+    for (uint64_t i = 1; i <= SIDE_ENTRIES; i++) {
+        memory_quiet(&the_entry(i)->then);
+        memory_quiet(&the_entry(i)->due_ns);
+        memory_quiet(&the_entry(i)->behind);
+        memory_quiet(&the_entry(i)->bucket);
+    }
+}
+static void nobody_sleeps(void)
+{
+    bells_are_quiet();
     memory_quiet(&the_block()->lowest);
 }
 static void put_keys(const char *keys)
@@ -347,6 +361,30 @@ static void setup_other_is_ready(void)
     handed[1].word = 0;
     the_ring()->returns = 0;
 }
+/* ... and some of its key may be parked: so all blocks are looked at. */
+static void setup_other_may_be_parked(void)
+{
+    setup_other_is_ready();
+    the_bucket(key_other)->gate |= GATE_PARKED;
+    bells_are_quiet();
+}
+/* Members 0 and 1 hold one of each key, and the table has been looked at: it is empty. */
+static void setup_both_park(void)
+{
+    begin(4, 1);
+    put_keys("aoao");
+    hand(0);
+    shmq_reader_seek(stage.actors[1].chunk, &stage.actors[1].reader, 3);
+    hand(1);
+    *the_word(1) = RING_DONE;
+    the_block()->lowest = UINT64_MAX << SIDE_DUE_SHIFT;
+    shmq_reader_seek(stage.actors[2].chunk, &stage.actors[2].reader, 2);
+    meet(2);
+    stays = 2;
+    bells_are_quiet();
+    memory_quiet(&the_checkpoint()->head);
+    quieten_entries();
+}
 /* The first is finished, somebody should look what comes next, and nobody has met it. */
 static void setup_finished_and_ready(void)
 {
@@ -435,12 +473,7 @@ static void setup_one(void)
     find_ready(key_a);
     nobody_sleeps();
     memory_quiet(&the_checkpoint()->head);
-    for (uint64_t i = 1; i <= SIDE_ENTRIES; i++) {
-        memory_quiet(&the_entry(i)->then);
-        memory_quiet(&the_entry(i)->due_ns);
-        memory_quiet(&the_entry(i)->behind);
-        memory_quiet(&the_entry(i)->bucket);
-    }
+    quieten_entries();
 }
 /* Member 0 holds the first of two, which two walkers have met at once; member 1 has met none. */
 static void setup_held_and_met_twice(void)
@@ -626,6 +659,7 @@ static void work(void)
     while (look(&ring, false) || walk(&ring)) {
     }
 }
+static bool first_is_done(void) { return model_is_done(0); }
 /* Asleep until the last one of them was here; it has met all there is. */
 static void look_until_last(void)
 {
@@ -635,7 +669,10 @@ static void look_until_last(void)
         const uint32_t seen = shmq_wait_begin(actor->member);
         while (look(&ring, false)) {
         }
-        if (!had(model_self(), count - 1)) {
+        if (ring.side_due_ns < NEVER) { /* it sleeps until then, and what the other is about is over by then */
+            model_until(first_is_done);
+            kernel_set_clock(ring.side_due_ns);
+        } else if (!had(model_self(), count - 1)) {
             shmq_wait(actor->member, seen, -1);
         }
     }
@@ -877,6 +914,10 @@ const struct scenario keyed_scenarios[] = {
          THREAD("walker", take_next_then)),
     PLAY("keyed_parked_while_looked_at", "parked while it is met, and somebody looks", setup_one, check_rest_after_holder,
          NULL, 0, THREAD("parker", park_what_is_met), THREAD("walker", keep_next), THREAD("looker", keep_ready)),
+    PLAY("keyed_parked_while_its_block_is_read", "parked while somebody finds its block empty", setup_other_may_be_parked,
+         check_rest_after_holder, NULL, 0, THREAD("holder", nack_mine_for_long), THREAD("looker", keep_ready)),
+    PLAY("keyed_two_park", "two park into an empty block", setup_both_park, check_rest, NULL, 0,
+         THREAD("holder", nack_mine_for_long), THREAD("other", nack_mine_for_long)),
     PLAY("keyed_laps_do_not_mix", "who slept over a lap does not say of the next what he saw", setup_laps,
          check_rest_after_holder, NULL, 0, THREAD("member", go_round), THREAD("walker", keep_first)),
     PLAY("keyed_met_after_a_death", "met behind one who was killed when he had met it", setup_next_is_unmet,

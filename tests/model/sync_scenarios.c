@@ -249,18 +249,18 @@ static void setup_acks(void)
 }
 
 /* ------------------------------------------------------------------ interval: one thread keeps, a put goes its way */
-static uint32_t *keeper_nudge(void) { return (uint32_t *)(void *)&the_words()[9]; }
+static shmq_keeper *the_keeper(void) { return (shmq_keeper *)(void *)&the_words()[20]; }
 static void keep(void)
 {
-    const int code = shmq_sync_keep(actor_self()->chunk, TICK_NS, INT64_MAX, keeper_nudge());
+    const int code = shmq_sync_keep(actor_self()->chunk, TICK_NS, INT64_MAX, the_keeper());
     if (code != SHMQ_OK) {
         model_fault("the keeper is told %d", code);
     }
-    if (load_relaxed(keeper_nudge()) == 0 && shmq_durable(the_control()) > 0) {
+    if (load_relaxed(&the_keeper()->nudge) == 0 && shmq_durable(the_control()) > 0) {
         must_be_on_disk(shmq_durable(the_control()) - 1, "the keeper");
     }
 }
-static void nudge_keeper(void) { shmq_nudge(keeper_nudge()); }
+static void nudge_keeper(void) { shmq_nudge(&the_keeper()->nudge); }
 static void put_only(void) { actor_put(); }
 
 /* ------------------------------------------------------------------ several bells at once */

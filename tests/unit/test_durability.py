@@ -376,6 +376,44 @@ def test_what_the_core_keeps_is_synced_again_and_again_without_the_interpreter(m
         wait_until(lambda i=i: durable(queue) > i)
 
 
+def rolled_behind(queue, keeper):
+    """Put until the queue goes on to another chunk: the one before, where the last sync ended, and the new one."""
+    queue.put(b"first")
+    queue.sync()
+    chain = queue._chain()
+    before = chain.open(*chain.names()[-1], writable=True, syncing=True)
+    while before.sealed() is None:
+        queue.put(bytes(1000))
+    queue.put(b"last")
+    after = queue._producer._tail
+    _native.rolled(keeper, after)
+    return before, after
+
+
+def test_an_interval_goes_over_to_the_next_chunk_without_the_interpreter(make):
+    """Which a thread that puts all the time hands over every 5 ms, for each of some forty calls."""
+    queue = make(chunk_bytes=16384)
+    keeper = _native.new_keeper(queue._home.chunks)
+    before, after = rolled_behind(queue, keeper)
+    assert durable(queue) < after.base
+    assert queue._joined().member.sync_keep(before, 1000, 1 << 62, keeper) == _native.OK
+    assert durable(queue) == queue.next_index
+    assert control(queue).durable_chunk() == after.sequence
+
+
+def test_an_interval_asks_the_interpreter_where_others_rolled_or_the_mark_is_due(make):
+    queue = make(chunk_bytes=16384)
+    keeper = _native.new_keeper(queue._home.chunks)
+    before, after = rolled_behind(queue, keeper)
+    member, behind = queue._joined().member, durable(queue)
+    assert member.sync_keep(before, 1000, 0, keeper) == _native.LEAD
+    _native.rolled(keeper, before)
+    assert member.sync_keep(before, 1000, 1 << 62, keeper) == _native.LEAD
+    _native.rolled(keeper, None)
+    assert member.sync_keep(before, 1000, 1 << 62, keeper) == _native.LEAD
+    assert durable(queue) == behind < after.base
+
+
 def test_a_close_syncs_the_tail_of_an_interval(make, path):
     queue = make(durability=shmq.Durability.interval(3600))
     queue.put(b"x")

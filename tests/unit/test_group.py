@@ -13,6 +13,7 @@ import pytest
 from support import Child, hold_until_killed, in_child, until
 
 import shmq
+from shmq import _native
 
 WAIT = 60
 """Seconds after which something that should happen at once is taken not to happen."""
@@ -513,6 +514,33 @@ def test_a_message_that_was_parked_for_its_holder_comes_back_when_he_dies(queue)
         child.kill()
     again = quick.get(WAIT)
     assert (again.payload, again.attempts) == (b"0", 2)
+
+
+@pytest.mark.parametrize("end", ["ack", "ack many", "extend", "nack", "reject", "close"])
+def test_a_message_parked_where_its_holder_has_not_mapped_the_table_is_still_his(queue, monkeypatch, end):
+    """The side table may have grown since he looked last, and what is parked for him may lie in what came."""
+    monkeypatch.setattr(_native, "SIDE_BLOCKS", 1)
+    entries, more, mine = 511, 100, 2
+    holder, other = join(queue, window=64), join(queue)
+    put_numbers(queue, entries)
+    for _ in range(entries):
+        other.get(0).nack(delay=3600)
+    put_numbers(queue, more + mine, entries)
+    held = holder.get_many(mine, 0)
+    for _ in range(more):
+        other.get(0).nack(delay=3600)
+    assert other.head == entries + mine + more
+    if end == "ack many":
+        holder.ack(*held)
+    elif end == "close":
+        holder.close()
+        other.ack(*other.get_many(mine, WAIT))
+    else:
+        for message in held:
+            getattr(message, end)(*([60] if end == "extend" else []))
+    figures = queue.consumers()["g"].group
+    assert figures.pending == (mine if end == "extend" else 0)
+    assert figures.parked == entries + more + (mine if end == "nack" else 0)
 
 
 def test_padding_is_passed(queue):

@@ -91,6 +91,19 @@ def test_get_and_get_many_never_hand_out_two_of_a_key(queue):
     assert member.get(0).payload == b"a2"
 
 
+def test_an_empty_says_what_waits_for_its_key(queue):
+    """And that whoever asks holds the one before it."""
+    put(queue, "a1 a2 a3")
+    one, two = join(queue), join(queue)
+    held = one.get(0)
+    with pytest.raises(shmq.Empty, match=r"2 wait for their keys.*; this consumer holds 1 itself"):
+        one.get(0)
+    with pytest.raises(shmq.Empty, match=r"2 wait for their keys, until those before them are finished$"):
+        two.get(0)
+    held.ack()
+    assert words([two.get(WAIT)]) == "a2"
+
+
 def test_messages_without_a_key_come_in_no_order(queue):
     """Each to whoever comes first, as in any group; an empty key is none."""
     queue.put_many([b"1", b"2", b"3"])

@@ -16,7 +16,7 @@ hide the segments after it (the Scanner stops for good). `as_program=True` repea
 """
 
 from shmq.formats.sej.messages import KEEPS, MAX_KEY, NAME, SEGMENT_BYTES, ZERO_TIME, message
-from shmq.formats.sej.names import MAX_SHARD_BIT, detect, directories, shard_directory
+from shmq.formats.sej.names import MAX_SHARD_BIT, detect, directories, queues, shard_directory
 from shmq.formats.sej.read import consumers, lists, read, state
 from shmq.formats.sej.verify import repair, verify
 from shmq.formats.sej.write import write
@@ -33,6 +33,7 @@ __all__ = [
     "directories",
     "lists",
     "message",
+    "queues",
     "read",
     "repair",
     "shard_directory",

@@ -36,6 +36,11 @@ def directories(path: str | os.PathLike[str], queue: str | None = None) -> list[
     return found
 
 
+def queues(path: str | os.PathLike[str]) -> list[str]:
+    """Return the sej directories at *path*: "" for *path* itself, and its children that are one."""
+    return directories(path)
+
+
 def detect(folder: Path, names: list[str]) -> bool:
     """Say whether *folder* is a sej directory or a root of some."""
     del names

@@ -24,7 +24,7 @@ import threading
 from pathlib import Path
 
 from shmq import ShmqError, formats
-from shmq.formats import Entry
+from shmq.formats import Entry, kestrel
 
 HERE = Path(__file__).resolve().parent
 FAR_MS = 4_000_000_000_000
@@ -206,6 +206,36 @@ def damage(dice, folder, names):
     return f"{how} {file.name} at {at}"
 
 
+class Follower:
+    """A reader that follows what a program writes, meanwhile."""
+
+    def __init__(self, folder, name, queue):
+        self._found = []
+        self._wanted = None
+        self._thread = threading.Thread(target=self._read, args=(folder, name, queue))
+        self._thread.start()
+
+    def _read(self, folder, name, queue):
+        with contextlib.closing(formats.read(folder, name, queue, follow=True, timeout=20)) as entries:
+            try:
+                for entry in entries:
+                    self._found.append(entry.payload)
+                    if self._wanted is not None and len(self._found) >= self._wanted:
+                        return
+            except ShmqError as error:
+                self._found.append(str(error))
+
+    def same(self, written):
+        """What it has followed is what was written, in that order."""
+        self._wanted = len(written)
+        self._thread.join()
+        same("followed", self._found, written)
+
+
+def numbered(dice, number):
+    return b"%d " % number + payload(dice)
+
+
 # ---------------------------------------------------------------------------------------------- kestrel
 def kestrel_items(items):
     return [(int(added), int(expires), unhex(data)) for added, expires, data, _ in items]
@@ -255,6 +285,41 @@ def kestrel_written(dice, program, folder):
         if dialect == "starling":  # no add time: each reader's own clock
             ours, theirs = ([item[1:] for item in ours], [item[1:] for item in theirs])
         same(f"written {layout} {dialect} {name}", ours, theirs)
+
+
+def kestrel_operations(dice, program, folder):
+    """Every operation there is, in any order, in current, rotated and pack files: it recovers what we replay."""
+    folder.mkdir()
+    names = dice.choice([["cars"], ["cars.9", "cars.10", "cars"], ["cars.9", "cars.10.pack", "cars.11"]])
+    for name in names:
+        operations = b"".join(kestrel_operation(dice) for _ in range(dice.choice([0, 3, 40, 200])))
+        (folder / name).write_bytes(operations)
+    ours = [item[1:] for item in kestrel_ours(folder, "cars", as_program=True)]  # ADD has no add time
+    theirs = kestrel_recovered(program, copy(folder, "copy"), "cars")
+    same(f"operations in {names}", ours, None if theirs is None else [item[1:] for item in theirs])
+
+
+def kestrel_operation(dice):
+    k = kestrel
+    weights = {
+        k.ADD: 4,
+        k.ADDX: 12,
+        k.ADD_XID: 3,
+        k.CONTINUE: 3,
+        k.REMOVE: 4,
+        k.REMOVE_TENTATIVE: 2,
+        k.REMOVE_TENTATIVE_XID: 6,
+        k.SAVE_XID: 1,
+        k.UNREMOVE: 3,
+        k.CONFIRM_REMOVE: 3,
+    }
+    op = dice.choices(list(weights), list(weights.values()))[0]
+    if op == k.CONTINUE and dice.random() < 0.01:
+        return k.record(k.STATE_DUMP, xid=dice.randrange(9), count=dice.randrange(4))
+    xid = dice.choice([-(1 << 31), -1, 1, 2, 3, 4, 5, (1 << 31) - 1])
+    expires = dice.choice([None, None, 2_000_000_000_000_000_000])
+    entry = Entry(payload(dice), None, (T_MS + dice.randrange(1000)) * MS, expires)
+    return k.record(op, xid=xid, entry=entry if op in (k.ADD, k.ADDX, k.ADD_XID, k.CONTINUE) else None)
 
 
 def kestrel_made(dice, program, folder):
@@ -316,6 +381,25 @@ def kestrel_damaged(dice, program, folder):
     if ours != theirs and ours is not None and theirs is not None:
         ours, theirs = (sorted(e for e in each if e[1] in (0, FAR_MS)) for each in (ours, theirs))  # a flipped expiry
     same(f"damaged: {how}", ours if ours is not None else ["refused"], theirs if theirs is not None else ["refused"])
+
+
+def kestrel_followed(dice, program, folder):
+    """We follow, while it adds, takes, rotates and rewrites: every item once, in the order of the adds."""
+    folder.mkdir()
+    sizes = dice.choice([(1 << 27, 1 << 30, 1 << 24), (400, 1 << 30, 1 << 24)])
+    program.ask("open", folder, "cars", *sizes)
+    written = [numbered(dice, 0)]
+    program.ask("add", hexed(written[0]), T_MS, 0)
+    follower = Follower(folder, "kestrel", "cars")
+    for number in range(1, dice.choice([5, 60, 200])):
+        what = dice.choices(["add", "remove", "rewrite"], [60, 30, 1 if sizes[0] > 400 else 0])[0]
+        if what == "add":
+            written.append(numbered(dice, number))
+            program.ask("add", hexed(written[-1]), T_MS + number, 0)
+        else:
+            program.ask(what)
+    follower.same(written)
+    program.try_to("close")
 
 
 # ---------------------------------------------------------------------------------------------- libkestrel
@@ -462,6 +546,21 @@ def libkestrel_damaged(dice, program, folder):
     return None
 
 
+def libkestrel_followed(dice, program, folder):
+    """We follow, while it puts, through a mapping and through its segments."""
+    folder.mkdir()
+    program.ask("open", folder, "jobs", dice.choice([600, 1500, 1 << 20]))
+    program.ask("reader", "r")
+    written = [numbered(dice, 0)]
+    program.ask("put", hexed(written[0]), T_MS, "none", 0)
+    follower = Follower(folder, "libkestrel", "jobs")
+    for number in range(1, dice.choice([5, 60, 200])):
+        written.append(numbered(dice, number))
+        program.ask("put", hexed(written[-1]), T_MS + number, dice.choice(["none", FAR_MS]), 0)
+    follower.same(written)
+    program.ask("close")
+
+
 # ---------------------------------------------------------------------------------------------- sej
 def sej_items(items):
     return [
@@ -527,6 +626,21 @@ def sej_read(dice, program, folder):
     formats.write(again, formats.read(folder, "sej"), "sej", segment_bytes=1 << 30)
     items, _ = program.ask("scan", again, 0)
     same("rewritten", sej_ours(folder, as_program=True), sej_items(items))
+
+
+def sej_followed(dice, program, folder):
+    """We follow, while it appends, through buffers that are cut anywhere and through its segments."""
+    program.ask("open", folder, dice.choice([1, 300, 1 << 30]))
+    follower = Follower(folder, "sej", None)
+    written = []
+    for number in range(dice.choice([5, 60, 200])):
+        written.append(numbered(dice, number))
+        program.ask("append", T_MS * MS + number, 1, dice.choice(["-", hexed(b"key")]), hexed(written[-1]))
+        if dice.random() < 0.1:
+            program.ask("flush")
+    program.ask("flush")
+    follower.same(written)
+    program.ask("close")
 
 
 def sej_shards(dice, program, folder):
@@ -643,9 +757,9 @@ def qewqew_read(dice, program, folder):
 
 
 TRIALS = {
-    "kestrel": (kestrel_written, kestrel_read, kestrel_damaged),
-    "libkestrel": (libkestrel_written, libkestrel_read, libkestrel_damaged),
-    "sej": (sej_written, sej_read, sej_shards, sej_damaged),
+    "kestrel": (kestrel_written, kestrel_operations, kestrel_read, kestrel_damaged, kestrel_followed),
+    "libkestrel": (libkestrel_written, libkestrel_read, libkestrel_damaged, libkestrel_followed),
+    "sej": (sej_written, sej_read, sej_shards, sej_damaged, sej_followed),
     "qewqew": (qewqew_written, qewqew_read, qewqew_damaged),
 }
 
