@@ -9,6 +9,8 @@ Each setting stands here with its reason. What the user sets explicitly always w
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
@@ -33,11 +35,11 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n
-# Says for each stream with a window that adaptive execution is off, which we say already.
-appender.console.filter.aqe.type = RegexFilter
-appender.console.filter.aqe.regex = .*Disabling AQE since AQE is not supported.*
-appender.console.filter.aqe.onMatch = DENY
-appender.console.filter.aqe.onMismatch = NEUTRAL
+# Says of each stream with a window that adaptive execution is off, and when it goes on that it begins at a snapshot.
+appender.console.filter.usual.type = RegexFilter
+appender.console.filter.usual.regex = (?s).*(Disabling AQE since|is normal for the first batch of starting query).*
+appender.console.filter.usual.onMatch = DENY
+appender.console.filter.usual.onMismatch = NEUTRAL
 # Says at each start that it found no libhadoop, which nobody here needs.
 logger.hadoop.name = org.apache.hadoop.util.NativeCodeLoader
 logger.hadoop.level = error
@@ -101,7 +103,20 @@ def session(master: str | None = None, *, name: str = "shmq", **conf: Any) -> Sp
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     register(spark)
+    if running is None:
+        atexit.register(_end, spark, os.getpid())
     return spark
+
+
+def _end(spark: SparkSession, pid: int) -> None:
+    """
+    Stop a session that we have started, as its process ends and not in a child of it.
+
+    Else its JVM tells of the last batches to a listener that is gone, in a hundred lines.
+    """
+    if os.getpid() == pid:
+        with contextlib.suppress(Exception):  # it may be dead
+            spark.stop()
 
 
 def _word(value: Any) -> str:
@@ -184,9 +199,9 @@ def defaults(*, local: bool = False) -> dict[str, str]:
 
 
 def log_file() -> str:
-    """Our log4j configuration, made once per user."""
+    """Our log4j configuration, made once per user; another version of ours has another name."""
     cache = java.cache()
-    file = cache / "log4j2.properties"
+    file = cache / f"log4j2-{zlib.crc32(_LOG.encode()):08x}.properties"
     if not file.exists() or file.read_text() != _LOG:
         cache.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.NamedTemporaryFile("w", dir=cache, delete=False) as unfinished:
