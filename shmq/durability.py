@@ -340,7 +340,7 @@ class Keeper:
         self._role = _native.Lock(fd)
         self._ended = threading.Event()
         self._shared = _native.new_keeper(home.chunks)
-        self._rolled: list[_native.Chunk] = []
+        self._rolled: list[_native.Chunk] | None = None  # while the core keeps: what it was told of must live
         self._lock = locks.Lock()
         self._keeps = False
         self._thread = threading.Thread(target=self._run, name="shmq-interval", daemon=True)
@@ -382,22 +382,29 @@ class Keeper:
         if self._seconds <= _KEPT_MAPPED and sync.IN_CORE:
             chunk = self._newest_synced()
             if chunk is not None:
-                interval_ns, due_ns = round(self._seconds * 1e9), self._syncer.mark_due_ns
-                code = self._membership.member.sync_keep(chunk, interval_ns, due_ns, self._shared)
-                with self._lock:
-                    _native.rolled(self._shared, None)
-                    self._rolled.clear()
-                if code == _native.LEAD:
+                if self._keep_in_core(chunk) == _native.LEAD:
                     self._sync()
                 return
         if not self._ended.wait(self._seconds):
             self._sync()
 
-    def rolled(self, chunk: _native.Chunk) -> None:
-        """A producer of this process went on to that chunk: the core may sync over to it without us."""
+    def _keep_in_core(self, chunk: _native.Chunk) -> int:
         with self._lock:
-            self._rolled.append(chunk)
-            _native.rolled(self._shared, chunk)
+            self._rolled = []
+        try:
+            interval_ns, due_ns = round(self._seconds * 1e9), self._syncer.mark_due_ns
+            return self._membership.member.sync_keep(chunk, interval_ns, due_ns, self._shared)
+        finally:
+            with self._lock:
+                _native.rolled(self._shared, None)
+                self._rolled = None
+
+    def rolled(self, chunk: _native.Chunk) -> None:
+        """A producer of this process went on to that chunk: the core, if it keeps, may sync over to it without us."""
+        with self._lock:
+            if self._rolled is not None:
+                self._rolled.append(chunk)
+                _native.rolled(self._shared, chunk)
 
     def _newest_synced(self) -> _native.Chunk | None:
         """The chunk that was synced last, if it is the newest: then it is all that is to be synced."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import re
 import signal
 import threading
+import weakref
 
 import pytest
 from support import DEADLINE, Child
@@ -412,6 +414,22 @@ def test_an_interval_asks_the_interpreter_where_others_rolled_or_the_mark_is_due
     _native.rolled(keeper, None)
     assert member.sync_keep(before, 1000, 1 << 62, keeper) == _native.LEAD
     assert durable(queue) == behind < after.base
+
+
+def test_a_keeper_that_is_not_at_it_holds_no_chunk_that_was_rolled_over(make):
+    """Else what is retired would stay mapped for as long as the queue is open: here it waits for its minute."""
+    queue = make(durability=shmq.Durability.interval(60), chunk_bytes=16384)
+    queue.put(b"first")
+    seen = []
+    for _ in range(5):
+        tail = queue._producer._tail
+        seen.append(weakref.ref(tail))
+        while tail.sealed() is None:
+            queue.put(bytes(1000))
+        del tail
+    queue.put(b"last")
+    gc.collect()
+    assert [ref() for ref in seen[:-1]] == [None] * 4
 
 
 def test_a_close_syncs_the_tail_of_an_interval(make, path):
