@@ -318,14 +318,14 @@ static shmq_chunk *behind(const shmq_keeper *keeper, const shmq_chunk *chunk, ui
 }
 
 /* As leader: the rest of a sealed chunk, all of the next one, then the name. In this order, as docs/format.md has it. */
-static int sync_both(const shmq_chunk *chunk, shmq_chunk *next, int directory)
+static int sync_both(shmq_chunk *chunk, shmq_chunk *next, int directory)
 {
     struct control *const control = chunk->member->control;
     uint64_t position;
     uint64_t index;
     uint32_t owner;
     if (shmq_sync_has_failed(control) || load_relaxed(&control->durable_chunk) != chunk->sequence + 1
-        || shmq_resolved((shmq_chunk *)(uintptr_t)chunk, &position, &index, &owner) != SHMQ_ROLL) {
+        || shmq_resolved(chunk, &position, &index, &owner) != SHMQ_ROLL) {
         return SHMQ_LEAD;
     }
     int answer = sync_from_durable(chunk, position);
@@ -344,7 +344,7 @@ static int sync_both(const shmq_chunk *chunk, shmq_chunk *next, int directory)
     return SHMQ_OK;
 }
 
-static int sync_over(const shmq_chunk *chunk, shmq_chunk *next, int directory)
+static int sync_over(shmq_chunk *chunk, shmq_chunk *next, int directory)
 {
     if (!lead(chunk->member, true)) {
         return SHMQ_LEAD;
