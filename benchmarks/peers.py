@@ -9,6 +9,7 @@ Not here: what a trial is and how it is timed (trial.py).
 
 from __future__ import annotations
 
+import abc
 import functools
 import importlib.metadata
 import multiprocessing
@@ -49,7 +50,7 @@ class End:
         self.close = close
 
 
-class Channel:
+class Channel(abc.ABC):
     """
     A way from one process to another. Made in the parent, opened by two children, removed by the parent.
 
@@ -81,13 +82,13 @@ class Channel:
         """What exactly was measured."""
         return f"Python {platform.python_version()}"
 
+    @abc.abstractmethod
     def sender(self) -> End:
         """The end that sends, opened in its process."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def taker(self) -> End:
         """The end that takes, opened in its process."""
-        raise NotImplementedError
 
     def remove(self) -> None:
         """Leave nothing behind."""
