@@ -90,7 +90,7 @@ class Channel(abc.ABC):
     def taker(self) -> End:
         """The end that takes, opened in its process."""
 
-    def remove(self) -> None:
+    def remove(self) -> None:  # noqa: B027  # most leave nothing behind
         """Leave nothing behind."""
 
 
