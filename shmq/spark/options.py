@@ -72,11 +72,11 @@ class SourceOptions:
     min_rows: int | None = None
     max_delay: float = 900.0
     min_partitions: int = 1
-    partition_rows: int = 1_000_000
+    partition_rows: int = 4_000_000
     fail_on_loss: bool = True
     group: str | None = None
     headers: bool = False
-    batch_rows: int = 10_000
+    batch_rows: int = 32_000
     pushdown: bool = False
     pause: str | None = None
     durable_only: bool = False

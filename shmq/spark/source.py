@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
+import gc
 import os
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -302,6 +304,7 @@ class Rows:
         self.arrow = to_arrow_schema(self.schema, timezone="UTC")
         for piece in pieces:
             yield from self._piece(piece)
+        _spare_the_collector()
 
     def _piece(self, piece: plan.Piece) -> Iterator[pa.RecordBatch]:
         from shmq.spark import columns  # noqa: PLC0415
@@ -372,7 +375,7 @@ class Rows:
                 array = array.cast(field.type)
             arrays.append(array)
         whole = pa.RecordBatch.from_arrays(arrays, schema=self.arrow) if arrays else _empty(rows)
-        if bad is not None and self.options.mode == "DROPMALFORMED" and pc.any(bad).as_py():
+        if bad is not None and self.options.mode == "DROPMALFORMED":
             whole = whole.filter(pc.invert(bad))
         for at in range(0, whole.num_rows, self.options.batch_rows):
             yield whole.slice(at, self.options.batch_rows)
@@ -392,7 +395,7 @@ class Rows:
         if decoded.messages is not None:
             taken = [None if array is None else array.take(decoded.messages) for array in batch[1:]]
             batch = type(batch)(len(decoded.messages), *taken)
-        if self.options.mode == "FAILFAST" and pc.any(decoded.bad).as_py():
+        if self.options.mode == "FAILFAST" and decoded.bad is not None and pc.any(decoded.bad).as_py():
             index = batch.index.filter(decoded.bad)[0].as_py()
             shown = batch.value.filter(decoded.bad)[0].as_py()[:80]
             raise shmq.Corrupt(
@@ -421,6 +424,21 @@ class Rows:
             "type": batch.kind,
             "headers": batch.headers,
         }[name]
+
+
+@functools.cache
+def _spare_the_collector() -> None:
+    """
+    In a worker of Spark, once: what is there by now stays, and is looked through no more.
+
+    Spark has its workers collect garbage after each task: 10 to 20 ms, nearly all of it for modules, which the next
+    task waits for. In any other process that is not for us to decide.
+    """
+    from pyspark import TaskContext  # noqa: PLC0415  # here it is loaded already
+
+    if TaskContext.get() is not None:
+        gc.collect()  # what is garbage now would stay, too
+        gc.freeze()
 
 
 def _empty(rows: int) -> Any:

@@ -19,8 +19,9 @@ FIELDS = pa.schema([("a", pa.int64()), ("s", pa.string())])
 def decoded(kind, payloads, fields=FIELDS, **more):
     found = payload.decode(kind, pa.array(payloads, pa.binary()), fields, **more)
     assert found.table.schema == fields
-    assert len(found.bad) == found.table.num_rows
-    return found.table.to_pylist(), found.bad.to_pylist(), found.messages
+    bad = [False] * found.table.num_rows if found.bad is None else found.bad.to_pylist()
+    assert len(bad) == found.table.num_rows
+    return found.table.to_pylist(), bad, found.messages
 
 
 BAD = [
