@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 import shmq
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shmq.spark.options import SourceOptions
 
 _MARK = "queue.shmq"
@@ -126,6 +129,59 @@ def open_queue(path: str, *, read_only: bool = False) -> shmq.Queue:
         return queue
 
 
+class Origin(NamedTuple):
+    """
+    Where work was planned. A task runs on any host that has an executor, and only files say which queue is there.
+
+    Plain data: it travels to executors.
+    """
+
+    host: str
+
+    @classmethod
+    def here(cls) -> Origin:
+        """This host."""
+        return cls(socket.gethostname())
+
+    def open(self, doing: str, path: str, queue_id: str, how: Callable[[str], shmq.Queue]) -> shmq.Queue:
+        """
+        The queue that was meant.
+
+        Args:
+            doing: what is tried, for people: "read orders/0".
+            path: where it was when the work was planned.
+            queue_id: its id.
+            how: what opens it.
+
+        Raises:
+            NotFound: there is none at that path here.
+            Mismatch: it is another one.
+        """
+        try:
+            queue = how(path)
+        except shmq.NotFound:
+            raise shmq.NotFound(f"{self._cannot(doing)} there is no queue at {path} here. {self._because()}") from None
+        if queue.id != queue_id:
+            queue.close()
+            raise shmq.Mismatch(
+                f"{self._cannot(doing)} the queue at {path} here is {queue.id}, and {queue_id} is meant. "
+                f"{self._because()}"
+            )
+        return queue
+
+    def _cannot(self, doing: str) -> str:
+        return f"cannot {doing} on host {socket.gethostname()}:"
+
+    def _because(self) -> str:
+        if self.host == socket.gethostname():
+            return "It was deleted, and perhaps made again, since Spark planned this. Start the query again"
+        return (
+            f"It was planned on host {self.host}, and Spark runs tasks on any host that has an executor: each of them "
+            f"needs that very directory. Else run the query on {self.host} alone, with the master local[*], or archive "
+            "each host's shards to storage that all can see (docs/spark.md, On a cluster)"
+        )
+
+
 def close_all() -> None:
     """Close what this process has open, so that nobody who wants to delete a queue waits for it."""
     with _lock:
@@ -134,10 +190,20 @@ def close_all() -> None:
         _open.clear()
 
 
+def open_to_read(path: str) -> shmq.Queue:
+    """The queue at *path*, read-only, as `open_queue`."""
+    return open_queue(path, read_only=True)
+
+
+def open_to_write(path: str) -> shmq.Queue:
+    """The queue at *path*, for who closes it again."""
+    return shmq.open(path, create=False, trusted=True)  # payloads come as bytes, and nothing here unpickles them
+
+
 def _opened(path: str, *, read_only: bool) -> shmq.Queue:
     # trusted: payloads are handed on as bytes, and nothing here unpickles them.
     if not read_only and os.access(path, os.W_OK):
-        return shmq.open(path, create=False, trusted=True)
+        return open_to_write(path)
     return shmq.open(path, create=False, read_only=True, trusted=True)
 
 

@@ -27,6 +27,8 @@ class Piece(NamedTuple):
     start: int
     stop: int
     nbytes: int
+    queue_id: str = ""
+    """Of the queue that it was cut from: the host where it is read may have another one under that path."""
 
     @property
     def rows(self) -> int:
@@ -52,6 +54,7 @@ class Stretch(NamedTuple):
     spacing: int
     """Of its index: every so many messages a reader can begin without a walk."""
     runs: Sequence[Run]
+    queue_id: str = ""
 
 
 def cut(stretches: Iterable[Stretch], *, rows: int, least: int = 1, processors: int = 1) -> list[list[Piece]]:
@@ -89,7 +92,7 @@ def _pieces(stretch: Stretch, rows: int, nbytes: int) -> list[Piece]:
                 entry = run.base + round((stop - run.base) / stretch.spacing) * stretch.spacing
                 stop = entry if start < entry < run.stop else stop
             size = run.nbytes * (stop - start) // max(count, 1)
-            found.append(Piece(stretch.topic, stretch.number, stretch.path, start, stop, size))
+            found.append(Piece(stretch.topic, stretch.number, stretch.path, start, stop, size, stretch.queue_id))
             start = stop
     return found
 

@@ -210,11 +210,13 @@ class Writer:
     """What both writers do. Plain data: it travels to executors."""
 
     def __init__(self, options: SinkOptions, encoder: Encoder, targets: list[places.Shard], app: str) -> None:
-        """*app*: who writes; empty if only the query will tell."""
+        """On the driver. *app*: who writes; empty if only the query will tell."""
         self.options = options
         self.encoder = encoder
         self.targets = targets
         self.app = app
+        self.ids = [_id_of(target) for target in targets]
+        self.origin = places.Origin.here()
 
     def stage(self, batches: Iterable[pa.RecordBatch], app: str, default: int) -> Staged:
         """Stage everything, and hand it over to whoever commits."""
@@ -225,12 +227,17 @@ class Writer:
                 rows += batch.num_rows
                 for number, part in parts(batch, self.encoder, len(self.targets), default):
                     if number not in open_sets:
-                        queue = stack.enter_context(shmq.open(self.targets[number].path, create=False, trusted=True))
+                        queue = stack.enter_context(self._target(number))
                         _check_codec(queue)
                         open_sets[number] = stack.enter_context(queue.stage())
                     open_sets[number].put_arrow(self.encoder.messages(part))
             tokens = {number: staged.hand_over(owner=app) for number, staged in open_sets.items()}
         return Staged(app, tokens, rows)
+
+    def _target(self, number: int) -> shmq.Queue:
+        """A shard that rows go to, on an executor."""
+        target = self.targets[number]
+        return self.origin.open(f"write to {target.label}", target.path, self.ids[number], places.open_to_write)
 
     def straight(self, batches: Iterable[pa.RecordBatch], default: int) -> Staged:
         """Put everything at once, for delivery=at_least_once."""
@@ -238,7 +245,7 @@ class Writer:
         for batch in batches:
             rows += batch.num_rows
             for number, part in parts(batch, self.encoder, len(self.targets), default):
-                with shmq.open(self.targets[number].path, create=False, trusted=True) as queue, queue.producer() as to:
+                with self._target(number) as queue, queue.producer() as to:
                     _check_codec(queue)
                     for messages in _claims(self.encoder.messages(part)):
                         to.put_arrow(messages)
@@ -271,6 +278,11 @@ class Writer:
             with contextlib.suppress(shmq.ShmqError), shmq.open(shard.path, create=False, trusted=True) as queue:
                 for app in apps:
                     _drop(queue, app)
+
+
+def _id_of(shard: places.Shard) -> str:
+    with shmq.open(shard.path, create=False, read_only=True, trusted=True) as queue:
+        return queue.id
 
 
 def _drop(queue: shmq.Queue, app: str) -> None:

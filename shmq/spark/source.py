@@ -267,7 +267,9 @@ def tasks_of(options: SourceOptions, shards: list[places.Shard], wanted: Range) 
             plan.Run(bases[extent.stop].first if extent.stop in bases else extent.first, *extent)
             for extent in queue.extents(start, stop)
         ]
-        stretches.append(plan.Stretch(shard.topic, shard.number, shard.path, queue.options.index_spacing, runs))
+        stretches.append(
+            plan.Stretch(shard.topic, shard.number, shard.path, queue.options.index_spacing, runs, queue.id)
+        )
     processors = len(os.sched_getaffinity(0))
     return plan.cut(stretches, rows=options.partition_rows, least=options.min_partitions, processors=processors)
 
@@ -291,6 +293,7 @@ class Rows:
         self.schema = schema
         self.kind = kind
         self.columns = columns_of(schema, kind)
+        self.origin = places.Origin.here()
 
     def read(self, pieces: Iterable[plan.Piece]) -> Iterator[pa.RecordBatch]:
         """
@@ -298,6 +301,7 @@ class Rows:
 
         Raises:
             Corrupt: one is damaged; or, with mode FAILFAST, does not parse.
+            NotFound, Mismatch: this host has no such queue, or another one in its place.
         """
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415  # needs pyarrow, which the driver may lack
 
@@ -315,7 +319,8 @@ class Rows:
         wanted |= {"time"} if metas & {"timestamp", "timestamp_ns"} else set()
         wanted |= {"kind"} if "type" in metas else set()
         wanted |= {"headers"} if "headers" in metas else set()
-        queue = places.open_queue(piece.path, read_only=True)
+        doing = f"read {piece.topic}/{piece.number}"
+        queue = self.origin.open(doing, piece.path, piece.queue_id, places.open_to_read)
         start = piece.start
         while True:
             try:
@@ -377,8 +382,25 @@ class Rows:
         whole = pa.RecordBatch.from_arrays(arrays, schema=self.arrow) if arrays else _empty(rows)
         if bad is not None and self.options.mode == "DROPMALFORMED":
             whole = whole.filter(pc.invert(bad))
+        self._check_nulls(piece, batch, whole)
         for at in range(0, whole.num_rows, self.options.batch_rows):
             yield whole.slice(at, self.options.batch_rows)
+
+    def _check_nulls(self, piece: plan.Piece, batch: Columns, whole: pa.RecordBatch) -> None:
+        """
+        Spark believes that a column which is NOT NULL has none, and would take what lies in their place.
+
+        Raises:
+            Corrupt: there is one.
+        """
+        for field, column in zip(self.arrow, whole.columns, strict=True):
+            if not field.nullable and column.null_count:
+                first, last = batch.index[0].as_py(), batch.index[-1].as_py()
+                raise shmq.Corrupt(
+                    f"messages {first} to {last} of {piece.path}: {column.null_count} have no {field.name!r} (or do "
+                    "not parse), and the schema says that it is NOT NULL. Leave that out, or say mode=DROPMALFORMED "
+                    "for payloads that do not parse"
+                )
 
     def _decoded(self, piece: plan.Piece, batch: Columns) -> tuple[Decoded | None, Columns]:
         """The payloads' fields, and the messages, row for row beside them."""

@@ -146,6 +146,26 @@ def test_what_goes_between_planning_and_reading_is_told(some):
     assert rows == list(range(some.first_index, SOME))
 
 
+@pytest.mark.parametrize("host", ["here", "elsewhere"])
+@pytest.mark.parametrize("there", ["none", "another"])
+def test_a_task_where_the_queue_is_not_reads_nothing_of_what_is_there_instead(some, there, host):
+    """As on another host than the one that planned it: nothing at that path, or somebody else's queue."""
+    found = source.ShmqDataSource(api.CaseInsensitiveDict({"queue": some.path}))
+    reader = found.reader(found.schema())
+    (part,) = reader.partitions()
+    if host == "elsewhere":
+        reader.rows.origin = places.Origin("elsewhere")
+    some.close()
+    shmq.delete(some.path)
+    if there == "another":
+        with shmq.open(some.path) as another:
+            another.put_many([b"not yours"] * SOME)
+    kind = shmq.NotFound if there == "none" else shmq.Mismatch
+    hint = "planned on host elsewhere, and" if host == "elsewhere" else "perhaps made again, since Spark planned"
+    with pytest.raises(kind, match=f"cannot read .*/0 on host {places.Origin.here().host}: .*{hint}"):
+        list(reader.read(part))
+
+
 def test_a_gap_of_padding_is_no_loss(queue):
     queue.reserve(5).abort()
     queue.put(b"a")
@@ -226,6 +246,16 @@ def test_what_becomes_of_payloads_that_do_not_parse(some):
     assert [row["_offset"] for row in rows[-2:]] == [SOME - 1, SOME + 1]
     with pytest.raises(shmq.Corrupt, match=f"message {SOME} of .* is no json"):
         load(struct(**JSON), queue=some.path, value__format="json", mode="FAILFAST")
+
+
+def test_a_column_that_is_not_null_has_none(some):
+    """Spark takes its word for it, and would read a zero."""
+    some.put(b"no json")
+    schema = t.StructType([t.StructField("n", t.LongType(), nullable=False)])
+    with pytest.raises(shmq.Corrupt, match=f"messages .* to {SOME} of .*: 1 have no 'n'"):
+        load(schema, queue=some.path, value__format="json")
+    rows, _ = load(schema, queue=some.path, value__format="json", mode="DROPMALFORMED")
+    assert [row["n"] for row in rows] == list(range(SOME))
 
 
 def test_a_message_of_many_rows_keeps_its_offset(queue):
@@ -432,6 +462,23 @@ def test_nothing_is_seen_before_the_commit_and_all_of_it_after(path):
     assert payloads(path) == []
     writer(path).commit(messages, 0)  # Spark makes a new one for each commit
     assert payloads(path) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize("there", ["none", "another"])
+def test_a_task_where_the_queue_is_not_writes_nothing(path, there, delivery):
+    """As on another host than the driver's: nothing at that path, or somebody else's queue."""
+    mine = writer(path, delivery=delivery)
+    shmq.delete(path)
+    if there == "another":
+        shmq.open(path).close()
+    with pytest.raises(shmq.NotFound if there == "none" else shmq.Mismatch, match=r"cannot write to .*/0 on host"):
+        task(mine, [b"a"])
+    if there == "another":
+        with shmq.open(path) as queue:
+            assert (queue.staged_sets(), queue.next_index) == ([], 0)
+    else:
+        assert not os.path.exists(path)
 
 
 def test_a_repeated_batch_is_not_put_twice(path):
