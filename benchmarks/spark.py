@@ -202,6 +202,9 @@ def reading(spark, top, rows, rounds):
         spark.read.format("shmq").schema("kind BIGINT, amount DOUBLE").options(**options).load(str(top / "records"))
     )
     as_json = spark.read.format("shmq").schema(FIELDS).option("value.format", "json").load(str(top / "json"))
+    never_null = (
+        spark.read.format("shmq").schema("kind BIGINT NOT NULL, amount DOUBLE NOT NULL").options(**options)
+    ).load(str(top / "records"))
     say("the same into Parquet and JSON lines")
     records.write.parquet(str(top / "parquet"))
     as_json.write.json(str(top / "lines"))
@@ -221,6 +224,7 @@ def reading(spark, top, rows, rounds):
         "count, JSON lines": (rows, lines.count),
         "groupBy, shmq records": (rows, group(records)),
         "groupBy, shmq records, its two columns": (rows, group(pruned)),
+        "groupBy, shmq records, its two columns NOT NULL": (rows, group(never_null)),
         "groupBy, shmq JSON": (rows, group(as_json)),
         "groupBy, Parquet": (rows, group(parquet)),
         "groupBy, JSON lines": (rows, group(lines)),
@@ -234,6 +238,9 @@ def reading(spark, top, rows, rounds):
     found["groupBy: shmq records / Parquet"] = rate["groupBy, shmq records"] / rate["groupBy, Parquet"]
     found["groupBy: shmq records, its two columns / Parquet"] = (
         rate["groupBy, shmq records, its two columns"] / rate["groupBy, Parquet"]
+    )
+    found["groupBy: shmq records, its two columns NOT NULL / Parquet"] = (
+        rate["groupBy, shmq records, its two columns NOT NULL"] / rate["groupBy, Parquet"]
     )
     found["groupBy: shmq records / JSON lines"] = rate["groupBy, shmq records"] / rate["groupBy, JSON lines"]
     found["groupBy: shmq JSON / JSON lines"] = rate["groupBy, shmq JSON"] / rate["groupBy, JSON lines"]
