@@ -18,6 +18,7 @@ pa = pytest.importorskip("pyarrow", reason="pip install 'shmq[spark]'")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     pytest.importorskip("pyspark", reason="pip install 'shmq[spark]'")
+    from pyspark import TaskContext
     from pyspark.sql import datasource as api
     from pyspark.sql import types as t
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -164,6 +165,23 @@ def test_a_task_where_the_queue_is_not_reads_nothing_of_what_is_there_instead(so
     hint = "planned on host elsewhere, and" if host == "elsewhere" else "perhaps made again, since Spark planned"
     with pytest.raises(kind, match=f"cannot read .*/0 on host {places.Origin.here().host}: .*{hint}"):
         list(reader.read(part))
+
+
+@pytest.mark.parametrize("where", ["a worker of Spark", "anywhere else"])
+def test_only_a_worker_of_spark_freezes_what_it_has_imported(some, where):
+    """Spark collects garbage after each task, through all of it."""
+
+    def frozen():
+        import gc
+
+        source._spare_the_collector.cache_clear()  # of the process that this one was forked from
+        if where == "a worker of Spark":
+            TaskContext._getOrCreate()
+        for _ in range(2):
+            load(queue=some.path)
+        return str(gc.get_freeze_count())
+
+    assert (int(in_child(frozen)) > 0) == (where == "a worker of Spark")
 
 
 def test_a_gap_of_padding_is_no_loss(queue):
