@@ -180,13 +180,15 @@ static int fields_of(shmq_fields *fields, PyObject *const *values, PyObject *nam
     return 1;
 }
 
+static PyObject *in_core_name; /* interned: made once, and found in the module's dict without being compared */
+
 /* Whether the core may sync, and nothing rarer is due: 1, 0 or -1 with an exception. */
 static int syncs_here(End *self)
 {
     if (shmq_sync_refuses(self->chunk) || shmq_clock_monotonic_ns() >= self->mark_due_ns) {
         return 0;
     }
-    PyObject *const in_core = PyObject_GetAttrString(self->sync, "IN_CORE");
+    PyObject *const in_core = PyObject_GetAttr(self->sync, in_core_name);
     const int answer = in_core == NULL ? -1 : in_core == Py_True;
     Py_XDECREF(in_core);
     return answer;
@@ -433,6 +435,10 @@ static int add_type(PyObject *module, const char *name, PyType_Spec *spec)
 }
 static int hot_exec(PyObject *module)
 {
+    in_core_name = in_core_name != NULL ? in_core_name : PyUnicode_InternFromString("IN_CORE");
+    if (in_core_name == NULL) {
+        return -1;
+    }
     return add_type(module, "Tail", &tail_spec) < 0 || add_type(module, "Head", &head_spec) < 0 ? -1 : 0;
 }
 static PyModuleDef_Slot hot_slots[] = {{Py_mod_exec, (void *)hot_exec}, {0, NULL}};
