@@ -25,12 +25,11 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import shmq
-from shmq import _native
-from shmq.storage.chain import Chain
 from tests.crash.recover import Image, image_of, lay_out
 
 from .judge import check
 from .shim import AFTER, SHORT, Shim, scratch
+from .workloads import keep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,16 +118,11 @@ class Hands:
 
     def keep(self) -> None:
         """What the thread of `interval` does when a producer has rolled: the core goes over to the next one."""
-        home, joined = self.queue._home, self.queue._joined()
-        chain = Chain(home, joined.member)
-        first, second = (chain.open(*name, writable=True, syncing=True) for name in chain.names())
-        shared = _native.new_keeper(home.chunks)
-        _native.rolled(shared, second)
-        joined.member.sync_keep(first, 1000, _native.monotonic_ns() + 10**12, shared)
-        if joined.control.sync_failed():
-            check(joined.control.durable() < self.queue.next_index, "a failed sync counts")
+        done = keep(self.queue)
+        if self.queue._joined().control.sync_failed():
+            check(not done, "a failed sync counts")
             raise shmq.SyncFailed(f"cannot sync {self.path}")
-        check(joined.control.durable() == self.queue.next_index, "not all is on the disk, and nobody says so")
+        check(done, "not all is on the disk, and nobody says so")
 
     def read(self) -> list[bytes]:
         """Everything, in order."""
