@@ -5,17 +5,9 @@
  * chunk, a Head (base of Consumer) takes from one; whatever is not the plain case (a roll, an empty queue, a closed
  * handle, a large payload, an unusual argument) goes to the methods _put, _take and _take_many of the class that builds on
  * it. Only shmq/_native.py loads this; it lives in the same shared object as shmq._core. */
-#ifndef Py_GIL_DISABLED
-#define Py_LIMITED_API 0x030b0000
-#endif
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <structmember.h>
+#include "hot.h"
 
 #include "shmq.h"
-
-/* Python keeps functions of a type in void pointers, which ISO C leaves open and POSIX does not. */
-#pragma GCC diagnostic ignored "-Wpedantic"
 
 #define COPY_WITH_THE_LOCK 65536 /* larger payloads go through cffi, which lets other threads run meanwhile */
 #define COPY_OUT_WITH_THE_LOCK (4u << 20) /* likewise */
@@ -424,7 +416,7 @@ static PyType_Slot head_slots[] = SLOTS(head_methods);
 static PyType_Spec tail_spec = {"shmq._hot.Tail", sizeof(End), 0, FLAGS, tail_slots};
 static PyType_Spec head_spec = {"shmq._hot.Head", sizeof(End), 0, FLAGS, head_slots};
 
-static int add_type(PyObject *module, const char *name, PyType_Spec *spec)
+int hot_add_type(PyObject *module, const char *name, PyType_Spec *spec)
 {
     PyObject *const type = PyType_FromSpec(spec);
     const int answer = type == NULL ? -1 : PyModule_AddObjectRef(module, name, type);
@@ -433,7 +425,10 @@ static int add_type(PyObject *module, const char *name, PyType_Spec *spec)
 }
 static int hot_exec(PyObject *module)
 {
-    return add_type(module, "Tail", &tail_spec) < 0 || add_type(module, "Head", &head_spec) < 0 ? -1 : 0;
+    if (hot_add_type(module, "Tail", &tail_spec) < 0 || hot_add_type(module, "Head", &head_spec) < 0) {
+        return -1;
+    }
+    return hot_find_exec(module);
 }
 static PyModuleDef_Slot hot_slots[] = {{Py_mod_exec, (void *)hot_exec}, {0, NULL}};
 static struct PyModuleDef hot_module = {PyModuleDef_HEAD_INIT, "shmq._hot", NULL, 0, NULL, hot_slots, NULL, NULL, NULL};
