@@ -9,8 +9,8 @@
 
 #include "shmq.h"
 
-#define COPY_WITH_THE_LOCK 65536 /* larger payloads go through cffi, which lets other threads run meanwhile */
-#define COPY_OUT_WITH_THE_LOCK (4u << 20) /* likewise */
+#define COPY_WITH_THE_LOCK 65536 /* while larger payloads are copied in, other threads run */
+#define COPY_OUT_WITH_THE_LOCK (4u << 20) /* larger ones go through cffi, which lets other threads run meanwhile */
 #define LENGTH_BITS 30
 #define LENGTH_MASK ((INT64_C(1) << LENGTH_BITS) - 1)
 
@@ -228,6 +228,24 @@ static PyObject *put_synced(End *self, int64_t index)
     return answer;
 }
 
+/* A large payload: other threads run while it is copied, also one that moves this Tail. */
+static PyObject *put_large(End *self, const shmq_fields *fields, PyObject *data, PyObject *const *args,
+                           Py_ssize_t count, PyObject *names)
+{
+    if (self->sync != NULL) {
+        return put_otherwise(self, 0, args, count, names);
+    }
+    PyObject *const keep = Py_NewRef(self->keep);
+    shmq_chunk *const chunk = self->chunk;
+    const char *const payload = PyBytes_AsString(data);
+    const uint64_t length = (uint64_t)PyBytes_Size(data);
+    PyThreadState *const state = PyEval_SaveThread();
+    const int64_t index = shmq_put_record(chunk, fields, payload, length);
+    PyEval_RestoreThread(state);
+    Py_DECREF(keep);
+    return index < 0 ? put_otherwise(self, index, args, count, names) : PyLong_FromLongLong(index);
+}
+
 static PyObject *put_bytes(End *self, PyObject *data, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     shmq_fields fields = {.time_ns = INT64_MIN};
@@ -239,7 +257,7 @@ static PyObject *put_bytes(End *self, PyObject *data, PyObject *const *args, Py_
     }
     const Py_ssize_t length = PyBytes_Size(data);
     if (length > COPY_WITH_THE_LOCK) {
-        return put_otherwise(self, 0, args, count, names);
+        return put_large(self, &fields, data, args, count, names);
     }
     if (self->sync != NULL) {
         const int here = syncs_here(self);

@@ -503,7 +503,7 @@ static bool computed(shmq_chunk *chunk, uint64_t k, const struct walk *before, b
            && committed(chunk, &record, k, before, sure, &next.walk);
 }
 
-int index_find(shmq_chunk *chunk, uint64_t ordinal, struct walk floor, struct found *found)
+static int find(shmq_chunk *chunk, uint64_t ordinal, struct walk floor, struct found *found, bool to_read)
 {
     const uint64_t wanted = ordinal / chunk->index_spacing;
     uint64_t j = wanted;
@@ -515,7 +515,8 @@ int index_find(shmq_chunk *chunk, uint64_t ordinal, struct walk floor, struct fo
         const uint64_t k = entry_before(chunk, j, &entry);
         const bool from_floor = k == 0 || entry.walk.ordinal <= floor.ordinal;
         const struct walk before = from_floor ? floor : entry.walk;
-        if (k == wanted && computed(chunk, k, &before, from_floor, ordinal, found)) {
+        const bool known = !to_read && (from_floor || proven_before(chunk, k, &entry.walk));
+        if (k == wanted && !known && computed(chunk, k, &before, from_floor, ordinal, found)) {
             return SHMQ_OK;
         }
         if (!from_floor) {
@@ -523,7 +524,7 @@ int index_find(shmq_chunk *chunk, uint64_t ordinal, struct walk floor, struct fo
         }
         const int code = walk_to(chunk, before, ordinal, found);
         found->place = SHMQ_CORRUPT;
-        if (code == SHMQ_OK && word_state(found->word) == WORD_DONE) {
+        if (code == SHMQ_OK && word_state(found->word) == WORD_DONE && !known) {
             found->place = check_record(chunk, found->walk.position, ordinal, found->word);
         }
         /* The first of a batch (or alone): its word says DONE only since its commit. */
@@ -537,6 +538,15 @@ int index_find(shmq_chunk *chunk, uint64_t ordinal, struct walk floor, struct fo
         }
         j = k - 1;
     }
+}
+
+int index_find(shmq_chunk *chunk, uint64_t ordinal, struct walk floor, struct found *found)
+{
+    return find(chunk, ordinal, floor, found, true);
+}
+int index_find_place(shmq_chunk *chunk, uint64_t ordinal, struct walk floor, struct found *found)
+{
+    return find(chunk, ordinal, floor, found, false);
 }
 
 static int may_look(const shmq_chunk *chunk)

@@ -124,6 +124,17 @@ def test_closing_stops_the_builtins(queue):
         put(b"2")
 
 
+def calls_of(work):
+    """The names of the Python functions that run in *work*."""
+    called = []
+    sys.setprofile(lambda frame, event, argument: called.append((event, frame.f_code.co_name)))
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return {name for event, name in called if event == "call"}
+
+
 def test_an_index_is_looked_up_by_a_builtin(make):
     """Once its chunk is mapped, no Python function runs; and a message has all that it has elsewhere."""
     queue = make(codec="json", chunk_bytes=1 << 16, retention=shmq.Retention.forever())
@@ -131,14 +142,8 @@ def test_an_index_is_looked_up_by_a_builtin(make):
         queue.put({"i": i}, key=b"k%d" % i)
     for i in range(0, 3000, 100):
         assert queue[i].payload == {"i": i}
-    called = []
-    sys.setprofile(lambda frame, event, argument: called.append((event, frame.f_code.co_name)))
-    try:
-        found = [queue[i] for i in range(0, 3000, 100)]
-    finally:
-        sys.setprofile(None)
-
-    assert {name for event, name in called if event == "call"} <= {"<listcomp>", "<lambda>"}
+    found = []
+    assert calls_of(lambda: found.extend([queue[i] for i in range(0, 3000, 100)])) <= {"<listcomp>", "<lambda>"}
     assert [(m.index, m.attempts, m.payload, m.key) for m in found] == [
         (i, 1, {"i": i}, b"k%d" % i) for i in range(0, 3000, 100)
     ]
@@ -151,6 +156,41 @@ def test_an_index_is_looked_up_by_a_builtin(make):
     with pytest.raises(TypeError):
         queue["0"]
     assert [queue[-1].index, queue[True].index, len(queue[5:9])] == [2999, 1, 4]
+
+
+def test_a_large_payload_is_put_by_the_builtin(make):
+    """With all that it can bring; what waits for the disk goes the long way."""
+    queue = make(chunk_bytes=1 << 24)
+    queue.put(bytes(1 << 20))
+    large = bytes(range(256)) * 4096
+
+    assert calls_of(lambda: queue.put(large, key=b"k", type=7, time_ns=5)) == {"<lambda>"}
+    message = queue[1]
+    assert (message.payload, message.key, message.type, message.time_ns) == (large, b"k", 7, 5)
+
+
+def test_threads_put_large_payloads_while_chunks_roll(make):
+    """What is copied without the interpreter's lock goes to a chunk that nobody takes away meanwhile."""
+    queue = make(chunk_bytes=1 << 20, retention=shmq.Retention.forever())
+    payloads = {who: bytes([who]) * 200_000 for who in range(1, 5)}
+
+    def putting(who):
+        for n in range(40):
+            queue.put(payloads[who], type=n, key=b"%d" % who)
+
+    threads = [threading.Thread(target=putting, args=(who,), daemon=True) for who in payloads]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    assert not any(thread.is_alive() for thread in threads)
+    seen = {who: [] for who in payloads}
+    for message in queue.reader():
+        who = int(message.key)
+        assert message.payload == payloads[who]
+        seen[who].append(message.type)
+    assert seen == {who: list(range(40)) for who in payloads}
 
 
 def test_what_an_index_gave_outlives_its_queue(make, path):
