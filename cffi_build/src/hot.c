@@ -172,13 +172,15 @@ static int fields_of(shmq_fields *fields, PyObject *const *values, PyObject *nam
     return 1;
 }
 
+static PyObject *in_core_name; /* interned: made once, and found in the module's dict without being compared */
+
 /* Whether the core may sync, and nothing rarer is due: 1, 0 or -1 with an exception. */
 static int syncs_here(End *self)
 {
     if (shmq_sync_refuses(self->chunk) || shmq_clock_monotonic_ns() >= self->mark_due_ns) {
         return 0;
     }
-    PyObject *const in_core = PyObject_GetAttrString(self->sync, "IN_CORE");
+    PyObject *const in_core = PyObject_GetAttr(self->sync, in_core_name);
     const int answer = in_core == NULL ? -1 : in_core == Py_True;
     Py_XDECREF(in_core);
     return answer;
@@ -443,7 +445,9 @@ int hot_add_type(PyObject *module, const char *name, PyType_Spec *spec)
 }
 static int hot_exec(PyObject *module)
 {
-    if (hot_add_type(module, "Tail", &tail_spec) < 0 || hot_add_type(module, "Head", &head_spec) < 0) {
+    in_core_name = in_core_name != NULL ? in_core_name : PyUnicode_InternFromString("IN_CORE");
+    if (in_core_name == NULL || hot_add_type(module, "Tail", &tail_spec) < 0
+        || hot_add_type(module, "Head", &head_spec) < 0) {
         return -1;
     }
     return hot_find_exec(module);
