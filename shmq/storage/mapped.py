@@ -45,7 +45,7 @@ class Mapped:
 
     def _drop(self, sequence: int) -> None:
         self.shelf.drop(sequence, sequence)
-        del self._chunks[sequence]
+        self._chunks.pop(sequence, None)  # what a finalizer does may have come first
 
     def use(self, chunk: Chunk) -> None:
         """It is the one used last, now. Only worth a call when some have to go."""
