@@ -22,6 +22,7 @@ SOURCES = [
     "files.c",
     "gather.c",
     "hot.c",
+    "hot_find.c",
     "index.c",
     "keyed.c",
     "once.c",

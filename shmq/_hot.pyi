@@ -1,5 +1,7 @@
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, overload
+
+from shmq.message import Message
 
 class _End:
     def _move(self, chunk: int, reader: int, memory: int, keep: object, /) -> None: ...
@@ -24,3 +26,24 @@ class Tail(_End):
 class Head(_End):
     def take(self, timeout: float | None = None) -> Any: ...
     def take_many(self, limit: int, timeout: float | None = None) -> list[Any]: ...
+
+class Record:
+    index: int
+    attempts: int
+    _chunk: Any
+    _record: int
+    _place: int
+    _decode: Callable[[Any], Any] | None
+    _acknowledge: Callable[[Any], None] | None
+    _fields: tuple[int, ...] | None
+
+class Shelf:
+    def put(self, base: int, end: int, sequence: int, address: int, chunk: object, /) -> None: ...
+    def drop(self, first: int, last: int, /) -> None: ...
+
+class Finder:
+    def _find_in(self, shelf: Shelf | None, kind: type[Record], decode: Callable[[Any], Any] | None, /) -> None: ...
+    @overload
+    def __getitem__(self, index: int, /) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> list[Message]: ...

@@ -87,11 +87,14 @@ def _load_hot() -> Any:
 
 
 if TYPE_CHECKING:
-    from shmq._hot import Head as Head  # noqa: PLC0414  # exported
+    from shmq._hot import Finder as Finder  # noqa: PLC0414  # exported
+    from shmq._hot import Head as Head  # noqa: PLC0414
+    from shmq._hot import Record as Record  # noqa: PLC0414
+    from shmq._hot import Shelf as Shelf  # noqa: PLC0414
     from shmq._hot import Tail as Tail  # noqa: PLC0414
 else:
     _hot = _load_hot()
-    Head, Tail = _hot.Head, _hot.Tail
+    Finder, Head, Record, Shelf, Tail = _hot.Finder, _hot.Head, _hot.Record, _hot.Shelf, _hot.Tail
 next_many = lib.shmq_next_many
 find = lib.shmq_find
 """find(chunk handle, ordinal, record): the message's place, and its record's position; or a negative code."""

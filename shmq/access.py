@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shmq.storage.directory import Directory
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_TIME_MAX = (1 << 63) - 1
+_TIME_MAX = _INDEX_MAX = (1 << 63) - 1
 _TRIES = 5
 """How often to look at the names again when chunks are retired or made under our hands."""
 
@@ -60,6 +60,8 @@ class Access:
         self._mapped = membership.mapped
         self._names: tuple[list[int], list[int]] = ([], [])  # bases, sequences: replaced whole
         self._time_max: dict[int, int] = {}  # of sealed chunks, by sequence
+        self.shelf = self._mapped.shelf
+        """Where the built-in for q[i] looks."""
         self.skipped = 0
         """Indexes that `backward` passed over because what was there is damaged."""
 
@@ -125,15 +127,20 @@ class Access:
             Forked: this is a forked child.
         """
         bases, sequences = self._names
-        at = bisect.bisect_right(bases, index) - 1
+        at = bisect.bisect_right(bases, index) - 1 if index <= _INDEX_MAX else -1
         if at >= 0:
             chunk = self._mapped.get(sequences[at])
             if chunk is not None:
                 record = _new_record()
                 place = _find(chunk.handle, index - chunk.base, record)
                 if place >= 0:
+                    self._show(chunk, bases, at)
                     return Message(chunk, index, record[0], place, self._decode)
         return self._message(index)
+
+    def _show(self, chunk: _native.Chunk, bases: list[int], at: int) -> None:
+        """Have the built-in find what comes next from there."""
+        self._mapped.show(chunk, bases[at + 1] if at + 1 < len(bases) else None)
 
     def _message(self, index: int) -> Message:
         """The same, from the names on."""
@@ -141,7 +148,7 @@ class Access:
         for _ in range(_TRIES):
             bases, sequences = self._refresh()
             at = bisect.bisect_right(bases, index) - 1
-            if at < 0:
+            if at < 0 or index > _INDEX_MAX:
                 raise self._missing(index, code)
             try:
                 chunk = self._chunk(sequences[at], bases[at])
@@ -150,6 +157,7 @@ class Access:
             record = _new_record()
             code = _find(chunk.handle, index - chunk.base, record)
             if code >= 0:
+                self._show(chunk, bases, at)
                 return Message(chunk, index, record[0], code, self._decode)
             if code == _native.RETIRED:
                 self._mapped.forget_below(chunk.sequence + 1)

@@ -6,7 +6,7 @@ import datetime
 import struct
 from typing import TYPE_CHECKING, Any
 
-from shmq._native import LENGTH_BITS, LENGTH_MASK
+from shmq._native import LENGTH_BITS, LENGTH_MASK, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ _FIELD_BYTES = {0: 24, 1: 24, 2: 24, 3: 24, 4: 16}  # optional fields of fixed s
 _NS = 1_000_000_000
 
 
-class Message:
+class Message(Record):
     """
     One message.
 
@@ -30,7 +30,7 @@ class Message:
         attempts: how often it was handed out, this time included; exact within a process, at least 2 after a crash.
     """
 
-    __slots__ = ("_acknowledge", "_chunk", "_decode", "_fields", "_place", "_record", "attempts", "index")
+    __slots__ = ()  # its base has them, so that the core can fill them in (cffi_build/src/hot_find.c)
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Message:
         self._place = place
         self._decode = decode
         self._acknowledge = acknowledge
-        self._fields: tuple[int, ...] | None = None
+        self._fields = None
 
     def _header(self) -> tuple[int, ...]:
         if self._fields is None:

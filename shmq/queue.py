@@ -12,6 +12,7 @@ from shmq import _native, errors, locks, membership
 from shmq.access import Access, Extent
 from shmq.codec import codec
 from shmq.consumer import Consumer
+from shmq.message import Message
 from shmq.options import Options, check_bound
 from shmq.producer import MortalProducer, Producer
 from shmq.reader import Reader
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from shmq.arrow import Batches
     from shmq.columns import Columns
     from shmq.group import GroupConsumer, GroupPlace
-    from shmq.message import Message
     from shmq.producer import Slot
     from shmq.staged import HandedOver, Staged
     from shmq.storage.copying import Copied, Repaired
@@ -153,7 +153,7 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
     "consumers",
     "drop_consumer",
     "reader",
-    "__getitem__",
+    "_getitem",
     "at",
     "sync",
     "first_index",
@@ -163,7 +163,7 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
     "shutdown",
     "close",
 )
-class Queue:
+class Queue(_native.Finder):
     """
     One queue, open. Made by `shmq.open`. Safe to share between threads; opens itself anew in a forked child.
 
@@ -940,26 +940,19 @@ class Queue:
         if access is None or access.forked():
             with self._lock:
                 access = self._access = Access(self._home, self._joined(), self._codec.decode)
+                self._find_in(access.shelf, Message, self._codec.decode)
         return access
 
-    @overload
-    def __getitem__(self, index: int) -> Message: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Message]: ...
-    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+    def _getitem(self, index: int | slice) -> Message | list[Message]:
         """
-        The message at *index*; negative counts from the end. For a slice, the messages there are of it, as a list.
+        What `queue[index]` does where the built-in does not.
+
+        That is the message at *index*, which counts from the end if it is negative; of a slice the messages there are.
 
         Raises:
             IndexError: there is none; the text says why.
             Corrupt: it is damaged.
         """
-        access = self._access
-        if access is not None and type(index) is int and index >= 0:  # asked a million times a second
-            try:
-                return access.message(index)
-            except errors.Forked:
-                pass
         access = self._random()
         if isinstance(index, slice):
             return access.sliced(index)
@@ -1170,6 +1163,7 @@ class Queue:
                 return
             self.closed = True
             self._access = None
+            self._find_in(None, Message, None)
         if self._producer is not None:
             self._producer.close()
         if self._membership is not None:

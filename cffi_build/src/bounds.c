@@ -68,7 +68,7 @@ void shmq_bounds_begin(void *control) { bounds_move(control); }
 int shmq_floor(shmq_chunk *chunk, uint64_t *ordinal, uint64_t *position)
 {
     struct found found;
-    int code = index_find(chunk, *ordinal, walk_from_start(chunk), &found);
+    int code = index_find_place(chunk, *ordinal, walk_from_start(chunk), &found);
     if (code == SHMQ_CORRUPT) {
         return code;
     }

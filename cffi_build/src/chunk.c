@@ -1182,7 +1182,7 @@ int shmq_reader_seek(shmq_chunk *chunk, shmq_reader *reader, uint64_t ordinal)
     struct walk walk = {reader->position, reader->ordinal};
     const bool ahead = walk.position >= chunk->first_position && walk.ordinal <= ordinal;
     struct found found;
-    const int code = index_find(chunk, ordinal, ahead ? walk : walk_from_start(chunk), &found);
+    const int code = index_find_place(chunk, ordinal, ahead ? walk : walk_from_start(chunk), &found);
     reader->position = found.walk.position;
     reader->ordinal = found.walk.ordinal;
     return (code == SHMQ_EMPTY || code == SHMQ_ROLL) && found.walk.ordinal == ordinal ? SHMQ_OK : code;

@@ -5,20 +5,12 @@
  * chunk, a Head (base of Consumer) takes from one; whatever is not the plain case (a roll, an empty queue, a closed
  * handle, a large payload, an unusual argument) goes to the methods _put, _take and _take_many of the class that builds on
  * it. Only shmq/_native.py loads this; it lives in the same shared object as shmq._core. */
-#ifndef Py_GIL_DISABLED
-#define Py_LIMITED_API 0x030b0000
-#endif
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <structmember.h>
+#include "hot.h"
 
 #include "shmq.h"
 
-/* Python keeps functions of a type in void pointers, which ISO C leaves open and POSIX does not. */
-#pragma GCC diagnostic ignored "-Wpedantic"
-
-#define COPY_WITH_THE_LOCK 65536 /* larger payloads go through cffi, which lets other threads run meanwhile */
-#define COPY_OUT_WITH_THE_LOCK (4u << 20) /* likewise */
+#define COPY_WITH_THE_LOCK 65536 /* while larger payloads are copied in, other threads run */
+#define COPY_OUT_WITH_THE_LOCK (4u << 20) /* larger ones go through cffi, which lets other threads run meanwhile */
 #define LENGTH_BITS 30
 #define LENGTH_MASK ((INT64_C(1) << LENGTH_BITS) - 1)
 
@@ -180,13 +172,15 @@ static int fields_of(shmq_fields *fields, PyObject *const *values, PyObject *nam
     return 1;
 }
 
+static PyObject *in_core_name; /* interned: made once, and found in the module's dict without being compared */
+
 /* Whether the core may sync, and nothing rarer is due: 1, 0 or -1 with an exception. */
 static int syncs_here(End *self)
 {
     if (shmq_sync_refuses(self->chunk) || shmq_clock_monotonic_ns() >= self->mark_due_ns) {
         return 0;
     }
-    PyObject *const in_core = PyObject_GetAttrString(self->sync, "IN_CORE");
+    PyObject *const in_core = PyObject_GetAttr(self->sync, in_core_name);
     const int answer = in_core == NULL ? -1 : in_core == Py_True;
     Py_XDECREF(in_core);
     return answer;
@@ -236,6 +230,24 @@ static PyObject *put_synced(End *self, int64_t index)
     return answer;
 }
 
+/* A large payload: other threads run while it is copied, also one that moves this Tail. */
+static PyObject *put_large(End *self, const shmq_fields *fields, PyObject *data, PyObject *const *args,
+                           Py_ssize_t count, PyObject *names)
+{
+    if (self->sync != NULL) {
+        return put_otherwise(self, 0, args, count, names);
+    }
+    PyObject *const keep = Py_NewRef(self->keep);
+    shmq_chunk *const chunk = self->chunk;
+    const char *const payload = PyBytes_AsString(data);
+    const uint64_t length = (uint64_t)PyBytes_Size(data);
+    PyThreadState *const state = PyEval_SaveThread();
+    const int64_t index = shmq_put_record(chunk, fields, payload, length);
+    PyEval_RestoreThread(state);
+    Py_DECREF(keep);
+    return index < 0 ? put_otherwise(self, index, args, count, names) : PyLong_FromLongLong(index);
+}
+
 static PyObject *put_bytes(End *self, PyObject *data, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     shmq_fields fields = {.time_ns = INT64_MIN};
@@ -247,7 +259,7 @@ static PyObject *put_bytes(End *self, PyObject *data, PyObject *const *args, Py_
     }
     const Py_ssize_t length = PyBytes_Size(data);
     if (length > COPY_WITH_THE_LOCK) {
-        return put_otherwise(self, 0, args, count, names);
+        return put_large(self, &fields, data, args, count, names);
     }
     if (self->sync != NULL) {
         const int here = syncs_here(self);
@@ -424,7 +436,7 @@ static PyType_Slot head_slots[] = SLOTS(head_methods);
 static PyType_Spec tail_spec = {"shmq._hot.Tail", sizeof(End), 0, FLAGS, tail_slots};
 static PyType_Spec head_spec = {"shmq._hot.Head", sizeof(End), 0, FLAGS, head_slots};
 
-static int add_type(PyObject *module, const char *name, PyType_Spec *spec)
+int hot_add_type(PyObject *module, const char *name, PyType_Spec *spec)
 {
     PyObject *const type = PyType_FromSpec(spec);
     const int answer = type == NULL ? -1 : PyModule_AddObjectRef(module, name, type);
@@ -433,7 +445,12 @@ static int add_type(PyObject *module, const char *name, PyType_Spec *spec)
 }
 static int hot_exec(PyObject *module)
 {
-    return add_type(module, "Tail", &tail_spec) < 0 || add_type(module, "Head", &head_spec) < 0 ? -1 : 0;
+    in_core_name = in_core_name != NULL ? in_core_name : PyUnicode_InternFromString("IN_CORE");
+    if (in_core_name == NULL || hot_add_type(module, "Tail", &tail_spec) < 0
+        || hot_add_type(module, "Head", &head_spec) < 0) {
+        return -1;
+    }
+    return hot_find_exec(module);
 }
 static PyModuleDef_Slot hot_slots[] = {{Py_mod_exec, (void *)hot_exec}, {0, NULL}};
 static struct PyModuleDef hot_module = {PyModuleDef_HEAD_INIT, "shmq._hot", NULL, 0, NULL, hot_slots, NULL, NULL, NULL};

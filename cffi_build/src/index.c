@@ -460,33 +460,93 @@ static int walk_to(shmq_chunk *chunk, struct walk walk, uint64_t ordinal, struct
     }
 }
 
-int index_find(shmq_chunk *chunk, uint64_t ordinal, struct walk floor, struct found *found)
+/* Does a walk visit this record, whose checksum agrees? It lies between two entries, k and k + 1; `before` is the first of
+ * them, or a place that is `sure`. */
+static bool committed(shmq_chunk *chunk, const struct record *record, uint64_t k, const struct walk *before, bool sure,
+                      const struct walk *next)
+{
+    const uint64_t first = record->ordinal - (uint64_t)record->place; /* of its batch; a batch never crosses a chunk */
+    if (record->place == 0) {
+        return true; /* its word says DONE only since its commit */
+    }
+    if (first < before->ordinal) { /* a walk visits a place inside that batch: it was committed */
+        return sure || proven(chunk, k, before);
+    }
+    return next->ordinal > first && next->ordinal < first + record->batch && proven(chunk, k + 1, next);
+}
+
+/* Messages of one size, as most are, need no walk: the place between two entries is computed. What is there counts if its
+ * checksum says so, which covers its place and its ordinal; without checksums, a payload could be taken for it. */
+static bool computed(shmq_chunk *chunk, uint64_t k, const struct walk *before, bool sure, uint64_t ordinal,
+                     struct found *found)
+{
+    struct entry next;
+    if (!chunk->checksum || !entry_load(chunk, k + 1, &next) || next.walk.ordinal <= ordinal
+        || next.walk.position <= before->position) {
+        return false;
+    }
+    const uint64_t count = next.walk.ordinal - before->ordinal;
+    const uint64_t size = (next.walk.position - before->position) / count;
+    const struct walk here = {before->position + (ordinal - before->ordinal) * size, ordinal};
+    if (size * count != next.walk.position - before->position || size % SPAN_UNIT != 0) {
+        return false;
+    }
+    __builtin_prefetch(chunk->memory + here.position + CACHE_LINE); /* most records reach into it */
+    struct record record;
+    found->walk = here;
+    found->word = walk_look(chunk, &here);
+    if (word_state(found->word) != WORD_DONE || word_bytes(found->word) != size) {
+        return false;
+    }
+    found->place = check_frame(chunk, here.position, ordinal, found->word, &record);
+    return found->place >= 0 && check_sum(chunk, here.position, &record) == SHMQ_OK
+           && committed(chunk, &record, k, before, sure, &next.walk);
+}
+
+static int find(shmq_chunk *chunk, uint64_t ordinal, struct walk floor, struct found *found, bool to_read)
 {
     const uint64_t wanted = ordinal / chunk->index_spacing;
     uint64_t j = wanted;
+    if (chunk->index_proven != NULL && wanted / INDEX_ENTRIES < chunk->index_blocks) {
+        __builtin_prefetch(&chunk->index_proven[wanted]); /* on its way with the entry */
+    }
     for (;;) {
         struct entry entry;
         const uint64_t k = entry_before(chunk, j, &entry);
         const bool from_floor = k == 0 || entry.walk.ordinal <= floor.ordinal;
+        const struct walk before = from_floor ? floor : entry.walk;
+        const bool known = !to_read && (from_floor || proven_before(chunk, k, &entry.walk));
+        if (k == wanted && !known && computed(chunk, k, &before, from_floor, ordinal, found)) {
+            return SHMQ_OK;
+        }
         if (!from_floor) {
             prefetch_words(chunk, k, &entry, ordinal);
         }
-        const int code = walk_to(chunk, from_floor ? floor : entry.walk, ordinal, found);
+        const int code = walk_to(chunk, before, ordinal, found);
         found->place = SHMQ_CORRUPT;
-        if (code == SHMQ_OK && word_state(found->word) == WORD_DONE) {
+        if (code == SHMQ_OK && word_state(found->word) == WORD_DONE && !known) {
             found->place = check_record(chunk, found->walk.position, ordinal, found->word);
         }
         /* The first of a batch (or alone): its word says DONE only since its commit. */
         const bool certain = found->place >= 0 && place_in_batch(chunk, found->walk.position) == 0;
         if (from_floor || certain || proven(chunk, k, &entry.walk)) {
             if (chunk->writable && k < wanted && code == SHMQ_OK && entry_at(chunk, wanted, false) != NULL) {
-                const struct walk from = from_floor ? floor : entry.walk; /* put back what was missing */
-                fill(chunk, from, (struct summit){false, INT64_MIN}, ordinal + 1, false);
+                /* put back what was missing */
+                fill(chunk, before, (struct summit){false, INT64_MIN}, ordinal + 1, false);
             }
             return code;
         }
         j = k - 1;
     }
+}
+
+int index_find(shmq_chunk *chunk, uint64_t ordinal, struct walk floor, struct found *found)
+{
+    return find(chunk, ordinal, floor, found, true);
+}
+int index_find_place(shmq_chunk *chunk, uint64_t ordinal, struct walk floor, struct found *found)
+{
+    return find(chunk, ordinal, floor, found, false);
 }
 
 static int may_look(const shmq_chunk *chunk)

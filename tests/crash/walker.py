@@ -113,7 +113,7 @@ class Tools:
         if name in self._harnesses:
             return self._harnesses[name]
         if not self._objects:
-            core = [path for path in sorted((CORE / "src").glob("*.c")) if "<Python.h>" not in path.read_text()]
+            core = [path for path in sorted((CORE / "src").glob("*.c")) if '"hot.h"' not in path.read_text()]
             others = [path for path in core if path.name != "chunk.c"]
             self._objects = [self._core_object(path, f"{path.stem}.o") for path in [HERE / "harness.c", *others]]
         chunk = CORE / "src" / "chunk.c"

@@ -182,6 +182,15 @@ static void setup_index_with_block(void)
     setup_index_of_one();
     put_tagged(2);
 }
+/* Four messages, and an entry for each second one: two more lie between two entries. */
+static void setup_index_of_two(void)
+{
+    stage_setup_spaced(2);
+    for (uint32_t i = 1; i <= 4; i++) {
+        put_tagged(i);
+    }
+}
+static void put_two(void) { actor_put_many(2); }
 /* What is found is what is there: the record of that ordinal, by whatever way. */
 static void find_ordinal(uint64_t ordinal)
 {
@@ -206,16 +215,26 @@ static void find_later(void)
     find_ordinal(1);
     find_ordinal(2);
 }
-/* Every entry that is there proves itself, and so does every block. */
+/* Every entry that is there proves itself, and so does every block; what is found by computing where it lies is what a walk
+ * finds, which is how messages without checksums are found. */
 static void check_index(void)
 {
     check_all();
     shmq_chunk *const chunk = stage.actors[THREADS].chunk;
-    for (uint64_t ordinal = 0; ordinal < final_count(); ordinal++) {
+    uint64_t end = 0;
+    shmq_sealed(chunk, &end);
+    for (uint64_t ordinal = 0; ordinal < end; ordinal++) {
         uint64_t at;
         const int64_t place = shmq_find(chunk, ordinal, &at);
         if (place < 0 && place != SHMQ_PADDED) {
             model_fault("ordinal %llu is not found: %lld", (unsigned long long)ordinal, (long long)place);
+        }
+        chunk->checksum = false;
+        const int64_t walked = shmq_find(chunk, ordinal, &at);
+        chunk->checksum = true;
+        if (walked != place) {
+            model_fault("ordinal %llu is found at %lld, and walked to at %lld", (unsigned long long)ordinal,
+                        (long long)place, (long long)walked);
         }
     }
 }
@@ -293,6 +312,8 @@ const struct scenario space_scenarios[] = {
          THREAD("producer", put_once), THREAD("reader", find_later)),
     PLAY("index_block_beside_a_claim", "a block takes its room as a message does", setup_index_beside, check_index, NULL,
          0, THREAD("producer", put_once), THREAD("other", put_once)),
+    PLAY("index_between_two_entries", "what lies where it is computed to lie counts once it was committed",
+         setup_index_of_two, check_index, NULL, 1, MORTAL("producer", put_two), THREAD("other", put_once)),
     LARGE("index_maker_is_killed", "a block without its number is a block", setup_index_of_one, check_index, NULL, 1,
          MORTAL("producer", put_once), THREAD("other", put_once)),
     LARGE("index_two_make_a_block", "one is used, the other is skipped", setup_index_of_one, check_index, NULL, 0,

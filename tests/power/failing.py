@@ -29,6 +29,7 @@ from tests.crash.recover import Image, image_of, lay_out
 
 from .judge import check
 from .shim import AFTER, SHORT, Shim, scratch
+from .workloads import keep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,6 +57,7 @@ ERRORS = {
     "chmod": (E.EIO,),
 }
 """What each kind of call is made to answer."""
+SYNCS = {"fsync", "fdatasync", "msync"}
 NAMES = {SHORT: "SHORT", **{code | AFTER: f"{name}-AFTER" for code, name in E.errorcode.items()}, **E.errorcode}
 BEFORE = tuple(f"before {number}".encode() for number in range(6))
 LARGE = bytes(20_000)
@@ -114,6 +116,14 @@ class Hands:
             staged.put_many(batch[3:])
             self.queue.adopt(staged, dedup=("producer", 1))
 
+    def keep(self) -> None:
+        """What the thread of `interval` does when a producer has rolled: the core goes over to the next one."""
+        done = keep(self.queue)
+        if self.queue._joined().control.sync_failed():
+            check(not done, "a failed sync counts")
+            raise shmq.SyncFailed(f"cannot sync {self.path}")
+        check(done, "not all is on the disk, and nobody says so")
+
     def read(self) -> list[bytes]:
         """Everything, in order."""
         return [message.payload for message in self.queue.reader()]
@@ -130,6 +140,8 @@ class Scenario:
     retention: str = "forever"
     opened: bool = True
     """Whether the process has it open already."""
+    promises: bool = False
+    """Whether it says that something is on the disk, so that no sync may fail without a word."""
 
 
 def _some(hands: Hands) -> None:
@@ -145,6 +157,13 @@ def _full(hands: Hands) -> None:
 
 def _two_chunks(hands: Hands) -> None:
     _full(hands)
+    hands.queue.put(bytes(4500))
+
+
+def _rolled(hands: Hands) -> None:
+    _some(hands)
+    hands.queue.sync()
+    hands.fill()
     hands.queue.put(bytes(4500))
 
 
@@ -165,10 +184,11 @@ SCENARIOS = (
     Scenario("put that rolls", _full, lambda hands: hands.put(bytes(4500))),
     Scenario("batch that rolls", _full, lambda hands: hands.put(bytes(2000), b"", bytes(3000))),
     Scenario("large put", _some, lambda hands: hands.put(LARGE)),
-    Scenario("SYNC put", _some, lambda hands: hands.put(b"one"), durability="sync"),
-    Scenario("SYNC put that rolls", _full, lambda hands: hands.put(bytes(4500)), durability="sync"),
-    Scenario("SYNC batch", _some, lambda hands: hands.put(b"one", b"two"), durability="sync"),
-    Scenario("sync", _two_chunks, lambda hands: hands.queue.sync()),
+    Scenario("SYNC put", _some, lambda hands: hands.put(b"one"), durability="sync", promises=True),
+    Scenario("SYNC put that rolls", _full, lambda hands: hands.put(bytes(4500)), durability="sync", promises=True),
+    Scenario("SYNC batch", _some, lambda hands: hands.put(b"one", b"two"), durability="sync", promises=True),
+    Scenario("sync", _two_chunks, lambda hands: hands.queue.sync(), promises=True),
+    Scenario("interval goes over", _rolled, Hands.keep, promises=True),
     Scenario("new consumer", _some, lambda hands: hands.consume("new", "auto", 2)),
     Scenario("take over chunks", _two_chunks, lambda hands: hands.consume("new", "explicit", 100)),
     Scenario("take and retire", _two_chunks, lambda hands: hands.consume("new", "auto", 100), retention="acked"),
@@ -277,8 +297,10 @@ class Failer:
         except Exception as problem:  # noqa: BLE001  # judged below
             raised = problem
         finally:
-            self._shim.disarm()
+            failed = self._shim.disarm()[first - 1 : last]
         self._result.raised += raised is not None
+        silent = raised is None and self._scenario.promises and not SYNCS.isdisjoint(failed)
+        check(not silent, "a sync failed, and nobody says so", failed)
         if raised is not None:
             _is_clear(raised, self._path)
         indeed = _as_promised(hands, raised)

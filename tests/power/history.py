@@ -295,6 +295,13 @@ class File:
         self.pending = rest
         self._flat = None
 
+    def sync_size(self, upto: int) -> None:
+        """The size that it had at that moment is durable: what is needed to find the bytes, all syncs do alike."""
+        self.size = [self.size, *(size for moment, size in self.sizes if moment <= upto)][-1]
+        self.sizes = [each for each in self.sizes if each[0] > upto]
+        self._make_room(-(-self.size // 8))
+        self._durable = None
+
     def _make_room(self, words: int) -> None:
         if words > len(self.words):
             self.words = np.concatenate([self.words, np.zeros(words - len(self.words), np.uint64)])
@@ -356,6 +363,7 @@ class State:
         number, upto = event.file, event.upto
         if event.words is not None:
             self._file(number).sync_words(upto, *event.words)
+            self._file(number).sync_size(upto)
             return
         if number not in self.history.folders:
             self._file(number).sync(upto)

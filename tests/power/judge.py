@@ -31,6 +31,7 @@ class Truth:
 
     Attributes:
         messages: by index, everything that was put, or that the operation in flight may have put.
+        lost: by index, what was put and went with an earlier cut; its letter may have outlived it.
         batches: (first, behind the last) of what is there whole or not at all.
         durable: every index below this was promised to be on the disk.
         first: what lies below this may have been retired.
@@ -56,6 +57,7 @@ class Truth:
     kept: frozenset[int] = frozenset()
     moved: frozenset[int] = frozenset()
     letters: frozenset[int] = frozenset()
+    lost: dict[int, bytes] = dataclasses.field(default_factory=dict)
 
 
 class Telling:
@@ -104,6 +106,8 @@ class Telling:
         begun = self._doing[0]
         self._add(self._messages, self._batches, begun, returned)
         if returned.there is not None:
+            lost = {index: data for index, data in self._messages.items() if index not in returned.there}
+            self._group = dataclasses.replace(self._group, lost={**self._group.lost, **lost})
             self._messages = {index: data for index, data in self._messages.items() if index in returned.there}
             self._batches = [batch for batch in self._batches if batch[0] in returned.there]
         self._facts = returned.facts
@@ -352,7 +356,8 @@ def _finish_group(queue: Any, truth: Truth, seen: dict[int, bytes], name: str, a
     check(not again, "what was acknowledged to the disk comes again", again)
     missing = set(truth.letters) - letters.keys()
     check(not missing, "a dead letter is gone", missing)
-    wrong = {index: data for index, data in letters.items() if truth.messages.get(index) != data}
+    put = {**truth.lost, **truth.messages}
+    wrong = {index: data for index, data in letters.items() if put.get(index) != data}
     check(not wrong, "a dead letter says something else", wrong)
     lost = [
         index

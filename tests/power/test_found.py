@@ -14,6 +14,8 @@ from support import Child, make_unclean
 import shmq
 from shmq.storage import staging, sync
 
+from .campaign import child
+
 
 def test_a_consumer_of_a_queue_that_lost_everything_is_not_told_that_messages_have_gone(path):
     """Nothing was retired: the name goes on with the first message that is put."""
@@ -152,3 +154,9 @@ def adopt_on_a_full_disk(queue, staged, monkeypatch):
         patched.setattr(staging.Set, "place", refuse)
         with pytest.raises(shmq.DiskFull):
             queue.adopt(staged, dedup=("producer", 1))
+
+
+def test_a_letter_may_outlive_its_message_in_a_recovery_that_is_cut(built):
+    """The judge took it for another message: with PROCESS a letter is synced before the queue that it came from is."""
+    found = child("recoveries", built, "process group", 1795318357, 40)
+    assert not found["findings"], "\n".join(found["findings"])

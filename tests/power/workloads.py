@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import shmq
 from shmq import _native
 from shmq import group as groups
+from shmq.storage.chain import Chain
 
 from .history import History, Recorder
 
@@ -89,7 +90,7 @@ PROFILES = (
     Profile("sync acked", "sync", "acked", {**_PUTS, "auto": 20, "explicit": 20, "large": 3}, 60),
     Profile("sync adopt", "sync", "forever", {**_PUTS, "adopt": 8, "auto": 4}, 25),
     Profile("sync pending", "sync", "forever", {**_PUTS, "overtake": 10, "sync": 3}),
-    Profile("interval", "interval", "forever", {**_PUTS, **_GETS, "sync": 6, "reopen": 2}),
+    Profile("interval", "interval", "forever", {**_PUTS, **_GETS, "sync": 3, "keep": 12, "reopen": 2}),
     Profile("process", "process", "forever", {**_PUTS, **_GETS, "sync": 4, "large": 1}),
     Profile("process bytes", "process", "bytes", {**_PUTS, **_GETS, "sync": 2, "reopen": 2, "large": 2}, 60),
     Profile("process acked", "process", "acked", {**_PUTS, "auto": 20, "explicit": 20, "sync": 2, "large": 3}, 60),
@@ -101,6 +102,25 @@ PROFILES = (
     ),
     Profile("names", "process", "forever", {"put": 8, **_GETS, "name": 6, "drop": 6, "sync": 6}),
 )
+
+
+def keep(queue: Any) -> bool:
+    """
+    What the thread of `interval` does where the core can do it alone, also behind a producer who rolled.
+
+    Returns:
+        Whether it did, so that everything that was put is on the disk.
+    """
+    home, joined = queue._home, queue._joined()
+    chain = Chain(home, joined.member)
+    names = [name for name in chain.names() if name[0] >= joined.control.durable_chunk()]
+    if not 1 <= len(names) <= 2:
+        return False
+    chunks = [chain.open(*name, writable=True, syncing=True) for name in names]
+    shared = _native.new_keeper(home.chunks)
+    _native.rolled(shared, chunks[-1])
+    joined.member.sync_keep(chunks[0], 1000, _native.monotonic_ns() + 10**12, shared)
+    return bool(joined.control.durable() == queue.next_index)
 
 
 GROUP, WINDOW = "g", 64
@@ -173,6 +193,8 @@ class Work:
         facts = self._facts()
         if verb == "sync":
             durable, acknowledged = facts.next, {**facts.heads, **dict.fromkeys([GROUP] * bool(self._members), 0)}
+        if verb == "keep":
+            durable = facts.next
         if verb == "overtake":
             durable = -1
         if verb == "ack" and not group and self._profile.durability == "sync":  # an ack that returned is on the disk
@@ -258,6 +280,13 @@ class Work:
 
     def _sync(self) -> None:
         self._do("sync", self._queue.sync)
+
+    def _keep(self) -> None:
+        def kept() -> None:
+            if not keep(self._queue):
+                self._queue.sync()
+
+        self._do("keep", kept)
 
     def _reopen(self) -> None:
         def again() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import inspect
+import random
 import sys
 import threading
+import weakref
 
 import pytest
+from support import Child
 
 import shmq
 
@@ -119,6 +122,177 @@ def test_closing_stops_the_builtins(queue):
     queue.close()
     with pytest.raises(shmq.Closed):
         put(b"2")
+
+
+def calls_of(work):
+    """The names of the Python functions that run in *work*."""
+    called = []
+    sys.setprofile(lambda frame, event, argument: called.append((event, frame.f_code.co_name)))
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return {name for event, name in called if event == "call"}
+
+
+def test_an_index_is_looked_up_by_a_builtin(make):
+    """Once its chunk is mapped, no Python function runs; and a message has all that it has elsewhere."""
+    queue = make(codec="json", chunk_bytes=1 << 16, retention=shmq.Retention.forever())
+    for i in range(3000):
+        queue.put({"i": i}, key=b"k%d" % i)
+    for i in range(0, 3000, 100):
+        assert queue[i].payload == {"i": i}
+    found = []
+    assert calls_of(lambda: found.extend([queue[i] for i in range(0, 3000, 100)])) <= {"<listcomp>", "<lambda>"}
+    assert [(m.index, m.attempts, m.payload, m.key) for m in found] == [
+        (i, 1, {"i": i}, b"k%d" % i) for i in range(0, 3000, 100)
+    ]
+    with pytest.raises(IndexError, match="has no message 3000: its indexes go from 0 to 2999"):
+        queue[3000]
+    with pytest.raises(IndexError, match="has no message"):
+        queue[1 << 70]
+    with pytest.raises(IndexError, match="has no message -3001"):
+        queue[-3001]
+    with pytest.raises(TypeError):
+        queue["0"]
+    assert [queue[-1].index, queue[True].index, len(queue[5:9])] == [2999, 1, 4]
+
+
+def test_a_large_payload_is_put_by_the_builtin(make):
+    """With all that it can bring; what waits for the disk goes the long way."""
+    queue = make(chunk_bytes=1 << 24)
+    queue.put(bytes(1 << 20))
+    large = bytes(range(256)) * 4096
+
+    assert calls_of(lambda: queue.put(large, key=b"k", type=7, time_ns=5)) == {"<lambda>"}
+    message = queue[1]
+    assert (message.payload, message.key, message.type, message.time_ns) == (large, b"k", 7, 5)
+
+
+def test_threads_put_large_payloads_while_chunks_roll(make):
+    """What is copied without the interpreter's lock goes to a chunk that nobody takes away meanwhile."""
+    queue = make(chunk_bytes=1 << 20, retention=shmq.Retention.forever())
+    payloads = {who: bytes([who]) * 200_000 for who in range(1, 5)}
+
+    def putting(who):
+        for n in range(40):
+            queue.put(payloads[who], type=n, key=b"%d" % who)
+
+    threads = [threading.Thread(target=putting, args=(who,), daemon=True) for who in payloads]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    assert not any(thread.is_alive() for thread in threads)
+    seen = {who: [] for who in payloads}
+    for message in queue.reader():
+        who = int(message.key)
+        assert message.payload == payloads[who]
+        seen[who].append(message.type)
+    assert seen == {who: list(range(40)) for who in payloads}
+
+
+def test_what_an_index_gave_outlives_its_queue(make, path):
+    """The chunk stays mapped as long as a message of it is held; a handle that is closed says so."""
+    queue = make(chunk_bytes=1 << 16)
+    for i in range(3000):
+        queue.put(b"%d" % i)
+    found = [queue[i] for i in range(0, 3000, 500)]
+    found = [queue[i] for i in range(0, 3000, 500)]  # by the built-in
+    queue.close()
+
+    assert [message.payload for message in found] == [b"%d" % i for i in range(0, 3000, 500)]
+    with pytest.raises(shmq.Closed):
+        queue[0]
+
+
+def test_what_was_retired_is_let_go_by_the_builtin_for_indexes(make):
+    """A chunk that was looked into by index is not kept mapped, nor found, when it is retired."""
+    queue = make(chunk_bytes=1 << 16)
+    for i in range(5000):
+        queue.put(b"%d" % i)
+    assert queue[7].payload == b"7"
+    mapped = weakref.ref(queue._access._mapped.get(0))
+    consumer = queue.consumer("c", start="earliest")
+    while queue.first_index <= 7:
+        consumer.take_many(100)
+
+    with pytest.raises(IndexError, match="was retired"):
+        queue[7]
+    gc.collect()
+    assert mapped() is None
+    assert queue[4999].payload == b"4999"
+
+
+def look_up(queue, seed, total, problems):
+    """Random indexes of what is there, until all has been put; what is wrong goes to *problems*."""
+    noise, end = random.Random(seed), 0
+    while end < total:
+        first, end = queue.first_index, queue.next_index
+        index = noise.randrange(first, max(end, first + 1))
+        try:
+            payload = queue[index].payload
+        except IndexError:
+            continue
+        except shmq.ShmqError as problem:
+            problems.append(problem)
+            return
+        if payload != b"%d" % index:
+            problems.append(index)
+
+
+def test_indexes_are_looked_up_while_chunks_come_and_go(make):
+    """One thread puts and takes, and so retires; four look up: each finds what was put, or is told that it has gone."""
+    queue = make(chunk_bytes=1 << 16)
+    queue.put(b"0")
+    total, problems = 20000, []
+    threads = [threading.Thread(target=look_up, args=(queue, seed, total, problems), daemon=True) for seed in range(4)]
+    consumer = queue.consumer("c", start="earliest")
+    for thread in threads:
+        thread.start()
+    for i in range(1, total):
+        queue.put(b"%d" % i)
+        if i % 1000 == 0:
+            consumer.take_many(1000)
+    for thread in threads:
+        thread.join(60)
+
+    assert not any(thread.is_alive() for thread in threads)
+    assert problems == []
+
+
+def test_a_forked_child_looks_up_indexes_by_itself(make):
+    """What the parent has looked into is not the child's; it maps its own, and gets the same."""
+    queue = make(chunk_bytes=1 << 16)
+    for i in range(3000):
+        queue.put(b"%d" % i)
+    assert [queue[i].payload for i in (5, 2900)] == [b"5", b"2900"]
+
+    def child(say):
+        say([queue[i].payload for i in (5, 1500, 2900, 5)])
+
+    with Child(child) as other:
+        assert other.hear(60) == str([b"5", b"1500", b"2900", b"5"])
+        assert other.join() == 0
+    assert queue[5].payload == b"5"
+
+
+def test_a_builtin_for_indexes_keeps_no_references(make):
+    """Looked up ten thousand times: nothing of it is left."""
+    queue = make()
+    queue.put(b"x")
+    index = 0
+    assert queue[index].index == 0
+    chunk = queue._access._mapped.get(0)
+    before = sys.getrefcount(chunk), sys.getrefcount(queue), sys.getrefcount(None)
+    for _ in range(10000):
+        assert queue[index]
+    gc.collect()
+
+    after = sys.getrefcount(chunk), sys.getrefcount(queue), sys.getrefcount(None)
+    assert after[:2] == before[:2]
+    assert abs(after[2] - before[2]) < 5000
 
 
 def test_threads_share_one_consumer_and_nothing_comes_twice(queue):

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -94,10 +95,9 @@ def test_beside_producers_it_is_a_beginning_of_what_was_put(make, path, tmp_path
     def produce(say):
         with shmq.open(path) as mine:
             say("here")
-            number = 0
-            while True:
+            for number in range(20_000):  # a disk that copies slowly must not have ever more to copy
                 mine.put_many([b"%d.%d" % (number, each) for each in range(3)])
-                number += 1
+            signal.pause()
 
     with Child(produce) as child:
         child.hear()

@@ -417,3 +417,62 @@ def test_a6_no_entry_leads_into_a_padded_batch(make, path):
                 reading[i]
         assert [reading[i].index for i in (0, 2, 23, 39)] == [0, 2, 23, 39]
         assert [message.index for message in reading.reader(5)] == list(range(23, 40))
+
+
+def test_a6_a_padded_batch_between_two_entries_is_not_taken_for_committed(make, path):
+    """Nor is one that no entry leads into, whose messages lie where they are computed to lie."""
+    queue = make(chunk_bytes=CHUNK, index_spacing=64)
+    for i in range(140):
+        queue.put(b"%07d" % i)
+    queue.put_many([b"%07d" % i for i in range(140, 150)])
+    for i in range(150, 300):
+        queue.put(b"%07d" % i)
+    assert [queue[i].payload for i in range(300)] == [b"%07d" % i for i in range(300)]
+    first = words(path)[140]
+    patch(
+        chunk_files(path)[0],
+        first.position,
+        struct.pack("<Q", PAD << 61 | 10 << 48 | first.owner << 27 | 10 * first.span),
+    )
+    for i in range(140, 150):
+        with pytest.raises(IndexError, match="padding"):
+            queue[i]
+    assert [queue[i].payload for i in (*range(140), *range(150, 300))] == [
+        b"%07d" % i for i in (*range(140), *range(150, 300))
+    ]
+
+
+def test_messages_of_one_size_are_found_behind_damage(make, path):
+    """Where they lie is computed from the entries around them: no walk, and no damaged word in its way."""
+    queue = make(chunk_bytes=CHUNK, index_spacing=64)
+    queue.put_many([b"%07d" % i for i in range(100)])
+    for i in range(100, 300):
+        queue.put(b"%07d" % i)
+    assert queue[220].payload == b"0000220"
+    patch(chunk_files(path)[0], words(path)[200].position, bytes([255] * 8))
+    for i in range(300):
+        if i == 200 or i >= 256:  # behind the last entry there is none to compute from; here, from the next one on
+            continue
+        assert queue[i].payload == b"%07d" % i
+    with pytest.raises(shmq.Corrupt):
+        queue[200]
+
+
+@pytest.mark.parametrize("checksum", [True, False])
+def test_a_payload_that_looks_like_a_record_is_not_taken_for_one(make, path, checksum):
+    """It stands where the second message would begin if all had the same size, and says that it is the second."""
+    queue = make(chunk_bytes=CHUNK, index_spacing=4, checksum=checksum)
+    sizes = [104, 48, 48, 56]  # of records: 64 on the average
+    flags = 0 if checksum else 1 << 15
+    forged = struct.pack("<QIIIHHqHHHH", DONE << 61 | 1 << 48 | 1 << 27 | 64 // 8, 64, 0, 9, 0, 1, 7, 0, flags, 0, 0)
+    for group in range(4):
+        for i, size in enumerate(sizes):
+            real = b"%d" % (4 * group + i)
+            payload = (bytes(24) + forged)[: size - 40] if i == 0 else real.ljust(size - 40)
+            queue.put(payload)
+    queue.put(b"end")
+    content = chunk_bytes(path)
+    starts = [word.position for word in words(path)]
+    assert starts[12] - starts[8] == 256
+    assert content[starts[8] + 64 : starts[8] + 72] == forged[:8]  # it does stand there
+    assert [queue[i].payload.rstrip() for i in (9, 10, 11)] == [b"9", b"10", b"11"]

@@ -1,0 +1,20 @@
+/* hot.h - what the two files of built-ins share. */
+#ifndef SHMQ_HOT_H
+#define SHMQ_HOT_H
+
+#ifndef Py_GIL_DISABLED
+#define Py_LIMITED_API 0x030b0000
+#endif
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+/* Python keeps functions of a type in void pointers, which ISO C leaves open and POSIX does not. */
+#pragma GCC diagnostic ignored "-Wpedantic"
+
+/* Add a type to the module: 0, or -1 with an exception. */
+int hot_add_type(PyObject *module, const char *name, PyType_Spec *spec);
+/* Those of hot_find.c. */
+int hot_find_exec(PyObject *module);
+
+#endif

@@ -1,0 +1,323 @@
+/* hot_find.c - q[i] as a Python built-in: from an index to a message, with no Python frame in between.
+ *
+ * A Shelf has the chunks that a process keeps mapped for random access, by their indexes; a Finder (base of Queue) looks
+ * one message up in it and makes a Record (base of Message) of it. Like hot.c, which says why there is a second door into
+ * the core, it holds no protocol and no policy: whatever is not the plain case (a chunk that is not mapped yet, no such
+ * message, a slice) goes to the method _getitem of the class that builds on it. */
+#include "hot.h"
+
+#include <string.h>
+
+#include "shmq.h"
+
+/* ---------------------------------------------------------------- what a message has
+ * As slots of a Python class would be, for that is how most of them are filled in; they only lie where C can reach them. */
+enum part { INDEX, ATTEMPTS, CHUNK, RECORD, PLACE, DECODE, ACKNOWLEDGE, FIELDS, PARTS };
+typedef struct {
+    PyObject_HEAD
+    PyObject *parts[PARTS];
+} Record;
+
+static int record_traverse(Record *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE((PyObject *)self));
+    for (int i = 0; i < PARTS; i++) {
+        Py_VISIT(self->parts[i]);
+    }
+    return 0;
+}
+static int record_clear(Record *self)
+{
+    for (int i = 0; i < PARTS; i++) {
+        Py_CLEAR(self->parts[i]);
+    }
+    return 0;
+}
+static void record_dealloc(Record *self)
+{
+    PyTypeObject *const type = Py_TYPE((PyObject *)self);
+    PyObject_GC_UnTrack((PyObject *)self);
+    record_clear(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+#define PART(name, part) {name, T_OBJECT_EX, (Py_ssize_t)(offsetof(Record, parts) + (part) * sizeof(PyObject *)), 0, NULL}
+static PyMemberDef record_members[] = {
+    PART("index", INDEX), PART("attempts", ATTEMPTS), PART("_chunk", CHUNK), PART("_record", RECORD),
+    PART("_place", PLACE), PART("_decode", DECODE), PART("_acknowledge", ACKNOWLEDGE), PART("_fields", FIELDS),
+    {NULL, 0, 0, 0, NULL},
+};
+
+/* ---------------------------------------------------------------- the chunks that are mapped */
+struct volume {
+    uint64_t base;
+    uint64_t end;            /* the base of the next chunk, as it was known; a chunk knows itself what it does not have */
+    uint64_t sequence;
+    shmq_chunk *chunk;
+    PyObject *keep;          /* whatever must live as long as the pointer is used */
+};
+typedef struct {
+    PyObject_HEAD
+    struct volume *volumes;  /* by sequence, and so by base */
+    size_t count;
+    size_t room;
+} Shelf;
+
+static int shelf_traverse(Shelf *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE((PyObject *)self));
+    for (size_t i = 0; i < self->count; i++) {
+        Py_VISIT(self->volumes[i].keep);
+    }
+    return 0;
+}
+/* Nobody finds them any more when their finalizers run, which may do anything. */
+static int shelf_clear(Shelf *self)
+{
+    struct volume *const volumes = self->volumes;
+    const size_t count = self->count;
+    self->volumes = NULL;
+    self->count = self->room = 0;
+    for (size_t i = 0; i < count; i++) {
+        Py_DECREF(volumes[i].keep);
+    }
+    PyMem_Free(volumes);
+    return 0;
+}
+static void shelf_dealloc(Shelf *self)
+{
+    PyTypeObject *const type = Py_TYPE((PyObject *)self);
+    PyObject_GC_UnTrack((PyObject *)self);
+    shelf_clear(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* How many volumes have a sequence below that one. */
+static size_t shelf_below(const Shelf *self, uint64_t sequence)
+{
+    size_t low = 0;
+    for (size_t high = self->count; low < high;) {
+        const size_t middle = low + (high - low) / 2;
+        if (self->volumes[middle].sequence < sequence) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* The volume that should have that index, or NULL. Without branches, which nobody could predict. */
+static const struct volume *shelf_at(const Shelf *self, uint64_t index)
+{
+    const struct volume *at = self->volumes;
+    if (self->count == 0) {
+        return NULL;
+    }
+    for (size_t left = self->count; left > 1;) {
+        const size_t half = left / 2;
+        at += at[half].base <= index ? half : 0;
+        left -= half;
+    }
+    return at->base <= index && index < at->end ? at : NULL;
+}
+
+/* put(base, end, sequence, address, chunk) */
+static PyObject *shelf_put(Shelf *self, PyObject *args)
+{
+    unsigned long long base;
+    unsigned long long end;
+    unsigned long long sequence;
+    unsigned long long address;
+    PyObject *chunk;
+    if (!PyArg_ParseTuple(args, "KKKKO", &base, &end, &sequence, &address, &chunk)) {
+        return NULL;
+    }
+    const size_t at = shelf_below(self, sequence);
+    const bool there = at < self->count && self->volumes[at].sequence == sequence;
+    if (!there && self->count == self->room) {
+        const size_t room = self->room == 0 ? 16 : self->room * 2;
+        struct volume *const larger = PyMem_Realloc(self->volumes, room * sizeof *larger);
+        if (larger == NULL) {
+            return PyErr_NoMemory();
+        }
+        self->volumes = larger;
+        self->room = room;
+    }
+    PyObject *const before = there ? self->volumes[at].keep : NULL;
+    if (!there) {
+        memmove(&self->volumes[at + 1], &self->volumes[at], (self->count - at) * sizeof *self->volumes);
+        self->count++;
+    }
+    self->volumes[at] = (struct volume){base, end, sequence, (shmq_chunk *)(uintptr_t)address, Py_NewRef(chunk)};
+    Py_XDECREF(before);
+    Py_RETURN_NONE;
+}
+
+/* drop(first, last): those sequences, both included. One by one, for a finalizer may do anything. */
+static PyObject *shelf_drop(Shelf *self, PyObject *args)
+{
+    unsigned long long first;
+    unsigned long long last;
+    if (!PyArg_ParseTuple(args, "KK", &first, &last)) {
+        return NULL;
+    }
+    for (;;) {
+        const size_t at = shelf_below(self, first);
+        if (at == self->count || self->volumes[at].sequence > last) {
+            Py_RETURN_NONE;
+        }
+        PyObject *const gone = self->volumes[at].keep;
+        self->count--;
+        memmove(&self->volumes[at], &self->volumes[at + 1], (self->count - at) * sizeof *self->volumes);
+        Py_DECREF(gone);
+    }
+}
+
+/* ---------------------------------------------------------------- looking up */
+typedef struct {
+    PyObject_HEAD
+    Shelf *shelf;            /* NULL when everything goes to Python */
+    PyTypeObject *kind;      /* a class that builds on Record and adds no attribute */
+    PyObject *decode;        /* or None */
+} Finder;
+
+static int finder_traverse(Finder *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE((PyObject *)self));
+    Py_VISIT((PyObject *)self->shelf);
+    Py_VISIT((PyObject *)self->kind);
+    Py_VISIT(self->decode);
+    return 0;
+}
+static int finder_clear(Finder *self)
+{
+    Py_CLEAR(self->shelf);
+    Py_CLEAR(self->kind);
+    Py_CLEAR(self->decode);
+    return 0;
+}
+static void finder_dealloc(Finder *self)
+{
+    PyTypeObject *const type = Py_TYPE((PyObject *)self);
+    PyObject_GC_UnTrack((PyObject *)self);
+    finder_clear(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* _find_in(shelf or None, the class of messages, decode or None) */
+static PyObject *finder_find_in(Finder *self, PyObject *args)
+{
+    PyObject *shelf;
+    PyObject *kind;
+    PyObject *decode;
+    if (!PyArg_ParseTuple(args, "OOO", &shelf, &kind, &decode)) {
+        return NULL;
+    }
+    PyObject *const before[] = {(PyObject *)self->shelf, (PyObject *)self->kind, self->decode};
+    self->shelf = shelf == Py_None ? NULL : (Shelf *)Py_NewRef(shelf);
+    self->kind = (PyTypeObject *)Py_NewRef(kind);
+    self->decode = Py_NewRef(decode);
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
+        Py_XDECREF(before[i]);
+    }
+    Py_RETURN_NONE;
+}
+
+/* The message of that index, at `position`, in the chunk that `keep` is: a reference, which becomes the message's. */
+static PyObject *record_new(const Finder *self, PyObject *index, PyObject *keep, uint64_t position, int64_t place)
+{
+    /* Making an object may run any finalizer, which may do anything: nothing is borrowed from here on. */
+    PyObject *const kind = Py_NewRef((PyObject *)self->kind);
+    PyObject *const parts[PARTS] = {
+        [INDEX] = Py_NewRef(index),
+        [ATTEMPTS] = PyLong_FromLong(1),
+        [CHUNK] = keep,
+        [RECORD] = PyLong_FromUnsignedLongLong(position),
+        [PLACE] = PyLong_FromLongLong(place),
+        [DECODE] = Py_NewRef(self->decode),
+        [ACKNOWLEDGE] = Py_NewRef(Py_None),
+        [FIELDS] = Py_NewRef(Py_None),
+    };
+    Record *record = NULL;
+    if (parts[ATTEMPTS] != NULL && parts[RECORD] != NULL && parts[PLACE] != NULL) {
+        record = (Record *)((allocfunc)PyType_GetSlot((PyTypeObject *)kind, Py_tp_alloc))((PyTypeObject *)kind, 0);
+    }
+    if (record != NULL) {
+        memcpy(record->parts, parts, sizeof parts);
+    } else {
+        for (int i = 0; i < PARTS; i++) {
+            Py_XDECREF(parts[i]);
+        }
+    }
+    Py_DECREF(kind);
+    return (PyObject *)record;
+}
+
+/* self[index] -> message. Other threads run meanwhile: what is looked at may have to come from the disk. */
+static PyObject *finder_getitem(Finder *self, PyObject *key)
+{
+    if (self->shelf != NULL && PyLong_CheckExact(key)) {
+        const long long index = PyLong_AsLongLong(key);
+        if (index == -1) {
+            PyErr_Clear(); /* or it is so large that there is no such message */
+        }
+        const struct volume *const volume = index < 0 ? NULL : shelf_at(self->shelf, (uint64_t)index);
+        if (volume != NULL) {
+            PyObject *const keep = Py_NewRef(volume->keep);
+            shmq_chunk *const chunk = volume->chunk;
+            const uint64_t ordinal = (uint64_t)index - volume->base;
+            uint64_t position;
+            PyThreadState *const state = PyEval_SaveThread();
+            const int64_t place = shmq_find(chunk, ordinal, &position);
+            PyEval_RestoreThread(state);
+            if (place >= 0 && self->shelf != NULL) { /* it was not closed meanwhile */
+                return record_new(self, key, keep, position, place);
+            }
+            Py_DECREF(keep);
+        }
+    }
+    PyObject *const otherwise = PyObject_GetAttrString((PyObject *)self, "_getitem");
+    PyObject *const answer = otherwise == NULL ? NULL : PyObject_CallFunctionObjArgs(otherwise, key, NULL);
+    Py_XDECREF(otherwise);
+    return answer;
+}
+
+/* ---------------------------------------------------------------- the types */
+static PyMethodDef shelf_methods[] = {
+    {"put", (PyCFunction)shelf_put, METH_VARARGS, NULL},
+    {"drop", (PyCFunction)shelf_drop, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyMethodDef finder_methods[] = {
+    {"_find_in", (PyCFunction)finder_find_in, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot record_slots[] = {
+    {Py_tp_dealloc, (void *)record_dealloc}, {Py_tp_traverse, (void *)record_traverse},
+    {Py_tp_clear, (void *)record_clear}, {Py_tp_members, record_members}, {0, NULL},
+};
+static PyType_Slot shelf_slots[] = {
+    {Py_tp_dealloc, (void *)shelf_dealloc}, {Py_tp_traverse, (void *)shelf_traverse},
+    {Py_tp_clear, (void *)shelf_clear}, {Py_tp_methods, shelf_methods}, {0, NULL},
+};
+static PyType_Slot finder_slots[] = {
+    {Py_tp_dealloc, (void *)finder_dealloc}, {Py_tp_traverse, (void *)finder_traverse},
+    {Py_tp_clear, (void *)finder_clear}, {Py_tp_methods, finder_methods},
+    {Py_mp_subscript, (void *)finder_getitem}, {0, NULL},
+};
+#define FLAGS (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC)
+static PyType_Spec record_spec = {"shmq._hot.Record", sizeof(Record), 0, FLAGS | Py_TPFLAGS_BASETYPE, record_slots};
+static PyType_Spec shelf_spec = {"shmq._hot.Shelf", sizeof(Shelf), 0, FLAGS, shelf_slots};
+static PyType_Spec finder_spec = {"shmq._hot.Finder", sizeof(Finder), 0, FLAGS | Py_TPFLAGS_BASETYPE, finder_slots};
+
+int hot_find_exec(PyObject *module)
+{
+    return hot_add_type(module, "Record", &record_spec) < 0 || hot_add_type(module, "Shelf", &shelf_spec) < 0
+                   || hot_add_type(module, "Finder", &finder_spec) < 0
+               ? -1
+               : 0;
+}
