@@ -32,11 +32,11 @@ _ROW_BYTES = 600
 
 def rates(works, rounds):
     """
-    Rows a second of each work, the best of some rounds.
+    Rows a second of each work, the median of some rounds.
 
     All of them take turns: what one of them warms up, and what else the machine does, is for and against all.
     """
-    found = dict.fromkeys(works, 0.0)
+    found = {name: [] for name in works}
     for number in range(rounds + 1):
         say(f"round {number} of {rounds}: {', '.join(works)}")
         for name, (rows, work) in works.items():
@@ -44,8 +44,8 @@ def rates(works, rounds):
             work()
             seconds = time.perf_counter() - began
             if number:  # the first round only warms up
-                found[name] = max(found[name], rows / seconds)
-    return found
+                found[name].append(rows / seconds)
+    return {name: statistics.median(each) for name, each in found.items()}
 
 
 def fill(top, rows, shards=2):
@@ -147,7 +147,7 @@ def row_sink():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.strip().partition("\n")[0])
     parser.add_argument("--rows", type=int, default=16_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dir", help="where to work (a new directory in the temporary one)")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
