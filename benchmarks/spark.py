@@ -3,7 +3,7 @@ The Spark source, sink and archive, as ratios within one session.
 
     python -m benchmarks.spark --rows 16000000
 
-The same rows lie in queues (two shards), in Parquet and in JSON lines, and take turns. Each figure is the median of five.
+The same rows lie in queues (two shards), in Parquet and in JSON lines, and take turns. Each figure is a median of five.
 Absolute numbers move with the machine; the ratios move less, and are what is promised. 16 million rows take some
 7 minutes on two idle cores and 9 GB of disk, which are given back in the end.
 """
