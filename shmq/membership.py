@@ -256,7 +256,7 @@ class _Watcher:
         self._namespace = pid_namespace()
         self._watched: dict[int, tuple[int, int]] = {}  # pidfd -> (slot, generation)
         self._unseen: dict[int, int] = {}  # slot -> generation
-        self._known: dict[int, int] = {}  # slot -> generation last looked at
+        self._known: dict[int, tuple[int, ...]] = {}  # slot -> what it said when it was last looked at
         self._nudge = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll = select.poll()
         self._poll.register(self._nudge, select.POLLIN)
@@ -296,16 +296,25 @@ class _Watcher:
                 self._control.wake()
 
     def _look(self) -> None:
-        """Watch whoever sat down since the last look."""
+        """
+        Watch whoever sat down since the last look.
+
+        Who was still sitting down then, so that his seat did not say yet which process he is, is looked at again.
+        """
         self._seen = self._control.members()
         dead = False
         for slot, generation, pid, namespace, began in self._control.participants():
-            if self._known.get(slot) == generation or _native.owner_of(slot, generation) == self._member.owner:
+            if _native.owner_of(slot, generation) == self._member.owner:
                 continue
-            self._known[slot] = generation
+            witness = (generation, pid, namespace, began)
+            if self._known.get(slot) == witness:
+                continue
+            self._known[slot] = witness
             if not self._member.slot_locked(slot):
                 dead = True  # came and went between two looks: he may have left something behind
-            elif namespace != self._namespace or not self._watch(slot, generation, pid, began):
+            elif namespace == self._namespace and self._watch(slot, generation, pid, began):
+                self._unseen.pop(slot, None)
+            else:
                 self._unseen[slot] = generation
         if dead:
             self._control.wake()

@@ -27,6 +27,7 @@ from support import (
 )
 
 import shmq
+from shmq import _native, membership
 
 SLEEPERS = 128  # in the control page
 F_OFD_SETLKW = 38
@@ -350,3 +351,44 @@ def test_a_consumer_in_another_pid_namespace_is_not_needed_to_see_a_death(queue,
         child.kill()
         thread.join(DEADLINE)
     assert got == [b"behind"]
+
+
+def test_who_was_looked_at_while_he_sat_down_is_not_polled_for_ever(path):
+    """His seat did not say yet which process he is: the watcher asked for his lock every 5 ms from then on."""
+    with shmq.open(path) as queue:
+        joined = queue._joined()
+        joined.watch()
+        watcher = joined._watcher
+        fds = [os.open(f"{path}/control.shmq", os.O_RDWR) for _ in range(2)]
+        other = _native.Member(joined.control, *fds)
+        try:
+            slot, *_ = other.lock()
+            os.eventfd_write(watcher._nudge, 1)
+            until(lambda: slot in watcher._unseen)
+            other.join(os.getpid(), membership.pid_namespace(), membership.start_time(), membership.boot_tag(), 0)
+            joined.watch()
+            until(lambda: slot not in watcher._unseen)
+            assert any(where[0] == slot for where in list(watcher._watched.values()))
+        finally:
+            other.leave()
+
+
+def test_a_seat_that_still_names_its_last_tenant_is_looked_at_again(path):
+    """He lives, and has left: who watched him would never hear of the new one's death."""
+    with shmq.open(path) as queue:
+        joined = queue._joined()
+        joined.watch()
+        watcher = joined._watcher
+        with Child(lambda say: (shmq.open(path).close(), say("left"), signal.pause())) as child:
+            child.hear()
+            other = _native.Member(joined.control, *[os.open(f"{path}/control.shmq", os.O_RDWR) for _ in range(2)])
+            try:
+                slot, *_ = other.lock()
+                os.eventfd_write(watcher._nudge, 1)
+                until(lambda: watcher._known.get(slot, (0, 0))[1] == child.pid)
+                other.join(os.getpid(), membership.pid_namespace(), membership.start_time(), membership.boot_tag(), 0)
+                joined.watch()
+                until(lambda: watcher._known[slot][1] == os.getpid())
+                until(lambda: len([1 for where in list(watcher._watched.values()) if where[0] == slot]) == 2)
+            finally:
+                other.leave()
