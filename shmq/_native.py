@@ -155,11 +155,6 @@ def sync_pages(memory: mmap.mmap, first: int, size: int) -> None:
         raise OSError(-answer, os.strerror(-answer))
 
 
-def zero(memory: mmap.mmap, end: int | None = None) -> None:
-    """Make all of it zeros, or as far as *end*."""
-    lib.shmq_zero(ffi.from_buffer(memory), len(memory) if end is None else min(end, len(memory)))
-
-
 def rename_new(directory: int, old: str, new: str) -> bool:
     """Rename a file within *directory*; False when the new name is taken."""
     code = lib.shmq_rename_new(directory, old.encode(), new.encode())
@@ -761,19 +756,25 @@ class Chunk:
         base: int,
         sequence: int,
         spacing: int,
+        grain: int,
         now_ns: int,
     ) -> None:
         """Write the first two records of a new chunk."""
         code = lib.shmq_chunk_format(
-            ffi.from_buffer(memory), len(memory), queue_id, chunk_id, epoch, base, sequence, spacing, now_ns
+            ffi.from_buffer(memory), len(memory), queue_id, chunk_id, epoch, base, sequence, spacing, grain, now_ns
         )
         if code != lib.SHMQ_OK:
             raise error(code, "cannot make a chunk")
 
     @staticmethod
-    def bytes_for(region: int, spacing: int) -> int:
+    def clear(memory: mmap.mmap, used: int, spacing: int, grain: int) -> None:
+        """Zero what must be in a file that was a chunk, of which so much was *used*, before it is one again."""
+        lib.shmq_chunk_clear(ffi.from_buffer(memory), len(memory), used, spacing, grain)
+
+    @staticmethod
+    def bytes_for(region: int, spacing: int, grain: int = 0) -> int:
         """How many bytes a chunk must have so that a region of *region* bytes fits."""
-        return int(lib.shmq_chunk_bytes_for(region, spacing))
+        return int(lib.shmq_chunk_bytes_for(region, spacing, grain))
 
     def put_record(self, fields: Any, payload: Any, length: int) -> int:
         """Append one message with fields: its index or a negative code."""

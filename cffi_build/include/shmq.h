@@ -105,9 +105,13 @@ int64_t shmq_clock_wall_ns(void);
 typedef struct shmq_chunk shmq_chunk;
 
 /* Write the header and index2index of a new chunk into `bytes` zeroed bytes at `memory`. base and sequence: where it
- * will be linked, or UINT64_MAX when it is staged for adoption. */
+ * will be linked, or UINT64_MAX when it is staged for adoption. grain: regions begin at multiples of so many bytes, or 0;
+ * with a grain, zeroed is what shmq_chunk_clear zeroes. */
 int shmq_chunk_format(void *memory, uint64_t bytes, const uint8_t queue_id[16], uint64_t chunk_id, uint64_t epoch,
-                      uint64_t base, uint64_t sequence, uint32_t index_spacing, int64_t created_ns);
+                      uint64_t base, uint64_t sequence, uint32_t index_spacing, uint32_t grain, int64_t created_ns);
+/* Zero what a new chunk needs to be zero in a file of `bytes` that was one, whose first `used` bytes were used. Where
+ * that chunk had a grain and this has none, all of them were. Nobody else may look at it. */
+void shmq_chunk_clear(void *memory, uint64_t bytes, uint64_t used, uint32_t index_spacing, uint32_t grain);
 /* Check the header of a mapped chunk and make a handle: NULL and an error when it is not a chunk of this queue.
  * fd: an open descriptor of the same file, writable where padding the dead is wanted, else -1; stays the caller's.
  * writable: whether `memory` may be written. checksum: whether records carry CRCs. */
@@ -119,7 +123,7 @@ void shmq_chunk_is_populated(shmq_chunk *chunk);
 uint64_t shmq_chunk_epoch(const shmq_chunk *chunk);
 uint64_t shmq_chunk_first_position(const shmq_chunk *chunk);
 /* Bytes a chunk must have so that a region of so many bytes fits. */
-uint64_t shmq_chunk_bytes_for(uint64_t region, uint32_t index_spacing);
+uint64_t shmq_chunk_bytes_for(uint64_t region, uint32_t index_spacing, uint32_t grain);
 
 /* What a message has besides its payload. NULL and 0 are "none"; time_ns = INT64_MIN is "now". */
 typedef struct {
@@ -338,9 +342,9 @@ int shmq_resync(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal);
 int64_t shmq_cut(shmq_chunk *chunk, uint64_t position, uint64_t next_index);
 /* Make the hints and the index of a chunk anew from its words up to `position`. Nobody else may be at it. */
 int shmq_set_in_order(shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
-/* In a private mapping: have the chunk end here, as if nothing had been put behind it. */
 /* Make one region of padding of `count` ordinals from `position` to `end`: OK, or TOO_LARGE where no word can say so. */
 int shmq_pad_over(shmq_chunk *chunk, uint64_t position, uint64_t end, uint64_t count);
+/* In a private mapping: have the chunk end here, as if nothing had been put behind it. */
 void shmq_end_at(shmq_chunk *chunk, uint64_t position);
 /* Zeros from there to the end: how many bytes were not. Nobody else may be at it. */
 int64_t shmq_zero_from(shmq_chunk *chunk, uint64_t position);
@@ -538,8 +542,6 @@ typedef struct {
 int shmq_snapshot_format(void *bytes, const shmq_snapshot *snapshot);
 int shmq_snapshot_check(const void *bytes, shmq_snapshot *snapshot);
 
-/* Make `bytes` bytes zero. Nobody else may look at them. */
-void shmq_zero(void *memory, uint64_t bytes);
 /* Give a file a new name that nobody has: OK, or EMPTY when that name is taken. */
 int shmq_rename_new(int directory, const char *old_name, const char *new_name);
 

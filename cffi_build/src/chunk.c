@@ -6,6 +6,9 @@
  * chunk comes next, and which file that is, is somebody else's business. docs/protocol.md says why this is right. */
 #include <inttypes.h>
 #include <stdlib.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include "chunk.h"
 
@@ -16,7 +19,8 @@
 #include "index.h"
 #include "os.h"
 
-static uint64_t round_up(uint64_t bytes) { return (bytes + SPAN_UNIT - 1) & ~(uint64_t)(SPAN_UNIT - 1); }
+static uint64_t round_to(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) & ~(unit - 1); }
+static uint64_t round_up(uint64_t bytes) { return round_to(bytes, SPAN_UNIT); }
 
 /* A payload's place in the chunk, as one number. */
 #define PLACE_LENGTH_BITS 30
@@ -39,9 +43,16 @@ static uint32_t index_blocks_for(uint64_t capacity, uint32_t spacing)
     const uint64_t per_block = (uint64_t)spacing * INDEX_ENTRIES;
     return (uint32_t)(capacity / RECORD_HEADER_BYTES / per_block + 1);
 }
-static uint64_t first_position(uint64_t capacity, uint32_t spacing)
+static uint64_t first_position(uint64_t capacity, uint32_t spacing, uint32_t grain)
 {
-    return CHUNK_HEADER_BYTES + sizeof(struct index2index) + index_blocks_for(capacity, spacing) * SPAN_UNIT;
+    const uint32_t blocks = index_blocks_for(capacity, spacing);
+    const uint64_t end = index_slots_end(blocks);
+    return grain == 0 ? end : round_to(end + index_blocks_ahead(capacity, blocks) * INDEX_BLOCK_BYTES, grain);
+}
+static bool is_grain(uint32_t grain, uint64_t capacity, uint32_t spacing)
+{
+    return grain >= GRAIN_MIN && grain <= PAGE_BYTES && (grain & (grain - 1)) == 0
+           && first_position(capacity, spacing, grain) + grain <= capacity;
 }
 static uint32_t header_crc(const struct chunk_header *header)
 {
@@ -49,11 +60,14 @@ static uint32_t header_crc(const struct chunk_header *header)
 }
 
 int shmq_chunk_format(void *memory, uint64_t bytes, const uint8_t queue_id[16], uint64_t chunk_id, uint64_t epoch,
-                      uint64_t base, uint64_t sequence, uint32_t index_spacing, int64_t created_ns)
+                      uint64_t base, uint64_t sequence, uint32_t index_spacing, uint32_t grain, int64_t created_ns)
 {
     if (bytes < CAPACITY_MIN || bytes > POSITION_MAX || bytes % PAGE_BYTES != 0 || index_spacing == 0) {
         return error_set(SHMQ_TOO_LARGE, "a chunk has %u to %" PRIu64 " bytes, in whole pages; asked for %" PRIu64,
                          CAPACITY_MIN, POSITION_MAX, bytes);
+    }
+    if (grain != 0 && !is_grain(grain, bytes, index_spacing)) {
+        return error_set(SHMQ_TOO_LARGE, "a chunk of %" PRIu64 " bytes cannot have a grain of %" PRIu32, bytes, grain);
     }
     struct chunk_header header = {
         .word = word_make(WORD_META, 0, 0, CHUNK_HEADER_BYTES / SPAN_UNIT),
@@ -61,12 +75,14 @@ int shmq_chunk_format(void *memory, uint64_t bytes, const uint8_t queue_id[16], 
         .magic = CHUNK_MAGIC,
         .byte_order = BYTE_ORDER_MARK,
         .version = FORMAT_VERSION,
+        .incompatible = grain == 0 ? 0 : CHUNK_GRAINED,
         .chunk_id = chunk_id,
         .epoch = epoch,
         .capacity = bytes,
         .index_spacing = index_spacing,
         .index_entries = INDEX_ENTRIES,
         .index_blocks = index_blocks_for(bytes, index_spacing),
+        .grain = grain,
         .created_ns = created_ns,
         .born_base = base,
         .born_sequence = sequence,
@@ -75,14 +91,49 @@ int shmq_chunk_format(void *memory, uint64_t bytes, const uint8_t queue_id[16], 
     header.crc = header_crc(&header);
     memcpy(memory, &header, sizeof header);
 
-    const uint64_t span = (first_position(bytes, index_spacing) - CHUNK_HEADER_BYTES) / SPAN_UNIT;
+    const uint64_t span = (first_position(bytes, index_spacing, grain) - CHUNK_HEADER_BYTES) / SPAN_UNIT;
     const struct index2index index2index = {
         .word = word_make(WORD_META, 0, 0, (uint32_t)span),
         .kind = META_INDEX2INDEX,
         .blocks = header.index_blocks,
     };
     memcpy((uint8_t *)memory + CHUNK_HEADER_BYTES, &index2index, sizeof index2index);
+    if (grain != 0) {
+        index_blocks_format(memory, header.index_blocks, index_blocks_ahead(bytes, header.index_blocks));
+    }
     return SHMQ_OK;
+}
+
+/* Past the cache where that can be said: it is zeroed long before it is written, and there are better things to keep. */
+static void zero(uint8_t *at, uint64_t bytes)
+{
+#if defined(__SSE2__)
+    const uint64_t head = bytes < 16 ? bytes : -(uintptr_t)at % 16;
+    memset(at, 0, head);
+    for (at += head, bytes -= head; bytes >= 64; at += 64, bytes -= 64) {
+        for (unsigned int i = 0; i < 64; i += 16) {
+            _mm_stream_si128((void *)(at + i), _mm_setzero_si128());
+        }
+    }
+    _mm_sfence();
+#endif
+    memset(at, 0, bytes);
+}
+
+void shmq_chunk_clear(void *memory, uint64_t bytes, uint64_t used, uint32_t index_spacing, uint32_t grain)
+{
+    uint8_t *const from = memory;
+    used = used < bytes ? used : bytes;
+    zero(from, CHUNK_HEADER_BYTES); /* first: killed behind it, nothing says how far it was used */
+    if (grain == 0) {
+        zero(from, used);
+        return;
+    }
+    const uint64_t first = first_position(bytes, index_spacing, grain);
+    zero(from, first < bytes ? first : bytes);
+    for (uint64_t at = first; at < used; at += grain) {
+        memset(from + at, 0, GRAIN_ZEROS);
+    }
 }
 
 static int check_header(const struct chunk_header *header, uint64_t bytes, const uint8_t queue_id[16])
@@ -93,10 +144,10 @@ static int check_header(const struct chunk_header *header, uint64_t bytes, const
     if (header->byte_order != BYTE_ORDER_MARK) {
         return error_set(SHMQ_FORMAT, "it was written on a machine of the other byte order");
     }
-    if (header->version != FORMAT_VERSION || header->incompatible != 0) {
+    if (header->version != FORMAT_VERSION || (header->incompatible & ~(uint32_t)CHUNK_GRAINED) != 0) {
         return error_set(SHMQ_FORMAT, "it has format version %" PRIu32 " with features %#" PRIx32
-                         "; this library knows version %u with none", header->version, header->incompatible,
-                         FORMAT_VERSION);
+                         "; this library knows version %u with features up to %#x", header->version,
+                         header->incompatible, FORMAT_VERSION, CHUNK_GRAINED);
     }
     if (header->crc != header_crc(header) || header->kind != META_HEADER
         || header->word != word_make(WORD_META, 0, 0, CHUNK_HEADER_BYTES / SPAN_UNIT)) {
@@ -109,6 +160,9 @@ static int check_header(const struct chunk_header *header, uint64_t bytes, const
         || header->index_spacing == 0
         || header->index_blocks != index_blocks_for(bytes, header->index_spacing)) {
         return error_set(SHMQ_CORRUPT, "it was made with %" PRIu64 " bytes and has %" PRIu64, header->capacity, bytes);
+    }
+    if (header->incompatible == 0 ? header->grain != 0 : !is_grain(header->grain, bytes, header->index_spacing)) {
+        return error_set(SHMQ_CORRUPT, "its header has an impossible grain of %" PRIu32, header->grain);
     }
     return SHMQ_OK;
 }
@@ -136,7 +190,8 @@ shmq_chunk *shmq_chunk_new(void *memory, uint64_t bytes, int fd, bool writable, 
     *chunk = (shmq_chunk){
         .memory = memory,
         .capacity = header.capacity,
-        .first_position = first_position(header.capacity, header.index_spacing),
+        .first_position = first_position(header.capacity, header.index_spacing, header.grain),
+        .grain = header.grain == 0 ? SPAN_UNIT : header.grain,
         .base = base,
         .sequence = sequence,
         .epoch = header.epoch,
@@ -166,12 +221,13 @@ void shmq_chunk_is_populated(shmq_chunk *chunk) { chunk->populated = chunk->capa
 uint64_t shmq_chunk_epoch(const shmq_chunk *chunk) { return chunk->epoch; }
 uint64_t shmq_chunk_first_position(const shmq_chunk *chunk) { return chunk->first_position; }
 
-uint64_t shmq_chunk_bytes_for(uint64_t region, uint32_t index_spacing)
+uint64_t shmq_chunk_bytes_for(uint64_t region, uint32_t index_spacing, uint32_t grain)
 {
-    /* index2index takes less than a thousandth of the chunk for any spacing from 1 up; then whole pages. */
-    const uint64_t content = CHUNK_HEADER_BYTES + sizeof(struct index2index) + region + TAIL_RESERVE;
-    uint64_t bytes = content;
-    while (first_position(bytes, index_spacing) + region + TAIL_RESERVE > bytes) {
+    /* index2index takes less than a thousandth of the chunk for any spacing from 1 up, blocks ahead a 64th; then whole
+     * pages. */
+    const uint64_t content = round_to(region, grain == 0 ? SPAN_UNIT : grain) + TAIL_RESERVE;
+    uint64_t bytes = CHUNK_HEADER_BYTES + sizeof(struct index2index) + content;
+    while (first_position(bytes, index_spacing, grain) + content > bytes) {
         bytes += PAGE_BYTES;
     }
     return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
@@ -259,7 +315,6 @@ static int full(void) { return error_set(SHMQ_FULL, "a bound is reached"); }
 /* Reserve a region of `bytes` for `count` messages at the end of the chunk: announce it and sign it, in one CAS. */
 static int claim_region(shmq_chunk *chunk, uint32_t count, uint64_t bytes, struct claim *claim)
 {
-    const word_t claimed = word_make(WORD_CLAIMED, count, chunk->member->owner, (uint32_t)(bytes / SPAN_UNIT));
     const bool limited = bounded(chunk);
     struct walk walk = walk_from_hint(chunk);
     for (;;) {
@@ -268,7 +323,9 @@ static int claim_region(shmq_chunk *chunk, uint32_t count, uint64_t bytes, struc
             if (limited && !limit_allows(chunk, walk.ordinal + count, walk.position + bytes)) {
                 return full();
             }
-            const bool fits = bytes + TAIL_RESERVE <= chunk->capacity - walk.position;
+            const uint64_t span = (round_to(walk.position + bytes, chunk->grain) - walk.position) / SPAN_UNIT;
+            const bool fits = span <= SPAN_MAX && span * SPAN_UNIT + TAIL_RESERVE <= chunk->capacity - walk.position;
+            const word_t claimed = word_make(WORD_CLAIMED, count, chunk->member->owner, (uint32_t)span);
             /* Release: our generation before it, or who reads the claim might take it for a dead tenant's and pad it.
              * Pairs with the acquire in walk_look. */
             if (!cas_release(word_at(chunk, walk.position), word, fits ? claimed : chunk->seal)) {
@@ -278,8 +335,8 @@ static int claim_region(shmq_chunk *chunk, uint32_t count, uint64_t bytes, struc
                 return SHMQ_ROLL;
             }
             *claim = (struct claim){walk.position, walk.ordinal, claimed};
-            hint_raise(chunk, walk.position + bytes, walk.ordinal + count);
-            populate_ahead(chunk, walk.position, walk.position + bytes);
+            hint_raise(chunk, walk.position + word_bytes(claimed), walk.ordinal + count);
+            populate_ahead(chunk, walk.position, walk.position + word_bytes(claimed));
             return SHMQ_OK;
         }
         if (word_seals(word)) {
@@ -289,6 +346,16 @@ static int claim_region(shmq_chunk *chunk, uint32_t count, uint64_t bytes, struc
         if (code != SHMQ_OK) {
             return code;
         }
+    }
+}
+
+/* What its messages leave of a claimed region. Before the commit: behind it, a walker would fall on bytes that are no
+ * word. */
+static void fill_rest(const shmq_chunk *chunk, uint64_t position, word_t claimed, uint64_t used)
+{
+    if (used < word_bytes(claimed)) {
+        const uint32_t span = word_span(claimed) - (uint32_t)(used / SPAN_UNIT);
+        store_relaxed(word_at(chunk, position + used), word_make(WORD_PAD, 0, word_owner(claimed), span));
     }
 }
 
@@ -584,6 +651,16 @@ static uint32_t record_crc(const shmq_chunk *chunk, uint64_t position, const str
  * delivered, whatever others do to the original meanwhile. */
 #define LARGE_BYTES 32768u
 
+/* Parts are padded with zeros. Where there is a grain, what lies there already may be anything. */
+static void pad(const shmq_chunk *chunk, uint64_t position, uint64_t length)
+{
+    static const uint8_t zeros[SPAN_UNIT];
+    const uint64_t rest = round_up(length) - length;
+    if (chunk->grain != SPAN_UNIT && rest != 0) {
+        shared_write(chunk->memory + position + length, zeros, rest);
+    }
+}
+
 /* Everything before the payload, but for the word and the CRC. */
 static void write_head(shmq_chunk *chunk, uint64_t position, const struct record *record, const shmq_fields *fields)
 {
@@ -598,10 +675,12 @@ static void write_head(shmq_chunk *chunk, uint64_t position, const struct record
         const struct field_bytes field = {fields->headers_length, 0};
         shared_write(at + offset, &field, sizeof field);
         shared_write(at + offset + sizeof field, fields->headers, fields->headers_length);
+        pad(chunk, position + offset + sizeof field, fields->headers_length);
         offset = RECORD_HEADER_BYTES + record->extra_words * SPAN_UNIT;
     }
     if (fields->key_length > 0) {
         shared_write(at + offset, fields->key, fields->key_length);
+        pad(chunk, position + offset, fields->key_length);
     }
 }
 
@@ -617,12 +696,16 @@ static void write_payload(const shmq_chunk *chunk, uint64_t position, struct rec
 {
     const uint64_t head = record->length - length;
     uint8_t *const at = chunk->memory + position + head;
+    pad(chunk, position, record->length);
     if (length < LARGE_BYTES || !chunk->checksum) {
         shared_write(at, payload, length);
         write_crc(chunk, position, record);
         return;
     }
-    record->crc = crc32c_stream(record_crc_of(chunk, position, record, head), at, payload, length);
+    /* Where all was zeroed, past the cache, it is in nobody's cache. */
+    const bool cached = chunk->grain != SPAN_UNIT;
+    const uint32_t crc = record_crc_of(chunk, position, record, head);
+    record->crc = cached ? crc32c_copy(crc, at, payload, length) : crc32c_stream(crc, at, payload, length);
     shared_write(chunk->memory + position + offsetof(struct record, crc), &record->crc, sizeof record->crc);
 }
 
@@ -682,7 +765,9 @@ int64_t shmq_put_record(shmq_chunk *chunk, const shmq_fields *fields, const char
         return code;
     }
     write_payload(chunk, claim.position, &record, payload, length);
-    const word_t done = word_make(WORD_DONE, 1, word_owner(claim.word), word_span(claim.word));
+    const uint64_t used = round_up(shape.length);
+    fill_rest(chunk, claim.position, claim.word, used);
+    const word_t done = word_make(WORD_DONE, 1, word_owner(claim.word), (uint32_t)(used / SPAN_UNIT));
     code = commit_word(chunk, claim.position, claim.word, done);
     if (code != SHMQ_OK) {
         return code;
@@ -729,13 +814,10 @@ int shmq_commit(shmq_chunk *chunk, uint64_t position, uint64_t claimed, uint64_t
     }
     record.length = (uint32_t)(payload + length);
     shared_write(chunk->memory + position + offsetof(struct record, length), &record.length, sizeof record.length);
+    pad(chunk, position, record.length);
     write_crc(chunk, position, &record);
     const uint32_t span = (uint32_t)(round_up(record.length) / SPAN_UNIT);
-    if (span < word_span(claimed)) {
-        /* The filler stands before the commit: behind it, a walker would fall on a FREE word inside the region. */
-        const word_t filler = word_make(WORD_PAD, 0, word_owner(claimed), word_span(claimed) - span);
-        store_relaxed(word_at(chunk, position + span * SPAN_UNIT), filler);
-    }
+    fill_rest(chunk, position, claimed, span * SPAN_UNIT);
     const int code = commit_word(chunk, position, claimed, word_make(WORD_DONE, 1, word_owner(claimed), span));
     if (code == SHMQ_OK) {
         shmq_wake(chunk->member);
@@ -838,6 +920,7 @@ int64_t shmq_put_many(shmq_chunk *chunk, uint32_t count, const char *payloads, c
         keys = keys == NULL ? NULL : keys + fields.key_length;
         headers = headers == NULL ? NULL : headers + fields.headers_length;
     }
+    fill_rest(chunk, claim.position, claim.word, position - claim.position);
     code = commit_word(chunk, claim.position, claim.word, first_done);
     if (code != SHMQ_OK) {
         return code;

@@ -17,7 +17,8 @@ struct limit {
 struct shmq_chunk {
     uint8_t *memory;
     uint64_t capacity;        /* from the checked header, never above what is mapped */
-    uint64_t first_position;  /* behind header and index2index */
+    uint64_t first_position;  /* behind header and index2index, and what stands behind that where there is a grain */
+    uint64_t grain;           /* regions begin and end at multiples of it: SPAN_UNIT, if the header says nothing */
     uint64_t base;            /* index of ordinal 0 */
     uint64_t sequence;
     uint64_t epoch;
@@ -58,6 +59,18 @@ static inline word_t walk_look(const shmq_chunk *chunk, const struct walk *walk)
     /* Acquire: the words inside a batch were stored before the commit that lets us pass its first one, and a message
      * before its own. Pairs with the release in commit_word. */
     return load_acquire(word_at(chunk, walk->position));
+}
+
+/* A chunk's header says where what lies in it. */
+static inline uint64_t index_slots_end(uint32_t blocks)
+{
+    return CHUNK_HEADER_BYTES + sizeof(struct index2index) + (uint64_t)blocks * SPAN_UNIT;
+}
+/* Index blocks that stand behind index2index from the beginning, where there is a grain. */
+static inline uint32_t index_blocks_ahead(uint64_t capacity, uint32_t blocks)
+{
+    const uint64_t share = capacity / INDEX_SHARE / INDEX_BLOCK_BYTES;
+    return share < blocks ? (uint32_t)share : blocks;
 }
 
 struct walk walk_from_hint(const shmq_chunk *chunk);

@@ -25,6 +25,7 @@ static bool hardware;
  * far over FOLD bytes, by multiplying the two halves of each 128 bits with these powers of x. */
 #define FOLD 256u
 #define FOLDING_BYTES 1024u /* less is not worth it */
+#define FETCH_AHEAD 1024u /* the processor fetches ahead by itself, but not over the end of a page */
 #define STREAM_BYTES (256u << 10) /* more is written past the cache: fetching a line to overwrite it costs more than that */
 static bool folding;
 #if defined(__x86_64__)
@@ -162,6 +163,8 @@ WITH_FOLDING __attribute__((always_inline)) static inline uint32_t fold(uint32_t
         for (size_t i = 0; i < FOLD / 64; i++) {
             const __m512i next = _mm512_loadu_si512(at + 64 * i);
             if (copying == COPY) {
+                __builtin_prefetch(at + FETCH_AHEAD + 64 * i, 0);
+                __builtin_prefetch(to + FETCH_AHEAD + 64 * i, 1);
                 _mm512_storeu_si512(to + 64 * i, next);
             } else if (copying == COPY_PAST_THE_CACHE) {
                 _mm512_stream_si512((void *)(to + 64 * i), next);

@@ -11,9 +11,6 @@
 #include "layout.h"
 #include "os.h"
 #include "shmq.h"
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
 
 static_assert(SHMQ_PAGE_BYTES == PAGE_BYTES && SHMQ_QUEUE_BYTES == QUEUE_FILE_BYTES
               && SHMQ_QUEUE_HEADER_BYTES == QUEUE_HEADER_BYTES && SHMQ_CONTROL_BYTES == CONTROL_BYTES
@@ -52,25 +49,6 @@ static uint32_t crc_around(const uint8_t *memory, size_t bytes, size_t field)
     uint32_t crc = crc32c(0, memory, field);
     crc = crc32c(crc, zero, sizeof zero);
     return crc32c(crc, memory + field + sizeof zero, bytes - field - sizeof zero);
-}
-
-/* Past the cache where that can be said: it is zeroed long before it is written, and there are better things to keep. */
-void shmq_zero(void *memory, uint64_t bytes)
-{
-#if defined(__SSE2__)
-    uint8_t *at = memory;
-    const uint64_t head = bytes < 16 ? bytes : -(uintptr_t)at % 16;
-    memset(at, 0, head);
-    for (at += head, bytes -= head; bytes >= 64; at += 64, bytes -= 64) {
-        for (unsigned int i = 0; i < 64; i += 16) {
-            _mm_stream_si128((void *)(at + i), _mm_setzero_si128());
-        }
-    }
-    _mm_sfence();
-    memset(at, 0, bytes);
-#else
-    memset(memory, 0, bytes);
-#endif
 }
 
 int shmq_rename_new(int directory, const char *old_name, const char *new_name)

@@ -25,7 +25,7 @@
 
 #include "error.h"
 
-#define BLOCK_BYTES (sizeof(struct index_block) + INDEX_ENTRIES * sizeof(struct index_entry))
+#define BLOCK_BYTES INDEX_BLOCK_BYTES
 #define BLOCK_WORD word_make(WORD_META, 0, 0, BLOCK_BYTES / SPAN_UNIT)
 #define TIME_UNKNOWN 0
 #define NOTE_WALK 1024 /* ordinals a producer walks at most to learn the running maximum */
@@ -42,7 +42,7 @@ static uint64_t *slot_at(const shmq_chunk *chunk, uint64_t number)
 /* Could a block be at that position? */
 static bool block_fits(const shmq_chunk *chunk, uint64_t position)
 {
-    return position >= chunk->first_position && position % SPAN_UNIT == 0
+    return position >= index_slots_end(chunk->index_blocks) && position % SPAN_UNIT == 0
            && position <= chunk->capacity - SEAL_BYTES - BLOCK_BYTES;
 }
 
@@ -57,9 +57,29 @@ static bool block_is_there(const shmq_chunk *chunk, uint64_t number, uint64_t po
     return kind == 0 || (kind == META_INDEX && load_relaxed(&block->number) == number);
 }
 
+/* Where block `number` of a chunk with a grain stands. */
+static uint64_t block_ahead(uint32_t slots, uint64_t number) { return index_slots_end(slots) + number * BLOCK_BYTES; }
+static void block_write(uint8_t *memory, uint64_t position, uint64_t number)
+{
+    const struct index_block block = {BLOCK_WORD, META_INDEX, (uint32_t)number};
+    shared_write(memory + position, &block, sizeof block);
+}
+
+void index_blocks_format(uint8_t *memory, uint32_t slots, uint32_t made)
+{
+    for (uint32_t number = 0; number < made; number++) {
+        const uint64_t position = block_ahead(slots, number);
+        block_write(memory, position, number);
+        memcpy(memory + index_slots_end(number), &position, sizeof position);
+    }
+}
+
 /* Claim room for a block at the tail: its position, or 0 when there is none. */
 static uint64_t block_claim(shmq_chunk *chunk)
 {
+    if (chunk->grain != SPAN_UNIT) {
+        return 0; /* what it would begin as is not zero there */
+    }
     struct walk walk = walk_from_hint(chunk);
     for (;;) {
         const word_t word = walk_look(chunk, &walk);
@@ -368,10 +388,21 @@ static void set(uint64_t *at, uint64_t value)
     }
 }
 
+static void adopt_block(shmq_chunk *chunk, uint64_t position, uint64_t number)
+{
+    block_write(chunk->memory, position, number);
+    set(slot_at(chunk, number), position);
+}
+
 /* The blocks that a walk meets become numbers 0, 1, 2 ... in that order; slots without one are emptied. */
 static uint64_t adopt_blocks(shmq_chunk *chunk, uint64_t end)
 {
     uint64_t number = 0;
+    if (chunk->grain != SPAN_UNIT) {
+        for (; number < index_blocks_ahead(chunk->capacity, chunk->index_blocks); number++) {
+            adopt_block(chunk, block_ahead(chunk->index_blocks, number), number);
+        }
+    }
     struct walk walk = walk_from_start(chunk);
     while (walk.position < end && number < chunk->index_blocks) {
         const uint64_t position = walk.position;
@@ -380,10 +411,7 @@ static uint64_t adopt_blocks(shmq_chunk *chunk, uint64_t end)
             break;
         }
         if (word == BLOCK_WORD) {
-            const struct index_block block = {BLOCK_WORD, META_INDEX, (uint32_t)number};
-            shared_write(chunk->memory + position, &block, sizeof block);
-            set(slot_at(chunk, number), position);
-            number++;
+            adopt_block(chunk, position, number++);
         }
     }
     for (uint64_t empty = number; empty < chunk->index_blocks; empty++) {
@@ -495,7 +523,7 @@ static bool computed(shmq_chunk *chunk, uint64_t k, const struct walk *before, b
     struct record record;
     found->walk = here;
     found->word = walk_look(chunk, &here);
-    if (word_state(found->word) != WORD_DONE || word_bytes(found->word) != size) {
+    if (word_state(found->word) != WORD_DONE || word_bytes(found->word) > size) {
         return false;
     }
     found->place = check_frame(chunk, here.position, ordinal, found->word, &record);

@@ -19,6 +19,9 @@ static inline void index_pass(shmq_chunk *chunk, uint64_t position, uint64_t ord
  * the chunk. What is right already is not written. */
 void index_rebuild(shmq_chunk *chunk, uint64_t end);
 
+/* The first `made` of a new chunk's `slots` blocks, behind index2index, into zeros. */
+void index_blocks_format(uint8_t *memory, uint32_t slots, uint32_t made);
+
 /* Room for what is known of a chunk's entries; NULL when it has none, or there is no memory. */
 uint32_t *index_proven_new(const struct chunk_header *header);
 

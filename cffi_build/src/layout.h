@@ -142,10 +142,18 @@ struct field_bytes { /* then the bytes, padded to 8 */
  *
  * <base index, 16 hex>-<sequence, 8 hex>.chunk: META header, META index2index, then records, META index blocks
  * among them, at last SEAL. All bytes behind the last claimed region are zero. Its base index and its sequence are
- * taken from its name, so that adoption changes no byte of it. */
+ * taken from its name, so that adoption changes no byte of it.
+ *
+ * Large messages get chunks with a grain: regions begin at multiples of it and end there, with a PAD behind the last
+ * message; so behind the last region only the first bytes of each grain need to be zero, and a file that serves again is
+ * not zeroed whole. No index block could be claimed there, so they stand behind index2index from the beginning. */
 #define FORMAT_VERSION 1u
 #define BYTE_ORDER_MARK 0x01020304u
 #define CHUNK_MAGIC 0x6b6e6863716d6873u /* "shmqchnk" */
+
+enum chunk_feature { CHUNK_GRAINED = 1 << 0 }; /* an incompatible one: who does not know it would claim between grains */
+#define GRAIN_MIN 64u
+#define GRAIN_ZEROS 64u /* bytes at the beginning of each grain behind the last region that are zero */
 
 enum meta_kind { META_HEADER = 1, META_INDEX2INDEX = 2, META_INDEX = 3, META_GAP = 4 };
 
@@ -165,7 +173,7 @@ struct chunk_header {
     uint32_t index_spacing;  /* an index entry about every so many messages */
     uint32_t index_entries;  /* entries in one index block */
     uint32_t index_blocks;   /* slots in index2index */
-    uint32_t reserved0;
+    uint32_t grain;          /* CHUNK_GRAINED: every region begins at a multiple of so many bytes; else 0 */
     int64_t created_ns;
     uint64_t born_base;      /* base and sequence under which it was linked; UINT64_MAX when it was staged and */
     uint64_t born_sequence;  /* adopted: then the manifest says where it belongs */
@@ -206,6 +214,9 @@ struct index_block { /* then INDEX_ENTRIES entries; claimed whole by one CAS FRE
     uint32_t kind;        /* 0 until its maker has written it; nobody needs it to skip the block */
     uint32_t number;      /* which slot of index2index points here */
 };
+
+#define INDEX_BLOCK_BYTES (sizeof(struct index_block) + INDEX_ENTRIES * sizeof(struct index_entry))
+#define INDEX_SHARE 64u /* of a chunk with a grain, index blocks take no more than such a part */
 
 struct gap { /* written by recovery only, before the SEAL of a cut chunk */
     word_t word;
@@ -507,7 +518,7 @@ AT(chunk_header, kind, 8); AT(chunk_header, crc, 12); AT(chunk_header, magic, 16
 AT(chunk_header, version, 28); AT(chunk_header, incompatible, 32); AT(chunk_header, compatible, 36);
 AT(chunk_header, queue_id, 40); AT(chunk_header, chunk_id, 56); AT(chunk_header, epoch, 64);
 AT(chunk_header, capacity, 72); AT(chunk_header, index_spacing, 80); AT(chunk_header, index_entries, 84);
-AT(chunk_header, index_blocks, 88); AT(chunk_header, created_ns, 96); AT(chunk_header, born_base, 104);
+AT(chunk_header, index_blocks, 88); AT(chunk_header, grain, 92); AT(chunk_header, created_ns, 96); AT(chunk_header, born_base, 104);
 AT(chunk_header, born_sequence, 112); AT(chunk_header, hint, 128);
 AT(chunk_header, index_hint, 192); AT(chunk_header, time_max_ns, 256); AT(chunk_header, resolved_hint, 320);
 SIZE(chunk_header, CHUNK_HEADER_BYTES);

@@ -134,8 +134,12 @@ int shmq_survey_chunk(shmq_chunk *chunk, shmq_survey *survey, uint64_t trusted, 
             survey->claims += 1;
         }
         seen.padded += state == WORD_PAD ? word_count(word) : 0;
+        /* What a claim left behind its messages takes no ordinal, so nothing is believed with it. */
+        const bool rest = word >> WORD_COUNT_SHIFT == WORD_PAD << (WORD_STATE_SHIFT - WORD_COUNT_SHIFT)
+                          && here.position == survey->position;
         /* Nobody claims the last bytes: what ends there is a GAP, or half of one, and is written anew where it stands. */
-        if (state == WORD_DONE || (walk.position <= trusted && walk.position + TAIL_RESERVE <= chunk->capacity)) {
+        const bool room = walk.position + TAIL_RESERVE <= chunk->capacity;
+        if (state == WORD_DONE || ((rest || walk.position <= trusted) && room)) {
             proven_to(survey, &walk, &seen);
         }
     }
@@ -221,11 +225,11 @@ static uint64_t zero_from(shmq_chunk *chunk, uint64_t position)
 
 static uint64_t used_from(const shmq_chunk *chunk, uint64_t position)
 {
-    uint64_t end = chunk->capacity;
-    while (end > position && load_relaxed(word_at(chunk, end - SPAN_UNIT)) == 0) {
-        end -= SPAN_UNIT;
+    uint64_t end = chunk->capacity; /* with a grain, what another chunk left is between the words */
+    while (end > position && load_relaxed(word_at(chunk, end - chunk->grain)) == 0) {
+        end -= chunk->grain;
     }
-    return end - position;
+    return end > position ? end - position : 0;
 }
 
 int64_t shmq_cut(shmq_chunk *chunk, uint64_t position, uint64_t next_index)

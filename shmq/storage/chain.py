@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors
 from shmq.storage import spares, staging, warm
-from shmq.storage.directory import CHUNKS, chunk_name
+from shmq.storage.directory import CHUNKS, chunk_name, grain_for
 from shmq.where import says_where
 
 if TYPE_CHECKING:
@@ -321,7 +321,8 @@ class Chain:
         following = self._open_next(chunk, base, writable=True)
         if following is not None:
             return self._enter(following)
-        made = self._home.make_chunk(base, sequence, region, sequence - self._member.control.first_live())
+        grain = grain_for(region, base - chunk.base, chunk.size)
+        made = self._home.make_chunk(base, sequence, region, sequence - self._member.control.first_live(), grain)
         try:
             return self._enter(self._open_tail(sequence, base))
         except FileNotFoundError:  # filled by others, finished and retired, before we came to open it

@@ -49,6 +49,20 @@ _SPARE_MAX = 16 << 20
 """A spare of up to this size serves even where a smaller chunk would be due."""
 
 
+_GRAIN = 4096
+_GRAINED = range(64 << 10, 256 << 20)
+"""Messages of such sizes get chunks with a grain; of the smallest of them it takes a sixteenth."""
+
+
+def grain_for(region: int, messages: int, size: int) -> int:
+    """
+    The grain of a chunk that is made for a region of *region* bytes, after one of *size* bytes with so many *messages*.
+
+    A small message takes a whole grain, so there is one only where few are small.
+    """
+    return _GRAIN if region in _GRAINED and size >= messages * _GRAINED.start else 0
+
+
 def chunk_name(base: int, sequence: int) -> str:
     """The file name of a chunk."""
     return f"{base:016x}-{sequence:08x}.chunk"
@@ -248,24 +262,25 @@ class Directory:
         """The size from which on a chunk file is kept to serve again."""
         return min(volatile.FIRST_CHUNK, spares.WORTH_KEEPING) if self.volatile else spares.WORTH_KEEPING
 
-    def make_chunk(self, base: int, sequence: int, region: int = 0, before: int | None = None) -> bool:
+    def make_chunk(self, base: int, sequence: int, region: int = 0, before: int | None = None, grain: int = 0) -> bool:
         """
         Make the chunk *base*-*sequence*, large enough for a region of *region* bytes; False when it is there already.
 
-        *before*: how many live chunks are before it; all of those sequences by default.
+        *before*: how many live chunks are before it; all of those sequences by default. *grain*: as grain_for says.
 
         Raises:
             DiskFull: there is no room; nothing was made.
         """
-        needed = _native.Chunk.bytes_for(region, self.options.index_spacing)
+        needed = _native.Chunk.bytes_for(region, self.options.index_spacing, grain)
         before = sequence if before is None else before
         region = region if before < sequence else 0  # consumers retire: large messages settle in a few files
         normal = self.chunk_size(before, region)
         wanted = min(normal, max(self.worth_keeping(), region * _REGIONS))
-        spare = spares.take(self.chunks, max(needed, wanted), max(normal, _SPARE_MAX), warm.look)
+        fresh = spares.Fresh(self.options.index_spacing, grain)
+        spare = spares.take(self.chunks, max(needed, wanted), max(normal, _SPARE_MAX), warm.look, fresh)
         if spare is not None:
             with spare:
-                self.format_chunk(spare.fd, spare.size, base, sequence, spare.map)
+                self.format_chunk(spare.fd, spare.size, base, sequence, grain=grain, mapped=spare.map)
                 return spare.become(chunk_name(base, sequence))
         size = max(normal, needed)
         try:
@@ -275,12 +290,14 @@ class Directory:
                 raise
             fd = files.new_file(self.chunks, size, self.options.mode & 0o600, f"{self.path}/{CHUNKS}")
         try:
-            self.format_chunk(fd, size, base, sequence)
+            self.format_chunk(fd, size, base, sequence, grain=grain)
             return files.link_file(fd, self.chunks, chunk_name(base, sequence), f"{self.path}/{CHUNKS}")
         finally:
             os.close(fd)
 
-    def format_chunk(self, fd: int, size: int, base: int, sequence: int, mapped: mmap.mmap | None = None) -> None:
+    def format_chunk(
+        self, fd: int, size: int, base: int, sequence: int, *, grain: int = 0, mapped: mmap.mmap | None = None
+    ) -> None:
         """Write the beginning of a new chunk, through *mapped* if its file is mapped already."""
         kept = mapped if mapped is not None and len(mapped) == size else None
         with (
@@ -296,6 +313,7 @@ class Directory:
                 base,
                 sequence,
                 self.options.index_spacing,
+                grain,
                 time.time_ns(),
             )
 

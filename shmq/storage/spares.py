@@ -12,7 +12,7 @@ import contextlib
 import fcntl
 import os
 import struct
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from shmq import _native
 from shmq.storage import files
@@ -29,7 +29,7 @@ WORTH_KEEPING = 4 << 20
 """A smaller file is not worth a name of its own; a spare of this size serves even where a larger chunk would be due."""
 _RETIRED = "retired-"
 _ZEROS = bytes(256 << 10)
-_HINT_AT, _SEAL = 128, 5  # layout.h: of struct chunk_header; the state of a SEAL
+_GRAIN_AT, _HINT_AT, _SEAL = 92, 128, 5  # layout.h: of struct chunk_header; the state of a SEAL
 _FLOCK = struct.Struct("hhqqi4x")
 
 
@@ -55,6 +55,13 @@ def lock_alone(fd: int) -> bool:
 def unlock(fd: int) -> None:
     """Give the lock back; for whoever knows that his mapping has no more views."""
     _lock(fd, fcntl.F_UNLCK)
+
+
+class Fresh(NamedTuple):
+    """What a file is to become: a chunk with that spacing of its index, and that grain or 0."""
+
+    index_spacing: int
+    grain: int
 
 
 class Spare:
@@ -110,10 +117,14 @@ def _locked(directory: int) -> Iterator[Spare]:
 
 
 def take(
-    directory: int, at_least: int, normal: int, mapped: Callable[[tuple[int, int, bool]], mmap.mmap | None]
+    directory: int,
+    at_least: int,
+    normal: int,
+    mapped: Callable[[tuple[int, int, bool]], mmap.mmap | None],
+    fresh: Fresh,
 ) -> Spare | None:
     """
-    A file of a fitting size, locked and all zeros; None when there is none, or the disk refused to zero it.
+    A file of a fitting size, locked and with all the zeros it needs; None when there is none, or the disk refused them.
 
     First what is *mapped* here for writing, by (device, inode, True); then what was used last.
     """
@@ -129,7 +140,7 @@ def take(
     if best is None:
         return None
     try:
-        _zero(best)
+        _zero(best, fresh)
     except OSError:
         os.close(best.fd)
         return None
@@ -169,23 +180,28 @@ def reclaim(directory: int, worth: int | None = None) -> None:
                     os.unlink(retired._name, dir_fd=directory)  # noqa: SLF001  # ours
 
 
-def _zero(file: Spare) -> None:
+def _zero(file: Spare, fresh: Fresh) -> None:
     """
     Through the mapping, if there is one; else by writing, for mapping it anew would cost more than zeroing it.
 
     From its beginning on, so that a kill leaves none that says how far it was used.
     """
-    end, at = _used(file), 0
+    end, at = _used(file, fresh), 0
     if file.map is not None and len(file.map) == file.size:
-        _native.zero(file.map, _native.PAGE_BYTES)
-        _native.zero(file.map, end)
+        _native.Chunk.clear(file.map, end, fresh.index_spacing, fresh.grain)
         return
     while at < end:
         at += os.pwrite(file.fd, memoryview(_ZEROS)[: end - at], at)
 
 
-def _used(file: Spare) -> int:
-    """How far a retired chunk was written: to its SEAL, if the hint in its header leads there; else all of it."""
+def _used(file: Spare, fresh: Fresh) -> int:
+    """
+    How far a retired chunk was written: to its SEAL, if the hint in its header leads there; else all of it.
+
+    One with a grain has more behind it, of the chunks that it was before, which only one with the same may leave.
+    """
+    if int.from_bytes(os.pread(file.fd, 4, _GRAIN_AT), "little") not in (0, fresh.grain):
+        return file.size
     position = int.from_bytes(os.pread(file.fd, 8, _HINT_AT), "little") >> 36 << 3
     word = int.from_bytes(os.pread(file.fd, 8, position), "little")
     return min(position + 8, file.size) if word >> 61 == _SEAL else file.size

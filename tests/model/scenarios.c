@@ -64,6 +64,9 @@ static void check_zombie(void)
     }
 }
 
+/* Messages of 48 bytes, two of them in 96, in a chunk of which a walker may look at every 128th byte only. */
+static void setup_grain(void) { stage_setup_grained(128); }
+
 /* Readers with read-only mappings pad through a window; both may find the same dead claim. */
 static void setup_two_readers(void)
 {
@@ -916,6 +919,11 @@ const struct scenario scenarios[] = {
     PLAY("batch_beside_put_and_reader",
          "A6: the words inside a batch are never seen before its commit", setup, check, NULL, 0,
          THREAD("batch", put_batch), THREAD("producer", put_one), THREAD("reader", read_twice)),
+    PLAY("grain_hides_what_was_left", "regions of a chunk with a grain end at one: nobody looks between the words",
+         setup_grain, check, NULL, 1,
+         MORTAL("batch", put_batch), THREAD("producer", put_one), THREAD("reader", read_twice)),
+    PLAY("grain_behind_a_shorter_one", "what a reservation leaves ends at a grain, too", setup_grain, check, NULL, 1,
+         MORTAL("shorter", reserve_and_shorten), THREAD("producer", put_one), THREAD("reader", read_twice)),
     PLAY("two_producers_beside_a_reader",
          "D: one CAS claims, one commits", setup, check, NULL, 0,
          THREAD("producer", put_one), THREAD("other", put_one), THREAD("reader", read_patiently)),

@@ -71,16 +71,16 @@ shmq_chunk *stage_second(void)
     static shmq_chunk *second;
     int code;
     shmq_chunk_free(second);
-    shmq_chunk_format(image + SECOND_AT, CAPACITY_MIN, queue_id, 2, 1, 9, 9, 64, 0);
+    shmq_chunk_format(image + SECOND_AT, CAPACITY_MIN, queue_id, 2, 1, 9, 9, 64, 0, 0);
     second = shmq_chunk_new(image + SECOND_AT, CAPACITY_MIN, SECOND_AT / 4096, true, true, 9, 9, queue_id,
                             &stage.members[0], &code);
     return second;
 }
 
-void stage_setup_spaced(uint32_t spacing)
+static void set_up(uint32_t spacing, uint32_t grain)
 {
     memset(&stage, 0, sizeof stage);
-    shmq_chunk_format(image + CHUNK_AT, CAPACITY_MIN, queue_id, 1, 1, 0, 0, spacing, 0);
+    shmq_chunk_format(image + CHUNK_AT, CAPACITY_MIN, queue_id, 1, 1, 0, 0, spacing, grain, 0);
     quieten();
     for (uint32_t i = 0; i <= THREADS; i++) {
         struct actor *actor = &stage.actors[i];
@@ -88,6 +88,19 @@ void stage_setup_spaced(uint32_t spacing)
         actor->member = &stage.members[i];
         actor->chunk = open_chunk(i, true);
         actor->reader.position = shmq_chunk_first_position(actor->chunk);
+    }
+}
+
+void stage_setup_spaced(uint32_t spacing) { set_up(spacing, 0); }
+
+void stage_setup_grained(uint32_t grain)
+{
+    set_up(64, grain);
+    const word_t left = word_make(WORD_PAD, 1, owner_make(0, 1), 5); /* as good a word as any */
+    for (uint64_t at = shmq_chunk_first_position(checker->chunk); at < CAPACITY_MIN; at += grain) {
+        for (uint64_t offset = GRAIN_ZEROS; offset < grain; offset += sizeof left) {
+            memcpy(image + CHUNK_AT + at + offset, &left, sizeof left);
+        }
     }
 }
 

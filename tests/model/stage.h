@@ -72,6 +72,8 @@ static inline uint64_t *the_words(void) { return (uint64_t *)(image + WORDS_AT);
 void stage_setup(void);
 /* The same, with an index entry about every so many messages: 64 is none in a chunk this small. */
 void stage_setup_spaced(uint32_t spacing);
+/* A chunk with a grain, in a file that was another one: what that left lies between the beginnings of the grains. */
+void stage_setup_grained(uint32_t grain);
 /* A second chunk, written by the first process; it belongs to no chain. */
 shmq_chunk *stage_second(void);
 /* Leave room for so many bytes of claims. */
