@@ -50,11 +50,11 @@ bench-spark: $(VENV)/.spark
 test: $(VENV)/.test $(VENV)/.demo spark-or-not
 	@echo "tests, $(JOBS) at a time"
 	@SPARK="$$(test -e $(VENV)/.spark && echo $(SPARK) || echo missing)" \
-	    $(BIN)/python -m pytest -q -n $(JOBS) -m "not slow" tests
+	    $(BIN)/python -m pytest -q -n $(JOBS) --max-worker-restart 0 -m "not slow" tests
 
 test-spark: $(VENV)/.test $(VENV)/.demo $(VENV)/.spark
 	@echo "tests of the Spark connector, on a real Spark"
-	@$(BIN)/python -m pytest -q -n $(JOBS) tests/spark
+	@$(BIN)/python -m pytest -q -n $(JOBS) --max-worker-restart 0 tests/spark
 
 lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check .
@@ -65,7 +65,7 @@ bench-quick: $(VENV)/.bench
 	@$(BIN)/python -m benchmarks.quick
 
 prove: $(VENV)/.test
-	$(BIN)/python -m pytest -q -n $(JOBS) tests
+	$(BIN)/python -m pytest -q -n $(JOBS) --max-worker-restart 0 tests
 	$(BIN)/python -m tests.crash.campaign --short --recoveries 2 --kills 5000
 	$(BIN)/python -m tests.crash.recoveries --nested 5 --openers 3
 	$(BIN)/python -m tests.model.campaign --seconds 20 --executions 30000000

@@ -27,6 +27,9 @@ class Head(_End):
     def take(self, timeout: float | None = None) -> Any: ...
     def take_many(self, limit: int, timeout: float | None = None) -> list[Any]: ...
 
+class Kept:
+    def __init__(self, kept: object, /) -> None: ...
+
 class Record:
     index: int
     attempts: int

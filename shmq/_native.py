@@ -89,12 +89,14 @@ def _load_hot() -> Any:
 if TYPE_CHECKING:
     from shmq._hot import Finder as Finder  # noqa: PLC0414  # exported
     from shmq._hot import Head as Head  # noqa: PLC0414
+    from shmq._hot import Kept as Kept  # noqa: PLC0414
     from shmq._hot import Record as Record  # noqa: PLC0414
     from shmq._hot import Shelf as Shelf  # noqa: PLC0414
     from shmq._hot import Tail as Tail  # noqa: PLC0414
 else:
     _hot = _load_hot()
-    Finder, Head, Record, Shelf, Tail = _hot.Finder, _hot.Head, _hot.Record, _hot.Shelf, _hot.Tail
+    Finder, Head, Kept, Record = _hot.Finder, _hot.Head, _hot.Kept, _hot.Record
+    Shelf, Tail = _hot.Shelf, _hot.Tail
 next_many = lib.shmq_next_many
 find = lib.shmq_find
 """find(chunk handle, ordinal, record): the message's place, and its record's position; or a negative code."""
@@ -437,6 +439,7 @@ class Member:
         if handle == ffi.NULL:
             raise error(lib.SHMQ_SYSTEM, "cannot join")
         self.handle = ffi.gc(handle, functools.partial(_free_member, control.page))
+        self._kept = Kept(self.handle)  # whoever leaves while garbage is collected needs it
 
     def lock(self) -> tuple[int, int, int]:
         """Take a free slot's lock: (slot, its last tenant's generation, the chunk he may have claims from)."""
@@ -723,6 +726,7 @@ class Chunk:
             lib.shmq_chunk_is_populated(handle)
         # A thread that is inside a call with the handle keeps the memory mapped, whatever others do to this object.
         self.handle = ffi.gc(handle, functools.partial(_free_chunk, self._memory, member))
+        self._kept = Kept(self.handle)
         self.address = address(handle)
         self.memory_address = address(self._memory)
         self._fd = -1
@@ -1618,6 +1622,7 @@ class Ring:
         if handle == ffi.NULL:
             raise error(_inside(code[0]), f"cannot open {path}")
         self.handle = ffi.gc(handle, functools.partial(_free_ring, memory, member, checkpoint))
+        self._kept = Kept(self.handle)
         self._next = ffi.new("int64_t *")
         self.buckets = int(lib.shmq_ring_buckets(self.handle))
         """Of keys; 0 = messages come in no order."""

@@ -368,10 +368,6 @@ class MortalProducer(Producer):
         return self._put(0, payload, **given)
 
 
-_open_slots: dict[int, _native.Chunk] = {}
-"""By the slot's id: one that is collected in a cycle ends its claim, so its chunk must not be collected before it."""
-
-
 class Slot:
     """
     Room for one message, to be filled in place. Consumers wait at it until it is committed or aborted.
@@ -396,7 +392,6 @@ class Slot:
         self._nbytes = nbytes
         self._syncer = syncer
         self._open = True
-        _open_slots[id(self)] = chunk
         self._membership.claims_from(self, chunk.sequence)
         self._pid = os.getpid()
         self.index = claim.at
@@ -432,7 +427,6 @@ class Slot:
             )
         code = call()
         self._open = False
-        del _open_slots[id(self)]
         self._membership.claims_from(self, None)
         self._membership.leave()
         with contextlib.suppress(BufferError):  # an array still looks at it; that is its user's business

@@ -396,6 +396,35 @@ static PyObject *head_take_many(End *self, PyObject *args, PyObject *kwargs)
     return payloads;
 }
 
+/* ---------------------------------------------------------------- what must not be finalized too early
+ * The garbage collector runs the finalizers of a cycle in any order: a handle's, which frees it, before that of whoever
+ * gives back through it what he holds. It does not look into a Kept, so it takes what is in there for something in use,
+ * and the handle goes when the Kept does, by its count, behind all finalizers. A handle leads to nobody who has a Kept. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *object;
+} Kept;
+
+static PyObject *kept_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *object;
+    if (kwargs != NULL || !PyArg_ParseTuple(args, "O", &object)) {
+        return NULL;
+    }
+    Kept *const kept = (Kept *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (kept != NULL) {
+        kept->object = Py_NewRef(object);
+    }
+    return (PyObject *)kept;
+}
+static void kept_dealloc(Kept *self)
+{
+    PyTypeObject *const type = Py_TYPE((PyObject *)self);
+    Py_XDECREF(self->object);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
 /* ---------------------------------------------------------------- the module */
 PyDoc_STRVAR(put_doc, "put($self, payload, *, key=None, type=0, time_ns=None, headers=None, dedup=None, timeout=None)\n--\n\n"
                       "Append payload and return its index. See Queue.put.");
@@ -436,6 +465,9 @@ static PyType_Slot head_slots[] = SLOTS(head_methods);
 static PyType_Spec tail_spec = {"shmq._hot.Tail", sizeof(End), 0, FLAGS, tail_slots};
 static PyType_Spec head_spec = {"shmq._hot.Head", sizeof(End), 0, FLAGS, head_slots};
 
+static PyType_Slot kept_slots[] = {{Py_tp_new, (void *)kept_new}, {Py_tp_dealloc, (void *)kept_dealloc}, {0, NULL}};
+static PyType_Spec kept_spec = {"shmq._hot.Kept", sizeof(Kept), 0, Py_TPFLAGS_DEFAULT, kept_slots};
+
 int hot_add_type(PyObject *module, const char *name, PyType_Spec *spec)
 {
     PyObject *const type = PyType_FromSpec(spec);
@@ -447,7 +479,7 @@ static int hot_exec(PyObject *module)
 {
     in_core_name = in_core_name != NULL ? in_core_name : PyUnicode_InternFromString("IN_CORE");
     if (in_core_name == NULL || hot_add_type(module, "Tail", &tail_spec) < 0
-        || hot_add_type(module, "Head", &head_spec) < 0) {
+        || hot_add_type(module, "Head", &head_spec) < 0 || hot_add_type(module, "Kept", &kept_spec) < 0) {
         return -1;
     }
     return hot_find_exec(module);

@@ -178,6 +178,28 @@ def test_a_forgotten_slot_in_a_cycle_of_garbage_is_given_up(path):
         assert child.hear() == "behind them"
 
 
+def test_a_member_of_a_group_in_a_cycle_of_garbage_gives_back_what_it_held(path):
+    """Its ring could be finalized before it, who then wrote into memory that was free: SIGSEGV, somewhere, later."""
+
+    def work(tell):
+        q = shmq.open(path)
+        q.put(b"given back")
+        for _ in range(50):
+            member = q.consumer("g", group=True, ack="explicit")
+            assert member.get(timeout=PATIENCE).payload == b"given back"
+            ring = member._ring
+            cycle = [member]
+            cycle.append(cycle)
+            del member
+            gc.collect()  # what the ring leads to is now before what the list leads to, where the collector looks
+            del ring, cycle
+            gc.collect()
+        tell(q.consumer("g", group=True, ack="explicit").take(timeout=PATIENCE).decode())
+
+    with Process(work) as child:
+        assert child.hear() == "given back"
+
+
 @pytest.mark.parametrize("timeout", [0, 0.01, None])
 def test_a_consumer_whose_last_indexes_are_padding_is_drained(path, timeout):
     """Its lag never becomes 0, so that after a shutdown it waited for ever; and without waiting it got Empty."""

@@ -17,6 +17,7 @@ import shmq
 from shmq import _native
 from shmq import group as groups
 from shmq.storage.chain import Chain
+from tests.grains import grained
 
 from .history import History, Recorder
 
@@ -81,6 +82,7 @@ class Profile:
     retention: str
     verbs: dict[str, int]
     steps: int = 40
+    grained: bool = False
 
 
 _PUTS = {"put": 30, "put_many": 12, "reserve": 6, "abort": 2}
@@ -88,12 +90,14 @@ _GETS = {"auto": 8, "explicit": 8}
 PROFILES = (
     Profile("sync", "sync", "forever", {**_PUTS, **_GETS, "reopen": 2}),
     Profile("sync acked", "sync", "acked", {**_PUTS, "auto": 20, "explicit": 20, "large": 3}, 60),
+    Profile("sync grained", "sync", "acked", {**_PUTS, "auto": 20, "explicit": 20, "large": 3}, 120, grained=True),
     Profile("sync adopt", "sync", "forever", {**_PUTS, "adopt": 8, "auto": 4}, 25),
     Profile("sync pending", "sync", "forever", {**_PUTS, "overtake": 10, "sync": 3}),
     Profile("interval", "interval", "forever", {**_PUTS, **_GETS, "sync": 3, "keep": 12, "reopen": 2}),
     Profile("process", "process", "forever", {**_PUTS, **_GETS, "sync": 4, "large": 1}),
     Profile("process bytes", "process", "bytes", {**_PUTS, **_GETS, "sync": 2, "reopen": 2, "large": 2}, 60),
     Profile("process acked", "process", "acked", {**_PUTS, "auto": 20, "explicit": 20, "sync": 2, "large": 3}, 60),
+    Profile("process grained", "process", "acked", {**_PUTS, "auto": 30, "sync": 2, "large": 3}, 120, grained=True),
     Profile("process adopt", "process", "forever", {**_PUTS, "adopt": 8, "auto": 4, "drop": 2}, 25),
     Profile("sync group", "sync", "forever", {**_PUTS, "work": 30, "other": 8, "leave": 3, "reopen": 1}, 60),
     Profile("sync group acked", "sync", "acked", {**_PUTS, "work": 45, "large": 3, "leave": 2, "explicit": 12}, 60),
@@ -427,7 +431,7 @@ def record(profile: Profile, root: str, seed: int, shim: Shim, fault: str = "") 
     small_groups()
     recorder = Recorder(root, fault)
     work = Work(profile, root, recorder, seed)
-    with shim.listening(recorder.heard):
+    with shim.listening(recorder.heard), grained() if profile.grained else contextlib.nullcontext():
         work.go()
     work.close()
     return recorder.history
