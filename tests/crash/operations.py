@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import shmq
+from tests.grains import grained
 
 from . import groups, joining, space
 from .payloads import Operation, payload
@@ -69,7 +70,7 @@ class Model(groups.Truth, joining.Truth, space.Truth):
     def _nothing(self, number: int, *rest: Any) -> None:
         """What other processes are promised is as before."""
 
-    _open = _close = _join = _leave = _seal = _overflow = _shutdown = _nothing
+    _open = _close = _join = _leave = _seal = _overflow = _shutdown = _grains = _nothing
 
     def _create(self, number: int) -> None:
         self.exists = True
@@ -167,6 +168,7 @@ class Hands(groups.Hands, joining.Hands, space.Hands):
         self.queue: Any = None
         self.consumers: dict[str, Any] = {}
         self.messages: dict[str, list[Any]] = {}
+        self._grained = contextlib.ExitStack()
 
     def perform(self, operation: Operation, number: int) -> None:
         """Do it; it has returned when this does."""
@@ -183,6 +185,11 @@ class Hands(groups.Hands, joining.Hands, space.Hands):
         self.consumers.clear()
         if self.queue is not None:
             self.queue.close()
+        self._grained.close()
+
+    def _grains(self, number: int) -> None:
+        """From now on, chunks of this process have one."""
+        self._grained.enter_context(grained())
 
     def _create(self, number: int) -> None:
         self.queue = shmq.open(self.path, options=self.options)

@@ -41,6 +41,9 @@ DEAD_BESIDE: Operations = (*(each for each in DEAD if each[0] not in ("close", "
 """The same, in the slot beside somebody who lives."""
 FULL: Operations = (*CREATE, ("consumer", "a"), ("consumer", "e", "explicit"), ("put_many", *(1200,) * 9), ("put", 600))
 """A chunk with room for one more message of 392 bytes, or for two of 344 and 8."""
+ROUND: Operations = (("put_many", *(1200,) * 9), ("take_many", "a", 100), ("take_many", "a", 100))
+GRAINED: Operations = (*CREATE, ("grains",), ("consumer", "a"), *ROUND * 5, ("put", 5), *ROUND)
+"""A chunk with a grain, in a file that was one before; it has room for another 700 bytes, and there is a used file."""
 LARGER: Operation = ("reserve", 13000, 40)
 """What no chunk of 16 KiB can take. Not a put: `rep movsb` stops after each byte, and each is a state."""
 
@@ -84,6 +87,11 @@ def _core(sizes: tuple[int, ...], filling: tuple[int, ...]) -> list[Scenario]:
             core("put to the edge", (*puts(344, 8), ("overflow", 0)), setup=FULL, seat=seat),
             core("fill", puts(*filling), setup=CREATE + puts(0), seat=seat),
         ]
+    found += [
+        core("put beside what was left", puts(*sizes[:4], 250), setup=GRAINED),
+        core("put_many beside what was left", (("put_many", *sizes), ("put_many", 7)), setup=GRAINED, seat=1),
+        core("reserve beside what was left", (("reserve", 64, 64), ("reserve", 64, 1), ("abort", 64)), setup=GRAINED),
+    ]
     takes: Operations = tuple(("take", "a") for _ in range(7))
     acks: Operations = (("get", "e"), ("ack", "e"), ("get", "e"), ("get", "e"), ("ack", "e"), ("get", "e", 9))
     return [
@@ -119,6 +127,8 @@ def _python(sizes: tuple[int, ...]) -> list[Scenario]:
         python("reserve", (("reserve", 64, 64), ("reserve", 64, 3), ("abort", 20), ("put", 1)), seat=1),
         python("roll", rolls, setup=FULL),
         python("roll", rolls, setup=FULL, seat=1),
+        python("roll into a used file", rolls, setup=GRAINED, before=(("grains",), *OPEN)),
+        python("roll into a used file", rolls, setup=GRAINED, before=(("grains",), *OPEN), seat=1),
         python("roll to a larger chunk", (LARGER, ("put", 5)), setup=NAMES),
         python("roll over an empty chunk", (LARGER, ("put", 5)), setup=(*FULL, ("put", 1200)), before=OPEN),
         python("roll with a batch", (("put_many", 1200, 0, 5), ("put", 5)), setup=FULL),

@@ -1,7 +1,10 @@
 """
-native.py with a core built with AddressSanitizer and UndefinedBehaviorSanitizer, in a folder of its own.
+native.py, or tests, with a core built with AddressSanitizer and UndefinedBehaviorSanitizer, in a folder of its own.
 
     python -m tests.fuzz.sanitized [--seconds N] [--seed N]
+    python -m tests.fuzz.sanitized --tests [PATH ...]
+
+Tests run in one process, with garbage collected all the time: what is freed too early is found where it is used.
 
 What the sanitizers find ends the run, with their words and exit status 1.
 """
@@ -19,6 +22,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1"
+SUITES = ("tests/unit", "tests/history/test_found.py", "tests/property")
+NOT_HERE = ("-m", "not slow", "-k", "not memory_does_not_grow")
+"""The sanitizer keeps what is freed for a while."""
 OPTIONS = "detect_leaks=0:abort_on_error=0:exitcode=1"  # the interpreter keeps memory until its end
 
 
@@ -55,6 +61,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.fuzz.sanitized")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tests", nargs="*", metavar="PATH", help=f"instead of fuzzing (default: {' '.join(SUITES)})")
     given = parser.parse_args()
     reason = why_not()
     if reason:
@@ -69,6 +76,13 @@ def main() -> int:
             "UBSAN_OPTIONS": "print_stacktrace=1",
             "PYTHONMALLOC": "malloc",
         }
+        if given.tests is not None:
+            shutil.copy(ROOT / "pyproject.toml", tree)
+            pytest = [sys.executable, "-m", "pytest", "-q", "-p", "tests.fuzz.eager", "-p", "no:xdist", *NOT_HERE]
+            environment["SHMQ_FIXTURES"] = os.environ.get("SHMQ_FIXTURES", str(ROOT.parent / "shared" / "fixtures"))
+            return subprocess.run(
+                [*pytest, *(given.tests or SUITES)], cwd=tree, env=environment, check=False
+            ).returncode
         fuzz = [sys.executable, str(tree / "tests" / "fuzz" / "native.py")]
         told = ["--seconds", str(given.seconds), "--seed", str(given.seed)]
         done = subprocess.run([*fuzz, *told], cwd=tree, env=environment, check=False)
