@@ -69,6 +69,7 @@ prove: $(VENV)/.test
 	$(BIN)/python -m tests.crash.campaign --short --recoveries 2 --kills 5000
 	$(BIN)/python -m tests.crash.recoveries --nested 5 --openers 3
 	$(BIN)/python -m tests.model.campaign --seconds 20 --executions 30000000
+	$(BIN)/python -m tests.fuzz.sanitized --tests
 	$(BIN)/python -m tests.history.campaign
 	$(BIN)/python -m tests.history.soak --seconds 60
 	$(BIN)/python -m tests.power.campaign --cuts 250000 --jobs $(JOBS)

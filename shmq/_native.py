@@ -846,6 +846,10 @@ class Chunk:
         """The random id that it was made with."""
         return int.from_bytes(self.map[_CHUNK_ID_AT : _CHUNK_ID_AT + 8], "little")
 
+    def pads(self) -> int:
+        """How many of its indexes are padding."""
+        return int(lib.shmq_pads(self.handle))
+
     def messages(self) -> int:
         """
         How many messages it holds, after checking each of them as a read would.

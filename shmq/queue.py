@@ -84,8 +84,8 @@ class Stats:
     Attributes:
         first_index, next_index: the indexes there are; next_index is the next put's.
         chunks, disk_bytes: chunk files, and bytes the file system counts for all files.
-        padded: indexes that a dead or aborted claim took, since the queue was made or the machine booted.
-        fenced: commits that came too late, likewise.
+        padded: indexes there are that a dead or aborted claim took.
+        fenced: commits that came too late, since the queue was made or the machine booted.
         participants: processes that have it open.
         consumers: by name.
         max_messages, max_bytes: its bounds; None without.
@@ -482,7 +482,7 @@ class Queue(_native.Finder):
                 slot.buffer[:] = ...
 
         The message appears when the block ends, or at `slot.commit(fewer)`; an exception gives the room up. Consumers
-        wait at it meanwhile, so fill it at once.
+        wait at it meanwhile, so fill it at once. The buffer begins as anything: what is not filled is sent as it is.
 
         Raises:
             Full, TooLarge, DiskFull, ShutDown, Closed: as `put`, whose timeout this has.

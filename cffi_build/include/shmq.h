@@ -360,6 +360,8 @@ void shmq_shut_down(void *control, uint32_t on);
 uint32_t shmq_is_shut_down(const void *control);
 /* So many of the indexes without a message went with their chunk. */
 void shmq_padded_less(void *control, uint64_t count);
+/* Ordinals of a chunk's padding. */
+uint64_t shmq_pads(const shmq_chunk *chunk);
 void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced);
 
 /* ------------------------------------------------------------------ the pages beside the chunks

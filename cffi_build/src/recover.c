@@ -286,7 +286,25 @@ int shmq_pad_over(shmq_chunk *chunk, uint64_t position, uint64_t end, uint64_t c
     return SHMQ_OK;
 }
 
+uint64_t shmq_pads(const shmq_chunk *chunk)
+{
+    struct walk walk = walk_from_start(chunk);
+    uint64_t count = 0;
+    for (;;) {
+        const word_t word = walk_look(chunk, &walk);
+        if (word == 0 || word_seals(word) || walk_past(chunk, &walk, word) != SHMQ_OK) {
+            return count;
+        }
+        count += word_state(word) == WORD_PAD ? word_count(word) : 0;
+    }
+}
+
 void shmq_padded_less(void *control, uint64_t count)
 {
-    add_relaxed(&((struct control *)control)->padded, UINT64_C(0) - count);
+    uint64_t *const padded = &((struct control *)control)->padded;
+    uint64_t seen = load_relaxed(padded);
+    /* Never below 0: who padded may have been killed before he counted. */
+    while (!cas_relaxed(padded, seen, seen - (count < seen ? count : seen))) {
+        seen = load_relaxed(padded);
+    }
 }

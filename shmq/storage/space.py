@@ -80,9 +80,8 @@ def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: 
         return 0  # somebody may still put with dedup there
     home.write_journal(home.read_journal()._replace(first_live=sequence, first_index=base))
     control.raise_first_live(sequence)
-    gone = sum(_gap(home, chain, *pair) for pair in itertools.pairwise(live[: count + 1]))
-    if gone:
-        control.padded_less(gone)
+    if control.counters()[0]:
+        control.padded_less(sum(_without(home, chain, *pair) for pair in itertools.pairwise(live[: count + 1])))
     for name in live[:count]:
         spares.retire(home.chunks, chunk_name(name[1], name[0]))
     for sequence_below, base_below in home.chunk_names():
@@ -93,11 +92,11 @@ def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: 
     return count
 
 
-def _gap(home: Directory, chain: Chain, name: tuple[int, int], after: tuple[int, int]) -> int:
-    """Indexes that a recovery left out behind that chunk: only there does the epoch change."""
-    if _epoch(home, name) == _epoch(home, after):
-        return 0  # not mapped for nothing: who maps it delays its next use
-    return max(after[1] - chain.open(*name).next_index(), 0)
+def _without(home: Directory, chain: Chain, name: tuple[int, int], after: tuple[int, int]) -> int:
+    """Indexes without a message that go with that chunk: padding, and what a recovery left out behind it."""
+    chunk = chain.open(*name)
+    gap = 0 if _epoch(home, name) == _epoch(home, after) else max(after[1] - chunk.next_index(), 0)
+    return chunk.pads() + gap
 
 
 def _count(home: Directory, live: list[tuple[int, int]], control: _native.Control, kind: str) -> int:

@@ -77,7 +77,8 @@ def main() -> int:
             "PYTHONMALLOC": "malloc",
         }
         if given.tests is not None:
-            shutil.copy(ROOT / "pyproject.toml", tree)
+            for beside in ("pyproject.toml", "docs"):
+                (tree / beside).symlink_to(ROOT / beside)
             pytest = [sys.executable, "-m", "pytest", "-q", "-p", "tests.fuzz.eager", "-p", "no:xdist", *NOT_HERE]
             environment["SHMQ_FIXTURES"] = os.environ.get("SHMQ_FIXTURES", str(ROOT.parent / "shared" / "fixtures"))
             return subprocess.run(

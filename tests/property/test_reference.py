@@ -22,6 +22,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 import shmq
 from tests import reference
+from tests.grains import grained
 from tests.reference import Sent
 
 SEQUENCES = int(os.environ.get("SHMQ_SEQUENCES", "150"))
@@ -77,11 +78,15 @@ class Verbs(RuleBasedStateMachine):
 
     handed = Bundle("handed")  # (name, its holder, real message) that may be acknowledged, in any order
     slots = Bundle("slots")  # (reference index, real slot)
+    with_grains = False
 
     @initialize(checksum=st.booleans(), keep=st.sampled_from([shmq.Retention.acked(), shmq.Retention.forever()]))
     def make(self, checksum, keep):
         self.home = tempfile.mkdtemp(prefix="shmq-property-", dir=MEMORY)
         self.path = f"{self.home}/q"
+        self.chunks = contextlib.ExitStack()
+        if self.with_grains:
+            self.chunks.enter_context(grained())
         self.queue = shmq.open(self.path, options=shmq.Options(chunk_bytes=16384, checksum=checksum, retention=keep))
         self.model = reference.Queue()
         self.consumers = {}
@@ -94,6 +99,7 @@ class Verbs(RuleBasedStateMachine):
         for consumer in self.consumers.values():
             consumer.close()
         self.queue.close()
+        self.chunks.close()
         shutil.rmtree(self.home)
 
     # ---- putting
@@ -457,9 +463,9 @@ def fork():
         return os.fork()
 
 
-def suite(name, sequences, steps):
+def suite(name, sequences, steps, *, with_grains=False):
     """*sequences* of up to *steps* verbs each."""
-    case = type(name, (Verbs,), {}).TestCase
+    case = type(name, (Verbs,), {"with_grains": with_grains}).TestCase
     case.settings = settings(
         max_examples=sequences,
         stateful_step_count=steps,
@@ -475,3 +481,4 @@ def suite(name, sequences, steps):
 
 
 TestVerbs = suite("Verbs", SEQUENCES, STEPS)
+TestVerbsWithGrains = suite("VerbsWithGrains", SEQUENCES // 2, STEPS, with_grains=True)

@@ -138,6 +138,26 @@ def test_a_late_producer_of_a_chunk_retired_by_bytes_is_fenced(make):
         slot.commit()
 
 
+@pytest.mark.parametrize("purged", [False, True])
+def test_padding_that_was_retired_is_not_missing_from_what_is_there(make, purged):
+    """It was subtracted for ever, so that len() came out too small, at last as 0."""
+    queue = make(chunk_bytes=16384, retention=shmq.Retention.forever() if purged else shmq.Retention.acked())
+    consumer = queue.consumer("c")
+    for _ in range(3):
+        queue.reserve(10).abort()
+    for _ in range(4):
+        queue.put(bytes(9000))
+    queue.reserve(10).abort()
+    assert (len(queue), queue.stats().padded) == (4, 4)
+    for _ in range(3):
+        consumer.take()
+    if purged:
+        queue.purge()
+    assert queue.first_index > 3
+    assert len(queue) == len(list(queue.reader())) > 0
+    assert queue.stats().padded == 1
+
+
 def test_views_and_messages_outlive_their_chunk(queue, path):
     """A chunk is never cut from under a view: its file is not used again while somebody looks at it."""
     fill(queue)
