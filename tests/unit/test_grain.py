@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from grains import SMALL, grained
-from support import DONE, PAD, chunk_bytes, chunk_files, flip, make_unclean, patch, records, words
+from support import DONE, META, PAD, SEAL, chunk_bytes, chunk_files, flip, make_unclean, patch, records, words
 
 import shmq
 from shmq.storage import spares, warm
@@ -32,6 +32,19 @@ def used_up(queue, consumer, size: int, times: int) -> None:
         payload = bytes([1 + number % 250]) * size
         queue.put(payload)
         assert consumer.take(timeout=30) == payload
+
+
+def index_of(path) -> list[tuple[int, int]]:
+    """The index of the last chunk, whose blocks stand where they were made with it, and no others."""
+    content = chunk_bytes(path, -1)
+    (slots,) = struct.unpack_from("<I", content, PAGE + 12)
+    made = [block for block in struct.unpack_from(f"<{slots}Q", content, PAGE + 16) if block]
+    assert made == [PAGE + 16 + 8 * slots + number * 8208 for number in range(len(made))]
+    assert len(made) == len(content) // 64 // 8208
+    assert {word.state for word in words(path, -1, meta=True)[2:]} <= {DONE, PAD, META, SEAL}
+    entries = [entry for block in made for entry in struct.iter_unpack("<Qq", content[block + 16 : block + 8208])]
+    assert sum(place != 0 for place, _ in entries) > 200
+    return entries
 
 
 def until_there_is_one(queue, path) -> None:
@@ -214,14 +227,14 @@ def test_small_messages_in_one_are_found_by_index_and_by_time(make, path):
         for number in random.Random(7).sample(range(4000), 600):
             assert queue[first + number].payload == b"%d" % number
             assert queue.at(later + number) == first + number
-    content = chunk_bytes(path, -1)
-    (slots,) = struct.unpack_from("<I", content, PAGE + 12)
-    made = [block for block in struct.unpack_from(f"<{slots}Q", content, PAGE + 16) if block]
-    assert made == [PAGE + 16 + 8 * slots + number * 8208 for number in range(len(made))]
-    assert len(made) == 2 * MIB // 64 // 8208
-    assert {word.state for word in words(path, -1)} <= {DONE, PAD}
-    entries = struct.iter_unpack("<Qq", content[made[0] + 16 : made[0] + 8208])
-    assert sum(place != 0 for place, _ in entries) > 200
+    before = index_of(path)
+    queue.close()
+    make_unclean(path)
+    with shmq.open(path) as again:
+        assert index_of(path) == before
+        for number in random.Random(8).sample(range(4000), 600):
+            assert again[first + number].payload == b"%d" % number
+            assert again.at(later + number) == first + number
 
 
 # ---------------------------------------------------------------- after a power cut
