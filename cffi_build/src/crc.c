@@ -162,8 +162,10 @@ WITH_FOLDING __attribute__((always_inline)) static inline uint32_t fold(uint32_t
     for (bool first = true; length >= FOLD; first = false, at += FOLD, length -= FOLD) {
         for (size_t i = 0; i < FOLD / 64; i++) {
             const __m512i next = _mm512_loadu_si512(at + 64 * i);
-            if (copying == COPY) {
+            if (copying != COPY_PAST_THE_CACHE) {
                 __builtin_prefetch(at + FETCH_AHEAD + 64 * i, 0);
+            }
+            if (copying == COPY) {
                 __builtin_prefetch(to + FETCH_AHEAD + 64 * i, 1);
                 _mm512_storeu_si512(to + 64 * i, next);
             } else if (copying == COPY_PAST_THE_CACHE) {

@@ -197,9 +197,10 @@ int shmq_resync(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal)
         *ordinal = walk.ordinal;
         return SHMQ_OK;
     }
-    uint64_t at = from + SPAN_UNIT;
+    /* The first message of a batch stands where a claim begins; with a grain, what is elsewhere may be an earlier chunk's. */
+    uint64_t at = from - from % chunk->grain + chunk->grain;
     for (; at + RECORD_HEADER_BYTES + SEAL_BYTES <= chunk->capacity && spent / RESYNC_FACTOR < chunk->capacity;
-         at += SPAN_UNIT) {
+         at += chunk->grain) {
         if (message_begins(chunk, at, *ordinal, ordinal, &spent)) {
             *position = at;
             return SHMQ_OK;

@@ -261,6 +261,54 @@ def test_what_earlier_chunks_left_is_no_loss(make, path):
         again.close()
 
 
+# ---------------------------------------------------------------- copies and repairs
+def test_a_copy_of_one_is_put_into(make, path, tmp_path):
+    """It ends between two grains, and goes on from there."""
+    with grained():
+        queue = make(chunk_bytes=64 * KIB)
+        consumer = queue.consumer("c")
+        used_up(queue, consumer, 1000, 300)
+        queue.put_many([b"a", b"b"])
+        queue.put(b"c" * 100)
+        assert grain_of(path) == SMALL
+        there = [message.payload for message in queue.reader()]
+        queue.copy(tmp_path / "copy")
+        with shmq.open(tmp_path / "copy") as copied:
+            more = [b"%d" % n * (n % 300) for n in range(500)]
+            for payload in more:
+                copied.put(payload)
+            assert [message.payload for message in copied.reader()] == there + more
+            assert shmq.verify(tmp_path / "copy").problems == ()
+
+
+@pytest.mark.parametrize("checksum", [True, False])
+def test_behind_damage_no_message_of_an_earlier_chunk_comes_back(make, path, tmp_path, checksum):
+    """Such lie between the grains, and without checksums nothing else tells them from those that belong there."""
+    queue = make(chunk_bytes=64 * KIB, checksum=checksum)
+    consumer = queue.consumer("c")
+    with grained(0):
+        for number in range(5000):
+            queue.put(b"old %d" % number)
+            consumer.take()
+    with grained(PAGE):
+        queue.put(bytes(60 * KIB))
+        consumer.take()
+        new = [b"new %d" % number for number in range(10)]
+        first = queue.put(new[0])
+        for payload in new[1:]:
+            queue.put(payload)
+        assert grain_of(path) == PAGE
+        damaged = [word for word in words(path, -1) if word.state == DONE][-7]
+        queue.close()
+    patch(chunk_files(path)[-1], damaged.position, (1 << 61 | 1 << 48).to_bytes(8, "little"))
+    assert shmq.verify(path).problems != ()
+    shmq.repair(path, tmp_path / "repaired")
+    with shmq.open(tmp_path / "repaired") as repaired:
+        found = [message.payload for message in repaired.reader(start=first)]
+    assert [payload for payload in found if payload not in new] == []
+    assert found == [*new[:3], *new[4:]]
+
+
 # ---------------------------------------------------------------- headers that lie
 @pytest.mark.parametrize(("at", "what"), [(GRAIN_AT, "checksum"), (FEATURES_AT + 1, "features")])
 def test_a_header_that_lies_is_refused(make, path, at, what):
