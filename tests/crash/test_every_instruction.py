@@ -112,12 +112,9 @@ def commit_before_the_rest_of_the_batch(text):
 
 def filler_behind_the_commit(text):
     """A reserve that was shortened is committed, and then its filler written."""
-    text = swap(text, r"    if \(span < word_span\(claimed\)\) \{", r"    word_t late = 0;\n\g<0>")
-    filler = r"store_relaxed\(word_at\(chunk, position \+ span \* SPAN_UNIT\), filler\);"
-    text = swap(text, filler, "late = filler;")
+    text = swap(text, r"    fill_rest\(chunk, position, claimed, span \* SPAN_UNIT\);\n", "")
     commit = r"    const int code = commit_word\(chunk, position, claimed, word_make\(WORD_DONE, 1, .*\n"
-    late = "    if (late != 0) {\n        store_relaxed(word_at(chunk, position + span * SPAN_UNIT), late);\n    }\n"
-    return swap(text, commit, r"\g<0>" + late)
+    return swap(text, commit, r"\g<0>    fill_rest(chunk, position, claimed, span * SPAN_UNIT);\n")
 
 
 def hint_before_the_claim(text):
