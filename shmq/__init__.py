@@ -12,6 +12,7 @@ A map of the package:
     when, dead                                     moments that messages carry; moving them to other queues
     options, codec, errors                         what they are made with, what they carry, what can go wrong
     walk, waiting, room, membership                from message to message; this process's seat and its watcher
+    figures                                        what stats() and consumers() say
     storage/                                       directories, chunk files, the chain
     _native, _core                                 the one door to the C core in cffi_build/
     formats/, spark/, cli/                         surfaces: they use only what this file exports
@@ -55,10 +56,7 @@ from shmq.message import Message
 from shmq.options import Durability, Options, Retention
 from shmq.producer import Producer, Slot
 from shmq.queue import (
-    ConsumerStats,
-    GroupStats,
     Queue,
-    Stats,
     delete,
     gc,
     open,  # noqa: A004  # shmq.open, as gzip.open
@@ -67,12 +65,19 @@ from shmq.queue import (
     volatile_queues,
 )
 from shmq.reader import Reader
-from shmq.staged import HandedOver, Staged
 from shmq.waiting import wait
 
 if _TYPE_CHECKING:
     from shmq import formats, spark
+    from shmq.figures import ConsumerStats, GroupStats, Stats
     from shmq.group import GroupConsumer, GroupMessage
+    from shmq.staged import HandedOver, Staged
+
+_LATE = {
+    **dict.fromkeys(("ConsumerStats", "GroupStats", "Stats"), "figures"),
+    **dict.fromkeys(("GroupConsumer", "GroupMessage"), "group"),
+    **dict.fromkeys(("HandedOver", "Staged"), "staged"),
+}
 
 __version__ = "0.1.0"
 
@@ -129,9 +134,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _Any:
-    """`shmq.formats`, `shmq.spark` and what groups are made of, imported when they are first used."""
-    if name in ("GroupConsumer", "GroupMessage"):
-        return getattr(_importlib.import_module("shmq.group"), name)
+    """`shmq.formats`, `shmq.spark` and what few programs need, imported when they are first used."""
+    if name in _LATE:
+        return getattr(_importlib.import_module(f"shmq.{_LATE[name]}"), name)
     if name in {"formats", "spark"}:
         return _importlib.import_module(f"shmq.{name}")
     raise AttributeError(f"module 'shmq' has no attribute {name!r}")

@@ -6,7 +6,6 @@ Only what an Options was given explicitly is held against a queue that exists al
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
@@ -43,12 +42,63 @@ def check_bound(name: str, bound: int | None) -> int:
     return bound
 
 
-@dataclasses.dataclass(frozen=True)
-class Retention:
+class _Frozen:
+    """
+    Compared, hashed and printed by its fields; never changed.
+
+    What a frozen dataclass is, but for the price of importing those: a third of shmq's own.
+    """
+
+    _names: ClassVar[tuple[str, ...]]
+
+    def _values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._names}
+
+    def to_json(self) -> dict[str, Any]:
+        """Every field, to be stored."""
+        return {
+            name: value.to_json() if isinstance(value, _Frozen) else value for name, value in self._values().items()
+        }
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse it."""
+        raise AttributeError(f"cannot set {name}: {type(self).__name__} never changes; make another one")
+
+    def __delattr__(self, name: str) -> None:
+        """Refuse it."""
+        raise AttributeError(f"cannot delete {name}: {type(self).__name__} never changes")
+
+    def __eq__(self, other: object) -> bool:
+        """Of one class, with equal fields."""
+        if not isinstance(other, _Frozen) or type(other) is not type(self):
+            return NotImplemented
+        return self._values() == other._values()
+
+    def __hash__(self) -> int:
+        """Of all fields."""
+        return hash(tuple(self._values().values()))
+
+    def __repr__(self) -> str:
+        """As it could be written."""
+        fields = ", ".join(f"{name}={value!r}" for name, value in self._values().items())
+        return f"{type(self).__qualname__}({fields})"
+
+    def __replace__(self, **changes: Any) -> Self:
+        """For `copy.replace`: another one, with other fields."""
+        return type(self)(**{**self._values(), **changes})
+
+
+class Retention(_Frozen):
     """How long messages are kept. Whole chunks go at a time, oldest first; the last one always stays."""
 
-    kind: str = "acked"
-    limit: float = 0
+    _names = ("kind", "limit")
+    kind: str
+    limit: float
+
+    def __init__(self, kind: str = "acked", limit: float = 0) -> None:
+        """As one of `acked`, `forever`, `age` and `bytes` makes it."""
+        vars(self).update(kind=kind, limit=limit)
+        self._check()
 
     @classmethod
     def acked(cls) -> Self:
@@ -70,7 +120,7 @@ class Retention:
         """As long as all chunks together have at most so many bytes, whether consumers have seen them or not."""
         return cls("bytes", n)
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         """Refuse what means nothing."""
         if self.kind not in _SECONDS_AND_BYTES:
             raise ValueError(f"retention {self.kind!r}: one of {', '.join(_SECONDS_AND_BYTES)}")
@@ -79,8 +129,7 @@ class Retention:
             raise ValueError(f"retention by {self.kind} of {self.limit!r} {unit}: more than nothing")
 
 
-@dataclasses.dataclass(frozen=True)
-class Durability:
+class Durability(_Frozen):
     """
     What a put promises about power loss. The death of processes loses nothing in any mode.
 
@@ -89,18 +138,24 @@ class Durability:
         SYNC: a put returns when its message is on the disk. Puts that wait at the same time share one sync.
     """
 
-    kind: str = "process"
-    seconds: float = 0
+    _names = ("kind", "seconds")
+    kind: str
+    seconds: float
 
     PROCESS: ClassVar[Durability]
     SYNC: ClassVar[Durability]
+
+    def __init__(self, kind: str = "process", seconds: float = 0) -> None:
+        """As `PROCESS`, `SYNC` and `interval` are."""
+        vars(self).update(kind=kind, seconds=seconds)
+        self._check()
 
     @classmethod
     def interval(cls, seconds: float) -> Self:
         """At most the messages of the last so many seconds may be missing, and those of one sync."""
         return cls("interval", seconds)
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         """Refuse what means nothing."""
         if self.kind not in ("process", "interval", "sync"):
             raise ValueError(f"durability {self.kind!r}: process, interval or sync")
@@ -116,8 +171,7 @@ Durability.PROCESS = Durability("process")
 Durability.SYNC = Durability("sync")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(_Frozen):
     """
     What a queue is made with.
 
@@ -136,25 +190,74 @@ class Options:
         ttl: seconds after which a message expires, unless its put says otherwise; never by default.
     """
 
-    chunk_bytes: int = 64 << 20
-    index_spacing: int = 64
-    codec: str = "bytes"
-    durability: Durability = Durability.PROCESS
-    retention: Retention = Retention()  # frozen
-    max_messages: int | None = None
-    max_bytes: int | None = None
-    full: str = "block"
-    checksum: bool = True
-    mode: int = 0o600
-    ttl: float | None = None
+    _names = (
+        "chunk_bytes",
+        "index_spacing",
+        "codec",
+        "durability",
+        "retention",
+        "max_messages",
+        "max_bytes",
+        "full",
+        "checksum",
+        "mode",
+        "ttl",
+    )
+    chunk_bytes: int
+    index_spacing: int
+    codec: str
+    durability: Durability
+    retention: Retention
+    max_messages: int | None
+    max_bytes: int | None
+    full: str
+    checksum: bool
+    mode: int
+    ttl: float | None
 
     def __new__(cls, **given: Any) -> Self:
         """Remember which options were given, and which are only defaults."""
         self = super().__new__(cls)
-        object.__setattr__(self, "_given", frozenset(given))
+        vars(self).update(_given=frozenset(given))
         return self
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        chunk_bytes: int = 64 << 20,
+        index_spacing: int = 64,
+        codec: str = "bytes",
+        durability: Durability = Durability.PROCESS,
+        retention: Retention = Retention(),  # noqa: B008  # it never changes
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        full: str = "block",
+        checksum: bool = True,
+        mode: int = 0o600,
+        ttl: float | None = None,
+    ) -> None:
+        """
+        Each may be left out.
+
+        Raises:
+            TypeError, ValueError: no queue can be made with it.
+        """
+        vars(self).update(
+            chunk_bytes=chunk_bytes,
+            index_spacing=index_spacing,
+            codec=codec,
+            durability=durability,
+            retention=retention,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            full=full,
+            checksum=checksum,
+            mode=mode,
+            ttl=ttl,
+        )
+        self._check()
+
+    def _check(self) -> None:
         """Refuse what no queue can be made with."""
         for name, kind in (
             ("chunk_bytes", int),
@@ -181,20 +284,19 @@ class Options:
         if self.mode & ~0o700 or self.mode & 0o600 != 0o600:
             raise ValueError(f"mode={self.mode:#o}: 0o600 or 0o700; others may never read or write a queue's files")
 
-    def to_json(self) -> dict[str, Any]:
-        """Every option, to be stored."""
-        return dataclasses.asdict(self)
-
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """The options of a queue, as it stores them."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        strange = sorted(set(stored) - known)
+        strange = sorted(set(stored) - set(cls._names))
         if strange:
             raise BadFormat(f"it was made with options this library does not know: {', '.join(strange)}")
         retention = Retention(**stored.get("retention", {}))
         durability = Durability(**stored.get("durability", {}))
         return cls(**{**stored, "durability": durability, "retention": retention})
+
+    def with_bounds(self, max_messages: int | None, max_bytes: int | None) -> Self:
+        """The same with these bounds."""
+        return self.__replace__(max_messages=max_messages, max_bytes=max_bytes)
 
     def check_against(self, stored: Options, path: str) -> None:
         """

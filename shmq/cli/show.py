@@ -84,7 +84,7 @@ def retention(word: str) -> shmq.Retention:
 
 def options(queue: shmq.Queue) -> dict[str, object]:
     """What a queue was made with, as `create` takes it."""
-    shown: dict[str, object] = dataclasses.asdict(queue.options)
+    shown: dict[str, object] = queue.options.to_json()
     kept = queue.options.retention
     shown["retention"] = f"{kept.kind}={kept.limit}" if kept.limit else kept.kind
     shown["mode"] = f"{queue.options.mode:#o}"

@@ -16,7 +16,6 @@ A queue's home in a directory: its files, made once and opened by all.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import re
 import stat
@@ -189,7 +188,7 @@ class Directory:
         """The options say what bounds are now, not what they were."""
         bounds = (journal.max_messages or None, journal.max_bytes or None)
         if bounds != (self.options.max_messages, self.options.max_bytes):
-            self.options = dataclasses.replace(self.options, max_messages=bounds[0], max_bytes=bounds[1])
+            self.options = self.options.with_bounds(*bounds)
 
     def unclean(self) -> bool:
         """Whether what processes agreed on in memory is gone, so that only what is on the disk counts."""

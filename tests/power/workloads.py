@@ -224,7 +224,7 @@ class Work:
     # ---- putting
     def _create(self) -> None:
         if "work" in self._profile.verbs:  # made by hand, it is smaller: each cut lays it out
-            small = dataclasses.replace(options(self._profile), retention=shmq.Retention.acked())
+            small = options(self._profile).__replace__(retention=shmq.Retention.acked())
             shmq.open(dead_letters(self.path), options=small, unsafe_filesystem=True).close()
         self._queue = shmq.open(self.path, options=options(self._profile), unsafe_filesystem=True)
 

@@ -45,6 +45,30 @@ def test_only_what_was_given_is_held_against_a_queue(make, path):
 
 
 @pytest.mark.parametrize(
+    "make_one",
+    [
+        lambda: shmq.Options(chunk_bytes=32768, retention=shmq.Retention.age(5)),
+        lambda: shmq.Durability.interval(0.5),
+        lambda: shmq.Retention.bytes(1 << 30),
+    ],
+)
+def test_options_are_values(make_one):
+    """Equal by their fields, usable as keys, printed as they could be written, and never changed."""
+    one, other = make_one(), make_one()
+    assert one == other
+    assert {one: 1}[other] == 1
+    assert copy.deepcopy(one) == one == eval(repr(one), vars(shmq))
+    changed = one.__replace__(**{list(one.to_json())[-1]: 9})
+    assert changed != one
+    for name in one.to_json():
+        with pytest.raises(AttributeError, match=name):
+            setattr(one, name, getattr(changed, name))
+        with pytest.raises(AttributeError, match=name):
+            delattr(one, name)
+    assert one == other
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         {"chunk_bytes": 4096},
