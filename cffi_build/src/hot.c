@@ -408,7 +408,8 @@ typedef struct {
 static PyObject *kept_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *object;
-    if (kwargs != NULL || !PyArg_ParseTuple(args, "O", &object)) {
+    (void)kwargs; /* nobody gives any */
+    if (!PyArg_ParseTuple(args, "O", &object)) {
         return NULL;
     }
     Kept *const kept = (Kept *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
