@@ -261,6 +261,13 @@ class Directory:
         """The size from which on a chunk file is kept to serve again."""
         return min(volatile.FIRST_CHUNK, spares.WORTH_KEEPING) if self.volatile else spares.WORTH_KEEPING
 
+    def room_for_spares(self) -> int:
+        """What used files may have together that are kept to serve again: shared memory is others', too."""
+        if not self.volatile:
+            return spares.KEEP_BYTES
+        room = os.fstatvfs(self.chunks)
+        return min(spares.KEEP_BYTES, room.f_blocks * room.f_frsize // volatile.SHARE)
+
     def make_chunk(self, base: int, sequence: int, region: int = 0, before: int | None = None, grain: int = 0) -> bool:
         """
         Make the chunk *base*-*sequence*, large enough for a region of *region* bytes; False when it is there already.

@@ -55,7 +55,7 @@ def retire(home: Directory, chain: Chain, control: _native.Control, *, purged: b
         with home.admin(timeout=ADMIN_TIMEOUT if purged else 0):
             gone = _retire(home, chain, control, purged=purged)
             warm.settle()  # what was looked at on the way stays locked until then
-            spares.reclaim(home.chunks, home.worth_keeping())
+            spares.reclaim(home.chunks, home.worth_keeping(), home.room_for_spares())
     except errors.Busy:
         if purged:
             raise

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 KEEP = 2
 """Files to keep, of whatever size; more are unlinked, unless all together are small."""
 KEEP_BYTES = 64 << 20
-"""What small is."""
+"""What small is, where there is more than that."""
 WORTH_KEEPING = 4 << 20
 """A smaller file is not worth a name of its own; a spare of this size serves even where a larger chunk would be due."""
 _RETIRED = "retired-"
@@ -163,17 +163,16 @@ def drop(directory: int) -> int:
     return dropped
 
 
-def reclaim(directory: int, worth: int | None = None) -> None:
+def reclaim(directory: int, worth: int, room: int) -> None:
     """
     Keep what was retired for whoever makes a chunk, up to KEEP files; unlink the rest. Under the administrative lock.
 
-    *worth*: the size from which on a file is worth keeping.
+    *worth*: the size from which on a file is worth keeping. *room*: for more than KEEP, what all may have together.
     """
-    worth = WORTH_KEEPING if worth is None else worth
     have, kept = 0, 0
     for retired in _locked(directory):
         with retired:
-            if retired.size >= worth and (have < KEEP or kept + retired.size <= KEEP_BYTES):
+            if retired.size >= worth and (have < KEEP or kept + retired.size <= room):
                 have, kept = have + 1, kept + retired.size
             else:
                 with contextlib.suppress(FileNotFoundError):  # somebody made a chunk of it before we had the lock

@@ -354,6 +354,31 @@ print(os.listdir("/dev/shm/shmq-0"))
     assert said.split() == ["True", "[]"]
 
 
+def test_a_queue_that_was_full_once_leaves_room_for_another(tmp_path):
+    """It kept all its used files to serve again, up to 64 MiB of them, which was all there was."""
+    said = in_tiny(
+        """
+q, other = shmq.open("shm:full"), shmq.open("shm:other")
+c = q.consumer("c")
+try:
+    while True:
+        q.put(bytes(1 << 20))
+except shmq.DiskFull:
+    pass
+try:
+    while True:
+        c.take(timeout=0)
+except shmq.Empty:
+    pass
+room = os.statvfs("/dev/shm")
+print(room.f_bavail * room.f_frsize > 32 << 20)
+print([other.put(bytes(1 << 20)) for _ in range(20)] == list(range(20)))
+""",
+        "64m",
+    )
+    assert said.split() == ["True"] * 2
+
+
 def test_delete_by_name(root):
     """As any queue; refused while somebody else has it open."""
     queue = shmq.open(NAME)
