@@ -1,9 +1,10 @@
 """
-Retired chunk files, zeroed and used again: touching fresh pages costs many times what zeroing used ones does.
+Retired chunk files, used again: touching fresh pages costs many times what zeroing used ones does.
 
 Every mapping of a chunk holds a read lock on its file until its last view is gone, so a write lock proves that nobody
 looks at it any more, not even a process that was declared dead. A retired-* file is zeroed by whoever makes a chunk of
-it, who may have it mapped still, and leaves it in his cache. A kill in between leaves one that is zeroed again.
+it, who may have it mapped still: whole, or with a grain only where a word may be looked for. A kill in between leaves
+one that is zeroed again.
 """
 
 from __future__ import annotations

@@ -10,7 +10,20 @@ from pathlib import Path
 
 import pytest
 from grains import SMALL, grained
-from support import DONE, META, PAD, SEAL, chunk_bytes, chunk_files, flip, make_unclean, patch, records, words
+from support import (
+    DONE,
+    META,
+    PAD,
+    SEAL,
+    chunk_bytes,
+    chunk_files,
+    crc32c_by_bits,
+    flip,
+    make_unclean,
+    patch,
+    records,
+    words,
+)
 
 import shmq
 from shmq.storage import spares, warm
@@ -320,6 +333,22 @@ def test_a_header_that_lies_is_refused(make, path, at, what):
         queue.close()
     flip(chunk_files(path)[-1], at)
     with pytest.raises((shmq.Corrupt, shmq.BadFormat), match=what), shmq.open(path) as again:
+        again[last]
+
+
+@pytest.mark.parametrize(("grain", "features"), [(96, 1), (8, 1), (8192, 1), (0, 1), (PAGE, 0)])
+def test_a_grain_that_none_can_be_is_damage_though_its_checksum_agrees(make, path, grain, features):
+    """Somebody may have meant it ill: claims would end anywhere."""
+    with grained():
+        queue = make(chunk_bytes=64 * KIB)
+        until_there_is_one(queue, path)
+        last = queue.next_index - 1
+        queue.close()
+    file = chunk_files(path)[-1]
+    patch(file, GRAIN_AT, grain.to_bytes(4, "little"))
+    patch(file, FEATURES_AT, features.to_bytes(4, "little"))
+    patch(file, 12, crc32c_by_bits(file.read_bytes()[16:128]).to_bytes(4, "little"))
+    with pytest.raises(shmq.Corrupt, match=f"{file.name}.*impossible grain"), shmq.open(path) as again:
         again[last]
 
 

@@ -186,6 +186,8 @@ def test_importing_shmq_imports_nothing_heavy():
         "ssl",
         "secrets",
         "shutil",
+        "dataclasses",
+        "inspect",
     }
     assert heavy.isdisjoint(run_python(code).split())
 
