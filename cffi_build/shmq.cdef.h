@@ -201,6 +201,7 @@ void shmq_newest_raise(void *control, uint64_t newest);
 uint32_t shmq_members(const void *control);
 void shmq_shut_down(void *control, uint32_t on);
 uint32_t shmq_is_shut_down(const void *control);
+void shmq_padded_more(void *control, uint64_t count);
 void shmq_padded_less(void *control, uint64_t count);
 uint64_t shmq_pads(const shmq_chunk *chunk);
 void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced);

@@ -332,6 +332,10 @@ class Control:
         """A number that changes when somebody joins."""
         return int(lib.shmq_members(self.page))
 
+    def padded_more(self, count: int) -> None:
+        """So many indexes without a message came with a set that was adopted."""
+        lib.shmq_padded_more(self.page, count)
+
     def padded_less(self, count: int) -> None:
         """So many of the indexes without a message went with their chunk."""
         lib.shmq_padded_less(self.page, count)

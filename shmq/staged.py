@@ -48,8 +48,8 @@ class _Aside:
         self._set = chunks
         self.files: list[str] = []
         self.bases: list[int] = []
-        self.filled = 0
-        """Bytes of what is in it, once that was checked."""
+        self.filled = self.pads = 0
+        """Bytes of what is in it, and how many indexes are padding, once that was checked."""
 
     def tail(self) -> _native.Chunk:
         """The first chunk."""
@@ -88,16 +88,17 @@ class _Aside:
     def checked(self) -> tuple[list[int], list[int], list[int]]:
         """Chunk ids, counts and sizes, after reading every message back and syncing every file."""
         ids, counts, sizes = [], [], []
-        self.filled = 0
+        self.filled = self.pads = 0
         for number, (name, base) in enumerate(zip(self.files, self.bases, strict=True)):
             fd, size = self._home.open(self._set.fd, name, writable=False)
             try:
                 chunk = self._map(fd, size, name, number, base, writable=False)
-                chunk.messages()
+                messages = chunk.messages()
                 self.filled += chunk.filled()[1]
                 end = chunk.sealed()
                 if end is None:
                     raise errors.Corrupt(f"cannot adopt {chunk.path}: it is not sealed")
+                self.pads += end - base - messages
                 ids.append(chunk.chunk_id())
                 counts.append(end - base)
                 sizes.append(size)
@@ -284,6 +285,7 @@ class Staged(Producer):
                 # A bound refuses before the SEAL; a full disk may be met behind it, when all of this is committed.
                 self._tried = isinstance(refused, errors.DiskFull)
                 raise
+            control.padded_more(self._chain.pads)
             staging.fold(home, chain)
         control.wake()
         return adopted
@@ -370,7 +372,7 @@ def adopt_handed(home: Directory, membership: Membership, tokens: Sequence[str],
             parts.append((opened.enter_context(part), handed))
         if any(sum(handed.counts) for _, handed in parts):
             room = Room(home, membership, chain)
-            adopted = _join_parts(room, chain, parts, staging.Manifest(producer, sequence, [], [], [], []))
+            adopted = _join_parts(control, room, chain, parts, staging.Manifest(producer, sequence, [], [], [], []))
         else:
             adopted = _nothing(home, chain, producer, sequence)
             for part, _ in parts:
@@ -381,7 +383,11 @@ def adopt_handed(home: Directory, membership: Membership, tokens: Sequence[str],
 
 
 def _join_parts(
-    room: Room, chain: Chain, parts: list[tuple[staging.Set, staging.Handed]], whole: staging.Manifest
+    control: _native.Control,
+    room: Room,
+    chain: Chain,
+    parts: list[tuple[staging.Set, staging.Handed]],
+    whole: staging.Manifest,
 ) -> range:
     """Adopt what is in several sets by one more, which names their chunks in order. Empty chunks stay behind."""
     for part, handed in parts:
@@ -394,24 +400,28 @@ def _join_parts(
                 whole.sizes.append(size)
     with staging.begin(parts[0][0].home) as joint:
         try:
-            filled = _seal_again(chain, joint, whole, {part.name: part for part, _ in parts})
+            filled, pads = _seal_again(chain, joint, whole, {part.name: part for part, _ in parts})
             allow = functools.partial(room.allow_set, count=sum(whole.counts), region=filled)
-            return _join(joint, whole._replace(parts=[part.name for part, _ in parts]), chain, allow)
+            adopted = _join(joint, whole._replace(parts=[part.name for part, _ in parts]), chain, allow)
         except BaseException as problem:
             refused = isinstance(problem, (errors.Full, errors.TooMany, errors.TooLarge))
             bound = refused and not isinstance(problem, errors.DiskFull)  # it refuses before the SEAL
             if bound or joint.manifest_missing():  # else it may be committed, which the next administrator finds out
                 joint.remove()
             raise
+    control.padded_more(pads)
+    return adopted
 
 
-def _seal_again(chain: Chain, joint: staging.Set, whole: staging.Manifest, parts: dict[str, staging.Set]) -> int:
+def _seal_again(
+    chain: Chain, joint: staging.Set, whole: staging.Manifest, parts: dict[str, staging.Set]
+) -> tuple[int, int]:
     """
     Have each chunk lead to the next one by the id of the joint set; the chain goes on plainly behind the last.
 
-    Returns how many bytes of messages are in all of them.
+    Returns how many bytes of messages are in all of them, and how many indexes of padding.
     """
-    filled = 0
+    filled = pads = 0
     for number, path in enumerate(whole.files):
         name, _, file = path.partition("/")
         part = parts[name]
@@ -429,10 +439,11 @@ def _seal_again(chain: Chain, joint: staging.Set, whole: staging.Manifest, parts
                 raise errors.Corrupt(f"cannot adopt {chunk.path}: it is not what was handed over; nothing was adopted")
             chunk.seal_again(joint.adoption if number + 1 < len(whole.files) else 0)
             filled += chunk.filled()[1]
+            pads += chunk.pads()
             sync.data(fd, "staged")
         finally:
             os.close(fd)
-    return filled
+    return filled, pads
 
 
 def _alone(home: Directory, producer: bytes) -> contextlib.AbstractContextManager[None]:

@@ -358,7 +358,8 @@ void shmq_newest_raise(void *control, uint64_t newest);
 uint32_t shmq_members(const void *control);
 void shmq_shut_down(void *control, uint32_t on);
 uint32_t shmq_is_shut_down(const void *control);
-/* So many of the indexes without a message went with their chunk. */
+/* So many indexes without a message came with chunks that were adopted; went with their chunk. */
+void shmq_padded_more(void *control, uint64_t count);
 void shmq_padded_less(void *control, uint64_t count);
 /* Ordinals of a chunk's padding. */
 uint64_t shmq_pads(const shmq_chunk *chunk);

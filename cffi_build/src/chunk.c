@@ -379,7 +379,9 @@ static bool pad_word(shmq_chunk *chunk, word_t *at, word_t claimed)
     if (!cas_relaxed(at, claimed, pad)) {
         return false; /* committed, or padded by somebody else: settled either way */
     }
-    add_relaxed(&chunk->member->control->padded, word_count(claimed));
+    if (!chunk->aside) { /* else it counts when it is adopted */
+        add_relaxed(&chunk->member->control->padded, word_count(claimed));
+    }
     if (bounded(chunk)) {
         shmq_room(chunk->member->control); /* padding at the smallest head holds nobody back */
     }

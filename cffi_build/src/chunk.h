@@ -31,7 +31,7 @@ struct shmq_chunk {
     uint64_t index_next;      /* private: a region that reaches beyond this ordinal is noted in the index */
     word_t seal;              /* private: how this handle seals the chunk */
     struct limit limit;       /* private: how far this handle may claim in a bounded queue */
-    bool aside;               /* it is staged: no bound counts what is there */
+    bool aside;               /* it is staged: nobody counts what is there */
     int fd;
     bool writable;
     bool checksum;

@@ -300,6 +300,11 @@ uint64_t shmq_pads(const shmq_chunk *chunk)
     }
 }
 
+void shmq_padded_more(void *control, uint64_t count)
+{
+    add_relaxed(&((struct control *)control)->padded, count);
+}
+
 void shmq_padded_less(void *control, uint64_t count)
 {
     uint64_t *const padded = &((struct control *)control)->padded;

@@ -406,3 +406,20 @@ def test_a_damaged_manifest_or_ledger_is_corrupt(queue, path):
     with pytest.raises(shmq.Corrupt, match=r"ledger\.shmq: it fails its checksum"):
         adopt(path)
     assert payloads(path) == BEFORE + BATCH
+
+
+@pytest.mark.parametrize("handed_over", [False, True])
+def test_padding_of_a_set_counts_once_it_is_adopted(make, handed_over):
+    """A reservation that was given up aside made len() of the queue too small."""
+    queue = make()
+    queue.put_many([b"1", b"2", b"3"])
+    with queue.stage() as dropped:
+        dropped.reserve(10).abort()
+        assert (len(queue), queue.stats().padded) == (3, 0)
+    staged = queue.stage()
+    staged.reserve(10).abort()
+    staged.put(b"4")
+    assert (len(queue), queue.stats().padded) == (3, 0)
+    queue.adopt(staged.hand_over() if handed_over else staged)
+    assert (len(queue), queue.stats().padded) == (4, 1)
+    assert [message.payload for message in queue.reader()] == [b"1", b"2", b"3", b"4"]
