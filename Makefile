@@ -5,8 +5,13 @@
 PYTHON ?= python3
 HOURS ?= 12
 KILLS ?= 100
+CUTS ?= 200
 JOBS ?= 2
 SPARK ?= 1
+
+# What tells most in the shortest time; an hour of work breaks one of these, or little.
+QUICK := tests/house/test_walls.py tests/house/test_format.py $(patsubst %,tests/unit/test_%.py, \
+    producer consumer reader group acks chain index bounds recover)
 
 SHELL := /bin/sh
 VENV := .venv$(if $(filter-out python3,$(PYTHON)),-$(notdir $(PYTHON)))
@@ -14,12 +19,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 CORE := pyproject.toml setup.py $(shell find cffi_build -name '*.[ch]' -o -name '*.py')
 
-.PHONY: help demo demo-spark spark-chaos bench-spark test test-spark spark-or-not lint bench-quick prove histories campaign clean
+.PHONY: help coverage demo demo-spark spark-chaos bench-spark test test-spark spark-or-not lint quick bench-quick prove prove-disk histories campaign clean
 .NOTPARALLEL: # two installations into one environment at once would spoil it
 
 help:
 	@echo "make demo              336,776 flights through one queue, with kill -9 half-way (a minute);"
 	@echo "                       then the same on Spark (650 MB to download, once; SPARK=0 leaves it out)"
+	@echo "make quick             lint and the tests that tell most (less than a minute)"
 	@echo "make test              all tests but the long ones (10 to 15 minutes), also on a real Spark"
 	@echo "                       (650 MB to download, once; SPARK=0 leaves it out, and what needs it)"
 	@echo "make test-spark        those of the Spark connector alone, also the long ones: clusters on this machine"
@@ -27,9 +33,11 @@ help:
 	@echo "make bench-quick       shmq beside its rivals (a minute)"
 	@echo "make bench-spark       the Spark source and sink beside Parquet and JSON lines (minutes)"
 	@echo "make spark-chaos       a stream from queue to queue, its driver killed 100 times (KILLS=100)"
-	@echo "make prove             the longer proofs (minutes)"
+	@echo "make prove             a slice of each of the longer proofs, after make test (10 to 15 minutes)"
+	@echo "make prove-disk        power cuts below ext4, XFS and btrfs, as root (minutes; CUTS=200)"
 	@echo "make histories         300 histories of groups from real processes (minutes)"
-	@echo "make campaign HOURS=12 the long proofs (a night)"
+	@echo "make coverage          branches of the core and of the engine that tests take (15 minutes)"
+	@echo "make campaign HOURS=12 the long proofs (a night); goes on where campaign.jsonl ends"
 	@echo "make clean             take away what these have made"
 
 demo: $(VENV)/.demo
@@ -61,28 +69,26 @@ lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+quick: lint
+	@$(BIN)/python -m pytest -q -n $(JOBS) --max-worker-restart 0 -m "not slow" $(QUICK)
+
 bench-quick: $(VENV)/.bench
 	@$(BIN)/python -m benchmarks.quick
 
 prove: $(VENV)/.test
-	$(BIN)/python -m pytest -q -n $(JOBS) --max-worker-restart 0 tests
-	$(BIN)/python -m tests.crash.campaign --short --recoveries 2 --kills 5000
-	$(BIN)/python -m tests.crash.recoveries --nested 5 --openers 3
-	$(BIN)/python -m tests.model.campaign --seconds 20 --executions 30000000
-	$(BIN)/python -m tests.fuzz.sanitized --tests
-	$(BIN)/python -m tests.history.campaign
-	$(BIN)/python -m tests.history.soak --seconds 60
-	$(BIN)/python -m tests.power.campaign --cuts 250000 --jobs $(JOBS)
-	$(BIN)/python -m tests.power.campaign --only sync --cuts 1000 --every 12 12
-	$(BIN)/python -m tests.power.campaign --recoveries 20000 --jobs $(JOBS)
-	$(BIN)/python -m tests.power.campaign --failing
-	$(BIN)/python -m tests.power.campaign --pairs 5000
+	@$(BIN)/python -m tests.campaign --prove --jobs $(JOBS)
+
+prove-disk: $(VENV)/.test
+	@$(BIN)/python -m tests.disk.campaign --cuts $(CUTS)
 
 histories: $(VENV)/.test
 	$(BIN)/python -m tests.history.groups --histories 300
 
 campaign: $(VENV)/.test
-	$(BIN)/python -m tests.campaign --hours $(HOURS)
+	@$(BIN)/python -m tests.campaign --hours $(HOURS) --jobs $(JOBS)
+
+coverage: $(VENV)/.test $(VENV)/.coverage
+	@$(BIN)/python -m tests.covered --jobs $(JOBS)
 
 clean:
 	@echo "taking away .venv*, caches, the compiled core, demo-data and demo-lake"
@@ -132,7 +138,7 @@ else
 	    echo "SPARK IS MISSING: it could not be installed, so the tests on Spark are left out; the end names them"
 endif
 
-$(VENV)/.test $(VENV)/.lint $(VENV)/.bench: $(VENV)/.%: pyproject.toml | $(VENV)/.core
+$(VENV)/.test $(VENV)/.lint $(VENV)/.bench $(VENV)/.coverage: $(VENV)/.%: pyproject.toml | $(VENV)/.core
 	@echo "getting what the $* target needs"
 	@$(PIP) --editable '.[$*]'
 	@touch $@

@@ -22,11 +22,24 @@ enum shmq_code {
     SHMQ_FULL = -19,
     SHMQ_EDGE = -20,
     SHMQ_GROW = -21,
-    SHMQ_LOST = -22
+    SHMQ_LOST = -22,
+    SHMQ_FOREIGN = -23
 };
 const char *shmq_error(void);
+int shmq_errno(void);
+typedef struct {
+    uint32_t entry;
+    uint32_t forks;
+} shmq_lock;
+int shmq_lock_open(shmq_lock *lock, int fd);
+int shmq_lock_try(shmq_lock *lock, uint64_t byte);
+int shmq_lock_share(shmq_lock *lock, uint64_t byte);
+int shmq_lock_give_back(shmq_lock *lock, uint64_t byte);
+void shmq_lock_close(shmq_lock *lock);
+
 typedef struct shmq_member shmq_member;
-shmq_member *shmq_member_new(void *control, int lock_fd, int test_fd);
+shmq_member *shmq_member_new(void *control);
+int shmq_member_open(shmq_member *member, int lock_fd, int test_fd);
 int shmq_member_lock(shmq_member *member, uint64_t *since, uint32_t *generation);
 int shmq_member_join(shmq_member *member, uint32_t pid, uint64_t pid_namespace, uint64_t start_time, uint64_t boot_tag,
                      uint64_t since);
@@ -45,11 +58,6 @@ int shmq_owner_alive(shmq_member *member, uint32_t owner);
 int shmq_member_forked(const shmq_member *member);
 void shmq_member_leave(shmq_member *member);
 void shmq_member_free(shmq_member *member);
-typedef struct shmq_lock shmq_lock;
-shmq_lock *shmq_lock_new(int fd);
-int shmq_lock_try(shmq_lock *lock, uint64_t byte);
-int shmq_lock_share(shmq_lock *lock, uint64_t byte);
-void shmq_lock_free(shmq_lock *lock);
 uint32_t shmq_wait_begin(shmq_member *member);
 int shmq_wait(shmq_member *member, uint32_t seen, int64_t deadline_ns);
 void shmq_wake(shmq_member *member);
@@ -90,10 +98,23 @@ int64_t shmq_put_many(shmq_chunk *chunk, uint32_t count, const char *payloads, c
 uint64_t shmq_region_bytes(uint32_t count, const uint32_t *lengths, const uint32_t *key_lengths,
                            const uint32_t *header_lengths, uint32_t fixed_flags);
 uint64_t shmq_record_bytes(const shmq_fields *fields, uint64_t length);
-int shmq_next_dedup(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal, uint8_t *producer, uint64_t *sequence,
-                    uint64_t *first, uint32_t *count);
+typedef struct {
+    uint8_t producer[16];
+    uint64_t sequence;
+    uint64_t position;
+    uint64_t first;
+    uint64_t end;
+    uint32_t count;
+    uint32_t reserved;
+} shmq_dedup_found;
+int64_t shmq_scan_dedup(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal, uint64_t until, bool newest,
+                        uint32_t capacity, shmq_dedup_found *found, int *code);
 int64_t shmq_reserve(shmq_chunk *chunk, const shmq_fields *fields, uint64_t length, uint64_t *claimed,
                      uint64_t *record, uint64_t *payload);
+uint8_t *shmq_map_again(void *begin, size_t bytes);
+int shmq_make_private(uint8_t *again, size_t bytes);
+void shmq_unmap_again(uint8_t *again, size_t bytes);
+void shmq_fill(shmq_chunk *chunk, uint64_t payload, const void *data, uint64_t length);
 int shmq_commit(shmq_chunk *chunk, uint64_t record, uint64_t claimed, uint64_t length);
 int shmq_abort(shmq_chunk *chunk, uint64_t record, uint64_t claimed);
 int shmq_seal(shmq_chunk *chunk);
@@ -118,6 +139,7 @@ typedef struct {
     int64_t due_ns;
 } shmq_reader;
 int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins);
+int64_t shmq_glance(shmq_chunk *chunk, shmq_reader *reader);
 int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint64_t *places, uint64_t *records);
 int shmq_reader_seek(shmq_chunk *chunk, shmq_reader *reader, uint64_t ordinal);
 int64_t shmq_check(shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
@@ -186,12 +208,24 @@ typedef struct {
     uint64_t gap_position;
     uint64_t gap_index;
     uint64_t adoption;
+    uint64_t missing;
+    uint64_t doubted;
 } shmq_survey;
-int shmq_survey_chunk(shmq_chunk *chunk, shmq_survey *survey, uint64_t trusted, bool pass_claims);
-int shmq_resync(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal);
+int shmq_survey_chunk(shmq_chunk *chunk, shmq_survey *survey, uint64_t trusted, bool pass_claims, bool singly);
+bool shmq_indexed(shmq_chunk *chunk, uint64_t ordinals);
+void shmq_hint(const shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal);
+typedef struct {
+    uint64_t position;
+    uint64_t ordinal;
+    uint64_t end;
+    uint64_t end_ordinal;
+} shmq_damage;
+int shmq_resync(const shmq_chunk *chunk, uint64_t agreed, uint64_t agreed_ordinal, shmq_damage *damage);
+int shmq_resync_reader(const shmq_chunk *chunk, const shmq_reader *reader, shmq_damage *damage);
 int64_t shmq_cut(shmq_chunk *chunk, uint64_t position, uint64_t next_index);
 int shmq_set_in_order(shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
 int shmq_pad_over(shmq_chunk *chunk, uint64_t position, uint64_t end, uint64_t count);
+int64_t shmq_pad_behind(shmq_chunk *chunk, uint64_t position, uint64_t count);
 void shmq_end_at(shmq_chunk *chunk, uint64_t position);
 int64_t shmq_zero_from(shmq_chunk *chunk, uint64_t position);
 uint64_t shmq_first_live(const void *control);
@@ -199,11 +233,21 @@ void shmq_raise_first_live(void *control, uint64_t sequence);
 uint64_t shmq_newest(const void *control);
 void shmq_newest_raise(void *control, uint64_t newest);
 uint32_t shmq_members(const void *control);
-void shmq_shut_down(void *control, uint32_t on);
+void shmq_shut_down(void *control, uint32_t how);
 uint32_t shmq_is_shut_down(const void *control);
+void shmq_set_finished(void *control, uint32_t finished);
+uint32_t shmq_finished(const void *control);
 void shmq_padded_more(void *control, uint64_t count);
 void shmq_padded_less(void *control, uint64_t count);
 uint64_t shmq_pads(const shmq_chunk *chunk);
+void shmq_pads_begin(shmq_member *member);
+void shmq_pads_end(shmq_member *member);
+void shmq_pads_doubt(void *control);
+uint32_t shmq_pads_doubted(shmq_member *member);
+int shmq_pads_count(shmq_member *member, uint64_t *doubted, uint64_t *padded);
+int shmq_pads_counted(shmq_member *member, uint64_t doubted, uint64_t padded, uint64_t total);
+int shmq_next_missing(shmq_chunk *chunk, bool claims, uint64_t *position, uint64_t *ordinal, uint64_t *first,
+                      uint64_t *count);
 void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced);
 #define SHMQ_PAGE_BYTES 4096
 #define SHMQ_QUEUE_BYTES 20480
@@ -225,6 +269,7 @@ typedef struct {
     uint64_t inode;
     uint64_t max_messages;
     uint64_t max_bytes;
+    uint64_t dropped;
     uint32_t flags;
     uint8_t boot_id[16];
 } shmq_journal;
@@ -250,6 +295,7 @@ int shmq_checkpoint_check(const void *memory, uint64_t bytes, const uint8_t *que
 int shmq_checkpoint_rename(void *memory, const char *name, uint32_t name_length);
 uint64_t shmq_checkpoint_head(const void *memory);
 void shmq_checkpoint_set_head(void *memory, uint64_t index);
+void shmq_checkpoint_raise_head(void *memory, uint64_t index);
 uint64_t shmq_checkpoint_handed(const void *memory);
 void shmq_checkpoint_set_handed(void *memory, uint64_t index);
 uint64_t shmq_checkpoint_dropped(const void *memory);
@@ -281,22 +327,23 @@ void shmq_sync_rolled(shmq_keeper *keeper, shmq_chunk *chunk);
 int shmq_sync_mapped(void *begin, size_t bytes);
 uint32_t shmq_bell(const void *control);
 void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk, uint64_t position);
-int shmq_sync_try(shmq_member *member);
-void shmq_sync_release(shmq_member *member);
+int shmq_sync_try(shmq_member *member, uint32_t *leading);
+void shmq_sync_stop(shmq_member *member, uint32_t *leading);
+int shmq_papers_take(shmq_member *member, uint32_t *held);
+void shmq_papers_give(shmq_member *member, uint32_t *held);
 uint64_t shmq_acks_ask(shmq_member *member, void *checkpoint);
 int shmq_acks_wait(shmq_member *member, const void *checkpoint, uint64_t want, uint32_t *leading);
 uint32_t shmq_acks_begin(shmq_member *member);
 uint64_t shmq_acks_asked(const void *checkpoint);
 uint64_t shmq_acks_synced(const void *checkpoint);
 void shmq_acks_publish(void *checkpoint, uint64_t asked, uint64_t sequence);
-void shmq_acks_answer(shmq_member *member);
 uint64_t shmq_snapshot_synced(const void *checkpoint);
 int shmq_start_writing(int fd);
 void shmq_sync_failed(void *control, uint32_t failed);
 uint32_t shmq_sync_has_failed(const void *control);
 uint64_t shmq_durable(const void *control);
 uint64_t shmq_durable_chunk(const void *control);
-uint64_t shmq_durable_at(const void *control);
+uint64_t shmq_durable_at(const void *control, uint64_t chunk);
 void shmq_durable_reset(void *control, uint64_t index, uint64_t chunk);
 uint32_t shmq_crc32c(uint32_t crc, const void *bytes, uint64_t length);
 uint32_t shmq_crc32c_table(uint32_t crc, const void *bytes, uint64_t length);
@@ -318,10 +365,11 @@ typedef struct {
     uint64_t bucket;
     uint64_t gate;
 } shmq_taken;
-uint64_t shmq_ring_bytes(uint32_t window, uint32_t buckets, uint64_t side_blocks);
+uint64_t shmq_ring_bytes(uint32_t window, uint32_t buckets, uint32_t cells, uint64_t side_blocks);
 int shmq_ring_format(void *memory, const uint8_t *queue_id, const uint8_t *boot_id, uint32_t window,
-                     uint32_t buckets, uint64_t side_blocks);
+                     uint32_t buckets, uint32_t cells, uint64_t side_blocks);
 int shmq_ring_check(const void *memory, uint64_t bytes, const uint8_t *queue_id, uint8_t *boot_id);
+int shmq_ring_bury(void *memory, uint64_t bytes, const uint8_t *queue_id, uint32_t slot);
 int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t *boot_id, uint64_t first);
 void shmq_ring_forget(void *memory);
 shmq_ring *shmq_ring_new(void *memory, uint64_t bytes, const uint8_t *queue_id, void *checkpoint,
@@ -331,24 +379,40 @@ int shmq_ring_remap(shmq_ring *ring, void *memory, uint64_t bytes);
 void shmq_ring_extend(shmq_ring *ring, uint64_t blocks);
 uint64_t shmq_ring_side_blocks(const shmq_ring *ring);
 uint32_t shmq_ring_buckets(const shmq_ring *ring);
+uint32_t shmq_ring_cells(const shmq_ring *ring);
 int shmq_ring_join(shmq_ring *ring);
 int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint32_t spins,
                        shmq_taken *taken);
+int64_t shmq_ring_glance(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader);
+int64_t shmq_ring_glance_back(shmq_ring *ring, uint32_t most, int64_t *next_ns);
 int64_t shmq_ring_retake(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken, int64_t *next_ns);
+int64_t shmq_ring_holds(shmq_ring *ring, uint64_t count);
 int shmq_ring_skip(shmq_ring *ring, uint64_t index, uint64_t next);
+int shmq_ring_skip_one(shmq_ring *ring, uint64_t index);
 int64_t shmq_ring_peek(const shmq_ring *ring, uint64_t start);
 int shmq_ring_ack(shmq_ring *ring, shmq_taken *taken);
 int64_t shmq_ring_ack_many(shmq_ring *ring, uint32_t count, shmq_taken *taken);
 int shmq_ring_return(shmq_ring *ring, shmq_taken *taken);
+int shmq_ring_undo(shmq_ring *ring, shmq_taken *taken);
 int shmq_ring_nack(shmq_ring *ring, shmq_taken *taken, int64_t due_ns, uint64_t behind);
 int shmq_ring_extend_lease(shmq_ring *ring, shmq_taken *taken, int64_t ends_ns);
 int shmq_ring_moving(shmq_ring *ring, shmq_taken *taken);
 void shmq_ring_count_moved(shmq_ring *ring, bool expired);
+void shmq_ring_count_unmoved(shmq_ring *ring);
 void shmq_ring_advance(shmq_ring *ring);
-void shmq_ring_raise_head(shmq_ring *ring, uint64_t index);
+void shmq_ring_rest(shmq_ring *ring, bool on);
+bool shmq_ring_drained(const shmq_ring *ring, bool holding);
+uint64_t shmq_ring_unfinished(const shmq_ring *ring, uint64_t first, uint64_t end, uint64_t *head, uint64_t *lowest);
+uint64_t shmq_ring_open_in(const shmq_ring *ring, uint64_t head, uint64_t first, uint64_t stop);
+uint32_t shmq_ring_parked(const shmq_ring *ring, uint64_t *entry, uint32_t room, uint64_t *indexes, uint8_t *held);
+void shmq_ring_count_retired(shmq_ring *ring, uint64_t count);
+int64_t shmq_ring_retire(shmq_ring *ring, uint64_t first);
+int shmq_ring_drop(shmq_ring *ring, uint64_t target);
+int64_t shmq_ring_held(shmq_ring *ring, uint64_t target);
+int64_t shmq_ring_lowest(shmq_ring *ring);
 uint64_t shmq_ring_floor(shmq_ring *ring);
 int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch);
-uint64_t shmq_ring_states(shmq_ring *ring, uint8_t *states);
+uint64_t shmq_ring_states(const shmq_ring *ring, uint8_t *states);
 typedef struct {
     uint64_t head;
     uint64_t handed;
@@ -359,8 +423,12 @@ typedef struct {
     uint64_t redelivered;
     uint64_t expired;
     uint64_t moved;
+    uint64_t unmoved;
     uint64_t edges;
     uint64_t window;
     uint64_t at_edge;
+    uint64_t retired;
+    uint64_t dropped_to;
+    uint64_t to_drop;
 } shmq_ring_figures;
 void shmq_ring_counts(shmq_ring *ring, shmq_ring_figures *figures);

@@ -7,25 +7,30 @@ are built-ins of the same shared object, and one operation crosses into C exactl
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.machinery
 import itertools
 import mmap
 import os
 import struct
+import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from shmq import _core, errors
 from shmq._core import ffi, lib
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 EMPTY, ROLL, WAITING, FORKED = lib.SHMQ_EMPTY, lib.SHMQ_ROLL, lib.SHMQ_WAITING, lib.SHMQ_FORKED
+SHUT_DOWN = lib.SHMQ_SHUT_DOWN
 TIMEOUT, CONTENDED, FULL = lib.SHMQ_TIMEOUT, lib.SHMQ_CONTENDED, lib.SHMQ_FULL
 RETIRED, PADDED, CORRUPT = lib.SHMQ_RETIRED, lib.SHMQ_PADDED, lib.SHMQ_CORRUPT
 OK, SIGNAL, LEAD, SYNC_FAILED = lib.SHMQ_OK, lib.SHMQ_SIGNAL, lib.SHMQ_LEAD, lib.SHMQ_SYNC_FAILED
 EDGE, GROW, LOST = lib.SHMQ_EDGE, lib.SHMQ_GROW, lib.SHMQ_LOST
+TO_BE_MOVED = 2
+"""Of a glance: only what nobody is handed any more."""
 LENGTH_BITS = 30
 LENGTH_MASK = (1 << LENGTH_BITS) - 1
 """A place is a payload's position << LENGTH_BITS | its length."""
@@ -36,7 +41,10 @@ QUEUE_HEADER_BYTES, CHECKPOINT_BYTES, BATCH_MAX = (
     lib.SHMQ_BATCH_MAX,
 )
 SNAPSHOT_BASE, SNAPSHOT_BYTES = lib.SHMQ_SNAPSHOT_BASE, lib.SHMQ_SNAPSHOT_BYTES
-JOURNAL_SYNC_FAILED = 1  # layout.h, enum journal_flag
+JOURNAL_SYNC_FAILED, JOURNAL_FINISHED = 1, 2  # layout.h, enum journal_flag
+SHUT_DOWN_DRAINING, SHUT_DOWN_AT_ONCE = 1, 2  # layout.h, enum shut_down
+UNFINISHED, FINISHING, FINISHED = 0, 1, 2  # layout.h, enum finished
+_FINISHED_SHIFT, _FINISHED_MASK = 2, 3
 CHUNK_BYTES_MAX = 1 << 31
 STAGED = (1 << 64) - 1
 RECORD_BYTES_MIN = 40  # likewise, RECORD_HEADER_BYTES
@@ -53,9 +61,9 @@ _EXCEPTIONS: dict[int, type[Exception]] = {
     lib.SHMQ_CORRUPT: errors.Corrupt,
     lib.SHMQ_TOO_LARGE: errors.TooLarge,
     lib.SHMQ_TOO_MANY: errors.TooMany,
-    lib.SHMQ_SYSTEM: OSError,
     lib.SHMQ_SHUT_DOWN: errors.ShutDown,
     lib.SHMQ_FORMAT: errors.BadFormat,
+    lib.SHMQ_FOREIGN: errors.BadFormat,
     lib.SHMQ_LOST: errors.LeaseLost,
     lib.SHMQ_SYNC_FAILED: errors.SyncFailed,
     lib.SHMQ_FULL: errors.Full,
@@ -69,13 +77,15 @@ def story() -> str:
 
 def error(code: int, tried: str) -> Exception:
     """The exception for a negative answer of the core, with what was tried in front of its story."""
+    if code == lib.SHMQ_SYSTEM:
+        number = lib.shmq_errno()
+        return OSError(number, f"{tried}: {story()}: {os.strerror(number)}")
     return _EXCEPTIONS.get(code, errors.ShmqError)(f"{tried}: {story()}")
 
 
 def _inside(code: int) -> int:
     """The answer about a file inside a queue: one that does not begin as its name says is damaged, not foreign."""
-    damaged = code == lib.SHMQ_FORMAT and ("it is not" in story() or "it does not begin" in story())
-    return int(lib.SHMQ_CORRUPT if damaged else code)
+    return int(lib.SHMQ_CORRUPT if code == lib.SHMQ_FOREIGN else code)
 
 
 # ---------------------------------------------------------------- the hot path: built-ins in the same shared object
@@ -87,16 +97,19 @@ def _load_hot() -> Any:
 
 
 if TYPE_CHECKING:
+    from shmq._hot import Block as Block  # noqa: PLC0414
+    from shmq._hot import Fd as Fd  # noqa: PLC0414
     from shmq._hot import Finder as Finder  # noqa: PLC0414  # exported
     from shmq._hot import Head as Head  # noqa: PLC0414
     from shmq._hot import Kept as Kept  # noqa: PLC0414
     from shmq._hot import Record as Record  # noqa: PLC0414
     from shmq._hot import Shelf as Shelf  # noqa: PLC0414
     from shmq._hot import Tail as Tail  # noqa: PLC0414
+    from shmq._hot import strict as strict  # noqa: PLC0414
 else:
     _hot = _load_hot()
-    Finder, Head, Kept, Record = _hot.Finder, _hot.Head, _hot.Kept, _hot.Record
-    Shelf, Tail = _hot.Shelf, _hot.Tail
+    Block, Fd, Finder, Head, Kept, Record = _hot.Block, _hot.Fd, _hot.Finder, _hot.Head, _hot.Kept, _hot.Record
+    Shelf, Tail, strict = _hot.Shelf, _hot.Tail, _hot.strict
 next_many = lib.shmq_next_many
 find = lib.shmq_find
 """find(chunk handle, ordinal, record): the message's place, and its record's position; or a negative code."""
@@ -125,15 +138,27 @@ def monotonic_ns() -> int:
     return int(lib.shmq_clock_monotonic_ns())
 
 
+@contextlib.contextmanager
+def _naming(fd: int) -> Iterator[None]:
+    """Have a refusal of the kernel name the file, which costs no descriptor: it knows only ours of it."""
+    try:
+        yield
+    except OSError as problem:
+        problem.filename = os.readlink(f"/proc/self/fd/{fd}")
+        raise
+
+
 def map_file(fd: int, size: int, *, writable: bool) -> mmap.mmap:
     """Map a whole file, shared. The mapping keeps the open file, and its locks, until the last view of it is gone."""
     access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-    return mmap.mmap(fd, size, mmap.MAP_SHARED, access)
+    with _naming(fd):
+        return mmap.mmap(fd, size, mmap.MAP_SHARED, access)
 
 
 def map_private(fd: int, size: int) -> mmap.mmap:
     """Map a whole file, read-only, so that what is written there is seen by nobody else and never reaches the file."""
-    return mmap.mmap(fd, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+    with _naming(fd):
+        return mmap.mmap(fd, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 def map_alone(fd: int, size: int, *, writable: bool) -> mmap.mmap:
@@ -143,11 +168,10 @@ def map_alone(fd: int, size: int, *, writable: bool) -> mmap.mmap:
     A mapping keeps the open file it was made from, in every forked child too, and with it whatever lock that carries.
     The locks of seats and names must end with their holder, so their files are mapped through an opening of their own.
     """
-    again = os.open(f"/proc/self/fd/{fd}", (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
-    try:
+    with _naming(fd):
+        again = Fd.of(os.open, f"/proc/self/fd/{fd}", (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+    with again:
         return map_file(again, size, writable=writable)
-    finally:
-        os.close(again)
 
 
 def sync_pages(memory: mmap.mmap, first: int, size: int) -> None:
@@ -197,6 +221,7 @@ class Journal(NamedTuple):
     inode: int
     max_messages: int
     max_bytes: int
+    dropped: int
     flags: int
     boot_id: bytes
 
@@ -272,10 +297,12 @@ def newest_snapshot(content: bytes) -> Snapshot | None:
     return max((slot for slot in slots if slot), key=lambda slot: slot.sequence, default=None)
 
 
-def format_control(queue_id: bytes) -> bytes:
-    """The control file of a new queue."""
+def format_control(queue_id: bytes, *, finished: bool = False) -> bytes:
+    """The control file of a new queue; of one that is *finished*, at the beginning of another boot."""
     page = bytearray(CONTROL_BYTES)
     lib.shmq_control_format(ffi.from_buffer(page), queue_id)
+    if finished:
+        lib.shmq_set_finished(ffi.from_buffer(page), FINISHED | 1 << _FINISHED_SHIFT)
     return bytes(page)
 
 
@@ -303,11 +330,11 @@ class Control:
             raise error(_inside(code), f"cannot open {path}")
 
     @classmethod
-    def alone(cls, queue_id: bytes, first_live: int) -> Control:
+    def alone(cls, queue_id: bytes, first_live: int, *, finished: bool) -> Control:
         """One of nobody else's, for who reads a queue whose own cannot be believed and must not be changed."""
         made = cls.__new__(cls)
         memory = mmap.mmap(-1, CONTROL_BYTES)
-        memory[:] = format_control(queue_id)
+        memory[:] = format_control(queue_id, finished=finished)
         made.page = ffi.from_buffer(memory)
         made.raise_first_live(first_live)
         return made
@@ -346,13 +373,27 @@ class Control:
         lib.shmq_counters(self.page, padded, fenced)
         return int(padded[0]), int(fenced[0])
 
-    def shut_down(self, *, on: bool) -> None:
-        """Refuse puts from now on, or allow them again."""
-        lib.shmq_shut_down(self.page, on)
+    def shut_down(self, *, on: bool, at_once: bool = False) -> None:
+        """Refuse puts from now on, and gets too if it is *at_once*; or allow them again."""
+        how = SHUT_DOWN_AT_ONCE if at_once or self.is_shut_down_at_once() else SHUT_DOWN_DRAINING
+        lib.shmq_shut_down(self.page, how if on else 0)
 
     def is_shut_down(self) -> bool:
-        """Whether puts are refused."""
+        """Whether the queue was shut down, one way or the other."""
         return bool(lib.shmq_is_shut_down(self.page))
+
+    def is_shut_down_at_once(self) -> bool:
+        """Whether gets are refused as well."""
+        return bool(lib.shmq_is_shut_down(self.page) == SHUT_DOWN_AT_ONCE)
+
+    def finished(self) -> tuple[int, int]:
+        """Whether it is finished (UNFINISHED, FINISHING or FINISHED), and how often it was in this boot."""
+        finished = int(lib.shmq_finished(self.page))
+        return finished & _FINISHED_MASK, finished >> _FINISHED_SHIFT
+
+    def set_finished(self, state: int, times: int) -> None:
+        """Say so. Under the administrative lock only."""
+        lib.shmq_set_finished(self.page, state | times << _FINISHED_SHIFT & 0xFFFFFFFF)
 
     def wake(self) -> None:
         """Have every sleeper look again."""
@@ -367,16 +408,16 @@ class Control:
         """Sequence of the chunk where the next sync begins to look."""
         return int(lib.shmq_durable_chunk(self.page))
 
-    def durable_at(self) -> int:
-        """In that chunk, the position before which everything is on the disk."""
-        return int(lib.shmq_durable_at(self.page))
+    def durable_at(self, chunk: int) -> int:
+        """A position in the chunk of that sequence before which everything is on the disk; 0 when none is known."""
+        return int(lib.shmq_durable_at(self.page, chunk))
 
     def bell(self) -> int:
         """The bell as it is, for who need not be told of puts."""
         return int(lib.shmq_bell(self.page))
 
     def reset_durable(self, index: int, chunk: int) -> None:
-        """After an unclean boot, before anybody puts: nothing is known but what the watermark says."""
+        """As leader, when these words cannot be true: nothing is known but what the watermark says."""
         lib.shmq_durable_reset(self.page, index, chunk)
 
     def sync_failed(self) -> bool:
@@ -404,6 +445,11 @@ class Control:
     def room(self) -> None:
         """A head went forward: have producers look that wait for room."""
         lib.shmq_room(self.page)
+
+    @property
+    def tell_room(self) -> Callable[[], None]:
+        """The same without a function in Python, at whose beginning a signal's handler might keep it from that."""
+        return functools.partial(lib.shmq_room, self.page)
 
     def drop_for_all(self, index: int) -> None:
         """Drop what lies before *index*, in a queue that may never have had bounds."""
@@ -437,16 +483,26 @@ class Member:
     """This process's seat at one queue."""
 
     def __init__(self, control: Control, lock_fd: int, test_fd: int) -> None:
-        """Both descriptors belong to the member from now on, also when this fails."""
+        """What the descriptors are for says shmq.h; they stay the caller's."""
         self.control = control
-        handle = lib.shmq_member_new(control.page, lock_fd, test_fd)
+        handle = lib.shmq_member_new(control.page)
         if handle == ffi.NULL:
             raise error(lib.SHMQ_SYSTEM, "cannot join")
-        self.handle = ffi.gc(handle, functools.partial(_free_member, control.page))
+        self.handle = ffi.gc(handle, functools.partial(_free_member, control.page))  # before it has anything open
+        code = lib.shmq_member_open(self.handle, lock_fd, test_fd)
+        if code != lib.SHMQ_OK:
+            raise error(code, "cannot join")
         self._kept = Kept(self.handle)  # whoever leaves while garbage is collected needs it
+        self.stop_leading = functools.partial(lib.shmq_sync_stop, self.handle)
+        """
+        stop_leading(leading): give the leadership back, if that says we have it, and wake who waits. No function in
+        Python, at whose beginning the handler of a signal might keep it from doing so.
+        """
+        self.give_papers = functools.partial(lib.shmq_papers_give, self.handle)
+        """give_papers(held): likewise."""
 
     def lock(self) -> tuple[int, int, int]:
-        """Take a free slot's lock: (slot, its last tenant's generation, the chunk he may have claims from)."""
+        """Take a free slot's lock: (slot, its last tenant's generation, the chunk it may have claims from)."""
         since, generation = ffi.new("uint64_t *"), ffi.new("uint32_t *")
         slot = lib.shmq_member_lock(self.handle, since, generation)
         if slot < 0:
@@ -469,6 +525,32 @@ class Member:
     def forked(self) -> bool:
         """Whether this is the copy that a forked child inherited."""
         return bool(lib.shmq_member_forked(self.handle))
+
+    @contextlib.contextmanager
+    def changing_padding(self) -> Iterator[None]:
+        """Around a change of how much is padding and of its count: killed in between, it is counted anew."""
+        lib.shmq_pads_begin(self.handle)
+        try:
+            yield
+        except BaseException:
+            lib.shmq_pads_doubt(self.control.page)
+            raise
+        finally:
+            lib.shmq_pads_end(self.handle)
+
+    def padding_doubted(self) -> bool:
+        """Whether somebody was killed in between."""
+        return bool(lib.shmq_pads_doubted(self.handle))
+
+    def count_padding(self) -> tuple[int, int] | None:
+        """Before padding is counted anew: what `padding_counted` wants to know; None while somebody is in between."""
+        doubted, padded = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        code = lib.shmq_pads_count(self.handle, doubted, padded)
+        return None if code != lib.SHMQ_OK else (int(doubted[0]), int(padded[0]))
+
+    def padding_counted(self, begun: tuple[int, int], total: int) -> bool:
+        """Say how much there is; False when it may have changed since `count_padding`."""
+        return bool(lib.shmq_pads_counted(self.handle, *begun, total) == lib.SHMQ_OK)
 
     def slot_locked(self, slot: int) -> bool:
         """Whether anybody holds that slot, this member included, in whatever pid namespace."""
@@ -509,13 +591,19 @@ class Member:
         """As leader: everything below *index* is on the disk, and the next sync begins in that chunk, at *position*."""
         lib.shmq_sync_publish(self.handle, index, chunk, position)
 
-    def try_lead(self) -> bool:
-        """Lead the group commit if nobody does."""
-        return bool(lib.shmq_sync_try(self.handle))
+    def try_lead(self, leading: Any) -> bool:
+        """Lead the group commit if nobody does. *leading* says so; `stop_leading` comes after it, in any case."""
+        return bool(lib.shmq_sync_try(self.handle, leading))
 
-    def stop_leading(self) -> None:
-        """Give the leadership back, and wake who waits."""
-        lib.shmq_sync_release(self.handle)
+    def take_papers(self, held: Any) -> bool:
+        """
+        As leader, who may have been overtaken: whether nobody else writes the watermark or a snapshot now. *held*, by
+        `new_leading`, says so; `give_papers` comes after it, in any case.
+        """
+        code = int(lib.shmq_papers_take(self.handle, held))
+        if code < 0:
+            raise error(code, "cannot lock")
+        return bool(code)
 
     def acks_wait(self, checkpoint: Checkpoint, want: int, leading: Any) -> int:
         """Wait until what *checkpoint* counted as *want* is on the disk: OK, SIGNAL, SYNC_FAILED, or LEAD."""
@@ -524,10 +612,6 @@ class Member:
     def acks_begin(self) -> bool:
         """As leader: whether somebody may have asked for acknowledgements to be on the disk."""
         return bool(lib.shmq_acks_begin(self.handle))
-
-    def acks_answer(self) -> None:
-        """Wake all who wait for acknowledgements, once the leadership is given back."""
-        lib.shmq_acks_answer(self.handle)
 
     def room_begin(self) -> int:
         """Say that we are about to sleep for room. Look once more, then call `room_wait` with what this returned."""
@@ -594,13 +678,18 @@ def owner_of(slot: int, generation: int) -> int:
 
 
 class Lock:
-    """A descriptor that carries an exclusive lock for as long as its process lives."""
+    """What carries a lock for as long as its process lives; no forked child has it."""
 
     def __init__(self, fd: int) -> None:
-        """The descriptor belongs to the lock from now on."""
-        self._handle = lib.shmq_lock_new(fd)
-        if self._handle == ffi.NULL:
-            raise error(lib.SHMQ_SYSTEM, "cannot keep a lock")
+        """On an opening of its own of the file that *fd* has open."""
+        self._handle = ffi.gc(ffi.new("shmq_lock *"), lib.shmq_lock_close)  # before there is anything to give back
+        code = lib.shmq_lock_open(self._handle, fd)
+        if code != lib.SHMQ_OK:
+            raise error(code, f"cannot keep a lock of {os.readlink(f'/proc/self/fd/{fd}')}")
+
+    def is_free(self) -> bool:
+        """Whether everything was let go of, so that nothing is ever locked by it any more."""
+        return bool(self._handle.forks == 0)
 
     def take(self, byte: int = 0) -> bool:
         """Take it; False when somebody else has it."""
@@ -616,10 +705,18 @@ class Lock:
             raise error(answer, "cannot lock")
         return bool(answer)
 
+    def give_back(self, byte: int) -> None:
+        """Let go of that byte."""
+        lib.shmq_lock_give_back(self._handle, byte)
+
     def free(self) -> None:
-        """Let go."""
-        lib.shmq_lock_free(self._handle)
-        self._handle = ffi.NULL
+        """Let go of everything."""
+        lib.shmq_lock_close(self._handle)
+
+    def held(self) -> contextlib.AbstractContextManager[object]:
+        """What holds the lock without this object: at the end of a `with`, or of its life, everything is let go of."""
+        held: contextlib.AbstractContextManager[object] = self._handle
+        return held
 
 
 EXPIRES, DELAYED = 1, 2
@@ -656,13 +753,84 @@ def readable(view: memoryview) -> Any:
     return ffi.from_buffer("char[]", view)
 
 
-class Claim(NamedTuple):
-    """A region that is claimed and not yet committed; `at` is its message's index."""
+class Claim:
+    """A region that is claimed and not yet committed. Made before it is claimed: the core's call itself fills it in."""
 
-    at: int
-    word: int
-    record: int
-    payload: int
+    __slots__ = ("at",)
+
+    def __init__(self) -> None:
+        """Nothing is claimed."""
+        self.at = ffi.new("uint64_t[3]")
+
+    @property
+    def word(self) -> int:
+        """The claim as it stands in the chunk; 0 while there is none."""
+        return int(self.at[0])
+
+    @property
+    def record(self) -> int:
+        """The position of its word."""
+        return int(self.at[1])
+
+    @property
+    def payload(self) -> int:
+        """The position of its payload."""
+        return int(self.at[2])
+
+
+COPIED_BELOW = 8 << 20
+"""Bytes of a slot from which on a second mapping of its pages costs less than a copy."""
+
+
+class Room:
+    """
+    Where a claim's payload is filled: memory of its own, or from `COPIED_BELOW` on its pages, through a second mapping.
+
+    Attributes:
+        view: the bytes.
+    """
+
+    def __init__(self, size: int) -> None:
+        """Of *size* bytes: all zeros if they are its own."""
+        self.size = size
+        self.view = memoryview(bytearray(size if size < COPIED_BELOW else 0))
+        self._again: Any = None
+
+    def stands(self, chunk: Chunk, claim: Claim) -> None:
+        """That is the claim."""
+        if self.size < COPIED_BELOW:
+            return
+        at = lib.shmq_map_again(chunk._memory + claim.payload, self.size)  # noqa: SLF001  # ours
+        if at == ffi.NULL:
+            raise OSError(f"cannot map {self.size} bytes of {chunk.path} once more")
+        keeping = functools.partial(_unmap_again, self.size, chunk.map)  # the file stays mapped, and locked, as long
+        buffer = ffi.buffer(ffi.gc(at, keeping), self.size)
+        self.view, self._again = memoryview(buffer), (at, weakref.ref(buffer))
+
+    def commit(self, chunk: Chunk, claim: Claim, length: int) -> int:
+        """Publish the claim with the first *length* bytes; nothing that is stored here later changes them."""
+        if self._again is None:
+            with self.view[:length] as view, ffi.from_buffer("char[]", view) as data:
+                lib.shmq_fill(chunk.handle, claim.payload, data, length)
+        else:
+            self.shut()
+        return chunk.commit(claim, length)
+
+    def shut(self) -> None:
+        """What is stored here from now on goes nowhere: arrays that still look into it keep what they have."""
+        with contextlib.suppress(BufferError):
+            self.view.release()
+        if self._again is not None:
+            at, looked_at = self._again
+            kept = looked_at()
+            answer = 0 if kept is None else lib.shmq_make_private(at, self.size)
+            if answer < 0:
+                raise OSError(-answer, os.strerror(-answer))
+            self._again = at, lambda: None
+
+
+def _unmap_again(size: int, keep: Any, at: Any) -> None:  # noqa: ARG001
+    lib.shmq_unmap_again(at, size)
 
 
 class Resolved(NamedTuple):
@@ -674,13 +842,23 @@ class Resolved(NamedTuple):
     owner: int
 
 
-class Dedup(NamedTuple):
-    """A message or batch that says who put it, which of his it is, and where it is."""
+_SCAN = 256
+_FOUND = struct.Struct("<16sQQQQII")
 
-    producer: bytes
-    sequence: int
-    first: int
-    indexes: int
+
+class DedupScan:
+    """Where a scan for puts with dedup leaves what it found."""
+
+    def __init__(self, *, newest: bool) -> None:
+        """Nothing. *newest*: of puts of one producer that follow each other, only the last is wanted."""
+        self.newest = newest
+        self.found = ffi.new("shmq_dedup_found[]", _SCAN)
+        self.position, self.ordinal, self.code = ffi.new("uint64_t *"), ffi.new("uint64_t *"), ffi.new("int *")
+        self.count = self.base = 0
+
+    def rows(self) -> Iterator[tuple[bytes, int, int, int, int, int, int]]:
+        """(producer, sequence, position, first ordinal, 0, indexes, 0), or with an end instead of 0: an open claim."""
+        return _FOUND.iter_unpack(ffi.buffer(self.found)[: self.count * _FOUND.size])
 
 
 class Chunk:
@@ -733,27 +911,25 @@ class Chunk:
         self._kept = Kept(self.handle)
         self.address = address(handle)
         self.memory_address = address(self._memory)
-        self._fd = -1
+        self._fd: Fd | None = None
         if ends is not None:
             position, ordinal, torn = ends
             if torn:
                 lib.shmq_end_at(self.handle, position)
             lib.shmq_set_in_order(self.handle, position, ordinal)
 
-    def keep(self, fd: int) -> None:
-        """Own *fd* from now on."""
+    def keep(self, fd: Fd) -> None:
+        """Keep *fd* open as long as this chunk."""
         self._fd = fd
 
     @property
     def fd(self) -> int:
         """A writable descriptor of its file, if it keeps one; else -1."""
-        return self._fd
+        return -1 if self._fd is None else self._fd
 
-    def __del__(self) -> None:
-        """Close the descriptor; the mapping goes with its last view."""
-        fd, self._fd = getattr(self, "_fd", -1), -1
-        if fd >= 0:
-            os.close(fd)
+    def index_of(self, record: int) -> int:
+        """The index of the message whose record is at that position."""
+        return self.base + int.from_bytes(self.map[record + 16 : record + 20], "little")  # layout.h, struct record
 
     @staticmethod
     def format(
@@ -792,14 +968,13 @@ class Chunk:
         """Append a batch as one claim: its first index or a negative code."""
         return int(lib.shmq_put_many(self.handle, *batch.arguments))
 
-    def reserve(self, fields: Any, length: int) -> Claim | int:
-        """Claim room for a payload of *length* bytes, or a negative code."""
-        claimed, record, payload = ffi.new("uint64_t *"), ffi.new("uint64_t *"), ffi.new("uint64_t *")
-        index = lib.shmq_reserve(self.handle, fields, length, claimed, record, payload)
-        return Claim(index, claimed[0], record[0], payload[0]) if index >= 0 else int(index)
+    def reserve(self, claim: Claim, fields: Any, length: int) -> int:
+        """Have *claim*, which is empty, claim room for a payload of *length* bytes: its index, or a negative code."""
+        at = claim.at
+        return int(lib.shmq_reserve(self.handle, fields, length, at, at + 1, at + 2))
 
     def commit(self, claim: Claim, length: int) -> int:
-        """Publish the claim with the first *length* bytes of its payload."""
+        """Publish the claim with the first *length* bytes of its payload, which is filled."""
         return int(lib.shmq_commit(self.handle, claim.record, claim.word, length))
 
     def abort(self, claim: Claim) -> int:
@@ -854,6 +1029,12 @@ class Chunk:
         """How many of its indexes are padding."""
         return int(lib.shmq_pads(self.handle))
 
+    def missing(self, position: int, ordinal: int, *, claims: bool = False) -> tuple[int, int, int, int, int]:
+        """(code, position, ordinal, first, count) of the next padding from there on, as shmq_next_missing has it."""
+        values = ffi.new("uint64_t[4]", (position, ordinal, 0, 0))
+        code = int(lib.shmq_next_missing(self.handle, claims, values, values + 1, values + 2, values + 3))
+        return code, int(values[0]), int(values[1]), int(values[2]), int(values[3])
+
     def messages(self) -> int:
         """
         How many messages it holds, after checking each of them as a read would.
@@ -874,11 +1055,11 @@ class Chunk:
 
     def survey(self) -> Survey:
         """How far it is whole and committed."""
-        return _survey(self.handle, self.size, 0, 0, pass_claims=False)
+        return _survey(self.handle, self.size, 0, 0, pass_claims=False, singly=False)
 
     def descriptor(self) -> int | None:
         """One of its file, for as long as this object is there; None when it has none."""
-        return self._fd if self._fd >= 0 else None
+        return self._fd
 
     def sealed(self) -> int | None:
         """The base of the next chunk, once this one is sealed."""
@@ -941,24 +1122,26 @@ class Chunk:
             raise error(code, f"cannot read {self.path}")
         return int(end[0]), int(bytes_there[0])
 
-    def next_dedup(self, position: int, ordinal: int) -> tuple[int, int, int, Dedup | None]:
+    def scan_dedup(self, scan: DedupScan, position: int, ordinal: int, until: int = 0) -> tuple[int, int, int]:
         """
-        The next put with dedup from *position* on; 0: from the start.
+        Find the next puts with dedup, and open claims, from *position* on (0: the start) and before *until* (0: no
+        end). They are in *scan* then.
 
-        Returns (code, position, ordinal, what was found): the code is EMPTY or ROLL when nothing was.
+        Returns (code, position, ordinal): OK when there may be more; EMPTY or ROLL at the end.
 
         Raises:
             Corrupt: something before it is damaged.
         """
-        at, ordinals, sequence, first = (ffi.new("uint64_t *", value) for value in (position, ordinal, 0, 0))
-        producer, count = ffi.new("uint8_t[16]"), ffi.new("uint32_t *")
-        code = int(lib.shmq_next_dedup(self.handle, at, ordinals, producer, sequence, first, count))
+        scan.position[0], scan.ordinal[0], scan.base = position, ordinal, self.base
+        scan.count = int(
+            lib.shmq_scan_dedup(
+                self.handle, scan.position, scan.ordinal, until, scan.newest, _SCAN, scan.found, scan.code
+            )
+        )
+        code = int(scan.code[0])
         if code not in (lib.SHMQ_OK, lib.SHMQ_EMPTY, lib.SHMQ_ROLL):
             raise error(code, f"cannot look for puts with dedup in {self.path}")
-        found = None
-        if code == lib.SHMQ_OK:
-            found = Dedup(bytes(producer), int(sequence[0]), self.base + int(first[0]), int(count[0]))
-        return code, int(at[0]), int(ordinals[0]), found
+        return code, int(scan.position[0]), int(scan.ordinal[0])
 
     def bury(self, owner: int) -> int:
         """Pad every open claim of a dead owner, or of everybody for 0: how many."""
@@ -970,6 +1153,21 @@ class Chunk:
     def first_position(self) -> int:
         """Where the first message may begin."""
         return int(lib.shmq_chunk_first_position(self.handle))
+
+
+class Damage(NamedTuple):
+    """From the first place that is in doubt, and its ordinal, to the one behind it from which to go on."""
+
+    position: int
+    ordinal: int
+    end: int
+    end_ordinal: int
+
+
+def _damage(damage: Any, find: Callable[[Any], int]) -> Damage | None:
+    if find(damage) != lib.SHMQ_OK:
+        return None
+    return Damage._make(int(getattr(damage, name)) for name in Damage._fields)
 
 
 class Survey(NamedTuple):
@@ -987,15 +1185,17 @@ class Survey(NamedTuple):
     gap_position: int
     gap_index: int
     adoption: int
+    missing: int
+    doubted: int
     code: int = 0
     """EMPTY, ROLL, WAITING or CORRUPT."""
     reason: str = ""
     """After CORRUPT: what is wrong."""
 
 
-def _survey(handle: Any, trusted: int, position: int, ordinal: int, *, pass_claims: bool) -> Survey:
+def _survey(handle: Any, trusted: int, position: int, ordinal: int, *, pass_claims: bool, singly: bool) -> Survey:
     found = ffi.new("shmq_survey *", {"position": position, "ordinal": ordinal})
-    code = lib.shmq_survey_chunk(handle, found, trusted, pass_claims)
+    code = lib.shmq_survey_chunk(handle, found, trusted, pass_claims, singly)
     numbers = [int(getattr(found, name)) for name in Survey._fields[:-2]]
     return Survey._make([*numbers, code, story() if code == lib.SHMQ_CORRUPT else ""])
 
@@ -1026,6 +1226,7 @@ class Bare:
             Corrupt, BadFormat: it is no chunk of this queue, or not the one of that name.
         """
         self.path = path
+        self.base = base
         self.size = size
         if not PAGE_BYTES <= size <= CHUNK_BYTES_MAX:
             raise errors.Corrupt(f"cannot open {path}: it has {size} bytes, and no chunk has so few or so many")
@@ -1041,7 +1242,7 @@ class Bare:
             raise problem
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return this object, which the `with` block closes."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -1064,16 +1265,38 @@ class Bare:
         """Where the first message may begin."""
         return int(lib.shmq_chunk_first_position(self._handle))
 
-    def survey(self, *, trusted: int = 0, position: int = 0, ordinal: int = 0, pass_claims: bool = False) -> Survey:
-        """How far it is whole, from that place on."""
-        return _survey(self._handle, trusted, position, ordinal, pass_claims=pass_claims)
+    def survey(
+        self,
+        *,
+        trusted: int = 0,
+        position: int = 0,
+        ordinal: int = 0,
+        pass_claims: bool = False,
+        singly: bool = False,
+    ) -> Survey:
+        """
+        How far it is whole, from that place on.
 
-    def resync(self, position: int, ordinal: int) -> tuple[int, int] | None:
-        """The place behind damage from which to go on; None when there is none."""
-        at, of = ffi.new("uint64_t *", position), ffi.new("uint64_t *", ordinal)
-        if lib.shmq_resync(self._handle, at, of) != lib.SHMQ_OK:
-            return None
+        *singly*: of a committed batch, each message counts by itself; else all of them or none.
+        """
+        return _survey(self._handle, trusted, position, ordinal, pass_claims=pass_claims, singly=singly)
+
+    def indexed(self, ordinals: int) -> bool:
+        """Whether its index has every entry up to so many ordinals."""
+        return bool(lib.shmq_indexed(self._handle, ordinals))
+
+    def hint(self) -> tuple[int, int]:
+        """Position and ordinal of the end of some region that was claimed, as the chunk itself notes it."""
+        at, of = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        lib.shmq_hint(self._handle, at, of)
         return int(at[0]), int(of[0])
+
+    def resync(self, survey: Survey) -> Damage | None:
+        """What is damaged where that survey stopped, one that was made singly; None when nothing whole is behind it."""
+        return _damage(
+            ffi.new("shmq_damage *", (survey.stopped, survey.stopped_ordinal)),
+            lambda damage: lib.shmq_resync(self._handle, survey.position, survey.ordinal, damage),
+        )
 
     def cut(self, position: int, next_index: int) -> int:
         """
@@ -1088,8 +1311,17 @@ class Bare:
         return int(gone)
 
     def pad_over(self, position: int, end: int, count: int) -> bool:
-        """Make padding of what lies between two places; False when one word cannot say so."""
+        """Make padding of what lies between two places; False when no words can say so."""
         return bool(lib.shmq_pad_over(self._handle, position, end, count) == lib.SHMQ_OK)
+
+    def pad_behind(self, position: int, count: int) -> int | None:
+        """Make padding of *count* ordinals from there on, over whatever is there: its end; None if there is no room."""
+        end = int(lib.shmq_pad_behind(self._handle, position, count))
+        return end if end >= 0 else None
+
+    def state(self, position: int) -> int:
+        """The state of the word there."""
+        return self._map[position + 7] >> 5
 
     def pad_claim(self, position: int) -> None:
         """Make padding of a claim that nobody will commit."""
@@ -1236,11 +1468,9 @@ def look(chunk: Chunk, reader: Any, spins: int) -> int:
     return int(lib.shmq_next(chunk.handle, reader, spins))
 
 
-def glance(chunk: Chunk, reader: Any, dropped: int) -> int:
-    """What `look` would answer now, with nothing moved. What lies before *dropped* does not count."""
-    start = max(int(reader.start), dropped)
-    copy = ffi.new("shmq_reader *", {"position": reader.position, "ordinal": reader.ordinal, "start": start})
-    return int(lib.shmq_next(chunk.handle, copy, 0))
+def glance(chunk: Chunk, reader: Any) -> int:
+    """What `look` would answer now, handing out nothing: the reader stands before it, and names it."""
+    return int(lib.shmq_glance(chunk.handle, reader))
 
 
 def reader_seek(chunk: Chunk, reader: Any, ordinal: int) -> int:
@@ -1251,12 +1481,9 @@ def reader_seek(chunk: Chunk, reader: Any, ordinal: int) -> int:
     return code
 
 
-def resync(chunk: Chunk, position: int, ordinal: int) -> tuple[int, int] | None:
-    """The place behind damage from which reading can go on; None when there is none in that chunk."""
-    at, of = ffi.new("uint64_t *", position), ffi.new("uint64_t *", ordinal)
-    if lib.shmq_resync(chunk.handle, at, of) != lib.SHMQ_OK:
-        return None
-    return int(at[0]), int(of[0])
+def resync(chunk: Chunk, reader: Any) -> Damage | None:
+    """What is damaged where that reader stopped; None when nothing whole is behind it in that chunk."""
+    return _damage(ffi.new("shmq_damage *"), lambda damage: lib.shmq_resync_reader(chunk.handle, reader, damage))
 
 
 def place_arrays(limit: int) -> tuple[Any, Any]:
@@ -1460,6 +1687,10 @@ class Checkpoint:
     def head(self, index: int) -> None:
         lib.shmq_checkpoint_set_head(self.page, index)
 
+    def raise_head(self, index: int) -> None:
+        """Nothing before *index* is left, unless the head is beyond it already."""
+        lib.shmq_checkpoint_raise_head(self.page, index)
+
     @property
     def handed(self) -> int:
         """One more than the largest index ever handed out."""
@@ -1480,10 +1711,14 @@ class Checkpoint:
 
     def floor(self, dropped: int) -> int:
         """The first index that this name has not finished, when all before *dropped* was dropped."""
-        head, handed = self.head, self.handed
         if self.group:
-            head = min(head, int(lib.shmq_checkpoint_floor(self.page)))
+            return self.written_floor()  # what is dropped for a group is finished in its ring
+        head, handed = self.head, self.handed
         return head if head < handed else max(head, dropped)  # what was handed out is never dropped
+
+    def written_floor(self) -> int:
+        """Of a group: below it nothing is needed any more, as a member wrote it down last."""
+        return min(self.head, int(lib.shmq_checkpoint_floor(self.page)))
 
     @property
     def holder(self) -> int:
@@ -1532,9 +1767,12 @@ class Checkpoint:
 
 
 # ---------------------------------------------------------------- a group's ring
-RING_WINDOW, RING_BUCKETS, SIDE_BLOCKS = 65536, 16384, 8
+RING_WINDOW, RING_BUCKETS, SIDE_BLOCKS = 65536, 16384, 1
 """Messages in flight at most, buckets of keys where they come in order, and the blocks of a new side table."""
-RING_CLAIMED, RING_DONE = 1, 2
+SIDE_BLOCKS_MAX, RING_TENANTS, RING_HEADER_BYTES = 524288, 4096, 12288
+"""Blocks of the largest side table; where the tenants are in a ring's header, and how long that is."""
+RING_CLAIMED, RING_DONE, RING_MOVING, RING_PARKED = 1, 2, 4, 5
+RING_LEASES, RING_ATTEMPTS = 1, 2
 TAKEN_MESSAGE, TAKEN_EXPIRED, TAKEN_MOVING = lib.SHMQ_TAKEN_MESSAGE, lib.SHMQ_TAKEN_EXPIRED, lib.SHMQ_TAKEN_MOVING
 _INT64_MAX = (1 << 63) - 1
 _taken_arrays = functools.partial(ffi.new, ffi.typeof("shmq_taken[]"))
@@ -1570,25 +1808,29 @@ class RingFigures(NamedTuple):
     redelivered: int
     expired: int
     moved: int
+    unmoved: int
     edges: int
     window: int
     at_edge: int
+    retired: int
+    dropped_to: int
+    to_drop: int
 
 
-def ring_bytes(window: int, buckets: int, blocks: int) -> int:
+def ring_bytes(window: int, buckets: int, cells: int, blocks: int) -> int:
     """Bytes of a ring file."""
-    return int(lib.shmq_ring_bytes(window, buckets, blocks))
+    return int(lib.shmq_ring_bytes(window, buckets, cells, blocks))
 
 
-def ring_extent(memory: mmap.mmap) -> tuple[int, int, int]:
-    """The window, the buckets and the side blocks that a ring's header names."""
-    window, buckets = (int.from_bytes(memory[at : at + 4], "little") for at in (48, 52))
-    return window, buckets, int.from_bytes(memory[192:200], "little")
+def ring_extent(memory: mmap.mmap | bytes) -> tuple[int, int, int, int]:
+    """The window, the buckets, the cells and the side blocks that a ring's header names."""
+    window, buckets, cells = (int.from_bytes(memory[at : at + 4], "little") for at in (48, 52, 56))
+    return window, buckets, cells, int.from_bytes(memory[192:200], "little")
 
 
-def format_ring(memory: mmap.mmap, queue_id: bytes, boot_id: bytes, window: int, buckets: int, blocks: int) -> None:
-    """Write the header of a new ring into zeros. *buckets*: 0 = in no order."""
-    code = lib.shmq_ring_format(ffi.from_buffer(memory), queue_id, boot_id, window, buckets, blocks)
+def format_ring(memory: mmap.mmap, queue_id: bytes, boot_id: bytes, extent: tuple[int, int, int, int]) -> None:
+    """Write the header of a new ring into zeros: window, buckets (0 = in no order), cells and side blocks."""
+    code = lib.shmq_ring_format(ffi.from_buffer(memory), queue_id, boot_id, *extent)
     if code != lib.SHMQ_OK:
         raise error(code, "cannot make a ring")
 
@@ -1634,6 +1876,8 @@ class Ring:
         self._next = ffi.new("int64_t *")
         self.buckets = int(lib.shmq_ring_buckets(self.handle))
         """Of keys; 0 = messages come in no order."""
+        self.cells = int(lib.shmq_ring_cells(self.handle))
+        """What there is for each message of the window besides its word."""
         self.blocks = self.side_blocks()
         """Of the side table, as many as are mapped here."""
 
@@ -1656,6 +1900,11 @@ class Ring:
         code = lib.shmq_ring_rebuild(ffi.from_buffer(memory), len(memory), checkpoint.page, boot_id, first)
         if code != lib.SHMQ_OK:
             raise error(_inside(code), f"cannot rebuild {path}")
+
+    @staticmethod
+    def bury(memory: mmap.mmap, queue_id: bytes, slot: int) -> bool:
+        """Note that whoever sat in that seat before is dead; the ring's header is enough. False when it is no ring."""
+        return int(lib.shmq_ring_bury(ffi.from_buffer(memory), len(memory), queue_id, slot)) == lib.SHMQ_OK
 
     @staticmethod
     def forget(memory: mmap.mmap) -> None:
@@ -1692,6 +1941,21 @@ class Ring:
         due = int(self._next[0])
         return count, None if due == _INT64_MAX else due
 
+    def glance(self, chunk: Chunk, reader: Any) -> int:
+        """Whether there is something that nobody has had: 1, or a negative code."""
+        return int(lib.shmq_ring_glance(self.handle, chunk.handle, reader))
+
+    def glance_back(self, most: int) -> tuple[int, int | None]:
+        """
+        Whether something came back or is due: 1, 2, 0 or GROW; and when to look again (since boot).
+
+        2 (TO_BE_MOVED): only what is to be moved elsewhere: a dead one had begun that, or it was handed out *most*
+        times (0: any).
+        """
+        answer = int(lib.shmq_ring_glance_back(self.handle, most, self._next))
+        due = int(self._next[0])
+        return answer, None if due == _INT64_MAX else due
+
     def peek(self, start: int) -> int:
         """The first index at or behind *start* that nobody has; EMPTY when the window has none."""
         return int(lib.shmq_ring_peek(self.handle, start))
@@ -1699,6 +1963,24 @@ class Ring:
     def skip(self, index: int, following: int) -> bool:
         """Indexes that will never be; False while what is before them is not finished."""
         return bool(lib.shmq_ring_skip(self.handle, index, following) == lib.SHMQ_OK)
+
+    def pass_gap(self, index: int, following: int) -> int:
+        """The same, and why not: EDGE, or GROW."""
+        return int(lib.shmq_ring_skip(self.handle, index, following))
+
+    def holds(self, count: int, due: int | None) -> int | None:
+        """
+        How many messages this handle has and has not finished; to be told whenever EDGE is answered.
+
+        When to ask again, since boot: at *due*, or earlier.
+        """
+        again = int(lib.shmq_ring_holds(self.handle, count))
+        again = again if due is None else min(again, due)
+        return None if again == _INT64_MAX else again
+
+    def skip_one(self, index: int) -> int:
+        """Finish what nobody was handed: OK, EMPTY when it is finished, LOST when somebody has or had it, EDGE."""
+        return int(lib.shmq_ring_skip_one(self.handle, index))
 
     def ack(self, taken: Any) -> int:
         """Finish it: OK, LOST or GROW."""
@@ -1711,6 +1993,10 @@ class Ring:
     def give_back(self, taken: Any) -> int:
         """Whoever comes first has it: OK, LOST or GROW."""
         return int(lib.shmq_ring_return(self.handle, taken))
+
+    def undo(self, taken: Any) -> int:
+        """The same of what was claimed and handed to nobody: as far as that is known, no attempt. OK, LOST or GROW."""
+        return int(lib.shmq_ring_undo(self.handle, taken))
 
     def nack(self, taken: Any, due_ns: int, behind: int) -> int:
         """Hand it out again later: OK, LOST or GROW."""
@@ -1728,9 +2014,64 @@ class Ring:
         """One more has gone to another queue, or was too old."""
         lib.shmq_ring_count_moved(self.handle, expired)
 
-    def raise_head(self, index: int) -> None:
-        """Everything below was retired."""
-        lib.shmq_ring_raise_head(self.handle, index)
+    def count_retired(self, count: int) -> None:
+        """So many more were taken by retention before anybody had finished them."""
+        lib.shmq_ring_count_retired(self.handle, count)
+
+    def retire(self, first: int) -> int:
+        """Everything below was retired: how many of it nobody had finished; or GROW."""
+        return self._done(lib.shmq_ring_retire(self.handle, first), "finish what was retired of")
+
+    def drop(self, target: int) -> int:
+        """Finish what nobody has of everything below, and have the rest finished when it comes back: OK or GROW."""
+        return self._done(lib.shmq_ring_drop(self.handle, target), "drop messages of")
+
+    def held(self, target: int) -> int:
+        """The lowest index below *target* that a living member has, or *target*; or GROW."""
+        return self._done(lib.shmq_ring_held(self.handle, target), "look at")
+
+    def lowest(self) -> int:
+        """The lowest index that is still needed, as it is now; or GROW."""
+        return int(lib.shmq_ring_lowest(self.handle))
+
+    def _done(self, answer: int, tried: str) -> int:
+        if answer < 0 and answer != GROW:
+            raise error(answer, f"cannot {tried} {self._path}")
+        return int(answer)
+
+    def count_unmoved(self) -> None:
+        """One could not be moved, and is tried again."""
+        lib.shmq_ring_count_unmoved(self.handle)
+
+    def rest(self, *, on: bool) -> None:
+        """Say that this process holds messages and waits for the end of the stream, or that it does not."""
+        lib.shmq_ring_rest(self.handle, on)
+
+    def drained(self, *, holding: bool) -> bool:
+        """Whether all that was walked over is finished; *holding*: or with those who said that they wait, and us."""
+        return bool(lib.shmq_ring_drained(self.handle, holding))
+
+    def unfinished(self, first: int, end: int) -> tuple[int, int, int]:
+        """
+        How many indexes between the two are not finished, the head as it was then, and the first of them.
+
+        Padding counts that no member has walked over yet; `open_in` says of how much of some that is so.
+        """
+        head, lowest = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        count = int(lib.shmq_ring_unfinished(self.handle, first, end, head, lowest))
+        return count, int(head[0]), int(lowest[0])
+
+    def open_in(self, head: int, first: int, stop: int) -> int:
+        """How many of these indexes are at *head* or behind it and not finished."""
+        return int(lib.shmq_ring_open_in(self.handle, head, first, stop))
+
+    def parked(self) -> Iterator[tuple[int, bool]]:
+        """(index, whether somebody has it) of each message that is parked and not finished, in no order."""
+        entry = ffi.new("uint64_t *")
+        indexes, held = ffi.new("uint64_t[]", 512), ffi.new("uint8_t[]", 512)
+        while count := int(lib.shmq_ring_parked(self.handle, entry, 512, indexes, held)):
+            for at in range(count):
+                yield int(indexes[at]), bool(held[at])
 
     def floor(self) -> int:
         """Nothing below it is needed; noted in the checkpoint."""
@@ -1744,8 +2085,8 @@ class Ring:
         return code
 
     def states(self) -> tuple[int, bytes]:
-        """The lowest index that is not finished, and the RING_ state of each index of a window from it on."""
-        states = bytearray(RING_WINDOW)
+        """The head, and the RING_ state of each index of the window from it on."""
+        states = bytearray(self.figures().window)
         head = int(lib.shmq_ring_states(self.handle, ffi.from_buffer(states)))
         return head, bytes(states)
 

@@ -11,7 +11,7 @@ import bisect
 import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shmq import _native, errors
+from shmq import _native, errors, given
 from shmq.message import Message
 from shmq.storage.chain import Chain
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from shmq.storage.directory import Directory
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_TIME_MAX = _INDEX_MAX = (1 << 63) - 1
+_TIME_MAX = INDEX_MAX = (1 << 63) - 1
+_PLACE = '"earliest", "latest", an index, a datetime or a float of seconds since 1970'
 _TRIES = 5
 """How often to look at the names again when chunks are retired or made under our hands."""
 
@@ -40,12 +41,31 @@ class Extent(NamedTuple):
 _find, _new_record = _native.find, _native.new_record
 
 
-def nanoseconds(time: datetime.datetime | int) -> int:
-    """A time in ns since 1970. A datetime without a zone is local, as everywhere in Python."""
+def nanoseconds(time: datetime.datetime | float) -> int:
+    """
+    A time in ns since 1970. A datetime without a zone is local, as everywhere in Python; a float is in seconds.
+
+    Raises:
+        TypeError: it is neither; of an int nobody knows whether seconds or nanoseconds are meant.
+        ValueError: it is not a number.
+    """
     if isinstance(time, datetime.datetime):
         since = time.astimezone(datetime.UTC) - _EPOCH
         return (since.days * 86400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
-    return min(max(int(time), -_TIME_MAX - 1), _TIME_MAX)
+    if isinstance(time, float):
+        if time != time:  # noqa: PLR0124  # only NaN is not itself
+            raise ValueError(f"time={time!r} is no time")
+        return int(min(max(time * 1e9, -_TIME_MAX - 1), _TIME_MAX))
+    raise TypeError(
+        f"time={time!r}: a datetime, or a float of seconds since 1970, is wanted, not {type(time).__name__}; "
+        "for whole seconds write float(time), for nanoseconds use at_ns()"
+    )
+
+
+def nanoseconds_of_int(time_ns: int) -> int:
+    """The same ns since 1970, clipped to what a message can carry."""
+    wanted = "an int of nanoseconds since 1970 (at() takes datetimes and floats of seconds)"
+    return min(max(given.whole("time_ns", time_ns, wanted=wanted), -_TIME_MAX - 1), _TIME_MAX)
 
 
 class Access:
@@ -127,7 +147,7 @@ class Access:
             Forked: this is a forked child.
         """
         bases, sequences = self._names
-        at = bisect.bisect_right(bases, index) - 1 if index <= _INDEX_MAX else -1
+        at = bisect.bisect_right(bases, index) - 1 if index <= INDEX_MAX else -1
         if at >= 0:
             chunk = self._mapped.get(sequences[at])
             if chunk is not None:
@@ -148,7 +168,7 @@ class Access:
         for _ in range(_TRIES):
             bases, sequences = self._refresh()
             at = bisect.bisect_right(bases, index) - 1
-            if at < 0 or index > _INDEX_MAX:
+            if at < 0 or index > INDEX_MAX:
                 raise self._missing(index, code)
             try:
                 chunk = self._chunk(sequences[at], bases[at])
@@ -302,10 +322,10 @@ class Access:
             found = self._committed(bases, sequences)
             if found is not None:
                 return found
-        raise errors.Busy(f"cannot look for the end of {self._home.path}: chunks are made and retired too fast")
+        raise errors.Busy(f"cannot look for the end of {self._home.path}: chunks are retired too fast")
 
     def _committed(self, bases: list[int], sequences: list[int]) -> int | None:
-        """None when chunks were made or retired meanwhile."""
+        """None when chunks were retired meanwhile."""
         end = 0
         for base, sequence in zip(bases, sequences, strict=True):
             if sequence in self._time_max and sequence != sequences[-1]:
@@ -324,9 +344,7 @@ class Access:
             end = base + found.ordinal
             if found.code == _native.ROLL:
                 self._time_max[sequence] = found.time_max
-                end = chunk.sealed() or end
-                if sequence == sequences[-1] and self._chain.names()[-1][0] != sequence:
-                    return None
+                end = chunk.sealed() or end  # what was put behind it since is for the next one who asks
         return end
 
     def _decided(self, chunk: _native.Chunk) -> int:
@@ -362,21 +380,48 @@ class Access:
         return chunk.size
 
     # ---- by time
-    def at(self, time: datetime.datetime | int, *, before_claims: bool = False) -> int:
+    def index_of(self, place: str | float | datetime.datetime, what: str) -> int:
         """
-        The index of the first message whose time is *time* or later; the next index when there is none.
+        The index that is meant by *place*: an index, "earliest", "latest", or the first message of a time or later.
+
+        An index is handed back as it is, also one that is negative or beyond the end.
 
         Args:
-            time: a datetime, or ns since 1970.
+            place: see above; a float is a time in seconds since 1970, a datetime without a zone is local time.
+            what: what the caller calls it, for the error.
+
+        Raises:
+            TypeError, ValueError: it is none of these.
+        """
+        if isinstance(place, (datetime.datetime, float)):
+            return self.at(nanoseconds(place), before_claims=True)
+        if place == "latest":
+            return self.next_index()
+        if place == "earliest":
+            return self.first_index()
+        if isinstance(place, str):
+            raise ValueError(f"{what}={place!r}: {_PLACE}")  # noqa: TRY004  # a word may be right
+        return given.whole(what, place, wanted=_PLACE)
+
+    def at(self, wanted: int, *, before_claims: bool = False) -> int:
+        """
+        The index of the first message whose time is *wanted* or later; the next index when there is none.
+
+        Args:
+            wanted: ns since 1970.
             before_claims: rather the first claim before it that is not committed yet, which may turn out to be it.
         """
-        wanted = nanoseconds(time)
         for attempt in range(_TRIES):
             bases, sequences = self._refresh() if attempt or not self._names[0] else self._names
-            found = self._at(wanted, bases, sequences, before_claims=before_claims)
+            found = self._at(wanted, bases, sequences, before_claims=before_claims) if bases else self._at_first()
             if found is not None:
                 return found
         raise errors.Busy(f"cannot look up a time in {self._home.path}: chunks are made and retired too fast")
+
+    def _at_first(self) -> int | None:
+        """Where the first message will be; None when there is a chunk by now."""
+        first = self._chain.next_index()
+        return None if self._chain.names() else first
 
     def _at(self, wanted: int, bases: list[int], sequences: list[int], *, before_claims: bool) -> int | None:
         """None when chunks were made or retired meanwhile."""
@@ -399,6 +444,8 @@ class Access:
                 break
             if code == _native.ROLL:
                 self._time_max[sequence] = found.time_max
-        if code == _native.ROLL and self._chain.names()[-1][0] != sequences[-1]:
-            return None
+        if code == _native.ROLL:
+            if self._chain.names()[-1][0] != sequences[-1]:
+                return None
+            end = chunk.sealed() or end  # a recovery left indexes out behind it
         return claim if before_claims and claim is not None else end

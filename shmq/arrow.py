@@ -10,11 +10,12 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Self
 
-from shmq import _native
+from shmq import _native, given
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
+    from shmq.message import Message
     from shmq.reader import Reader
 
 COLUMNS = ("index", "time", "key", "type", "payload")
@@ -24,6 +25,7 @@ ROWS = 10_000
 BYTES = 16 << 20
 """Bytes of keys, payloads and headers in a batch, unless told otherwise."""
 _ROWS_MAX = 1 << 31
+_BYTES_MAX = (1 << 63) - 1
 _NOW = -(1 << 63)
 """What the core understands as the time of the put."""
 
@@ -65,7 +67,7 @@ def check_columns(columns: Iterable[str] | None, *, attempts: bool) -> tuple[str
         ImportError: pyarrow is not installed.
     """
     known = [name for name in _types() if attempts or name != "attempts"]
-    names = COLUMNS if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
+    names = COLUMNS if columns is None else given.names("columns", columns)
     strange = [name for name in names if name not in known]
     if strange or not names or len(set(names)) != len(names):
         raise ValueError(f"columns={list(names)}: some of {', '.join(known)}, each once")
@@ -79,11 +81,18 @@ def plan(names: tuple[str, ...], *, rows: int, max_bytes: int | None, **further:
     Raises:
         ValueError: there would be no room in it.
     """
-    if not 0 < rows <= _ROWS_MAX:
-        raise ValueError(f"{rows} messages in a batch: 1 to 2^31")
-    if max_bytes is not None and max_bytes < 1:
-        raise ValueError(f"max_bytes={max_bytes}: at least 1")
-    return _native.wanted(names, rows=rows, max_bytes=BYTES if max_bytes is None else max_bytes, **further)
+    most = BYTES if max_bytes is None else given.whole("max_bytes", max_bytes, 1, _BYTES_MAX)
+    return _native.wanted(names, rows=rows, max_bytes=most, **further)
+
+
+def check_rows(name: str, rows: int) -> int:
+    """
+    How many messages a batch may have.
+
+    Raises:
+        TypeError, ValueError: so many it cannot have.
+    """
+    return given.whole(name, rows, 1, _ROWS_MAX)
 
 
 def batch(gathered: _native.Gathered, names: tuple[str, ...]) -> Any:
@@ -100,6 +109,36 @@ def batch(gathered: _native.Gathered, names: tuple[str, ...]) -> Any:
             buffers.insert(1, memory.slice(place.offsets, 4 * (rows + 1)))
         arrays.append(arrow.Array.from_buffers(kind, rows, buffers, place.absent))
     return arrow.RecordBatch.from_arrays(arrays, schema=_schema(names))
+
+
+def of_messages(names: tuple[str, ...], messages: Sequence[Message]) -> Any:
+    """The record batch of messages that were handed out one by one, wherever they lie."""
+    arrow = _pyarrow()
+    values: dict[str, Callable[[Message], Any]] = {
+        "index": lambda each: each.index,
+        "time": lambda each: each.time_ns,
+        "key": lambda each: each.key,
+        "type": lambda each: each.type,
+        "payload": lambda each: bytes(each.view),
+        "headers": lambda each: each.raw_headers,
+        "attempts": lambda each: min(each.attempts, (1 << 16) - 1),
+    }
+    arrays = [arrow.array(list(map(values[name], messages)), _types()[name]) for name in names]
+    return arrow.RecordBatch.from_arrays(arrays, schema=_schema(names))
+
+
+def check_batch(batch: Any) -> Any:
+    """
+    The batch itself, if it is one.
+
+    Raises:
+        TypeError: it is none.
+        ImportError: pyarrow is not installed.
+    """
+    if not isinstance(batch, _pyarrow().RecordBatch):
+        hint = "; write: for batch in table.to_batches()" if isinstance(batch, _pyarrow().Table) else ""
+        raise given.wrong_type("batch", type(batch), "a pyarrow.RecordBatch", hint)
+    return batch
 
 
 def to_put(batch: Any, fixed: _native.Fixed) -> _native.ArrowBatch:
@@ -198,10 +237,11 @@ class Batches:
         self._names = check_columns(columns, attempts=False)
         self.schema: Any = _schema(self._names)
         stop, stop_time = reader._bounds()  # noqa: SLF001  # ours
-        self._plan = plan(self._names, rows=max_rows, max_bytes=max_bytes, stop=stop, stop_time_ns=stop_time)
+        rows = check_rows("max_rows", max_rows)
+        self._plan = plan(self._names, rows=rows, max_bytes=max_bytes, stop=stop, stop_time_ns=stop_time)
 
     def __iter__(self) -> Self:
-        """Itself."""
+        """Return this object, which the `with` block closes."""
         return self
 
     def __next__(self) -> Any:
@@ -220,7 +260,7 @@ class Batches:
         return batch(gathered, self._names)
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return this object, which the `with` block closes."""
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -2,6 +2,7 @@
 How objects become payload bytes and come back: bytes, text, json, msgpack; pickle only when told to trust it.
 
 A codec is a pair of plain functions. `None` stands for "the bytes themselves", so that the fast path calls nothing.
+What json and msgpack would hand back as something else (but for a tuple, which becomes a list) they refuse.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shmq.errors import BadFormat, Untrusted
+from shmq import _native
+from shmq.errors import BadFormat, Corrupt, Untrusted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    Buffer = bytes | bytearray | memoryview
+    from shmq._native import Chunk
+    from shmq.message import Message
 
 NAMES = ("bytes", "text", "json", "msgpack", "pickle")
 
@@ -24,7 +27,7 @@ class Codec(NamedTuple):
 
     name: str
     encode: Callable[[Any], bytes] | None
-    decode: Callable[[Buffer], Any] | None
+    decode: Callable[[bytes], Any] | None
 
 
 def _encode_text(value: str) -> bytes:
@@ -33,15 +36,16 @@ def _encode_text(value: str) -> bytes:
     return value.encode()
 
 
-def _decode_text(data: Buffer) -> str:
-    return str(data, "utf-8")
-
-
 def _msgspec(name: str) -> Codec:
     import msgspec  # noqa: PLC0415  # 10 ms that only users of these codecs pay
 
-    module = getattr(msgspec, name)
-    return Codec(name, module.Encoder().encode, module.Decoder().decode)
+    encode: Callable[[Any], bytes] = getattr(msgspec, name).Encoder().encode
+    times = None
+    if name == "msgpack":
+        import datetime  # noqa: PLC0415
+
+        times = datetime.datetime
+    return Codec(name, _native.strict(encode, name, times), getattr(msgspec, name).Decoder().decode)
 
 
 def _pickle() -> Codec:
@@ -63,7 +67,7 @@ def codec(name: str, *, trusted: bool = False) -> Codec:
     if name == "bytes":
         return Codec(name, None, None)
     if name == "text":
-        return Codec(name, _encode_text, _decode_text)
+        return Codec(name, _encode_text, bytes.decode)
     if name in {"json", "msgpack"}:
         return _msgspec(name)
     if name != "pickle":
@@ -73,3 +77,67 @@ def codec(name: str, *, trusted: bool = False) -> Codec:
             "its messages are pickles, which run code when read; pass trusted=True if you trust its writers"
         )
     return _pickle()
+
+
+def _is_unreadable(problem: Exception) -> bool:
+    """Whether that is what a codec says of bytes, and not what code raises that runs in it."""
+    known = isinstance(problem, ValueError | OverflowError | RecursionError | EOFError)
+    return known or type(problem).__module__ in {"msgspec", "_pickle"}
+
+
+def explain(problem: Exception, index: int, chunk: Chunk) -> None:
+    """
+    Of a *problem* that a codec has with the payload of that message in *chunk*: say which message, and go on raising
+    whatever else it is, as a codec that runs code may.
+
+    Raises:
+        Corrupt: of that problem.
+    """
+    if _is_unreadable(problem):
+        raise Corrupt(
+            f"cannot decode message {index} in {chunk.path}: {type(problem).__name__}: {problem}; its bytes are as "
+            f"they were put, and Queue[{index}].view has them"
+        ) from problem
+
+
+def decode_all(
+    decode: Callable[[Any], Any],
+    payloads: Iterable[bytes],
+    chunk: Chunk,
+    indexes: Callable[[int], int],
+    *,
+    first: bool = False,
+) -> list[Any]:
+    """
+    What the payloads of these messages of one chunk mean.
+
+    *indexes* is asked for the index of the n-th, where that cannot be read. *first*: those before one that its codec
+    cannot read will do, if there are any.
+
+    Raises:
+        Corrupt: of the first that its codec cannot read.
+    """
+    done: list[Any] = []
+    try:
+        done.extend(map(decode, payloads))
+    except Exception as problem:
+        if not (first and done and _is_unreadable(problem)):
+            explain(problem, indexes(len(done)), chunk)
+            raise
+    return done
+
+
+def payloads_of(messages: Iterable[Message]) -> list[Any]:
+    """
+    Of these messages: of those before one that its codec cannot read, if there are any.
+
+    Raises:
+        Corrupt: it cannot read the first one.
+    """
+    done: list[Any] = []
+    try:
+        done.extend(message.payload for message in messages)
+    except Corrupt:
+        if not done:
+            raise
+    return done

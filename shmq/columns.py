@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from shmq import _native
+from shmq import _native, given
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _NUMBERS = {"index": "uint64_t *", "time_ns": "int64_t *", "type": "uint16_t *"}
 NAMES = ("index", "time_ns", "key", "type", "payload", "headers")
 """What a Message calls them."""
+_MOST = (1 << 31) - 1
 
 
 def _in_core(name: str) -> str:
@@ -30,9 +31,9 @@ def check(names: Iterable[str] | None) -> tuple[str, ...]:
     The columns to read.
 
     Raises:
-        ValueError: one is not there, or asked for twice; or there is none.
+        TypeError, ValueError: one is not there, or asked for twice; or there is none.
     """
-    wanted = NAMES if names is None else (names,) if isinstance(names, str) else tuple(names)
+    wanted = NAMES if names is None else given.names("columns", names)
     if not wanted or len(set(wanted)) != len(wanted) or not set(wanted) <= set(NAMES):
         raise ValueError(f"columns={list(wanted)}: some of {', '.join(NAMES)}, each once")
     return wanted
@@ -51,15 +52,15 @@ class Columns:
         """*reader* is ours from now on: it knows where to begin and where to end."""
         self._reader = reader
         self._names = check(names)
-        if max_rows < 1 or max_bytes < 1:
-            raise ValueError(f"max_rows={max_rows}, max_bytes={max_bytes}: at least 1")
+        given.whole("max_rows", max_rows, 1, _MOST)
+        given.whole("max_bytes", max_bytes, 1, _MOST)
         stop, stop_time = reader._bounds()  # noqa: SLF001  # ours
         self._plan = _native.wanted(
             list(map(_in_core, self._names)), rows=max_rows, max_bytes=max_bytes, stop=stop, stop_time_ns=stop_time
         )
 
     def __iter__(self) -> Self:
-        """Itself."""
+        """Return this object, which the `with` block closes."""
         return self
 
     def __next__(self) -> dict[str, list[Any]]:
@@ -91,7 +92,7 @@ class Columns:
         return [decode(data) if data else {} for data in gathered.pieces(name)]
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return this object, which the `with` block closes."""
         return self
 
     def __exit__(self, *_: object) -> None:

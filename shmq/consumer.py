@@ -9,29 +9,33 @@ process loses nothing.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Never, NoReturn, Self
 
-from shmq import _native, errors, locks, names
+from shmq import _native, backlog, codec, ending, errors, given, habits, locks, names
 from shmq._native import LENGTH_BITS, LENGTH_MASK
 from shmq.access import Access
-from shmq.message import Message
+from shmq.loan import Loan
+from shmq.message import Message, no_message
 from shmq.storage import pins, space
 from shmq.storage.directory import CONSUMERS, check_consumer_name
 from shmq.walk import Walk, deadline_of
 from shmq.where import says_where
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    import datetime
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from shmq.durability import Syncer
+    from shmq.membership import Membership
     from shmq.queue import Queue
+    from shmq.storage.directory import Directory
 
 _BATCH = 1024
+_NOT_YET = (_native.EMPTY, _native.WAITING)
 
 
 @says_where("_home.path", "_persist", "seek", "close")
@@ -44,114 +48,101 @@ class Consumer(_native.Head):
         ack_mode: "auto" or "explicit".
     """
 
+    _home: Directory
+    _membership: Membership
+
     def __init__(
         self,
         queue: Queue,
         name: str,
         *,
-        ack: str,
-        start: str | int | datetime.datetime,
+        ack: str | None,
+        start: str | float | datetime.datetime,
         skip_corrupt: bool = False,
-        hold: bool | None = None,
+        hold: bool | str | None = None,
     ) -> None:
         """See `Queue.consumer`."""
         check_consumer_name(name)
-        if ack not in ("auto", "explicit"):
-            raise ValueError(f'ack={ack!r}: "auto" or "explicit"')
+        names.check_ack(ack)
         self.name = name
-        self.ack_mode = ack
-        self._explicit = ack == "explicit"
+        self._ack = ack
         self._queue = queue
         self._skip_corrupt = skip_corrupt
         self._hold = hold
         self._pid = os.getpid()
         self._lock = locks.Lock()
         self._closed = False
+        self._opened = False
         self._decode = queue._codec.decode  # noqa: SLF001
         self._pending: dict[int, bool] = {}  # handed out and not below the head; True once acknowledged
-        self._home, self._membership = queue._lend()  # noqa: SLF001
+        self._again: list[Message] = []  # pending, but an interrupted call kept them from whoever asked
         self._acking = 0
         self._syncer: Syncer | None = None
-        self._syncs = self._explicit and self._home.options.durability.kind == "sync"
+        self._name_lock: _native.Lock | None = None
+        self._loan = Loan()
         try:
+            queue._lend(self)  # noqa: SLF001
             self._open(start)
         except BaseException:
-            self._closed = True
-            self._membership.leave()
-            self._home.close()
+            self.close()
             raise
 
     # ---- opening
-    def _open(self, start: str | int | datetime.datetime) -> None:
+    def _open(self, start: str | float | datetime.datetime) -> None:
         path = f"{self._home.path}/{CONSUMERS}/{self.name}.checkpoint"
-        self._checkpoint, self._name_lock = self._open_checkpoint(path, start)
-        try:
-            self._walk = Walk(self._home, self._membership, self._checkpoint, auto_ack=not self._explicit)
-            self._walk.skip_corrupt = self._skip_corrupt
-            if not self._explicit:  # explicit acks keep accounts in Python
-                self._code_with(self._decode)
-                self._walk.lead(self)
-            self._stand_at_head(path)
-        except BaseException:
-            self._name_lock.free()
-            raise
+        self._open_checkpoint(path, start)
+        self._explicit = self._checkpoint.explicit
+        self.ack_mode = "explicit" if self._explicit else "auto"
+        self._syncs = self._explicit and self._home.options.durability.kind == "sync"
+        self._walk = Walk(self._home, self._membership, self._checkpoint, auto_ack=not self._explicit)
+        self._walk.skip_corrupt = self._skip_corrupt
+        if not self._explicit:  # explicit acks keep accounts in Python
+            self._code_with(self._decode)
+            self._walk.lead(self)
+        self._stand_at_head(path)
         self._handed_before = self._checkpoint.handed
+        self._tell_room = self._membership.control.tell_room
+        self._opened = True
         self._checkpoint.holder = self._membership.member.owner
 
-    def _open_checkpoint(
-        self, path: str, start: str | int | datetime.datetime
-    ) -> tuple[_native.Checkpoint, _native.Lock]:
+    def _open_checkpoint(self, path: str, start: str | float | datetime.datetime) -> None:
         file = f"{self.name}.checkpoint"
         if self.name not in self._home.consumer_names():
             with self._home.admin():
                 if self.name not in self._home.consumer_names():
-                    pins.set_hold(self._home, self.name, on=bool(self._hold))
+                    pins.set_hold(self._home, self.name, hold=self._hold or False)
                     index = names.start_index(self._queue, start)
-                    names.make_checkpoint(self._home, self.name, index, explicit=self._explicit, group=False)
-                    self._membership.control.recount()
+                    names.make_checkpoint(self._home, self.name, index, explicit=self._ack == "explicit", group=False)
+        self._membership.control.recount()  # each time: whoever made it may have been killed before that
         fd, size = self._home.open(self._home.consumers, file, writable=True)
-        try:
-            checkpoint = _native.Checkpoint(fd, size, self._home.queue_id, self.name, path)
-        except BaseException:
-            os.close(fd)
-            raise
-        lock = _native.Lock(os.dup(fd))
-        try:
-            if checkpoint.group:
+        with fd:
+            self._checkpoint = _native.Checkpoint(fd, size, self._home.queue_id, self.name, path)
+            if self._checkpoint.group:
                 raise errors.Mismatch(
-                    f"cannot open consumer {self.name!r} of {self._home.path} for this process alone: it is a group; "
-                    "open it with group=True, or use another name"
+                    f"cannot open consumer {self.name!r} of {self._home.path} for this process alone: it is a "
+                    "group; open it with group=True, or use another name"
                 )
-            self._take_name(lock, fd, checkpoint)
-        except BaseException:
-            lock.free()
-            raise
-        finally:
-            os.close(fd)
-        if checkpoint.explicit != self._explicit:
-            lock.free()
-            stored = "explicit" if checkpoint.explicit else "auto"
+            self._name_lock = _native.Lock(fd)
+            self._take_name(self._name_lock, fd)
+        stored = "explicit" if self._checkpoint.explicit else "auto"
+        if self._ack not in (None, stored):
             raise errors.Mismatch(
-                f"cannot open consumer {self.name!r} of {self._home.path} with ack={self.ack_mode!r}: "
-                f"it was made with ack={stored!r}"
+                f"cannot open consumer {self.name!r} of {self._home.path} with ack={self._ack!r}: "
+                f"it was made with ack={stored!r}; leave it out, or use another name"
             )
-        try:
-            self._take_up_hold()
-        except BaseException:
-            lock.free()
-            raise
-        return checkpoint, lock
+        self._take_up_hold()
 
     def _take_up_hold(self) -> None:
         """Have it hold chunks back or not, as was asked for; of a name that is there, nobody else changes it now."""
-        if self._hold not in (None, pins.holds(self._home, self.name)):
+        if self._hold is not None and self._hold != pins.holds(self._home, self.name):
             with self._home.admin():
-                pins.set_hold(self._home, self.name, on=bool(self._hold))
+                pins.set_hold(self._home, self.name, hold=self._hold)
+            self._membership.control.recount()
 
-    def _take_name(self, lock: _native.Lock, fd: int, checkpoint: _native.Checkpoint) -> None:
-        if not lock.take():
+    def _take_name(self, lock: _native.Lock, fd: int) -> None:
+        if not names.patiently(self._home, lock.take):
             raise errors.Busy(
-                f"consumer {self.name!r} of {self._home.path} is held by {self._holder(checkpoint)}; "
+                f"consumer {self.name!r} of {self._home.path} is held by {self._holder(self._checkpoint)}; "
                 "use another name, or wait until it is closed"
             )
         names.check_not_dropped(self._home, self.name, fd, "consumer")
@@ -186,38 +177,117 @@ class Consumer(_native.Head):
     # ---- getting
     def _take(self, timeout: float | None = None) -> Any:
         """What `take` does where the built-in does not: waiting, explicit acks, errors."""
+        given.timeout(timeout)
+        if self._explicit:
+            return self._take_explicit(1, timeout)[0]
         with self._lock:
-            place = self._next(timeout)
-            if self._explicit:
-                self._pending[self._walk.reader.index] = True
+            data = self._payload(self._next(timeout))
+            chunk, index = self._walk.chunk, self._walk.reader.index
+        if self._decode is None:
+            return data
+        return codec.decode_all(self._decode, (data,), chunk, lambda _: index)[0]  # type: ignore[arg-type]
+
+    _take.__qualname__ = "Consumer.take"  # which is what a wrong argument is told about
+
+    def _take_explicit(
+        self, limit: int, timeout: float | None, form: Callable[[list[Message]], Any] = codec.payloads_of
+    ) -> Any:
+        """Of up to so many *form*: what cannot be decoded, or is interrupted, is not acknowledged, and comes again."""
+        messages = self._hand_out(limit, timeout)
+        try:
+            data = form(messages)
+            taken = messages[: len(data)]  # what comes behind is met again by the next call
+            with self._lock:
+                self._pending.update((message.index, True) for message in taken if message.index in self._pending)
                 self._move_head()
-            data = self._payload(place)
-        return data if self._decode is None else self._decode(data)
+                self._again[:0] = messages[len(data) :]
+        except BaseException:
+            self._again[:0] = messages
+            raise
+        return data
 
     def _payload(self, place: int) -> bytes:
         start = place >> LENGTH_BITS
         return self._walk.chunk.map[start : start + (place & LENGTH_MASK)]  # type: ignore[union-attr]
 
-    def get(self, timeout: float | None = None) -> Message:
+    def get(self, timeout: float | None = None, *_: Never, **keywords: Never) -> Message:
         """
         The next message, with everything it carries. With ack="explicit", call its `ack()` when it is finished.
 
         Args and Raises: as `take`.
         """
+        if _ or keywords:
+            given.no_block("get", _, keywords)
+        if timeout is not None:
+            given.timeout(timeout)
+        if self._explicit:
+            return self._hand_out(1, timeout)[0]
         with self._lock:
             place = self._next(timeout)
             return self._message(place, self._walk.reader.index, self._walk.reader.record)
 
+    def _hand_out(self, limit: int, timeout: float | None) -> list[Message]:
+        """
+        Of a name with explicit acks. What a signal's handler ends by an exception hands out nothing: what was read is
+        read again, and what was about to be returned comes first next time.
+        """
+        messages: list[Message] = []
+        try:
+            with self._lock:
+                if self._again:
+                    self._check_usable()
+                    messages += self._again[:limit]
+                    del self._again[:limit]
+                else:
+                    self._read(messages, limit, timeout)
+            return messages  # noqa: TRY300  # what raises behind it is meant
+        except BaseException:
+            self._again[:0] = messages
+            raise
+
+    def _read(self, messages: list[Message], limit: int, timeout: float | None) -> None:
+        """Up to so many, from where the walk stands."""
+        mark = self._walk.mark()
+        try:
+            messages += self._messages(limit, timeout)
+        except errors.ShmqError:
+            raise
+        except BaseException:
+            if not messages:
+                self._walk.back_to(mark)
+            raise
+
+    def _messages(self, limit: int, timeout: float | None) -> list[Message]:
+        if limit == 1:
+            place = self._next(timeout)
+            return [self._message(place, self._walk.reader.index, self._walk.reader.record)]
+        places, records = self._many(limit, timeout)
+        chunk: Any = self._walk.chunk
+        return [
+            self._message(place, chunk.index_of(record), record) for place, record in zip(places, records, strict=True)
+        ]
+
     def _take_many(self, limit: int, timeout: float | None = None) -> list[Any]:
         """What `take_many` does where the built-in does not."""
+        limit = _check_many(limit, timeout)
+        if self._explicit:
+            taken: list[Any] = self._take_explicit(limit, timeout)
+            return taken  # nothing is called on the way: a signal's handler that raises behind it would lose them
         with self._lock:
-            places, _, first = self._many(limit, timeout)
-            if self._explicit:
-                self._pending.update(dict.fromkeys(range(first, self._walk.reader.index + 1), True))
-                self._move_head()
-            chunk_map = self._walk.chunk.map  # type: ignore[union-attr]
-            data = [chunk_map[(at := place >> LENGTH_BITS) : at + (place & LENGTH_MASK)] for place in places]
-        return data if self._decode is None else list(map(self._decode, data))
+            places, records = self._many(limit, timeout)
+            chunk: Any = self._walk.chunk
+            data = [chunk.map[(at := place >> LENGTH_BITS) : at + (place & LENGTH_MASK)] for place in places]
+        if self._decode is None:
+            return data
+        return codec.decode_all(self._decode, data, chunk, lambda at: chunk.index_of(records[at]))
+
+    _take_many.__qualname__ = "Consumer.take_many"
+
+    def _undecodable(self, keep: tuple[Any, ...], record: int, problem: Exception) -> Never:
+        """What the built-ins do when their codec cannot read the message of that record."""
+        chunk = keep[0]
+        codec.explain(problem, chunk.index_of(record), chunk)
+        raise problem
 
     def take_arrow(
         self,
@@ -243,12 +313,23 @@ class Consumer(_native.Head):
         """
         from shmq import arrow  # noqa: PLC0415  # only who uses it pays for it
 
+        given.timeout(timeout)
         names = arrow.check_columns(columns, attempts=True)
         handed = {"handed_before": self._handed_before, "checked": True}
-        plan = arrow.plan(names, rows=limit, max_bytes=max_bytes, **handed)
+        plan = arrow.plan(names, rows=arrow.check_rows("limit", limit), max_bytes=max_bytes, **handed)
+        if self._again:  # what an interrupted call kept from whoever asked
+            return self._take_explicit(limit, timeout, lambda messages: arrow.of_messages(names, messages))
         with self._lock:
             self._check_usable()
-            gathered = self._gather(plan, timeout)
+            mark = self._walk.mark()
+            try:
+                gathered = self._gather(plan, timeout)
+            except errors.ShmqError:
+                raise
+            except BaseException:
+                if self._explicit:
+                    self._walk.back_to(mark)
+                raise
         return arrow.batch(gathered, names)
 
     def _gather(self, plan: Any, timeout: float | None) -> _native.Gathered:
@@ -281,34 +362,39 @@ class Consumer(_native.Head):
 
         Args and Raises: as `take`.
         """
+        limit = _check_many(limit, timeout)
+        if self._explicit:
+            return self._hand_out(limit, timeout)
         with self._lock:
-            places, records, _ = self._many(limit, timeout)
-            chunk: Any = self._walk.chunk
-            ordinals = (int.from_bytes(chunk.map[record + 16 : record + 20], "little") for record in records)
-            return [
-                self._message(place, chunk.base + ordinal, record)
-                for place, record, ordinal in zip(places, records, ordinals, strict=True)
-            ]
+            return self._messages(limit, timeout)
 
     def peek(self) -> Message | None:
-        """The next message, without taking it; None when there is none."""
+        """
+        The next message, without taking it; None when a get would find none now: it may be delayed.
+
+        Raises:
+            Corrupt: it is damaged.
+            Gone: as `take`.
+        """
         with self._lock:
             self._check_usable()
-            access = Access(self._home, self._membership, self._decode)
-            for message in access.forward(self._walk.index(), access.next_index()):
-                if not message.expired():
-                    return message
-            return None
+            if self._again:
+                return self._again[0]
+            place = self._walk.glance()
+            if place < 0:
+                if place in _NOT_YET:
+                    return None
+                raise _native.error(place, f"cannot read {self._home.path}")
+            chunk: Any = self._walk.chunk
+            index, record = int(self._walk.reader.index), int(self._walk.reader.record)
+            return Message(chunk, index, record, place, self._decode)
 
-    def _many(self, limit: int, timeout: float | None) -> tuple[list[int], list[int], int]:
+    def _many(self, limit: int, timeout: float | None) -> tuple[list[int], list[int]]:
         """Places and records of what is there, after waiting for the first; all in one chunk."""
-        if limit < 1:
-            raise ValueError(f"limit={limit}: at least 1")
         first = self._next(timeout)
         reader, chunk = self._walk.reader, self._walk.chunk
         assert chunk is not None  # noqa: S101  # there is a first message in it
         found, records = [first], [int(reader.record)]
-        first_index = int(reader.index)
         places, positions = _native.place_arrays(min(limit, _BATCH))
         while len(found) < limit:
             room = min(limit - len(found), _BATCH)
@@ -317,29 +403,54 @@ class Consumer(_native.Head):
                 break  # whatever it is, the next call meets it again
             found += _native.unpack(places, count)
             records += _native.unpack(positions, count)
-        return found, records, first_index
+        return found, records
 
     def _next(self, timeout: float | None) -> int:
         """The next message's place, by way of everything that is not the fast path."""
         self._check_usable()
+        self._walk.go_on_leading()
         place = self._walk.look()
         if place < 0:
             place = self._walk.wait(deadline_of(timeout), self._ended)
-        if self._explicit and not self._pending and self._membership.control.bounds().dropped:
-            self._checkpoint.head = int(self._walk.reader.index)  # over what was dropped before it
+        if self._explicit and not self._pending:
+            self._finish_before(int(self._walk.reader.index))
         return place
 
     def _has_something(self) -> bool:
         """Whether a get would answer at once: with a message, or with why there will be none."""
         self._check_forked()
         with self._lock:
-            return self._ended() is not None or self._walk.glance()
+            return bool(self._again) or self._ended() is not None or self._walk.glance() not in _NOT_YET
+
+    def _pass(self) -> None:
+        """What was passed and needs nobody is finished, also when nothing behind it is handed out."""
+        if self._walk.chunk is not None and not self._pending:
+            self._finish_before(self._walk.index())
+
+    def _finish_before(self, index: int) -> None:
+        """What lies before it was passed (it had expired, or was dropped), and nothing is held."""
+        if index > self._checkpoint.head:
+            self._checkpoint.raise_head(index)
+            self._tell_room()
+
+    def _due_ns(self) -> int | None:
+        """When to look again, as it was found by the last look; since boot."""
+        return self._walk.due_ns()
+
+    def _waited(self) -> None:
+        """A wait for several, in which this one was looked at, has ended."""
 
     def _ended(self) -> Exception | None:
+        self._pass()
         if self._closed:
             return errors.Closed(f"consumer {self.name!r} of {self._home.path} was closed")
-        if self._membership.control.is_shut_down() and self._walk.at_end():
-            return errors.ShutDown(f"{self._home.path} was shut down, and consumer {self.name!r} has drained it")
+        control = self._membership.control
+        if control.is_shut_down_at_once():
+            return errors.ShutDown(f"{self._home.path} was shut down at once; what is left in it stays there")
+        if ending.over(self._home, control) and self._walk.at_end():
+            return errors.ShutDown(
+                f"{self._home.path} {ending.words(control)}, and consumer {self.name!r} has drained it"
+            )
         return None
 
     def _check_usable(self) -> None:
@@ -363,7 +474,7 @@ class Consumer(_native.Head):
         return Message(chunk, index, record, place, self._decode, self._acknowledge, attempts)
 
     def __iter__(self) -> Iterator[Message]:
-        """Messages as they come; ends when the queue is shut down and drained, or this consumer is closed."""
+        """Messages as they come; ends when the queue is over and drained (`shutdown`, `finish`), or this is closed."""
         while True:
             try:
                 message = self.get()
@@ -374,11 +485,15 @@ class Consumer(_native.Head):
     # ---- acknowledging
     def ack(self, *messages: Message) -> None:
         """
-        Say that these messages are finished. The head moves over all that are finished from it on.
+        Say that these messages are finished. The head moves over all that are finished from it on. For those that are
+        finished already it does nothing.
 
         Raises:
             Closed, Forked: as `Message.ack`.
         """
+        for message in messages:
+            if not isinstance(message, Message):
+                raise no_message(message)
         self._acking = threading.get_ident()
         try:
             for message in messages:
@@ -417,18 +532,22 @@ class Consumer(_native.Head):
     def _move_head(self, message: Message | None = None) -> None:
         """Over everything finished; what was handed out later stays pending."""
         pending = self._pending
-        finished = -1
-        while pending:
-            first = next(iter(pending))
-            if not pending[first]:
+        finished, head = [], -1
+        for index, done in pending.items():
+            head = index  # not the reader's place: it may be in a new chunk, where it has read nothing
+            if not done:
                 break
-            del pending[first]
-            finished = first
-        if finished < 0:
+            finished.append(index)
+            head = index + 1
+        if not finished:
             return
-        # Not the reader's place: it may be in a new chunk, where it has read nothing.
-        self._checkpoint.head = next(iter(pending), finished + 1)
-        self._membership.control.room()
+        # First the head: what is interrupted in between is forgotten by the next one.
+        try:
+            self._checkpoint.head = head
+            for index in finished:
+                del pending[index]
+        finally:
+            self._tell_room()  # no function in Python, at whose beginning a signal's handler could keep it from that
         if message is not None and message.index % 256 == 0:
             chunk, record = message._chunk, message._record  # noqa: SLF001
             self._checkpoint.save_cursor(chunk.sequence, record, message.index - chunk.base, message.index)
@@ -436,6 +555,7 @@ class Consumer(_native.Head):
     @property
     def skipped(self) -> int:
         """With skip_corrupt: how many indexes were passed over because what was there is damaged."""
+        self._check_forked()
         return self._walk.skipped
 
     @property
@@ -445,64 +565,87 @@ class Consumer(_native.Head):
 
     @property
     def lag(self) -> int:
-        """How many indexes the head is behind the end of the queue, padding included."""
-        return max(self._walk.chain.next_index() - self._checkpoint.head, 0)
+        """
+        How many messages this name has not finished: handed out or not, also what is delayed or has expired meanwhile.
+
+        What its holder acknowledged out of order it knows alone: `Queue.consumers` counts from the head on.
+        """
+        self._check_forked()
+        with self._lock:
+            end = self._walk.chain.next_index()
+            at = self._walk.index() if self._pending and self._walk.chunk is not None else 0
+            first = self._walk.chain.first_index()  # what retention has taken is behind nobody
+            held = sum(not done and index >= first for index, done in self._pending.items()) if at else 0
+            return held + backlog.of_name(self._home, self._membership, self._checkpoint, end, at).lag
 
     @property
     def pending(self) -> int:
         """How many messages are handed out and not acknowledged."""
+        self._check_forked()
         return sum(not done for done in self._pending.values())
 
-    def seek(self, index: int | datetime.datetime) -> None:
+    def seek(self, to: str | float | datetime.datetime) -> None:
         """
-        Go on from *index*, forward or back; from the first message of that time or later, if it is a datetime.
+        Go on from there, forward or back: "earliest", "latest", an index, or the first message of a time or later.
 
         What is pending is forgotten.
 
+        Args:
+            to: a time is a datetime (local when it names no zone) or a float of seconds since 1970.
+
         Raises:
             IndexError: it is beyond the end of the queue, or negative.
+            ValueError: it means no index.
         """
         with self._lock:
             self._check_usable()
-            if isinstance(index, datetime.datetime):
-                index = Access(self._home, self._membership, self._decode).at(index, before_claims=True)
-            end = self._walk.chain.next_index()
+            access = Access(self._home, self._membership, self._decode)
+            index, end = access.index_of(to, "to"), access.next_index()
             if not 0 <= index <= end:
                 raise IndexError(
                     f"cannot seek to {index}: {self._home.path} has indexes from "
                     f"{self._walk.chain.first_index()} to {end}"
                 )
             self._pending.clear()
+            self._again.clear()
             self._walk.seek(index)
+            self._handed_before = self._checkpoint.handed
+            self._checkpoint.handed = min(self._handed_before, index)  # nothing is: what is purged meanwhile is dropped
             self._checkpoint.head = index
             self._membership.control.recount()
-            self._handed_before = self._checkpoint.handed
         self._membership.forget_retired()
         space.retire(self._home, self._walk.chain, self._membership.control)  # what this name alone held back
 
     # ---- closing
     def close(self) -> None:
         """Give the name back. What was handed out and not acknowledged comes again. Closing twice is fine."""
-        if self._closed or os.getpid() != self._pid:
-            return
         self._closed = True
-        self._walk.stop()
-        self._membership.control.wake()  # another thread may be waiting in here
+        if self._loan.is_over() or os.getpid() != self._pid:
+            return
+        if self._opened:
+            self._walk.stop()
+            self._membership.control.wake()  # another thread may be waiting in here
         with self._lock:
+            self._leave_name()
+        if self._opened and self._home.options.durability.kind != "process":
+            with contextlib.suppress(errors.ShmqError, OSError, ImportError):  # forgotten after a power cut, at worst
+                self._to_the_disk()
+        self._loan.give_back()
+
+    def _leave_name(self) -> None:
+        """Give the name to whoever wants it. A second time it is not ours any more."""
+        if self._name_lock is None or self._name_lock.is_free():
+            return
+        if self._opened:
             reader, chunk = self._walk.reader, self._walk.chunk
             if chunk is not None and not self._pending:
                 position, ordinal = int(reader.position), int(reader.ordinal)
                 self._checkpoint.save_cursor(chunk.sequence, position, ordinal, chunk.base + ordinal)
             self._checkpoint.holder = 0
-            self._name_lock.free()
-        if self._home.options.durability.kind != "process":
-            with contextlib.suppress(errors.ShmqError, OSError, ImportError):  # forgotten after a power cut, at worst
-                self._to_the_disk()
-        self._membership.leave()
-        self._home.close()
+        self._name_lock.free()
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return this object, which the `with` block closes."""
         return self
 
     def __exit__(
@@ -511,7 +654,29 @@ class Consumer(_native.Head):
         """Close."""
         self.close()
 
+    def __reduce__(self) -> NoReturn:
+        """It does not pickle: its queue does."""
+        raise given.no_pickle(self, f"consumer {self.name!r} of {self._home.path}", f"consumer({self.name!r})")
+
+    def __dir__(self) -> list[str]:
+        """What it has, without the names that only say what to use instead (shmq/habits.py)."""
+        return [name for name in super().__dir__() if name not in habits.OF_CONSUMERS]
+
+    def __repr__(self) -> str:
+        """Name, queue, ack mode, and how far it is, for people."""
+        state = "closed" if self._closed else f"ack={self.ack_mode}, head {self._checkpoint.head}"
+        return f"<shmq.Consumer {self.name!r} of {self._queue.place} ({state})>"
+
     def __del__(self) -> None:
         """Close, unless this is a forked child's copy."""
         with contextlib.suppress(AttributeError):  # never finished opening
             self.close()
+
+
+habits.tell(Consumer, habits.OF_CONSUMERS)
+
+
+def _check_many(limit: int, timeout: float | None) -> int:
+    """How many at most, after a look at both."""
+    given.timeout(timeout)
+    return given.whole("limit", limit, 1)

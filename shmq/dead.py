@@ -5,26 +5,47 @@ The word of the message says MOVING from before the put until after it, so whoev
 the move. A dead letter is put with its origin as dedup id, so a repeated move finds the first copy, also one that was
 finished and retired. What expired may be millions, which nobody remembers for ever: there a repeated move looks for the
 copy.
+
+Nothing here waits for room in the other queue, and none of it happens under the lock of the group's member: who cannot
+move a message says so, and the messages behind it go on.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sys
+import time
 import traceback
-from typing import TYPE_CHECKING, Any
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shmq import _native, errors
+from shmq import errors
 from shmq.options import Durability, Options, Retention
 from shmq.producer import Producer
+from shmq.storage import directory, files, volatile
+from shmq.storage.directory import Directory
+from shmq.walk import deadline_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from shmq.durability import Syncer
+    from shmq.group import GroupMessage
     from shmq.message import Message
     from shmq.queue import Queue
 
 GROUP = "operator"
 """In a dead-letter queue, the group by which its letters are finished."""
 _TEXT_MAX = 8192
+_SHOWN = 400
+"""Of a name that is too long, so much is shown."""
+_DISK_SECONDS = 10.0
+"""How long a copy may take to get to the disk."""
+_REST_FIRST, _REST_MAX = 1.0, 60.0
+"""Seconds after which a queue that took nothing is tried again: the first time, and after many."""
+_PATHS = ("dead_letter", "expire_to")
 
 
 class _Raw(Producer):
@@ -35,12 +56,104 @@ class _Raw(Producer):
         self._encode = None
         self._code_with(None)
 
+    def _make_syncer(self) -> Syncer | None:
+        """None: the mover waits for the disk, once for many."""
+        return None
+
 
 def path_of(queue: Queue, given: str | None, group: str) -> str:
-    """Where a group's letters go: beside the queue, unless the path is absolute."""
+    """
+    Where a group's letters go: beside the queue, unless the path is absolute. As `shmq.open` takes it.
+
+    Beside a volatile queue is a volatile queue, which lasts as long as that one has users.
+    """
     if given is None:
-        return f"{queue.path}.{group}.dead"
+        return f"{queue.place}.{group}.dead"
+    if volatile.is_volatile(queue.place) and not os.path.isabs(given):
+        return volatile.PREFIX + given.removeprefix(volatile.PREFIX)
     return os.path.join(os.path.dirname(queue.path), given)
+
+
+def check_paths(queue: Queue, group: str, options: Mapping[str, Any], *, named_here: Mapping[str, Any]) -> None:
+    """
+    Refuse paths of other queues that cannot be used, when a group is opened and not at its first dead letter.
+
+    What is stored may be somebody else's: a path that leads away from beside the queue counts only where this opening
+    names it, too.
+
+    Raises:
+        Unsafe: it leads elsewhere, and was not named here.
+        Mismatch: it is the group's own queue.
+        Corrupt: what is stored is no path.
+        ValueError: what was given here is none: too long, or not to be encoded.
+        NotFound, BadFormat, PermissionError: there is no queue, and none can be made.
+    """
+    if volatile.is_volatile(queue.place):
+        volatile.home_of(path_of(queue, None, group))  # together the names may be too long
+    for option in _PATHS:
+        given = options.get(option)
+        if given is None:
+            continue
+        tried = f"cannot open group {group!r} of {queue.path} with {option}={given!r}"
+        if not isinstance(given, str):
+            raise errors.Corrupt(f"{tried}: what is stored is no path")
+        if given in ("", ".", "..") or "\0" in given:
+            raise errors.NotFound(f"{tried}: that is no name of a queue")
+        if named_here.get(option) != given and os.path.basename(given) != given:
+            raise errors.Unsafe(
+                f"{tried}, which is stored in the queue: it does not lie beside it. Whoever trusts it names it, too: "
+                f"consumer({group!r}, group=True, {option}={given!r})"
+            )
+        if given.startswith(volatile.PREFIX) and not volatile.is_volatile(queue.place):
+            raise errors.Mismatch(f"{tried}: what a queue on the disk gives away must not be in memory only")
+        place = path_of(queue, given, group)
+        unfit = _unfit(place)
+        if unfit:
+            kind = ValueError if named_here.get(option) == given else errors.Corrupt
+            raise kind(f"{tried[:_SHOWN]}: {unfit}")
+        _check_target(queue, place, tried)
+
+
+def _unfit(place: str) -> str:
+    """Why no queue can have that name; nothing when one can."""
+    try:
+        path = volatile.home_of(place) if volatile.is_volatile(place) else place
+        os.lstat(path)
+    except ValueError as problem:  # also what cannot be encoded
+        return f"that is no name of a queue ({problem})"
+    except OSError as problem:
+        if problem.errno == errno.ENAMETOOLONG:
+            return f"that is no name of a queue: it is too long ({len(place)} characters)"
+    return ""
+
+
+def _check_target(queue: Queue, place: str, tried: str) -> None:
+    path = volatile.home_of(place) if volatile.is_volatile(place) else place
+    try:
+        there = Directory(path, read_only=True)
+    except errors.NotFound:
+        if os.path.isdir(path):
+            _check_empty(path, tried)
+        above = os.path.dirname(path)
+        if not os.path.isdir(above):
+            raise errors.NotFound(f"{tried}: there is no directory {above}") from None
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise PermissionError(f"{tried}: no queue can be made in {above}") from None
+        return
+    except errors.ShmqError as problem:
+        raise type(problem)(f"{tried}: {problem}") from None
+    with contextlib.closing(there):
+        if there.queue_id == queue._home.queue_id:  # noqa: SLF001
+            raise errors.Mismatch(f"{tried}: that is this queue itself")
+
+
+def _check_empty(path: str, tried: str) -> None:
+    """A directory that is no queue yet may become one, unless something else lies in it."""
+    try:
+        with files.open_directory(path) as fd:
+            directory.refuse_strangers(fd, path)
+    except errors.ShmqError as problem:
+        raise type(problem)(f"{tried}: {problem}") from None
 
 
 def why(reason: object) -> tuple[str, str]:
@@ -73,10 +186,12 @@ class Mover:
         self._group = group
         self._source = source
         self._letters = letters
-        self._queue = _Queue(target, options=None if os.path.exists(target) else made, trusted=True)
+        self._queue = _Queue(target, options=None if _exists(target) else made, trusted=True)
         if self._queue._home.queue_id == source._home.queue_id:  # noqa: SLF001
             self._queue.close()
             raise errors.Mismatch(f"group {group!r} of {source.path} cannot move messages into its own queue")
+        if volatile.is_volatile(target):
+            volatile.attach(target, source.place, self._source_id)
         if letters:
             self._queue.consumer(GROUP, group=True, ack="explicit").close()
         self._producer = _Raw(self._queue)
@@ -84,51 +199,243 @@ class Mover:
 
         self._syncer = Syncer(self._queue._home, self._queue._joined())  # noqa: SLF001
 
-    def put(self, message: Message, cause: str, reason: str, text: str, *, again: bool) -> int:
+    def put(self, move: Move, known: Mapping[tuple[Any, ...], int]) -> int:
         """
-        Copy *message* there, once: the copy's index. *again*: somebody may have done so.
+        Copy the message there, unless it is among *known*: the copy's index. It may not be on the disk yet: see `sync`.
 
-        The copy is on the disk then, whatever both queues' durability: that the message is done here may get to the
-        disk at any moment, and a power cut must not leave it in neither queue.
+        Raises:
+            Full: there is no room for it now; it was not copied.
+            SyncFailed: that queue's disk has refused before; likewise.
         """
-        origin = [self._source_id, self._epoch, message.index, self._group, cause]
-        known = self._find(origin) if again and not self._letters else None
-        if known is not None:
-            self._syncer.wait(None, known, _native.FOREVER)  # whoever put it died, perhaps before he had done so
-            return known
+        message = move.message
+        origin = self._origin(move)
+        if tuple(origin) in known:
+            return known[tuple(origin)]
+        self._syncer.check()
         headers: dict[str, Any] = {
             **message.headers,
             "shmq.origin": origin,
-            "shmq.queue": self._source.path,
+            "shmq.queue": self._source.place,
             "shmq.index": message.index,
             "shmq.group": self._group,
-            "shmq.cause": cause,
-            "shmq.reason": reason,
+            "shmq.cause": move.cause,
+            "shmq.reason": move.reason,
             "shmq.attempts": message.attempts,
-            "shmq.traceback": text,
+            "shmq.traceback": move.text,
         }
-        index = self._producer.put(
+        return self._producer.put(
             bytes(message.view),
             key=message.key,
             type=message.type,
             time_ns=message.time_ns,
             headers=headers,
             dedup=(letter_id(self._source_id, message.index, self._group), 1) if self._letters else None,
+            timeout=0,
         )
-        self._syncer.wait(None, index, _native.FOREVER)
-        return index
+
+    def sync(self, index: int) -> None:
+        """
+        Have the copies up to *index* on the disk, whatever both queues' durability.
+
+        That their messages are done here may get to the disk at any moment, and a power cut must not leave them in
+        neither queue.
+
+        Raises:
+            SyncPending: they were not on the disk in time.
+            SyncFailed: the disk refused.
+            Otherwise what a signal's handler raised meanwhile, which is meant for who was interrupted.
+        """
+        try:
+            self._syncer.wait(None, index, deadline_of(_DISK_SECONDS))
+        except errors.SyncPending as problem:
+            cause = problem.__cause__
+            if cause is None or _is_answer(cause):
+                raise
+        else:
+            return
+        raise cause
+
+    def _origin(self, move: Move) -> list[Any]:
+        return [self._source_id, self._epoch, move.message.index, self._group, move.cause]
 
     def has(self, message: Message) -> bool:
         """Whether there is, or was, a letter of that message."""
         return self._queue.adopted(letter_id(self._source_id, message.index, self._group)) is not None
 
-    def _find(self, origin: list[Any]) -> int | None:
-        for known in self._queue.reader(reverse=True):
-            if known.headers.get("shmq.origin") == origin:
-                return known.index
-        return None
+    def copied(self, moves: Collection[Move]) -> dict[tuple[Any, ...], int]:
+        """The origins of those of them that somebody who died has copied, and where. Letters need no looking for."""
+        wanted = set() if self._letters else {tuple(self._origin(move)) for move in moves if move.again}
+        found: dict[tuple[Any, ...], int] = {}
+        if wanted:
+            for known in self._queue.reader(reverse=True):
+                origin = known.headers.get("shmq.origin")
+                if isinstance(origin, list) and tuple(origin) in wanted:
+                    found[tuple(origin)] = known.index
+                    if len(found) == len(wanted):
+                        break
+        return found
 
     def close(self) -> None:
         """Let go of the target."""
         self._producer.close()
         self._queue.close()
+
+
+class Move(NamedTuple):
+    """A message that goes to another queue."""
+
+    message: GroupMessage
+    cause: str | None
+    """"rejected", "attempts" or "expired"; None when only somebody who died knew it."""
+    reason: str
+    text: str = ""
+    again: bool = False
+    """Whether somebody may have copied it before."""
+
+
+class _Trouble(NamedTuple):
+    """A queue that took nothing."""
+
+    rest: float
+    until: float
+    problem: Exception
+    messages: int
+    said: bool
+
+
+class Moving:
+    """The ways from one member of a group to other queues. For one thread at a time, but for `resting_ns`."""
+
+    def __init__(self, queue: Queue, group: str, options: Mapping[str, Any]) -> None:
+        """No queue is opened before something is moved there."""
+        self._queue = queue
+        self._group = group
+        self._options = options
+        self._movers: dict[str, Mover] = {}
+        self._trouble: dict[str, _Trouble] = {}
+        self._unsure: set[int] = set()
+        """Indexes that were copied, though perhaps not to the disk."""
+
+    def resting_ns(self, cause: str | None) -> int:
+        """For how long nothing is moved for that cause, since the queue it goes to took nothing; 0: it may be tried."""
+        trouble = self._trouble.get(_option(cause))
+        return 0 if trouble is None else max(int((trouble.until - time.monotonic()) * 1e9), 0)
+
+    def carry_out(self, moves: list[Move], outcomes: dict[int, Exception | None]) -> None:
+        """
+        Copy those messages, and have the copies on the disk by one sync for each queue.
+
+        *outcomes*: by their places: None for what is there now, or what went wrong. Causes that are not known are
+        looked for, and entered.
+        """
+        for at, move in enumerate(moves):
+            if move.cause is None:
+                try:
+                    moves[at] = move._replace(cause=self._cause(move.message))
+                except (errors.ShmqError, OSError) as problem:
+                    if not _is_answer(problem):
+                        raise
+                    outcomes[at] = problem
+                    self._note("dead_letter", problem, [problem])
+        for option in _PATHS:
+            mine = {at: move for at, move in enumerate(moves) if at not in outcomes and _option(move.cause) == option}
+            if mine:
+                self._carry_out(option, mine, outcomes)
+
+    def _carry_out(self, option: str, moves: dict[int, Move], outcomes: dict[int, Exception | None]) -> None:
+        put: dict[int, int] = {}
+        problem = self._copy(option, moves, put, outcomes)
+        unsynced = self._sync(option, max(put.values())) if put else None
+        for at, move in moves.items():
+            if at in put:
+                outcomes[at] = unsynced
+                (self._unsure.discard if unsynced is None else self._unsure.add)(move.message.index)
+            elif at not in outcomes:
+                outcomes[at] = problem
+        failed = [outcome for at in moves if (outcome := outcomes[at]) is not None]
+        self._note(option, unsynced or problem, failed)
+
+    def _copy(
+        self, option: str, moves: dict[int, Move], put: dict[int, int], outcomes: dict[int, Exception | None]
+    ) -> Exception | None:
+        """Copy them, up to the first that is refused by the queue: why. What hinders one alone is its outcome."""
+        try:
+            target = self._target(option)
+            unsure = [move._replace(again=True) for move in moves.values() if move.message.index in self._unsure]
+            known = target.copied([*moves.values(), *unsure])
+            for at, move in moves.items():
+                try:
+                    put[at] = target.put(move, known)
+                except (errors.TooLarge, ValueError, TypeError) as problem:
+                    outcomes[at] = problem
+        except (errors.ShmqError, OSError) as problem:
+            if not _is_answer(problem):
+                raise
+            return problem
+        return None
+
+    def _sync(self, option: str, index: int) -> Exception | None:
+        try:
+            self._movers[option].sync(index)
+        except (errors.ShmqError, OSError) as problem:
+            if not _is_answer(problem):
+                raise
+            return problem
+        return None
+
+    def _note(self, option: str, problem: Exception | None, failed: list[Exception]) -> None:
+        before = self._trouble.pop(option, None)
+        if failed:
+            rest = 0.0 if problem is None else min(2 * before.rest if before else _REST_FIRST, _REST_MAX)
+            said = before is not None and before.said
+            self._trouble[option] = _Trouble(rest, time.monotonic() + rest, problem or failed[0], len(failed), said)
+
+    def warn(self) -> None:
+        """Tell people once, until it works again, that something cannot be moved."""
+        for option, trouble in self._trouble.items():
+            if not trouble.said:
+                self._trouble[option] = trouble._replace(said=True)
+                path = path_of(self._queue, self._options.get(option), self._group)
+                warnings.warn(
+                    f"group {self._group!r} of {self._queue.path} cannot move {trouble.messages} messages to {path}: "
+                    f"{trouble.problem}. They are left aside and tried again, at least once a minute; nothing is lost, "
+                    "and the messages behind them go on",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+
+    def _cause(self, message: Message) -> str:
+        """Why somebody who died was moving it."""
+        if not self._options.get("expire_to") or not message.expired:
+            return "rejected"
+        if not _exists(path_of(self._queue, self._options.get("dead_letter"), self._group)):
+            return "expired"
+        return "rejected" if self._target("dead_letter").has(message) else "expired"
+
+    def _target(self, option: str) -> Mover:
+        known = self._movers.get(option)
+        if known is None:
+            path = path_of(self._queue, self._options.get(option), self._group)
+            known = self._movers[option] = Mover(self._queue, path, self._group, letters=option == "dead_letter")
+        return known
+
+    def close(self) -> None:
+        """Let go of them."""
+        for mover in self._movers.values():
+            mover.close()
+        self._movers.clear()
+
+
+def _is_answer(problem: BaseException) -> bool:
+    """Whether that queue or its disk has said so, and no signal's handler: a time limit is a TimeoutError, too."""
+    if isinstance(problem, TimeoutError):
+        return problem.errno is not None
+    return isinstance(problem, (errors.ShmqError, OSError))
+
+
+def _exists(place: str) -> bool:
+    return volatile.exists(place) if volatile.is_volatile(place) else os.path.exists(place)
+
+
+def _option(cause: str | None) -> str:
+    return "expire_to" if cause == "expired" else "dead_letter"

@@ -9,8 +9,8 @@ snapshots of consumers. The order of all this stands in docs/format.md.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import threading
 import time
 import warnings
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from shmq import _native, errors, locks
 from shmq.storage import acks, sync, watermark
 from shmq.storage.chain import Chain
 from shmq.storage.directory import CONTROL, QUEUE
+from shmq.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,9 +32,14 @@ MARK_NS = 1_000_000_000
 _EVERYTHING = (1 << 64) - 1
 _KEEPER_BYTE = 1 << 41  # of control.shmq: whoever keeps the interval holds a lock on it
 _STANDBY_PAUSE = 0.005
+_STANDBY_PATIENCE = 1.0
 _WORD = 8  # what ends a chunk: FREE or the SEAL
 _PATIENCE_NS = 100_000_000
 _TRIES = 100
+_OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""What says nothing about the disk: it was not asked."""
+_PAPERS_PAUSE = 0.008
+"""How often to look whether a leader who was overtaken has done with what only one may write."""
 _KEPT_MAPPED = 1.0
 """Longer intervals let their chunk go meanwhile."""
 
@@ -56,6 +62,27 @@ class Syncer:
         self._names = acks.Names(home)
         self.mark_due_ns = time.monotonic_ns() + MARK_NS
 
+    def doubt(self) -> None:
+        """Go by no word of the control page that cannot be true; for who opens the queue."""
+        leading = _native.new_leading()
+        try:
+            if self._lies() and self._member.try_lead(leading):
+                self._forget()
+        finally:
+            self._member.stop_leading(leading)
+
+    def _lies(self) -> bool:
+        """Whether the control page says that more is on the disk than there is: somebody else's bytes are in it."""
+        durable, chunk = self._control.durable(), self._control.durable_chunk()
+        live = self._chain.names()
+        return durable > self._chain.next_index() or chunk > (live[-1][0] if live else self._home.journal.first_live)
+
+    def _forget(self) -> None:
+        """As leader: go by the watermark, since the control page lies."""
+        mark, live = watermark.read(self._home), self._chain.names()
+        known = min(mark.next_index, self._chain.next_index()) if mark else 0
+        self._control.reset_durable(known, live[0][0] if live else self._home.journal.first_live)
+
     def check(self) -> None:
         """
         Refuse what could not be made durable.
@@ -72,9 +99,11 @@ class Syncer:
             "be read. Close it everywhere and open it again: that writes and verifies what is there"
         )
 
-    def wait(self, chunk: _native.Chunk | None, index: int, deadline_ns: int) -> None:
+    def wait(self, chunk: _native.Chunk | None, index: int, deadline_ns: int, first: int | None = None) -> None:
         """
         Return when the message at *index*, in *chunk* if that is known, and all before it are on the disk.
+
+        *first*: of a batch of which that is the last, its first, which an exception names.
 
         Raises:
             SyncPending: the deadline passed, a signal's handler raised, or the disk could not be asked.
@@ -83,10 +112,10 @@ class Syncer:
         try:
             self._until(chunk, index + 1, deadline_ns)
         except (errors.SyncFailed, errors.SyncPending) as problem:
-            problem.index = index
+            problem.index = index if first is None else first
             raise
         except BaseException as problem:
-            raise self.pending(index, problem) from problem
+            raise self.pending(index if first is None else first, problem) from problem
 
     def pending(self, index: int, problem: BaseException) -> errors.SyncPending:
         """What to raise when *problem* ended a wait for the message at *index*."""
@@ -102,8 +131,18 @@ class Syncer:
 
         Raises:
             SyncFailed: the disk refused.
+            OSError: it could not be asked (no free descriptor, say). Nothing is known to be wrong: sync again.
         """
-        self._until(None, self._chain.next_index(), _native.FOREVER, mark=True)
+        self._until(None, _end_of(self._chain), _native.FOREVER, mark=True)
+
+    def mark(self) -> None:
+        """As leader: sync what is settled, and move the watermark over it; unless somebody else is at the watermark."""
+        papers = _native.new_leading()
+        try:
+            if self._member.take_papers(papers):
+                self._sync_puts(0, mark=True)
+        finally:
+            self._member.give_papers(papers)
 
     def tick(self, deadline_ns: int) -> None:
         """
@@ -113,7 +152,7 @@ class Syncer:
             SyncPending: a claim was open all the time; what lies before it is on the disk.
             SyncFailed: the disk refused.
         """
-        self._until(None, self._chain.next_index(), deadline_ns)
+        self._until(None, _end_of(self._chain), deadline_ns)
 
     def acknowledge(self, name: str, checkpoint: _native.Checkpoint) -> None:
         """
@@ -131,21 +170,17 @@ class Syncer:
                 if code == _native.OK:
                     return
                 if code == _native.LEAD:
-                    self._commit(mark=False, own=name)
-                    leading[0] = 0
-                    self._stop_leading()
+                    _, written = self._commit(mark=False, own=name)
+                    self._member.stop_leading(leading)
+                    if not written:
+                        time.sleep(_PAPERS_PAUSE)
                 elif code == _native.SYNC_FAILED:
                     self._note_failure()
                     raise errors.SyncFailed(self._frozen())
                 elif code != _native.SIGNAL:
                     raise _native.error(code, f"cannot sync {self._home.path}")
         finally:
-            if leading[0]:
-                self._stop_leading()
-
-    def _stop_leading(self) -> None:
-        self._member.stop_leading()
-        self._member.acks_answer()
+            self._member.stop_leading(leading)
 
     def _until(self, chunk: _native.Chunk | None, want: int, deadline_ns: int, *, mark: bool = False) -> None:
         """Wait until everything below index *want* is on the disk, or do it; with the watermark and all, for *mark*."""
@@ -156,12 +191,16 @@ class Syncer:
                 here = None if self._mark_is_due() or not sync.IN_CORE else chunk
                 code = self._member.sync_wait(here, _EVERYTHING if mark else want, deadline_ns, leading)
                 if code == _native.LEAD:
-                    progress = self._commit(mark=mark)
-                    leading[0] = 0
-                    self._stop_leading()
+                    progress, written = self._commit(mark=mark)
+                    self._member.stop_leading(leading)
+                    if mark and not written:
+                        time.sleep(_PAPERS_PAUSE)
+                        continue
                     mark = False
                     code = _native.OK if progress else _native.WAITING
-                if self._control.durable() >= want:
+                if self._control.durable() >= want and not (mark and code == _native.SYNC_FAILED):
+                    if mark:
+                        self.doubt()  # nothing was synced: it is told that all that can ever be put is on the disk
                     continue
                 if code == _native.WAITING:
                     seen = self._doze(seen, deadline_ns)
@@ -173,8 +212,7 @@ class Syncer:
                 elif code not in (_native.OK, _native.SIGNAL):
                     raise _native.error(code, f"cannot sync {self._home.path}")
         finally:
-            if leading[0]:
-                self._stop_leading()
+            self._member.stop_leading(leading)
 
     def _late(self, want: int) -> str:
         return (
@@ -193,39 +231,56 @@ class Syncer:
         return None
 
     # ---- as leader
-    def _commit(self, *, mark: bool, own: str | None = None) -> bool:
+    def _commit(self, *, mark: bool, own: str | None = None) -> tuple[bool, bool]:
         """
-        Sync everything that is resolved, and what was acknowledged by those who wait, name *own* in any case: whether
-        more is durable than before.
+        Sync everything that is resolved, and what was acknowledged by those who wait, name *own* in any case.
+
+        Returns:
+            Whether more is durable than before; and whether what is kept beside the messages was written, if it had to
+            be: not while a leader who was overtaken is still at it.
         """
         if self._control.sync_failed():
             raise errors.SyncFailed(self._frozen())
         before = self._control.durable()
         mark = mark or self._mark_is_due()
-        with contextlib.ExitStack() as stack:
-            asked = None
-            if self._member.acks_begin() or own is not None or mark:
-                asked = stack.enter_context(self._names.opened(everything=mark, own=own))
+        papers = _native.new_leading()
+        try:
+            with contextlib.ExitStack() as stack:
+                asked = None
+                wanted = bool(self._member.acks_begin()) or own is not None or mark
+                if wanted and self._member.take_papers(papers):
+                    asked = stack.enter_context(self._names.opened(everything=mark, own=own))
+                    with self._at_the_disk():
+                        asked.write()
+                self._sync_puts(before, mark=mark and asked is not None)
                 with self._at_the_disk():
-                    asked.write()
-            last = self._sync_chunks() if mark or self._chain.next_index() > before else None
-            if last is not None:
-                self._member.publish_durable(last[1].next_index, last[0].sequence, last[1].position)
+                    if asked is not None:
+                        asked.sync()
+                if mark:
+                    self.mark_due_ns = time.monotonic_ns() + MARK_NS
+        finally:
+            self._member.give_papers(papers)
+        return self._control.durable() > before, asked is not None or not wanted
+
+    def _sync_puts(self, before: int, *, mark: bool) -> None:
+        """Sync everything that is resolved, if there is more than *before*; for *mark* always, with the watermark."""
+        if mark and self._lies():
+            self._forget()
+        last = self._sync_chunks() if mark or self._chain.next_index() > before else None
+        if last is not None:
+            self._member.publish_durable(last[1].next_index, last[0].sequence, last[1].position)
+        if mark and last is not None:
             with self._at_the_disk():
-                if mark and last is not None:
-                    watermark.write(self._home, last[0].sequence, last[1].position, last[1].next_index)
-                if asked is not None:
-                    asked.sync()
-            if mark:
-                self.mark_due_ns = time.monotonic_ns() + MARK_NS
-        return self._control.durable() > before
+                watermark.write(self._home, last[0].sequence, last[1].position, last[1].next_index)
 
     @contextlib.contextmanager
     def _at_the_disk(self) -> Iterator[None]:
-        """What fails in here is the disk's refusal."""
+        """What fails in here is the disk's refusal, unless this process had nothing to ask it with."""
         try:
             yield
         except OSError as problem:
+            if problem.errno in _OURS:
+                raise
             raise self._fail(problem) from problem
 
     def _mark_is_due(self) -> bool:
@@ -243,10 +298,17 @@ class Syncer:
         """Every chunk from where the last sync ended, one after the other; each is let go once it is synced."""
         for _ in range(_TRIES):
             with contextlib.suppress(FileNotFoundError, errors.Gone):  # retired meanwhile: look again
-                start = self._control.durable_chunk()
-                live = [name for name in self._chain.names() if name[0] >= start]
+                there = self._chain.names()
+                if there and there[-1][0] < self._control.durable_chunk():
+                    self._forget()
+                live = [name for name in there if name[0] >= self._control.durable_chunk()]
                 return self._sync_from(live[0]) if live else None
-        raise errors.Gone(f"cannot sync {self._home.path}: its chunks went {_TRIES} times while they were opened")
+        first = self._chain.first_index()
+        raise errors.Gone(
+            f"cannot sync {self._home.path}: its chunks went {_TRIES} times while they were opened; the first index "
+            f"still there is {first}",
+            first,
+        )
 
     def _sync_from(self, name: tuple[int, int]) -> tuple[_native.Chunk, _native.Resolved]:
         while True:
@@ -269,7 +331,7 @@ class Syncer:
         Returns:
             Whether it was that one, so that its name is on the disk, too.
         """
-        begin, end = self._control.durable_at(), found.position + _WORD
+        begin, end = self._control.durable_at(chunk.sequence), found.position + _WORD
         known = 0 < begin < end and chunk.sequence == self._control.durable_chunk()
         if known:
             sync.pages(*chunk.pages(begin, end), "records")
@@ -294,6 +356,29 @@ class Syncer:
                 self._home.write_journal(journal._replace(flags=journal.flags | _native.JOURNAL_SYNC_FAILED))
 
 
+def mark_at_close(home: Directory, membership: Membership) -> None:
+    """
+    Have the watermark cover what is on the disk, when a process lets go of a queue: below it, damage is told from what
+    a power cut took. Whoever leads at the moment does so itself when it closes. A disk that refuses was said before,
+    and a queue that was deleted meanwhile needs no mark.
+    """
+    leading = _native.new_leading()
+    try:
+        with contextlib.suppress(errors.ShmqError, OSError):
+            if membership.control.sync_failed() or not membership.member.try_lead(leading):
+                return
+            mark = watermark.read(home)
+            if mark is None or mark.next_index < membership.control.durable():
+                Syncer(home, membership).mark()
+    finally:
+        membership.member.stop_leading(leading)
+
+
+def _end_of(chain: Chain) -> int:
+    """The index behind what must be on the disk: 0 where there is no chunk, whatever index the next put gets."""
+    return chain.next_index() if chain.names() else 0
+
+
 def verify(home: Directory, membership: Membership) -> bool:
     """
     After a sync that failed, for the only process that has the queue open: write everything again, sync it, and read it
@@ -308,10 +393,9 @@ def verify(home: Directory, membership: Membership) -> bool:
                 chunk = chain.open(sequence, base, writable=True, syncing=True)
                 chunk.touch()  # what the kernel believes to be clean is written once more
                 sync.data(chunk.fd, "chunk")
-                fd = os.dup(chunk.fd)
-                del chunk  # what is mapped stays in memory
-                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-                os.close(fd)
+                with _native.Fd.of(os.dup, chunk.fd) as fd:
+                    del chunk  # what is mapped stays in memory
+                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
                 chain.open(sequence, base).messages()
             sync.directory(home.chunks, "chunks")
             journal = home.read_journal()
@@ -326,35 +410,38 @@ class Keeper:
     """
     The thread of `interval(t)` in one process: of all the processes that have the queue open, one keeps the interval.
 
-    Whoever holds the lock does: it sleeps until something is put, waits t, and syncs. The others sleep until somebody
-    joins, leaves or dies, and try to get the lock.
+    Whoever holds the lock does: it sleeps until something is put, waits t, and syncs. The others try to get the lock
+    whenever somebody joins, leaves or dies, and look twice a second: who keeps may be stopped.
     """
 
     def __init__(self, home: Directory, membership: Membership, seconds: float) -> None:
-        """Start it."""
-        self._home = home.retain()
+        """It begins with `start`."""
+        self._home = home
         self._membership = membership
         self._seconds = seconds
         self._syncer = Syncer(home, membership)
-        fd, _ = home.open(home.fd, CONTROL, writable=True)
-        self._role = _native.Lock(fd)
-        self._ended = threading.Event()
+        self._role = _native.Lock(home.open(home.fd, CONTROL, writable=True)[0])
         self._shared = _native.new_keeper(home.chunks)
         self._rolled: list[_native.Chunk] | None = None  # while the core keeps: what it was told of must live
         self._lock = locks.Lock()
         self._keeps = False
-        self._thread = threading.Thread(target=self._run, name="shmq-interval", daemon=True)
+        self._stood = 0, time.monotonic()  # in standby: how far all was on the disk, and since when
+        self._thread = Worker(self._run, "shmq-interval")
+
+    def start(self) -> None:
+        """Begin, until `stop`."""
+        self._home.retain(self)
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._ended.is_set():
+        while not self._thread.is_ending():
             try:
                 self._turn()
             except errors.SyncFailed as problem:
                 warnings.warn(str(problem), RuntimeWarning, stacklevel=1)
                 return
             except (OSError, errors.ShmqError) as problem:  # what is in the way may go: try again
-                if not self._ended.wait(max(self._seconds, 1.0)):
+                if not self._thread.pause(max(self._seconds, 1.0)):
                     warnings.warn(f"cannot sync {self._home.path}: {problem}", RuntimeWarning, stacklevel=1)
 
     def _turn(self) -> None:
@@ -364,15 +451,24 @@ class Keeper:
             self._keeps = self._role.take(_KEEPER_BYTE)
             if not self._keeps:
                 self._membership.sleep(seen, _native.FOREVER)
-                self._ended.wait(_STANDBY_PAUSE)
+                self._thread.pause(_STANDBY_PAUSE)
+                self._stand_in()
                 return
             if self._behind():  # what a dead one left has waited long enough
                 self._sync()
         seen = member.wait_begin()
         if self._behind():
             self._keep()
-        elif not self._ended.is_set():
+        elif not self._thread.is_ending():
             self._membership.sleep(seen, _native.FOREVER)
+
+    def _stand_in(self) -> None:
+        """Sync what has waited for twice as long as it should; not before a second."""
+        durable, now = self._membership.control.durable(), time.monotonic()
+        if durable != self._stood[0] or not self._behind():
+            self._stood = durable, now
+        elif now - self._stood[1] >= max(2 * self._seconds, _STANDBY_PATIENCE):
+            self._sync()
 
     def _keep(self) -> None:
         """
@@ -385,7 +481,7 @@ class Keeper:
                 if self._keep_in_core(chunk) == _native.LEAD:
                     self._sync()
                 return
-        if not self._ended.wait(self._seconds):
+        if not self._thread.pause(self._seconds):
             self._sync()
 
     def _keep_in_core(self, chunk: _native.Chunk) -> int:
@@ -420,17 +516,18 @@ class Keeper:
             self._syncer.tick(time.monotonic_ns() + _PATIENCE_NS)
 
     def _behind(self) -> bool:
-        return Chain(self._home, self._membership.member).next_index() > self._membership.control.durable()
+        return _end_of(Chain(self._home, self._membership.member)) > self._membership.control.durable()
 
     def stop(self) -> None:
         """Sync what is left, and let somebody else keep the interval."""
-        self._ended.set()
-        _native.nudge_keeper(self._shared)
-        self._membership.control.wake()
-        self._thread.join()
+        self._thread.end(self._wake)
         with contextlib.suppress(errors.ShmqError, OSError):  # said before, or by whoever opens it next
             if self._keeps and self._behind():
                 self._sync()
         self._role.free()
         self._membership.control.wake()
-        self._home.close()
+        self._home.close(self)
+
+    def _wake(self) -> None:
+        _native.nudge_keeper(self._shared)
+        self._membership.control.wake()

@@ -7,6 +7,14 @@ Every message says what was tried, on what, what the world answered, and what is
 from __future__ import annotations
 
 import queue as _stdlib
+import sys
+
+if sys.version_info >= (3, 13):
+    from queue import ShutDown as _ShutDown
+else:
+
+    class _ShutDown(Exception):  # the name of the one that the standard library has from 3.13 on
+        """What `queue.ShutDown` is where the standard library has one."""
 
 
 class ShmqError(Exception):
@@ -22,7 +30,7 @@ class Full(ShmqError, _stdlib.Full):
 
 
 class DiskFull(Full):
-    """There is no room for another chunk. Nothing was put; the queue is intact and can still be read."""
+    """There is no room on the disk for what was to be made. It was not made; the queue is intact and can be read."""
 
 
 class NotFound(ShmqError):
@@ -33,8 +41,12 @@ class Mismatch(ShmqError):
     """The options given contradict those stored in the queue. Open it without them."""
 
 
-class ShutDown(ShmqError):
-    """The queue was shut down: puts are refused, gets drain what is left."""
+class ShutDown(ShmqError, _ShutDown):
+    """
+    The queue was shut down or finished: puts are refused, and gets have drained what was left.
+
+    From Python 3.13 on it is a `queue.ShutDown` too.
+    """
 
 
 class Closed(ShmqError):
@@ -104,10 +116,10 @@ class SyncFailed(ShmqError):
 
 
 class SyncPending(ShmqError):
-    """The message is in the queue at `index`, but the disk has not agreed yet. Do not put it again."""
+    """The message is in the queue at `index` (a batch begins there); the disk has not agreed. Do not put it again."""
 
     def __init__(self, message: str, index: int | None = None) -> None:
-        """Keep *index*, where the message is."""
+        """Keep *index*, where the message is, or the first of several."""
         super().__init__(message)
         self.index = index
 

@@ -19,6 +19,9 @@ class GroupStats:
         full: whether somebody waits because so many are; acknowledge, or make another name with a larger window.
         redelivered, expired, moved: since this boot: messages that came back from the dead or by a lease that ended;
             that were too old; that went to the dead letters.
+        retired: likewise: messages that retention by age or bytes took before anybody had finished them.
+        unmoved: since this boot: how often one could not be moved to the dead letters, or to `expire_to`, and was left
+            aside for later; also while that queue is not tried, since it took nothing just before.
     """
 
     pending: int
@@ -30,17 +33,42 @@ class GroupStats:
     expired: int
     moved: int
     waiting: int = 0
+    retired: int = 0
+    unmoved: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class ConsumerStats:
-    """One consumer name: head, distance from the end, ack mode, how much was dropped for it; more if it is a group."""
+    """
+    What one consumer name is at.
+
+    Attributes:
+        head: the next index that a name of one process has not finished; below a group's, all is finished or parked.
+        lag: messages that are not finished: exactly, for padding and gaps do not count, nor what a group has finished
+            above its head; what is handed out, parked or waiting does. What the holder of a name of its own has
+            acknowledged out of order only it knows.
+        ack: "auto" or "explicit".
+        dropped: messages that were dropped before this name came to them.
+        group: more, if it is a group.
+        floor: the first index that is not finished, parked messages included; the next put's when all is.
+        oldest: the age in seconds of the message there, by its time; None when there is none.
+        pending: messages handed out and not finished.
+        problem: of a group whose ring is damaged, what is wrong with it. What it has finished above what is known to be
+            finished nobody can tell then, so `lag` counts it, and `group` is None. Nobody can join it.
+        hold: as `Queue.consumer` was told: True, what it has not finished is kept under every retention; "nothing",
+            neither retention nor bounds look at it.
+    """
 
     head: int
     lag: int
     ack: str
     dropped: int = 0
     group: GroupStats | None = None
+    floor: int = dataclasses.field(default=0, compare=False)
+    oldest: float | None = dataclasses.field(default=None, compare=False)
+    pending: int = dataclasses.field(default=0, compare=False)
+    problem: str | None = None
+    hold: bool | str = dataclasses.field(default=False, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +84,11 @@ class Stats:
         participants: processes that have it open.
         consumers: by name.
         max_messages, max_bytes: its bounds; None without.
+        damaged: names whose checkpoint cannot be read, and why. Each holds back all that it may need, until
+            `drop_consumer` removes it.
+        finished: whether the stream has ended for good (`Queue.finish`).
+        shut_down: whether puts are refused until all have left (`Queue.shutdown`).
+        aside: what recoveries have set aside: {epoch: names of files}; `repair(path, aside=epoch)` makes a queue of it.
     """
 
     first_index: int
@@ -68,3 +101,7 @@ class Stats:
     consumers: dict[str, ConsumerStats]
     max_messages: int | None
     max_bytes: int | None
+    damaged: dict[str, str] = dataclasses.field(default_factory=dict)
+    finished: bool = False
+    shut_down: bool = False
+    aside: dict[int, tuple[str, ...]] = dataclasses.field(default_factory=dict)

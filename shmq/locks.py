@@ -6,41 +6,31 @@ Not the queue's locks: those are the kernel's, on bytes of files, and the core's
 
 from __future__ import annotations
 
-import contextlib
+import _thread
 import os
-import threading
 import weakref
 
 _all: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 
-class Lock:
-    """A reentrant lock. Another thread may have held it when this process was forked; here, that thread is gone."""
+class Lock(_thread.RLock):  # type: ignore[misc]  # final for type checkers alone
+    """
+    A reentrant lock. Another thread may have held it when this process was forked; here, that thread is gone.
 
-    __slots__ = ("__weakref__", "_lock")
+    Taking it is one step of the interpreter, without a line of Python: what a signal's handler raises finds it taken by
+    a `with` that will let go, or not taken.
+    """
 
     def __init__(self) -> None:
         """Open."""
-        self.renew()
         _all.add(self)
-
-    def renew(self) -> None:
-        """Open, whoever held it."""
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        """Take it; wait for whoever holds it."""
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        """Let go."""
-        with contextlib.suppress(RuntimeError):  # held across a fork: the child's is new
-            self._lock.release()
 
 
 def _renew_all() -> None:
     for lock in list(_all):
-        lock.renew()
+        # What `threading` uses for the same. The thread that forked goes on, and lets go of its locks itself.
+        if not lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+            lock._at_fork_reinit()  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 os.register_at_fork(after_in_child=_renew_all)

@@ -1,7 +1,7 @@
 """
 This process's seat at each queue it has open: one per queue, shared by all its handles, and the watcher beside it.
 
-Taking a seat proves that its last tenant is dead, so his open claims are padded first. A process that sleeps keeps one
+Taking a seat proves that its last tenant is dead, so its open claims are padded first. A process that sleeps keeps one
 watcher thread: death makes no sound, and whoever waits for a dead process must be woken to see it.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import threading
+import weakref
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors, locks
@@ -18,9 +18,13 @@ from shmq.storage import warm
 from shmq.storage.chain import Chain
 from shmq.storage.directory import CONTROL, QUEUE, boot_id
 from shmq.storage.mapped import Mapped
+from shmq.worker import Worker
 
 if TYPE_CHECKING:
+    from shmq.backlog import Missing
     from shmq.durability import Keeper
+    from shmq.group import GroupConsumer
+    from shmq.loan import Loan
     from shmq.storage.directory import Directory
 
 UNSEEN_POLL_MS = 5
@@ -48,55 +52,66 @@ def boot_tag() -> int:
     return int.from_bytes(boot_id()[:8], "little")
 
 
+class Members:
+    """The handles of this process in one group, which the others of the group know as one."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self.lock = locks.Lock()
+        self.handles: weakref.WeakSet[GroupConsumer] = weakref.WeakSet()
+
+
 class Membership:
     """One process at one queue. `with` is not for this one: handles `join` and `leave`."""
 
     def __init__(self, home: Directory) -> None:
-        """Map the control page; take a seat unless the home is read-only."""
+        """It begins with `open`."""
         self._key = (0, 0)
-        self._handles = 1
+        self._handles: set[Loan] = set()
+        self._over = False
+        self._ending = locks.Lock()
         self._claiming: dict[int, int] = {}
         self.mapped = Mapped()
         """Chunks kept for random access, by all handles of this process."""
         self._queue_id = home.queue_id
+        self._members: dict[str, Members] = {}
+        self._missing: Missing | None = None
         self._watcher: _Watcher | None = None
         self._keeper: Keeper | None = None
         self._lock = locks.Lock()
+        self._home: Directory | None = None
+        """For the watermark at the end, where somebody syncs."""
+
+    def open(self, home: Directory) -> None:
+        """Map the control page; take a seat unless the home is read-only. What is interrupted is ended by `leave`."""
         if home.view is not None:
             self._join_alone(home)
             return
         lock_fd, size = home.open(home.fd, CONTROL, writable=not home.read_only)
-        try:
-            test_fd, _ = home.open(home.fd, CONTROL, writable=False)
-        except BaseException:
-            os.close(lock_fd)
-            raise
-        try:
+        test_fd, _ = home.open(home.fd, CONTROL, writable=False)
+        with lock_fd, test_fd:
             self.control = _native.Control(
                 lock_fd, size, home.queue_id, f"{home.path}/{CONTROL}", writable=not home.read_only
             )
-        except BaseException:
-            os.close(lock_fd)
-            os.close(test_fd)
-            raise
-        self.member = _native.Member(self.control, lock_fd, test_fd)
+            self.member = _native.Member(self.control, lock_fd, test_fd)
         if not home.read_only:
-            try:
-                self._sit_down(home)
-            except BaseException:
-                self.member.leave()
-                raise
+            self._sit_down(home)
+            if home.options.durability.kind != "process":
+                from shmq import durability  # noqa: PLC0415  # only these modes pay for it
+
+                durability.Syncer(home, self).doubt()
+                self._home = home
+                home.retain(self)
+                self._keep_interval(home)
 
     def _join_alone(self, home: Directory) -> None:
         """At a queue that was not recovered yet, for who may only read: what its control page says means nothing."""
-        self.control = _native.Control.alone(home.queue_id, home.journal.first_live)
+        finished = bool(home.journal.flags & _native.JOURNAL_FINISHED)
+        self.control = _native.Control.alone(home.queue_id, home.journal.first_live, finished=finished)
         lock_fd, _ = home.open(home.fd, QUEUE, writable=False)
-        try:
-            test_fd, _ = home.open(home.fd, QUEUE, writable=False)
-        except BaseException:
-            os.close(lock_fd)
-            raise
-        self.member = _native.Member(self.control, lock_fd, test_fd)
+        test_fd, _ = home.open(home.fd, QUEUE, writable=False)
+        with lock_fd, test_fd:
+            self.member = _native.Member(self.control, lock_fd, test_fd)
 
     def _sit_down(self, home: Directory) -> None:
         slot, generation, since = self.member.lock()
@@ -107,6 +122,9 @@ class Membership:
                 if sequence >= since:
                     with contextlib.suppress(FileNotFoundError):  # retired meanwhile: nobody waits for it
                         chain.open(sequence, base, writable=True).bury(_native.owner_of(slot, generation))
+            from shmq.storage import ring  # noqa: PLC0415  # only who comes after a death
+
+            ring.bury(home, slot)
         if self.control.is_shut_down() and not self._anybody_else(slot):
             self.control.shut_down(on=False)  # a shutdown lasts until the last participant has left
         since = live[-1][0] if live else 0
@@ -116,14 +134,13 @@ class Membership:
         """Whether another process sits here."""
         return self._anybody_else(self.member.owner >> 11)
 
-    def keep_interval(self, home: Directory) -> None:
+    def _keep_interval(self, home: Directory) -> None:
         """Have a thread that syncs, if the queue wants one."""
-        if home.options.durability.kind == "interval" and not home.read_only:
+        if home.options.durability.kind == "interval":
             from shmq.durability import Keeper  # noqa: PLC0415  # only this mode pays for it
 
-            with self._lock:
-                if self._keeper is None:
-                    self._keeper = Keeper(home, self, home.options.durability.seconds)
+            self._keeper = Keeper(home, self, home.options.durability.seconds)
+            self._keeper.start()
 
     def rolled(self, chunk: _native.Chunk) -> None:
         """A producer of this process went on to that chunk."""
@@ -136,6 +153,8 @@ class Membership:
     def sleep(self, seen: int, deadline_ns: int) -> int:
         """Wait for the bell, with a watcher on everybody's life."""
         self.watch()
+        self.forget_retired()
+        warm.settle()  # or what this process sleeps on is room for nobody
         return self.member.wait(seen, deadline_ns)
 
     def sleep_for_room(self, seen: int, deadline_ns: int) -> int:
@@ -149,6 +168,7 @@ class Membership:
             if self._watcher is None:
                 self._watcher = _Watcher(self.control, self.member)
             watcher = self._watcher
+            watcher.start()
         watcher.refresh()
 
     def claims_from(self, handle: object, sequence: int | None) -> None:
@@ -167,11 +187,23 @@ class Membership:
             if self._claiming and not self.member.forked():
                 self.member.since(min(self._claiming.values()))
 
-    def retain(self) -> Membership:
-        """One handle more."""
-        with _registry_lock:
-            self._handles += 1
-        return self
+    def members_of(self, name: str) -> Members:
+        """The handles of this process in that group."""
+        with self._lock:
+            return self._members.setdefault(name, Members())
+
+    def missing(self) -> Missing:
+        """What this process knows of the indexes that have no message."""
+        with self._lock:
+            if self._missing is None:
+                from shmq.backlog import Missing  # noqa: PLC0415  # only who counts pays for it
+
+                self._missing = Missing(self)
+            return self._missing
+
+    def retain(self, handle: Loan) -> None:
+        """One handle more. Whoever calls has one, or the lock."""
+        self._handles.add(handle)
 
     def forget_retired(self) -> None:
         """Let go of chunks that were retired."""
@@ -179,24 +211,40 @@ class Membership:
 
     def shared(self) -> bool:
         """Whether more than one handle of this process sits here."""
-        return self._handles > 1
+        return len(self._handles) > 1
 
-    def leave(self) -> None:
-        """One handle fewer; the last one gives the seat back."""
+    def leave(self, handle: Loan) -> None:
+        """Without that handle; when there is none (any more), the seat is given back. It can be repeated."""
         with _registry_lock:
-            self._handles -= 1
+            self._handles.discard(handle)
             if self._handles:
                 return
             _live.discard(self)
             if _registry.get(self._key) is self:
                 del _registry[self._key]
+        with self._ending:
+            if not self._over:
+                self._end()
+                self._over = True
+
+    def _end(self) -> None:
+        """Each step can be repeated, as can all of them: a signal's handler may raise in any."""
+        member: _native.Member | None = self.__dict__.get("member")  # none where the opening was interrupted early
+        mine = member is not None and not member.forked()
         self.mapped.clear()
-        if self._keeper and not self.member.forked():
+        if self._keeper is not None and mine:
             self._keeper.stop()
+        if self._home is not None:
+            if mine:
+                from shmq import durability  # noqa: PLC0415  # only these modes pay for it
+
+                durability.mark_at_close(self._home, self)
+            self._home.close(self)
         warm.forget(self._queue_id)
-        if self._watcher and not self.member.forked():
+        if self._watcher is not None and mine:
             self._watcher.stop()
-        self.member.leave()
+        if member is not None:
+            member.leave()
 
 
 _registry: dict[tuple[int, int], Membership] = {}
@@ -217,29 +265,39 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
-def join(home: Directory) -> Membership:
-    """This process's membership at that queue, one handle more."""
+def join(home: Directory, handle: Loan) -> Membership:
+    """This process's membership at that queue, lent to one handle more."""
     if home.view is not None:
-        made = Membership(home)
-        _live.add(made)
-        return made
+        return _begin(home, handle)
     try:
         info = os.stat(CONTROL, dir_fd=home.fd, follow_symlinks=False)
     except FileNotFoundError:
         raise errors.Corrupt(f"cannot open {home.path}: its file {CONTROL} is missing; nothing was touched") from None
     if home.read_only:
-        made = Membership(home)
-        _live.add(made)
-        return made
+        return _begin(home, handle)
     key = (info.st_dev, info.st_ino)
     with _registry_lock:
         known = _registry.get(key)
-        if known:
-            return known.retain()
-        made = _registry[key] = Membership(home)
-        made._key = key  # noqa: SLF001
+        if known is None:
+            return _begin(home, handle, key)
+        handle.sit(known)
+        return known
+
+
+def _begin(home: Directory, handle: Loan, key: tuple[int, int] | None = None) -> Membership:
+    """A new one, registered under that key, if it is for all handles."""
+    made = Membership(home)
+    try:
+        made.open(home)
         _live.add(made)
-        return made
+        if key is not None:
+            made._key = key  # noqa: SLF001
+            _registry[key] = made
+        handle.sit(made)
+    except BaseException:
+        made.leave(handle)
+        raise
+    return made
 
 
 class _Watcher:
@@ -254,14 +312,16 @@ class _Watcher:
         self._member = member
         self._seen = -1
         self._namespace = pid_namespace()
-        self._watched: dict[int, tuple[int, int]] = {}  # pidfd -> (slot, generation)
+        self._watched: dict[int, tuple[int, int, _native.Fd]] = {}  # by pidfd: slot, generation
         self._unseen: dict[int, int] = {}  # slot -> generation
         self._known: dict[int, tuple[int, ...]] = {}  # slot -> what it said when it was last looked at
-        self._nudge = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._nudge = _native.Fd.of(os.eventfd, 0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll = select.poll()
         self._poll.register(self._nudge, select.POLLIN)
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="shmq-watcher", daemon=True)
+        self._thread = Worker(self._run, "shmq-watcher")
+
+    def start(self) -> None:
+        """Begin, unless it has."""
         self._thread.start()
 
     def refresh(self) -> None:
@@ -271,19 +331,21 @@ class _Watcher:
 
     def stop(self) -> None:
         """End the thread."""
-        self._stopping = True
-        os.eventfd_write(self._nudge, 1)
-        self._thread.join()
-        for pidfd in self._watched:
-            os.close(pidfd)
-        os.close(self._nudge)
+        self._thread.end(self._wake)
+        for *_, pidfd in self._watched.values():
+            pidfd.close()
+        self._nudge.close()
+
+    def _wake(self) -> None:
+        if self._nudge.fileno() >= 0:
+            os.eventfd_write(self._nudge, 1)
 
     def _run(self) -> None:
         self._look()
-        while not self._stopping:
+        while not self._thread.is_ending():
             dead = False
             for fd, _ in self._poll.poll(UNSEEN_POLL_MS if self._unseen else None):
-                if fd == self._nudge:
+                if fd == self._nudge.fileno():
                     os.eventfd_read(self._nudge)
                     self._look()
                 else:
@@ -299,7 +361,7 @@ class _Watcher:
         """
         Watch whoever sat down since the last look.
 
-        Who was still sitting down then, so that his seat did not say yet which process he is, is looked at again.
+        Who was still sitting down then, so that its seat did not say yet which process it is, is looked at again.
         """
         self._seen = self._control.members()
         dead = False
@@ -311,7 +373,7 @@ class _Watcher:
                 continue
             self._known[slot] = witness
             if not self._member.slot_locked(slot):
-                dead = True  # came and went between two looks: he may have left something behind
+                dead = True  # came and went between two looks: it may have left something behind
             elif namespace == self._namespace and self._watch(slot, generation, pid, began):
                 self._unseen.pop(slot, None)
             else:
@@ -321,17 +383,15 @@ class _Watcher:
 
     def _watch(self, slot: int, generation: int, pid: int, began: int) -> bool:
         try:
-            pidfd = os.pidfd_open(pid)
+            pidfd = _native.Fd.of(os.pidfd_open, pid)
         except (OSError, OverflowError):  # gone, or never a pid: what stands in the seat is only a witness
             return False
         if start_time(pid) != began:  # the pid was reused meanwhile
-            os.close(pidfd)
             return False
-        self._watched[pidfd] = (slot, generation)
+        self._watched[pidfd.fileno()] = (slot, generation, pidfd)
         self._poll.register(pidfd, select.POLLIN)
         return True
 
     def _forget(self, pidfd: int) -> None:
         self._poll.unregister(pidfd)
         del self._watched[pidfd]
-        os.close(pidfd)

@@ -6,7 +6,10 @@ import datetime
 import struct
 from typing import TYPE_CHECKING, Any
 
+from shmq import given
 from shmq._native import LENGTH_BITS, LENGTH_MASK, Record
+from shmq.codec import explain
+from shmq.errors import Corrupt, Mismatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,10 +62,24 @@ class Message(Record):
 
     @property
     def payload(self) -> Any:
-        """The payload, decoded; a copy of its own."""
+        """
+        The payload, decoded; each time a copy of its own of what is there now.
+
+        Its checksum was looked at when the message was handed out. Who may write the file can change it behind that;
+        what `Consumer.take` returns is the copy that was checked.
+
+        Raises:
+            Corrupt: the queue's codec cannot read it; `view` has its bytes.
+        """
         start = self._place >> LENGTH_BITS
         data = self._chunk.map[start : start + (self._place & LENGTH_MASK)]
-        return data if self._decode is None else self._decode(data)
+        if self._decode is None:
+            return data
+        try:
+            return self._decode(data)
+        except Exception as problem:
+            explain(problem, self.index, self._chunk)
+            raise
 
     @property
     def view(self) -> memoryview:
@@ -95,19 +112,43 @@ class Message(Record):
 
     @property
     def headers(self) -> dict[str, Any]:
-        """The headers; empty when it was put without any."""
-        flags = self._header()[7]
-        if not flags & _HEADERS_FLAG:
+        """
+        The headers; empty when it was put without any.
+
+        Raises:
+            Corrupt: they are no mapping that msgpack can read.
+        """
+        stored = self.raw_headers
+        if stored is None:
             return {}
         import msgspec  # noqa: PLC0415  # only users of headers pay for it
 
+        reason = "they are no mapping"
+        try:
+            decoded = msgspec.msgpack.decode(stored)
+            if isinstance(decoded, dict):
+                return decoded
+        except (msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError) as problem:
+            reason = str(problem)
+        raise Corrupt(f"cannot read the headers of message {self.index} in {self._chunk.path}: {reason}")
+
+    @property
+    def raw_headers(self) -> bytes | None:
+        """The headers as they lie there, msgpack; None when it was put without any."""
+        flags = self._header()[7]
+        if not flags & _HEADERS_FLAG:
+            return None
         at = self._record + _HEADER_BYTES
         for bit in range(6):
             if flags >> bit & 1:
                 at += _FIELD_BYTES.get(bit, 0) or 8 + -(-_FIELD.unpack_from(self._chunk.map, at)[0] // 8) * 8
         (length, _) = _FIELD.unpack_from(self._chunk.map, at)
-        decoded: dict[str, Any] = msgspec.msgpack.decode(self._chunk.map[at + 8 : at + 8 + length])
-        return decoded
+        return bytes(self._chunk.map[at + 8 : at + 8 + length])
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes its key, headers and payload have."""
+        return max(int(self._header()[0]) - _HEADER_BYTES, 1)
 
     @property
     def expires(self) -> datetime.datetime | None:
@@ -120,6 +161,7 @@ class Message(Record):
         seconds, rest = divmod(wall_ns(self._chunk.map[at : at + 24]), _NS)
         return datetime.datetime.fromtimestamp(seconds, datetime.UTC) + datetime.timedelta(microseconds=rest // 1000)
 
+    @property
     def due_ns(self) -> int:
         """Not before this moment, in ns since 1970, as the wall clock is now; 0 when it was put to come at once."""
         flags = self._header()[7]
@@ -130,6 +172,7 @@ class Message(Record):
         at = self._record + _HEADER_BYTES + 24 * (flags & 1)
         return wall_ns(self._chunk.map[at : at + 24])
 
+    @property
     def expired(self) -> bool:
         """Whether its time to live has passed."""
         expires = self.expires
@@ -142,7 +185,7 @@ class Message(Record):
 
     def ack(self) -> None:
         """
-        Say that this message is finished: it will not come again.
+        Say that this message is finished: it will not come again. A second time it does nothing.
 
         Raises:
             Closed: its consumer was closed; the message will be handed out again.
@@ -151,7 +194,31 @@ class Message(Record):
         if self._acknowledge is not None:
             self._acknowledge(self)
 
+    def nack(self, delay: float = 0.0) -> None:
+        """Give it back; only messages of a group can be: see `GroupMessage.nack`."""
+        raise self._not_of_a_group("give back", delay)
+
+    def reject(self, reason: object = "") -> None:
+        """Move it to the dead letters; only messages of a group can be: see `GroupMessage.reject`."""
+        raise self._not_of_a_group("reject", reason)
+
+    def extend(self, seconds: float) -> None:
+        """Keep it longer; only messages of a group can be: see `GroupMessage.extend`."""
+        raise self._not_of_a_group("extend the lease of", seconds)
+
+    def _not_of_a_group(self, what: str, _: object) -> Mismatch:
+        return Mismatch(
+            f"cannot {what} message {self.index}: it was not handed out by a group; open the consumer with "
+            'queue.consumer(name, group=True, ack="explicit"), which must be a new name'
+        )
+
     def __repr__(self) -> str:
         """Index, key and size, for people."""
         key = f", key={self.key!r}" if self.key else ""
         return f"Message(index={self.index}{key}, {self._place & LENGTH_MASK} bytes)"
+
+
+def no_message(thing: object) -> TypeError:
+    """The error for an ack of something else; often a list of messages."""
+    hint = "; write ack(*messages)" if isinstance(thing, (list, tuple)) else ""
+    return given.wrong_type("ack(message)", thing, "a message that this consumer was handed", hint)

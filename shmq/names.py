@@ -7,33 +7,45 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from shmq import _native, errors
+from shmq import _native, errors, given
 from shmq.storage import files, sync
 from shmq.storage.directory import CONSUMERS
 
 if TYPE_CHECKING:
     import datetime
+    from collections.abc import Callable
 
     from shmq.queue import Queue
     from shmq.storage.directory import Directory
 
 
-def start_index(queue: Queue, start: str | int | datetime.datetime) -> int:
+def start_index(queue: Queue, start: str | float | datetime.datetime) -> int:
     """
-    Where a new name begins.
+    Where a new name begins. "latest" is the end as it is when the name is made: puts that begin later are seen.
 
     Raises:
-        ValueError: *start* is none of "earliest", "latest", an index and a datetime.
+        TypeError, ValueError: *start* means no index.
+        IndexError: it is beyond the end of the queue, or negative; no name was made.
     """
-    import datetime  # noqa: PLC0415
-
-    # 'latest' means the end as it is once the name exists; puts that begin after that are seen.
-    index = queue.next_index if start == "latest" else queue.first_index if start == "earliest" else start
-    if isinstance(index, datetime.datetime):
-        index = queue._random().at(index, before_claims=True)  # noqa: SLF001
-    if not isinstance(index, int) or index < 0:
-        raise ValueError(f'start={start!r}: "earliest", "latest", an index or a datetime')
+    index = queue._random().index_of(start, "start")  # noqa: SLF001
+    end = queue.next_index
+    if not 0 <= index <= end:
+        raise IndexError(
+            f"cannot begin at start={start!r}: {queue.path} has indexes from {queue.first_index} to {end}; no consumer "
+            "was made"
+        )
     return index
+
+
+def check_ack(ack: str | None) -> None:
+    """
+    Refuse what is no way to acknowledge. None is: the one that the name was made with.
+
+    Raises:
+        TypeError, ValueError: it is none.
+    """
+    if ack is not None and given.text("ack", ack, '"auto" or "explicit"') not in ("auto", "explicit"):
+        raise ValueError(f'ack={ack!r}: "auto" or "explicit"')
 
 
 def make_checkpoint(home: Directory, name: str, start: int, *, explicit: bool, group: bool) -> None:
@@ -44,6 +56,19 @@ def make_checkpoint(home: Directory, name: str, start: int, *, explicit: bool, g
     where = f"{home.path}/{CONSUMERS}"
     files.make_file(home.consumers, f"{name}.checkpoint", content, home.options.mode & 0o600, where, "checkpoint")
     sync.directory(home.consumers, "consumers")  # what it will acknowledge is kept under that name
+
+
+def patiently(home: Directory, lock: Callable[[], bool]) -> bool:
+    """
+    Whether *lock* got the name: tried again under the administrative lock, since who administers has it for a moment.
+
+    Raises:
+        Busy: the queue is administered for long.
+    """
+    if lock():
+        return True
+    with home.admin():
+        return lock()
 
 
 def check_not_dropped(home: Directory, name: str, fd: int, what: str) -> None:

@@ -46,31 +46,28 @@ class Turn:
         dedup.begin(handle._home)  # noqa: SLF001
         while True:
             done = self._try(region, deadline_ns, attempt)
-            if done is not None:
+            if not isinstance(done, int) or done >= 0:
                 break
             # Somebody must make room, and may need this turn for it: it is waited for outside.
-            handle._settle(_native.FULL, handle._tail, region, count, deadline_ns)  # noqa: SLF001
+            handle._settle(done, handle._tail, region, count, deadline_ns)  # noqa: SLF001
         put = range(done, done + count) if isinstance(done, int) else done
         self._note()
         if handle._syncer is not None and len(put):  # noqa: SLF001
-            handle._syncer.wait(None, put[-1], deadline_ns)  # noqa: SLF001  # also of one that was put before
+            handle._syncer.wait(None, put[-1], deadline_ns, put.start)  # noqa: SLF001  # also of one that was put before
         return put
 
-    def _try(self, region: int, deadline_ns: int, attempt: Callable[[_native.Chunk], int]) -> int | range | None:
-        """Alone: where it is, or was put before; None when there is no room."""
+    def _try(self, region: int, deadline_ns: int, attempt: Callable[[_native.Chunk], int]) -> int | range:
+        """Alone: where it is, or was put before; FULL or SHUT_DOWN when something must be waited for."""
         handle = self._handle
         home = handle._home  # noqa: SLF001
-        with dedup.alone(home, deadline_ns, "put into"):
+        with dedup.alone(home, handle._membership.control, self._name, deadline_ns, "put into"):  # noqa: SLF001
             handle._check_open()  # noqa: SLF001
-            before = self._known().last(self._name)
-            put = dedup.known(before, self._name, self._sequence, f"put into {home.path}")
+            put = self._known().find(self._name, self._sequence, f"put into {home.path}")
             while put is None:
                 tail = handle._tail  # noqa: SLF001
                 code = attempt(tail)
-                if code >= 0:
+                if code >= 0 or code in (_native.FULL, _native.SHUT_DOWN):
                     return code
-                if code == _native.FULL:
-                    return None
                 handle._settle(code, tail, region, 1, deadline_ns)  # noqa: SLF001
             return put
 

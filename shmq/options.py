@@ -6,11 +6,12 @@ Only what an Options was given explicitly is held against a queue that exists al
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+from shmq import given as _given
 from shmq.codec import NAMES as CODECS
 from shmq.errors import BadFormat, Mismatch
 
@@ -18,8 +19,10 @@ CHUNK_MIN = 16 << 10
 CHUNK_MAX = 1 << 30
 _SECONDS_AND_BYTES = {"acked": None, "forever": None, "age": "seconds", "bytes": "bytes"}
 INTERVAL_MAX = 86400
+SMALLEST_CHUNK = 64 << 10
+"""The first chunk of a queue; also what a disk that is nearly full is asked for last."""
 FIRST_CHUNK = 1 << 20
-"""Chunks grow from here by 4x to `chunk_bytes`, so that small queues are small."""
+"""Chunks grow by 4x to `chunk_bytes`: from the smallest one to here, and from here on with what is kept."""
 
 
 FULL = ("block", "raise", "drop_oldest")
@@ -33,13 +36,7 @@ def check_bound(name: str, bound: int | None) -> int:
     Raises:
         ValueError, TypeError: it is no bound.
     """
-    if bound is None:
-        return 0
-    if not isinstance(bound, int) or isinstance(bound, bool):
-        raise TypeError(f"{name}={bound!r}: int or None is wanted")
-    if not 1 <= bound <= BOUND_MAX:
-        raise ValueError(f"{name}={bound}: at least 1, or None for no bound")
-    return bound
+    return 0 if bound is None else _given.whole(name, bound, 1, BOUND_MAX, "an int, or None for no bound,")
 
 
 class _Frozen:
@@ -61,31 +58,36 @@ class _Frozen:
         }
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Refuse it."""
+        """Refuse to change a field."""
         raise AttributeError(f"cannot set {name}: {type(self).__name__} never changes; make another one")
 
     def __delattr__(self, name: str) -> None:
-        """Refuse it."""
+        """Refuse to change a field."""
         raise AttributeError(f"cannot delete {name}: {type(self).__name__} never changes")
 
     def __eq__(self, other: object) -> bool:
-        """Of one class, with equal fields."""
+        """Whether both are of one class and have equal fields."""
         if not isinstance(other, _Frozen) or type(other) is not type(self):
             return NotImplemented
         return self._values() == other._values()
 
     def __hash__(self) -> int:
-        """Of all fields."""
+        """Computed from all fields."""
         return hash(tuple(self._values().values()))
 
     def __repr__(self) -> str:
-        """As it could be written."""
+        """The expression that makes an equal one."""
         fields = ", ".join(f"{name}={value!r}" for name, value in self._values().items())
         return f"{type(self).__qualname__}({fields})"
 
     def __replace__(self, **changes: Any) -> Self:
         """For `copy.replace`: another one, with other fields."""
         return type(self)(**{**self._values(), **changes})
+
+
+def _refusal(given: object, text: str) -> Exception:
+    """The error for a word that is not known, or for what is no word."""
+    return ValueError(text) if isinstance(given, str) else TypeError(text)
 
 
 class Retention(_Frozen):
@@ -121,12 +123,35 @@ class Retention(_Frozen):
         return cls("bytes", n)
 
     def _check(self) -> None:
-        """Refuse what means nothing."""
-        if self.kind not in _SECONDS_AND_BYTES:
+        """Refuse values that mean nothing."""
+        if _given.text("kind", self.kind) not in _SECONDS_AND_BYTES:
             raise ValueError(f"retention {self.kind!r}: one of {', '.join(_SECONDS_AND_BYTES)}")
         unit = _SECONDS_AND_BYTES[self.kind]
-        if unit and not self.limit > 0:
-            raise ValueError(f"retention by {self.kind} of {self.limit!r} {unit}: more than nothing")
+        if unit == "bytes":
+            _given.whole("Retention.bytes: limit", self.limit, 1, BOUND_MAX)
+        elif unit:
+            _given.seconds("Retention.age: limit", self.limit)
+        elif _given.seconds("Retention: limit", self.limit, none=True):
+            raise ValueError(f"retention {self.kind!r} has no limit, and {self.limit!r} was given")
+
+    @classmethod
+    def of(cls, given: Retention | str) -> Retention:
+        """
+        *given* itself, or what the word "acked" or "forever" means.
+
+        Raises:
+            TypeError, ValueError: it is neither; the message says what to write instead.
+        """
+        if isinstance(given, Retention):
+            return given
+        if given in ("acked", "forever"):
+            return cls(given)
+        number = repr(given) if isinstance(given, (int, float)) else "3600"
+        raise _refusal(
+            given,
+            f'retention={given!r}: "acked", "forever" or a Retention is wanted; for an age in seconds '
+            f"Retention.age({number}), for a size Retention.bytes(1 << 30)",
+        )
 
 
 class Durability(_Frozen):
@@ -156,19 +181,53 @@ class Durability(_Frozen):
         return cls("interval", seconds)
 
     def _check(self) -> None:
-        """Refuse what means nothing."""
-        if self.kind not in ("process", "interval", "sync"):
+        """Refuse values that mean nothing."""
+        if _given.text("kind", self.kind) not in ("process", "interval", "sync"):
             raise ValueError(f"durability {self.kind!r}: process, interval or sync")
-        if isinstance(self.seconds, bool) or not isinstance(self.seconds, (int, float)):
-            raise TypeError(f"durability by interval of {self.seconds!r}: a number of seconds is wanted")
+        _given.seconds("seconds", self.seconds, none=self.kind != "interval")
         if self.kind == "interval" and not 0 < self.seconds <= INTERVAL_MAX:
             raise ValueError(f"durability by interval of {self.seconds!r} seconds: more than 0, up to {INTERVAL_MAX}")
         if self.kind != "interval" and self.seconds:
             raise ValueError(f"durability {self.kind!r} has no seconds")
 
+    @classmethod
+    def of(cls, given: Durability | str) -> Durability:
+        """
+        *given* itself, or what the word "process" or "sync" means.
+
+        Raises:
+            TypeError, ValueError: it is neither; the message says what to write instead.
+        """
+        if isinstance(given, Durability):
+            return given
+        if given in ("process", "sync"):
+            return cls(given)
+        number = repr(given) if isinstance(given, (int, float)) else "0.1"
+        raise _refusal(
+            given,
+            f'durability={given!r}: "process", "sync" or a Durability is wanted; for a sync every so many seconds '
+            f"Durability.interval({number})",
+        )
+
 
 Durability.PROCESS = Durability("process")
 Durability.SYNC = Durability("sync")
+
+
+class OptionKeywords(TypedDict, total=False):
+    """Options as `shmq.open` takes them by keyword; see `Options` for what they mean."""
+
+    chunk_bytes: int
+    index_spacing: int
+    codec: str
+    durability: Durability | str
+    retention: Retention | str
+    max_messages: int | None
+    max_bytes: int | None
+    full: str
+    checksum: bool
+    mode: int
+    ttl: float | None
 
 
 class Options(_Frozen):
@@ -178,13 +237,16 @@ class Options(_Frozen):
     Attributes:
         chunk_bytes: size of a full-grown chunk file, 16 KiB to 1 GiB. Larger ones roll less often.
         index_spacing: an index entry about every so many messages.
-        codec: how payloads are encoded: "bytes", "text", "json", "msgpack", or "pickle" (needs trusted=True).
-        durability: what a put promises about power loss; nothing by default.
-        retention: how long messages are kept; until all consumer names have finished them by default.
+        codec: how payloads are encoded: "bytes", "text", "json", "msgpack", or "pickle" (needs trusted=True). What json
+            or msgpack would hand back as something else (NaN, bytes or a set in json) a put refuses; but a tuple comes
+            back as a list.
+        durability: what a put promises about power loss; nothing by default. May be given as a word: "process", "sync".
+        retention: how long messages are kept; until all consumer names have finished them by default. May be given as
+            a word: "acked", "forever".
         max_messages: at most so many messages that not all consumers have finished; None for any number.
         max_bytes: at most so many bytes of them, as they lie in the chunks (40 and more each, in steps of 8).
         full: what a put does at a bound: "block" until there is room or its timeout ends, "raise" Full at once, or
-            "drop_oldest".
+            "drop_oldest". An adoption that finds no room raises Full in each of them.
         checksum: whether every message carries a CRC-32C that is checked when it is read.
         mode: permission bits of the files: 0o600. Never the group's or the world's.
         ttl: seconds after which a message expires, unless its put says otherwise; never by default.
@@ -227,8 +289,8 @@ class Options(_Frozen):
         chunk_bytes: int = 64 << 20,
         index_spacing: int = 64,
         codec: str = "bytes",
-        durability: Durability = Durability.PROCESS,
-        retention: Retention = Retention(),  # noqa: B008  # it never changes
+        durability: Durability | str = Durability.PROCESS,
+        retention: Retention | str = Retention(),  # noqa: B008  # it never changes
         max_messages: int | None = None,
         max_bytes: int | None = None,
         full: str = "block",
@@ -246,8 +308,8 @@ class Options(_Frozen):
             chunk_bytes=chunk_bytes,
             index_spacing=index_spacing,
             codec=codec,
-            durability=durability,
-            retention=retention,
+            durability=Durability.of(durability),
+            retention=Retention.of(retention),
             max_messages=max_messages,
             max_bytes=max_bytes,
             full=full,
@@ -259,16 +321,11 @@ class Options(_Frozen):
 
     def _check(self) -> None:
         """Refuse what no queue can be made with."""
-        for name, kind in (
-            ("chunk_bytes", int),
-            ("index_spacing", int),
-            ("codec", str),
-            ("durability", Durability),
-            ("checksum", bool),
-            ("mode", int),
-        ):
-            if not isinstance(getattr(self, name), kind):
-                raise TypeError(f"{name}={getattr(self, name)!r}: {kind.__name__} is wanted")
+        for name in ("chunk_bytes", "index_spacing", "mode"):
+            _given.whole(name, getattr(self, name))
+        for name in ("codec", "full"):
+            _given.text(name, getattr(self, name))
+        _given.flag("checksum", self.checksum)
         if not CHUNK_MIN <= self.chunk_bytes <= CHUNK_MAX or self.chunk_bytes % 4096:
             raise ValueError(f"chunk_bytes={self.chunk_bytes}: whole pages of 4096 from {CHUNK_MIN} to {CHUNK_MAX}")
         if not 1 <= self.index_spacing <= 65536:
@@ -279,14 +336,41 @@ class Options(_Frozen):
             raise ValueError(f"full={self.full!r}: one of {', '.join(FULL)}")
         if self.codec not in CODECS:
             raise ValueError(f"codec={self.codec!r}: one of {', '.join(CODECS)}")
-        if self.ttl is not None and not (isinstance(self.ttl, int | float) and self.ttl >= 0):
-            raise ValueError(f"ttl={self.ttl!r}: seconds, 0 or more; None for never")
+        if self.ttl is not None:
+            _given.seconds("ttl", self.ttl, none=True, hint="; None for never")
         if self.mode & ~0o700 or self.mode & 0o600 != 0o600:
             raise ValueError(f"mode={self.mode:#o}: 0o600 or 0o700; others may never read or write a queue's files")
 
     @classmethod
+    def given(cls, options: Options | None, keywords: OptionKeywords) -> Options | None:
+        """
+        What `shmq.open` was given, as *options* or by keyword; None when it was given neither.
+
+        Raises:
+            TypeError: it was given both, or something that is no option.
+        """
+        strange = sorted(set(keywords) - set(cls._names))
+        if strange:
+            instead = "; max_messages= is what queue.Queue calls maxsize=" if "maxsize" in strange else ""
+            raise TypeError(
+                f"shmq.open() has no argument {strange[0]!r}{instead}; the options are {', '.join(cls._names)}"
+            )
+        if options is None:
+            return cls(**keywords) if keywords else None
+        if not isinstance(options, Options):
+            hint = "shmq.open(path, **options)" if isinstance(options, dict) else "shmq.Options(...)"
+            raise TypeError(
+                f"options={options!r}: a shmq.Options is wanted, not {type(options).__name__}; write {hint}"
+            )
+        if keywords:
+            raise TypeError(f"options= and {', '.join(keywords)} were both given: give options one way or the other")
+        return options
+
+    @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """The options of a queue, as it stores them."""
+        if not isinstance(stored, dict):
+            raise TypeError("they are no mapping")
         strange = sorted(set(stored) - set(cls._names))
         if strange:
             raise BadFormat(f"it was made with options this library does not know: {', '.join(strange)}")

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from shmq import _native, errors, locks
+from shmq import _native, ending, errors, given, locks
+from shmq.codec import codec
+from shmq.loan import Loan
 from shmq.room import Room
 from shmq.storage import space, sync, warm
 from shmq.storage.chain import Chain
@@ -27,14 +30,20 @@ if TYPE_CHECKING:
     from shmq.once import Turn
     from shmq.queue import Queue
     from shmq.storage.dedup import Known
+    from shmq.storage.directory import Directory
 
 _TYPE_MAX = 65535
 _NOT_A_TIME = -(1 << 63)
+_NO_LISTS = (str, bytes, bytearray, memoryview, dict)
+"""What can be iterated over, too, and is rarely meant so."""
 
 
-@says_where("_home.path", "_settle", "close")
+@says_where("_home.path", "_settle", "_turn", "put_arrow", "close")
 class Producer(_native.Tail):
     """What `Queue.put` uses. Made by `Queue.producer`; a context manager."""
+
+    _home: Directory
+    _membership: Membership
 
     def __init__(self, queue: Queue) -> None:
         """See `Queue.producer`."""
@@ -42,20 +51,23 @@ class Producer(_native.Tail):
         self._encode = queue._codec.encode  # noqa: SLF001
         self._lock = locks.Lock()
         self._closed = False
-        self._home, self._membership = queue._lend()  # noqa: SLF001
-        self._chain = self._make_chain()
-        self._syncer = self._make_syncer()
-        self._room = Room(self._home, self._membership, self._chain)
-        self._known: Known | None = None
-        self._code_with(self._encode)
+        self._loan = Loan()
         try:
+            queue._lend(self)  # noqa: SLF001
+            self._chain = self._make_chain()
+            self._syncer = self._make_syncer()
+            self._room = Room(self._home, self._membership, self._chain)
+            self._known: Known | None = None
+            self._code_with(self._encode)
             self._use(self._chain.tail())
         except BaseException:
             self.close()
             raise
 
     def _make_chain(self) -> Any:
-        return Chain(self._home, self._membership.member)
+        chain = Chain(self._home, self._membership.member)
+        chain.make_room = functools.partial(space.make_room, self._home, chain, self._membership.control)
+        return chain
 
     def _make_syncer(self) -> Syncer | None:
         """What a put waits with; None when it does not wait."""
@@ -70,7 +82,7 @@ class Producer(_native.Tail):
         self,
         code: int,
         payload: Any,
-        *,
+        *more: Any,
         key: bytes | None = None,
         type: int = 0,  # noqa: A002
         time_ns: int | None = None,
@@ -79,8 +91,11 @@ class Producer(_native.Tail):
         headers: Mapping[str, Any] | None = None,
         dedup: tuple[str | bytes, int] | None = None,
         timeout: float | None = None,
+        **strange: Any,
     ) -> int:
         """What `put` does where the built-in does not: rolls, forks, errors. *code* is what its try answered."""
+        if more or strange:
+            given.no_block("Producer.put", more, strange)
         self._check_open()
         syncer, deadline = self._syncer, deadline_of(timeout)
         if syncer is not None:
@@ -108,10 +123,14 @@ class Producer(_native.Tail):
             self._wait(tail, code, deadline)
         return code
 
-    def _wait(self, tail: _native.Chunk, index: int, deadline_ns: int = _native.FOREVER) -> int:
-        """Wait until the message at *index*, in that chunk, is on the disk; *index*."""
+    _put.__qualname__ = "Producer.put"  # which is what a wrong argument is told about
+
+    def _wait(
+        self, tail: _native.Chunk, index: int, deadline_ns: int = _native.FOREVER, first: int | None = None
+    ) -> int:
+        """Wait until the message at *index* in that chunk, the last of a batch from *first* on, is synced; *index*."""
         syncer = cast("Syncer", self._syncer)
-        syncer.wait(tail, index, deadline_ns)
+        syncer.wait(tail, index, deadline_ns, first)
         self._sync_with(syncer.mark_due_ns, sync)
         return index
 
@@ -153,7 +172,7 @@ class Producer(_native.Tail):
         timeout: float | None = None,
     ) -> range:
         """As `Queue.put_arrow`."""
-        from shmq.arrow import to_put  # noqa: PLC0415  # only who uses it pays for it
+        from shmq.arrow import check_batch, to_put  # noqa: PLC0415  # only who uses it pays for it
 
         self._check_open()
         deadline = deadline_of(timeout)
@@ -162,7 +181,7 @@ class Producer(_native.Tail):
                 f"cannot put a record batch into {self._home.path}: its codec {self._home.options.codec!r} takes "
                 "objects, and payloads in Arrow are bytes already; nothing was put"
             )
-        count = batch.num_rows
+        count = check_batch(batch).num_rows
         self._check_count(count)
         if count == 0:
             return self._nothing(dedup)
@@ -200,10 +219,12 @@ class Producer(_native.Tail):
             if first >= 0:
                 break
         if self._syncer is not None:
-            self._wait(tail, first + count - 1, deadline)
+            self._wait(tail, first + count - 1, deadline, first)
         return range(first, first + count)
 
     def _encode_all(self, payloads: Iterable[Any]) -> list[bytes]:
+        if isinstance(payloads, _NO_LISTS) or not hasattr(payloads, "__iter__"):
+            raise given.wrong_type("payloads", payloads, "a list of payloads", "; for one of them there is put()")
         if self._encode is not None:
             return list(map(self._encode, payloads))
         items = list(payloads)
@@ -225,24 +246,30 @@ class Producer(_native.Tail):
         """As `Queue.reserve`."""
         self._check_open()
         deadline = deadline_of(timeout)
-        if nbytes < 0:
-            raise ValueError(f"cannot reserve {nbytes} bytes")
+        nbytes = given.whole("nbytes", nbytes, 0)
         if nbytes > _native.CHUNK_BYTES_MAX:
             raise errors.TooLarge(f"cannot reserve {nbytes} bytes in {self._home.path}: no chunk is so large")
         if self._syncer is not None:
             self._syncer.check()
         fields, keep = self._fields(key, type, time_ns, headers, self._when(ttl))
+        slot: Slot | None = None
         tail, code = self._tail, 0
-        while True:
-            if code < 0:
-                self._settle(code, tail, _native.record_bytes(fields, nbytes), 1, deadline)
-                tail = self._tail
-                warm.settle()
-            claim = tail.reserve(fields, nbytes)
-            if isinstance(claim, _native.Claim):
-                del keep
-                return Slot(tail, claim, nbytes, self._membership, self._syncer)
-            code = claim
+        try:
+            while True:
+                if code < 0:
+                    self._settle(code, tail, _native.record_bytes(fields, nbytes), 1, deadline)
+                    tail = self._tail
+                    warm.settle()
+                slot = Slot(self._membership, nbytes, self._syncer)  # anew: a fork has another seat
+                code = slot.claim_in(tail, fields)
+                if code >= 0:
+                    del keep
+                    return slot
+                slot.give_up()
+        except BaseException:
+            if slot is not None:
+                slot.give_up()
+            raise
 
     def _fields(
         self,
@@ -289,10 +316,15 @@ class Producer(_native.Tail):
             self._room.make(tail, count, region, deadline_ns, self._check_open)
         elif code == _native.FORKED:
             self._rejoin()
+        elif code == _native.SHUT_DOWN and ending.reopen(self._home, self._membership.control):
+            pass  # it goes on
         else:
             problem = _native.error(code, f"cannot put into {self._home.path}")
             problem.args = (f"{problem.args[0]}; nothing was put", *problem.args[1:])
-            raise problem
+            try:
+                raise problem
+            finally:  # its traceback leads here, and from here to it
+                del problem
 
     def _roll(self, tail: _native.Chunk, region: int) -> None:
         with self._lock:
@@ -300,6 +332,9 @@ class Producer(_native.Tail):
                 return  # another thread did it
             try:
                 self._use(self._chain.roll(tail, region))
+            except errors.DiskFull as problem:
+                problem.args = (f"cannot put into {self._home.path}: {problem.args[0]}; nothing was put",)
+                raise
             except (errors.Gone, FileNotFoundError):
                 self._use(self._chain.tail())  # retired while we rolled: start again from the live end
             self._membership.rolled(self._tail)
@@ -312,7 +347,7 @@ class Producer(_native.Tail):
         """In a forked child: a seat of its own, and the tail as that seat's."""
         with self._lock:
             if self._membership.member.forked():
-                self._membership = self._queue._joined().retain()  # noqa: SLF001
+                self._queue._lend(self)  # noqa: SLF001
                 self._chain = self._make_chain()
                 self._syncer = self._make_syncer()
                 self._room = Room(self._home, self._membership, self._chain)
@@ -330,22 +365,21 @@ class Producer(_native.Tail):
     def close(self) -> None:
         """No more puts through this handle. What was put is in the queue. Closing twice is fine."""
         with self._lock:
-            if self._closed:
-                return
             self._closed = True
             self._move(0, 0, 0, None)
+        if self._loan.is_over():
+            return
         if not self._membership.member.forked():
             self._membership.control.room()  # another thread may be waiting in here
         self._membership.claims_from(self, None)
-        self._membership.leave()
-        self._home.close()
+        self._loan.give_back()
 
     def _check_open(self) -> None:
         if self._closed:
             raise errors.Closed(f"cannot put into {self._home.path}: this handle was closed; open it again")
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return this object, which the `with` block closes."""
         return self
 
     def __exit__(
@@ -353,6 +387,14 @@ class Producer(_native.Tail):
     ) -> None:
         """Close."""
         self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """It does not pickle: its queue does."""
+        raise given.no_pickle(self, f"a producer of {self._queue.place}", "producer()")
+
+    def __repr__(self) -> str:
+        """Queue and state, for people."""
+        return f"<shmq.Producer of {self._queue.place}{' (closed)' if self._closed else ''}>"
 
     def __del__(self) -> None:
         """Close."""
@@ -368,91 +410,127 @@ class MortalProducer(Producer):
         return self._put(0, payload, **given)
 
 
-class Slot:
+class Slot(_native.Block):
     """
     Room for one message, to be filled in place. Consumers wait at it until it is committed or aborted.
 
+    A context manager: commits at the end of the block, and aborts when an exception passes.
+
     Attributes:
-        buffer: its writable bytes; not to be used after commit.
+        buffer: its writable bytes. An array made from them may live on; what is stored there after the commit is its
+            own.
         index: where the message will be.
     """
 
-    def __init__(
-        self,
-        chunk: _native.Chunk,
-        claim: _native.Claim,
-        nbytes: int,
-        membership: Membership,
-        syncer: Syncer | None = None,
-    ) -> None:
-        """See `Queue.reserve`."""
-        self._membership = membership.retain()  # a claim lives as long as its owner sits
-        self._chunk = chunk
-        self._claim = claim
+    _claimed_in: _native.Chunk | None = None
+
+    def __init__(self, membership: Membership, nbytes: int, syncer: Syncer | None) -> None:
+        """See `Queue.reserve`. It is here before its claim: whatever comes between, there is who gives that up."""
+        self._pid = os.getpid()
+        self._open = True
+        self._claim = _native.Claim()
         self._nbytes = nbytes
         self._syncer = syncer
-        self._open = True
-        self._membership.claims_from(self, chunk.sequence)
-        self._pid = os.getpid()
-        self.index = claim.at
-        self.buffer = memoryview(chunk.map)[claim.payload : claim.payload + nbytes]
+        self._membership = membership
+        self._seat = Loan()
+        self._seat.sit(membership)  # a claim lives as long as its owner sits
+        self.index = -1
+        self._space = _native.Room(nbytes)
+        self.buffer = self._space.view
 
-    def commit(self, nbytes: int | None = None) -> int:
+    def claim_in(self, chunk: _native.Chunk, fields: Any) -> int:
+        """Claim in that chunk: the index, or a negative code, and nothing was claimed."""
+        self._claimed_in = chunk
+        index = chunk.reserve(self._claim, fields, self._nbytes)
+        if index >= 0:
+            self.index = index
+            self._membership.claims_from(self, chunk.sequence)
+            self._space.stands(chunk, self._claim)
+            self.buffer = self._space.view
+        return index
+
+    @property
+    def _chunk(self) -> _native.Chunk:
+        assert self._claimed_in is not None  # noqa: S101  # there is a claim
+        return self._claimed_in
+
+    def commit(self, nbytes: int | None = None, *, timeout: float | None = None) -> int:
         """
         Publish the first *nbytes* bytes of the buffer (all of it by default) and return the index.
+
+        With SYNC it waits until that is on the disk, up to *timeout* seconds, and so until everything that was
+        reserved before it is committed or given up: whoever has several slots commits them in their order.
+
+        Where full="drop_oldest" has dropped what comes behind it meanwhile, it is dropped, too: no name gets it, and
+        the `dropped` of each counts it.
 
         Raises:
             Fenced: this process was judged dead meanwhile; the message is not in the queue.
             Forked: it was reserved by the parent process.
             SyncPending, SyncFailed: as `Queue.put`.
         """
-        length = self._nbytes if nbytes is None else nbytes
+        length, deadline = self._nbytes if nbytes is None else given.whole("nbytes", nbytes), deadline_of(timeout)
         if not 0 <= length <= self._nbytes:
-            raise ValueError(f"cannot commit {length} bytes of {self._nbytes} that were reserved")
-        self._end("commit", lambda: self._chunk.commit(self._claim, length))
+            raise ValueError(f"cannot commit {length} bytes of {self._nbytes} that were reserved: nbytes={nbytes}")
+        self._check_mine("commit")
+        self._end("commit", self._space.commit(self._chunk, self._claim, length))
         if self._syncer is not None:
-            self._syncer.wait(self._chunk, self.index, _native.FOREVER)
+            self._syncer.wait(self._chunk, self.index, deadline)
         return self.index
 
     def abort(self) -> None:
         """Give the room up: its index stays unused, consumers go on behind it."""
-        self._end("abort", lambda: self._chunk.abort(self._claim))
+        self._check_mine("abort")
+        self._end("abort", self._chunk.abort(self._claim))
 
-    def _end(self, what: str, call: Any) -> None:
+    def _check_mine(self, what: str) -> None:
         if not self._open:
             raise errors.Closed(f"cannot {what} message {self.index}: it was committed or aborted before")
         if os.getpid() != self._pid:
             raise errors.Forked(
                 f"cannot {what} message {self.index}: it was reserved by the parent process {self._pid}"
             )
-        code = call()
+
+    def _end(self, what: str, code: int) -> None:
         self._open = False
-        self._membership.claims_from(self, None)
-        self._membership.leave()
-        with contextlib.suppress(BufferError):  # an array still looks at it; that is its user's business
-            self.buffer.release()
+        self._leave_seat()
+        self._space.shut()
         if code != 0:
             raise _native.error(code, f"cannot {what} message {self.index} of {self._chunk.path}")
 
-    def __enter__(self) -> Self:
-        """Itself."""
-        return self
+    def _leave_seat(self) -> None:
+        if not self._seat.is_over():
+            self._membership.claims_from(self, None)
+            self._seat.give_back()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Commit, or abort when an exception passes."""
+    def _leave(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        """The block ends."""
         if self._open and os.getpid() == self._pid:
             if kind is None:
                 self.commit()
             else:
                 self.abort()
 
+    def give_up(self) -> None:
+        """Abort, unless it has ended, or is a forked child's copy. One that was committed stays so."""
+        if os.getpid() != self._pid:
+            return
+        if self._open:
+            with contextlib.suppress(errors.ShmqError, OSError):
+                if self._claim.word:
+                    self.abort()
+            self._open = False
+        self._leave_seat()  # also when its end was interrupted in the middle
+
+    def __repr__(self) -> str:
+        """Index, size and state, for people."""
+        state = "open" if self._open else "committed or aborted"
+        return f"<shmq.Slot for message {self.index}, {self._nbytes} bytes ({state})>"
+
     def __del__(self) -> None:
         """Abort what was forgotten, unless this is a forked child's copy."""
-        if getattr(self, "_open", False) and os.getpid() == self._pid:
-            with contextlib.suppress(errors.ShmqError):
-                self.abort()
+        with contextlib.suppress(AttributeError):  # never finished making
+            self.give_up()
 
 
 def _view(data: Any) -> memoryview:
@@ -461,8 +539,8 @@ def _view(data: Any) -> memoryview:
         view = memoryview(data)
     except TypeError:
         raise TypeError(
-            f"codec 'bytes' takes bytes-like objects, not {type(data).__name__}; "
-            "make the queue with Options(codec=...) for others"
+            f"codec 'bytes' takes bytes-like objects, not {type(data).__name__}; for others make the queue with "
+            "another codec, as shmq.open(path, codec='text'), 'json' or 'msgpack' do"
         ) from None
     return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
 
@@ -471,7 +549,7 @@ def _check_key(key: bytes | None) -> bytes:
     if key is None:
         return b""
     if not isinstance(key, bytes):
-        raise TypeError(f"a key is bytes, not {type(key).__name__}")
+        raise TypeError(f"key={key!r}: bytes are wanted, not {type(key).__name__}; for text write key.encode()")
     return key
 
 
@@ -489,9 +567,11 @@ def _batch(
     headers: Sequence[Mapping[str, Any] | None] | None,
     fixed: _native.Fixed,
 ) -> _native.Batch:
-    if types is not None and not 0 <= min(types) <= max(types) <= _TYPE_MAX:
+    if types is not None and not (set(map(type, types)) <= {int} and 0 <= min(types) <= max(types) <= _TYPE_MAX):
         types = [_check_type(each) for each in types]
-    if times_ns is not None and not _NOT_A_TIME < min(times_ns) <= max(times_ns) < -_NOT_A_TIME:
+    if times_ns is not None and not (
+        set(map(type, times_ns)) <= {int} and _NOT_A_TIME < min(times_ns) <= max(times_ns) < -_NOT_A_TIME
+    ):
         times_ns = [_check_time(each) for each in times_ns]
     return _native.Batch(
         items,
@@ -505,36 +585,49 @@ def _batch(
 
 def _check_lengths(count: int, **lists: Sequence[Any] | None) -> None:
     for name, values in lists.items():
-        if values is not None and len(values) != count:
+        if values is None:
+            continue
+        if not hasattr(values, "__len__") or not hasattr(values, "__getitem__") or isinstance(values, _NO_LISTS):
+            raise given.wrong_type(name, values, "a list with an entry for each payload")
+        if len(values) != count:
             raise ValueError(f"{name} has {len(values)} entries for {count} payloads; nothing was put")
 
 
 def _check_type(record_type: int) -> int:
-    if not 0 <= record_type <= _TYPE_MAX:
-        raise ValueError(f"type={record_type}: from 0 to {_TYPE_MAX}")
-    return record_type
+    return given.whole("type", record_type, 0, _TYPE_MAX)
 
 
 def _check_time(time_ns: int) -> int:
-    if not _NOT_A_TIME < time_ns < -_NOT_A_TIME:
-        raise ValueError(f"time_ns={time_ns}: nanoseconds since 1970 in 64 bits")
-    return time_ns
+    found = given.whole("time_ns", time_ns)
+    if not _NOT_A_TIME < found < -_NOT_A_TIME:
+        raise ValueError(f"time_ns={given.shown(time_ns)}: nanoseconds since 1970 in 64 bits")
+    return found
 
 
 @functools.cache
 def _headers_encoder() -> Callable[[Any], bytes]:
-    import msgspec  # noqa: PLC0415  # only users of headers pay for it
-
-    return msgspec.msgpack.Encoder().encode
+    return cast("Callable[[Any], bytes]", codec("msgpack").encode)  # only users of headers pay for importing msgspec
 
 
 def _encode_headers(headers: Mapping[str, Any] | None) -> bytes:
+    if headers is None:
+        return b""
+    if not hasattr(headers, "keys"):
+        raise given.wrong_type("headers", headers, "a mapping")
+    if not set(map(type, headers)) <= {str}:
+        _check_names(headers)
     return _headers_encoder()(headers if headers.__class__ is dict else dict(headers)) if headers else b""
+
+
+def _check_names(headers: Iterable[str]) -> None:
+    for name in headers:
+        given.text("a header's name", name)
 
 
 def _encode_each(headers: Sequence[Mapping[str, Any] | None]) -> list[bytes]:
     if headers[0] is headers[-1] and len(set(map(id, headers))) == 1:  # of one origin: encoded once
         return [_encode_headers(headers[0])] * len(headers)
-    if set(map(type, headers)) == {dict} and all(headers):
+    names = itertools.chain.from_iterable
+    if set(map(type, headers)) == {dict} and all(headers) and set(map(type, names(cast("Any", headers)))) == {str}:
         return list(map(_headers_encoder(), headers))
     return [_encode_headers(each) for each in headers]

@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import operator
 import os
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+import sys
+from typing import TYPE_CHECKING, Any, Literal, Never, Protocol, Self, Unpack, overload
 
-from shmq import _native, errors, locks, membership
-from shmq.access import Access, Extent
+from shmq import _native, backlog, ending, errors, given, habits, locks, membership, where
+from shmq.access import INDEX_MAX, Access, Extent, nanoseconds, nanoseconds_of_int
 from shmq.codec import codec
 from shmq.consumer import Consumer
+from shmq.loan import Loan
 from shmq.message import Message
-from shmq.options import Options, check_bound
+from shmq.options import OptionKeywords, Options, check_bound
 from shmq.producer import MortalProducer, Producer
 from shmq.reader import Reader
-from shmq.storage import directory, files, names, space, staging, volatile
+from shmq.storage import directory, files, names, pins, space, staging, volatile
 from shmq.storage import ring as rings
 from shmq.storage.chain import Chain
 from shmq.where import says_where
@@ -38,6 +40,17 @@ if TYPE_CHECKING:
     from shmq.storage.verify import Verified
 
 
+_EPOCH_MAX = (1 << 32) - 1
+
+
+class Handle(Protocol):
+    """What a queue lends its home and membership to."""
+
+    _home: directory.Directory
+    _membership: membership.Membership
+    _loan: Loan
+
+
 def open(  # noqa: A001  # shmq.open, as gzip.open
     path: str | os.PathLike[str] | None,
     *,
@@ -46,6 +59,7 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
     options: Options | None = None,
     trusted: bool = False,
     unsafe_filesystem: bool = False,
+    **keywords: Unpack[OptionKeywords],
 ) -> Queue:
     """
     Open the queue in the directory *path*; make it if there is none.
@@ -54,49 +68,38 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
     which other processes get by fork or by pickling the queue.
 
     Args:
-        path: the directory, "shm:NAME" or None. The directory above it must exist.
+        path: the directory, "shm:NAME" or None. The directory above it must exist. "~" is the home directory.
         create: whether to make the queue when it is absent.
         read_only: change nothing at all, not even a hint; then nothing can be put, and no consumer opened.
         options: what to make it with. For a queue that exists they are not needed; those given must agree with it.
+        keywords: the same one by one, as `Options` takes them: `shmq.open("orders", codec="json", durability="sync")`.
         trusted: allow codec "pickle", whose messages run code when they are read.
         unsafe_filesystem: allow a network file system that you know only this machine uses.
 
     Raises:
         NotFound: there is none, and it was not to be made; or the directory above is missing.
         Mismatch: an option contradicts the queue.
+        TypeError, ValueError: *path* is no path, or an option is no option; nothing was made.
         BadFormat, Corrupt, Unsafe, UnsafeFilesystem, Untrusted, DiskFull: as their names say.
     """
     return Queue(
-        None if path is None else os.fspath(path),
-        create=create,
-        read_only=read_only,
-        options=options,
-        trusted=trusted,
-        unsafe_filesystem=unsafe_filesystem,
+        None if path is None else given.path("path", path),
+        create=given.flag("create", create),
+        read_only=given.flag("read_only", read_only),
+        options=Options.given(options, keywords),
+        trusted=given.flag("trusted", trusted),
+        unsafe_filesystem=given.flag("unsafe_filesystem", unsafe_filesystem),
     )
 
 
 @says_where(
     "path",
     "__init__",
-    "producer",
-    "_shared_producer",
-    "stage",
-    "adopt",
-    "adopted",
-    "consumer",
-    "consumers",
-    "drop_consumer",
-    "reader",
-    "_getitem",
-    "at",
-    "sync",
-    "first_index",
-    "next_index",
     "__len__",
-    "stats",
-    "shutdown",
-    "close",
+    "_getitem",
+    "_shared_producer",
+    public=True,
+    but=("put", "put_many", "put_arrow", "reserve"),
 )
 class Queue(_native.Finder):
     """
@@ -123,9 +126,10 @@ class Queue(_native.Finder):
         if path is not None and (not isinstance(path, str) or not path):
             raise ValueError(f"{path!r} is no path")
         self._volatile = volatile.is_volatile(path)
+        self.path = volatile.base()  # for what goes wrong before it has a name
         if path is None:
             path = volatile.new_name()
-            volatile.gc(anonymous_only=True)
+            volatile.sweep()
         self.path = volatile.home_of(path) if self._volatile else os.path.abspath(path)
         self.place = path if self._volatile else self.path
         self._flags: dict[str, Any] = {
@@ -135,19 +139,21 @@ class Queue(_native.Finder):
         }
         self.closed = False
         self._lock = locks.Lock()
+        self._loan = Loan()
         self._producer: Producer | None = None
-        self._membership: membership.Membership | None = None
         self._access: Access | None = None
         self.recovery: Recovery | None = None
-        self._home = self._open_home(options, create=create and not read_only)
-        self.options = self._home.options
         try:
+            self._open_home(options, create=create and not read_only)
+            self.options = self._home.options
             if options is not None:
                 options.check_against(self.options, self.path)
             self._codec = self._find_codec(trusted=trusted)
             self._recover()
             self._joined()
             self._take_up_bounds()
+            self._take_up_drops()
+            ending.take_up(self._home, self._joined().control)
             self._chain().names()
             self._verify()
             self._sweep()
@@ -155,45 +161,54 @@ class Queue(_native.Finder):
             self.close()
             raise
 
-    def _open_home(self, options: Options | None, *, create: bool) -> directory.Directory:
+    @property
+    def _home(self) -> directory.Directory:
+        assert self._loan.home is not None  # noqa: S101  # it was opened
+        return self._loan.home
+
+    def _open_home(self, options: Options | None, *, create: bool) -> None:
         if self._volatile:
-            return self._open_volatile(options or Options(), create=create)
+            self._open_volatile(options or Options(), create=create)
+            return
         above = os.path.dirname(self.path)
+        kind = "unknown"
         if not self._flags["unsafe_filesystem"] and os.path.exists(above):
-            files.refuse_network(self.path, self.path if os.path.exists(self.path) else above)
+            kind = files.refuse_network(self.path, self.path if os.path.exists(self.path) else above)
         try:
-            return self._existing_home()
+            self._open_existing()
         except errors.NotFound:
             if not create:
                 raise
-        made = options or Options()
-        codec(made.codec, trusted=self._flags["trusted"])  # refuse before anything is made
-        directory.create(self.path, made)
-        return self._existing_home()
+            made = options or Options()
+            codec(made.codec, trusted=self._flags["trusted"])  # refuse before anything is made
+            directory.create(self.path, made)
+            self._open_existing()
+        if not self._flags["read_only"]:
+            self._home.warn_of_sigbus(kind)
 
-    def _open_volatile(self, options: Options, *, create: bool) -> directory.Directory:
+    def _open_volatile(self, options: Options, *, create: bool) -> None:
         if options.durability.kind != "process":
             raise ValueError(
                 f"cannot open {self.place} with durability={options.durability!r}: a volatile queue is in memory, "
                 "and no disk keeps it"
             )
-        hold = volatile.Hold(self.place, create=create)
+        hold = volatile.Hold(self.place)
         try:
+            hold.enter(create=create)
             if hold.alone:
                 codec(options.codec, trusted=self._flags["trusted"])
                 directory.create(self.path, options)
-            home = self._existing_home()
+            self._open_existing()
             hold.settle()
+            self._home.at_end = hold.leave
         except BaseException:
             hold.leave()
             raise
-        home.at_end = hold.leave
-        hold.leave_with(home)
-        return home
+        hold.leave_with(self._home)
 
-    def _existing_home(self) -> directory.Directory:
+    def _open_existing(self) -> None:
         read_only = self._flags["read_only"]
-        return directory.Directory(self.path, read_only=read_only, trust_owner=read_only)
+        self._loan.have(directory.Directory(self.path, read_only=read_only, trust_owner=read_only))
 
     def _find_codec(self, *, trusted: bool) -> Any:
         try:
@@ -210,22 +225,25 @@ class Queue(_native.Finder):
                 self._home.view = recover.view(self._home)
             else:
                 self.recovery = recover.recover(self._home)
+                recover.tell_of(self._home, self.recovery)
 
     def _joined(self) -> membership.Membership:
         """This process's membership; a new one in a forked child."""
         with self._lock:
             if self.closed:
                 raise errors.Closed(f"{self.path} was closed; open it again")
-            if self._membership is None or self._membership.member.forked():
-                self._membership = membership.join(self._home)
-                self._membership.keep_interval(self._home)
-            return self._membership
+            joined = self._loan.membership
+            if joined is None or joined.member.forked():
+                joined = membership.join(self._home, self._loan)
+            return joined
 
-    def _lend(self) -> tuple[directory.Directory, membership.Membership]:
-        """Home and membership for one handle more, which gives both back when it is closed."""
+    def _lend(self, handle: Handle) -> None:
+        """Home and membership for that handle, which gives both back when it is closed."""
         with self._lock:
             joined = self._joined()
-            return self._home.retain(), joined.retain()
+            handle._home, handle._membership = self._home, joined  # noqa: SLF001  # before it can have to give them back
+            handle._loan.have(self._home)  # noqa: SLF001
+            handle._loan.sit(joined)  # noqa: SLF001
 
     def _chain(self) -> Chain:
         return Chain(self._home, self._joined().member)
@@ -246,7 +264,8 @@ class Queue(_native.Finder):
     def _sweep(self) -> None:
         """Finish or remove what killed processes have left in staging, unless somebody else administers the queue."""
         if not self._flags["read_only"] and staging.names(self._home):
-            with contextlib.suppress(errors.Busy), self._home.admin(timeout=0):
+            # Without room for the ledger, what is adopted stays where it is, and is read there.
+            with contextlib.suppress(errors.Busy, errors.DiskFull), self._home.admin(timeout=0):
                 staging.fold(self._home, self._chain())
 
     # ---- putting
@@ -254,10 +273,17 @@ class Queue(_native.Finder):
         """
         A producer of your own; `put` uses one that all threads share.
 
+        A queue that was finished before it was opened here is open for writing again then.
+
         Raises:
             DiskFull: there is no room for the first chunk.
             Closed: the queue was closed, or opened read-only.
         """
+        self._refuse_read_only("put")
+        ending.reopen(self._home, self._joined().control)
+        return self._make_producer()
+
+    def _make_producer(self) -> Producer:
         self._refuse_read_only("put")
         return Producer(self) if self.options.ttl is None else MortalProducer(self)
 
@@ -270,14 +296,14 @@ class Queue(_native.Finder):
             if self.closed:
                 raise errors.Closed(f"cannot put into {self.path}: it was closed; open it again")
             if self._producer is None:
-                self._producer = self.producer()
+                self._producer = self._make_producer()
                 self.__dict__["put"] = self._producer.put  # from now on a put costs one Python call less
             return self._producer
 
     def put(
         self,
         payload: Any,
-        *,
+        *_: Never,
         key: bytes | None = None,
         type: int = 0,  # noqa: A002  # the field's name everywhere
         time_ns: int | None = None,
@@ -286,6 +312,7 @@ class Queue(_native.Finder):
         headers: Mapping[str, Any] | None = None,
         dedup: tuple[str | bytes, int] | None = None,
         timeout: float | None = None,
+        **keywords: Never,
     ) -> int:
         """
         Append *payload* and return its index.
@@ -303,7 +330,8 @@ class Queue(_native.Finder):
             headers: a small mapping of text to anything msgpack can hold.
             dedup: (producer, sequence): who it is from and which message or batch of theirs, ascending, shared with
                 `put_many` and `adopt`. What was put before is not put again: its first index is returned. Also after
-                a kill, a restart, a power cut, and when two processes try at the same time. Such puts take turns.
+                a kill, a restart, a power cut, and when two processes try at the same time. Puts of one producer take
+                turns. The last 65,536 such puts are remembered, and the last one of each of as many producers.
             timeout: seconds that it may wait: for room, in a queue with bounds and full="block"; for the disk, with
                 Durability.SYNC. None for as long as it takes.
 
@@ -314,11 +342,15 @@ class Queue(_native.Finder):
             SyncFailed: the disk refused. It is in the queue at `index`; when that is None, nothing was put.
             TooLarge: it fits no chunk, or no bound; nothing was put.
             DiskFull: there is no room for another chunk; nothing was put.
-            Mismatch: with dedup: a later one of that producer is there already; nothing was put.
-            Busy: with dedup: the timeout passed while others had their turn; nothing was put.
+            Mismatch: with dedup: a later one of that producer is there already, and this one was never put, or is
+                forgotten; nothing was put.
+            Busy: with dedup: the timeout passed while others put as the same producer, or a process is stopped that may
+                be putting as it; nothing was put.
             Fenced: this process was judged dead; the message is not in the queue.
             ShutDown, Closed: nothing was put.
         """
+        if _ or keywords:
+            given.no_block("put", _, keywords)
         producer = self._producer or self._shared_producer()
         return producer.put(
             payload,
@@ -417,7 +449,9 @@ class Queue(_native.Finder):
                 slot.buffer[:] = ...
 
         The message appears when the block ends, or at `slot.commit(fewer)`; an exception gives the room up. Consumers
-        wait at it meanwhile, so fill it at once. The buffer begins as anything: what is not filled is sent as it is.
+        wait at it meanwhile, so fill it at once. An array made from the buffer may live on; what is stored there
+        after the commit changes no message. A buffer below 8 MiB begins as zeros, a larger one as anything: what is
+        not filled is sent as it is.
 
         Raises:
             Full, TooLarge, DiskFull, ShutDown, Closed: as `put`, whose timeout this has.
@@ -455,7 +489,9 @@ class Queue(_native.Finder):
         Append everything that was staged, all or nothing, beside running producers; return its indexes.
 
         When this returns the messages are on the disk too. Killed at any moment, either all of them are in the queue
-        or none is.
+        or none is. When it was interrupted, by a signal's handler that raises or by an error that does not say that
+        nothing was adopted, it can be repeated, with the same Staged or the same tokens: what was adopted already is
+        not adopted again, and its range is returned.
 
         Args:
             staged: from `stage` of this queue; it is closed afterwards. Or a token, in whatever process it was handed
@@ -465,16 +501,20 @@ class Queue(_native.Finder):
 
         Raises:
             Mismatch: a later batch of that producer was adopted already, or it was staged for another queue.
-            NotFound: what a token stands for was adopted or swept before; nothing was adopted.
+            NotFound: what a token stands for is not waiting, and nothing was adopted now: it was swept; or adopted so
+                long ago that its first message was retired; or adopted in another order, or for another `dedup`, and
+                then the error says where it is.
             Busy: something in it is reserved and not committed, or somebody administers the queue for long.
-            Full: a bound has no room for all of it now; nothing was adopted. It can be tried again.
+            Full: a bound has no room for all of it now; nothing was adopted. It can be tried again. An adoption
+                neither waits nor drops the oldest, whatever `full` says.
             ShutDown, DiskFull, TooMany, TooLarge: nothing was adopted; what was handed over still waits.
+            OSError: the system refused something, such as descriptors, of which eight must be free; repeat it.
         """
         from shmq import staged as module  # noqa: PLC0415  # it knows this module
 
         self._refuse_read_only("adopt")
         alone = isinstance(staged, (module.Staged, module.HandedOver, str))
-        several: list[Any] = [staged] if alone else list(staged)  # type: ignore[arg-type]
+        several: list[Any] = [staged] if alone else module.check_sets(staged)
         for each in several:
             if isinstance(each, module.Staged) and each.queue_id != self._home.queue_id:
                 raise errors.Mismatch(f"cannot adopt into {self.path} what was staged for another queue")
@@ -498,7 +538,7 @@ class Queue(_native.Finder):
         """
         from shmq import staged as module  # noqa: PLC0415
 
-        found, handed = module.find(self._home, token)
+        found, handed = module.find(self._home, given.text("token", token, "what hand_over() has returned"))
         with found:
             return module.describe(self._home.queue_id, found.name, handed)
 
@@ -506,10 +546,10 @@ class Queue(_native.Finder):
         """Everything that was handed over and waits to be adopted; of that owner alone, if one is given."""
         from shmq import staged as module  # noqa: PLC0415
 
-        raw = None if owner is None else module.check_producer(owner)
+        raw = None if owner is None else module.check_producer(owner, "owner")
         return [
             module.describe(self._home.queue_id, name, handed)
-            for name, handed in staging.handed_sets(self._home)
+            for name, handed in staging.handed_sets(self._home, self._chain())
             if handed is not None and raw in (None, handed.owner)
         ]
 
@@ -531,8 +571,8 @@ class Queue(_native.Finder):
         self._refuse_read_only("sweep")
         if owner is None and older_than is None:
             raise ValueError("sweep_staged() would remove what somebody is about to adopt: give older_than= or owner=")
-        raw = None if owner is None else module.check_producer(owner)
-        age_ns = 0 if older_than is None else int(older_than * 1e9)
+        raw = None if owner is None else module.check_producer(owner, "owner")
+        age_ns = 0 if older_than is None else int(given.seconds("older_than", older_than, none=True) * 1e9)
 
         def unwanted(handed: staging.Handed | None) -> bool:
             if handed is None:
@@ -541,7 +581,7 @@ class Queue(_native.Finder):
 
         with self._home.admin():
             staging.fold(self._home, self._chain())
-            return staging.remove_handed(self._home, unwanted)
+            return staging.remove_handed(self._home, self._chain(), unwanted)
 
     def adopted(self, producer: str | bytes) -> tuple[int, range] | None:
         """
@@ -564,10 +604,10 @@ class Queue(_native.Finder):
         name: str,
         *,
         group: Literal[False] = False,
-        ack: str = "auto",
-        start: str | int | datetime.datetime = "earliest",
+        ack: str | None = None,
+        start: str | float | datetime.datetime = "earliest",
         skip_corrupt: bool = False,
-        hold: bool | None = None,
+        hold: bool | Literal["nothing"] | None = None,
     ) -> Consumer: ...
     @overload
     def consumer(
@@ -575,30 +615,31 @@ class Queue(_native.Finder):
         name: str,
         *,
         group: Literal[True],
-        ack: str = "auto",
+        ack: str | None = None,
         lease: float | None = None,
         max_attempts: int | None = None,
         dead_letter: str | None = None,
         expire_to: str | None = None,
         ordered_by: str | None = None,
         window: int | None = None,
-        start: str | int | datetime.datetime = "earliest",
+        start: str | float | datetime.datetime = "earliest",
+        skip_corrupt: bool = False,
     ) -> GroupConsumer: ...
     def consumer(
         self,
         name: str,
         *,
         group: bool = False,
-        ack: str = "auto",
+        ack: str | None = None,
         lease: float | None = None,
         max_attempts: int | None = None,
         dead_letter: str | None = None,
         expire_to: str | None = None,
         ordered_by: str | None = None,
         window: int | None = None,
-        start: str | int | datetime.datetime = "earliest",
+        start: str | float | datetime.datetime = "earliest",
         skip_corrupt: bool = False,
-        hold: bool | None = None,
+        hold: bool | Literal["nothing"] | None = None,
     ) -> Consumer | GroupConsumer:
         """
         Open the consumer *name*; make it if there is none. Every name sees every message, from where it stopped.
@@ -610,45 +651,56 @@ class Queue(_native.Finder):
         Args:
             name: 1 to 64 of A-Z a-z 0-9 _ . - and no dot in front.
             ack: "auto": a message is finished when it is handed out, so it comes at most once. "explicit": when its
-                `ack()` is called, so it comes at least once.
+                `ack()` is called, so it comes at least once. None: as the name was made; "auto" for a new name.
             lease: seconds after which a message is taken from a living holder too; never by default.
             max_attempts: how often a message is handed out before it goes to the dead letters; no limit by default.
-            dead_letter: that queue's path, beside this one unless it is absolute; <queue>.<name>.dead by default.
-            expire_to: the queue for messages that are older than their ttl; by default they are dropped, and counted.
+            dead_letter: that queue's path, beside this one unless it is absolute; <queue>.<name>.dead by default. It is
+                made when it is needed. What does not lie beside this queue must be named by each member. Of a volatile
+                queue it is volatile, shm:<queue>.<name>.dead, and lasts as long as that one has users.
+            expire_to: the queue for messages that are older than their ttl, likewise; by default they are dropped, and
+                counted. Where there is no room for them, or for dead letters, they are left aside for later.
             ordered_by: "key": a message is handed out when all before it that have its key are finished, so those of
                 one key come in order, one at a time. Those without a key come in no order, as they all do by default.
                 Needs ack="explicit".
-            window: how many messages the group may have in flight: a power of two up to 65,536, the default.
-            start: where a new name begins: "earliest", "latest", an index, or a datetime: the first message of that
-                time or later.
+            window: how many messages the group may have in flight: a power of two from 64 to 65,536, the default.
+            start: where a new name begins: "earliest", "latest", an index, or a time as in `at`: the first message of
+                that time or later. One that exists goes on where it stood, whatever this says: see `seek`.
             skip_corrupt: pass over what is damaged, and count it in `skipped`, instead of raising Corrupt there.
             hold: True: nothing that this name has not finished is retired, by age and bytes neither, whether it is open
-                or not; for an archive. It lasts until it is opened with False, or dropped. None leaves it as it is,
-                off for a new name. What a bound drops (full="drop_oldest") and what `purge` finishes is not held.
+                or not; for an archive. "nothing": neither retention nor bounds look at this name, so it holds nothing
+                back and releases nothing; for who only shows how far it is. False: as any name, which retention "acked"
+                and bounds wait for. It lasts until the name is opened with another, or dropped. None leaves it as it
+                is, False for a new name. What a bound drops (full="drop_oldest") and what `purge` finishes is not held.
 
         Raises:
             Busy: another process (or handle) holds the name.
+            IndexError: *start* is an index beyond the end, or negative, and the name is new; it was not made.
             Mismatch: it was made with the other ack mode or kind, or the group with other options.
+            NotFound, BadFormat, Unsafe, PermissionError: there can be no queue at `dead_letter` or `expire_to`.
             Corrupt: its checkpoint is damaged.
         """
         if self._flags["read_only"]:
             raise errors.Closed(f"cannot open a consumer of {self.path}: it was opened read-only; use reader()")
-        given = {
+        options = {
             "lease": lease,
             "max_attempts": max_attempts,
             "dead_letter": dead_letter,
             "expire_to": expire_to,
             "ordered_by": ordered_by,
         }
-        if group and hold is not None:
+        directory.check_consumer_name(name)
+        given.flag("skip_corrupt", skip_corrupt)
+        if hold is not None and hold != pins.NOTHING:
+            given.flag("hold", hold, wanted='True or False, or "nothing"')
+        if given.flag("group", group, "; the name is the group's") and hold is not None:
             raise TypeError(f"consumer({name!r}, hold=...): a group holds nothing back; let a name of its own archive")
         if group:
             from shmq.group import GroupConsumer  # noqa: PLC0415  # only groups pay for it
 
             return GroupConsumer(
-                self, name, ack=ack, start=start, given=given, window=window, skip_corrupt=skip_corrupt
+                self, name, ack=ack, start=start, given=options, window=window, skip_corrupt=skip_corrupt
             )
-        strange = [option for option, value in {**given, "window": window}.items() if value is not None]
+        strange = [option for option, value in {**options, "window": window}.items() if value is not None]
         if strange:
             raise TypeError(
                 f"consumer({name!r}, {strange[0]}=...) needs group=True: one process alone has no use for it"
@@ -656,28 +708,53 @@ class Queue(_native.Finder):
         return Consumer(self, name, ack=ack, start=start, skip_corrupt=skip_corrupt, hold=hold)
 
     def consumers(self) -> dict[str, ConsumerStats]:
-        """Every name with a checkpoint here."""
+        """Every name with a checkpoint here that can be read; of what cannot, `Stats.damaged` tells."""
         from shmq.figures import ConsumerStats  # noqa: PLC0415  # rare
 
         end = self.next_index
         drop = self._joined().control.bounds().dropped
         found = {}
         for name in self._home.consumer_names():
-            with contextlib.suppress(FileNotFoundError, errors.Corrupt):
+            with contextlib.suppress(FileNotFoundError, errors.Corrupt, errors.BadFormat, errors.Unsafe):
                 checkpoint = self._home.checkpoint(name)
                 head = checkpoint.head
                 ack = "explicit" if checkpoint.explicit else "auto"
-                group = self._group_stats(name, checkpoint) if checkpoint.group else None
-                dropped = checkpoint.dropped + max(min(checkpoint.floor(drop), end) - head, 0)
-                found[name] = ConsumerStats(head=head, lag=max(end - head, 0), ack=ack, dropped=dropped, group=group)
+                ring, problem = self._look_at_ring(name, checkpoint)
+                group = None if ring is None else self._group_stats(ring)
+                behind = self._backlog(checkpoint, ring, end)
+                come = head if checkpoint.group else max(head, checkpoint.handed)
+                soon = 0 if ring is None else ring.figures().to_drop
+                dropped = checkpoint.dropped + (soon if checkpoint.group else max(min(drop, end) - come, 0))
+                found[name] = ConsumerStats(
+                    head=head,
+                    lag=behind.lag,
+                    ack=ack,
+                    dropped=dropped,
+                    group=group,
+                    floor=behind.floor,
+                    oldest=backlog.oldest(self._random(), behind, end),
+                    pending=group.pending if group else behind.handed,
+                    problem=problem,
+                    hold=pins.holds(self._home, name),
+                )
         return found
 
-    def _group_stats(self, name: str, checkpoint: _native.Checkpoint) -> GroupStats:
+    def _look_at_ring(self, name: str, checkpoint: _native.Checkpoint) -> tuple[_native.Ring | None, str | None]:
+        """The ring of a group, or what is wrong with it; neither for a name of its own."""
+        try:
+            return (rings.look(self._home, name, checkpoint) if checkpoint.group else None), None
+        except (errors.Corrupt, errors.BadFormat, errors.Unsafe) as problem:
+            return None, str(problem)
+
+    def _backlog(self, checkpoint: _native.Checkpoint, ring: _native.Ring | None, end: int) -> backlog.Backlog:
+        if ring is not None:
+            return backlog.of_group(self._home, self._joined(), ring, end)
+        return backlog.of_name(self._home, self._joined(), checkpoint, end)
+
+    def _group_stats(self, ring: _native.Ring) -> GroupStats:
         from shmq.figures import GroupStats  # noqa: PLC0415
 
-        memory = rings.map_ring(self._home, name, writable=False)
-        where = f"{self.path}/{directory.CONSUMERS}/{name}.ring"
-        figures = _native.Ring(memory, self._home.queue_id, checkpoint, None, where).figures()
+        figures = ring.figures()
         return GroupStats(
             pending=figures.claimed,
             returned=figures.returned,
@@ -688,6 +765,8 @@ class Queue(_native.Finder):
             expired=figures.expired,
             moved=figures.moved,
             waiting=figures.waiting,
+            retired=figures.retired,
+            unmoved=figures.unmoved,
         )
 
     def group_place(self, name: str) -> GroupPlace:
@@ -697,6 +776,7 @@ class Queue(_native.Finder):
         Raises:
             NotFound: there is no such name.
             Mismatch: it is no group.
+            Corrupt: it stands behind the end of the queue.
         """
         directory.check_consumer_name(name)
         self._joined()
@@ -708,7 +788,7 @@ class Queue(_native.Finder):
             raise errors.Mismatch(f"consumer {name!r} of {self.path} is no group: what is below its head is finished")
         from shmq import group  # noqa: PLC0415  # only who asks pays for it
 
-        return group.place_of(self._home, name, checkpoint)
+        return group.place_of(self._home, name, checkpoint, lambda: (self.first_index, self.next_index))
 
     def drop_consumer(self, name: str) -> None:
         """
@@ -747,25 +827,32 @@ class Queue(_native.Finder):
         Finish everything that is in the queue now, for every name, and give its disk space back; the index behind it.
 
         Whole chunks go, the last one stays until it is full; what is in it is passed over by every name, also by those
-        that come later. Each name's `dropped` tells how much it missed. What is handed out and not acknowledged is not
-        taken from whoever has it.
+        that come later, after a reboot too. Each name's `dropped` tells how much it missed. What is handed out and not
+        acknowledged is not taken from whoever has it. In a group nothing that was there is handed out afterwards: what
+        a member had in its hands and gives back, or leaves behind when it dies, is finished with that.
+
+        Space that cannot be given back now (no descriptor, a full disk) goes with the next retirement, or the next
+        purge; the log says so.
 
         Raises:
-            Busy: somebody administers the queue for long.
+            Busy: somebody administers the queue for long; nothing was finished.
+            OSError: it could not open what it needs, two files for each name that nobody holds; nothing was finished.
         """
         self._refuse_read_only("purge")
-        control, end = self._joined().control, self.next_index
+        control, chain, end = self._joined().control, self._chain(), self.next_index
         with self._home.admin():
-            control.drop_for_all(end)
-            names.finish_all(self._home, end)
-        control.wake()
-        space.retire(self._home, self._chain(), control, purged=True)
+            with names.finishing(self._home, self._joined().member) as finish:
+                self._home.write_journal(self._home.read_journal()._replace(dropped=end))  # which outlives a reboot
+                finish(end)
+                control.drop_for_all(end)  # last: until then an opening would finish what was written down
+            control.wake()
+            space.retire_purged(self._home, chain, control)
         return end
 
     def reader(
         self,
-        start: int | datetime.datetime = 0,
-        stop: int | datetime.datetime | None = None,
+        start: str | float | datetime.datetime = 0,
+        stop: float | datetime.datetime | None = None,
         *,
         reverse: bool = False,
         follow: bool = False,
@@ -776,11 +863,12 @@ class Queue(_native.Finder):
         Read from *start* on, without a checkpoint: changes nothing for anybody.
 
         Args:
-            start: the first index; negative counts from the end. A datetime: the first message of that time or later.
-            stop: the index before which to end; or the time, at the first message of that time or later.
+            start: the first index; negative counts from the end. A time as in `at`: the first message of that time or
+                later. "earliest" is the first message there is, "latest" the end.
+            stop: the index before which to end; or a time, to end at the first message of that time or later.
             reverse: deliver the same messages from the last to the first. Regions that are claimed and not committed
                 yet, at which reading forward ends, are left out.
-            follow: wait for more at the end, until the queue is shut down or closed.
+            follow: wait for more at the end, until the queue is shut down, finished or closed.
             skip_corrupt: pass over what is damaged, and count it in `skipped`, instead of raising Corrupt there.
             pin: True, or a name for it: while this reader is open, nothing from its place on is retired, whatever the
                 retention. Ends with `close`, or with its process. It is no consumer: no bound waits for it.
@@ -790,14 +878,18 @@ class Queue(_native.Finder):
             Closed: a pin in a queue that was opened read-only.
             ValueError: reverse and follow; there is no end to begin from.
         """
-        if pin:
+        for name, value in (("reverse", reverse), ("follow", follow), ("skip_corrupt", skip_corrupt)):
+            given.flag(name, value)
+        if not isinstance(pin, str):
+            given.flag("pin", pin)
+        if pin is not False:
             self._refuse_read_only("pin")
         return Reader(self, start, stop, reverse=reverse, follow=follow, skip_corrupt=skip_corrupt, pin=pin)
 
     def read_arrow(
         self,
-        start: int | datetime.datetime = 0,
-        stop: int | datetime.datetime | None = None,
+        start: str | float | datetime.datetime = 0,
+        stop: float | datetime.datetime | None = None,
         columns: Sequence[str] | None = None,
         max_bytes: int | None = None,
         *,
@@ -834,8 +926,8 @@ class Queue(_native.Finder):
 
     def read_columns(
         self,
-        start: int | datetime.datetime = 0,
-        stop: int | datetime.datetime | None = None,
+        start: str | float | datetime.datetime = 0,
+        stop: float | datetime.datetime | None = None,
         columns: Sequence[str] | None = None,
         *,
         max_rows: int = 4096,
@@ -870,7 +962,6 @@ class Queue(_native.Finder):
             raise
 
     def _from_end(self, index: int) -> int:
-        index = operator.index(index)
         return index if index >= 0 else max(self.next_index + index, 0)
 
     def _random(self) -> Access:
@@ -895,6 +986,8 @@ class Queue(_native.Finder):
         access = self._random()
         if isinstance(index, slice):
             return access.sliced(index)
+        if not hasattr(type(index), "__index__"):
+            raise given.wrong_type("index", index, "an index, or a slice,")
         wanted = operator.index(index)
         if wanted < 0:
             wanted += access.next_index()
@@ -903,7 +996,7 @@ class Queue(_native.Finder):
             raise IndexError(f"{self.path} has no message {index}: its indexes go from {first} to {end - 1}")
         return access.message(wanted)
 
-    def at(self, time: datetime.datetime | int) -> int:
+    def at(self, time: datetime.datetime | float) -> int:
         """
         The index of the first message whose time is *time* or later; `next_index` when there is none.
 
@@ -911,9 +1004,17 @@ class Queue(_native.Finder):
         time.
 
         Args:
-            time: a datetime (without a zone: local), or ns since 1970.
+            time: a datetime, which is local time when it names no zone; or a float of seconds since 1970, such as
+                `time.time()`, which a double holds to a quarter of a microsecond.
+
+        Raises:
+            TypeError: it is an int, which could be seconds or nanoseconds: see `at_ns`.
         """
-        return self._random().at(time)
+        return self._random().at(nanoseconds(time))
+
+    def at_ns(self, time_ns: int) -> int:
+        """The same as `at`, of a time in nanoseconds since 1970, such as `time.time_ns()` or `Message.time_ns`."""
+        return self._random().at(nanoseconds_of_int(time_ns))
 
     # ---- the disk
     def sync(self) -> None:
@@ -924,6 +1025,7 @@ class Queue(_native.Finder):
 
         Raises:
             SyncFailed: the disk refused.
+            OSError: it could not be asked, for want of a descriptor, say. Nothing is known to be wrong: sync again.
         """
         from shmq.durability import Syncer  # noqa: PLC0415  # only who syncs pays for it
 
@@ -968,11 +1070,16 @@ class Queue(_native.Finder):
         chunk's first index, where a reader begins without a walk.
         """
         access = self._random()
-        return access.extents(start, access.committed() if stop is None else stop)
+        first = given.whole("start", start, 0, INDEX_MAX)
+        return access.extents(first, access.committed() if stop is None else given.whole("stop", stop, 0, INDEX_MAX))
 
     def __len__(self) -> int:
         """How many messages there are, for all consumers; what is padded is not counted."""
-        return max(self.next_index - self.first_index - self._joined().control.counters()[0], 0)
+        chain = self._chain()
+        if not self._home.read_only:
+            backlog.settle(chain)  # what a dead producer had claimed is padding, as soon as somebody looks
+        without = space.padded(self._home, chain)
+        return max(self.next_index - self.first_index - without, 0)
 
     def __bool__(self) -> bool:
         """A queue is true, also when it is empty."""
@@ -981,9 +1088,10 @@ class Queue(_native.Finder):
     def stats(self) -> Stats:
         """Figures for people and monitors."""
         from shmq.figures import Stats  # noqa: PLC0415
+        from shmq.storage import recover  # noqa: PLC0415
 
         member = self._joined()
-        padded, fenced = member.control.counters()
+        fenced = member.control.counters()[1]
         bounds = member.control.bounds()
         seats = member.control.participants()
         return Stats(
@@ -991,12 +1099,16 @@ class Queue(_native.Finder):
             next_index=self.next_index,
             chunks=len(self._chain().names()),
             disk_bytes=self._home.disk_bytes(),
-            padded=padded,
+            padded=space.padded(self._home, self._chain()),
             fenced=fenced,
             participants=sum(member.member.slot_locked(slot) for slot, *_ in seats),
             consumers=self.consumers(),
             max_messages=bounds.max_messages or None,
             max_bytes=bounds.max_bytes or None,
+            damaged=self._home.damaged_names(),
+            finished=self.finished,
+            shut_down=member.control.is_shut_down(),
+            aside=recover.set_aside(self._home),
         )
 
     # ---- bounds
@@ -1043,6 +1155,15 @@ class Queue(_native.Finder):
             with self._home.admin():
                 self._publish_bounds(self._home.read_journal())
 
+    def _take_up_drops(self) -> None:
+        """What was purged, or dropped for room, stays so in a new boot, and when whoever purged was killed at it."""
+        control, stored = self._joined().control, self._home.journal.dropped
+        if self._flags["read_only"] or stored <= max(control.bounds().dropped, self._chain().first_index()):
+            return
+        with self._home.admin(), names.finishing(self._home, self._joined().member) as finish:
+            finish(min(stored, self.next_index))
+            control.drop_for_all(min(stored, self.next_index))
+
     # ---- whole or not
     def verify(self) -> Verified:
         """
@@ -1066,11 +1187,14 @@ class Queue(_native.Finder):
         """
         from shmq.storage import copying  # noqa: PLC0415
 
-        return copying.repair(self._home, None if to is None else os.fspath(to), in_place=False)
+        return copying.repair(self._home, None if to is None else given.path("to", to), in_place=False)
 
     def copy(self, to: str | os.PathLike[str], *, new_id: bool = False) -> Copied:
         """
-        Copy the queue to the new directory *to*, exact up to one index, while producers and consumers go on.
+        Copy the queue to the new directory *to*, exact up to one index, while producers and consumers go on. All that
+        is in it now is before that index, unless somebody has reserved a message there and not committed it.
+
+        What is not copied yet is not retired meanwhile. Names and groups stand there as they stood when it began.
 
         Args:
             to: must not exist.
@@ -1079,19 +1203,55 @@ class Queue(_native.Finder):
 
         Raises:
             Corrupt: something is damaged; nothing was written. `repair` writes what is whole.
+            Gone: opened read-only, it can hold nothing back, and was overtaken again and again; nothing was written.
+            Busy: somebody administers the queue for long; nothing was written.
             Unsafe, DiskFull, NotFound: as their names say; nothing was written.
         """
         from shmq.storage import copying  # noqa: PLC0415
 
-        return copying.copy(self._home, self._chain(), os.fspath(to), new_id=new_id)
+        return copying.copy(self._home, self._chain(), given.path("to", to), new_id=given.flag("new_id", new_id))
 
     # ---- ending
-    def shutdown(self) -> None:
-        """Refuse puts from now on; gets drain what is left, then raise ShutDown. It lasts until all processes left."""
+    def shutdown(self, immediate: bool = False) -> None:  # as queue.Queue has it
+        """
+        Refuse puts from now on; gets drain what is left, then raise ShutDown. It lasts until all processes have left.
+
+        A group has drained it when everything is finished: what somebody else holds is waited for, and what waits for
+        its time. Who holds messages itself waits for those who work, and not for those who only wait for the end as it
+        does: acknowledge what you hold when your loop has ended. Given back then, it comes to whoever asks next.
+
+        Args:
+            immediate: have gets raise ShutDown at once, and readers that follow end; what is left stays in the queue.
+        """
+        given.flag("immediate", immediate)
         self._refuse_read_only("shut down")
         control = self._joined().control
-        control.shut_down(on=True)
+        control.shut_down(on=True, at_once=immediate)
         control.wake()
+
+    def finish(self) -> None:
+        """
+        End the stream for good: what is in the queue is all there is. Gets drain it, now or at any time later, also
+        after a reboot, and then raise ShutDown; loops over consumers and readers that follow end.
+
+        Handles that are open now get ShutDown from a put. One that is opened later and puts, or makes a producer, opens
+        the queue for writing again, for all. Everything that was put is on the disk when this returns. It waits for
+        messages that are reserved and not committed yet. Killed in the middle, it has finished the queue or has not. A
+        second time it does nothing.
+
+        Raises:
+            SyncFailed: the disk refused; the queue is not finished.
+            DiskFull, Busy: as their names say; the queue is not finished.
+        """
+        self._refuse_read_only("finish")
+        ending.finish(self._home, self._joined())
+
+    @property
+    def finished(self) -> bool:
+        """Whether the stream has ended for good: `finish` was called, and nobody has opened it for writing since."""
+        if self.closed:
+            raise errors.Closed(f"{self.path} was closed; open it again")
+        return ending.is_finished(self._home.read_journal())
 
     def close(self) -> None:
         """
@@ -1100,21 +1260,20 @@ class Queue(_native.Finder):
         Consumers and producers of it stay usable until they are closed; readers end.
         """
         with self._lock:
-            if self.closed:
-                return
             self.closed = True
             self._access = None
             self._find_in(None, Message, None)
+        if self._loan.is_over():
+            return
         if self._producer is not None:
             self._producer.close()
-        if self._membership is not None:
-            if not (self._flags["read_only"] or self._membership.member.forked()):
-                self._membership.control.wake()  # readers that follow
-            self._membership.leave()
-        self._home.close()
+        joined = self._loan.membership
+        if joined is not None and not (self._flags["read_only"] or joined.member.forked()):
+            joined.control.wake()  # readers that follow
+        self._loan.give_back()
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return this object, which the `with` block closes."""
         return self
 
     def __exit__(
@@ -1127,9 +1286,22 @@ class Queue(_native.Finder):
         """A queue pickles to its place, so that it crosses spawn and forkserver."""
         return _reopen, (self.place, self._flags)
 
+    def __del__(self) -> None:
+        """Close, unless the process ends, which closes everything."""
+        if not sys.is_finalizing():
+            with contextlib.suppress(AttributeError):  # never began to open
+                self.close()
+
+    def __dir__(self) -> list[str]:
+        """What it has, without the names that only say what to use instead (shmq/habits.py)."""
+        return [name for name in super().__dir__() if name not in habits.OF_QUEUES]
+
     def __repr__(self) -> str:
         """Its path, and whether it is closed."""
         return f"<shmq.Queue {self.place}{' (closed)' if self.closed else ''}>"
+
+
+habits.tell(Queue, habits.OF_QUEUES)
 
 
 def _reopen(path: str, flags: dict[str, Any]) -> Queue:
@@ -1138,15 +1310,23 @@ def _reopen(path: str, flags: dict[str, Any]) -> Queue:
 
 def delete(path: str | os.PathLike[str]) -> None:
     """
-    Delete the queue at *path*, with everything in it.
+    Delete the queue at *path*, with everything in it. Interrupted, it can be called again, and finishes the work; at
+    worst an empty directory is left.
 
     Raises:
         NotFound: there is none.
         Busy: a process has it open.
+        Unsafe: something else lies in its directory; nothing was deleted.
     """
-    queue = Queue(os.fspath(path), create=False, trusted=True)
+    place = given.path("path", path)
     try:
-        with directory.admin_lock(queue.path):
+        queue = Queue(place, create=False, trusted=True)
+    except errors.NotFound:
+        if not volatile.is_volatile(place) and directory.finish_deletion(os.path.abspath(place)):
+            return
+        raise
+    try:
+        with queue._home.admin():  # noqa: SLF001
             if queue.stats().participants > 1 or queue._joined().shared():  # noqa: SLF001
                 raise errors.Busy(f"cannot delete {queue.path}: it is open, here or in another process")
             directory.delete(queue._home)  # noqa: SLF001  # this is its module
@@ -1162,9 +1342,11 @@ def verify(path: str | os.PathLike[str]) -> Verified:
         NotFound, BadFormat, Unsafe: there is none, or it is not safe to look at.
         Corrupt: queue.shmq is damaged, without which nothing can be told.
     """
-    from shmq.storage import verify as module  # noqa: PLC0415
+    place = given.path("path", path)
+    with where.at(os.path.abspath(place)):
+        from shmq.storage import verify as module  # noqa: PLC0415
 
-    home = directory.Directory(os.fspath(path), read_only=True, trust_owner=True)
+        home = directory.Directory(place, read_only=True, trust_owner=True)
     try:
         return module.verify(home)
     finally:
@@ -1172,7 +1354,11 @@ def verify(path: str | os.PathLike[str]) -> Verified:
 
 
 def repair(
-    path: str | os.PathLike[str], to: str | os.PathLike[str] | None = None, *, in_place: bool = False
+    path: str | os.PathLike[str],
+    to: str | os.PathLike[str] | None = None,
+    *,
+    in_place: bool = False,
+    aside: int | None = None,
 ) -> Repaired:
     """
     As `Queue.repair`, of a queue that is not open, and need not be fit to be opened.
@@ -1180,20 +1366,31 @@ def repair(
     Args:
         path: the damaged queue.
         to: where the clean one goes; PATH.repaired by default.
-        in_place: have the clean one take the place of the damaged one, which is renamed to PATH.damaged.
+        in_place: have the clean one take the place of the damaged one, which is renamed to PATH.damaged. One that is
+            whole is left as it is.
+        aside: make a queue of what a recovery has set aside instead, at PATH.aside-EPOCH by default: the epoch that
+            was there before, `Recovery.from_epoch`. Its messages have their indexes; what comes before the cut in the
+            same file is in both queues.
 
     Raises:
         Unsafe: there is something at *to*.
         Busy: in_place, and somebody has it open.
+        NotFound: aside, and that recovery has set nothing aside; or there is no queue.
         NotFound, BadFormat, Corrupt, DiskFull: as for `verify`; nothing was changed.
     """
-    from shmq.storage import copying  # noqa: PLC0415
+    place = given.path("path", path)
+    with where.at(os.path.abspath(place)):
+        from shmq.storage import copying  # noqa: PLC0415
 
-    if in_place and to is not None:
+    target = None if to is None else given.path("to", to)
+    epoch = None if aside is None else given.whole("aside", aside, 0, _EPOCH_MAX)
+    if given.flag("in_place", in_place) and (target is not None or epoch is not None):
         raise ValueError("in place, or to another place; not both")
-    home = directory.Directory(os.fspath(path), read_only=not in_place, trust_owner=not in_place)
+    home = directory.Directory(place, read_only=not in_place, trust_owner=not in_place)
     try:
-        return copying.repair(home, None if to is None else os.fspath(to), in_place=in_place)
+        if epoch is not None:
+            return copying.salvage(home, target, epoch)
+        return copying.repair(home, target, in_place=in_place)
     finally:
         home.close()
 

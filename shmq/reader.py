@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
-from shmq import _native, errors
+from shmq import _native, ending, errors, given
 from shmq.access import Access, nanoseconds
+from shmq.loan import Loan
 from shmq.message import Message
 from shmq.walk import Walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from shmq.membership import Membership
     from shmq.queue import Queue
+    from shmq.storage.directory import Directory
     from shmq.storage.pins import Pin
+
+
+_STOP = "an index, or a time (a datetime, or a float of seconds since 1970)"
 
 
 class Reader:
     """Made by `Queue.reader`; iterates over messages."""
 
+    _home: Directory
+    _membership: Membership
+
     def __init__(
         self,
         queue: Queue,
-        start: int | datetime.datetime,
-        stop: int | datetime.datetime | None,
+        start: str | float | datetime.datetime,
+        stop: float | datetime.datetime | None,
         *,
         reverse: bool,
         follow: bool,
@@ -41,27 +50,41 @@ class Reader:
         self._stop: int | None = None
         self._stop_time: int | None = None
         self._backward: Iterator[Message] | None = None
-        self._home, self._membership = queue._lend()  # noqa: SLF001
         self._open = True
         self._walk: Walk | None = None
         self._pin: Pin | None = None
-        if pin:
+        self._pinned: object = None
+        self._handed = -1
+        self._loan = Loan()
+        try:
+            queue._lend(self)  # noqa: SLF001
+            self._begin(start, stop, pin, reverse=reverse, skip_corrupt=skip_corrupt)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(
+        self,
+        start: str | float | datetime.datetime,
+        stop: float | datetime.datetime | None,
+        pin: bool | str,
+        *,
+        reverse: bool,
+        skip_corrupt: bool,
+    ) -> None:
+        queue = self._queue
+        if pin is not False:
             from shmq.storage.pins import Pin  # noqa: PLC0415  # only who uses it pays for it
 
-            try:
-                self._pin = Pin(self._home, None if pin is True else pin)
-            except BaseException:
-                self.close()
-                raise
-        self._pinned: object = None
+            self._pin = Pin(self._home, None if pin is True else pin)
+            self._pin.take()
         access = self._access = Access(self._home, self._membership, self._decode)
-        timed = isinstance(start, datetime.datetime)
-        first = access.at(start, before_claims=True) if timed else queue._from_end(start)  # type: ignore[arg-type]  # noqa: SLF001
-        if isinstance(stop, datetime.datetime):
+        first = queue._from_end(access.index_of(start, "start"))  # noqa: SLF001
+        if isinstance(stop, (datetime.datetime, float)):
             # A message of that time may still come, behind what there is now.
             self._stop_time = nanoseconds(stop)
         elif stop is not None:
-            self._stop = queue._from_end(stop)  # noqa: SLF001
+            self._stop = queue._from_end(given.whole("stop", stop, wanted=_STOP))  # noqa: SLF001
         if reverse:
             if self._stop_time is not None:
                 self._stop = access.at(self._stop_time)
@@ -80,7 +103,7 @@ class Reader:
         return self._access.skipped if self._walk is None else self._walk.skipped
 
     def __iter__(self) -> Iterator[Message]:
-        """Itself."""
+        """Return this object, which the `with` block closes."""
         return self
 
     def __next__(self) -> Message:
@@ -103,12 +126,21 @@ class Reader:
         assert self._walk is not None  # noqa: S101  # it is the one or the other
         if self._stop is not None and self._walk.index() >= self._stop:
             raise StopIteration
-        place = self._walk.look()
-        if place < 0:
-            if not self._follow:
-                raise StopIteration
-            place = self._wait()
-        reader, chunk = self._walk.reader, self._walk.chunk
+        try:
+            message = self._next(self._walk)
+            self._handed = message.index
+            return message  # noqa: TRY300  # what raises behind it is meant
+        except StopIteration:
+            raise
+        except BaseException:  # of a signal's handler: what was read and not returned is read again
+            reader = self._walk.reader
+            if reader is not None and int(reader.index) != self._handed:
+                self._walk.step_back()
+            raise
+
+    def _next(self, walk: Walk) -> Message:
+        place = self._look()
+        reader, chunk = walk.reader, walk.chunk
         index = int(reader.index)
         self._move_pin(index, chunk)
         if self._stop is not None and index >= self._stop:
@@ -118,6 +150,18 @@ class Reader:
             self._stop = index
             raise StopIteration
         return message
+
+    def _look(self) -> int:
+        """The place of what comes next, after waiting for it if this follows."""
+        assert self._walk is not None  # noqa: S101  # who reads backward does not come here
+        if self._follow and self._membership.control.is_shut_down_at_once():
+            raise StopIteration
+        place = self._walk.look()
+        if place >= 0:
+            return place
+        if not self._follow:
+            raise StopIteration
+        return self._wait()
 
     def _move_pin(self, index: int, chunk: object) -> None:
         """Only whole chunks go, so it moves with them."""
@@ -148,12 +192,13 @@ class Reader:
     def _ended(self) -> Exception | None:
         if self._queue.closed:
             return errors.Closed("the queue was closed")
-        if self._membership.control.is_shut_down():
-            return errors.ShutDown("the queue was shut down")
+        control = self._membership.control
+        if ending.over(self._home, control):
+            return errors.ShutDown(f"the queue {ending.words(control)}")
         return None
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return this object, which the `with` block closes."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -162,12 +207,20 @@ class Reader:
 
     def close(self) -> None:
         """Read no more. Closing twice is fine; so is forgetting to."""
-        if self._open:
-            self._open = False
+        self._open = False
+        if not self._loan.is_over():
             if self._pin is not None:
                 self._pin.close()
-            self._membership.leave()
-            self._home.close()
+            self._loan.give_back()
+
+    def __reduce__(self) -> NoReturn:
+        """It does not pickle: its queue does."""
+        raise given.no_pickle(self, f"a reader of {self._queue.place}", "reader()")
+
+    def __repr__(self) -> str:
+        """Queue and place, for people."""
+        at = "backward" if self._walk is None else f"at {self._walk.index()}"
+        return f"<shmq.Reader of {self._queue.place} ({at if self._open else 'closed'})>"
 
     def __del__(self) -> None:
         """Close."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from shmq import _native, errors, locks
+from shmq import _native, ending, errors, locks
+from shmq.storage import floors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from shmq.membership import Membership
     from shmq.storage.chain import Chain
     from shmq.storage.directory import Directory
+
+_DROPS = 64
+"""How often room is made that somebody else takes, before a put looks at its deadline."""
 
 
 class Room:
@@ -31,10 +35,11 @@ class Room:
         self._control = membership.control
         self._chain = chain
         self._lock = locks.Lock()
-        self._names: dict[str, _native.Checkpoint] = {}
+        self._names = floors.Names(home, membership.member)
         self._names_moved = -1
         self._chunk: _native.Chunk | None = None  # where the smallest head was last
         self._sealed: dict[int, int] = {}  # by sequence: bytes in chunks that are full
+        self._left_out: list[tuple[int, int]] | None = None
 
     def make(
         self, tail: _native.Chunk, count: int, region: int, deadline_ns: int, check_open: Callable[[], None]
@@ -48,22 +53,20 @@ class Room:
         """
         if self._fits(tail, count, region):
             return
-        self._refuse_the_impossible(count, region)
         policy = self._home.options.full
         while True:
+            self._refuse_the_impossible(count, region)  # each time: the bounds may have been changed meanwhile
             check_open()
-            if policy == "drop_oldest" and self._drop(tail, count, region):
-                if self._fits(tail, count, region, again=True):
-                    return
-                continue  # somebody else put in its place
-            if self._control.is_shut_down():
+            if policy == "drop_oldest" and self._drop_for(tail, count, region, deadline_ns):
+                return
+            if ending.over(self._home, self._control):
                 return  # the next try says so
             if policy == "raise" or 0 <= deadline_ns <= _native.monotonic_ns():
                 raise errors.Full(self._story(count, region))
             seen = self._membership.member.room_begin()
             if self._fits(tail, count, region, again=True):
                 return
-            if not self._control.is_shut_down():
+            if not ending.over(self._home, self._control):
                 self._membership.sleep_for_room(seen, deadline_ns)
             if self._fits(tail, count, region, again=True):
                 return
@@ -95,7 +98,8 @@ class Room:
                 ordinals = max(floor + bounds.max_messages - tail.base, 0)
                 if tail.next_index() - tail.base + count > ordinals:
                     floor = self._stand(floor)[0]
-                    ordinals = max(floor + bounds.max_messages - tail.base, 0)
+                    never = sum(size for behind, size in self._gaps() if floor < behind <= tail.base)
+                    ordinals = max(floor + never + bounds.max_messages - tail.base, 0)
             end = tail.filled()[0]
             if bounds.max_bytes:
                 end, used = self._used(tail, floor)
@@ -110,15 +114,16 @@ class Room:
     def _floor(self, bounds: _native.Bounds) -> int:
         """The first index that some name has not finished; without names, 0 or what is not dropped."""
         if bounds.moved != self._names_moved:
-            there = self._home.consumer_names()
-            self._names = {name: self._names.get(name) or self._home.checkpoint(name) for name in there}
+            self._names.look()
             self._names_moved = bounds.moved
-        return min((each.floor(bounds.dropped) for each in self._names.values()), default=bounds.dropped)
+        return min(self._names.floors(bounds.dropped).values(), default=bounds.dropped)
 
     def _stand(self, index: int) -> tuple[int, _native.Chunk | None, int]:
         """The first message or claim at or behind *index*: its index, chunk and position."""
         while True:
             chunk = self._chunk
+            if chunk is not None and chunk.sequence < self._control.first_live():
+                chunk = None  # it is mapped here yet, and holds nothing up: retention has taken it
             with contextlib.suppress(errors.Gone, FileNotFoundError):  # retired meanwhile: look again
                 if chunk is None or not chunk.base <= index:
                     found = self._chain.locate(index)
@@ -134,6 +139,23 @@ class Room:
                     chunk = following
             self._chunk = None
 
+    def _gaps(self) -> list[tuple[int, int]]:
+        """
+        (the first index behind it, its size) of each span of indexes that were never given: no message stands there.
+
+        A recovery leaves one, and no recovery comes while somebody has the queue open: so they stay what they are.
+        """
+        if self._left_out is None:
+            names = self._chain.names() if self._home.journal.epoch > 1 else []
+            self._left_out = []
+            for sequence, base in names:
+                with contextlib.suppress(errors.Gone, FileNotFoundError):  # retired: no head is as low as that
+                    chunk = self._chain.open(sequence, base)
+                    behind = chunk.sealed()
+                    if behind is not None and behind > chunk.next_index():
+                        self._left_out.append((behind, behind - chunk.next_index()))
+        return self._left_out
+
     def _used(self, tail: _native.Chunk, floor: int) -> tuple[int, int]:
         """Where *tail* is filled to, and how many bytes lie from the message at *floor* to there."""
         _, chunk, position = self._stand(floor)
@@ -145,25 +167,40 @@ class Room:
         for sequence, base in self._chain.names() if chunk.sequence + 1 < tail.sequence else ():
             if chunk.sequence < sequence < tail.sequence:
                 if sequence not in self._sealed:
-                    self._sealed[sequence] = self._chain.open(sequence, base).filled()[1]
-                used += self._sealed[sequence]
+                    with contextlib.suppress(FileNotFoundError):  # retired since they were listed: it counts no more
+                        self._sealed[sequence] = self._chain.open(sequence, base).filled()[1]
+                used += self._sealed.get(sequence, 0)
         self._sealed = {sequence: size for sequence, size in self._sealed.items() if sequence > chunk.sequence}
         end, here = tail.filled()
         return end, used + here
 
     # ---- dropping
+    def _drop_for(self, tail: _native.Chunk, count: int, region: int, deadline_ns: int) -> bool:
+        """Whether there is room once the oldest were dropped; not while somebody has them, nor when the time is up."""
+        tries = _DROPS
+        while self._drop(tail, count, region):
+            if self._fits(tail, count, region, again=True):
+                return True
+            tries -= 1  # somebody else put in its place
+            if tries <= 0 and 0 <= deadline_ns <= _native.monotonic_ns():
+                return False
+        return False
+
     def _drop(self, tail: _native.Chunk, count: int, region: int) -> bool:
-        """Drop the oldest that stand in the way; False when one of them is handed out and not acknowledged."""
+        """Drop the oldest that stand in the way; False when somebody has one of them and has not acknowledged it."""
         with self._lock:
             bounds = self._control.bounds()
             floor, chunk, position = self._stand(self._floor(bounds))
             target = floor
             if bounds.max_messages:
-                target = max(target, tail.next_index() + count - bounds.max_messages)
+                keep_from = tail.next_index() + count - bounds.max_messages
+                for behind, size in reversed(self._gaps()):
+                    keep_from -= size if keep_from < behind <= tail.base else 0
+                target = max(target, keep_from)
             if bounds.max_bytes and chunk is not None:
                 excess = self._used(tail, floor)[1] + region - bounds.max_bytes
                 target = max(target, self._behind(chunk, floor, position, excess))
-            if any(each.head < min(each.handed, target) for each in self._names.values()):
+            if not self._names.drop(target):
                 return False
             self._control.drop(target)
         return True
@@ -202,7 +239,7 @@ class Room:
         bounds = self._control.bounds()
         with self._lock:
             floor = self._floor(bounds)
-            behind = [name for name, each in self._names.items() if each.floor(bounds.dropped) == floor]
+            behind = [name for name, its in self._names.floors(bounds.dropped).items() if its == floor]
         limits = [f"max_messages={bounds.max_messages}"] if bounds.max_messages else []
         limits += [f"max_bytes={bounds.max_bytes}"] if bounds.max_bytes else []
         who = f"consumer {behind[0]!r} is the furthest behind, at index {floor}" if behind else "no consumer has a name"

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import functools
-import operator
+import itertools
 import os
 import re
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from shmq import _native, errors
+from shmq import _native, ending, errors, given
 from shmq.producer import Producer
 from shmq.room import Room
 from shmq.storage import dedup as dedup_records
@@ -24,15 +25,17 @@ from shmq.storage import staging, sync
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from shmq.membership import Membership
     from shmq.queue import Queue
     from shmq.storage.directory import Directory
 
 _SEQUENCE_MAX = (1 << 63) - 1
-_TOKEN = re.compile(r"([0-9a-f]{32})-([0-9a-f]{10})-([0-9a-f]{16})")
+_TOKEN = re.compile(r"([0-9a-f]{32})-([0-9a-f]{10})-([0-9a-f]{16})-([0-9a-f]{1,16})")
 _SETTLE_SECONDS = 30.0
+_DESCRIPTORS = 8
+"""How many are needed at the most between the SEAL and what adopt says."""
 _CLAIM_ROWS = 4096
 _CLAIM_BYTES = 8 << 20
 """Of a record batch, which is claimed by parts: the one that fits into what is left of a chunk wastes little of it."""
@@ -46,30 +49,33 @@ class _Aside:
         self._home = home
         self._member = member
         self._set = chunks
-        self.files: list[str] = []
-        self.bases: list[int] = []
+        self._made: list[tuple[str, int]] = []
+        """File and first index of each."""
         self.filled = self.pads = 0
         """Bytes of what is in it, and how many indexes are padding, once that was checked."""
 
     def tail(self) -> _native.Chunk:
         """The first chunk."""
-        return self._make(0, 0)
+        return self._make(0, 0, 0)
 
     def roll(self, chunk: _native.Chunk, region: int = 0) -> _native.Chunk:
         """The chunk behind a sealed one."""
         base = chunk.sealed()
-        return chunk if base is None else self._make(base, region)
+        return chunk if base is None else self._make(chunk.sequence + 1, base, region)
 
-    def _make(self, base: int, region: int) -> _native.Chunk:
-        fd, size, name = self._set.add(len(self.files), region)
-        try:
-            chunk = self._map(fd, size, name, len(self.files), base, writable=True)
-        finally:
-            os.close(fd)
+    def _make(self, number: int, base: int, region: int) -> _native.Chunk:
+        """Once more, when the first time was interrupted: nobody has put into that one."""
+        fd, size, name = self._set.add(number, region)
+        with fd:
+            chunk = self._map(fd, size, name, number, base, writable=True)
         chunk.seals_as(self._set.adoption)
-        self.files.append(name)
-        self.bases.append(base)
+        self._made[number:] = [(name, base)]
         return chunk
+
+    @property
+    def files(self) -> list[str]:
+        """Their names, in order."""
+        return [name for name, _ in self._made]
 
     def _map(self, fd: int, size: int, name: str, number: int, base: int, *, writable: bool) -> _native.Chunk:
         return _native.Chunk(
@@ -89,9 +95,9 @@ class _Aside:
         """Chunk ids, counts and sizes, after reading every message back and syncing every file."""
         ids, counts, sizes = [], [], []
         self.filled = self.pads = 0
-        for number, (name, base) in enumerate(zip(self.files, self.bases, strict=True)):
+        for number, (name, base) in enumerate(self._made):
             fd, size = self._home.open(self._set.fd, name, writable=False)
-            try:
+            with fd:
                 chunk = self._map(fd, size, name, number, base, writable=False)
                 messages = chunk.messages()
                 self.filled += chunk.filled()[1]
@@ -103,8 +109,6 @@ class _Aside:
                 counts.append(end - base)
                 sizes.append(size)
                 sync.data(fd, "staged")
-            finally:
-                os.close(fd)
         return ids, counts, sizes
 
 
@@ -125,10 +129,13 @@ class Staged(Producer):
         self._set: staging.Set | None = None
         self._sealed = False
         self._tried = False
+        self._adopted: range | None = None
         super().__init__(queue)
 
     def _make_chain(self) -> Any:
-        self._set = staging.begin(self._home)
+        self._set = staging.new_set(self._home)
+        while not self._set.begin():
+            self._set = staging.new_set(self._home)
         return _Aside(self._home, self._membership.member, self._set)
 
     def _make_syncer(self) -> None:
@@ -139,7 +146,11 @@ class Staged(Producer):
             raise errors.Closed(f"cannot put into what was staged for {self._home.path}: it is being adopted")
         with self._lock:
             if self._tail is tail:
-                self._use(self._chain.roll(tail, region))
+                try:
+                    self._use(self._chain.roll(tail, region))
+                except errors.DiskFull as problem:
+                    problem.args = (f"cannot stage for {self._home.path}: {problem.args[0]}; nothing was put",)
+                    raise
 
     def _turn(self, dedup: tuple[str | bytes, int]) -> NoReturn:  # noqa: ARG002
         raise ValueError("dedup of what is staged is said once for all of it: Queue.adopt(staged, dedup=...)")
@@ -163,6 +174,9 @@ class Staged(Producer):
         Raises:
             Corrupt, ValueError, TooLarge, DiskFull: some of the rows before may be in it; forget it and stage anew.
         """
+        from shmq.arrow import check_batch  # noqa: PLC0415  # only who uses it pays for it
+
+        check_batch(batch)
         first = len(self)
         at = 0
         while at < batch.num_rows:
@@ -186,17 +200,22 @@ class Staged(Producer):
         """True, also when nothing was put yet."""
         return True
 
+    def __repr__(self) -> str:
+        """Queue and state, for people."""
+        return f"<shmq.Staged for {self._queue.place}{' (closed)' if self._closed else ''}>"
+
     def close(self) -> None:
         """Forget what was staged, unless it was adopted. Closing twice is fine."""
         if os.getpid() != self._pid:
             return
-        chunks, self._set = self._set, None
-        super().close()
-        if chunks is not None:
+        self._closed = True
+        if self._set is not None:
             with contextlib.suppress(OSError):  # the next opener sweeps it
-                if not self._tried:  # else it may be committed, which is for the holder of the lock to find out
-                    chunks.remove()
-            chunks.close()
+                # One that was tried may be committed, which is for the holder of the lock to find out.
+                if self.token is None and not self._tried:
+                    self._set.forget()
+            self._set.close()
+        super().close()
 
     def __reduce__(self) -> NoReturn:
         """It does not pickle: its token does."""
@@ -225,15 +244,13 @@ class Staged(Producer):
         self._check_open()
         if os.getpid() != self._pid:
             self._rejoin()
-        raw = b"" if owner is None else check_producer(owner)
+        raw = b"" if owner is None else check_producer(owner, "owner")
         chunks = self._set
         assert chunks is not None  # noqa: S101  # open, so it has one
         self._seal()
         ids, counts, sizes = self._chain.checked()
         chunks.hand_over(raw, self._chain.files, ids, counts, sizes)
-        self.token = f"{self.queue_id.hex()}-{chunks.name}-{ids[0]:016x}"
-        self._set = None
-        chunks.close()
+        self.token = _token(self.queue_id, chunks.name, ids, counts)
         self.close()
         return self.token
 
@@ -256,39 +273,56 @@ class Staged(Producer):
             self._rejoin()
         producer, sequence = check_dedup(dedup)
         self._seal()
-        ids, counts, sizes = self._chain.checked()
-        manifest = staging.Manifest(producer, sequence, self._chain.files, ids, counts, sizes)
+        if not self._tried:  # else the chunks may have gone to their places
+            ids, counts, sizes = self._chain.checked()
+            self._manifest = staging.Manifest(producer, sequence, self._chain.files, ids, counts, sizes)
+        manifest, indexes = self._manifest, sum(self._manifest.counts)
         home, control = self._home, self._membership.control
         chain = Chain(home, self._membership.member)
-        with home.admin(), _alone(home, producer):
-            staging.fold(home, chain)
-            known = _known(home, chain, producer, sequence)
+        with home.admin(), _alone(home, control, producer):
+            before = self._adopted_before(chain, indexes) if self._tried else None
+            with _housekeeping() if before is not None else contextlib.nullcontext():
+                staging.fold(home, chain)
+            known = before or _known(home, chain, producer, sequence)
             if known is not None:
                 return known
-            if control.is_shut_down():
-                raise errors.ShutDown(f"cannot adopt into {home.path}: it was shut down; nothing was adopted")
+            ending.check_open(home, control)
             if control.sync_failed():
                 raise errors.SyncFailed(
                     f"cannot adopt into {home.path}: a sync of it failed before; nothing was adopted"
                 )
             self._tried = True
             room = functools.partial(
-                Room(home, self._membership, chain).allow_set, count=sum(counts), region=self._chain.filled
+                Room(home, self._membership, chain).allow_set, count=indexes, region=self._chain.filled
             )
             try:
-                adopted = (
-                    _join(self._set, manifest, chain, room)
-                    if sum(counts)
+                adopted = self._adopted = (
+                    _join(self._set, manifest, chain, room, self._chain.pads)
+                    if indexes
                     else _nothing(home, chain, producer, sequence)
                 )
-            except (errors.Full, errors.TooMany, errors.TooLarge) as refused:
-                # A bound refuses before the SEAL; a full disk may be met behind it, when all of this is committed.
-                self._tried = isinstance(refused, errors.DiskFull)
+            except (errors.Full, errors.TooMany, errors.TooLarge):
+                self._tried = False  # all of them refuse before the SEAL
                 raise
-            control.padded_more(self._chain.pads)
-            staging.fold(home, chain)
+            with _housekeeping():
+                staging.fold(home, chain)
         control.wake()
         return adopted
+
+    def _adopted_before(self, chain: Chain, indexes: int) -> range | None:
+        """Where all of it is, if a try that was interrupted had committed it."""
+        chunks = self._set
+        assert chunks is not None  # noqa: S101  # open, so it has one
+        chain.finish()  # meets its SEAL, and gives it its place
+        placed = chunks.placed() if self._adopted is None else None
+        if placed is not None:
+            self._adopted = range(placed[1], placed[1] + indexes)
+        elif self._adopted is None and os.fstat(chunks.fd).st_nlink == 0:
+            raise errors.NotFound(
+                f"{self._home.path} has nothing staged as {chunks.name}: it was adopted by a try that was interrupted, "
+                "or swept; nothing was adopted now"
+            )
+        return self._adopted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -319,9 +353,19 @@ class HandedOver:
         return True
 
 
+def _token(queue_id: bytes, name: str, ids: list[int], counts: list[int]) -> str:
+    """
+    What stands for a set: queue, name, the id of its first chunk that is adopted, and how many indexes it takes.
+
+    The last two find it in the queue when the set has gone.
+    """
+    first = next((each for each, count in zip(ids, counts, strict=True) if count), ids[0])
+    return f"{queue_id.hex()}-{name}-{first:016x}-{sum(counts):x}"
+
+
 def describe(queue_id: bytes, name: str, handed: staging.Handed) -> HandedOver:
     """What was handed over, for its users."""
-    token = f"{queue_id.hex()}-{name}-{handed.chunk_ids[0]:016x}"
+    token = _token(queue_id, name, handed.chunk_ids, handed.counts)
     return HandedOver(token, handed.owner, sum(handed.counts), sum(handed.sizes), handed.time_ns)
 
 
@@ -332,7 +376,7 @@ def find(home: Directory, token: str) -> tuple[staging.Set, staging.Handed]:
     Raises:
         ValueError: it is no token.
         Mismatch: it was staged for another queue.
-        NotFound: it is not there: adopted or swept before.
+        NotFound: it is not there (any more); the error says where in the queue it is, if it is.
     """
     match = _TOKEN.fullmatch(token)
     if match is None:
@@ -341,12 +385,57 @@ def find(home: Directory, token: str) -> tuple[staging.Set, staging.Handed]:
         raise errors.Mismatch(f"cannot adopt into {home.path} what was staged for another queue")
     with contextlib.suppress(FileNotFoundError):
         found, handed = staging.handed_set(home, match[2])
-        if handed.chunk_ids[0] == int(match[3], 16):
+        if _token(home.queue_id, found.name, handed.chunk_ids, handed.counts) == token:
             return found, handed
         found.close()
+    there = _place_of(home, token)
+    if there:
+        raise errors.NotFound(
+            f"{home.path} has nothing staged as {token}: it was adopted, and is in the queue at {there.start} to "
+            f"{there.stop - 1}; nothing was adopted now"
+        )
     raise errors.NotFound(
-        f"{home.path} has nothing staged as {token}: it was adopted, or swept, before; nothing was adopted"
+        f"{home.path} has nothing staged as {token}: it was swept, or adopted and retired since; nothing was adopted "
+        "now"
     )
+
+
+def _place_of(home: Directory, token: str) -> range | None:
+    """Where in the queue that is what a token stood for, as far as its first chunk is there; None when it is not."""
+    match = _TOKEN.fullmatch(token)
+    if match is None or bytes.fromhex(match[1]) != home.queue_id:
+        return None
+    first, indexes = int(match[3], 16), int(match[4], 16)
+    if not indexes:
+        return range(0)  # it takes no place
+    base = staging.base_of(home, first)
+    return None if base is None else range(base, base + indexes)
+
+
+def _adopted_as(home: Directory, chain: Chain, tokens: Sequence[str]) -> range | None:
+    """The range of what was adopted before from these tokens, one behind the other; None when that is not so."""
+    if not tokens:
+        return None
+    places = [_place_of(home, token) for token in tokens]
+    taken = [place for place in places if place]
+    if None in places or any(one.stop != other.start for one, other in itertools.pairwise(taken)):
+        return None
+    if not taken:
+        end = chain.next_index()
+        return range(end, end)
+    return range(taken[0].start, taken[-1].stop)
+
+
+@contextlib.contextmanager
+def _housekeeping() -> Iterator[None]:
+    """What can be done by the next one as well: for want of room or of descriptors it is left to that one."""
+    try:
+        yield
+    except errors.DiskFull:
+        pass
+    except OSError as problem:
+        if problem.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE):
+            raise
 
 
 def adopt_handed(home: Directory, membership: Membership, tokens: Sequence[str], dedup: Any) -> range:
@@ -355,8 +444,15 @@ def adopt_handed(home: Directory, membership: Membership, tokens: Sequence[str],
     if len(set(tokens)) != len(tokens):
         raise ValueError(f"{len(tokens)} tokens, of which some are the same")
     chain, control = Chain(home, membership.member), membership.control
-    with home.admin(), _alone(home, producer), contextlib.ExitStack() as opened:
-        staging.fold(home, chain)
+    with home.admin(), _alone(home, control, producer), contextlib.ExitStack() as opened:
+        before = functools.partial(_adopted_as, home, chain, [] if producer else tokens)
+        try:
+            staging.fold(home, chain)
+        except errors.DiskFull:
+            known = _known(home, chain, producer, sequence) or before()
+            if not known:
+                raise
+            return known
         known = _known(home, chain, producer, sequence)
         if known is not None:
             for token in tokens:  # staged once more for a batch that is there already
@@ -364,26 +460,52 @@ def adopt_handed(home: Directory, membership: Membership, tokens: Sequence[str],
                     part, _ = find(home, token)
                     opened.enter_context(part).remove()
             return known
-        if control.is_shut_down():
-            raise errors.ShutDown(f"cannot adopt into {home.path}: it was shut down; nothing was adopted")
-        parts = []
-        for token in tokens:
-            part, handed = find(home, token)
-            parts.append((opened.enter_context(part), handed))
+        try:
+            parts = _open_all(home, opened, tokens)
+        except errors.NotFound:  # adopted by a call that was interrupted, perhaps, and could not say so
+            known = before()
+            if known is None:
+                raise
+            return known
+        ending.check_open(home, control)
         if any(sum(handed.counts) for _, handed in parts):
             room = Room(home, membership, chain)
-            adopted = _join_parts(control, room, chain, parts, staging.Manifest(producer, sequence, [], [], [], []))
+            adopted = _join_parts(room, chain, parts, staging.Manifest(producer, sequence, [], [], [], []))
         else:
             adopted = _nothing(home, chain, producer, sequence)
             for part, _ in parts:
                 part.remove()
-        staging.fold(home, chain)
+        with _housekeeping():
+            staging.fold(home, chain)
     control.wake()
     return adopted
 
 
+def _open_all(
+    home: Directory, opened: contextlib.ExitStack, tokens: Sequence[str]
+) -> list[tuple[staging.Set, staging.Handed]]:
+    parts = []
+    for token in tokens:
+        part, handed = find(home, token)
+        parts.append((opened.enter_context(part), handed))
+    return parts
+
+
+@contextlib.contextmanager
+def _begun(home: Directory) -> Iterator[staging.Set]:
+    """An empty set; forgotten when it was not to be."""
+    made = staging.new_set(home)
+    try:
+        while not made.begin():
+            made = staging.new_set(home)
+    except BaseException:
+        made.forget()
+        raise
+    with made:
+        yield made
+
+
 def _join_parts(
-    control: _native.Control,
     room: Room,
     chain: Chain,
     parts: list[tuple[staging.Set, staging.Handed]],
@@ -398,18 +520,16 @@ def _join_parts(
                 whole.chunk_ids.append(chunk_id)
                 whole.counts.append(count)
                 whole.sizes.append(size)
-    with staging.begin(parts[0][0].home) as joint:
+    with _begun(parts[0][0].home) as joint:
         try:
             filled, pads = _seal_again(chain, joint, whole, {part.name: part for part, _ in parts})
             allow = functools.partial(room.allow_set, count=sum(whole.counts), region=filled)
-            adopted = _join(joint, whole._replace(parts=[part.name for part, _ in parts]), chain, allow)
+            adopted = _join(joint, whole._replace(parts=[part.name for part, _ in parts]), chain, allow, pads)
         except BaseException as problem:
-            refused = isinstance(problem, (errors.Full, errors.TooMany, errors.TooLarge))
-            bound = refused and not isinstance(problem, errors.DiskFull)  # it refuses before the SEAL
-            if bound or joint.manifest_missing():  # else it may be committed, which the next administrator finds out
+            refused = isinstance(problem, (errors.Full, errors.TooMany, errors.TooLarge))  # all of them before the SEAL
+            if refused or joint.manifest_missing():  # else it may be committed, which the next administrator finds out
                 joint.remove()
             raise
-    control.padded_more(pads)
     return adopted
 
 
@@ -429,7 +549,7 @@ def _seal_again(
             fd, size = joint.home.open(part.fd, file, writable=True)
         except FileNotFoundError:
             raise errors.Corrupt(f"cannot adopt {part.path}: {file} is missing; nothing was adopted") from None
-        try:
+        with fd:
             chunk = chain.map_staged(fd, size, f"{part.path}/{file}", number)
             if (chunk.chunk_id(), chunk.sealed(), size) != (
                 whole.chunk_ids[number],
@@ -441,53 +561,84 @@ def _seal_again(
             filled += chunk.filled()[1]
             pads += chunk.pads()
             sync.data(fd, "staged")
-        finally:
-            os.close(fd)
     return filled, pads
 
 
-def _alone(home: Directory, producer: bytes) -> contextlib.AbstractContextManager[None]:
-    """Nobody puts with dedup meanwhile. Who would be the first to do so is kept away by the administrative lock."""
-    if not producer or not dedup_records.is_used(home):
+def _alone(home: Directory, control: _native.Control, producer: bytes) -> contextlib.AbstractContextManager[None]:
+    """Nobody puts with dedup as that producer meanwhile, not even the queue's first such put."""
+    if not producer:
         return contextlib.nullcontext()
-    return dedup_records.alone(home, dedup_records.admin_deadline(), "adopt into")
+    return dedup_records.alone(home, control, producer, dedup_records.admin_deadline(), "adopt into")
 
 
 def last_of(home: Directory, chain: Chain, producer: bytes) -> staging.Adopted | None:
     """The last batch of that producer, adopted or put."""
     if dedup_records.is_used(home):
         return dedup_records.Known(home, chain).last(producer)
-    return staging.ledger(home).get(producer)
+    return staging.batches_of(home).get(producer)
 
 
 def _known(home: Directory, chain: Chain, producer: bytes, sequence: int) -> range | None:
     """What this batch was adopted or put as, if it was."""
     if not producer:
         return None
-    return dedup_records.known(last_of(home, chain, producer), producer, sequence, f"adopt into {home.path}")
+    tried = f"adopt into {home.path}"
+    if dedup_records.is_used(home):
+        return dedup_records.Known(home, chain).find(producer, sequence, tried)
+    return dedup_records.known(staging.batches_of(home).get(producer), producer, sequence, tried)
 
 
 def _join(
-    chunks: staging.Set | None, manifest: staging.Manifest, chain: Chain, allow: Callable[[_native.Chunk], None]
+    chunks: staging.Set | None,
+    manifest: staging.Manifest,
+    chain: Chain,
+    allow: Callable[[_native.Chunk], None],
+    pads: int,
 ) -> range:
+    """Adopt what that manifest names, *pads* indexes of which have no message."""
     assert chunks is not None  # noqa: S101  # open, so it has one
     chunks.drop_manifest()  # of a try that failed
+    chunks.make_room()
     chunks.commit_manifest(manifest)
     tail = chain.tail()
     chunks.home.raise_ceiling(tail.base + tail.size // _native.RECORD_BYTES_MIN + sum(manifest.counts))
     while True:
         allow(tail)
-        sealed = tail.seal_adopt(chunks.adoption)  # with this, it is adopted
+        _check_descriptors(chunks.home)
+        with chain.member.changing_padding():
+            sealed = tail.seal_adopt(chunks.adoption)  # with this, it is adopted
+            if sealed:
+                chain.member.control.padded_more(pads)
         if sealed:
             break
         if sealed is False:
-            tail = chain.roll(tail)
+            tail = chain.roll(tail, to_seal=True)
             chunks.home.raise_ceiling(tail.base + tail.size // _native.RECORD_BYTES_MIN + sum(manifest.counts))
-    chain.after(tail)
-    placed = chunks.placed()
-    assert placed is not None  # noqa: S101  # the line above placed it
-    _settle(chunks.home, tail, placed[1])
-    return range(placed[1], placed[1] + sum(manifest.counts))
+    first = tail.sealed()
+    assert first is not None  # noqa: S101  # just now
+    with _housekeeping():  # whoever comes next goes on with it
+        chain.after(tail, finish=True)
+    _settle(chunks.home, tail, first)
+    return range(first, first + sum(manifest.counts))
+
+
+def _check_descriptors(home: Directory) -> None:
+    """
+    Refuse before the SEAL what could not be finished behind it.
+
+    Raises:
+        OSError: the process, or the system, has too few descriptors left.
+    """
+    with contextlib.ExitStack() as taken:
+        try:
+            for _ in range(_DESCRIPTORS):
+                taken.callback(os.close, os.dup(home.fd))
+        except OSError as problem:
+            raise OSError(
+                problem.errno,
+                f"cannot adopt into {home.path}: {_DESCRIPTORS} descriptors are needed and are not free "
+                f"({problem.strerror}); nothing was adopted",
+            ) from None
 
 
 def _settle(home: Directory, tail: _native.Chunk, first: int) -> None:
@@ -517,11 +668,35 @@ def _nothing(home: Directory, chain: Chain, producer: bytes, sequence: int) -> r
     return range(end, end)
 
 
-def check_producer(producer: str | bytes) -> bytes:
-    """A producer's name as it is kept."""
-    raw = producer.encode() if isinstance(producer, str) else bytes(producer)
+def check_sets(staged: Any) -> list[Any]:
+    """
+    What was staged, in the order given.
+
+    Raises:
+        TypeError: something in it is nothing that can be adopted.
+    """
+    wanted = "what stage() or hand_over() has returned, or a list of such,"
+    if isinstance(staged, (bytes, dict)) or not hasattr(staged, "__iter__"):
+        raise given.wrong_type("staged", staged, wanted)
+    several = list(staged)
+    for each in several:
+        if not isinstance(each, (Staged, HandedOver, str)):
+            raise given.wrong_type("staged", each, wanted)
+    return several
+
+
+def check_producer(producer: str | bytes, name: str = "producer") -> bytes:
+    """
+    A producer's name as it is kept.
+
+    Raises:
+        TypeError, ValueError: it cannot be kept.
+    """
+    if not isinstance(producer, (str, bytes)):
+        raise given.wrong_type(name, producer, "a str or bytes")
+    raw = producer.encode() if isinstance(producer, str) else producer
     if not 0 < len(raw) <= staging.PRODUCER_MAX:
-        raise ValueError(f"a producer's name of {len(raw)} bytes: 1 to {staging.PRODUCER_MAX}")
+        raise ValueError(f"{name}: a name of {len(raw)} bytes; 1 to {staging.PRODUCER_MAX} are kept")
     return raw
 
 
@@ -530,12 +705,12 @@ def check_dedup(dedup: tuple[str | bytes, int] | None) -> tuple[bytes, int]:
     Producer and sequence as they are kept; no name for None.
 
     Raises:
-        ValueError: they cannot be kept.
+        TypeError, ValueError: they cannot be kept.
     """
     if dedup is None:
         return b"", 0
+    if not isinstance(dedup, (tuple, list)) or len(dedup) != 2:
+        raise given.wrong_type("dedup", dedup, "a pair (producer, sequence)")
     producer, sequence = dedup
-    number = operator.index(sequence)
-    if not 0 <= number <= _SEQUENCE_MAX:
-        raise ValueError(f"sequence {number}: from 0 to 2^63-1")
-    return check_producer(producer), number
+    number = given.whole("dedup: sequence", sequence, 0, _SEQUENCE_MAX)
+    return check_producer(producer, "dedup: producer"), number

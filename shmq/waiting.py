@@ -3,39 +3,57 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from shmq import _native
-from shmq.walk import deadline_of
+from shmq import _native, given
+from shmq.walk import deadline_of, sooner
+from shmq.worker import Worker
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Iterable, Sequence
 
     from shmq.consumer import Consumer
+    from shmq.group import GroupConsumer
     from shmq.membership import Membership
 
+_Any = TypeVar("_Any", "Consumer", "GroupConsumer", "Consumer | GroupConsumer")
 _PAUSE = 0.002
 """How often to look where the kernel has no futex_waitv (before Linux 5.16, and in some sandboxes)."""
 
 
-def wait(consumers: Iterable[Consumer], timeout: float | None = None) -> list[Consumer]:
+def wait(consumers: Iterable[_Any], timeout: float | None = None) -> list[_Any]:
     """
     Those of *consumers* that have something, as soon as one has; none when the time is up.
 
     A consumer has something when its next get would answer at once: with a message, or with the error that says why
-    there will be none (it was closed; its queue was shut down and is drained). Nothing is handed out.
+    there will be none (it was closed; its queue is over and drained). Nothing is handed out; so what a group has,
+    another member may take first.
 
     Args:
-        consumers: of any queues of this process.
+        consumers: of any queues of this process, groups among them.
         timeout: seconds to wait; None for as long as it takes, 0 not to wait.
 
     Raises:
+        TypeError: something in it is no consumer.
         Forked: one of them belongs to the parent process.
         Gone: what came next for one of them was retired; said once.
     """
+    if hasattr(consumers, "_has_something"):  # to iterate over it would take its messages
+        raise TypeError(f"wait({consumers!r}): a list of consumers is wanted; for one write wait([consumer])")
+    if not hasattr(consumers, "__iter__"):
+        raise given.wrong_type("consumers", consumers, "a list of consumers")
     every = list(consumers)
-    deadline_ns = deadline_of(timeout)
+    for each in every:
+        if not hasattr(each, "_has_something"):
+            raise TypeError(f"wait(): {each!r} is no consumer; get one with queue.consumer(name)")
+    try:
+        return _wait(every, deadline_of(timeout))
+    finally:
+        for each in every:
+            each._waited()  # noqa: SLF001
+
+
+def _wait(every: list[_Any], deadline_ns: int) -> list[_Any]:
     while True:
         ready = _ready(every)
         if ready or not every or 0 <= deadline_ns <= _native.monotonic_ns():
@@ -45,10 +63,13 @@ def wait(consumers: Iterable[Consumer], timeout: float | None = None) -> list[Co
         ready = _ready(every)
         if ready:
             return ready
-        _sleep(list(queues), begun, deadline_ns)
+        until = deadline_ns
+        for each in every:
+            until = sooner(until, each._due_ns())  # noqa: SLF001  # what is delayed rings no bell
+        _sleep(list(queues), begun, until)
 
 
-def _ready(consumers: Sequence[Consumer]) -> list[Consumer]:
+def _ready(consumers: Sequence[_Any]) -> list[_Any]:
     return [each for each in consumers if each._has_something()]  # noqa: SLF001
 
 
@@ -58,23 +79,20 @@ def _sleep(queues: Sequence[Membership], begun: Sequence[tuple[_native.Member, i
         queue.watch()  # a dead producer's claim ends when somebody looks at it
     parts = [begun[at : at + _native.ANY_MAX] for at in range(0, len(begun), _native.ANY_MAX)]
     nudge = _native.new_nudge()
-    threads = [_helper(part, nudge, deadline_ns) for part in parts[1:]]
+    helpers = [_helper(part, nudge, deadline_ns) for part in parts[1:]]
     try:
+        for helper in helpers:
+            helper.start()
         if _native.wait_any(parts[0], nudge, deadline_ns) == _native.EMPTY:
             time.sleep(_PAUSE)
     finally:
-        _native.nudge(nudge)
-        for thread in threads:
-            thread.join()
+        for helper in helpers:
+            helper.end(lambda: _native.nudge(nudge))
 
 
-def _helper(part: Sequence[tuple[_native.Member, int]], nudge: object, deadline_ns: int) -> threading.Thread:
-    import threading  # noqa: PLC0415  # only for very many queues
-
+def _helper(part: Sequence[tuple[_native.Member, int]], nudge: object, deadline_ns: int) -> Worker:
     def run() -> None:
         _native.wait_any(part, nudge, deadline_ns)
         _native.nudge(nudge)
 
-    thread = threading.Thread(target=run, name="shmq-waiter", daemon=True)
-    thread.start()
-    return thread
+    return Worker(run, "shmq-waiter")

@@ -13,7 +13,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from shmq import _native, errors
+from shmq import _native, errors, given
 from shmq.storage import space, warm
 from shmq.storage.chain import Chain
 
@@ -29,12 +29,17 @@ _READ_ONLY_PAUSE = 0.002
 
 
 def deadline_of(timeout: float | None) -> int:
-    """The monotonic deadline in ns; FOREVER for None."""
-    if timeout is None:
-        return _native.FOREVER
-    if not timeout >= 0:  # NaN too
-        raise ValueError(f"timeout={timeout!r}: seconds from now, or None for ever")
-    return _native.monotonic_ns() + int(min(timeout, 1e9) * 1e9)
+    """The monotonic deadline in ns; FOREVER for None. Refuses what is no timeout, as `given.timeout` does."""
+    time = given.timeout(timeout)
+    return _native.FOREVER if time is None else _native.monotonic_ns() + int(min(time, 1e9) * 1e9)
+
+
+def sooner(deadline_ns: int, due_ns: int | None) -> int:
+    """The earlier of a monotonic deadline (FOREVER for none) and a moment since boot, as a monotonic deadline."""
+    if due_ns is None:
+        return deadline_ns
+    due = _native.monotonic_ns() + max(due_ns - _native.boottime_ns(), 0)
+    return due if deadline_ns < 0 else min(deadline_ns, due)
 
 
 class Walk:
@@ -54,6 +59,7 @@ class Walk:
         self.chain = Chain(home, membership.member)
         self.chunk: _native.Chunk | None = None
         self.reader: Any = None
+        self._led: Any = None  # the reader that the built-ins were given
         self._head: Callable[[], _native.Head | None] = lambda: None
         self._checkpoint = checkpoint
         self._auto_ack = auto_ack
@@ -69,9 +75,8 @@ class Walk:
         Where that was retired, a consumer's next look says Gone, once, and it goes on at the first index still there;
         unless all names had finished it, or it is no consumer: then it just goes on there.
         """
-        self._start = index
-        self.chunk = None
         self.stop()
+        vars(self).update(chunk=None, _start=index)
 
     def resume(self, sequence: int, position: int, ordinal: int, index: int) -> bool:
         """Stand at a remembered place, if it is still what it was; the first message at or behind *index* is next."""
@@ -82,9 +87,7 @@ class Walk:
                 except FileNotFoundError:
                     return False  # retired since: everything in it was finished
                 if chunk.first_position() <= position < chunk.size and position % 8 == 0:
-                    self._start = index
-                    self._enter(chunk)
-                    self.reader.position, self.reader.ordinal = position, ordinal
+                    self._enter(chunk, start=index, at=(position, ordinal))
                     with contextlib.suppress(errors.Corrupt):
                         # From word to word: what lies below the head was handed out, and is not looked at again.
                         _native.reader_seek(chunk, self.reader, index - base)
@@ -100,6 +103,15 @@ class Walk:
         head = self._head()
         if head is not None:
             head._move(0, 0, 0, None)  # noqa: SLF001  # ours
+            self._led = None
+
+    def go_on_leading(self) -> None:
+        """Have the built-ins take from where this walk stands, also if a signal's handler kept us from saying so."""
+        head = self._head()
+        if head is not None and self.chunk is not None and self._led is not self.reader:
+            chunk, reader = self.chunk, self.reader
+            head._move(chunk.address, _native.address(reader), chunk.memory_address, (chunk, reader))  # noqa: SLF001  # ours
+            self._led = reader
 
     def _find(self) -> bool:
         """Find the chunk for the start, once there is one."""
@@ -116,18 +128,21 @@ class Walk:
         _native.reader_seek(self.chunk, self.reader, self._start - base)  # type: ignore[arg-type]
         return True
 
+    def only_finished_goes(self) -> bool:
+        """Whether what has gone was finished by all: who does not know was set back, or lost it, by a power cut."""
+        return self.home.options.retention.kind in ("acked", "forever")
+
     def _begin_at(self, first: int) -> None:
         lost, self._start = self._start, first
-        if (
-            self._checkpoint is not None
-            and not self._was_dropped(lost, first)
-            and self.home.options.retention.kind != "acked"
-        ):
-            raise errors.Gone(
-                f"{self.home.path} has no message {lost} any more: what came before {first} was retired; "
-                "the next get begins there",
-                first,
-            )
+        if self._checkpoint is not None and not self._was_dropped(lost, first) and not self.only_finished_goes():
+            raise self._passed_by(lost, first)
+
+    def _passed_by(self, lost: int, first: int) -> errors.Gone:
+        return errors.Gone(
+            f"{self.home.path} has no message {lost} any more: what came before {first} was retired; the next "
+            "get begins there",
+            first,
+        )
 
     def _was_dropped(self, lost: int, first: int) -> bool:
         """Whether what has gone between the two was dropped for this name to make room; then it is noted."""
@@ -136,13 +151,48 @@ class Walk:
         self._checkpoint.dropped += max(first - lost, 0)
         return True
 
-    def _enter(self, chunk: _native.Chunk) -> None:
-        self.chunk = chunk
-        self.reader = _native.reader(chunk, self._start, self._checkpoint, auto_ack=self._auto_ack)
-        head = self._head()
-        if head is not None:
-            keep = (chunk, self.reader)
-            head._move(chunk.address, _native.address(self.reader), chunk.memory_address, keep)  # noqa: SLF001  # ours
+    def _enter(
+        self,
+        chunk: _native.Chunk,
+        *,
+        start: int | None = None,
+        at: tuple[int, int] | None = None,
+        skipped: int = 0,
+    ) -> None:
+        """
+        Stand in *chunk*, with what goes with it, in one step: what a signal's handler raises comes before or behind it.
+
+        Args:
+            start: where messages begin to count from now on.
+            at: position and ordinal, if not the chunk's beginning.
+            skipped: how many indexes more were passed over because of damage.
+        """
+        start = self._start if start is None else start
+        reader = _native.reader(chunk, start, self._checkpoint, auto_ack=self._auto_ack)
+        if at is not None:
+            reader.position, reader.ordinal = at
+        self.stop()  # the built-ins never take from one place while this walk stands at another
+        vars(self).update(chunk=chunk, reader=reader, _start=start, skipped=self.skipped + skipped)
+        self.go_on_leading()
+
+    def mark(self) -> tuple[Any, int, int]:
+        """Where this stands, for `back_to`."""
+        reader = self.reader
+        return (None, 0, 0) if reader is None else (reader, int(reader.position), int(reader.ordinal))
+
+    def back_to(self, mark: tuple[Any, int, int]) -> None:
+        """What was read since then was handed to nobody: read it again."""
+        known, position, ordinal = mark
+        if self.chunk is None or self.reader is None:
+            return
+        if self.reader is not known:  # on the way it came to another chunk
+            position, ordinal = self.chunk.first_position(), 0
+        self.reader.position, self.reader.ordinal = position, ordinal
+
+    def step_back(self) -> None:
+        """Before the message that was read last."""
+        if self.chunk is not None and self.reader.record:
+            self.back_to((self.reader, int(self.reader.record), int(self.reader.index) - self.chunk.base))
 
     def _advance(self) -> bool:
         """Go on in the next chunk; False while there is none."""
@@ -159,7 +209,7 @@ class Walk:
             self.seek(first)
             if self._was_dropped(lost, first):
                 return self._find()
-            raise
+            raise self._passed_by(lost, first) from None
         if following is None:
             return False
         self._enter(following)
@@ -174,12 +224,11 @@ class Walk:
     def _pass_damage(self) -> bool:
         """Go on behind what is damaged here; False when nothing behind it can be found yet."""
         assert self.chunk is not None  # noqa: S101  # it was read from
-        position, ordinal = int(self.reader.position), int(self.reader.ordinal)
-        behind = _native.resync(self.chunk, position, ordinal)
-        if behind is None:
-            return self._leap(self.chunk.sequence, self.chunk.base + ordinal)
-        self._count(self.chunk.base + ordinal, self.chunk.base + behind[1])
-        self.reader.position, self.reader.ordinal = behind
+        damage = _native.resync(self.chunk, self.reader)
+        if damage is None:
+            return self._leap(self.chunk.sequence, self.chunk.base + int(self.reader.ordinal))
+        skipped = self._damaged(self.chunk.base + damage.ordinal, self.chunk.base + damage.end_ordinal)
+        self._enter(self.chunk, at=(damage.end, damage.end_ordinal), skipped=skipped)
         return True
 
     def _advance_over(self) -> bool:
@@ -203,14 +252,13 @@ class Walk:
             if later > sequence and base >= index:
                 with contextlib.suppress(errors.Corrupt, FileNotFoundError):
                     chunk = self.chain.open(later, base)
-                    self._count(index, base)
-                    self._start = max(self._start, base)
-                    self._enter(chunk)
+                    self._enter(chunk, start=max(self._start, base), skipped=self._damaged(index, base))
                     return True
         return False
 
-    def _count(self, first: int, behind: int) -> None:
-        self.skipped += max(behind - max(first, self._start), 0)
+    def _damaged(self, first: int, behind: int) -> int:
+        """How many indexes between the two were wanted."""
+        return max(behind - max(first, self._start), 0)
 
     def index(self) -> int:
         """The index of what is looked at next."""
@@ -222,13 +270,20 @@ class Walk:
 
     def look(self, spins: int = 0) -> int:
         """The next message's place, or EMPTY or WAITING. Does not wait beyond its spins."""
+        place = _native.look(self.chunk, self.reader, spins) if self.chunk is not None else int(_native.ROLL)
+        if place < 0 and place not in (_native.EMPTY, _native.WAITING):
+            place = self._look(lambda chunk, reader: _native.look(chunk, reader, spins))
+        if place >= 0 or place in (_native.EMPTY, _native.WAITING):
+            return place
+        raise _native.error(place, f"cannot read {self.home.path}")
+
+    def _look(self, call: Callable[[_native.Chunk, Any], int]) -> int:
+        """What *call* answers behind the ends of chunks and, with skip_corrupt, behind damage."""
         advance = self._advance_over if self.skip_corrupt else self._advance
         while True:
             if self.chunk is None and not advance():
                 return int(_native.EMPTY)
-            place = int(_native.look(self.chunk, self.reader, spins))  # type: ignore[arg-type]
-            if place >= 0 or place in (_native.EMPTY, _native.WAITING):
-                return place
+            place = call(self.chunk, self.reader)  # type: ignore[arg-type]
             if place == _native.ROLL:
                 going_on = advance()
             elif place == _native.CORRUPT and self.skip_corrupt:
@@ -236,42 +291,29 @@ class Walk:
             elif place == _native.CONTENDED:  # another thread's fast read: over in no time
                 continue
             else:
-                raise _native.error(place, f"cannot read {self.home.path}")
+                return place
             if not going_on:
                 return int(_native.EMPTY)
 
     def gather(self, plan: Any) -> _native.Gathered | int:
         """The messages that are there now, in columns, all of one chunk; or EMPTY or WAITING. Does not wait."""
-        while True:
-            if self.chunk is None and not self._advance():
-                return int(_native.EMPTY)
-            gathered = _native.gather(self.chunk, self.reader, plan)  # type: ignore[arg-type]
-            if not isinstance(gathered, int):
-                return gathered
-            if gathered == _native.ROLL:
-                if self._advance():
-                    continue
-                return int(_native.EMPTY)
-            if gathered in (_native.EMPTY, _native.WAITING):
-                return gathered
-            if gathered != _native.CONTENDED:
-                raise _native.error(gathered, f"cannot read {self.home.path}")
+        found: list[_native.Gathered] = []
 
-    def glance(self) -> bool:
-        """Whether `look` would answer with a message, or with an error. Nothing is handed out."""
-        while True:
-            if self.chunk is None and not self._advance():
-                return False
-            dropped = self.membership.control.bounds().dropped
-            if self._checkpoint is not None and self.index() < self._checkpoint.handed:
-                dropped = 0  # what was handed out before comes again
-            place = _native.glance(self.chunk, self.reader, dropped)  # type: ignore[arg-type]
-            if place in (_native.EMPTY, _native.WAITING):
-                return False
-            if place != _native.ROLL:
-                return True
-            if not self._advance():
-                return False
+        def call(chunk: _native.Chunk, reader: Any) -> int:
+            gathered = _native.gather(chunk, reader, plan)
+            if isinstance(gathered, int):
+                return gathered
+            found.append(gathered)
+            return 0
+
+        code = self._look(call)
+        if code < 0 and code not in (_native.EMPTY, _native.WAITING):
+            raise _native.error(code, f"cannot read {self.home.path}")
+        return found[0] if found else code
+
+    def glance(self) -> int:
+        """As `look`, but nothing is handed out: this stands before it. Damage is an answer, too."""
+        return self._look(_native.glance)
 
     def wait(
         self, deadline_ns: int, ended: Callable[[], Exception | None], look: Callable[[int], int] | None = None
@@ -303,13 +345,13 @@ class Walk:
                 place = look(SPINS)
         return place
 
+    def due_ns(self) -> int | None:
+        """When the time of the next message comes, since boot; None when none is delayed."""
+        return (None if self.reader is None else int(self.reader.due_ns)) or None
+
     def _until(self, deadline_ns: int) -> int:
         """The deadline, or when the next message's time comes."""
-        due = 0 if self.reader is None else int(self.reader.due_ns)
-        if due == 0:
-            return deadline_ns
-        due = _native.monotonic_ns() + max(due - _native.boottime_ns(), 0)
-        return due if deadline_ns < 0 else min(due, deadline_ns)
+        return sooner(deadline_ns, self.due_ns())
 
     @staticmethod
     def _look_or_end(look: Callable[[int], int], ended: Callable[[], Exception | None]) -> int:
@@ -317,7 +359,10 @@ class Walk:
         if place < 0:
             reason = ended()
             if reason is not None:
-                raise reason
+                try:
+                    raise reason
+                finally:  # its traceback leads here: else a handle that was forgotten waited for the garbage collector
+                    del reason
         return place
 
     def _nothing(self, code: int) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import time
 
-from shmq import _native
+from shmq import _native, given
 from shmq.membership import boot_tag
 
 FIELD = struct.Struct("<qqQ")  # layout.h, struct field_when
@@ -24,9 +24,7 @@ def _this_boot() -> int:
     return _tag
 
 
-def _field(seconds: float, what: str, least: str) -> bytes:
-    if not seconds >= 0:
-        raise ValueError(f"{what}={seconds!r}: seconds from now, {least}")
+def _field(seconds: float) -> bytes:
     after = int(min(seconds, _FOREVER) * 1e9)
     return FIELD.pack(time.time_ns() + after, _native.boottime_ns() + after, _this_boot())
 
@@ -36,17 +34,15 @@ def when(ttl: float | None, delay: float | None = None) -> _native.Fixed:
     What a record says about *ttl* and *delay*, in seconds from now; None is "none".
 
     Raises:
-        ValueError: one is negative, or no number.
+        TypeError, ValueError: one is negative, or no number.
     """
-    if ttl is None and not delay:
-        if delay is not None and not delay >= 0:
-            raise ValueError(f"delay={delay!r}: seconds from now, 0 or more")
-        return 0, b""
     flags, fields = 0, b""
     if ttl is not None:
-        flags, fields = _native.EXPIRES, _field(ttl, "ttl", "0 or more")
-    if delay:
-        flags, fields = flags | _native.DELAYED, fields + _field(delay, "delay", "0 or more")
+        flags, fields = _native.EXPIRES, _field(given.seconds("ttl", ttl, none=True))
+    if delay is not None:
+        later = given.seconds("delay", delay, none=True)
+        if later:
+            flags, fields = flags | _native.DELAYED, fields + _field(later)
     return flags, fields
 
 

@@ -6,33 +6,71 @@ Not for the fast path: what is wrapped is called when something is opened, made,
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import functools
 import operator
 import os
+import sys
+import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterator
 
 Kind = TypeVar("Kind", bound=type)
 
 
+_SCARCE = (errno.EMFILE, errno.ENFILE)
+_CODE = (".py", ".pyc", ".so")
+
+
+def _names_code(problem: OSError) -> bool:
+    """Whether it is of a module that was to be imported when something was done for the first time."""
+    named = problem.filename
+    return problem.errno in _SCARCE and isinstance(named, str) and (named.endswith(_CODE) or named in sys.path)
+
+
 def _say(problem: OSError, path: str) -> None:
+    if _names_code(problem):
+        problem.filename = path
+        return
     if problem.errno is None:  # the core's own words
         if problem.args and path not in str(problem):
             problem.args = (f"{problem.args[0]}, at {path}", *problem.args[1:])
         return
-    named = problem.filename if isinstance(problem.filename, (str, bytes)) else "."  # it may be a descriptor
-    problem.filename = os.path.normpath(os.path.join(path, os.fsdecode(named)))
+    named = os.fsdecode(problem.filename) if isinstance(problem.filename, (str, bytes)) else "."
+    if named.startswith("/proc/self/"):  # how a descriptor is opened anew, or a lock below one
+        named = "."
+    place = os.path.normpath(os.path.join(path, named))
+    # What was not made, or was taken away again when that failed, helps nobody; unless that it is missing is the point.
+    problem.filename = place if problem.errno == errno.ENOENT or os.path.lexists(place) else path
+    del problem.filename2  # set to None it would be shown, too
 
 
-def says_where(path: str, *names: str) -> Callable[[Kind], Kind]:
+def _is_public(name: str, it: object) -> bool:
+    return not name.startswith("_") and isinstance(it, (types.FunctionType, property))
+
+
+@contextlib.contextmanager
+def at(path: str) -> Iterator[None]:
+    """What is done to the queue at *path*: an OSError says so."""
+    try:
+        yield
+    except OSError as problem:
+        _say(problem, path)
+        raise
+
+
+def says_where(path: str, *names: str, public: bool = False, but: Collection[str] = ()) -> Callable[[Kind], Kind]:
     """
-    Make these methods of a class add the queue's path to an OSError that has none, or one within the queue.
+    Make methods of a class add the queue's path to an OSError that has none, or one within the queue.
 
     Args:
         path: the attribute that is the path, or leads there with dots.
         names: the methods and properties.
+        public: also all that have no underscore in front,
+        but: except these, which are called often, and whose slow steps say where by themselves.
     """
     path_of = operator.attrgetter(path)
 
@@ -48,7 +86,8 @@ def says_where(path: str, *names: str) -> Callable[[Kind], Kind]:
         return told
 
     def decorate(kind: Kind) -> Kind:
-        for name in names:
+        own = {name for name, it in kind.__dict__.items() if _is_public(name, it)} if public else set()
+        for name in own.difference(but).union(names):
             it = kind.__dict__[name]
             setattr(kind, name, property(wrap(it.fget)) if isinstance(it, property) and it.fget else wrap(it))
         return kind

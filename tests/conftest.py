@@ -54,7 +54,8 @@ def pytest_xdist_make_scheduler(config, log):
     """
     With -n, tests that use the one Spark session run in one process, and those that start clusters in one.
 
-    So there are never more than a few JVMs at once. All others are spread as they come.
+    So there are never more than a few JVMs at once; and what is published is built once. All others are spread as they
+    come.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -62,6 +63,8 @@ def pytest_xdist_make_scheduler(config, log):
         def _split_scope(self, nodeid):
             if "/spark/test_with_spark" in nodeid:
                 return "spark"
+            if "/test_packages.py::" in nodeid:
+                return "packages"
             return "clusters" if "/test_spark_cluster.py::" in nodeid else nodeid
 
     return OneSpark(config, log)

@@ -87,27 +87,37 @@ class Consumer:
 
     @property
     def lag(self):
-        return max(len(self.queue.log) - self.head, 0)
+        behind = self.queue.log[self.head :]
+        return len(behind) - behind.count(PAD) - sum(self.unacked.values())
+
+    @property
+    def passed(self):
+        """The head, and the padding behind it: whoever finds nothing there goes on behind it."""
+        log = self.queue.log
+        return next((at for at in range(self.head, len(log)) if log[at] is not PAD), len(log))
 
 
 class Once:
     """Indexes of what is put once for each (producer, sequence), and of what else is put."""
 
     def __init__(self):
-        self.end, self.last = 0, {}
+        self.end, self.last, self.puts, self.adopted = 0, {}, {}, {}
 
     def put(self, count):
         self.end += count
         return range(self.end - count, self.end)
 
-    def put_once(self, producer, sequence, count):
-        """Its indexes; None when a later one is there."""
+    def put_once(self, producer, sequence, count, *, adopt=False):
+        """Its indexes; None when a later one is there, and this one never was, or was adopted before another one."""
+        puts = self.puts.setdefault(producer, {})
         last, _ = self.last.get(producer, (-1, None))
-        if sequence < last:
-            return None
         if sequence > last:
             self.last[producer] = (sequence, self.put(count))
-        return self.last[producer][1]
+            if adopt:
+                self.adopted[producer] = {sequence: self.last[producer][1]}
+            else:
+                puts[sequence] = self.last[producer][1]
+        return {**puts, **self.adopted.get(producer, {})}.get(sequence)
 
 
 class Bounded:
@@ -119,7 +129,8 @@ class Bounded:
         self.bounds = (messages, size)
         self.log, self.sizes, self.heads = [], [], {}
         self.purged = 0
-        self.once = None
+        self.once, self.adopted = {}, {}
+        """Indexes by sequence, of one producer: of all puts, and of the last adoption."""
 
     def size(self, payload, *, dedup=False):
         """Bytes in a chunk."""

@@ -156,8 +156,8 @@ def journal_slots(path) -> list[tuple[int, bytes]]:
     content = Path(path, "queue.shmq").read_bytes()
     found = []
     for at in (PAGE, 2 * PAGE):
-        slot = content[at : at + 96]
-        if slot[:8] != bytes(8) and crc32c_by_bits(slot[:92]) == int.from_bytes(slot[92:], "little"):
+        slot = content[at : at + 104]
+        if slot[:8] != bytes(8) and crc32c_by_bits(slot[:100]) == int.from_bytes(slot[100:], "little"):
             found.append((at, slot))
     return sorted(found, key=lambda each: int.from_bytes(each[1][:8], "little"))
 
@@ -165,7 +165,7 @@ def journal_slots(path) -> list[tuple[int, bytes]]:
 def change_journal(path, at: int, data: bytes) -> None:
     """Overwrite bytes of every valid slot of the journal, and mend its checksum."""
     for position, slot in journal_slots(path):
-        changed = slot[:at] + data + slot[at + len(data) : 92]
+        changed = slot[:at] + data + slot[at + len(data) : 100]
         patch(Path(path, "queue.shmq"), position, changed + crc32c_by_bits(changed).to_bytes(4, "little"))
 
 
@@ -188,31 +188,56 @@ def readable(fd: int, seconds: float) -> bool:
     return bool(poll.poll(seconds * 1000))
 
 
+def fork() -> int:
+    """The child's pid, and 0 in the child: for those who both go on. `start` is for all others."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 on, about threads: the child leaves them alone
+        return os.fork()
+
+
+def start(work, *arguments) -> int:
+    """
+    Have *work*(*arguments*) done in a child, and no more there; its pid.
+
+    The child ends with 0, or with 1 and what was raised on stderr, and closes nothing that its caller holds.
+    """
+    _flush()  # or the child, too, would write what was printed before
+    pid = fork()
+    if pid == 0:
+        status = 1
+        try:
+            work(*arguments)
+            status = 0
+        except BaseException:  # noqa: BLE001  # the parent sees the exit status
+            traceback.print_exc()
+        finally:
+            try:
+                _flush()
+            finally:
+                os._exit(status)
+    return pid
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
 class Child:
     """A forked process at work. It says words; the parent waits for them."""
 
     def __init__(self, work, *arguments) -> None:
         """Fork, and have *work*(say, *arguments*) run in the child."""
         self._read, write = os.pipe()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 on: a watcher thread may be there
-            self.pid = os.fork()
-        if self.pid == 0:
-            status = 1
-            try:
-                os.close(self._read)
 
-                def say(what: object) -> None:
-                    os.write(write, f"{what}\n".encode())
+        def say(what: object) -> None:
+            os.write(write, f"{what}\n".encode())
 
-                work(say, *arguments)
-                status = 0
-            except BaseException:  # noqa: BLE001  # the parent sees the exit status
-                traceback.print_exc()
-            finally:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(status)
+        def live() -> None:
+            os.close(self._read)
+            work(say, *arguments)
+
+        self.pid = start(live)
         os.close(write)
         self._said = b""
         self._status: int | None = None
@@ -333,3 +358,10 @@ def killed_at(step: int, work: Callable[[], object], calls: Collection[str] = fr
 
     with Child(job) as child:
         return child.join() == -signal.SIGKILL
+
+
+# ---------------------------------------------------------------- where indexes are high
+def begin_at(path, index: int) -> None:
+    """Have a queue that nobody has open, and in which nothing was put, begin at that index."""
+    assert chunk_files(path) == []
+    change_journal(path, 32, struct.pack("<QQQ", index, 0, index))

@@ -22,9 +22,9 @@ enum shmq_code {
     SHMQ_TOO_MANY = -8,  /* more messages than one claim, or more owners than slots */
     SHMQ_TIMEOUT = -9,   /* the deadline passed */
     SHMQ_SIGNAL = -10,   /* a signal arrived: let Python run its handlers, then call again */
-    SHMQ_SYSTEM = -11,   /* the kernel refused; errno is in the story */
+    SHMQ_SYSTEM = -11,   /* the kernel refused; shmq_errno() says why */
     SHMQ_SHUT_DOWN = -12,
-    SHMQ_FORMAT = -13,   /* not ours, or newer than this library */
+    SHMQ_FORMAT = -13,   /* newer than this library, or of another kind of machine */
     SHMQ_CONTENDED = -14, /* another thread is in this reader right now */
     SHMQ_RETIRED = -15,  /* the chunk does not belong to the queue any more */
     SHMQ_PADDED = -16,   /* there is no message of that ordinal, and there will be none */
@@ -33,19 +33,36 @@ enum shmq_code {
     SHMQ_FULL = -19,      /* a bound is reached, or this handle does not know how far it may go: see shmq_limit */
     SHMQ_EDGE = -20,     /* a group's window is full: wait until its head moves */
     SHMQ_GROW = -21,     /* a group's side table is full, or was made larger: map it anew */
-    SHMQ_LOST = -22      /* the message was given to somebody else meanwhile, or finished */
+    SHMQ_LOST = -22,     /* the message was given to somebody else meanwhile, or finished */
+    SHMQ_FOREIGN = -23   /* it does not begin as its name says: not ours, or within a queue damaged */
 };
 
 /* The story of the last error of this thread; never NULL. Valid until the thread's next failing call. */
 const char *shmq_error(void);
+int shmq_errno(void); /* beside SHMQ_SYSTEM: what the kernel answered */
+
+/* ------------------------------------------------------------------ locks
+ * What carries a lock (of a seat, a checkpoint): an opening of its own of a file, which no forked child ever has, whenever
+ * another thread forks it. In its user's memory, all zeros before it is opened and after it is closed. */
+typedef struct {
+    uint32_t entry;
+    uint32_t forks; /* as it was when this was opened */
+} shmq_lock;
+int shmq_lock_open(shmq_lock *lock, int fd); /* OK or SYSTEM; fd only says which file, and stays the caller's */
+int shmq_lock_try(shmq_lock *lock, uint64_t byte); /* 1 held, 0 somebody else has it */
+int shmq_lock_share(shmq_lock *lock, uint64_t byte); /* the same, beside others who share it */
+int shmq_lock_give_back(shmq_lock *lock, uint64_t byte); /* one byte; OK */
+void shmq_lock_close(shmq_lock *lock);                   /* all of them; a second time it does nothing */
 
 /* ------------------------------------------------------------------ a member: this process at one queue
  * One per process and queue, reference-counted by its user. Its slot is its name in every claim. */
 typedef struct shmq_member shmq_member;
 
-/* control: the mapped control file. lock_fd and test_fd: two separate opens of that file, the first read-write; they
- * belong to the member from now on and are closed in every forked child. NULL when out of memory. */
-shmq_member *shmq_member_new(void *control, int lock_fd, int test_fd);
+/* control: the mapped control file. NULL when out of memory. It has nothing open yet, so that its user can see to its
+ * end before it has. */
+shmq_member *shmq_member_new(void *control);
+/* Once. lock_fd and test_fd: as shmq_lock_open takes them; of that file, the first read-write. */
+int shmq_member_open(shmq_member *member, int lock_fd, int test_fd);
 /* Lock a free slot, under its next generation: its number, or SHMQ_TOO_MANY. Its last tenant is dead for everybody from
  * here on: bury what the slot's tenants left, from chunk *since on, with shmq_bury, then call shmq_member_join. */
 int shmq_member_lock(shmq_member *member, uint64_t *since, uint32_t *generation);
@@ -55,7 +72,7 @@ int shmq_member_join(shmq_member *member, uint32_t pid, uint64_t pid_namespace, 
 /* This member will claim nothing more in any chunk before `since`. */
 void shmq_member_since(shmq_member *member, uint64_t since);
 uint32_t shmq_member_owner(const shmq_member *member);
-/* Who sits in a slot, as he said himself: his generation, or 0 when nobody ever sat there (nor in any slot behind). */
+/* Who sits in a slot, as it said itself: its generation, or 0 when nobody ever sat there (nor in any slot behind). */
 typedef struct {
     uint32_t generation;
     uint32_t pid;
@@ -75,13 +92,6 @@ int shmq_member_forked(const shmq_member *member);
 void shmq_member_leave(shmq_member *member);
 /* Leave, and free. No chunk of this member may be used any more. */
 void shmq_member_free(shmq_member *member);
-
-/* A descriptor that carries a lock (a checkpoint's): closed in every forked child. Returns a handle or SHMQ_... */
-typedef struct shmq_lock shmq_lock;
-shmq_lock *shmq_lock_new(int fd); /* owns fd from now on, also when it returns NULL */
-int shmq_lock_try(shmq_lock *lock, uint64_t byte); /* 1 held, 0 somebody else has it */
-int shmq_lock_share(shmq_lock *lock, uint64_t byte); /* the same, beside others who share it */
-void shmq_lock_free(shmq_lock *lock);
 
 /* ------------------------------------------------------------------ waiting
  *   seen = shmq_wait_begin(m);  look once more;  shmq_wait(m, seen, deadline) */
@@ -152,16 +162,33 @@ uint64_t shmq_region_bytes(uint32_t count, const uint32_t *lengths, const uint32
                            const uint32_t *header_lengths, uint32_t fixed_flags);
 uint64_t shmq_record_bytes(const shmq_fields *fields, uint64_t length);
 
-/* The next message or batch, from *position on (0: the first), that says who put it and which of his it is: OK, and
- * *first and *count are its ordinals. Open claims are passed: the caller knows of none that could say so. EMPTY, ROLL,
- * CORRUPT. */
-int shmq_next_dedup(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal, uint8_t *producer, uint64_t *sequence,
-                    uint64_t *first, uint32_t *count);
+/* A message or batch that says who put it and which of its puts it is, of `count` ordinals from `first` on. Or, where `end` is
+ * not 0, a claim that is open from `position` to there: it may become one. */
+typedef struct {
+    uint8_t producer[16];
+    uint64_t sequence;
+    uint64_t position;
+    uint64_t first;
+    uint64_t end;
+    uint32_t count;
+    uint32_t reserved;
+} shmq_dedup_found;
+/* Up to `capacity` of them from *position on (0: the first) and before `until` (0: no end): how many. With `newest`, of
+ * those of one producer that follow each other only the last. *code: OK when there may be more; EMPTY, ROLL, CORRUPT. */
+int64_t shmq_scan_dedup(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal, uint64_t until, bool newest,
+                        uint32_t capacity, shmq_dedup_found *found, int *code);
 
 /* Claim room for a payload of `length` bytes to be filled in place. Its index; *claimed names the claim and *payload
  * is the position of its payload in the chunk. Until commit or abort, consumers wait at it. */
 int64_t shmq_reserve(shmq_chunk *chunk, const shmq_fields *fields, uint64_t length, uint64_t *claimed,
                      uint64_t *record, uint64_t *payload);
+/* Its user never has the chunk's own mapping: what an array that was kept stores there after the commit would change a
+ * message. What was written elsewhere is copied into the payload; or the payload's pages are mapped a second time (NULL
+ * when the kernel has no room for that), and unmapped or made private (0 or -errno) before the commit. */
+void shmq_fill(shmq_chunk *chunk, uint64_t payload, const void *data, uint64_t length);
+uint8_t *shmq_map_again(void *begin, size_t bytes);
+int shmq_make_private(uint8_t *again, size_t bytes);
+void shmq_unmap_again(uint8_t *again, size_t bytes);
 /* Publish the claim with the first `length` bytes of its payload. OK, FENCED, FORKED. */
 int shmq_commit(shmq_chunk *chunk, uint64_t record, uint64_t claimed, uint64_t length);
 /* Give the claim up: it becomes padding. OK, FENCED, FORKED. */
@@ -210,6 +237,8 @@ typedef struct {
 /* The next message: its payload's place (position << 30 | length), or EMPTY, ROLL, WAITING, CORRUPT, FORKED.
  * A claim whose owner is dead is padded on the way. Looks `spins` times before it says EMPTY or WAITING. */
 int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins);
+/* What shmq_next would answer, handing out nothing: the reader stands before it, and its `record` and `index` tell of it. */
+int64_t shmq_glance(shmq_chunk *chunk, shmq_reader *reader);
 /* The same without a spin, for messages of up to 32 KiB with their header: TOO_LARGE for a larger one, which is neither
  * checked nor passed. Then shmq_next_bytes says how many bytes its payload has, as far as can be told without checking,
  * and shmq_next_copied is shmq_next with the payload copied to `to` in the same pass, if it has up to `room` bytes. */
@@ -329,21 +358,41 @@ typedef struct {
     uint64_t gap_position;    /* of the GAP right before the SEAL; 0 for none */
     uint64_t gap_index;       /* the base of the next chunk by it */
     uint64_t adoption;        /* the id in the SEAL */
+    uint64_t missing;         /* with `singly`: messages of the batch before `stopped` that should be there, and behind it */
+    uint64_t doubted;         /* with `singly`, after CORRUPT: ordinals of padding between `position` and `stopped` */
 } shmq_survey;
 /* Walk on from survey->position, checking every word, message and batch: EMPTY at the end of an open chunk, ROLL at the
  * SEAL, WAITING at a claim (or over it, with pass_claims), CORRUPT at what is not whole. Words up to the position
- * `trusted` are proven as they are. A batch is whole, or the walk ends before its first message. */
-int shmq_survey_chunk(shmq_chunk *chunk, shmq_survey *survey, uint64_t trusted, bool pass_claims);
-/* Go on behind damage at *position: to the next word or message that agrees with itself. OK, or EMPTY when there is none
- * that can be found in bounded time. Messages before it, if there were any, are lost. */
-int shmq_resync(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal);
+ * `trusted` are proven as they are. A batch is whole, or the walk ends before its first message; with `singly`, for who
+ * saves what can be saved, each message of a batch that was committed is by itself. FREE with something that is not zero
+ * behind it, where words may be looked for, is a hole: CORRUPT. */
+int shmq_survey_chunk(shmq_chunk *chunk, shmq_survey *survey, uint64_t trusted, bool pass_claims, bool singly);
+/* Has the index of a sealed chunk an entry for each place up to so many ordinals? Nothing says that they are right. */
+bool shmq_indexed(shmq_chunk *chunk, uint64_t ordinals);
+/* The end of some claimed region, as far as the chunk's hint tells; its first position if that cannot be. */
+void shmq_hint(const shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal);
+/* Damage, from the first place that is in doubt to the one behind it, where a message agrees with itself. */
+typedef struct {
+    uint64_t position;
+    uint64_t ordinal;
+    uint64_t end;
+    uint64_t end_ordinal;
+} shmq_damage;
+/* Find what is damaged where a walk stopped, at damage->position, and the last message that agreed ended at `agreed`: OK, or
+ * EMPTY when nothing whole can be found behind it in bounded time. Messages of a batch whose first word is damaged are part
+ * of it: whether they were put cannot be told. */
+int shmq_resync(const shmq_chunk *chunk, uint64_t agreed, uint64_t agreed_ordinal, shmq_damage *damage);
+/* The same where a reader stopped. */
+int shmq_resync_reader(const shmq_chunk *chunk, const shmq_reader *reader, shmq_damage *damage);
 /* End a torn chunk at `position`: zeros, a GAP that names the next chunk's base, a SEAL. How many bytes were not zero
  * before, counted to the last one. Killed in between, the same call does the same again. Nobody else may be at it. */
 int64_t shmq_cut(shmq_chunk *chunk, uint64_t position, uint64_t next_index);
 /* Make the hints and the index of a chunk anew from its words up to `position`. Nobody else may be at it. */
 int shmq_set_in_order(shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
-/* Make one region of padding of `count` ordinals from `position` to `end`: OK, or TOO_LARGE where no word can say so. */
+/* Make padding of `count` ordinals from `position` to `end`: OK, or TOO_LARGE where no words can say so. */
 int shmq_pad_over(shmq_chunk *chunk, uint64_t position, uint64_t end, uint64_t count);
+/* The same from `position` on, as far as it takes, over whatever is there: where it ends. */
+int64_t shmq_pad_behind(shmq_chunk *chunk, uint64_t position, uint64_t count);
 /* In a private mapping: have the chunk end here, as if nothing had been put behind it. */
 void shmq_end_at(shmq_chunk *chunk, uint64_t position);
 /* Zeros from there to the end: how many bytes were not. Nobody else may be at it. */
@@ -356,13 +405,30 @@ void shmq_raise_first_live(void *control, uint64_t sequence); /* never lowers it
 uint64_t shmq_newest(const void *control);
 void shmq_newest_raise(void *control, uint64_t newest);
 uint32_t shmq_members(const void *control);
-void shmq_shut_down(void *control, uint32_t on);
+void shmq_shut_down(void *control, uint32_t how);
 uint32_t shmq_is_shut_down(const void *control);
+void shmq_set_finished(void *control, uint32_t finished);
+uint32_t shmq_finished(const void *control);
 /* So many indexes without a message came with chunks that were adopted; went with their chunk. */
 void shmq_padded_more(void *control, uint64_t count);
 void shmq_padded_less(void *control, uint64_t count);
 /* Ordinals of a chunk's padding. */
 uint64_t shmq_pads(const shmq_chunk *chunk);
+/* Around a change of what is padding, and of its count; and that nobody knows whether the count is right. */
+void shmq_pads_begin(shmq_member *member);
+void shmq_pads_end(shmq_member *member);
+void shmq_pads_doubt(void *control);
+/* 1 = somebody was killed in between: count the padding anew. */
+uint32_t shmq_pads_doubted(shmq_member *member);
+/* Before it is counted: OK, or WAITING while somebody living is in between. Then what was counted takes the place of
+ * *padded: OK, or WAITING, when it changed meanwhile: count again. */
+int shmq_pads_count(shmq_member *member, uint64_t *doubted, uint64_t *padded);
+int shmq_pads_counted(shmq_member *member, uint64_t doubted, uint64_t padded, uint64_t total);
+/* The next padding that takes ordinals from (*position, *ordinal) on, which are moved on; 0 to begin with: OK and its first
+ * ordinal and how many they are; or EMPTY, ROLL, WAITING (a living claim is open, and those are not passed), CORRUPT, where
+ * it stands then. Claims of the dead are padded on the way. */
+int shmq_next_missing(shmq_chunk *chunk, bool claims, uint64_t *position, uint64_t *ordinal, uint64_t *first,
+                      uint64_t *count);
 void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced);
 
 /* ------------------------------------------------------------------ the pages beside the chunks
@@ -389,6 +455,7 @@ typedef struct {
     uint64_t inode;
     uint64_t max_messages;
     uint64_t max_bytes;
+    uint64_t dropped;
     uint32_t flags;
     uint8_t boot_id[16];
 } shmq_journal;
@@ -420,6 +487,7 @@ int shmq_checkpoint_rename(void *memory, const char *name, uint32_t name_length)
 /* The live words of a checkpoint. */
 uint64_t shmq_checkpoint_head(const void *memory);
 void shmq_checkpoint_set_head(void *memory, uint64_t index);
+void shmq_checkpoint_raise_head(void *memory, uint64_t index);
 uint64_t shmq_checkpoint_handed(const void *memory);
 void shmq_checkpoint_set_handed(void *memory, uint64_t index);
 uint64_t shmq_checkpoint_dropped(const void *memory);
@@ -440,7 +508,7 @@ typedef struct shmq_ring shmq_ring;
 enum shmq_taken_kind {
     SHMQ_TAKEN_MESSAGE = 0,
     SHMQ_TAKEN_EXPIRED = 1, /* too old: to be moved, and then acknowledged */
-    SHMQ_TAKEN_MOVING = 2   /* somebody died while he moved it to another queue: finish that */
+    SHMQ_TAKEN_MOVING = 2   /* somebody died while moving it to another queue: finish that */
 };
 /* One message as it was handed out. What finishes it is a CAS from exactly `word`. */
 typedef struct {
@@ -456,12 +524,15 @@ typedef struct {
 } shmq_taken;
 
 /* Bytes of a ring file with so many side blocks. buckets: 0 = in no order. */
-uint64_t shmq_ring_bytes(uint32_t window, uint32_t buckets, uint64_t side_blocks);
+uint64_t shmq_ring_bytes(uint32_t window, uint32_t buckets, uint32_t cells, uint64_t side_blocks);
 /* Write the header of a new ring: OK or TOO_LARGE (no such window, or so many buckets). The rest is zeros. */
 int shmq_ring_format(void *memory, const uint8_t queue_id[16], const uint8_t boot_id[16], uint32_t window,
-                     uint32_t buckets, uint64_t side_blocks);
+                     uint32_t buckets, uint32_t cells, uint64_t side_blocks);
 /* Is it one of this queue, and of which boot? OK, FORMAT, CORRUPT. */
 int shmq_ring_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16], uint8_t boot_id[16]);
+/* The seat `slot` was sat down in: whoever had it, and may hold messages in this ring, is dead. The first RING_HEADER_BYTES
+ * are enough. OK or FORMAT. */
+int shmq_ring_bury(void *memory, uint64_t bytes, const uint8_t queue_id[16], uint32_t slot);
 /* At a new boot, before any member: clear the ring, and set it and the checkpoint's head by the newest valid snapshot;
  * without one, the group begins again where it was made to begin. Nothing is there before index `first` (0: not known). */
 int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t boot_id[16], uint64_t first);
@@ -478,6 +549,7 @@ int shmq_ring_remap(shmq_ring *ring, void *memory, uint64_t bytes);
 void shmq_ring_extend(shmq_ring *ring, uint64_t blocks);
 uint64_t shmq_ring_side_blocks(const shmq_ring *ring);
 uint32_t shmq_ring_buckets(const shmq_ring *ring);
+uint32_t shmq_ring_cells(const shmq_ring *ring);
 /* Enter the group, before anything else: what this seat's last tenant held goes back. GROW: map the ring anew first. */
 int shmq_ring_join(shmq_ring *ring);
 
@@ -485,11 +557,22 @@ int shmq_ring_join(shmq_ring *ring);
  * WAITING, EDGE (the window is full), GROW (the side table is), CORRUPT, FORKED. */
 int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint32_t spins,
                        shmq_taken *taken);
+/* Is there one that nobody has had? 1, and the reader stands before it, or as shmq_ring_take. Nothing is handed out. */
+int64_t shmq_ring_glance(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader);
+/* Is there one that came back, or whose time has come? 1, 0, or GROW, FORKED; *next_ns as below. 2: only such as are to be
+ * moved elsewhere, because a dead one had begun that, or they were handed out `most` times (0 = as often as may be). */
+int64_t shmq_ring_glance_back(shmq_ring *ring, uint32_t most, int64_t *next_ns);
 /* Up to `limit` messages that came back or whose time has come: how many, 0 too; or GROW, FORKED. idle: nothing else is
  * there. *next_ns: when to look again, since boot; INT64_MAX = when the bell rings. */
 int64_t shmq_ring_retake(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken, int64_t *next_ns);
-/* The indexes from `index` to before `next` will never be messages: OK, or EDGE until what is before them is finished. */
+/* How many messages this handle was handed out and has not finished. To be told whenever EDGE is answered: a member that holds
+ * many has to finish them itself. When to ask again, since boot, as *next_ns of shmq_ring_retake. */
+int64_t shmq_ring_holds(shmq_ring *ring, uint64_t count);
+/* The indexes from `index` to before `next` will never be messages: OK, or EDGE until what is before them is finished, or
+ * GROW. */
 int shmq_ring_skip(shmq_ring *ring, uint64_t index, uint64_t next);
+/* Finish a message that nobody has been handed: OK; EMPTY when it is finished, LOST when somebody has it or had it, EDGE. */
+int shmq_ring_skip_one(shmq_ring *ring, uint64_t index);
 /* The first index at or behind `start` that nobody has, if there is a message of it; EMPTY when the window has none. */
 int64_t shmq_ring_peek(const shmq_ring *ring, uint64_t start);
 
@@ -497,6 +580,7 @@ int64_t shmq_ring_peek(const shmq_ring *ring, uint64_t start);
  * parked where we do not see it: map the ring anew, and again. `taken` may be moved on. */
 int shmq_ring_ack(shmq_ring *ring, shmq_taken *taken);
 int64_t shmq_ring_ack_many(shmq_ring *ring, uint32_t count, shmq_taken *taken); /* how many were not LOST; or GROW */
+int shmq_ring_undo(shmq_ring *ring, shmq_taken *taken);   /* the same of what nobody came to see: it does not count */
 int shmq_ring_return(shmq_ring *ring, shmq_taken *taken);                       /* whoever comes first has it */
 /* Hand it out again, not before due_ns (since boot), nor before messages up to `behind` were, unless nothing else is
  * there. */
@@ -505,6 +589,7 @@ int shmq_ring_extend_lease(shmq_ring *ring, shmq_taken *taken, int64_t ends_ns);
 /* It is being moved to another queue: from here on it is never handed out to be worked at. Then ack it. */
 int shmq_ring_moving(shmq_ring *ring, shmq_taken *taken);
 void shmq_ring_count_moved(shmq_ring *ring, bool expired);
+void shmq_ring_count_unmoved(shmq_ring *ring);
 /* Put a message aside whose word in the window is `word`: EMPTY when it was, GROW, or LOST. */
 int shmq_ring_park(shmq_ring *ring, uint64_t index, uint64_t word, int64_t due_ns, uint64_t behind, uint32_t attempts,
                    uint64_t bucket);
@@ -513,13 +598,34 @@ int shmq_ring_park(shmq_ring *ring, uint64_t index, uint64_t word, int64_t due_n
 void shmq_ring_advance(shmq_ring *ring);
 /* Everything below has been retired. */
 void shmq_ring_raise_head(shmq_ring *ring, uint64_t index);
-/* The lowest index that is still needed, parked ones included; noted in the checkpoint too. */
+/* Say that this process holds messages and waits for the end of the stream, or that it does not. */
+void shmq_ring_rest(shmq_ring *ring, bool on);
+/* Has everything been finished that a walk to the end has passed? holding: or is with those who said so, and with us. */
+bool shmq_ring_drained(const shmq_ring *ring, bool holding);
+/* How many indexes from `first` to before `end` are not finished, padding that no member has passed included. *head: as
+ * it was then; *lowest: the first of them, or where the next one would be. */
+uint64_t shmq_ring_unfinished(const shmq_ring *ring, uint64_t first, uint64_t end, uint64_t *head, uint64_t *lowest);
+/* Of those from `first` to before `stop` that are not before `head`, how many are not finished. */
+uint64_t shmq_ring_open_in(const shmq_ring *ring, uint64_t head, uint64_t first, uint64_t stop);
+/* Up to `room` messages that are parked and not finished, in no order: how many. *entry: 0 to begin with, and then as it
+ * was left. held: 1 = somebody has it. */
+uint32_t shmq_ring_parked(const shmq_ring *ring, uint64_t *entry, uint32_t room, uint64_t *indexes, uint8_t *held);
+void shmq_ring_count_retired(shmq_ring *ring, uint64_t count);
+/* Everything below was retired: finished for everybody, whoever has it. How many nobody had finished, which whoever calls
+ * counts if retention took them from the group; or GROW, FORKED. */
+int64_t shmq_ring_retire(shmq_ring *ring, uint64_t first);
+/* Everything below `target` is dropped: what nobody has is finished, and so is what comes back later. OK, or GROW, FORKED. */
+int shmq_ring_drop(shmq_ring *ring, uint64_t target);
+/* The lowest index below `target` that some living member has, or `target`; or GROW, FORKED. */
+int64_t shmq_ring_held(shmq_ring *ring, uint64_t target);
+/* The lowest index that is still needed, parked ones included, as it is now; or GROW. */
+int64_t shmq_ring_lowest(shmq_ring *ring);
+/* The same, noted in the checkpoint too. */
 uint64_t shmq_ring_floor(shmq_ring *ring);
 /* Write the older of the checkpoint's two snapshots: its sequence; GROW: map the ring anew first. Only as leader. */
 int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch);
-/* A look at the group: the lowest index that is not finished, and for each of the RING_WINDOW (65,536) indexes from it on
- * its enum ring_state, one byte each. Nothing is changed. */
-uint64_t shmq_ring_states(shmq_ring *ring, uint8_t *states);
+/* A look at the window: the head, and the enum ring_state of each of its indexes, one byte each. Nothing is changed. */
+uint64_t shmq_ring_states(const shmq_ring *ring, uint8_t *states);
 
 typedef struct {
     uint64_t head;
@@ -530,10 +636,14 @@ typedef struct {
     uint64_t waiting;     /* wait for their key in the window */
     uint64_t redelivered; /* ever: came back from the dead, or by a lease that ended */
     uint64_t expired;     /* ever */
-    uint64_t moved;       /* ever: to the dead letters */
+    uint64_t moved;
+    uint64_t unmoved;       /* ever: to the dead letters */
     uint64_t edges;       /* ever: found the window full */
     uint64_t window;
-    uint64_t at_edge;     /* 1 = somebody waits for the head to move */
+    uint64_t at_edge;     /* 1 = somebody waits for room in the window */
+    uint64_t retired;     /* ever: taken by retention before anybody finished them */
+    uint64_t dropped_to;  /* all before it is dropped, but what somebody has */
+    uint64_t to_drop;     /* were dropped, and are finished and counted when the head or a member comes to them */
 } shmq_ring_figures;
 void shmq_ring_counts(shmq_ring *ring, shmq_ring_figures *figures);
 /* One of a checkpoint's two snapshots: what is true of an exclusive name after a power cut. */
@@ -580,17 +690,24 @@ int shmq_sync_mapped(void *begin, size_t bytes);
 int shmq_sync_refuses(const shmq_chunk *chunk);
 /* As leader: everything below index is on the disk, and the next sync begins in that chunk, at that position. */
 void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk, uint64_t position);
-/* Lead the group commit if nobody does: 1, and shmq_sync_release comes after it, or 0. */
-int shmq_sync_try(shmq_member *member);
+/* Lead the group commit if nobody does: 1, and shmq_sync_stop comes after it, or 0; *leading says the same. */
+int shmq_sync_try(shmq_member *member, uint32_t *leading);
 /* Give the leadership back, and wake who waits. */
 void shmq_sync_release(shmq_member *member);
+/* The same and shmq_acks_answer, if *leading says that it is ours; then it does not any more. One call, which no signal's
+ * handler divides: whoever leads for a while calls it at the end, in any case. */
+void shmq_sync_stop(shmq_member *member, uint32_t *leading);
+/* As leader, who may have been overtaken: 1 and *held, if nobody else writes the watermark or a snapshot now; 0, or an
+ * error. Then shmq_papers_give comes after it, in any case; it does nothing unless *held. */
+int shmq_papers_take(shmq_member *member, uint32_t *held);
+void shmq_papers_give(shmq_member *member, uint32_t *held);
 /* A sync failed (1), or a reopening has verified what is there (0): for every process. Wakes all. */
 void shmq_sync_failed(void *control, uint32_t failed);
 uint32_t shmq_sync_has_failed(const void *control);
 uint64_t shmq_durable(const void *control);
 uint64_t shmq_durable_chunk(const void *control);
-/* In that chunk, the position before which everything is on the disk. For the leader. */
-uint64_t shmq_durable_at(const void *control);
+/* A position in that chunk before which everything is on the disk; 0 when none is known. */
+uint64_t shmq_durable_at(const void *control, uint64_t chunk);
 /* Acknowledgements that are to be on the disk. Say that what this thread has acknowledged under a name is: a number. */
 uint64_t shmq_acks_ask(shmq_member *member, void *checkpoint);
 /* Wait until that number, and all before it, is on the disk: OK; SIGNAL; SYNC_FAILED; LEAD: this thread leads. */
@@ -606,7 +723,7 @@ void shmq_acks_answer(shmq_member *member);
 uint64_t shmq_snapshot_synced(const void *checkpoint);
 /* Have the kernel begin to write what is dirty in a file: several that are synced afterwards are written at once. */
 int shmq_start_writing(int fd);
-/* After an unclean boot, before anybody joins: nothing is known but what the watermark says. */
+/* As leader, when one of these words cannot be true: nothing is known but what the watermark says. */
 void shmq_durable_reset(void *control, uint64_t index, uint64_t chunk);
 
 /* ------------------------------------------------------------------ CRC-32C (Castagnoli) */

@@ -25,12 +25,13 @@ int shmq_wait_any(void *const *bells, const uint32_t *seen, uint32_t count, uint
     memcpy(values, seen, count * sizeof *values);
     words[count] = nudge;
     values[count] = 0;
-    switch (os->futex_wait_any(words, values, count + 1, deadline_ns)) {
+    const int answer = os->futex_wait_any(words, values, count + 1, deadline_ns);
+    switch (answer) {
     case 0: return SHMQ_OK;
     case -ETIMEDOUT: return SHMQ_TIMEOUT;
     case -EINTR: return SHMQ_SIGNAL;
     case -ENOSYS: return SHMQ_EMPTY;
-    default: return error_set(SHMQ_SYSTEM, "cannot wait for several bells");
+    default: return error_system(answer, "cannot wait for several bells");
     }
 }
 

@@ -25,6 +25,7 @@
 #define store_release(p, value) __atomic_store_n((p), (value), __ATOMIC_RELEASE)
 #define exchange_relaxed(p, value) __atomic_exchange_n((p), (value), __ATOMIC_RELAXED)
 #define exchange_acquire(p, value) __atomic_exchange_n((p), (value), __ATOMIC_ACQUIRE)
+#define exchange_release(p, value) __atomic_exchange_n((p), (value), __ATOMIC_RELEASE)
 #define add_relaxed(p, value) __atomic_fetch_add((p), (value), __ATOMIC_RELAXED)
 #define add_release(p, value) __atomic_fetch_add((p), (value), __ATOMIC_RELEASE)
 #define fence_seq_cst() __atomic_thread_fence(__ATOMIC_SEQ_CST)

@@ -16,6 +16,11 @@ bool limit_is_good(const shmq_chunk *chunk);
 bool limit_allows(const shmq_chunk *chunk, uint64_t ordinal, uint64_t position);
 /* Was this message dropped before its name came to it? */
 bool is_dropped(const shmq_chunk *chunk, const struct checkpoint *checkpoint, uint64_t index);
+/* Is it passed by the reader's name, since it was dropped or purged before it came to it? */
+static inline bool reader_drops(const shmq_chunk *chunk, const shmq_reader *reader, uint64_t index)
+{
+    return reader->checkpoint != NULL && bounded(chunk) && is_dropped(chunk, reader->checkpoint, index);
+}
 /* The same for one whose `handed` was just stored: either this sees the drop, or who drops sees the hand-out. */
 bool is_dropped_after_all(const shmq_chunk *chunk, uint64_t index);
 /* This name has passed a dropped message. */

@@ -4,6 +4,7 @@
  * someone claims it, and it moves only forward: FREE -> CLAIMED -> DONE, or CLAIMED -> PAD when the owner is dead.
  * Walkers go from word to word by their spans; inside a region there is nothing to see until it is resolved. Which
  * chunk comes next, and which file that is, is somebody else's business. docs/protocol.md says why this is right. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #if defined(__SSE2__)
@@ -139,7 +140,7 @@ void shmq_chunk_clear(void *memory, uint64_t bytes, uint64_t used, uint32_t inde
 static int check_header(const struct chunk_header *header, uint64_t bytes, const uint8_t queue_id[16])
 {
     if (header->magic != CHUNK_MAGIC) {
-        return error_set(SHMQ_FORMAT, "it does not begin as a chunk of a shmq queue does");
+        return error_set(SHMQ_FOREIGN, "it does not begin as a chunk of a shmq queue does");
     }
     if (header->byte_order != BYTE_ORDER_MARK) {
         return error_set(SHMQ_FORMAT, "it was written on a machine of the other byte order");
@@ -183,7 +184,7 @@ shmq_chunk *shmq_chunk_new(void *memory, uint64_t bytes, int fd, bool writable, 
     }
     shmq_chunk *chunk = malloc(sizeof *chunk);
     if (chunk == NULL) {
-        *code = error_set(SHMQ_SYSTEM, "out of memory");
+        *code = error_system(-ENOMEM, "asked for memory");
         return NULL;
     }
     const uint64_t birth[2] = {header.epoch, header.chunk_id};
@@ -250,9 +251,24 @@ void hint_raise(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal)
     uint64_t *const hint = &((struct chunk_header *)chunk->memory)->hint;
     const uint64_t mine = hint_make(position, ordinal);
     uint64_t seen = load_relaxed(hint);
-    while (seen < mine && !cas_relaxed(hint, seen, mine)) {
+    /* Release: the claims before it, ours and those we walked over. Pairs with the acquire in nothing_there. */
+    while (seen < mine && !cas_release(hint, seen, mine)) {
         seen = load_relaxed(hint);
     }
+}
+
+int nothing_there(const shmq_chunk *chunk, const struct walk *walk)
+{
+    /* Claims are made one behind the other, and a chunk is left once it is sealed: where the hint is farther, or there is
+     * a later chunk, this word was claimed. Acquire: that claim, for the second look. Pairs with the release in
+     * hint_raise and in shmq_newest_raise. */
+    const struct chunk_header *const header = (const struct chunk_header *)chunk->memory;
+    const bool passed = hint_position(load_acquire(&header->hint)) > walk->position
+                        || (!chunk->aside && load_acquire(&chunk->member->control->newest) > chunk->sequence + 1);
+    if (!passed) {
+        return SHMQ_EMPTY;
+    }
+    return walk_look(chunk, walk) != 0 ? SHMQ_OK : corrupt(chunk, walk->position, A_HOLE);
 }
 
 /* Can a word be what it says? */
@@ -290,7 +306,7 @@ struct claim {
 };
 
 /* Have the pages of a claim, and those just ahead, mapped in one go: a tenth of the price of faulting them one by one.
- * Those ahead only for who came to the end of what he had asked for by himself: of many producers another one has nearly
+ * Those ahead only for who came to the end of what it had asked for by itself: of many producers another one has nearly
  * always gone beyond it, and each would map all, and dirty what the disk has to be told again at every sync. Two threads
  * may both do it, to no harm. */
 #define POPULATE_AHEAD (UINT64_C(256) << 10)
@@ -317,9 +333,13 @@ static int claim_region(shmq_chunk *chunk, uint32_t count, uint64_t bytes, struc
 {
     const bool limited = bounded(chunk);
     struct walk walk = walk_from_hint(chunk);
+    const bool unhinted = walk.position == chunk->first_position; /* the first put of a chunk, or its hint is lost */
     for (;;) {
         const word_t word = walk_look(chunk, &walk);
         if (word == 0) {
+            if (unhinted && nothing_there(chunk, &walk) == SHMQ_CORRUPT) {
+                return SHMQ_CORRUPT;
+            }
             if (limited && !limit_allows(chunk, walk.ordinal + count, walk.position + bytes)) {
                 return full();
             }
@@ -376,11 +396,18 @@ static int commit_word(shmq_chunk *chunk, uint64_t position, word_t claimed, wor
 static bool pad_word(shmq_chunk *chunk, word_t *at, word_t claimed)
 {
     const word_t pad = word_make(WORD_PAD, word_count(claimed), word_owner(claimed), word_span(claimed));
-    if (!cas_relaxed(at, claimed, pad)) {
-        return false; /* committed, or padded by somebody else: settled either way */
+    if (chunk->aside) { /* it counts when it is adopted */
+        return cas_relaxed(at, claimed, pad);
     }
-    if (!chunk->aside) { /* else it counts when it is adopted */
-        add_relaxed(&chunk->member->control->padded, word_count(claimed));
+    pads_begin(chunk->member);
+    const bool padded = cas_release(at, claimed, pad); /* else it was committed, or padded by somebody else: settled */
+    if (padded) {
+        /* Release: the word before it. Pairs with the fence in shmq_pads_count, which counts the words behind it. */
+        add_release(&chunk->member->control->padded, word_count(claimed));
+    }
+    pads_end(chunk->member);
+    if (!padded) {
+        return false;
     }
     if (bounded(chunk)) {
         shmq_room(chunk->member->control); /* padding at the smallest head holds nobody back */
@@ -511,7 +538,11 @@ static int walk_to_end(shmq_chunk *chunk, struct walk *walk, uint64_t *gap_index
     for (;;) {
         const word_t word = walk_look(chunk, walk);
         if (word == 0) {
-            return SHMQ_EMPTY;
+            const int end = nothing_there(chunk, walk);
+            if (end != SHMQ_OK) {
+                return end;
+            }
+            continue;
         }
         if (word_seals(word)) {
             return SHMQ_OK;
@@ -732,8 +763,12 @@ static int may_put(const shmq_chunk *chunk)
     if (member_forked(chunk->member)) {
         return forked();
     }
-    if (load_relaxed(&chunk->member->control->shut_down) != 0) {
+    const struct control *const control = chunk->member->control;
+    if (load_relaxed(&control->shut_down) != 0) {
         return error_set(SHMQ_SHUT_DOWN, "the queue was shut down");
+    }
+    if ((load_relaxed(&control->finished) & FINISHED_MASK) != 0) {
+        return error_set(SHMQ_SHUT_DOWN, "the queue was finished, and was open here before; what is opened now may go on");
     }
     return bounded(chunk) && !limit_is_good(chunk) ? full() : SHMQ_OK;
 }
@@ -799,6 +834,15 @@ int64_t shmq_reserve(shmq_chunk *chunk, const shmq_fields *fields, uint64_t leng
     *record_position = claim.position;
     *payload = claim.position + shape.payload;
     return (int64_t)(chunk->base + claim.ordinal);
+}
+
+uint8_t *shmq_map_again(void *begin, size_t bytes) { return os->map_again(begin, bytes); }
+int shmq_make_private(uint8_t *again, size_t bytes) { return os->make_private(again, bytes); }
+void shmq_unmap_again(uint8_t *again, size_t bytes) { os->unmap_again(again, bytes); }
+
+void shmq_fill(shmq_chunk *chunk, uint64_t payload, const void *data, uint64_t length)
+{
+    shared_write(chunk->memory + payload, data, length);
 }
 
 int shmq_commit(shmq_chunk *chunk, uint64_t position, uint64_t claimed, uint64_t length)
@@ -954,6 +998,9 @@ int64_t check_frame(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal
     if (record.ordinal != ordinal) {
         return corrupt(chunk, position, "a message is not the one that belongs here");
     }
+    if (record.flags != 0 && fixed_bytes(record.flags) > record.extra_words * SPAN_UNIT) {
+        return corrupt(chunk, position, "the optional fields of a message reach beyond it");
+    }
     *whole = record;
     return place_of(position + payload, record.length - payload);
 }
@@ -1045,6 +1092,9 @@ static bool spin_on(uint32_t *spins, uint32_t *pause)
     return true;
 }
 
+/* Into each of its callers: what a look is for is known there, and on the way through memory it costs a third more. */
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
 /* Which messages a look is for: regions of up to `limit` bytes, and where their payloads go, if not NULL. */
 struct look {
     uint32_t spins;
@@ -1054,7 +1104,7 @@ struct look {
 
 /* Move the walk to the next message: its checked place, or why not. Looks `spins` times before it gives up. A message
  * above the limit is not looked at: TOO_LARGE. */
-static inline int64_t next_message(shmq_chunk *chunk, shmq_reader *reader, struct walk *walk, struct look look)
+static ALWAYS_INLINE int64_t next_message(shmq_chunk *chunk, shmq_reader *reader, struct walk *walk, struct look look)
 {
     uint32_t pause = 1;
     for (;;) {
@@ -1074,7 +1124,10 @@ static inline int64_t next_message(shmq_chunk *chunk, shmq_reader *reader, struc
                 break; /* walk_past tells what is wrong with it */
             }
             if (!spin_on(&look.spins, &pause)) {
-                return SHMQ_EMPTY;
+                const int code = nothing_there(chunk, walk);
+                if (code != SHMQ_OK) {
+                    return code;
+                }
             }
             continue;
         case WORD_CLAIMED: {
@@ -1106,27 +1159,30 @@ static void step_over(struct walk *walk, int64_t place)
     walk->ordinal += 1;
 }
 
-/* The next message that the reader wants: a region that holds its start may begin before it. */
-static inline int64_t wanted_message(shmq_chunk *chunk, shmq_reader *reader, struct walk *walk, struct look look)
+/* The next message that the reader wants: a region that holds its start may begin before it. What was dropped is not
+ * waited for, whatever time it has. */
+static ALWAYS_INLINE int64_t wanted_message(shmq_chunk *chunk, shmq_reader *reader, struct walk *walk, struct look look)
 {
     for (;;) {
         const int64_t place = next_message(chunk, reader, walk, look);
         if (place >= 0) {
+            const uint64_t index = chunk->base + walk->ordinal;
             const uint16_t times = reader->checkpoint == NULL ? 0 : record_times(chunk, walk->position);
             int code = SHMQ_OK;
-            if (times != 0 && chunk->base + walk->ordinal >= reader->start) {
+            if (times != 0 && index >= reader->start && !reader_drops(chunk, reader, index)) {
                 code = record_timely(chunk, reader, walk->position, times);
                 if (code == SHMQ_WAITING) {
                     return code;
                 }
             }
             reader->record = walk->position;
-            reader->index = chunk->base + walk->ordinal;
+            reader->index = index;
             step_over(walk, place);
-            if (reader->index < reader->start || code == SHMQ_EMPTY) {
+            if (index < reader->start || code == SHMQ_EMPTY) {
                 continue;
             }
-            if (reader->checkpoint != NULL && bounded(chunk) && is_dropped(chunk, reader->checkpoint, reader->index)) {
+            if (reader_drops(chunk, reader, index)) {
+                reader->due_ns = 0;
                 note_dropped(reader->checkpoint);
                 continue;
             }
@@ -1181,10 +1237,18 @@ void reader_end(shmq_reader *reader, const struct walk *walk)
     store_release(&reader->busy, 0); /* pairs with the acquire in reader_begin */
 }
 
+bool reader_is_shut(const shmq_chunk *chunk, const shmq_reader *reader)
+{
+    return reader->checkpoint != NULL && load_relaxed(&chunk->member->control->shut_down) == SHUT_DOWN_AT_ONCE;
+}
+
 int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint64_t *places, uint64_t *records)
 {
     if (member_forked(chunk->member)) {
         return forked();
+    }
+    if (reader_is_shut(chunk, reader)) {
+        return SHMQ_EMPTY;
     }
     struct walk walk;
     if (!reader_begin(reader, &walk)) {
@@ -1222,6 +1286,9 @@ static inline int64_t next_one(shmq_chunk *chunk, shmq_reader *reader, struct lo
     if (member_forked(chunk->member)) {
         return forked();
     }
+    if (reader_is_shut(chunk, reader)) {
+        return SHMQ_EMPTY;
+    }
     struct walk walk;
     if (!reader_begin(reader, &walk)) {
         return SHMQ_CONTENDED;
@@ -1237,6 +1304,26 @@ static inline int64_t next_one(shmq_chunk *chunk, shmq_reader *reader, struct lo
 int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins)
 {
     return next_one(chunk, reader, (struct look){.spins = spins, .limit = UINT64_MAX});
+}
+
+int64_t shmq_glance(shmq_chunk *chunk, shmq_reader *reader)
+{
+    if (member_forked(chunk->member)) {
+        return forked();
+    }
+    if (reader_is_shut(chunk, reader)) {
+        return SHMQ_EMPTY;
+    }
+    struct walk walk;
+    if (!reader_begin(reader, &walk)) {
+        return SHMQ_CONTENDED;
+    }
+    const int64_t place = wanted_message(chunk, reader, &walk, (struct look){.limit = UINT64_MAX});
+    if (place >= 0) { /* back before it; over what is not to be had, it has gone for good */
+        walk = (struct walk){reader->record, reader->index - chunk->base};
+    }
+    reader_end(reader, &walk);
+    return place;
 }
 
 int64_t shmq_next_small(shmq_chunk *chunk, shmq_reader *reader)

@@ -2,6 +2,8 @@
 #ifndef SHMQ_CHUNK_H
 #define SHMQ_CHUNK_H
 
+#include <stddef.h>
+
 #include "atomic.h"
 #include "layout.h"
 #include "owner.h"
@@ -73,15 +75,23 @@ static inline uint32_t index_blocks_ahead(uint64_t capacity, uint32_t blocks)
     return share < blocks ? (uint32_t)share : blocks;
 }
 
+/* A walk is at a word that says FREE. EMPTY: nothing is there yet; OK: something is, since; CORRUPT: something was. */
+int nothing_there(const shmq_chunk *chunk, const struct walk *walk);
+#define A_HOLE "a hole: nothing is here, and there is something behind it"
 struct walk walk_from_hint(const shmq_chunk *chunk);
 void hint_raise(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
 /* Step over a word, if it can be what it says: OK or CORRUPT. */
 int walk_past(const shmq_chunk *chunk, struct walk *walk, word_t word);
 /* The message of a DONE word, checked: its payload's place or CORRUPT. */
 int64_t check_record(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal, word_t word);
-/* Which times a message has (RECORD_EXPIRY, RECORD_DELAY); the moment in such a field, on the clock since boot: of another
- * boot, by the wall clock. */
-uint16_t record_times(const shmq_chunk *chunk, uint64_t position);
+/* Which times a message has: RECORD_EXPIRY, RECORD_DELAY. */
+static inline uint16_t record_times(const shmq_chunk *chunk, uint64_t position)
+{
+    uint16_t flags;
+    shared_read(&flags, chunk->memory + position + offsetof(struct record, flags), sizeof flags);
+    return flags & (RECORD_EXPIRY | RECORD_DELAY);
+}
+/* The moment in such a field, on the clock since boot: of another boot, by the wall clock. */
 int64_t record_moment(const shmq_chunk *chunk, uint64_t position);
 /* A checked message that has a time, for a consumer: OK to hand it out, EMPTY when it is too old, WAITING when it is not
  * its time yet: a consumer alone keeps the order, and waits. */
@@ -96,6 +106,8 @@ void gap_write(const shmq_chunk *chunk, uint64_t position, uint64_t next_index);
 /* A region that is still claimed: OK when its owner is dead and it has been padded, WAITING when not, or CORRUPT. */
 int settle(shmq_chunk *chunk, uint64_t position, word_t word);
 
+/* Nothing is there for a consumer any more: why, its wait says. Readers look on. */
+bool reader_is_shut(const shmq_chunk *chunk, const shmq_reader *reader);
 /* One thread at a time moves a reader: false when another one does. */
 bool reader_begin(shmq_reader *reader, struct walk *walk);
 void reader_end(shmq_reader *reader, const struct walk *walk);

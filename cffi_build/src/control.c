@@ -10,6 +10,14 @@
 #define LIVE_CONST(memory) ((const struct checkpoint *)(memory))
 uint64_t shmq_checkpoint_head(const void *memory) { return load_relaxed(&LIVE_CONST(memory)->head); }
 void shmq_checkpoint_set_head(void *memory, uint64_t index) { store_relaxed(&LIVE(memory)->head, index); }
+void shmq_checkpoint_raise_head(void *memory, uint64_t index)
+{
+    uint64_t *const at = &LIVE(memory)->head;
+    uint64_t seen = load_relaxed(at);
+    while (seen < index && !cas_relaxed(at, seen, index)) {
+        seen = load_relaxed(at); /* another thread takes */
+    }
+}
 uint64_t shmq_checkpoint_handed(const void *memory) { return load_relaxed(&LIVE_CONST(memory)->handed); }
 void shmq_checkpoint_set_handed(void *memory, uint64_t index) { store_relaxed(&LIVE(memory)->handed, index); }
 uint64_t shmq_checkpoint_holder(const void *memory) { return load_relaxed(&LIVE_CONST(memory)->holder); }
@@ -46,11 +54,12 @@ int shmq_cursor_load(const void *memory, uint64_t *sequence, uint64_t *position,
 
 uint64_t shmq_first_live(const void *control) { return load_relaxed(&((const struct control *)control)->first_live); }
 
-/* Both only rise. Relaxed: names are made and taken away by system calls, and those are ordered for everybody. */
+/* Both only rise. Names are made and taken away by system calls, and those are ordered for everybody; release: the SEAL
+ * before the chunk that is the newest now. Pairs with the acquire in nothing_there. */
 static void raise_to(uint64_t *at, uint64_t value)
 {
     uint64_t seen = load_relaxed(at);
-    while (seen < value && !cas_relaxed(at, seen, value)) {
+    while (seen < value && !cas_release(at, seen, value)) {
         seen = load_relaxed(at);
     }
 }
@@ -61,8 +70,15 @@ void shmq_raise_first_live(void *control, uint64_t sequence)
 uint64_t shmq_newest(const void *control) { return load_relaxed(&((const struct control *)control)->newest); }
 void shmq_newest_raise(void *control, uint64_t newest) { raise_to(&((struct control *)control)->newest, newest); }
 uint32_t shmq_members(const void *control) { return load_relaxed(&((const struct control *)control)->members); }
-void shmq_shut_down(void *control, uint32_t on) { store_relaxed(&((struct control *)control)->shut_down, on); }
+void shmq_shut_down(void *control, uint32_t how) { store_relaxed(&((struct control *)control)->shut_down, how); }
 uint32_t shmq_is_shut_down(const void *control) { return load_relaxed(&((const struct control *)control)->shut_down); }
+/* Only under the administrative lock. */
+void shmq_set_finished(void *control, uint32_t finished)
+{
+    store_relaxed(&((struct control *)control)->finished, finished);
+    fence_seq_cst(); /* before the end is sealed: who puts behind it sees the SEAL, and then this */
+}
+uint32_t shmq_finished(const void *control) { return load_relaxed(&((const struct control *)control)->finished); }
 
 void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced)
 {

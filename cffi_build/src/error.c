@@ -7,14 +7,31 @@
 #include "shmq.h"
 
 static _Thread_local char story_of_this_thread[256];
+static _Thread_local int errno_of_this_thread;
+
+static void remember(int number, const char *story, va_list arguments)
+{
+    vsnprintf(story_of_this_thread, sizeof story_of_this_thread, story, arguments);
+    errno_of_this_thread = number;
+}
 
 int error_set(int code, const char *story, ...)
 {
     va_list arguments;
     va_start(arguments, story);
-    vsnprintf(story_of_this_thread, sizeof story_of_this_thread, story, arguments);
+    remember(0, story, arguments);
     va_end(arguments);
     return code;
 }
 
+int error_system(int answer, const char *story, ...)
+{
+    va_list arguments;
+    va_start(arguments, story);
+    remember(-answer, story, arguments);
+    va_end(arguments);
+    return SHMQ_SYSTEM;
+}
+
 const char *shmq_error(void) { return story_of_this_thread; }
+int shmq_errno(void) { return errno_of_this_thread; }

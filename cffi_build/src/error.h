@@ -5,4 +5,7 @@
 /* Remember the story and return the code, so that a caller can write: return error_set(SHMQ_..., ...). */
 int error_set(int code, const char *story, ...) __attribute__((format(printf, 2, 3)));
 
+/* What the kernel answered (-errno) to what was tried: SHMQ_SYSTEM. */
+int error_system(int answer, const char *story, ...) __attribute__((format(printf, 2, 3)));
+
 #endif

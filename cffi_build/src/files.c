@@ -30,7 +30,7 @@ static int check_opening(const void *memory, uint64_t magic, const char *what)
     struct opening opening;
     memcpy(&opening, memory, sizeof opening);
     if (opening.magic != magic) {
-        return error_set(SHMQ_FORMAT, "it is not %s of a shmq queue", what);
+        return error_set(SHMQ_FOREIGN, "it is not %s of a shmq queue", what);
     }
     if (opening.byte_order != BYTE_ORDER_MARK) {
         return error_set(SHMQ_FORMAT, "it was written on a machine of the other byte order");
@@ -57,7 +57,7 @@ int shmq_rename_new(int directory, const char *old_name, const char *new_name)
     if (answer == -EEXIST) {
         return SHMQ_EMPTY;
     }
-    return answer < 0 ? error_set(SHMQ_SYSTEM, "cannot rename %s to %s: errno %d", old_name, new_name, -answer) : SHMQ_OK;
+    return answer < 0 ? error_system(answer, "cannot rename %s to %s", old_name, new_name) : SHMQ_OK;
 }
 
 /* ---- queue.shmq, page 0 */
@@ -118,6 +118,7 @@ int shmq_journal_format(void *page, const shmq_journal *journal)
         .inode = journal->inode,
         .max_messages = journal->max_messages,
         .max_bytes = journal->max_bytes,
+        .dropped = journal->dropped,
         .flags = journal->flags,
     };
     memcpy(slot.boot_id, journal->boot_id, sizeof slot.boot_id);
@@ -144,6 +145,7 @@ int shmq_journal_check(const void *page, shmq_journal *journal)
         .inode = slot.inode,
         .max_messages = slot.max_messages,
         .max_bytes = slot.max_bytes,
+        .dropped = slot.dropped,
         .flags = slot.flags,
     };
     memcpy(journal->boot_id, slot.boot_id, sizeof slot.boot_id);

@@ -7,11 +7,13 @@
  * Which bytes are looked at depends on what is wanted: index, time, type and attempts come from a message's head, and its
  * key, headers and payload are not touched for them, so its checksum, which covers all of it, is not looked at either. */
 #include <assert.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "atomic.h"
+#include "bounds.h"
 #include "chunk.h"
 #include "error.h"
 #include "layout.h"
@@ -126,6 +128,7 @@ struct notes {
     uint64_t headers;
     uint64_t without_key;
     uint64_t without_headers;
+    uint64_t dropped; /* messages that were passed, and are no rows */
 };
 
 static bool has_room(const struct notes *notes, const struct row *row, const shmq_wanted *wanted)
@@ -145,6 +148,22 @@ static void add_up(struct notes *notes, const struct row *row)
     notes->without_headers += row->headers_length == 0;
 }
 
+/* What a consumer's name gets of a message that was checked, as shmq_next has it: OK, EMPTY when it gets nothing of it, since
+ * it was dropped or has expired, or WAITING for its time. */
+static int wanted_now(const shmq_chunk *chunk, shmq_reader *reader, const struct walk *walk, struct notes *notes)
+{
+    if (reader->checkpoint == NULL) {
+        return SHMQ_OK;
+    }
+    if (reader_drops(chunk, reader, chunk->base + walk->ordinal)) {
+        reader->due_ns = 0;
+        notes->dropped++;
+        return SHMQ_EMPTY;
+    }
+    const uint16_t times = record_times(chunk, walk->position);
+    return times == 0 ? SHMQ_OK : record_timely(chunk, reader, walk->position, times);
+}
+
 /* Walk over messages and note them: why it ended. OK: at the end of the batch. EMPTY also at the stop. */
 static int collect(shmq_chunk *chunk, shmq_reader *reader, struct walk *walk, const shmq_wanted *wanted,
                    struct notes *notes)
@@ -155,7 +174,11 @@ static int collect(shmq_chunk *chunk, shmq_reader *reader, struct walk *walk, co
         __builtin_prefetch(chunk->memory + walk->position + LOOK_AHEAD + ALIGNMENT);
         const word_t word = walk_look(chunk, walk);
         if (word == 0) {
-            return SHMQ_EMPTY;
+            const int end = nothing_there(chunk, walk);
+            if (end != SHMQ_OK) {
+                return end;
+            }
+            continue;
         }
         if (word_seals(word)) {
             return SHMQ_ROLL;
@@ -172,6 +195,13 @@ static int collect(shmq_chunk *chunk, shmq_reader *reader, struct walk *walk, co
                 return code;
             }
             if (chunk->base + walk->ordinal >= reader->start) {
+                code = wanted_now(chunk, reader, walk, notes);
+                if (code == SHMQ_EMPTY) {
+                    break;
+                }
+                if (code != SHMQ_OK) {
+                    return code;
+                }
                 if (row->time_ns >= wanted->stop_time_ns && wanted->stop_time_ns != INT64_MAX) {
                     return SHMQ_EMPTY;
                 }
@@ -307,7 +337,7 @@ static int copy(const shmq_chunk *chunk, const struct notes *notes, const shmq_w
     lay_out(notes, wanted, ALIGNMENT, batch);
     batch->memory = malloc(batch->bytes);
     if (batch->memory == NULL) {
-        return error_set(SHMQ_SYSTEM, "out of memory for a batch of %" PRIu64 " bytes", batch->bytes);
+        return error_system(-ENOMEM, "asked for memory for a batch of %" PRIu64 " bytes", batch->bytes);
     }
     /* From the first aligned address behind its beginning: at 1 to 64, so that no offset is 0. */
     lay_out(notes, wanted, ALIGNMENT - (uintptr_t)batch->memory % ALIGNMENT, batch);
@@ -325,13 +355,16 @@ int64_t shmq_gather(shmq_chunk *chunk, shmq_reader *reader, const shmq_wanted *w
     if (member_forked(chunk->member)) {
         return error_set(SHMQ_FORKED, "this handle belongs to the parent process");
     }
+    if (reader_is_shut(chunk, reader)) {
+        return SHMQ_EMPTY;
+    }
     const uint64_t most = chunk->capacity / RECORD_HEADER_BYTES;
     shmq_wanted plan = *wanted;
     plan.rows = wanted->rows < most ? wanted->rows : most;
     plan.bytes = wanted->bytes < INT32_MAX ? wanted->bytes : INT32_MAX;
     struct notes notes = {.rows = malloc(plan.rows * sizeof *notes.rows)};
     if (notes.rows == NULL) {
-        return error_set(SHMQ_SYSTEM, "out of memory for a batch of %" PRIu64 " messages", plan.rows);
+        return error_system(-ENOMEM, "asked for memory for a batch of %" PRIu64 " messages", plan.rows);
     }
     struct walk walk;
     if (!reader_begin(reader, &walk)) {
@@ -340,14 +373,18 @@ int64_t shmq_gather(shmq_chunk *chunk, shmq_reader *reader, const shmq_wanted *w
     }
     const struct walk before = walk;
     int64_t answer = collect(chunk, reader, &walk, &plan, &notes);
+    int code = SHMQ_OK;
     if (notes.count > 0) {
-        const int code = copy(chunk, &notes, &plan, batch);
+        code = copy(chunk, &notes, &plan, batch);
         answer = code == SHMQ_OK ? (int64_t)notes.count : code;
         if (code == SHMQ_OK) {
             (void)reader_publish(chunk, reader, &walk); /* copied and acknowledged at once: dropping comes too late */
         } else {
             walk = before;
         }
+    }
+    for (; code == SHMQ_OK && notes.dropped > 0; notes.dropped--) {
+        note_dropped(reader->checkpoint);
     }
     reader_end(reader, &walk);
     free(notes.rows);

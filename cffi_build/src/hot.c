@@ -97,21 +97,23 @@ static PyObject *tail_sync_with(End *self, PyObject *args)
 
 /* ---------------------------------------------------------------- put */
 
-/* self._put(code, *arguments, **keywords) */
-static PyObject *put_otherwise(End *self, int64_t code, PyObject *const *args, Py_ssize_t count, PyObject *names)
+/* self.<method>(first, *arguments, **keywords); without the first one if it is NULL, else its reference is ours now. */
+static PyObject *otherwise(End *self, const char *method, PyObject *first, PyObject *const *args, Py_ssize_t count,
+                           PyObject *names)
 {
-    PyObject *const positional = PyTuple_New(count + 1);
+    const Py_ssize_t before = first != NULL;
+    PyObject *const positional = PyTuple_New(count + before);
     PyObject *const keywords = positional == NULL || names == NULL ? NULL : PyDict_New();
     PyObject *answer = NULL;
     if (positional == NULL || (names != NULL && keywords == NULL)) {
+        Py_XDECREF(first);
         goto done;
     }
-    PyObject *const number = PyLong_FromLongLong(code);
-    if (number == NULL || PyTuple_SetItem(positional, 0, number) < 0) {
+    if (first != NULL && PyTuple_SetItem(positional, 0, first) < 0) {
         goto done;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (PyTuple_SetItem(positional, i + 1, Py_NewRef(args[i])) < 0) {
+        if (PyTuple_SetItem(positional, i + before, Py_NewRef(args[i])) < 0) {
             goto done;
         }
     }
@@ -120,16 +122,26 @@ static PyObject *put_otherwise(End *self, int64_t code, PyObject *const *args, P
             goto done;
         }
     }
-    PyObject *const otherwise = PyObject_GetAttrString((PyObject *)self, "_put");
-    if (otherwise != NULL) {
-        answer = PyObject_Call(otherwise, positional, keywords);
-        Py_DECREF(otherwise);
+    PyObject *const called = PyObject_GetAttrString((PyObject *)self, method);
+    if (called != NULL) {
+        answer = PyObject_Call(called, positional, keywords);
+        Py_DECREF(called);
     }
 done:
     Py_XDECREF(positional);
     Py_XDECREF(keywords);
     return answer;
 }
+
+/* self._put(code, *arguments, **keywords) */
+static PyObject *put_otherwise(End *self, int64_t code, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    PyObject *const number = PyLong_FromLongLong(code);
+    return number == NULL ? NULL : otherwise(self, "_put", number, args, count, names);
+}
+
+/* A whole number; True is none, which is said in Python. */
+static bool is_number(PyObject *value) { return PyLong_Check(value) && !PyBool_Check(value); }
 
 /* key, type and time_ns of the usual kinds: 1 when all keywords were understood, 0 when not, -1 with an exception. */
 static int fields_of(shmq_fields *fields, PyObject *const *values, PyObject *names)
@@ -138,7 +150,10 @@ static int fields_of(shmq_fields *fields, PyObject *const *values, PyObject *nam
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *const name = PyTuple_GetItem(names, i);
         PyObject *const value = values[i];
-        if (value == Py_None) {
+        if (value == Py_None) { /* as if it were not given, but for the type, which is never none */
+            if (PyUnicode_CompareWithASCIIString(name, "type") == 0) {
+                return 0;
+            }
             continue;
         }
         if (PyUnicode_CompareWithASCIIString(name, "key") == 0 && PyBytes_Check(value)) {
@@ -152,13 +167,13 @@ static int fields_of(shmq_fields *fields, PyObject *const *values, PyObject *nam
             }
             fields->key = key;
             fields->key_length = (uint32_t)length;
-        } else if (PyUnicode_CompareWithASCIIString(name, "time_ns") == 0 && PyLong_Check(value)) {
+        } else if (PyUnicode_CompareWithASCIIString(name, "time_ns") == 0 && is_number(value)) {
             fields->time_ns = PyLong_AsLongLong(value);
             if ((fields->time_ns == -1 && PyErr_Occurred()) || fields->time_ns == INT64_MIN) {
                 PyErr_Clear();
                 return 0; /* out of range: let it be said in Python */
             }
-        } else if (PyUnicode_CompareWithASCIIString(name, "type") == 0 && PyLong_Check(value)) {
+        } else if (PyUnicode_CompareWithASCIIString(name, "type") == 0 && is_number(value)) {
             const long type = PyLong_AsLong(value);
             if (type < 0 || type > UINT16_MAX) {
                 PyErr_Clear();
@@ -299,23 +314,36 @@ static PyObject *tail_put(End *self, PyObject *const *args, Py_ssize_t count, Py
 }
 
 /* ---------------------------------------------------------------- take */
+
+/* codec(data), whose reference goes; when that raises, self._undecodable(keep, record, exception) does instead. */
+static PyObject *meaning(End *self, PyObject *data, PyObject *keep, uint64_t record)
+{
+    PyObject *value = PyObject_CallFunctionObjArgs(self->codec, data, NULL);
+    Py_DECREF(data);
+    if (value == NULL && PyErr_ExceptionMatches(PyExc_Exception)) {
+        PyObject *kind;
+        PyObject *problem;
+        PyObject *trace;
+        PyErr_Fetch(&kind, &problem, &trace);
+        PyErr_NormalizeException(&kind, &problem, &trace);
+        value = PyObject_CallMethod((PyObject *)self, "_undecodable", "OKO", keep, (unsigned long long)record, problem);
+        Py_XDECREF(kind);
+        Py_XDECREF(problem);
+        Py_XDECREF(trace);
+    }
+    return value;
+}
+
 static PyObject *decoded(End *self, int64_t place)
 {
     PyObject *const data = PyBytes_FromStringAndSize(self->memory + (place >> LENGTH_BITS), place & LENGTH_MASK);
     if (data == NULL || self->codec == NULL) {
         return data;
     }
-    PyObject *const value = PyObject_CallFunctionObjArgs(self->codec, data, NULL);
-    Py_DECREF(data);
+    PyObject *const keep = Py_NewRef(self->keep); /* a codec may run anything, also what moves this Head */
+    PyObject *const value = meaning(self, data, keep, self->reader->record);
+    Py_DECREF(keep);
     return value;
-}
-
-static PyObject *take_otherwise(End *self, const char *method, PyObject *args, PyObject *kwargs)
-{
-    PyObject *const otherwise = PyObject_GetAttrString((PyObject *)self, method);
-    PyObject *const answer = otherwise == NULL ? NULL : PyObject_Call(otherwise, args, kwargs);
-    Py_XDECREF(otherwise);
-    return answer;
 }
 
 /* A large payload is checked while it is copied. The interpreter lock is kept, as in head_take, so there is a limit. */
@@ -337,10 +365,40 @@ static PyObject *take_large(End *self)
     return place >= 0 ? decoded(self, place) : NULL; /* a writer who changes lengths behind our back: as it was checked */
 }
 
-/* take(timeout=None) -> payload */
-static PyObject *head_take(End *self, PyObject *args, PyObject *kwargs)
+static PyObject *timeout_name; /* interned, as the names in a program's text are */
+
+/* Whether the arguments from the first `before` on are a timeout that needs no second look: none at all, None, or a plain
+ * number that is not negative. Whatever else is given goes to Python, which says what is wrong with it, message or not. */
+static bool plain_timeout(PyObject *const *args, Py_ssize_t before, Py_ssize_t count, PyObject *names)
 {
-    if (self->reader != NULL) {
+    const Py_ssize_t named = names == NULL ? 0 : PyTuple_Size(names);
+    if (count + named == before) {
+        return true;
+    }
+    if (count < before || count + named > before + 1 || (named == 1 && PyTuple_GetItem(names, 0) != timeout_name)) {
+        return false;
+    }
+    PyObject *const timeout = args[before];
+    if (timeout == Py_None) {
+        return true;
+    }
+    if (PyFloat_CheckExact(timeout)) {
+        return PyFloat_AsDouble(timeout) >= 0; /* not NaN */
+    }
+    if (!PyLong_CheckExact(timeout)) {
+        return false;
+    }
+    const bool plain = PyLong_AsLong(timeout) >= 0;
+    if (!plain) {
+        PyErr_Clear();
+    }
+    return plain;
+}
+
+/* take(timeout=None) -> payload */
+static PyObject *head_take(End *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    if (self->reader != NULL && plain_timeout(args, 0, count, names)) {
         /* Without a spin the call is over in no time, so nobody moves this Head meanwhile: the interpreter lock is
          * kept. Only who finds nothing goes the long way, where waiting lets other threads run. */
         const int64_t place = shmq_next_small(self->chunk, self->reader);
@@ -354,37 +412,36 @@ static PyObject *head_take(End *self, PyObject *args, PyObject *kwargs)
             }
         }
     }
-    return take_otherwise(self, "_take", args, kwargs);
+    return otherwise(self, "_take", NULL, args, count, names);
 }
 
 /* take_many(limit, timeout=None) -> payloads */
-static PyObject *head_take_many(End *self, PyObject *args, PyObject *kwargs)
+static PyObject *head_take_many(End *self, PyObject *const *args, Py_ssize_t given, PyObject *names)
 {
     enum { ROOM = 512 };
     uint64_t places[ROOM];
-    PyObject *first = PyTuple_Size(args) >= 1 ? PyTuple_GetItem(args, 0) : NULL;
-    if (self->reader == NULL || first == NULL || !PyLong_Check(first)) {
-        return take_otherwise(self, "_take_many", args, kwargs);
+    uint64_t records[ROOM];
+    if (self->reader == NULL || given < 1 || !is_number(args[0]) || !plain_timeout(args, 1, given, names)) {
+        return otherwise(self, "_take_many", NULL, args, given, names);
     }
-    const long limit = PyLong_AsLong(first);
+    const long limit = PyLong_AsLong(args[0]);
     if (limit < 1) {
         PyErr_Clear();
-        return take_otherwise(self, "_take_many", args, kwargs);
+        return otherwise(self, "_take_many", NULL, args, given, names);
     }
-    const int64_t count = shmq_next_many(self->chunk, self->reader, (uint32_t)(limit < ROOM ? limit : ROOM), places, NULL);
+    const int64_t count = shmq_next_many(self->chunk, self->reader, (uint32_t)(limit < ROOM ? limit : ROOM), places,
+                                         self->codec == NULL ? NULL : records);
     if (count <= 0) {
-        return take_otherwise(self, "_take_many", args, kwargs);
+        return otherwise(self, "_take_many", NULL, args, given, names);
     }
     PyObject *const payloads = PyList_New((Py_ssize_t)count);
-    PyObject *const keep = Py_XNewRef(self->keep); /* a codec may run anything, also what moves this Head */
+    PyObject *const keep = Py_XNewRef(self->keep); /* see decoded */
     const char *const memory = self->memory;
     for (int64_t i = 0; payloads != NULL && i < count; i++) {
         PyObject *payload = PyBytes_FromStringAndSize(memory + (places[i] >> LENGTH_BITS),
                                                       (Py_ssize_t)(places[i] & (uint64_t)LENGTH_MASK));
         if (payload != NULL && self->codec != NULL) {
-            PyObject *const value = PyObject_CallFunctionObjArgs(self->codec, payload, NULL);
-            Py_DECREF(payload);
-            payload = value;
+            payload = meaning(self, payload, keep, records[i]);
         }
         if (payload == NULL || PyList_SetItem(payloads, (Py_ssize_t)i, payload) < 0) {
             Py_DECREF(payloads);
@@ -398,7 +455,7 @@ static PyObject *head_take_many(End *self, PyObject *args, PyObject *kwargs)
 
 /* ---------------------------------------------------------------- what must not be finalized too early
  * The garbage collector runs the finalizers of a cycle in any order: a handle's, which frees it, before that of whoever
- * gives back through it what he holds. It does not look into a Kept, so it takes what is in there for something in use,
+ * gives back through it what it holds. It does not look into a Kept, so it takes what is in there for something in use,
  * and the handle goes when the Kept does, by its count, behind all finalizers. A handle leads to nobody who has a Kept. */
 typedef struct {
     PyObject_HEAD
@@ -426,8 +483,36 @@ static void kept_dealloc(Kept *self)
     Py_DECREF(type);
 }
 
+/* ---------------------------------------------------------------- a `with` block that ends, whatever a handler raises
+ * The interpreter runs the handlers of signals at the beginning of every function in Python, also of __enter__ and
+ * __exit__: what they raise there leaves the block entered by nobody, or left by nobody. These two are no such functions. */
+static PyObject *block_enter(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return Py_NewRef(self);
+}
+
+/* self._leave(kind, value, trace), and when that raises, self.give_up() */
+static PyObject *block_exit(PyObject *self, PyObject *args)
+{
+    PyObject *const leave = PyObject_GetAttrString(self, "_leave");
+    PyObject *const answer = leave == NULL ? NULL : PyObject_Call(leave, args, NULL);
+    Py_XDECREF(leave);
+    if (answer == NULL) {
+        PyObject *kind;
+        PyObject *value;
+        PyObject *trace;
+        PyErr_Fetch(&kind, &value, &trace);
+        PyObject *const given_up = PyObject_CallMethod(self, "give_up", NULL);
+        Py_XDECREF(given_up);
+        PyErr_Restore(kind, value, trace); /* in place of whatever that raised */
+    }
+    return answer;
+}
+
 /* ---------------------------------------------------------------- the module */
-PyDoc_STRVAR(put_doc, "put($self, payload, *, key=None, type=0, time_ns=None, headers=None, dedup=None, timeout=None)\n--\n\n"
+PyDoc_STRVAR(put_doc, "put($self, payload, *, key=None, type=0, time_ns=None, ttl=None, delay=None, headers=None, dedup=None, "
+                      "timeout=None)\n--\n\n"
                       "Append payload and return its index. See Queue.put.");
 PyDoc_STRVAR(take_doc, "take($self, timeout=None)\n--\n\n"
     "The next payload, decoded, and acknowledged at once.\n\n"
@@ -451,8 +536,13 @@ static PyMethodDef tail_methods[] = {
 static PyMethodDef head_methods[] = {
     {"_move", (PyCFunction)end_move, METH_VARARGS, NULL},
     {"_code_with", (PyCFunction)end_code_with, METH_O, NULL},
-    {"take", BOTH(head_take), METH_VARARGS | METH_KEYWORDS, take_doc},
-    {"take_many", BOTH(head_take_many), METH_VARARGS | METH_KEYWORDS, take_many_doc},
+    {"take", BOTH(head_take), METH_FASTCALL | METH_KEYWORDS, take_doc},
+    {"take_many", BOTH(head_take_many), METH_FASTCALL | METH_KEYWORDS, take_many_doc},
+    {NULL, NULL, 0, NULL},
+};
+static PyMethodDef block_methods[] = {
+    {"__enter__", (PyCFunction)block_enter, METH_NOARGS, "Return this object, which the `with` block ends."},
+    {"__exit__", (PyCFunction)block_exit, METH_VARARGS, "Commit, or abort when an exception passes."},
     {NULL, NULL, 0, NULL},
 };
 #define SLOTS(methods)                                                                                               \
@@ -468,6 +558,9 @@ static PyType_Spec head_spec = {"shmq._hot.Head", sizeof(End), 0, FLAGS, head_sl
 
 static PyType_Slot kept_slots[] = {{Py_tp_new, (void *)kept_new}, {Py_tp_dealloc, (void *)kept_dealloc}, {0, NULL}};
 static PyType_Spec kept_spec = {"shmq._hot.Kept", sizeof(Kept), 0, Py_TPFLAGS_DEFAULT, kept_slots};
+static PyType_Slot block_slots[] = {{Py_tp_methods, block_methods}, {0, NULL}};
+static PyType_Spec block_spec = {"shmq._hot.Block", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+                                 block_slots};
 
 int hot_add_type(PyObject *module, const char *name, PyType_Spec *spec)
 {
@@ -478,15 +571,18 @@ int hot_add_type(PyObject *module, const char *name, PyType_Spec *spec)
 }
 static int hot_exec(PyObject *module)
 {
+    timeout_name = timeout_name != NULL ? timeout_name : PyUnicode_InternFromString("timeout");
     in_core_name = in_core_name != NULL ? in_core_name : PyUnicode_InternFromString("IN_CORE");
-    if (in_core_name == NULL || hot_add_type(module, "Tail", &tail_spec) < 0
-        || hot_add_type(module, "Head", &head_spec) < 0 || hot_add_type(module, "Kept", &kept_spec) < 0) {
+    if (in_core_name == NULL || timeout_name == NULL || hot_add_type(module, "Tail", &tail_spec) < 0
+        || hot_add_type(module, "Head", &head_spec) < 0 || hot_add_type(module, "Kept", &kept_spec) < 0
+        || hot_add_type(module, "Block", &block_spec) < 0) {
         return -1;
     }
-    return hot_find_exec(module);
+    return hot_find_exec(module) < 0 ? -1 : hot_fd_exec(module);
 }
 static PyModuleDef_Slot hot_slots[] = {{Py_mod_exec, (void *)hot_exec}, {0, NULL}};
-static struct PyModuleDef hot_module = {PyModuleDef_HEAD_INIT, "shmq._hot", NULL, 0, NULL, hot_slots, NULL, NULL, NULL};
+static struct PyModuleDef hot_module = {
+    PyModuleDef_HEAD_INIT, "shmq._hot", NULL, 0, hot_strict_methods, hot_slots, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__hot(void);
 PyMODINIT_FUNC PyInit__hot(void) { return PyModuleDef_Init(&hot_module); }

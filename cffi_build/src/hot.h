@@ -1,4 +1,4 @@
-/* hot.h - what the two files of built-ins share. */
+/* hot.h - what the four files of built-ins share. */
 #ifndef SHMQ_HOT_H
 #define SHMQ_HOT_H
 
@@ -14,7 +14,10 @@
 
 /* Add a type to the module: 0, or -1 with an exception. */
 int hot_add_type(PyObject *module, const char *name, PyType_Spec *spec);
-/* Those of hot_find.c. */
+/* Those of hot_find.c, and of hot_fd.c. */
 int hot_find_exec(PyObject *module);
+int hot_fd_exec(PyObject *module);
+/* The module's functions, in hot_strict.c. */
+extern PyMethodDef hot_strict_methods[];
 
 #endif

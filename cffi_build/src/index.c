@@ -286,6 +286,9 @@ static bool proven(shmq_chunk *chunk, uint64_t j, const struct walk *walk)
 static int64_t time_at(const shmq_chunk *chunk, uint64_t position)
 {
     int64_t time;
+    if (position + RECORD_HEADER_BYTES > chunk->capacity) {
+        return INT64_MIN; /* an entry named it: no message is there */
+    }
     shared_read(&time, chunk->memory + position + offsetof(struct record, time_ns), sizeof time);
     return time;
 }
@@ -421,6 +424,23 @@ static uint64_t adopt_blocks(shmq_chunk *chunk, uint64_t end)
     return number;
 }
 
+bool shmq_indexed(shmq_chunk *chunk, uint64_t ordinals)
+{
+    if (BLOCK_BYTES > chunk->capacity / 16) {
+        return true; /* it has none */
+    }
+    for (uint64_t j = 1; j * chunk->index_spacing < ordinals && j / INDEX_ENTRIES < chunk->index_blocks; j++) {
+        struct entry entry;
+        if ((j % INDEX_ENTRIES == 0 || j == 1) && block_of(chunk, j / INDEX_ENTRIES, false) == 0) {
+            return false;
+        }
+        if (!entry_load(chunk, j, &entry)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void index_rebuild(shmq_chunk *chunk, uint64_t end)
 {
     const uint64_t entries = adopt_blocks(chunk, end) * INDEX_ENTRIES;
@@ -476,8 +496,15 @@ static int walk_to(shmq_chunk *chunk, struct walk walk, uint64_t ordinal, struct
         const word_t word = walk_look(chunk, &walk);
         found->walk = walk;
         found->word = word;
-        if (word_ends(word)) {
-            return word == 0 ? SHMQ_EMPTY : SHMQ_ROLL;
+        if (word == 0) {
+            const int end = nothing_there(chunk, &walk);
+            if (end != SHMQ_OK) {
+                return end;
+            }
+            continue;
+        }
+        if (word_seals(word)) {
+            return SHMQ_ROLL;
         }
         const int code = step(chunk, &walk, word);
         if (code != SHMQ_OK) {
@@ -632,7 +659,17 @@ int64_t shmq_range(shmq_chunk *chunk, uint64_t first, uint64_t last, uint64_t *i
     int64_t count = 0;
     while (walk.ordinal < last) {
         const word_t word = walk_look(chunk, &walk);
-        if (word_ends(word)) {
+        if (word_seals(word)) {
+            break;
+        }
+        if (word == 0) {
+            code = nothing_there(chunk, &walk);
+            if (code == SHMQ_OK) {
+                continue;
+            }
+            if (code == SHMQ_CORRUPT) {
+                return code;
+            }
             break;
         }
         if (word_state(word) == WORD_CLAIMED) {
@@ -748,8 +785,15 @@ static int walk_to_time(shmq_chunk *chunk, const struct entry *from, int64_t tim
         if (walk->ordinal > limit || (word_ends(word) && limit != UINT64_MAX)) {
             return DISTRUST;
         }
-        if (word_ends(word)) {
-            return word == 0 ? SHMQ_EMPTY : SHMQ_ROLL;
+        if (word == 0) {
+            const int end = nothing_there(chunk, walk);
+            if (end != SHMQ_OK) {
+                return end;
+            }
+            continue;
+        }
+        if (word_seals(word)) {
+            return SHMQ_ROLL;
         }
         if (word_state(word) == WORD_CLAIMED) {
             const int code = settle(chunk, walk->position, word);

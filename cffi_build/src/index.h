@@ -36,7 +36,7 @@ struct found {
 int index_find(shmq_chunk *chunk, uint64_t ordinal, struct walk floor, struct found *found);
 /* The same for whoever does not read it: `place` is CORRUPT, and no checksum is looked at where none has to prove the way. */
 int index_find_place(shmq_chunk *chunk, uint64_t ordinal, struct walk floor, struct found *found);
-/* Bytes of the index blocks between two places. One whose maker died before he said where it is does not count. */
+/* Bytes of the index blocks between two places. One whose maker died before it said where it is does not count. */
 uint64_t index_bytes(const shmq_chunk *chunk, uint64_t from, uint64_t to);
 
 #endif

@@ -1,8 +1,8 @@
 /* keyed.c - a group whose messages of one key come in order, and never two at once.
  *
  * Keys fall into buckets. The gate of a bucket says IDLE or BUSY, and IDLE means that every message of it that a walker
- * has met is finished. So a walker who turns IDLE to BUSY may claim what he stands before; whoever finds BUSY notes that
- * he was there and goes on, and the message waits where it is. Of a BUSY bucket only the lowest unfinished message is
+ * has met is finished. So a walker who turns IDLE to BUSY may claim what it stands before; whoever finds BUSY notes that
+ * it was there and goes on, and the message waits where it is. Of a BUSY bucket only the lowest unfinished message is
  * ever handed out. That it is the lowest stays true until it is finished, whoever else looks meanwhile, so nothing is
  * locked while somebody looks, and nobody who dies leaves a lock behind: the CAS on the message's own word decides.
  *
@@ -12,9 +12,10 @@
 #include "crc.h"
 #include "ring.h"
 
+#define KEY_LOW ((UINT64_C(1) << ATTEMPTS_BITS) - 1)
 #define PARK_AT_ONCE 1024u
 #define PARK_BLOCKS_MAX 2048u /* about a million messages that wait for their keys outside the window */
-#define STUCK_NS INT64_C(2000000)
+#define PARK_AGAIN_NS INT64_C(2000000)
 
 uint64_t keyed_bytes(uint32_t window, uint32_t buckets)
 {
@@ -40,25 +41,25 @@ uint64_t keyed_bucket(const shmq_ring *ring, const shmq_chunk *chunk, uint64_t p
 static uint64_t key_of(const shmq_ring *ring, uint64_t index)
 {
     const uint64_t key = load_acquire(&ring->keys[ring_slot(ring, index)]);
-    return key >> RING_LAP_SHIFT == ring_stamp(ring, index) >> RING_LAP_SHIFT ? key & UINT32_MAX : 0;
+    return key >> ATTEMPTS_BITS == ring_cell(ring, index) ? key & KEY_LOW : 0;
 }
+uint64_t keyed_bounded(const shmq_ring *ring, uint64_t bucket) { return bucket <= ring->bucket_count ? bucket : 0; }
 uint64_t keyed_at(const shmq_ring *ring, uint64_t index)
 {
-    return ring->bucket_count == 0 ? 0 : key_of(ring, index) & (KEY_DELAYED - 1);
+    return ring->bucket_count == 0 ? 0 : keyed_bounded(ring, key_of(ring, index) & (KEY_DELAYED - 1));
 }
 
 /* One that has been met stays so: a walker who slept over a lap must not write over what is there now. */
 static void note_key(const shmq_ring *ring, uint64_t index, uint64_t bucket, bool delayed)
 {
     uint64_t *const key = &ring->keys[ring_slot(ring, index)];
-    const uint64_t stamp = ring_stamp(ring, index);
+    const uint64_t cell = ring_cell(ring, index) << ATTEMPTS_BITS;
     for (;;) {
         const uint64_t old = load_relaxed(key);
-        const bool same = old >> RING_LAP_SHIFT == stamp >> RING_LAP_SHIFT;
-        if ((same && (old & UINT32_MAX) != 0) || (!same && ring_state(ring, index, old) == RING_DONE)) {
+        if (old > cell) { /* of this lap, or of a later one */
             return;
         }
-        if (cas_release(key, old, stamp | bucket | (delayed ? KEY_DELAYED : 0))) {
+        if (cas_release(key, old, cell | bucket | (delayed ? KEY_DELAYED : 0))) {
             return;
         }
     }
@@ -129,6 +130,11 @@ void keyed_ready(shmq_ring *ring, uint64_t bucket)
     ring->readied = true;
 }
 
+bool keyed_idle(const shmq_ring *ring, uint64_t bucket)
+{
+    return (load_relaxed(&bucket_at(ring, bucket)->gate) & GATE_BUSY) == 0;
+}
+
 void keyed_wake(shmq_ring *ring)
 {
     if (ring->readied) {
@@ -188,22 +194,40 @@ static int64_t claim_in_window(shmq_ring *ring, const struct lowest *lowest, shm
     const uint32_t state = ring_state(ring, lowest->index, lowest->word);
     const bool moving = state == RING_MOVING && ring_owner(lowest->word) == 0;
     const bool pending = state == RING_PENDING && (key_of(ring, lowest->index) & KEY_DELAYED) == 0;
+    if (state == RING_DONE) {
+        return SHMQ_EMPTY; /* the head has passed it meanwhile */
+    }
+    if (ring_is_dropped(ring, lowest->index) && ring_drop(ring, lowest->index)) {
+        ring_settled(ring, 1);
+        return SHMQ_EMPTY;
+    }
     if (!moving && !pending && state != RING_RETRY) {
         return 0; /* who has it, or is about to park it, brings the bucket on */
     }
+    if (taken == NULL) {
+        return ring_worth(ring, ring_attempts(ring, lowest->index), moving);
+    }
     const uint32_t kind = moving ? SHMQ_TAKEN_MOVING : SHMQ_TAKEN_MESSAGE;
-    return ring_claim(ring, lowest->index, lowest->word, kind, taken) ? 1 : SHMQ_EMPTY;
+    return ring_claim(ring, lowest->index, lowest->word, kind, false, taken) ? 1 : SHMQ_EMPTY;
 }
 static int64_t claim_parked(shmq_ring *ring, const struct lowest *lowest, bool idle, shmq_taken *taken)
 {
     if (side_available(ring, lowest, idle)) {
+        if (ring_is_dropped(ring, lowest->index) && side_drop_entry(ring, lowest->entry, lowest->word)) {
+            ring_count_dropped(ring, 1);
+            return SHMQ_EMPTY;
+        }
+        if (taken == NULL) {
+            return side_worth(ring, lowest->word);
+        }
         return side_claim(ring, lowest->entry, lowest->word, taken) ? 1 : SHMQ_EMPTY;
     }
     side_later(ring, lowest->entry);
     return 0;
 }
 
-/* One look at a bucket: as above; EMPTY = look again, GROW = once all of the side table is mapped. */
+/* One look at a bucket: as above, and without `taken` whether one is to be had; EMPTY = look again, GROW = once all of the
+ * side table is mapped. */
 static int64_t look(shmq_ring *ring, uint64_t bucket, bool idle, shmq_taken *taken)
 {
     struct ring_bucket *const of = bucket_at(ring, bucket);
@@ -225,7 +249,7 @@ static int64_t look(shmq_ring *ring, uint64_t bucket, bool idle, shmq_taken *tak
     }
     const int64_t count = lowest.entry == 0 ? claim_in_window(ring, &lowest, taken)
                                             : claim_parked(ring, &lowest, idle, taken);
-    if (count == 1) {
+    if (count == 1 && taken != NULL) {
         raise(&of->low, lowest.index);
         if (lowest.entry != 0) {
             store_relaxed(&of->block, lowest.entry / (SIDE_ENTRIES + 1));
@@ -279,26 +303,37 @@ int64_t keyed_take(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken
     return count;
 }
 
-/* ------------------------------------------------------------------ the window's edge */
-/* Is the window full, and the head where it was some time ago? */
-static bool is_stuck(shmq_ring *ring, uint64_t head)
+int64_t keyed_glance(shmq_ring *ring)
 {
-    const int64_t now_ns = ring_now();
-    if (ring->stuck_head != head || ring->stuck_ns == 0) {
-        ring->stuck_head = head;
-        ring->stuck_ns = now_ns;
+    int64_t found = 0;
+    for (uint64_t bucket = 1; bucket <= ring->bucket_count; bucket++) {
+        uint64_t *const bits = &ring->ready[(bucket - 1) / 64];
+        if (!clear_bit(bits, UINT64_C(1) << (bucket - 1) % 64)) {
+            continue;
+        }
+        int64_t answer;
+        do {
+            answer = look(ring, bucket, true, NULL);
+        } while (answer == SHMQ_EMPTY);
+        if (answer != 0) {
+            keyed_ready(ring, bucket); /* and whoever looked meanwhile is woken: it has not seen the bit */
+            found = answer;
+        }
+        if (answer == 1 || answer < 0) {
+            break;
+        }
     }
-    return now_ns - ring->stuck_ns >= STUCK_NS;
+    return found;
 }
 
+/* ------------------------------------------------------------------ the window's edge */
 int keyed_park(shmq_ring *ring)
 {
     const uint64_t head = load_relaxed(&ring->checkpoint->head);
     if (ring->bucket_count == 0) {
         return SHMQ_OK;
     }
-    if (!is_stuck(ring, head)) {
-        ring->park_ns = ring->stuck_ns + STUCK_NS; /* messages may be being finished: then it moves by itself */
+    if (!ring_stuck(ring, head)) {
         return SHMQ_OK;
     }
     uint32_t parked = 0;
@@ -314,6 +349,6 @@ int keyed_park(shmq_ring *ring)
         }
         parked += code == SHMQ_EMPTY;
     }
-    ring->park_ns = parked != 0 ? ring_now() + STUCK_NS : 0;
+    ring->park_ns = parked != 0 ? ring_now() + PARK_AGAIN_NS : 0;
     return SHMQ_OK;
 }

@@ -54,6 +54,7 @@ typedef uint32_t owner_t;
 #define OWNER_GENERATION_BITS 11
 #define OWNER_SLOTS (1u << OWNER_SLOT_BITS)
 #define OWNER_GENERATIONS (1u << OWNER_GENERATION_BITS)
+#define OWNER_REPAIR (1u << OWNER_GENERATION_BITS) /* of padding that repair writes: nobody's, and of no bit a SEAL */
 
 static inline word_t word_make(enum word_state state, uint32_t count, owner_t owner, uint32_t span)
 {
@@ -262,10 +263,14 @@ struct journal_slot { /* pages 1 and 2 */
     uint64_t inode;
     uint64_t max_messages;   /* 0 = none */
     uint64_t max_bytes;      /* 0 = none */
+    uint64_t dropped;        /* what lies before this index was dropped or purged, as far as it was written down */
     uint32_t flags;          /* enum journal_flag */
     uint32_t crc;            /* CRC-32C of all before it */
 };
-enum journal_flag { JOURNAL_SYNC_FAILED = 1 << 0, JOURNAL_SHUT_DOWN = 1 << 1 /* [reserved] */ };
+enum journal_flag {
+    JOURNAL_SYNC_FAILED = 1 << 0,
+    JOURNAL_FINISHED = 1 << 1 /* the stream has ended: nobody puts, until somebody opens it for writing again */
+};
 
 struct watermark_slot { /* pages 3 and 4: below this, the disk is known to agree */
     uint64_t sequence;       /* the larger valid one counts; 0 is not valid */
@@ -289,8 +294,18 @@ struct participant {
     uint64_t boot_tag;       /* first 8 bytes of the boot id */
     uint64_t since;          /* chunk sequence: this tenant claimed nothing in any chunk before it */
     uint64_t buried;         /* chunk sequence up to which a predecessor is known to be padded  [reserved] */
-    uint8_t reserved[16];
+    uint64_t padding;        /* the tenant's generation << 32 | how many of it are between padding and counting it */
+    uint8_t reserved[8];
 };
+/* Both last in memory: a shutdown until all have left, a finish as the journal says. */
+enum shut_down { SHUT_DOWN = 1 /* gets drain */, SHUT_DOWN_AT_ONCE = 2 /* gets raise as well */ };
+enum finished {
+    UNFINISHED = 0,
+    FINISHING = 1, /* puts wait; the journal says what becomes of it: whoever finds nobody at it looks there */
+    FINISHED = 2   /* puts raise, gets drain */
+};
+#define FINISHED_SHIFT 2
+#define FINISHED_MASK 3u
 struct control {
     uint64_t magic;
     uint32_t byte_order;
@@ -307,7 +322,7 @@ struct control {
     uint8_t pad3[56];
     uint64_t newest;         /* sequence + 1 of the last chunk that was entered to put; 0 = none yet */
     uint8_t pad4[56];
-    uint32_t shut_down;      /* puts raise, gets drain */
+    uint32_t shut_down;      /* enum shut_down: puts raise */
     uint32_t sync_failed;    /* 1: a sync failed; nobody moves the watermark before a verified reopening */
     uint64_t sync_leader;    /* owner of the running group commit; 0 = none runs */
     uint64_t durable;        /* every index below it is on the disk, as far as this boot knows */
@@ -316,23 +331,25 @@ struct control {
     uint32_t sync_group;     /* low half of the index that the running group commit will reach */
     uint32_t room_bell;      /* futex: bumped whenever blocked producers must look again */
     uint32_t room_waiters;   /* 1 = somebody may be asleep on the room bell */
-    uint64_t durable_at;     /* in that chunk: the position before which everything is on the disk */
+    uint64_t durable_at;     /* lower half: a position before which all is on the disk; upper: of which chunk's sequence */
     uint32_t sync_acks;      /* 1 = somebody waits for acknowledgements to be on the disk: such a one leads next */
-    uint8_t pad7[4];
+    uint32_t finished;       /* enum finished in the lowest bits; above them, how often it was */
     uint64_t padded;         /* ordinals that ended as PAD */
     uint64_t fenced;         /* commits that came too late */
     uint64_t expired;        /*                                                                [reserved] */
-    uint8_t pad6[40];
+    uint64_t pads_doubted;   /* 0 = `padded` is right, but for those who are between; else whoever asks counts anew */
+    uint8_t pad6[32];
     uint64_t bounds;         /* 0 = never had bounds; moved on whenever a limit computed before may be too large */
     uint64_t max_messages;   /* as the journal has it, for all to see at once */
     uint64_t max_bytes;
-    uint64_t dropped;        /* full="drop_oldest": what lies before this index is dropped; only rises */
+    uint64_t dropped;        /* what lies before this index was dropped for room, or purged; only rises */
     uint8_t reserved1[4096 - 544];
     struct participant participants[OWNER_SLOTS];
 };
 #define CONTROL_BYTES (4096u + OWNER_SLOTS * 64u)
 #define LOCK_BASE (UINT64_C(1) << 40) /* slot s is held by an OFD lock on byte LOCK_BASE + s of control.shmq */
-#define LOCK_DEDUP (UINT64_C(1) << 42) /* likewise held by who puts or adopts with dedup */
+#define LOCK_PAPERS ((UINT64_C(1) << 41) + 1) /* likewise: held by who writes the watermark or a snapshot */
+#define LOCK_DEDUP (UINT64_C(1) << 42) /* likewise, and 40 bits of the producer: held by who puts or adopts as it */
 
 /* ---------------------------------------------------------------- consumers/NAME.checkpoint */
 #define CHECKPOINT_MAGIC 0x74706b63716d6873u /* "shmqckpt" */
@@ -369,7 +386,7 @@ struct checkpoint {
     uint64_t snapshot_synced; /* live: sequence of the newest snapshot known to be on the disk; 0 = not known */
     uint8_t pad5[4096 - 472];
 };
-#define SNAPSHOT_OLDER 506u
+#define SNAPSHOT_OLDER 404u
 struct snapshot { /* two of them, at SNAPSHOT_BASE and one SNAPSHOT_BYTES later: truth after a power cut */
     uint64_t sequence;
     uint64_t epoch;
@@ -380,6 +397,8 @@ struct snapshot { /* two of them, at SNAPSHOT_BASE and one SNAPSHOT_BYTES later:
     uint32_t crc;            /* CRC-32C of all of it, this field as zero */
     uint8_t done[8192];
     uint64_t older[SNAPSHOT_OLDER];     /* parked messages before head, ascending */
+    uint16_t buckets[SNAPSHOT_OLDER];   /* of their keys, in a group with order; 0 = it comes in none */
+    uint64_t pad;
 };
 #define SNAPSHOT_BASE 4096u
 #define SNAPSHOT_BYTES 12288u
@@ -392,9 +411,12 @@ struct snapshot { /* two of them, at SNAPSHOT_BASE and one SNAPSHOT_BYTES later:
  * | term |   lap    |     owner      | count  |state |    one word a message, slot = index mod window
  * +------+----------+----------------+--------+------+    PARKED keeps its side entry's id in owner and count
  *
- * Header, tenants, the window's words, its leases, its attempts, and then blocks of the side table, as many as
- * side_blocks says. True for the deaths of processes only: at a new boot it is cleared, and the checkpoint's snapshots
- * say what was done. A word of an older term or lap is PENDING; of a later lap, finished. */
+ * Header, tenants, the window's words, its leases and its attempts if the group needs them, and then blocks of the side
+ * table, as many as side_blocks says. True for the deaths of processes only: at a new boot it is cleared, and the checkpoint's snapshots
+ * say what was done. A word of another term or lap says nothing of a message but that nobody has it: below the head it is
+ * finished, and else PENDING. Laps are counted modulo 2^22, so they are compared for being the same and never for which is
+ * later; whoever has the head jump rewrites the words that would seem to be of the laps it jumps to. Terms begin at 1: no
+ * word is of term 0, and a ring that says it is in none of the terms there are speaks of no boot. */
 #define RING_MAGIC 0x676e6972716d6873u /* "shmqring" */
 enum ring_state {
     RING_PENDING = 0, /* nobody has it */
@@ -403,6 +425,10 @@ enum ring_state {
     RING_RETRY = 3,   /* came back: whoever comes first has it */
     RING_MOVING = 4,  /* its owner (0 = none any more) moves it to another queue */
     RING_PARKED = 5   /* its side entry says more */
+};
+enum ring_cells {
+    RING_LEASES = 1 << 0,  /* what is handed out may be taken back by time */
+    RING_ATTEMPTS = 1 << 1 /* what is handed out may come again */
 };
 #define RING_WINDOW 65536u /* messages a group may have in flight; also the largest window */
 #define RING_WINDOW_MIN 64u
@@ -414,6 +440,7 @@ enum ring_state {
 #define RING_LAP_BITS 22
 #define RING_TERM_SHIFT 54
 #define RING_TERM_BITS 10
+#define RING_TERM_MAX ((1u << RING_TERM_BITS) - 1)
 
 struct ring {
     uint64_t magic;
@@ -423,7 +450,8 @@ struct ring {
     uint8_t boot_id[16];     /* the boot it speaks of */
     uint32_t window;         /* messages; a power of two */
     uint32_t buckets;        /* of keys, whose messages come in order; a power of two, 0 = in no order */
-    uint64_t reserved1;
+    uint32_t cells;          /* enum ring_cells: which there are besides the words */
+    uint32_t reserved1;
     uint64_t term;
     uint8_t pad0[56];
     uint64_t returns;        /* bumped after a message came back: whoever finds another number looks for it */
@@ -432,23 +460,29 @@ struct ring {
     uint64_t side_version;   /* bumped after an entry became LIVE */
     uint64_t side_hint;      /* where to look for a free entry */
     uint8_t pad2[40];
-    uint64_t edge;           /* 1 = somebody waits for the head to move */
+    uint64_t edge;           /* so many messages of the window are finished, or the head moves: then ring; 0 = nobody waits */
     uint8_t pad3[56];
     uint64_t redelivered;    /* came back from the dead, or by a lease that ended */
     uint64_t expired;        /* were too old when their turn came */
     uint64_t moved;          /* went to another queue */
     uint64_t edges;          /* how often somebody found the window full */
-    uint8_t pad4[32];
-    uint8_t reserved2[4096 - 384];
-    uint64_t tenants[OWNER_SLOTS]; /* by participant slot: generation of whoever may hold messages here; 0 = nobody */
+    uint64_t dropped_to;     /* what lies before it is finished when it comes back, or is come to; only rises */
+    uint64_t retired;        /* were taken by retention before anybody finished them */
+    uint64_t unmoved;        /* could not be moved to another queue when it was tried, and are tried again */
+    uint8_t pad4[8];
+    uint64_t resting[OWNER_SLOTS / 64]; /* by participant slot, a bit: holds messages, and waits for the end of the stream */
+    uint8_t reserved2[4096 - 512];
+    uint64_t tenants[OWNER_SLOTS]; /* by participant slot: generation of whoever may hold messages here, RING_TENANT_DEAD
+                                    * once another sat down there; 0 = nobody */
 };
-#define RING_HEADER_BYTES 12288u /* then the words, the leases and the attempts: window * 8 bytes each; if there are
-                                  * buckets, the keys (the same), the buckets, a bit for each of them; the side table */
+#define RING_TENANT_DEAD (UINT64_C(1) << OWNER_GENERATION_BITS)
+#define RING_HEADER_BYTES 12288u /* then the words, and as `cells` says the leases and the attempts: window * 8 bytes each; if
+                                  * there are buckets, the keys (the same), the buckets, a bit for each of them; the side table */
 
 /* Order by key: a bucket is IDLE or BUSY, and IDLE says that every message of its keys that a walker has met is finished.
  * A cell of the keys is as the attempts: term and lap of its message, and below them its bucket, plus one. */
 #define RING_BUCKETS 16384u
-#define KEY_DELAYED (UINT64_C(1) << 31) /* it has a time, which only walkers know */
+#define KEY_DELAYED (UINT64_C(1) << 15) /* it has a time, which only walkers know */
 struct ring_bucket {
     uint64_t gate;           /* bit 0: BUSY; bit 1: some of them may be parked; from bit 8 on, changes */
     uint64_t low;            /* every message of it before this index is finished */
@@ -464,7 +498,9 @@ struct ring_bucket {
 #define LEASE_UNIT_SHIFT 24
 #define LEASE_TAG_BITS 29
 
-/* Attempts: the lap they are of, and how often it was handed out. */
+/* Attempts: the term (10 bits) and the lap (38 bits) they are of, and how often it was handed out. Not every lap writes
+ * every cell of these and of the keys, so their laps are wide enough never to come again. */
+#define CELL_LAP_BITS 38
 #define ATTEMPTS_BITS 16
 
 /*  63     48 47      32 31            11 10     3 2    0
@@ -532,18 +568,19 @@ AT(queue_file, options_length, 48); AT(queue_file, crc, 52); SIZE(queue_file, QU
 AT(journal_slot, sequence, 0); AT(journal_slot, epoch, 8); AT(journal_slot, boot_id, 16);
 AT(journal_slot, ceiling, 32); AT(journal_slot, first_live, 40); AT(journal_slot, first_index, 48);
 AT(journal_slot, device, 56); AT(journal_slot, inode, 64); AT(journal_slot, max_messages, 72);
-AT(journal_slot, max_bytes, 80); AT(journal_slot, flags, 88); AT(journal_slot, crc, 92); SIZE(journal_slot, 96);
+AT(journal_slot, max_bytes, 80); AT(journal_slot, dropped, 88); AT(journal_slot, flags, 96); AT(journal_slot, crc, 100);
+SIZE(journal_slot, 104);
 AT(watermark_slot, epoch, 8); AT(watermark_slot, chunk_sequence, 16); AT(watermark_slot, position, 24);
 AT(watermark_slot, index, 32); AT(watermark_slot, crc, 44); SIZE(watermark_slot, 48);
 AT(participant, pid, 4); AT(participant, pid_namespace, 8); AT(participant, start_time, 16);
-AT(participant, boot_tag, 24); AT(participant, since, 32); AT(participant, buried, 40); SIZE(participant, 64);
+AT(participant, boot_tag, 24); AT(participant, since, 32); AT(participant, buried, 40); AT(participant, padding, 48); SIZE(participant, 64);
 AT(control, byte_order, 8); AT(control, version, 12); AT(control, queue_id, 16); AT(control, bell, 64);
 AT(control, sleepers, 128); AT(control, members, 192); AT(control, first_live, 256); AT(control, newest, 320);
 AT(control, shut_down, 384); AT(control, sync_failed, 388); AT(control, sync_leader, 392);
 AT(control, durable, 400); AT(control, durable_chunk, 408); AT(control, sync_bell, 416); AT(control, sync_group, 420);
-AT(control, durable_at, 432); AT(control, sync_acks, 440);
+AT(control, durable_at, 432); AT(control, sync_acks, 440); AT(control, finished, 444);
 AT(control, room_bell, 424); AT(control, room_waiters, 428); AT(control, bounds, 512); AT(control, max_messages, 520);
-AT(control, max_bytes, 528); AT(control, dropped, 536); AT(control, padded, 448); AT(control, fenced, 456); AT(control, expired, 464); AT(control, participants, 4096);
+AT(control, max_bytes, 528); AT(control, dropped, 536); AT(control, padded, 448); AT(control, fenced, 456); AT(control, expired, 464); AT(control, pads_doubted, 472); AT(control, participants, 4096);
 SIZE(control, CONTROL_BYTES);
 AT(checkpoint, byte_order, 8); AT(checkpoint, version, 12); AT(checkpoint, queue_id, 16); AT(checkpoint, kind, 32);
 AT(checkpoint, explicit_ack, 36); AT(checkpoint, created_ns, 40); AT(checkpoint, start_index, 48);
@@ -555,11 +592,13 @@ AT(checkpoint, dropped, 384); AT(checkpoint, acks_asked, 448); AT(checkpoint, ac
 AT(checkpoint, snapshot_synced, 464);
 SIZE(checkpoint, SNAPSHOT_BASE);
 AT(snapshot, epoch, 8); AT(snapshot, head, 16); AT(snapshot, window, 24); AT(snapshot, passed, 32);
-AT(snapshot, parked, 40); AT(snapshot, crc, 44); AT(snapshot, done, 48);
+AT(snapshot, parked, 40); AT(snapshot, crc, 44); AT(snapshot, done, 48); AT(snapshot, older, 8240);
+AT(snapshot, buckets, 11472); AT(snapshot, pad, 12280);
 AT(ring, byte_order, 8); AT(ring, version, 12); AT(ring, queue_id, 16); AT(ring, boot_id, 32); AT(ring, window, 48);
-AT(ring, buckets, 52); AT(ring, term, 64); AT(ring, returns, 128); AT(ring, side_blocks, 192);
+AT(ring, buckets, 52); AT(ring, cells, 56); AT(ring, term, 64); AT(ring, returns, 128); AT(ring, side_blocks, 192);
 AT(ring, side_version, 200); AT(ring, side_hint, 208); AT(ring, edge, 256); AT(ring, redelivered, 320); AT(ring, expired, 328);
-AT(ring, moved, 336); AT(ring, edges, 344); AT(ring, tenants, 4096); SIZE(ring, RING_HEADER_BYTES);
+AT(ring, moved, 336); AT(ring, edges, 344); AT(ring, dropped_to, 352); AT(ring, retired, 360); AT(ring, resting, 384);
+AT(ring, tenants, 4096); SIZE(ring, RING_HEADER_BYTES);
 AT(ring_side, state, 8); AT(ring_side, then, 16); AT(ring_side, due_ns, 24); AT(ring_side, behind, 32);
 AT(ring_side, bucket, 48); SIZE(ring_side, 56);
 AT(side_block, used, 8); AT(side_block, lowest, 16); SIZE(side_block, sizeof(struct ring_side));

@@ -12,10 +12,12 @@ struct os_calls {
     int64_t (*clock_wall_ns)(void);
     int64_t (*clock_monotonic_ns)(void);
     int64_t (*clock_boottime_ns)(void); /* goes on while the machine sleeps */
-    /* Sleep while *word == seen, until the monotonic deadline (negative = for ever): 0, -ETIMEDOUT or -EINTR. */
+    /* Sleep while *word == seen, until the monotonic deadline (negative = none): 0, -ETIMEDOUT or -EINTR. Answers 0 after
+     * half a second at the latest, as if woken: who is stopped wakes nobody, so who sleeps looks again by itself. */
     int (*futex_wait)(uint32_t *word, uint32_t seen, int64_t deadline_ns);
     int (*futex_wake_all)(uint32_t *word);
-    /* The same for sleepers that share a word: only those whose bits meet the waker's, up to `most` of them. */
+    /* Until the deadline, without that look, for sleepers that share a word: a wake is for those whose bits meet the
+     * waker's, up to `most` of them. */
     int (*futex_wait_bits)(uint32_t *word, uint32_t seen, int64_t deadline_ns, uint32_t bits);
     int (*futex_wake_bits)(uint32_t *word, int most, uint32_t bits);
     /* Have these bytes of a file's shared mapping, and what is needed to find them, on the disk: 0 or what it answered. */
@@ -23,13 +25,16 @@ struct os_calls {
     int (*sync_directory)(int fd); /* the names in it */
     /* Have the kernel begin to write what is dirty in a file, and wait for nothing: a favour, not a promise. */
     int (*start_writing)(int fd);
-    /* Sleep on up to FUTEXES_MAX words at once: as soon as one of them has moved; -ENOSYS where there is none. */
+    /* Sleep as futex_wait does on up to FUTEXES_MAX words: until one of them has moved; -ENOSYS where there is none. */
     int (*futex_wait_any)(uint32_t *const *words, const uint32_t *seen, uint32_t count, int64_t deadline_ns);
     /* OFD write lock on one byte of fd: 0 or -EAGAIN when somebody else holds it. */
     int (*lock_byte)(int fd, uint64_t byte);
     /* The same as a read lock, which any number may hold together. */
     int (*share_byte)(int fd, uint64_t byte);
     int (*unlock_byte)(int fd, uint64_t byte);
+    int (*unlock_all)(int fd);
+    /* A second opening of the file that fd has open, with the same access: a descriptor that shares nothing with fd. */
+    int (*open_again)(int fd);
     /* Is a write lock held on this byte, by any open file other than fd's own? 1 or 0. */
     int (*byte_is_locked)(int fd, uint64_t byte);
     /* Let somebody else use this processor, if anybody wants to. */
@@ -37,6 +42,11 @@ struct os_calls {
     /* A short writable window on a file that is otherwise mapped read-only. */
     void *(*map_window)(int fd, uint64_t position, size_t bytes);
     void (*unmap_window)(void *window, uint64_t position, size_t bytes);
+    /* The pages around these bytes of a shared mapping, mapped a second time: where the first byte is there, or NULL. */
+    uint8_t *(*map_again)(uint8_t *begin, size_t bytes);
+    /* From here on what is stored through that second mapping changes no file; it shows what it showed. 0 or -errno. */
+    int (*make_private)(uint8_t *again, size_t bytes);
+    void (*unmap_again)(uint8_t *again, size_t bytes);
     /* Have these pages of a shared mapping ready for writing; a favour, not a promise. Both ends on page bounds. */
     void (*populate)(void *pages, size_t bytes);
     /* Rename within a directory; -EEXIST when the new name is taken, which rename(2) would overwrite. */
@@ -45,8 +55,10 @@ struct os_calls {
     /* A byte that reads 1 in this process and 0 in every forked child, at no cost to either. */
     const uint8_t *(*guard_new)(void);
     void (*guard_free)(const uint8_t *guard);
-    /* Have child(context) called in every forked child of this process; once per process. */
+    /* Have child() called in every forked child of this process. No fork begins while the gate is shut (1), until it is
+     * opened (0); who shuts it waits for whoever has, and for a fork. */
     int (*at_fork_child)(void (*child)(void));
+    void (*fork_gate)(int shut);
 };
 
 #define FUTEXES_MAX 128u

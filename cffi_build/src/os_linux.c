@@ -10,7 +10,9 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -32,13 +34,25 @@ static int futex_wait_bits(uint32_t *word, uint32_t seen, int64_t deadline_ns, u
 {
     /* WAIT_BITSET takes an absolute time, so a wait that is interrupted and resumed ends when it should. */
     const struct timespec deadline = {.tv_sec = deadline_ns / NS_PER_S, .tv_nsec = deadline_ns % NS_PER_S};
-    const long answer = syscall(SYS_futex, word, FUTEX_WAIT_BITSET, seen, deadline_ns < 0 ? NULL : &deadline, NULL,
-                                bits);
+    const long answer = syscall(SYS_futex, word, FUTEX_WAIT_BITSET, seen, &deadline, NULL, bits);
     return answer == 0 || errno == EAGAIN ? 0 : -errno;
 }
+
+/* Whoever wakes may be stopped on its way to the call, or before it has looked whether anybody sleeps. So nobody sleeps
+ * longer than this without a look of its own at what it waits for. */
+#define LOOK_NS INT64_C(500000000)
+static bool looks_first(int64_t deadline_ns, int64_t *look_ns)
+{
+    *look_ns = clock_monotonic_ns() + LOOK_NS;
+    return deadline_ns < 0 || deadline_ns > *look_ns;
+}
+
 static int futex_wait(uint32_t *word, uint32_t seen, int64_t deadline_ns)
 {
-    return futex_wait_bits(word, seen, deadline_ns, FUTEX_BITSET_MATCH_ANY);
+    int64_t look_ns;
+    const bool looks = looks_first(deadline_ns, &look_ns);
+    const int answer = futex_wait_bits(word, seen, looks ? look_ns : deadline_ns, FUTEX_BITSET_MATCH_ANY);
+    return looks && answer == -ETIMEDOUT ? 0 : answer;
 }
 
 static int futex_wake_bits(uint32_t *word, int most, uint32_t bits)
@@ -64,9 +78,12 @@ static int futex_wait_any(uint32_t *const *words, const uint32_t *seen, uint32_t
     for (uint32_t i = 0; i < count; i++) {
         waiters[i] = (struct waiter){.seen = seen[i], .word = (uintptr_t)words[i], .flags = WAITER_U32};
     }
-    const struct timespec deadline = {.tv_sec = deadline_ns / NS_PER_S, .tv_nsec = deadline_ns % NS_PER_S};
-    const long answer = syscall(SYS_futex_waitv, waiters, count, 0, deadline_ns < 0 ? NULL : &deadline, CLOCK_MONOTONIC);
-    return answer >= 0 || errno == EAGAIN ? 0 : -errno;
+    int64_t look_ns;
+    const bool looks = looks_first(deadline_ns, &look_ns);
+    const int64_t end_ns = looks ? look_ns : deadline_ns;
+    const struct timespec end = {.tv_sec = end_ns / NS_PER_S, .tv_nsec = end_ns % NS_PER_S};
+    const long answer = syscall(SYS_futex_waitv, waiters, count, 0, &end, CLOCK_MONOTONIC);
+    return answer >= 0 || errno == EAGAIN || (looks && errno == ETIMEDOUT) ? 0 : -errno;
 }
 
 static int futex_wake_all(uint32_t *word)
@@ -102,6 +119,19 @@ static int unlock_byte(int fd, uint64_t byte)
     struct flock lock;
     return ofd(fd, F_OFD_SETLK, F_UNLCK, byte, &lock);
 }
+static int unlock_all(int fd)
+{
+    struct flock lock = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+    return fcntl(fd, F_OFD_SETLK, &lock) < 0 ? -errno : 0;
+}
+static int open_again(int fd)
+{
+    char path[sizeof "/proc/self/fd/" + 3 * sizeof fd];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    const int flags = fcntl(fd, F_GETFL);
+    const int again = flags < 0 ? -1 : open(path, (flags & O_ACCMODE) | O_CLOEXEC);
+    return again < 0 ? -errno : again;
+}
 static int byte_is_locked(int fd, uint64_t byte)
 {
     /* Ask as a reader would: a waiting reader must not make a dead owner look alive. */
@@ -131,6 +161,40 @@ static void unmap_window(void *window, uint64_t position, size_t bytes)
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14; older kernels refuse it, and the stores fault page by page as ever */
 #endif
 static void populate(void *pages, size_t bytes) { madvise(pages, bytes, MADV_POPULATE_WRITE); }
+
+static size_t before_page(const uint8_t *begin) { return (uintptr_t)begin % page_size(); }
+static size_t pages_of(const uint8_t *begin, size_t bytes)
+{
+    const size_t page = page_size();
+    return (before_page(begin) + bytes + page - 1) / page * page;
+}
+static uint8_t *map_again(uint8_t *begin, size_t bytes)
+{
+    /* An old size of 0 leaves the old mapping where it is. */
+    uint8_t *const pages = mremap(begin - before_page(begin), 0, pages_of(begin, bytes), MREMAP_MAYMOVE);
+    if (pages == MAP_FAILED) {
+        return NULL;
+    }
+    populate(pages, pages_of(begin, bytes)); /* it is about to be filled: one call instead of a fault for each page */
+    return pages + before_page(begin);
+}
+static int make_private(uint8_t *again, size_t bytes)
+{
+    uint8_t *const pages = again - before_page(again);
+    const size_t size = pages_of(again, bytes);
+    uint8_t *const copy = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (copy == MAP_FAILED) {
+        return -errno;
+    }
+    memcpy(copy + before_page(again), again, bytes);
+    if (mremap(copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, pages) == MAP_FAILED) {
+        const int answer = -errno;
+        munmap(copy, size);
+        return answer;
+    }
+    return 0;
+}
+static void unmap_again(uint8_t *again, size_t bytes) { munmap(again - before_page(again), pages_of(again, bytes)); }
 
 static int rename_new(int directory, const char *from, const char *to)
 {
@@ -168,7 +232,36 @@ static const uint8_t *guard_new(void)
 }
 static void guard_free(const uint8_t *page) { munmap((void *)(uintptr_t)page, page_size()); }
 
-static int at_fork_child(void (*child)(void)) { return -pthread_atfork(NULL, NULL, child); }
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+static void (*in_child)(void);
+static int prepared;
+static void before_fork(void) { pthread_mutex_lock(&gate); }
+static void after_in_parent(void) { pthread_mutex_unlock(&gate); }
+static void after_in_child(void)
+{
+    if (in_child != NULL) {
+        in_child();
+    }
+    pthread_mutex_unlock(&gate); /* the thread that forked shut it, and that is this one */
+}
+/* When this is loaded, under the interpreter's lock: a fork that is under way already does not run what is new. */
+__attribute__((constructor)) static void prepare_forks(void)
+{
+    prepared = -pthread_atfork(before_fork, after_in_parent, after_in_child);
+}
+static int at_fork_child(void (*child)(void))
+{
+    in_child = child;
+    return prepared;
+}
+static void fork_gate(int shut)
+{
+    if (shut) {
+        pthread_mutex_lock(&gate);
+    } else {
+        pthread_mutex_unlock(&gate);
+    }
+}
 
 static const struct os_calls linux_calls = {
     .clock_wall_ns = clock_wall_ns,
@@ -185,15 +278,21 @@ static const struct os_calls linux_calls = {
     .lock_byte = lock_byte,
     .share_byte = share_byte,
     .unlock_byte = unlock_byte,
+    .unlock_all = unlock_all,
+    .open_again = open_again,
     .byte_is_locked = byte_is_locked,
     .yield = yield,
     .map_window = map_window,
     .unmap_window = unmap_window,
+    .map_again = map_again,
+    .make_private = make_private,
+    .unmap_again = unmap_again,
     .populate = populate,
     .rename_new = rename_new,
     .close = close_fd,
     .guard_new = guard_new,
     .guard_free = guard_free,
     .at_fork_child = at_fork_child,
+    .fork_gate = fork_gate,
 };
 const struct os_calls *os = &linux_calls;

@@ -1,4 +1,4 @@
-/* owner.c - participant slots and their generations: who holds a claim, and is he alive.
+/* owner.c - participant slots and their generations: who holds a claim, and is it alive.
  *
  * A pid is a rumour: it is reused, and names somebody else in another container. A slot is one byte of the control
  * file, held by an OFD lock for as long as its process lives: the kernel tells the truth about death. The slot's
@@ -13,15 +13,15 @@
 #include "error.h"
 #include "os.h"
 
-/* ---- descriptors with locks, closed in every forked child: a child that kept one would keep its parent alive */
+/* ---- descriptors with locks, closed in every forked child: a child that kept one would keep its parent alive
+ *
+ * A lock belongs to the open file, and whoever is forked between its opening and its registration shares it without
+ * knowing. So the file is opened anew for its lock, by us, behind the gate that every fork waits for; the descriptor
+ * that we were given carries no lock, and may be in any number of children. */
 #define REGISTRY_SIZE 8192
 static uint64_t registry[REGISTRY_SIZE]; /* fd + 1; 0 = free */
 
-struct shmq_lock {
-    uint32_t entry;
-    uint32_t forks; /* as it was when the lock was made */
-};
-static uint32_t forks; /* a child's entries are its own: a lock from before the fork must not reach for them */
+static uint32_t forks = 1; /* a child's entries are its own: a lock from before the fork must not reach for them */
 
 static void close_inherited(void)
 {
@@ -37,26 +37,35 @@ static void close_inherited(void)
 
 static bool take_entry(uint32_t entry, int fd) { return cas_relaxed(&registry[entry], 0, (uint64_t)fd + 1); }
 
-shmq_lock *shmq_lock_new(int fd)
+/* Behind the gate: another opening of fd's file, in *entry; 0 or what the kernel answered, -EMFILE for a full registry. */
+static int open_registered(int fd, uint32_t *entry)
 {
-    static uint64_t prepared;
-    if (cas_relaxed(&prepared, 0, 1) && os->at_fork_child(close_inherited) != 0) {
-        prepared = 0;
-        os->close(fd);
-        error_set(SHMQ_SYSTEM, "cannot prepare for fork");
-        return NULL;
+    const int answer = os->at_fork_child(close_inherited);
+    if (answer != 0) {
+        return answer;
     }
-    shmq_lock *lock = malloc(sizeof *lock);
-    for (uint32_t entry = 0; lock != NULL && entry < REGISTRY_SIZE; entry++) {
-        if (take_entry(entry, fd)) {
-            *lock = (shmq_lock){entry, forks};
-            return lock;
+    const int again = os->open_again(fd);
+    if (again < 0) {
+        return again;
+    }
+    for (*entry = 0; *entry < REGISTRY_SIZE; (*entry)++) {
+        if (take_entry(*entry, again)) {
+            return 0;
         }
     }
-    free(lock);
-    os->close(fd);
-    error_set(SHMQ_TOO_MANY, "this process holds %d locked descriptors already", REGISTRY_SIZE);
-    return NULL;
+    os->close(again);
+    return -EMFILE;
+}
+
+int shmq_lock_open(shmq_lock *lock, int fd)
+{
+    os->fork_gate(1);
+    const int answer = open_registered(fd, &lock->entry);
+    if (answer == 0) {
+        lock->forks = forks;
+    }
+    os->fork_gate(0);
+    return answer == 0 ? SHMQ_OK : error_system(answer, "cannot open a file again for its lock");
 }
 
 static int lock_fd(const shmq_lock *lock) { return lock->forks == forks ? (int)registry[lock->entry] - 1 : -1; }
@@ -66,44 +75,48 @@ static int lock_answer(int answer, uint64_t byte)
     if (answer == -EAGAIN) {
         return 0;
     }
-    return answer < 0 ? error_set(SHMQ_SYSTEM, "cannot lock byte %llu: errno %d", (unsigned long long)byte, -answer)
-                      : 1;
+    return answer < 0 ? error_system(answer, "cannot lock byte %llu", (unsigned long long)byte) : 1;
 }
 int shmq_lock_try(shmq_lock *lock, uint64_t byte) { return lock_answer(os->lock_byte(lock_fd(lock), byte), byte); }
 int shmq_lock_share(shmq_lock *lock, uint64_t byte) { return lock_answer(os->share_byte(lock_fd(lock), byte), byte); }
 
-void shmq_lock_free(shmq_lock *lock)
+int shmq_lock_give_back(shmq_lock *lock, uint64_t byte)
 {
-    if (lock == NULL) {
-        return;
-    }
+    const int fd = lock_fd(lock);
+    return fd < 0 ? SHMQ_OK : lock_answer(os->unlock_byte(fd, byte), byte);
+}
+
+void shmq_lock_close(shmq_lock *lock)
+{
     const int fd = lock_fd(lock);
     if (fd >= 0) { /* -1 in a forked child, which has closed it already */
+        os->unlock_all(fd); /* not left to the close: who made a child past the gate, by a bare clone, shares the file */
         registry[lock->entry] = 0;
         os->close(fd);
     }
-    free(lock);
+    lock->forks = 0;
 }
 
 /* ---- members */
-shmq_member *shmq_member_new(void *control, int lock_fd, int test_fd)
+shmq_member *shmq_member_new(void *control)
 {
     shmq_member *member = calloc(1, sizeof *member);
-    if (member == NULL) {
-        os->close(lock_fd);
-        os->close(test_fd);
-        error_set(SHMQ_SYSTEM, "out of memory");
-        return NULL;
+    if (member != NULL) {
+        member->control = control;
+        member->guard = os->guard_new();
     }
-    member->control = control;
-    member->lock = shmq_lock_new(lock_fd);
-    member->test = shmq_lock_new(test_fd);
-    member->guard = os->guard_new();
-    if (member->lock == NULL || member->test == NULL || member->guard == NULL) {
-        shmq_member_free(member);
+    if (member == NULL || member->guard == NULL) {
+        free(member);
+        error_system(-ENOMEM, "asked for memory");
         return NULL;
     }
     return member;
+}
+
+int shmq_member_open(shmq_member *member, int lock_fd, int test_fd)
+{
+    const int locked = shmq_lock_open(&member->lock, lock_fd);
+    return locked != SHMQ_OK ? locked : shmq_lock_open(&member->test, test_fd);
 }
 
 static uint32_t next_generation(const struct participant *seat)
@@ -115,7 +128,7 @@ static uint32_t next_generation(const struct participant *seat)
 int shmq_member_lock(shmq_member *member, uint64_t *since, uint32_t *generation)
 {
     for (uint32_t slot = 0; slot < OWNER_SLOTS; slot++) {
-        const int held = shmq_lock_try(member->lock, LOCK_BASE + slot);
+        const int held = shmq_lock_try(&member->lock, LOCK_BASE + slot);
         if (held < 0) {
             return held;
         }
@@ -125,8 +138,12 @@ int shmq_member_lock(shmq_member *member, uint64_t *since, uint32_t *generation)
             member->generation = next_generation(seat);
             *since = load_relaxed(&seat->since);
             *generation = load_relaxed(&seat->generation) & (OWNER_GENERATIONS - 1);
+            if ((load_relaxed(&seat->padding) & UINT32_MAX) != 0) { /* killed between padding and counting it */
+                add_release(&member->control->pads_doubted, 1);
+            }
+            store_relaxed(&seat->padding, (uint64_t)member->generation << 32);
             /* At once: as long as the seat is locked under the last tenant's generation, the last tenant looks alive,
-             * and whoever waits for him would wait for us, however long we take to bury him. */
+             * and whoever waits for it would wait for us, however long we take to bury it. */
             store_relaxed(&seat->generation, member->generation);
             shmq_wake_always(member->control);
             return (int)slot;
@@ -160,6 +177,98 @@ void shmq_member_since(shmq_member *member, uint64_t since)
     store_relaxed(&member->control->participants[member->slot].since, since);
 }
 
+/* ------------------------------------------------------------------ how much is padding
+ * The words say it, and `padded` is their sum. Between the two there is a step, so whoever changes them says before that it
+ * is about to, and afterwards that it is not: who dies in between has left its mark. Then, once, somebody counts. */
+void pads_begin(const shmq_member *member)
+{
+    add_relaxed(&member->control->participants[member->slot].padding, 1); /* the CAS behind it is a release */
+}
+void pads_end(const shmq_member *member)
+{
+    add_release(&member->control->participants[member->slot].padding, UINT64_MAX); /* the count before it */
+}
+void shmq_pads_begin(shmq_member *member) { pads_begin(member); fence_seq_cst(); }
+void shmq_pads_end(shmq_member *member) { pads_end(member); }
+void shmq_pads_doubt(void *control) { add_release(&((struct control *)control)->pads_doubted, 1); }
+
+/* Release, both: what they count was changed before. Pairs with the fence in shmq_pads_count, which counts behind it. */
+void shmq_padded_more(void *control, uint64_t count) { add_release(&((struct control *)control)->padded, count); }
+void shmq_padded_less(void *control, uint64_t count)
+{
+    uint64_t *const padded = &((struct control *)control)->padded;
+    uint64_t seen = load_relaxed(padded);
+    /* Never below 0: who padded may have been killed before it counted. */
+    while (!cas_release(padded, seen, seen - (count < seen ? count : seen))) {
+        seen = load_relaxed(padded);
+    }
+}
+
+static bool is_between(const struct participant *seat, uint64_t *mark)
+{
+    *mark = load_acquire(&seat->padding); /* pairs with the release in pads_end */
+    return (*mark & UINT32_MAX) != 0;
+}
+static bool mark_of_dead(shmq_member *member, uint32_t slot, uint64_t mark)
+{
+    return !owner_alive(member, owner_make(slot, (uint32_t)(mark >> 32) & (OWNER_GENERATIONS - 1)));
+}
+
+uint32_t shmq_pads_doubted(shmq_member *member)
+{
+    if (load_acquire(&member->control->pads_doubted) != 0) {
+        return 1;
+    }
+    for (uint32_t slot = 0; slot < OWNER_SLOTS; slot++) {
+        uint64_t mark;
+        if (is_between(&member->control->participants[slot], &mark) && mark_of_dead(member, slot, mark)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int shmq_pads_count(shmq_member *member, uint64_t *doubted, uint64_t *padded)
+{
+    struct control *const control = member->control;
+    int code = SHMQ_OK;
+    for (uint32_t slot = 0; slot < OWNER_SLOTS; slot++) {
+        struct participant *const seat = &control->participants[slot];
+        uint64_t mark;
+        if (!is_between(seat, &mark)) {
+            continue;
+        }
+        if (!mark_of_dead(member, slot, mark)) {
+            code = SHMQ_WAITING;
+            continue;
+        }
+        shmq_pads_doubt(control); /* first: killed behind it, somebody counts once more */
+        cas_relaxed(&seat->padding, mark, mark & ~(uint64_t)UINT32_MAX);
+    }
+    *doubted = load_relaxed(&control->pads_doubted);
+    *padded = load_relaxed(&control->padded);
+    fence_seq_cst(); /* the words are looked at after this; pairs with the releases of all who change the two */
+    return code;
+}
+
+int shmq_pads_counted(shmq_member *member, uint64_t doubted, uint64_t padded, uint64_t total)
+{
+    struct control *const control = member->control;
+    uint64_t mark;
+    fence_seq_cst();
+    for (uint32_t slot = 0; slot < OWNER_SLOTS; slot++) {
+        if (is_between(&control->participants[slot], &mark)) {
+            return SHMQ_WAITING;
+        }
+    }
+    if (!cas_relaxed(&control->padded, padded, total)) { /* the fence above makes it a release, as those that change it */
+        return SHMQ_WAITING;
+    }
+    /* Not when somebody has died meanwhile. Release: what there is before it; pairs with the acquire in shmq_pads_doubted. */
+    cas_release(&control->pads_doubted, doubted, 0);
+    return SHMQ_OK;
+}
+
 uint32_t shmq_member_owner(const shmq_member *member) { return member->owner; }
 int shmq_member_forked(const shmq_member *member) { return member_forked(member); }
 
@@ -169,12 +278,15 @@ bool owner_alive(shmq_member *member, owner_t owner)
         return true; /* a test through any descriptor of mine could not tell */
     }
     const uint32_t slot = owner_slot(owner);
+    if (slot >= OWNER_SLOTS) {
+        return false; /* it comes from a shared word, and nobody can be that one */
+    }
     const uint32_t generation = load_relaxed(&member->control->participants[slot].generation);
     if (generation != owner_generation(owner)) {
         return false;
     }
     /* A failed test is not a proof of death. */
-    return os->byte_is_locked(lock_fd(member->test), LOCK_BASE + slot) != 0;
+    return os->byte_is_locked(lock_fd(&member->test), LOCK_BASE + slot) != 0;
 }
 
 uint32_t shmq_participant_at(const void *control, uint32_t slot, shmq_participant *participant)
@@ -195,21 +307,20 @@ uint32_t shmq_participant_at(const void *control, uint32_t slot, shmq_participan
 
 int shmq_slot_locked(shmq_member *member, uint32_t slot)
 {
-    return os->byte_is_locked(lock_fd(member->test), LOCK_BASE + slot) != 0;
+    return slot < OWNER_SLOTS && os->byte_is_locked(lock_fd(&member->test), LOCK_BASE + slot) != 0;
 }
 
 int shmq_owner_alive(shmq_member *member, uint32_t owner) { return owner_alive(member, owner); }
 
 void shmq_member_leave(shmq_member *member)
 {
-    if (member->lock == NULL) {
+    if (member->lock.forks == 0) {
         return;
     }
     if (member->owner != 0 && !member_forked(member)) {
         shmq_member_since(member, UINT64_MAX); /* nothing to bury */
     }
-    shmq_lock_free(member->lock);
-    member->lock = NULL;
+    shmq_lock_close(&member->lock);
 }
 
 void shmq_member_free(shmq_member *member)
@@ -218,9 +329,7 @@ void shmq_member_free(shmq_member *member)
         return;
     }
     shmq_member_leave(member);
-    if (member->guard != NULL) {
-        os->guard_free(member->guard);
-    }
-    shmq_lock_free(member->test);
+    os->guard_free(member->guard);
+    shmq_lock_close(&member->test);
     free(member);
 }

@@ -6,6 +6,7 @@
  * state is to its message what the ring word was: one CAS hands it out, one CAS from exactly that word finishes it. */
 #include "ring.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "error.h"
@@ -45,7 +46,21 @@ uint64_t side_then(const shmq_ring *ring, owner_t owner, uint64_t count, uint64_
 }
 bool side_is_of(uint64_t state, uint64_t word)
 {
-    return state_of(state) == SIDE_CLAIMED && ((state ^ word) & LOW_MASK & ~STATE_MASK) == 0;
+    const uint32_t now = state_of(state);
+    const bool same = (now == SIDE_CLAIMED && state_of(word) == RING_CLAIMED)
+                      || (now == SIDE_MOVING && state_of(word) == RING_MOVING);
+    return same && ((state ^ word) & LOW_MASK & ~STATE_MASK) == 0;
+}
+/* The bucket of an entry; 0 also when there is no such bucket. */
+static uint64_t bucket_of(const shmq_ring *ring, const struct ring_side *side)
+{
+    return keyed_bounded(ring, load_relaxed(&side->bucket));
+}
+/* Milliseconds of a bound, as nanoseconds. */
+static int64_t due_of(uint64_t due)
+{
+    const uint64_t ms = due >> SIDE_DUE_SHIFT;
+    return ms < (uint64_t)(INT64_MAX / MS) ? (int64_t)ms * MS : INT64_MAX;
 }
 
 /* ------------------------------------------------------------------ when something in a block is due */
@@ -68,17 +83,18 @@ static void due_raise(struct side_block *block, uint64_t seen, int64_t due_ns)
 }
 static void lowest_lower(struct side_block *block, uint64_t index)
 {
+    const uint64_t mine = index < LOWEST_NONE ? index : LOWEST_NONE - 1;
     uint64_t old;
     uint64_t lowered;
     do { /* as with the due bound; behind the store of the index, which whoever reads the bound then sees */
         old = load_relaxed(&block->lowest);
-        const uint64_t bound = old >> SIDE_DUE_SHIFT < index ? old >> SIDE_DUE_SHIFT : index;
+        const uint64_t bound = old >> SIDE_DUE_SHIFT < mine ? old >> SIDE_DUE_SHIFT : mine;
         lowered = bound << SIDE_DUE_SHIFT | ((old + 1) & CHANGES_MASK);
     } while (!cas_release(&block->lowest, old, lowered));
 }
 static void lowest_raise(struct side_block *block, uint64_t seen, uint64_t index)
 {
-    const uint64_t bound = index < LOWEST_NONE ? index : LOWEST_NONE;
+    const uint64_t bound = index < LOWEST_NONE ? index : index == UINT64_MAX ? LOWEST_NONE : LOWEST_NONE - 1;
     if (bound != seen >> SIDE_DUE_SHIFT) {
         cas_relaxed(&block->lowest, seen, bound << SIDE_DUE_SHIFT | ((seen + 1) & CHANGES_MASK)); /* says of nothing new */
     }
@@ -87,6 +103,7 @@ static void went_live(shmq_ring *ring)
 {
     add_release(&ring->page->side_version, 1);
     shmq_wake(ring->member); /* sleepers must learn of an earlier due time */
+    ring_room(ring);         /* and what nobody has may be dropped */
 }
 
 /* ------------------------------------------------------------------ entries */
@@ -97,6 +114,7 @@ static void free_entry(shmq_ring *ring, uint64_t entry, uint64_t state)
     const uint64_t version = version_of(state) + (UINT64_C(1) << VERSION_SHIFT);
     if (cas_release(&side->state, state, version | SIDE_FREE)) {
         add_relaxed(&block_at(ring, entry / ENTRIES_PER_BLOCK)->used, UINT64_MAX);
+        ring_room(ring); /* the lowest that is parked may be another one now */
     }
 }
 
@@ -228,7 +246,7 @@ bool side_reap(shmq_ring *ring, owner_t owner)
             came_back = reap_entry(ring, entry, state) || came_back;
         }
     }
-    /* Also what he gave back himself, and was killed before he said so. Behind the entries, as in side_nack. */
+    /* Also what the dead one gave back itself, killed before it said so. Behind the entries, as in side_nack. */
     for (uint64_t block = 0; block < ring->blocks; block++) {
         due_lower(block_at(ring, block), 0);
     }
@@ -250,15 +268,87 @@ int64_t side_find(const shmq_ring *ring, uint64_t index)
 uint64_t side_lowest(const shmq_ring *ring, uint64_t from)
 {
     uint64_t lowest = from;
-    EACH_ENTRY(ring, entry)
-    {
-        const uint64_t index = load_acquire(&side_at(ring, entry)->index);
-        const uint32_t state = state_of(load_acquire(&side_at(ring, entry)->state));
-        if (index != 0 && index - 1 < lowest && state != SIDE_FREE && state != SIDE_ENDING) {
-            lowest = index - 1;
+    for (uint64_t number = 0; number < ring->blocks; number++) {
+        struct side_block *const block = block_at(ring, number);
+        const uint64_t seen = load_acquire(&block->lowest); /* pairs with the release in lowest_lower */
+        if (seen >> SIDE_DUE_SHIFT >= lowest) {
+            continue;
+        }
+        uint64_t first = UINT64_MAX;
+        for (uint64_t i = 1; i <= SIDE_ENTRIES; i++) {
+            const struct ring_side *const side = side_at(ring, number * ENTRIES_PER_BLOCK + i);
+            const uint64_t index = load_acquire(&side->index) - 1;
+            const uint32_t state = state_of(load_acquire(&side->state));
+            first = index < first ? index : first;
+            if (index < lowest && state != SIDE_FREE && state != SIDE_ENDING) {
+                lowest = index;
+            }
+        }
+        if (ring->member != NULL) { /* else it may be mapped to look at it only */
+            lowest_raise(block, seen, first);
         }
     }
     return lowest;
+}
+
+static bool nobody_has(uint64_t state)
+{
+    return state_of(state) == SIDE_LIVE || (state_of(state) == SIDE_MOVING && ring_owner(state) == 0);
+}
+
+/* Has its block nothing from before `index`? Then this is the last entry of it to be looked at. */
+static bool block_is_behind(const shmq_ring *ring, uint64_t *entry, uint64_t index)
+{
+    const uint64_t number = *entry / ENTRIES_PER_BLOCK;
+    if (*entry % ENTRIES_PER_BLOCK != 1 || load_acquire(&block_at(ring, number)->lowest) >> SIDE_DUE_SHIFT < index) {
+        return false; /* pairs with the release in lowest_lower */
+    }
+    *entry += SIDE_ENTRIES - 1;
+    return true;
+}
+
+uint64_t side_held(const shmq_ring *ring, uint64_t from)
+{
+    EACH_ENTRY(ring, entry)
+    {
+        if (block_is_behind(ring, &entry, from)) {
+            continue;
+        }
+        const uint64_t state = load_acquire(&side_at(ring, entry)->state);
+        const uint64_t index = load_acquire(&side_at(ring, entry)->index) - 1;
+        const bool held = state_of(state) == SIDE_CLAIMED || state_of(state) == SIDE_MOVING;
+        from = held && !nobody_has(state) && index < from ? index : from;
+    }
+    return from;
+}
+
+bool side_drop_entry(shmq_ring *ring, uint64_t entry, uint64_t state)
+{
+    struct ring_side *const side = side_at(ring, entry);
+    const uint64_t bucket = bucket_of(ring, side);
+    const uint64_t ending = becomes(state, ring->member->owner, SIDE_ENDING);
+    if (!nobody_has(state) || !cas_release(&side->state, state, ending)) {
+        return false;
+    }
+    free_entry(ring, entry, ending);
+    keyed_ready(ring, bucket);
+    return true;
+}
+
+uint64_t side_drop(shmq_ring *ring, uint64_t target)
+{
+    uint64_t count = 0;
+    EACH_ENTRY(ring, entry)
+    {
+        if (block_is_behind(ring, &entry, target)) {
+            continue;
+        }
+        const uint64_t state = load_acquire(&side_at(ring, entry)->state); /* first: its version is of that index */
+        if (load_acquire(&side_at(ring, entry)->index) - 1 < target) {
+            count += side_drop_entry(ring, entry, state);
+        }
+    }
+    return count;
 }
 
 uint64_t side_count(const shmq_ring *ring, uint32_t wanted)
@@ -281,7 +371,7 @@ bool side_claim(shmq_ring *ring, uint64_t entry, uint64_t state, shmq_taken *tak
         return false;
     }
     const uint64_t attempts = attempts_of(state) + !moving;
-    const uint32_t next = moving ? SIDE_MOVING : ring->finish ? SIDE_ENDING : SIDE_CLAIMED;
+    const uint32_t next = moving ? SIDE_MOVING : SIDE_CLAIMED;
     const uint64_t claimed = version_of(state) | (attempts & 0xffff) << ATTEMPTS_SHIFT
                              | ring_low(ring->member->owner, ring_count(state) + 1, next);
     if (ring->lease_ns != 0) {
@@ -291,9 +381,7 @@ bool side_claim(shmq_ring *ring, uint64_t entry, uint64_t state, shmq_taken *tak
     if (!cas_release(&side->state, state, claimed)) {
         return false;
     }
-    if (next == SIDE_ENDING) {
-        free_entry(ring, entry, claimed);
-    } else if (ring->lease_ns != 0) {
+    if (ring->lease_ns != 0) {
         went_live(ring); /* nobody else may have looked at it yet, and somebody must when its lease ends */
     }
     *taken = (shmq_taken){.index = index - 1,
@@ -313,24 +401,59 @@ struct search {
     uint32_t count;
     shmq_taken *taken;
 };
+/* What a block had for this handle when all of it was looked through: it has the same as long as its `due` is the same word,
+ * which every change of it changes. */
+struct looked {
+    uint64_t due;
+    int64_t due_ns;
+    uint64_t behind;
+    bool known;
+};
+/* What is due in a block: for all, as its bound says, and for this handle, which may have to look elsewhere first. */
+struct found {
+    int64_t bound_ns;
+    int64_t due_ns;
+    uint64_t behind;
+    bool moving_on;   /* something in it is between two steps */
+};
+
+bool side_remember(shmq_ring *ring)
+{
+    free(ring->looked);
+    ring->looked = calloc(ring->blocks, sizeof *ring->looked);
+    ring->side_next = 0;
+    return ring->looked != NULL;
+}
 
 /* What has an order is handed out by keyed_take, when nothing before it is left. */
 static bool left_to_its_bucket(shmq_ring *ring, const struct ring_side *side)
 {
-    const uint64_t bucket = load_relaxed(&side->bucket);
+    const uint64_t bucket = bucket_of(ring, side);
     keyed_ready(ring, bucket);
     return bucket != 0;
 }
 
-/* Look at one entry; when it has to be looked at again is noted in *due. */
-static void search_entry(shmq_ring *ring, struct search *search, uint64_t entry, int64_t *due)
+/* One that was dropped while somebody had it, and came back. */
+static bool drop_returned(shmq_ring *ring, uint64_t entry, uint64_t state)
+{
+    if (!ring_is_dropped(ring, load_acquire(&side_at(ring, entry)->index) - 1) || !side_drop_entry(ring, entry, state)) {
+        return false;
+    }
+    ring_count_dropped(ring, 1);
+    return true;
+}
+
+/* Look at one entry; when it has to be looked at again is noted. False when it could be had, but for the limit. */
+static bool search_entry(shmq_ring *ring, struct search *search, uint64_t entry, struct found *found)
 {
     struct ring_side *const side = side_at(ring, entry);
     const uint64_t state = load_acquire(&side->state);
     int64_t when = INT64_MAX;
+    bool waits = false;
     switch (state_of(state)) {
     case SIDE_PREPARED: /* its owner is between two steps, or stopped there */
         when = search->now_ns + MS;
+        found->moving_on = true;
         break;
     case SIDE_CLAIMED:
         if (ring->lease_ns != 0 && lease_ended(ring, &side->lease, state, search->now_ns, &when)) {
@@ -338,7 +461,7 @@ static void search_entry(shmq_ring *ring, struct search *search, uint64_t entry,
             if (cas_release(&side->state, state, becomes(state, 0, SIDE_LIVE))) {
                 add_relaxed(&ring->page->redelivered, 1);
             }
-            keyed_ready(ring, load_relaxed(&side->bucket));
+            keyed_ready(ring, bucket_of(ring, side));
         }
         break;
     case SIDE_LIVE: {
@@ -348,16 +471,23 @@ static void search_entry(shmq_ring *ring, struct search *search, uint64_t entry,
             break;
         }
         when = search->now_ns;
+        if (drop_returned(ring, entry, state)) {
+            when = INT64_MAX;
+            break;
+        }
         if (behind > ring->cursor && !search->idle) {
-            search->behind = behind < search->behind ? behind : search->behind;
+            found->behind = behind < found->behind ? behind : found->behind;
+            waits = true;
             break;
         }
         if (left_to_its_bucket(ring, side)) {
             when = INT64_MAX;
             break;
         }
-        search->behind = 0; /* whether it is taken now or left for the limit: look again */
-        if (search->count < search->limit && side_claim(ring, entry, state, &search->taken[search->count])) {
+        if (search->count == search->limit) {
+            return false;
+        }
+        if (side_claim(ring, entry, state, &search->taken[search->count])) {
             search->count++;
             when = ring->lease_ns != 0 ? search->now_ns + ring->lease_ns : INT64_MAX;
         }
@@ -366,54 +496,134 @@ static void search_entry(shmq_ring *ring, struct search *search, uint64_t entry,
     case SIDE_MOVING:
         if (ring_owner(state) == 0 && !left_to_its_bucket(ring, side)) {
             when = search->now_ns;
-            search->behind = 0;
-            if (search->count < search->limit && side_claim(ring, entry, state, &search->taken[search->count])) {
-                search->count++;
+            if (search->count == search->limit) {
+                return false;
             }
+            search->count += side_claim(ring, entry, state, &search->taken[search->count]);
         }
         break;
     default:
         break;
     }
-    *due = when < *due ? when : *due;
+    found->bound_ns = when < found->bound_ns ? when : found->bound_ns;
+    found->due_ns = !waits && when < found->due_ns ? when : found->due_ns;
+    return true;
 }
 
-static void search_block(shmq_ring *ring, struct search *search, uint64_t number)
+static void note(struct search *search, int64_t due_ns, uint64_t behind)
+{
+    search->due_ns = due_ns < search->due_ns ? due_ns : search->due_ns;
+    search->behind = behind < search->behind ? behind : search->behind;
+}
+
+/* Look through a block from entry `first` of it on: 0, or where to go on when the limit is reached. */
+static uint64_t search_block(shmq_ring *ring, struct search *search, uint64_t number, uint64_t first)
 {
     struct side_block *const block = block_at(ring, number);
+    struct looked *const looked = ring->looked == NULL ? NULL : &ring->looked[number];
     const uint64_t seen = load_acquire(&block->due);
-    int64_t due = (int64_t)(seen >> SIDE_DUE_SHIFT) * MS;
-    if (seen >> SIDE_DUE_SHIFT == (UINT64_C(1) << (64 - SIDE_DUE_SHIFT)) - 1) {
-        due = INT64_MAX;
+    if (due_of(seen) > search->now_ns) {
+        note(search, due_of(seen), UINT64_MAX);
+        return 0;
     }
-    if (due <= search->now_ns) {
-        due = INT64_MAX;
-        for (uint64_t i = 1; i <= SIDE_ENTRIES; i++) {
-            search_entry(ring, search, number * ENTRIES_PER_BLOCK + i, &due);
+    if (looked != NULL && looked->known && looked->due == seen && search->now_ns < looked->due_ns && !search->idle
+        && looked->behind > ring->cursor) {
+        note(search, looked->due_ns, looked->behind);
+        return 0;
+    }
+    struct found found = {.bound_ns = INT64_MAX, .due_ns = INT64_MAX, .behind = UINT64_MAX};
+    for (uint64_t i = first; i <= SIDE_ENTRIES; i++) {
+        if (!search_entry(ring, search, number * ENTRIES_PER_BLOCK + i, &found)) {
+            return number * ENTRIES_PER_BLOCK + i;
         }
-        due_raise(block, seen, due);
     }
-    search->due_ns = due < search->due_ns ? due : search->due_ns;
+    note(search, found.due_ns, found.behind);
+    if (first != 1) {
+        note(search, search->now_ns, UINT64_MAX); /* what is before it may have changed since: look through it again */
+        return 0;
+    }
+    if (found.bound_ns > search->now_ns) {
+        due_raise(block, seen, found.bound_ns);
+    }
+    if (looked != NULL) {
+        *looked = (struct looked){seen, found.due_ns, found.behind, !found.moving_on};
+    }
+    return 0;
+}
+
+/* Look through the table, from where the last search has stopped. */
+static void search_table(shmq_ring *ring, struct search *search)
+{
+    const uint64_t first = ring->side_next;
+    uint64_t next = 0;
+    if (first == 0) {
+        ring->side_version = load_acquire(&ring->page->side_version);
+    } else {
+        note(search, ring->side_next_due_ns, ring->side_next_behind);
+    }
+    for (uint64_t block = first / ENTRIES_PER_BLOCK; block < ring->blocks && next == 0; block++) {
+        next = search_block(ring, search, block, block == first / ENTRIES_PER_BLOCK && first != 0 ? first % ENTRIES_PER_BLOCK : 1);
+    }
+    ring->side_next = next;
+    ring->side_next_due_ns = search->due_ns;
+    ring->side_next_behind = search->behind;
+    if (next == 0) {
+        ring->side_seen = ring->side_version;
+        ring->side_due_ns = search->due_ns;
+        ring->side_behind = search->behind;
+    }
 }
 
 int64_t side_take(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken)
 {
     const uint64_t version = load_acquire(&ring->page->side_version);
-    struct search search = {
-        .now_ns = ring_now(), .idle = idle, .due_ns = INT64_MAX, .behind = UINT64_MAX, .limit = limit, .taken = taken};
+    const int64_t now_ns = ring_now();
     const bool behind = ring->side_behind <= ring->cursor || (idle && ring->side_behind != UINT64_MAX);
-    if (version == ring->side_seen && search.now_ns < ring->side_due_ns && !behind) {
+    if (ring->side_next == 0 && version == ring->side_seen && now_ns < ring->side_due_ns && !behind) {
         return 0;
     }
-    for (uint64_t block = 0; block < ring->blocks; block++) {
-        search_block(ring, &search, block);
+    if (ring->looked != NULL && version - ring->side_seen > CHANGES_MASK / 2) {
+        memset(ring->looked, 0, ring->blocks * sizeof *ring->looked); /* as many changes of one block look like none */
     }
-    ring->side_seen = version;
-    ring->side_behind = search.behind;
-    /* What waits behind an index is due, and must not have us look all the time. */
-    const bool only_behind = search.behind != 0 && search.behind != UINT64_MAX && search.count == 0;
-    ring->side_due_ns = only_behind && search.due_ns <= search.now_ns ? search.now_ns + MS : search.due_ns;
+    struct search search = {
+        .now_ns = now_ns, .idle = idle, .due_ns = INT64_MAX, .behind = UINT64_MAX, .limit = limit, .taken = taken};
+    const bool resumed = ring->side_next != 0;
+    search_table(ring, &search);
+    if (resumed && search.count == 0) { /* the rest of it had nothing: now all of it */
+        search.due_ns = INT64_MAX;
+        search.behind = UINT64_MAX;
+        search_table(ring, &search);
+    }
     return search.count;
+}
+
+int64_t side_worth(const shmq_ring *ring, uint64_t state)
+{
+    return ring_worth(ring, attempts_of(state), state_of(state) == SIDE_MOVING);
+}
+
+int64_t side_any_due(const shmq_ring *ring)
+{
+    int64_t found = 0;
+    const int64_t now_ns = ring_now();
+    for (uint64_t block = 0; block < ring->blocks; block++) {
+        if ((int64_t)(load_relaxed(&block_at(ring, block)->due) >> SIDE_DUE_SHIFT) * MS > now_ns) {
+            continue;
+        }
+        for (uint64_t i = 1; i <= SIDE_ENTRIES; i++) {
+            const struct ring_side *const side = side_at(ring, block * ENTRIES_PER_BLOCK + i);
+            const uint64_t state = load_acquire(&side->state);
+            const bool live = state_of(state) == SIDE_LIVE && (int64_t)load_relaxed(&side->due_ns) <= now_ns;
+            const bool left = state_of(state) == SIDE_MOVING && ring_owner(state) == 0;
+            if ((live || left) && load_relaxed(&side->bucket) == 0) {
+                found = side_worth(ring, state);
+                if (found == 1) {
+                    return found;
+                }
+            }
+        }
+    }
+    return found;
 }
 
 int side_ack(shmq_ring *ring, uint64_t entry, uint64_t word)
@@ -491,14 +701,32 @@ static bool is_parked(const shmq_ring *ring, uint64_t entry, uint64_t index)
     }
 }
 
-uint32_t side_oldest(const shmq_ring *ring, uint64_t head, uint64_t older[], uint64_t *next)
+bool side_next(const shmq_ring *ring, struct parked *at)
 {
+    while (++at->entry < ring->blocks * ENTRIES_PER_BLOCK) {
+        const struct ring_side *const side = side_at(ring, at->entry);
+        if (side == NULL) {
+            continue; /* the header of a block */
+        }
+        const uint64_t index = load_acquire(&side->index) - 1;
+        if (index != UINT64_MAX && is_parked(ring, at->entry, index)) {
+            const uint64_t state = load_acquire(&side->state);
+            *at = (struct parked){at->entry, index, state_of(state), ring_owner(state)};
+            return true;
+        }
+    }
+    return false;
+}
+
+void side_oldest(const shmq_ring *ring, uint64_t head, struct snapshot *made, uint64_t entries[])
+{
+    uint64_t *const older = made->older;
     uint32_t count = 0;
-    *next = head;
+    made->head = head;
     EACH_ENTRY(ring, entry)
     {
-        uint64_t index = load_acquire(&side_at(ring, entry)->index) - 1;
-        if (index >= *next || !is_parked(ring, entry, index)) {
+        const uint64_t index = load_acquire(&side_at(ring, entry)->index) - 1;
+        if (index >= made->head || !is_parked(ring, entry, index)) {
             continue; /* an index of 0 is none */
         }
         uint32_t at = count;
@@ -509,17 +737,19 @@ uint32_t side_oldest(const shmq_ring *ring, uint64_t head, uint64_t older[], uin
             continue;
         }
         if (count == SNAPSHOT_OLDER) { /* no room: the largest one, or this one, is not named */
-            *next = at == count ? index : older[count - 1];
+            made->head = at == count ? index : older[count - 1];
             if (at == count) {
                 continue;
             }
             count--;
         }
         memmove(&older[at + 1], &older[at], (count - at) * sizeof *older);
+        memmove(&entries[at + 1], &entries[at], (count - at) * sizeof *entries);
         older[at] = index;
+        entries[at] = entry;
         count++;
     }
-    return count;
+    made->parked = count;
 }
 
 void side_unmark(const shmq_ring *ring, struct snapshot *snapshot)
@@ -529,18 +759,6 @@ void side_unmark(const shmq_ring *ring, struct snapshot *snapshot)
         const uint64_t index = load_acquire(&side_at(ring, entry)->index) - 1;
         if (index - snapshot->head < RING_WINDOW && is_parked(ring, entry, index)) {
             snapshot->done[(index - snapshot->head) / 8] &= (uint8_t)~(1u << (index - snapshot->head) % 8);
-        }
-    }
-}
-
-void side_mark(const shmq_ring *ring, uint64_t head, uint8_t *states)
-{
-    EACH_ENTRY(ring, entry)
-    {
-        const uint64_t index = load_acquire(&side_at(ring, entry)->index) - 1;
-        const uint32_t state = state_of(load_acquire(&side_at(ring, entry)->state));
-        if (state != SIDE_FREE && state != SIDE_ENDING && index >= head && index - head < RING_WINDOW) {
-            states[index - head] = state == SIDE_CLAIMED || state == SIDE_MOVING ? RING_CLAIMED : RING_PARKED;
         }
     }
 }
@@ -639,7 +857,7 @@ void side_later(shmq_ring *ring, uint64_t entry)
     }
 }
 
-bool side_put_back(const shmq_ring *ring, uint64_t *last, uint64_t index)
+bool side_put_back(shmq_ring *ring, uint64_t *last, uint64_t index, uint64_t bucket)
 {
     do {
         *last += 1;
@@ -648,8 +866,10 @@ bool side_put_back(const shmq_ring *ring, uint64_t *last, uint64_t index)
     if (side == NULL) {
         return false;
     }
+    side->bucket = bucket;
     side->index = index + 1;
     side->state = ring_low(0, 0, SIDE_LIVE);
     block_at(ring, *last / ENTRIES_PER_BLOCK)->used += 1; /* and `due` is 0: look at once */
+    keyed_parks(ring, bucket);
     return true;
 }

@@ -10,7 +10,11 @@
  *
  * What a leader syncs was resolved before its msync began, so nothing below `durable` can reach the disk without
  * its payload. Which sleeper belongs to which half is only a guess that saves wake-ups: one that is woken and needs no
- * leader any more passes the wake on. A dead leader is found by the lock on his seat, and taken over. */
+ * leader any more passes the wake on. A dead leader is found by the lock on its seat, and taken over.
+ *
+ * A leader may be stopped, or wait for a disk that takes long: who has waited for one and the same sync for a second leads
+ * instead. Nobody tells the overtaken one, who goes on some time. So whatever a leader says of the disk is true by
+ * itself, and stays so: it only says it later than others. What is no such statement lies behind LOCK_PAPERS. */
 #include <errno.h>
 #include <inttypes.h>
 
@@ -20,8 +24,9 @@
 #include "os.h"
 #include "owner.h"
 
-#define LEADER_LOOK_NS INT64_C(8000000) /* how often who waits for a leader asks whether he lives */
-/* A claim whose owner only lost his processor is committed in no time: give way, then look again, before the queue's
+#define LEADER_LOOK_NS INT64_C(8000000) /* how often who waits for a leader asks whether it lives */
+#define LEADER_PATIENCE_NS INT64_C(1000000000) /* how long it waits for one and the same sync */
+/* A claim whose owner only lost its processor is committed in no time: give way, then look again, before the queue's
  * bell is asked to ring for it. Who has something to sync already does not wait for more. */
 #define CLAIM_YIELDS 2
 #define CLAIM_LOOKS 20
@@ -58,7 +63,13 @@ int shmq_resolved(shmq_chunk *chunk, uint64_t *position, uint64_t *next_index, u
     for (;;) {
         const word_t word = walk_look(chunk, &walk);
         if (word == 0) {
-            code = SHMQ_EMPTY;
+            code = nothing_there(chunk, &walk);
+            if (code == SHMQ_OK) {
+                continue;
+            }
+            if (code == SHMQ_CORRUPT) {
+                return code;
+            }
             break;
         }
         if (word_seals(word)) {
@@ -92,16 +103,29 @@ int shmq_resolved(shmq_chunk *chunk, uint64_t *position, uint64_t *next_index, u
 }
 
 /* ---- who leads */
-/* doubted: ask whether he lives who leads. That is a system call which searches a list of all seats' locks, so who only
+/* doubted: ask whether the leader lives. That is a system call which searches a list of all seats' locks, so who only
  * comes by believes it, and asks once it has waited. */
+static bool takes_long(shmq_member *member, uint64_t leader)
+{
+    /* Threads share these. Who mixes up theirs is early or late, which hurts nobody. */
+    const uint64_t led_by = leader << 32 | load_relaxed(&member->control->sync_bell);
+    const uint64_t now_ns = (uint64_t)os->clock_monotonic_ns();
+    if (load_relaxed(&member->led_by) != led_by) {
+        store_relaxed(&member->led_since, now_ns);
+        store_relaxed(&member->led_by, led_by);
+        return false;
+    }
+    return now_ns - load_relaxed(&member->led_since) >= LEADER_PATIENCE_NS;
+}
+
 static bool lead(shmq_member *member, bool doubted)
 {
     struct control *const control = member->control;
     const uint64_t leader = load_relaxed(&control->sync_leader);
-    if (leader != 0 && (!doubted || owner_alive(member, (owner_t)leader))) {
+    if (leader != 0 && (!doubted || (owner_alive(member, (owner_t)leader) && !takes_long(member, leader)))) {
         return false;
     }
-    /* Acquire: all that the last leader did comes before what this one does, also that his sync failed. Pairs with the
+    /* Acquire: all that the last leader did comes before what this one does, also that its sync failed. Pairs with the
      * release in shmq_sync_release. */
     return cas_acquire(&control->sync_leader, leader, member->owner);
 }
@@ -114,7 +138,7 @@ static void pass_on(struct control *control)
     os->futex_wake_bits(&control->sync_bell, 1, half(load_relaxed(&control->sync_bell)));
 }
 
-/* Who waits for acknowledgements sleeps on a bit of his own, and is woken to lead before the others: he syncs what was
+/* Who waits for acknowledgements sleeps on a bit of its own, and is woken to lead before the others: it syncs what was
  * put, too. */
 #define ACKERS 4u
 static uint32_t leads_next(struct control *control, uint32_t others)
@@ -125,8 +149,8 @@ static uint32_t leads_next(struct control *control, uint32_t others)
 void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk, uint64_t position)
 {
     struct control *const control = member->control;
-    /* Release, and first: who reads the chunk or the index next, as leader, finds nothing above that is not on the disk. */
-    store_release(&control->durable_at, position);
+    /* True of its chunk whenever it is read, so whoever is overtaken may store it late: the next sync begins lower. */
+    store_relaxed(&control->durable_at, chunk << 32 | position);
     uint64_t seen = load_relaxed(&control->durable_chunk);
     while (seen < chunk + 1 && !cas_relaxed(&control->durable_chunk, seen, chunk + 1)) {
         seen = load_relaxed(&control->durable_chunk);
@@ -140,9 +164,7 @@ void shmq_sync_publish(shmq_member *member, uint64_t index, uint64_t chunk, uint
 void shmq_sync_release(shmq_member *member)
 {
     struct control *const control = member->control;
-    if (!cas_release(&control->sync_leader, member->owner, 0)) {
-        return; /* judged dead and taken over: the next leader wakes whoever waits */
-    }
+    cas_release(&control->sync_leader, member->owner, 0); /* not if it was overtaken; it wakes all the same */
     /* The next leader is among those whom this sync did not answer: woken first, so that the disk is not idle while
      * the others are woken. */
     const uint32_t ended = (uint32_t)add_release(&control->sync_bell, 1);
@@ -167,23 +189,25 @@ uint64_t shmq_durable_chunk(const void *control)
     const uint64_t next = load_relaxed(&((const struct control *)control)->durable_chunk);
     return next == 0 ? 0 : next - 1;
 }
-uint64_t shmq_durable_at(const void *control) { return load_acquire(&((const struct control *)control)->durable_at); }
+uint64_t shmq_durable_at(const void *control, uint64_t chunk)
+{
+    const uint64_t at = load_relaxed(&((const struct control *)control)->durable_at);
+    return at >> 32 == (uint32_t)chunk ? at & UINT32_MAX : 0;
+}
 void shmq_durable_reset(void *memory, uint64_t index, uint64_t chunk)
 {
     struct control *const control = memory;
-    store_relaxed(&control->durable, index);
+    store_relaxed(&control->durable_at, chunk << 32);
     store_relaxed(&control->durable_chunk, chunk + 1);
-    store_relaxed(&control->durable_at, 0);
-    store_relaxed(&control->sync_leader, 0);
-    store_relaxed(&control->sync_failed, 0);
+    store_relaxed(&control->durable, index);
 }
 
 /* Everything before durable_at is on the disk already. What is written behind a sync's back lies in the header, which
  * this leaves out, and in index blocks: hints both. Not to sync them saves each put a fault and each sync a page. */
 static int sync_from_durable(const shmq_chunk *chunk, uint64_t position)
 {
-    const uint64_t at = load_relaxed(&chunk->member->control->durable_at);
-    const uint64_t begin = at <= position ? at : 0; /* else a leader died before it could name the chunk it speaks of */
+    const uint64_t at = shmq_durable_at(chunk->member->control, chunk->sequence);
+    const uint64_t begin = at <= position ? at : 0; /* not behind the end, whatever stands there */
     return os->sync_mapped(chunk->memory + begin, position + sizeof(word_t) - begin);
 }
 
@@ -226,7 +250,7 @@ static int wait_for_leader(struct control *control, uint64_t want, uint32_t bell
     case 0: return SHMQ_OK;
     case -ETIMEDOUT: return last ? SHMQ_TIMEOUT : SHMQ_OK;
     case -EINTR: return SHMQ_SIGNAL;
-    default: return error_set(SHMQ_SYSTEM, "cannot wait for a sync: errno %d", -answer);
+    default: return error_system(answer, "cannot wait for a sync");
     }
 }
 
@@ -280,7 +304,7 @@ int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, uint64_t want, int64_
         doubted = true;
     }
     if (next && load_relaxed(&control->sync_leader) == 0) {
-        pass_on(control); /* who leads next, if it is needed, is somebody else; whoever woke us had done his part by then */
+        pass_on(control); /* who leads next, if it is needed, is somebody else; whoever woke us had done its part by then */
     }
     return code;
 }
@@ -406,7 +430,9 @@ uint64_t shmq_acks_ask(shmq_member *member, void *memory)
     struct checkpoint *const checkpoint = memory;
     /* Release: what was acknowledged before it. Pairs with the acquire in shmq_acks_asked. */
     const uint64_t mine = add_release(&checkpoint->acks_asked, 1) + 1;
-    store_relaxed(&member->control->sync_acks, 1);
+    /* Release, and in one step with what it replaces: whoever clears this mark with others' sees what we asked for. Pairs
+     * with the acquire in shmq_acks_begin. */
+    exchange_release(&member->control->sync_acks, 1);
     fence_seq_cst(); /* pairs with the fence in shmq_sync_release */
     return mine;
 }
@@ -462,5 +488,18 @@ uint32_t shmq_acks_begin(shmq_member *member)
 }
 void shmq_acks_answer(shmq_member *member) { os->futex_wake_bits(&member->control->sync_bell, INT32_MAX, ACKERS); }
 
-int shmq_sync_try(shmq_member *member) { return member_forked(member) ? 0 : lead(member, true); }
+int shmq_sync_try(shmq_member *member, uint32_t *leading)
+{
+    *leading = !member_forked(member) && lead(member, true);
+    return (int)*leading;
+}
+
+void shmq_sync_stop(shmq_member *member, uint32_t *leading)
+{
+    if (*leading != 0) {
+        shmq_sync_release(member);
+        *leading = 0;
+        shmq_acks_answer(member);
+    }
+}
 int shmq_start_writing(int fd) { return os->start_writing(fd); }

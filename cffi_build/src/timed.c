@@ -7,22 +7,20 @@
 int64_t record_moment(const shmq_chunk *chunk, uint64_t position)
 {
     struct field_when when;
+    if (position + sizeof when > chunk->capacity) {
+        return INT64_MAX; /* flags that were changed since the message was checked: never due, never too old */
+    }
     shared_read(&when, chunk->memory + position, sizeof when);
     const struct shmq_member *const member = chunk->member;
     const uint64_t boot = load_relaxed(&member->control->participants[member->slot].boot_tag);
     return when.boot_tag == boot ? when.boottime_ns
                                  : when.wall_ns - os->clock_wall_ns() + os->clock_boottime_ns();
 }
-uint16_t record_times(const shmq_chunk *chunk, uint64_t position)
-{
-    uint16_t flags;
-    shared_read(&flags, chunk->memory + position + offsetof(struct record, flags), sizeof flags);
-    return flags & (RECORD_EXPIRY | RECORD_DELAY);
-}
 
 int record_timely(const shmq_chunk *chunk, shmq_reader *reader, uint64_t position, uint16_t times)
 {
     uint64_t at = position + RECORD_HEADER_BYTES;
+    reader->due_ns = 0;
     if (times & RECORD_EXPIRY) {
         if (record_moment(chunk, at) <= os->clock_boottime_ns()) {
             add_relaxed(&chunk->member->control->expired, 1);

@@ -9,7 +9,8 @@
  *
  * Either the sleeper's second look sees the commit, or the waker sees the mark: the two fences leave no third way.
  * Every death wakes all as well (the watchers' business), since a waker may die between clearing the mark and the
- * system call. */
+ * system call. One that is stopped there, or before it has looked for the mark, makes no sound at all: so a sleep ends
+ * by itself after a while, as if woken (os.h), and its sleeper looks again. */
 #include <errno.h>
 
 #include "atomic.h"
@@ -41,11 +42,12 @@ static int wait_on(const shmq_member *member, uint32_t *bell, uint32_t seen, int
     if (member_forked(member)) {
         return error_set(SHMQ_FORKED, "this handle belongs to the parent process");
     }
-    switch (os->futex_wait(bell, seen, deadline_ns)) {
+    const int answer = os->futex_wait(bell, seen, deadline_ns);
+    switch (answer) {
     case 0: return SHMQ_OK;
     case -ETIMEDOUT: return SHMQ_TIMEOUT;
     case -EINTR: return SHMQ_SIGNAL;
-    default: return error_set(SHMQ_SYSTEM, "cannot wait for the queue's bell");
+    default: return error_system(answer, "cannot wait for the queue's bell");
     }
 }
 

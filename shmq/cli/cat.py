@@ -9,29 +9,34 @@ Examples:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from shmq.cli import show
 
-if TYPE_CHECKING:
-    import argparse
-
 
 def add(verb: argparse.ArgumentParser) -> None:
-    """Its arguments."""
-    verb.add_argument("path", metavar="PATH", help="the queue")
-    verb.add_argument("indexes", metavar="INDEX", nargs="*", type=int, help="which; all if none is given")
+    """Declare the arguments."""
+    verb.add_argument("path", type=show.place, metavar="PATH", help="the queue")
+    verb.add_argument("indexes", metavar="INDEX", nargs="*", type=_index, help="which; all if none is given")
     verb.add_argument("--from", type=int, dest="start", metavar="INDEX", help="the first of a range")
     verb.add_argument("--to", type=int, dest="stop", metavar="INDEX", help="the index before which to end")
     show.add_format(verb)
     show.add_trusted(verb)
 
 
+def _index(word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        hint = "; for a range, --from and --to" if ":" in word or ".." in word else ""
+        raise argparse.ArgumentTypeError(f"{word!r} is no index{hint}") from None
+
+
 def run(arguments: argparse.Namespace) -> int:
-    """Print them."""
+    """Print them; return the exit status."""
     if arguments.indexes and (arguments.start is not None or arguments.stop is not None):
-        raise show.Problem("give indexes, or --from and --to, not both")
-    with show.open_queue(arguments.path, trusted=arguments.trusted) as queue:
+        raise show.Misuse("give indexes, or --from and --to, not both")
+    with show.open_queue(arguments.path, read_only=True, trusted=arguments.trusted) as queue:
         print_message = show.printer(queue, arguments.format)
         if arguments.indexes:
             for index in arguments.indexes:

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 
 def add(verb: argparse.ArgumentParser) -> None:
-    """Its arguments."""
+    """Declare the arguments."""
     transfer.add_source(verb)
-    verb.add_argument("target", metavar="DST", help="what to make: a directory, or QewQew's header file")
+    verb.add_argument(
+        "target", type=show.place, metavar="DST", help="what to make: a directory, or QewQew's header file"
+    )
     verb.add_argument(
         "--to", choices=transfer.FORMATS, required=True, metavar="FORMAT", help="kestrel, libkestrel, ..."
     )

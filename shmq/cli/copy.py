@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def add(verb: argparse.ArgumentParser) -> None:
-    """Its arguments."""
-    verb.add_argument("source", metavar="SRC", help="the queue")
-    verb.add_argument("target", metavar="DST", help="a directory that does not exist yet")
+    """Declare the arguments."""
+    verb.add_argument("source", type=show.place, metavar="SRC", help="the queue")
+    verb.add_argument("target", type=show.place, metavar="DST", help="a directory that does not exist yet")
     verb.add_argument("--new-id", action="store_true", help="make it a queue of its own")
     verb.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Copy it."""
+    """Copy the queue; print how much."""
     with show.open_queue(arguments.source, read_only=True) as queue:
         done = queue.copy(arguments.target, new_id=arguments.new_id)
     if arguments.json:

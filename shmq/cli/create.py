@@ -4,7 +4,8 @@ Make a queue in a new directory, or a volatile one, which lasts as long as someb
 Examples:
     shmq create orders --codec json
     shmq create shm:orders      keeps it until Ctrl-C
-    shmq create journal --retention age=86400
+    shmq create journal --retention age=86400 --durability interval=0.1
+    shmq create jobs --max-messages 10000 --full raise
 """
 
 from __future__ import annotations
@@ -20,12 +21,16 @@ from shmq.cli import show
 if TYPE_CHECKING:
     import argparse
 
+FULL = ("block", "raise", "drop_oldest")
+_OPTIONS = ("chunk_bytes", "retention", "durability", "max_messages", "max_bytes", "full", "ttl")
 CODECS = ("bytes", "text", "json", "msgpack", "pickle")
 
 
 def add(verb: argparse.ArgumentParser) -> None:
-    """Its arguments."""
-    verb.add_argument("path", metavar="PATH", help="the directory to make; the one above it must exist. Or shm:NAME")
+    """Declare the arguments."""
+    verb.add_argument(
+        "path", type=show.place, metavar="PATH", help="the directory to make; the one above it must exist. Or shm:NAME"
+    )
     verb.add_argument("--codec", choices=CODECS, default="bytes", help="how payloads are encoded (bytes)")
     verb.add_argument("--chunk-bytes", type=int, metavar="N", help="size of a full-grown chunk file (64 MiB)")
     verb.add_argument(
@@ -35,6 +40,19 @@ def add(verb: argparse.ArgumentParser) -> None:
         help="how long messages are kept: acked, until all consumers have finished them (the default); forever; "
         "age=SECONDS; bytes=N",
     )
+    verb.add_argument(
+        "--durability",
+        type=show.durability,
+        metavar="WHAT",
+        help="what a put promises about power loss: process, nothing (the default); sync, it is on the disk; "
+        "interval=SECONDS",
+    )
+    verb.add_argument("--max-messages", type=show.whole(1), metavar="N", help="a bound on what is not finished (none)")
+    verb.add_argument("--max-bytes", type=show.whole(1), metavar="N", help="a bound on its bytes (none)")
+    verb.add_argument(
+        "--full", choices=FULL, help="what a put does at a bound: block (the default), raise, drop_oldest"
+    )
+    verb.add_argument("--ttl", type=show.seconds, metavar="SECONDS", help="after which a message expires (never)")
     verb.add_argument("--no-checksum", action="store_true", help="messages without CRC-32C")
     verb.add_argument("--json", action="store_true", help="say what was made as JSON")
 
@@ -42,16 +60,15 @@ def add(verb: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Make it; refuse if there is one."""
     given: dict[str, Any] = {"codec": arguments.codec}
-    if arguments.chunk_bytes is not None:
-        given["chunk_bytes"] = arguments.chunk_bytes
-    if arguments.retention is not None:
-        given["retention"] = arguments.retention
+    for name in _OPTIONS:
+        if getattr(arguments, name) is not None:
+            given[name] = getattr(arguments, name)
     if arguments.no_checksum:
         given["checksum"] = False
     try:
         options = shmq.Options(**given)
     except ValueError as problem:
-        raise show.Problem(str(problem)) from None
+        raise show.Misuse(str(problem)) from None
     with contextlib.suppress(shmq.NotFound), shmq.open(arguments.path, create=False, read_only=True, trusted=True):
         raise show.Problem(f"{arguments.path} is a queue already; it was not touched")
     with shmq.open(arguments.path, options=options, trusted=True) as queue:

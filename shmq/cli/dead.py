@@ -6,6 +6,8 @@ Examples:
     shmq dead show orders.billing.dead 3
     shmq dead requeue orders.billing.dead 3
     shmq dead drop orders.billing.dead --all
+
+A queue that was finished takes nothing back, unless --reopen says to open it for writing again.
 """
 
 from __future__ import annotations
@@ -28,34 +30,56 @@ _OURS = "shmq."
 
 
 def add(verb: argparse.ArgumentParser) -> None:
-    """Its arguments."""
+    """Declare the arguments."""
     verb.add_argument("what", choices=("ls", "show", "requeue", "drop"), help="what to do")
-    verb.add_argument("path", metavar="PATH", help="the queue of dead letters")
+    verb.add_argument("path", type=show.place, metavar="PATH", help="the queue of dead letters")
     verb.add_argument("indexes", metavar="INDEX", nargs="*", type=int, help="which letters")
     verb.add_argument("--all", action="store_true", help="all of them")
-    verb.add_argument("--json", action="store_true", help="ls: as JSON")
+    verb.add_argument("--reopen", action="store_true", help="requeue: also into a queue that was finished")
+    verb.add_argument("--json", action="store_true", help="ls, show: as JSON")
     show.add_trusted(verb)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; exit 1 if a letter that was asked for is not there."""
+    """Do it; exit 1 if a letter that was asked for is not there, 2 if none was asked for."""
+    if arguments.what != "ls" and not arguments.indexes and not arguments.all:
+        raise show.Misuse(f"which letters? Give indexes, or --all: shmq dead {arguments.what} {arguments.path} INDEX")
+    looks = arguments.what in {"ls", "show"}
     with contextlib.ExitStack() as opened:
-        queue = opened.enter_context(show.open_queue(arguments.path, trusted=arguments.trusted))
-        letters: Mapping[int, shmq.Message] = {}
-        if _GROUP not in queue.consumers():  # who looks at the wrong queue leaves no name behind
-            letters = {letter.index: letter for letter in queue.reader(queue.first_index, queue.next_index)}
-            if letters and not any(f"{_OURS}queue" in letter.headers for letter in letters.values()):
-                raise show.Problem(f"{arguments.path} is no queue of dead letters: nothing there says where it is from")
-        if _GROUP in queue.consumers() or arguments.what not in ("ls", "show"):
+        queue = opened.enter_context(show.open_queue(arguments.path, read_only=looks, trusted=arguments.trusted))
+        letters: Mapping[int, shmq.Message] = _unfinished(queue)
+        if not looks:
             letters = _letters(opened.enter_context(queue.consumer(_GROUP, group=True, ack="explicit")))
         if arguments.what == "ls":
             _print(letters.values(), as_json=arguments.json)
             return 0
-        for index in letters if arguments.all else arguments.indexes:
+        chosen = list(letters) if arguments.all else arguments.indexes
+        for index in chosen:
             if index not in letters:
                 raise show.Problem(f"{arguments.path} has no dead letter {index}, or another operator is at it")
+        if arguments.what == "show" and arguments.json:
+            show.facts([{**_about(letters[index]), "payload": letters[index].payload} for index in chosen])
+            return 0
+        for index in chosen:
             _WHAT[arguments.what](letters[index], queue, arguments)
     return 0
+
+
+def _unfinished(queue: shmq.Queue) -> dict[int, shmq.Message]:
+    """
+    All letters that nobody has finished, as who only looks sees them.
+
+    Raises:
+        Problem: they are no letters; who looks at the wrong queue leaves no name behind.
+    """
+    if _GROUP in queue.consumers():
+        place = queue.group_place(_GROUP)
+        done = set(place.done)
+        return {letter.index: letter for letter in queue.reader(place.head) if letter.index not in done}
+    letters = {letter.index: letter for letter in queue.reader()}
+    if letters and not any(f"{_OURS}queue" in letter.headers for letter in letters.values()):
+        raise show.Problem(f"{queue.path} is no queue of dead letters: nothing there says where it is from")
+    return letters
 
 
 def _letters(operator: shmq.GroupConsumer) -> dict[int, shmq.GroupMessage]:
@@ -90,25 +114,38 @@ def _show(letter: shmq.Message, queue: shmq.Queue, _: argparse.Namespace) -> Non
     for name, value in _about(letter).items():
         print(f"{name}: {value}".rstrip())
     print("payload:", end=" ", flush=True)
-    show.printer(queue, "repr")(letter)
+    try:
+        show.printer(queue, "repr")(letter)
+    except shmq.Corrupt as problem:
+        what = f"which codec {queue.options.codec!r} cannot read: {problem.__cause__}"
+        print(f"{letter.index}  {bytes(letter.view)!r}, {what}")
 
 
-def _requeue(letter: shmq.Message, _: shmq.Queue, arguments: argparse.Namespace) -> None:
+def _requeue(letter: shmq.Message, letters: shmq.Queue, arguments: argparse.Namespace) -> None:
     told = letter.headers
     where = told.get(f"{_OURS}queue")
-    if f"{_OURS}origin" not in told or not isinstance(where, str) or not os.path.isdir(where):
+    there = isinstance(where, str) and (where in shmq.volatile_queues() or os.path.isdir(where))
+    if f"{_OURS}origin" not in told or not isinstance(where, str) or not there:
         raise show.Problem(f"letter {letter.index} says that it is from {where!r}, and there is no such queue")
     own = {name: value for name, value in told.items() if not name.startswith(_OURS)}
     queue_id, _, index, group, _ = told[f"{_OURS}origin"]
     with show.open_queue(where, trusted=arguments.trusted) as source:
-        index = source.put(
-            letter.payload,
-            key=letter.key,
-            type=letter.type,
-            time_ns=letter.time_ns,
-            headers=own,
-            dedup=(f"shmq.requeue/{queue_id}/{index}/{group}", 1),  # whoever was killed before the ack put it already
-        )
+        beside = os.path.dirname(source.path) == os.path.dirname(letters.path) and os.path.isabs(where)
+        if source.id != queue_id and not beside:  # beside, it may have been repaired; elsewhere, anybody may say so
+            raise show.Problem(f"letter {letter.index} says that it is from {where}, and that is another queue now")
+        if source.finished and not arguments.reopen:
+            raise show.Problem(
+                f"cannot put letter {letter.index} back: {where} was finished, so nobody puts there until somebody "
+                "opens it for writing again; the letter stays. --reopen opens it"
+            )
+        fields: dict[str, Any] = {"key": letter.key, "type": letter.type, "time_ns": letter.time_ns, "headers": own}
+        try:
+            once = (f"shmq.requeue/{queue_id}/{index}/{group}", 1)  # whoever was killed before the ack put it already
+            index = source.put(letter.payload, **fields, dedup=once)
+        except shmq.Corrupt:  # its codec cannot read it: then its bytes, without that help
+            with source.reserve(len(letter.view), **fields) as slot:
+                slot.buffer[:] = letter.view
+            index = slot.index
     letter.ack()
     print(f"letter {letter.index} is message {index} of {where}")
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _PROBE_BYTES = 1 << 16
 _SHM = "/dev/shm"  # noqa: S108  # looked at, not used
 _SMALL_SHM = 1 << 30
-_DEPENDENCIES = ("cffi", "filelock", "msgspec")
+_DEPENDENCIES = ("cffi", "msgspec")
 _CRC_FLAGS = {"sse4_2", "crc32"}  # x86-64 and aarch64, as /proc/cpuinfo calls them
 
 
@@ -47,8 +47,10 @@ class Finding:
 
 
 def add(verb: argparse.ArgumentParser) -> None:
-    """Its arguments."""
-    verb.add_argument("path", metavar="PATH", nargs="?", default=".", help="where queues would be (here)")
+    """Declare the arguments."""
+    verb.add_argument(
+        "path", type=show.place, metavar="PATH", nargs="?", default=".", help="where queues would be (here)"
+    )
     verb.add_argument("--json", action="store_true", help="as JSON")
 
 

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 def add(verb: argparse.ArgumentParser) -> None:
-    """Its arguments."""
+    """Declare the arguments."""
     transfer.add_source(verb)
-    verb.add_argument("--limit", type=int, metavar="N", help="the first N messages only")
+    verb.add_argument("--limit", type=show.whole(0), metavar="N", help="the first N messages only")
     verb.add_argument("--raw", action="store_true", help="payloads and newlines, instead of one JSON object a line")
     verb.add_argument("--state", action="store_true", help="consumers, open transactions, problems and counts instead")
     verb.add_argument("--as-program", action="store_true", help="as its own program would deliver it, with its bugs")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print it."""
+    """Print what is there; return the exit status."""
     name = transfer.format_of(arguments.source, arguments.format)
     if arguments.state:
         found = formats.state(arguments.source, arguments.queue, name, as_program=arguments.as_program)

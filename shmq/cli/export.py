@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 
 def add(verb: argparse.ArgumentParser) -> None:
-    """Its arguments."""
-    verb.add_argument("path", metavar="QUEUE", help="the shmq queue")
+    """Declare the arguments."""
+    verb.add_argument("path", type=show.place, metavar="QUEUE", help="the shmq queue")
     verb.add_argument(
         "--to", choices=transfer.FORMATS, required=True, metavar="FORMAT", help="kestrel, libkestrel, ..."
     )
-    verb.add_argument("target", metavar="DST", help="what to make: a directory, or QewQew's header file")
+    verb.add_argument(
+        "target", type=show.place, metavar="DST", help="what to make: a directory, or QewQew's header file"
+    )
     verb.add_argument("--queue", metavar="NAME", help="the name of the queue in it; its own by default")
     verb.add_argument("--lossy", action="store_true", help="leave out what the format cannot hold")
     verb.add_argument("--json", action="store_true", help="say what was written as JSON")
@@ -42,5 +44,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         show.facts({"count": count, "format": arguments.to, "queue": name, "lost": lost, "path": arguments.target})
     else:
-        print(f"exported {count:,} messages and {show.counted(len(found.places), 'consumer')} to {arguments.target}")
+        consumers = show.counted(transfer.consumers_kept(found, arguments.to), "consumer")
+        print(f"exported {show.counted(count, 'message')} and {consumers} to {arguments.target}")
     return 0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add(verb: argparse.ArgumentParser) -> None:
-    """Its arguments."""
+    """Declare the arguments."""
     verb.add_argument("--json", action="store_true", help="as JSON")
 
 

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 def add(verb: argparse.ArgumentParser) -> None:
-    """Its arguments."""
+    """Declare the arguments."""
     transfer.add_source(verb)
-    verb.add_argument("target", metavar="QUEUE", help="the shmq queue; made if there is none")
+    verb.add_argument("target", type=show.place, metavar="QUEUE", help="the shmq queue; made if there is none")
     times = verb.add_mutually_exclusive_group()
     times.add_argument("--resume", action="store_true", help="in parts, behind what was imported before")
     times.add_argument("--again", action="store_true", help="all of it, also what was imported before")
@@ -47,7 +47,7 @@ def add(verb: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Import, and say what."""
     if arguments.part < 1:
-        raise show.Problem(f"--part {arguments.part}: at least 1")
+        raise show.Misuse(f"--part {arguments.part}: at least 1")
     name = transfer.format_of(arguments.source, arguments.format)
     found: list[transfer.Follower] = []
     if not arguments.no_consumers:

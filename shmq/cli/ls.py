@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import shmq
@@ -24,8 +25,8 @@ _MARK = "queue.shmq"
 
 
 def add(verb: argparse.ArgumentParser) -> None:
-    """Its arguments."""
-    verb.add_argument("path", metavar="PATH", nargs="?", help="a directory (here), or a queue")
+    """Declare the arguments."""
+    verb.add_argument("path", type=show.place, metavar="PATH", nargs="?", help="a directory (here), or a queue")
     verb.add_argument("--json", action="store_true", help="as JSON")
 
 
@@ -47,8 +48,7 @@ def _print_consumers(path: str, *, as_json: bool) -> None:
     if as_json:
         show.facts({name: show.known(stats) for name, stats in consumers.items()})
     elif consumers:
-        rows = [(name, stats.ack, stats.head, stats.lag) for name, stats in consumers.items()]
-        show.table([("CONSUMER", "ACK", "HEAD", "LAG"), *rows], left=2)
+        show.consumers(consumers)
     else:
         print(f"{path} has no consumers yet")
 
@@ -61,13 +61,13 @@ def _print_queues(top: str, *, as_json: bool, volatile: bool) -> int:
     if as_json:
         show.facts(found)
     elif found:
-        rows = [
-            (each["path"], each["messages"], each["next_index"], each["disk_bytes"], each["consumers"])
-            if "problem" not in each
-            else (each["path"], each["problem"], "", "", "")
-            for each in found
-        ]
+        columns = ("path", "messages", "next_index", "disk_bytes", "consumers")
+        rows = [tuple(each.get(name, "-") for name in columns) for each in found]
         show.table([("QUEUE", "MESSAGES", "NEXT", "BYTES", "CONSUMERS"), *rows])
+        sys.stdout.flush()
+        for each in found:
+            if "problem" in each:
+                print(f"shmq: {each['problem']}", file=sys.stderr)
     else:
         print(f"no queues below {top}")
     return int(any("problem" in each for each in found))

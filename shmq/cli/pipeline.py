@@ -28,9 +28,9 @@ _BAR = 30
 
 
 def add(verb: argparse.ArgumentParser) -> None:
-    """Its arguments."""
+    """Declare the arguments."""
     verb.add_argument("action", choices=["run"], help="run it")
-    verb.add_argument("file", metavar="FILE", help="the pipeline's TOML")
+    verb.add_argument("file", type=show.place, metavar="FILE", help="the pipeline's TOML")
     how = verb.add_mutually_exclusive_group()
     how.add_argument("--once", action="store_true", help="what is there now, and end")
     how.add_argument(

@@ -3,6 +3,8 @@ Finish everything in a queue for every consumer, and give its disk space back.
 
 Example:
     shmq purge orders
+
+Whole chunk files go. What is in the last one is handed to no consumer any more, and can be read by index until it goes.
 """
 
 from __future__ import annotations
@@ -16,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def add(verb: argparse.ArgumentParser) -> None:
-    """Its arguments."""
-    verb.add_argument("path", metavar="PATH", help="the queue")
+    """Declare the arguments."""
+    verb.add_argument("path", type=show.place, metavar="PATH", help="the queue")
     verb.add_argument("--json", action="store_true", help="say what went as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Purge, and say what that gave."""
+    """Purge, and say what that gave, and what is still there to be read."""
     with show.open_queue(arguments.path) as queue:
         before = queue.stats()
         end = queue.purge()
@@ -31,5 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         show.facts({"next_index": end, "first_index": after.first_index, "freed_bytes": freed})
     else:
-        print(f"everything before index {end} is finished; {freed:,} bytes were freed")
+        print(f"everything before index {end} is finished for every consumer; {freed:,} bytes were freed")
+        if after.first_index < end:
+            print(f"index {after.first_index} to {end - 1} can still be read (cat) until their chunk file goes")
     return 0

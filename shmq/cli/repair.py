@@ -6,7 +6,11 @@ Examples:
     shmq repair /var/spool/kestrel --queue orders
     shmq repair orders.sej --to clean.sej
 
-With --in-place the clean files take the place of the damaged ones, which move into a hidden folder beside them.
+With --in-place the clean queue takes the place of the damaged one, which is renamed to PATH.damaged; of a foreign one
+the damaged files move into a hidden folder beside the clean ones. A queue of ours that is whole is left as it is.
+
+Exit status 3 when the copy is made and something is lost: messages, which are in it as indexes without one, or a file
+beside them, as the ledger of adoptions.
 """
 
 from __future__ import annotations
@@ -20,13 +24,23 @@ from shmq.cli import show, transfer
 if TYPE_CHECKING:
     import argparse
 
+LOST = 3
+"""The exit status that says so: the copy is clean, and not everything that was put is in it."""
+_MEANS = {
+    "ledger.shmq": "a batch that was adopted can be adopted again",
+    "dedup.shmq": "a put with dedup that is in no chunk any more can be made again",
+}
+
 
 def add(verb: argparse.ArgumentParser) -> None:
-    """Its arguments."""
+    """Declare the arguments."""
     transfer.add_source(verb)
     place = verb.add_mutually_exclusive_group()
     place.add_argument("--to", metavar="PATH", help="where the copy goes; beside the original by default")
-    place.add_argument("--in-place", action="store_true", help="put the clean files in the place of the damaged ones")
+    place.add_argument("--in-place", action="store_true", help="put the clean one in the place of the damaged one")
+    verb.add_argument(
+        "--aside", metavar="EPOCH", type=int, help="a queue of what the recovery of that epoch has set aside, instead"
+    )
     verb.add_argument("--json", action="store_true", help="as JSON")
 
 
@@ -49,16 +63,24 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _ours(arguments: argparse.Namespace) -> int:
-    done = shmq.repair(arguments.source, arguments.to, in_place=arguments.in_place)
+    done = shmq.repair(arguments.source, arguments.to, in_place=arguments.in_place, aside=arguments.aside)
     if arguments.json:
         problems = [problem._asdict() for problem in done.problems]
         facts = {"path": done.path, "messages": done.messages, "lost": done.lost, "kept": done.kept}
-        show.facts({**facts, "problems": problems})
-        return 0
+        show.facts({**facts, "problems": problems, "gone": list(done.gone)})
+        return 0 if done.complete() else LOST
     for file, position, reason in done.problems:
         print(f"{file} at {position}: {reason}")
-    print(
-        f"{done.path}: {done.messages:,} messages, clean; {done.lost:,} lost"
-        + (f"; the damaged queue is {done.kept}" * bool(done.kept))
-    )
-    return 0
+    if arguments.in_place and not done.kept:
+        print(f"{done.path}: {done.messages:,} messages, nothing is damaged; it was left as it is")
+    else:
+        print(
+            f"{done.path}: {done.messages:,} messages, clean; {done.lost:,} lost"
+            + (f"; the damaged queue is {done.kept}" * bool(done.kept))
+        )
+    for file in done.gone:
+        print(f"{file} is lost: {_MEANS.get(file, 'that name begins anew')}")
+    if arguments.aside is None:
+        original = done.kept or arguments.source
+        show.aside(original, shmq.verify(original).aside)
+    return 0 if done.complete() else LOST

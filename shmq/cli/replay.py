@@ -20,9 +20,9 @@ from shmq.cli import show, transfer
 
 
 def add(verb: argparse.ArgumentParser) -> None:
-    """Its arguments."""
-    verb.add_argument("archive", metavar="ARCHIVE", help="the archive's directory")
-    verb.add_argument("queue", metavar="QUEUE", help="the queue; made if it is not there")
+    """Declare the arguments."""
+    verb.add_argument("archive", type=show.place, metavar="ARCHIVE", help="the archive's directory")
+    verb.add_argument("queue", type=show.place, metavar="QUEUE", help="the queue; made if it is not there")
     verb.add_argument("--since", type=_time, metavar="TIME", help="only messages of this time (ISO 8601, UTC) or later")
     verb.add_argument("--until", type=_time, metavar="TIME", help="only messages before this time")
     verb.add_argument("--shard", type=int, metavar="N", help="only of this shard")

@@ -1,50 +1,60 @@
 """
-Move a consumer to an index: back to see messages again, forward to skip some.
+Move a consumer: back to see messages again, forward to skip some.
 
 Examples:
     shmq seek orders billing 1000
     shmq seek orders billing earliest
+    shmq seek orders billing 2026-01-31T08:00
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
+import datetime
+import re
 
 from shmq.cli import show
 
-if TYPE_CHECKING:
-    import argparse
-
-    import shmq
-
 
 def add(verb: argparse.ArgumentParser) -> None:
-    """Its arguments."""
-    verb.add_argument("path", metavar="PATH", help="the queue")
+    """Declare the arguments."""
+    verb.add_argument("path", type=show.place, metavar="PATH", help="the queue")
     verb.add_argument("name", metavar="NAME", help="the consumer; it must exist, and nobody may hold it")
-    verb.add_argument("index", metavar="INDEX", help='where to: an index, "earliest" or "latest"')
+    verb.add_argument(
+        "place",
+        metavar="PLACE",
+        type=_place,
+        help='where to: an index, "earliest", "latest", or the first message of a time or later (ISO 8601, local '
+        "unless it names a zone; or seconds since 1970 with a point)",
+    )
     verb.add_argument("--json", action="store_true", help="say where it was and is as JSON")
 
 
-def _open(queue: shmq.Queue, name: str) -> shmq.Consumer | shmq.GroupConsumer:
-    """By nobody else, whatever it is."""
-    known = queue.consumers()[name]
-    return show.open_consumer(queue, name) if known.group is None else queue.consumer(name, group=True, ack=known.ack)
+def _place(word: str) -> int | float | str | datetime.datetime:
+    if word in ("earliest", "latest"):
+        return word
+    try:
+        return int(word)
+    except ValueError:
+        pass
+    if re.fullmatch(r"[0-9]+\.[0-9]+", word):
+        return float(word)
+    try:
+        return datetime.datetime.fromisoformat(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f'{word!r} is no index, no time like 2026-01-31T08:00 or 1769846400.0, nor "earliest" or "latest"'
+        ) from None
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Move it, and say from where."""
+    """Move the consumer; print where it was and is."""
     with show.open_queue(arguments.path) as queue:
         if arguments.name not in queue.consumers():
             raise show.Problem(f"{queue.path} has no consumer {arguments.name!r}")
-        places = {"earliest": queue.first_index, "latest": queue.next_index}
-        try:
-            index = places[arguments.index] if arguments.index in places else int(arguments.index)
-        except ValueError:
-            raise show.Problem(f'{arguments.index!r} is no index, nor "earliest" or "latest"') from None
-        with _open(queue, arguments.name) as consumer:
+        with show.open_consumer(queue, arguments.name) as consumer:
             before = consumer.head
-            consumer.seek(index)
+            consumer.seek(arguments.place)
             if arguments.json:
                 show.facts({"consumer": arguments.name, "before": before, "head": consumer.head, "lag": consumer.lag})
             else:

@@ -7,19 +7,30 @@ import base64
 import dataclasses
 import datetime
 import json
+import os
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
 import shmq
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
 
 FORMATS = ("raw", "json", "hex", "repr")
 
 
+CLOSED: set[str] = set()
+"""Which of stdin, stdout and stderr were closed when the command began."""
+
+
 class Problem(Exception):
-    """What this command itself has to object to; the text is all that is shown."""
+    """What this command itself has to object to; the text is all that is shown. Exit status 1."""
+
+
+class Misuse(Problem):
+    """It was asked for wrongly, and nothing was done. Exit status 2."""
 
 
 def one_line(problem: BaseException) -> str:
@@ -46,7 +57,7 @@ def known(stats: Any) -> dict[str, Any]:
 
 def table(rows: Iterable[Sequence[object]], *, left: int = 1) -> None:
     """Print rows in columns: the first *left* of them flush left, the others flush right."""
-    text = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
+    text = [[_cell(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*text, strict=True)]
     for row in text:
         cells = [
@@ -54,6 +65,49 @@ def table(rows: Iterable[Sequence[object]], *, left: int = 1) -> None:
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         print("  ".join(cells).rstrip())
+
+
+def _cell(cell: object) -> str:
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    return f"{cell:,}" if isinstance(cell, int) else "-" if cell is None else str(cell)
+
+
+def age(seconds: float | None) -> str:
+    """How old something is, in the unit that suits; "-" for nothing."""
+    if seconds is None:
+        return "-"
+    for limit, size, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds / 86400:,.0f} d"
+
+
+def consumers(found: Mapping[str, Any]) -> None:
+    """Print a table of consumer names and what each has before it."""
+    rows = [
+        (name, each.ack, each.head, each.lag, each.pending, *_aside(each), age(each.oldest))
+        for name, each in found.items()
+    ]
+    table([("CONSUMER", "ACK", "HEAD", "LAG", "PENDING", "PARKED", "WAITING", "OLDEST"), *rows], left=2)
+    for problem in (each.problem for each in found.values() if each.problem is not None):
+        print(f"\n{problem}")
+
+
+def consumer(name: str, stats: Any) -> str:
+    """The same of one, as a line."""
+    parked, waiting = _aside(stats)
+    behind = f"{stats.lag:,} behind"
+    if stats.lag:
+        behind += f": {stats.pending:,} pending, {parked:,} parked, {waiting:,} waiting, the oldest {age(stats.oldest)}"
+    missed = f", {stats.dropped:,} dropped" if stats.dropped else ""
+    problem = "" if stats.problem is None else f"; {stats.problem}"
+    holds = {True: ", holds everything", "nothing": ", holds nothing"}.get(stats.hold, "")
+    return f"{name}: at {stats.head}, {behind}{missed} ({stats.ack}{holds}){problem}"
+
+
+def _aside(stats: Any) -> tuple[int, int]:
+    return (0, 0) if stats.group is None else (stats.group.parked, stats.group.waiting)
 
 
 def _plain(value: object) -> object:
@@ -69,6 +123,52 @@ def _plain(value: object) -> object:
 
 
 # ---------------------------------------------------------------- options
+def place(word: str) -> str:
+    """A path as it was typed, with the home directory in the place of "~"; for argparse."""
+    if not word:
+        raise argparse.ArgumentTypeError("'' is no path")
+    return os.path.expanduser(word)
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """A whole number that is not below *least*; for argparse."""
+
+    def number(word: str) -> int:
+        try:
+            found = int(word)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{word!r} is no whole number") from None
+        if found < least:
+            raise argparse.ArgumentTypeError(f"{found}: {least} or more")
+        return found
+
+    return number
+
+
+def seconds(word: str) -> float:
+    """How long, 0 or more; for argparse."""
+    try:
+        found = float(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} is no number of seconds") from None
+    if not 0 <= found < float("inf"):
+        raise argparse.ArgumentTypeError(f"{word}: seconds, 0 or more")
+    return found
+
+
+def durability(word: str) -> shmq.Durability:
+    """A word like "sync" or "interval=0.1" as what it means; for argparse."""
+    kind, equals, time = word.partition("=")
+    try:
+        if kind in {"process", "sync"} and not equals:
+            return shmq.Durability(kind)
+        if kind == "interval" and time:
+            return shmq.Durability.interval(float(time))
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
+    raise argparse.ArgumentTypeError(f"{word!r} is not process, sync or interval=SECONDS")
+
+
 def retention(word: str) -> shmq.Retention:
     """A word like "acked" or "age=3600" as what it means; for argparse."""
     kind, _, limit = word.partition("=")
@@ -87,6 +187,8 @@ def options(queue: shmq.Queue) -> dict[str, object]:
     shown: dict[str, object] = queue.options.to_json()
     kept = queue.options.retention
     shown["retention"] = f"{kept.kind}={kept.limit}" if kept.limit else kept.kind
+    promised = queue.options.durability
+    shown["durability"] = f"{promised.kind}={promised.seconds}" if promised.seconds else promised.kind
     shown["mode"] = f"{queue.options.mode:#o}"
     return shown
 
@@ -104,7 +206,14 @@ def add_format(verb: argparse.ArgumentParser) -> None:
 
 
 def printer(queue: shmq.Queue, style: str | None) -> Callable[[shmq.Message], None]:
-    """A function that prints one message in that style."""
+    """
+    A function that prints one message in that style.
+
+    Raises:
+        Problem: nobody would see it: stdout is closed.
+    """
+    if "stdout" in CLOSED:
+        raise Problem("cannot print messages: standard output is closed")
     chosen = style or ("raw" if queue.options.codec in {"bytes", "text"} else "json")
     return {"raw": _raw, "json": _json, "hex": _hex, "repr": _repr}[chosen]
 
@@ -163,11 +272,25 @@ def payload_of(queue: shmq.Queue, word: bytes) -> Any:
         ) from None
 
 
+def aside(path: str, found: Mapping[int, Sequence[str]]) -> None:
+    """Print what recoveries have set aside, and how it can be had."""
+    for epoch, names in found.items():
+        chunks = sum(name.endswith(".chunk") for name in names)
+        others = [name for name in names if not name.endswith(".chunk")]
+        what = ", ".join([*([counted(chunks, "chunk file")] if chunks else []), *others])
+        get = f"; `shmq repair {shlex.quote(path)} --aside {epoch}` makes a queue of it" if chunks else ""
+        print(f"{path}/aside: what the recovery of epoch {epoch} has set aside: {what}{get}")
+
+
 # ---------------------------------------------------------------- opening
 def open_queue(path: str, *, read_only: bool = False, trusted: bool = True) -> shmq.Queue:
     """The queue at *path*, which must exist. Verbs that decode payloads pass what the user said about trust."""
     try:
         return shmq.open(path, create=False, read_only=read_only, trusted=trusted)
+    except shmq.NotFound as problem:
+        if os.path.lexists(path):
+            raise
+        raise shmq.NotFound(f"{problem}; `shmq create {shlex.quote(path)}` makes a queue there") from None
     except shmq.Untrusted:
         raise Problem(
             f"{path} holds pickles, which run code when read; add --trusted if you trust whoever may write it"
@@ -179,11 +302,14 @@ def add_trusted(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--trusted", action="store_true", help="read pickles too, which run code when they are read")
 
 
-def open_consumer(queue: shmq.Queue, name: str, ack: str | None = None) -> shmq.Consumer:
-    """The consumer of that name; one that exists is opened with the ack mode it has, unless another is asked for."""
+def open_consumer(
+    queue: shmq.Queue, name: str, ack: str | None = None, *, group: bool = False
+) -> shmq.Consumer | shmq.GroupConsumer:
+    """The consumer of that name; one that exists is opened as what it is, unless something else is asked for."""
     known = queue.consumers().get(name)
-    mode = ack or (known.ack if known else "auto")
     try:
-        return queue.consumer(name, ack=mode)
+        if group or (known is not None and known.group is not None):
+            return queue.consumer(name, group=True, ack=ack)
+        return queue.consumer(name, ack=ack)
     except ValueError as problem:
         raise Problem(str(problem)) from None

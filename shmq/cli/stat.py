@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 
 
 def add(verb: argparse.ArgumentParser) -> None:
-    """Its arguments."""
-    verb.add_argument("path", metavar="PATH", help="the queue")
+    """Declare the arguments."""
+    verb.add_argument("path", type=show.place, metavar="PATH", help="the queue")
     verb.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print them."""
+    """Print them; return the exit status."""
     with show.open_queue(arguments.path, read_only=True) as queue:
-        stats = dataclasses.asdict(queue.stats())
+        found = queue.stats()
+        stats = dataclasses.asdict(found)
         consumers = stats.pop("consumers")
         options = show.options(queue)
         messages = len(queue)
@@ -33,10 +34,16 @@ def run(arguments: argparse.Namespace) -> int:
         show.facts({"path": queue.path, "messages": messages, **stats, "options": options, "consumers": consumers})
         return 0
     print(queue.path)
+    damaged = stats.pop("damaged")
+    stats.pop("aside")
     show.table([("messages", messages), *((name.replace("_", " "), value) for name, value in stats.items())])
     print("made with " + ", ".join(f"{name}={value}" for name, value in options.items()))
     if consumers:
         print()
-        rows = [(name, each["ack"], each["head"], each["lag"]) for name, each in consumers.items()]
-        show.table([("CONSUMER", "ACK", "HEAD", "LAG"), *rows], left=2)
+        show.consumers(found.consumers)
+    for problem in damaged.values():
+        print(f"\n{problem}; nothing it may need is retired")
+    if found.aside:
+        print()
+        show.aside(queue.path, found.aside)
     return 0

@@ -4,8 +4,12 @@ Take the next messages as a consumer: every name sees every message, from where 
 Examples:
     shmq take orders billing
     shmq take orders billing -n 100 --timeout 0 --json
+    shmq take orders workers --group --ack explicit
 
 A message is acknowledged: with ack mode "auto" when it is handed out, with "explicit" when it was printed.
+
+Exit status 0 when anything was taken: 1 to N messages; a line on stderr says so if it was fewer than N. 1 when nothing
+was.
 """
 
 from __future__ import annotations
@@ -21,31 +25,38 @@ if TYPE_CHECKING:
 
 
 def add(verb: argparse.ArgumentParser) -> None:
-    """Its arguments."""
-    verb.add_argument("path", metavar="PATH", help="the queue")
+    """Declare the arguments."""
+    verb.add_argument("path", type=show.place, metavar="PATH", help="the queue")
     verb.add_argument("name", metavar="NAME", help="the consumer; made if there is none")
-    verb.add_argument("-n", "--count", type=int, default=1, metavar="N", help="how many (1)")
-    verb.add_argument("--timeout", type=float, metavar="SECONDS", help="how long to wait for each (for ever)")
+    verb.add_argument("-n", "--count", type=show.whole(1), default=1, metavar="N", help="up to how many (1)")
+    verb.add_argument("--timeout", type=show.seconds, metavar="SECONDS", help="how long to wait for each (for ever)")
+    verb.add_argument(
+        "--group", action="store_true", help="as one of a group, whose members share the messages; for a new name"
+    )
     verb.add_argument("--ack", choices=("auto", "explicit"), help="for a new name (auto); others keep theirs")
     show.add_format(verb)
     show.add_trusted(verb)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print them; exit 1 if there were fewer in time."""
+    """Print them; exit 1 if there was none in time."""
     with (
         show.open_queue(arguments.path, trusted=arguments.trusted) as queue,
-        show.open_consumer(queue, arguments.name, arguments.ack) as consumer,
+        show.open_consumer(queue, arguments.name, arguments.ack, group=arguments.group) as consumer,
     ):
         print_message = show.printer(queue, arguments.format)
-        for _ in range(arguments.count):
+        for taken in range(arguments.count):
             try:
                 message = consumer.get(timeout=arguments.timeout)
-            except ValueError as problem:
-                raise show.Problem(str(problem)) from None
-            except shmq.Empty:
+            except (shmq.Empty, shmq.ShutDown) as problem:
                 sys.stdout.flush()
-                raise
+                if not taken:
+                    raise
+                print(f"shmq: took {taken} of {arguments.count}: {show.one_line(problem)}", file=sys.stderr)
+                break
+            except shmq.ShmqError as problem:
+                sys.stdout.flush()
+                raise show.Problem(f"took {taken} of {arguments.count}: {show.one_line(problem)}") from None
             print_message(message)
             sys.stdout.flush()
             message.ack()

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def add(verb: argparse.ArgumentParser) -> None:
-    """Its arguments."""
+    """Declare the arguments."""
     transfer.add_source(verb)
     verb.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check it."""
+    """Check the queue; exit status 1 when there is a problem."""
     if arguments.format in (None, "shmq") and formats.detect(arguments.source) == "shmq":
         return _ours(arguments)
     name = transfer.format_of(arguments.source, arguments.format)
@@ -46,7 +46,7 @@ def _ours(arguments: argparse.Namespace) -> int:
     facts = {name: getattr(found, name) for name in ("messages", "bytes", "chunks", "padded", "open_claims", "lost")}
     if arguments.json:
         problems = [problem._asdict() for problem in found.problems]
-        show.facts({"format": "shmq", **facts, "problems": problems, "more": found.more})
+        show.facts({"format": "shmq", **facts, "problems": problems, "more": found.more, "aside": found.aside})
     else:
         for file, position, reason in found.problems:
             print(f"{file} at {position}: {reason}")
@@ -55,4 +55,5 @@ def _ours(arguments: argparse.Namespace) -> int:
             f"{arguments.source}: shmq, {found.messages:,} messages whole in {found.chunks:,} chunks, "
             f"{count} problem{'s' * (count != 1)}"
         )
+        show.aside(arguments.source, found.aside)
     return 0 if found else 1

@@ -31,6 +31,7 @@ _HOMES = {
     "compact": "archive.compact",
     "findings": "setup.findings",
     "history": "archive.history",
+    "is_automatic_group": "offsets.is_automatic",
     "plan_pipeline": "pipeline.plan",
     "prepare": "setup.prepare",
     "read": "pipeline.read_all",

@@ -5,8 +5,9 @@ Messages into Parquet, before a queue may forget them; and back.
         manifest.json                       which files count, and up to where each shard is in them
         <topic>-<shard>-<first>-<stop>.parquet
 
-The manifest is the truth: a file that it does not name is one that was not finished, or not wanted any more. A file is
-on the disk before the manifest names it, and the manifest is on the disk before the consumer name `archive` moves on,
+The manifest is the truth. It is there before anything else, and knows what is to be a file before that is written, so
+that what a killed run left is removed, and nothing else ever is: what it does not name is somebody else's. A file is on
+the disk before the manifest counts it, and the manifest is on the disk before the consumer name `archive` moves on,
 which is what lets the queue retire chunks. So each message is in the queue, or in the archive, at every moment.
 
 No Spark is needed for this: one processor does millions of rows a second.
@@ -20,8 +21,9 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import shmq
 from shmq.spark import places
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 CONSUMER = "archive"
 MANIFEST = "manifest.json"
 _LOCK = "lock"
+_UNFINISHED = ".unfinished"
+_MANIFEST_UNFINISHED = MANIFEST + _UNFINISHED
+_FILE = re.compile(r".+-\d{3}-\d{16}-\d{16}\.parquet")
 VERSION = 1
 FILE_BYTES = 256 << 20
 _BATCH_ROWS = 100_000
@@ -61,7 +66,10 @@ class Manifest:
 
     files: tuple[File, ...] = ()
     replaced: tuple[str, ...] = ()
-    """Files that compaction put together, to go with the next run: who reads them now may finish."""
+    """
+    Files of ours to go with the next run: those that compaction put together (who reads them now may finish), and what
+    is being written, until it counts.
+    """
 
     def of(self, topic: str, shard: int) -> list[File]:
         """A shard's files, in order."""
@@ -86,7 +94,13 @@ class Archive:
         self._lock = -1
 
     def __enter__(self) -> Self:
-        """Hold it; make the directory if it is not there."""
+        """
+        Hold it; make the directory if it is not there.
+
+        Raises:
+            BadFormat: it is no archive, or its manifest is lost; nothing was changed.
+        """
+        self.manifest()
         os.makedirs(self.path, exist_ok=True)
         fd = os.open(f"{self.path}/{_LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -95,7 +109,11 @@ class Archive:
             os.close(fd)
             raise shmq.Busy(f"cannot write to the archive {self.path}: another process does") from None
         self._lock = fd
-        self._tidy()
+        try:
+            self._tidy()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -109,6 +127,7 @@ class Archive:
 
         Raises:
             Corrupt: it cannot be read.
+            BadFormat: there is none, though there are files.
         """
         try:
             with open(f"{self.path}/{MANIFEST}", encoding="utf-8") as file:
@@ -117,6 +136,7 @@ class Archive:
                 raise shmq.BadFormat(f"{self.path}/{MANIFEST} is of version {stored['v']!r}, and this is {VERSION}")
             return Manifest(tuple(File(**each) for each in stored["files"]), tuple(stored["replaced"]))
         except FileNotFoundError:
+            self._check_empty()
             return Manifest()
         except (ValueError, KeyError, TypeError) as problem:
             raise shmq.Corrupt(f"cannot read {self.path}/{MANIFEST}: {problem}; nothing was changed") from None
@@ -128,11 +148,11 @@ class Archive:
             "files": [dataclasses.asdict(each) for each in manifest.files],
             "replaced": list(manifest.replaced),
         }
-        with open(f"{self.path}/{MANIFEST}.unfinished", "w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1)
+        with _unfinished(f"{self.path}/{_MANIFEST_UNFINISHED}") as file:
+            file.write(json.dumps(content, indent=1).encode())
             file.flush()
             os.fsync(file.fileno())
-        os.replace(f"{self.path}/{MANIFEST}.unfinished", f"{self.path}/{MANIFEST}")
+            os.replace(file.name, f"{self.path}/{MANIFEST}")
         self.sync()
 
     def sync(self) -> None:
@@ -143,67 +163,134 @@ class Archive:
         finally:
             os.close(fd)
 
+    def _check_empty(self) -> None:
+        """
+        Refuse a folder without a manifest in which there is anything.
+
+        Raises:
+            BadFormat: there is.
+        """
+        there = set(os.listdir(self.path)) if os.path.isdir(self.path) else set()
+        if MANIFEST in there:
+            return  # made this moment
+        there -= {_LOCK, _MANIFEST_UNFINISHED}  # of one that was killed before it had made one
+        if any(map(_FILE.fullmatch, there)):
+            raise shmq.BadFormat(
+                f"{self.path} holds archived messages, and its {MANIFEST} is gone; nothing was changed. Bring it back "
+                "from a copy of the folder; or archive to an empty folder, which goes on where this one ends, and read "
+                "these files by themselves (spark.read.parquet)"
+            )
+        if there:
+            raise shmq.BadFormat(
+                f"{self.path} is no archive: it has no {MANIFEST}, and there is {min(there)} in it; nothing was "
+                "changed. Archive to a folder that is empty, or not there yet"
+            )
+
     def _tidy(self) -> None:
-        """Remove what a killed run left, and what compaction replaced before."""
+        """Make the first manifest; remove what a killed run left, and what compaction replaced before."""
         manifest = self.manifest()
-        named = {each.name for each in manifest.files}
-        for name in os.listdir(self.path):
-            if name not in named and name.endswith((".parquet", ".unfinished")):
-                os.unlink(f"{self.path}/{name}")
-        if manifest.replaced:
+        kept = {each.name for each in manifest.files}
+        for name in manifest.replaced:
+            if name not in kept:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(f"{self.path}/{name}")
+        if manifest.replaced or not os.path.exists(f"{self.path}/{MANIFEST}"):
             self.replace(dataclasses.replace(manifest, replaced=()))
 
     # ---- files
-    def write(self, tables: Iterator[pa.Table], *, topic: str, shard: int, queue_id: str, first: int) -> File | None:
+    def write(
+        self,
+        tables: Iterator[pa.Table],
+        *,
+        topic: str,
+        shard: int,
+        queue_id: str,
+        first: int,
+        stop: int,
+        instead_of: Sequence[File] = (),
+    ) -> File | None:
         """
-        One file of what *tables* has, on the disk when this returns; None if that is nothing. The caller names it in
-        the manifest, with the stop it knows.
+        One file of what *tables* has, on the disk and in the manifest when this returns; None if that is nothing.
+
+        Args:
+            tables: messages from *first* to before *stop*.
+            topic, shard, queue_id: of that queue.
+            first, stop: where it begins and ends; padding included.
+            instead_of: files that it replaces.
 
         Raises:
             OSError: the disk is full, for one; nothing is left.
+            BadFormat: somebody else's file of that name lies there.
         """
-        import pyarrow.parquet as pq  # noqa: PLC0415  # heavy, and only for who archives
-
-        unfinished = f"{self.path}/{topic}-{shard:03d}-{first:016d}.unfinished"
-        rows, last = 0, first
-        try:
-            with open(unfinished, "wb") as sink, contextlib.ExitStack() as stack:
-                writer: Any = None
-                for table in _gathered(tables):
-                    if writer is None:
-                        writer = stack.enter_context(
-                            pq.ParquetWriter(
-                                sink,
-                                table.schema,
-                                compression="zstd",
-                                compression_level=1,
-                                use_dictionary=["key", "topic", "partition"],
-                                column_encoding={"offset": "DELTA_BINARY_PACKED"},
-                                store_schema=False,
-                            )
-                        )
-                    writer.write_table(table, row_group_size=table.num_rows)
-                    rows += table.num_rows
-                    last = table["offset"][-1].as_py()
-                stack.close()
-                sink.flush()
-                os.fsync(sink.fileno())
+        name = f"{topic}-{shard:03d}-{first:016d}-{stop:016d}.parquet"
+        self._announce(name, name + _UNFINISHED)
+        with _unfinished(f"{self.path}/{name}{_UNFINISHED}") as sink:
+            rows = _write_parquet(tables, sink)
             if not rows:
-                os.unlink(unfinished)
                 return None
-            name = f"{topic}-{shard:03d}-{first:016d}-{last + 1:016d}.parquet"
-            digest, nbytes = _digest(unfinished)
-            os.replace(unfinished, f"{self.path}/{name}")
-            self.sync()
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(unfinished)
-            raise
-        return File(name, topic, shard, queue_id, first, last + 1, rows, nbytes, digest)
+            sink.flush()
+            os.fsync(sink.fileno())
+            digest, nbytes = _digest(sink.name)
+            os.replace(sink.name, f"{self.path}/{name}")
+        self.sync()
+        whole = File(name, topic, shard, queue_id, first, stop, rows, nbytes, digest)
+        manifest = self.manifest()
+        gone = {each.name for each in instead_of}
+        kept = [each for each in manifest.files if each.name not in gone]
+        replaced = {*manifest.replaced, *gone} - {name, name + _UNFINISHED}
+        self.replace(Manifest((*kept, whole), tuple(sorted(replaced))))
+        return whole
+
+    def _announce(self, *names: str) -> None:
+        """From now on these are ours, to be removed unless they come to count."""
+        manifest = self.manifest()
+        for name in names:
+            if name not in manifest.replaced and os.path.lexists(f"{self.path}/{name}"):
+                raise shmq.BadFormat(
+                    f"cannot write {self.path}/{name}: a file of that name lies there, and this archive did not write "
+                    "it; nothing was changed. Move it away"
+                )
+        self.replace(dataclasses.replace(manifest, replaced=tuple({*manifest.replaced, *names})))
 
     def paths(self, files: list[File]) -> list[str]:
         """Where they lie."""
         return [f"{self.path}/{each.name}" for each in files]
+
+
+@contextlib.contextmanager
+def _unfinished(path: str) -> Iterator[IO[bytes]]:
+    """A file to be written, and then given its name; gone afterwards where it was not."""
+    try:
+        with open(path, "wb") as file:
+            yield file
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def _write_parquet(tables: Iterator[pa.Table], sink: IO[bytes]) -> int:
+    """All of them, if there is anything: how many rows."""
+    import pyarrow.parquet as pq  # noqa: PLC0415  # heavy, and only for who archives
+
+    rows = 0
+    with contextlib.ExitStack() as stack:
+        writer: Any = None
+        for table in _gathered(tables):
+            if writer is None:
+                writer = stack.enter_context(
+                    pq.ParquetWriter(
+                        sink,
+                        table.schema,
+                        compression="zstd",
+                        compression_level=1,
+                        use_dictionary=["key", "topic", "partition"],
+                        column_encoding={"offset": "DELTA_BINARY_PACKED"},
+                        store_schema=False,
+                    )
+                )
+            writer.write_table(table, row_group_size=table.num_rows)
+            rows += table.num_rows
+    return rows
 
 
 def verify(path: str) -> list[str]:
@@ -274,6 +361,7 @@ def archive(
 
     Raises:
         Busy: another process archives to the same place, or holds the name `archive`.
+        BadFormat: there are files at *to*, and no archive, or one that has lost its manifest; nothing was changed.
         Gone: messages went that were not archived yet. Retention waits for the name `archive`; so somebody dropped or
             moved it, or purged, or the queue is bounded with full="drop_oldest".
     """
@@ -320,11 +408,9 @@ def _shard(
                 shard=shard.number,
                 queue_id=queue.id,
                 first=start,
+                stop=upto,
             )
             if file is not None:
-                whole = dataclasses.replace(file, stop=upto)
-                manifest = there.manifest()
-                there.replace(dataclasses.replace(manifest, files=(*manifest.files, whole)))
                 consumer.seek(upto)
                 yield file.rows
             start = upto
@@ -333,7 +419,7 @@ def _shard(
 def _until(queue: shmq.Queue, older_than: float | None, behind: str | None) -> int:
     stop = queue.committed_index
     if older_than is not None:
-        stop = min(stop, queue.at(time.time_ns() - int(older_than * 1e9)))
+        stop = min(stop, queue.at_ns(time.time_ns() - int(older_than * 1e9)))
     if behind is not None:
         known = queue.consumers().get(behind)
         stop = min(stop, 0 if known is None else known.head)
@@ -385,7 +471,7 @@ def compact(to: str, *, file_bytes: int = FILE_BYTES) -> int:
     gone = 0
     with Archive(to) as there:
         for run in _small_runs(there.manifest(), file_bytes):
-            first = run[0]
+            first, last = run[0], run[-1]
 
             def tables(files: list[File] = run) -> Iterator[Any]:
                 for each in files:
@@ -393,16 +479,15 @@ def compact(to: str, *, file_bytes: int = FILE_BYTES) -> int:
                         for group in range(opened.num_row_groups):
                             yield opened.read_row_group(group)
 
-            merged = there.write(
-                tables(), topic=first.topic, shard=first.shard, queue_id=first.queue_id, first=first.first
+            there.write(
+                tables(),
+                topic=first.topic,
+                shard=first.shard,
+                queue_id=first.queue_id,
+                first=first.first,
+                stop=last.stop,
+                instead_of=run,
             )
-            if merged is None:
-                continue
-            whole = dataclasses.replace(merged, stop=run[-1].stop)
-            manifest = there.manifest()
-            kept = tuple(each for each in manifest.files if each not in run)
-            names = tuple(each.name for each in run if each.name != whole.name)
-            there.replace(Manifest((*kept, whole), (*manifest.replaced, *names)))
             gone += len(run) - 1
     return gone
 
@@ -466,12 +551,14 @@ def _replay_file(there: Archive, file: File, queue: shmq.Queue, since: int | Non
             table = opened.read_row_group(group)
             sequence = table["offset"][-1].as_py()  # ascends over all files of a shard
             before = queue.adopted(who)
-            if before is not None and before[0] >= sequence:
-                continue
+            if before is not None:  # compaction may have put what is there, and what is not, into one group
+                table = table.filter(pc.greater(table["offset"], before[0]))
             if since is not None:
                 table = table.filter(pc.greater_equal(table["timestamp_ns"], since))
             if until is not None:
                 table = table.filter(pc.less(table["timestamp_ns"], until))
+            if not table.num_rows:
+                continue
             with queue.stage() as staged:
                 for batch in table.to_batches(max_chunksize=4096):
                     _put(staged, batch)

@@ -2,13 +2,14 @@
 The queue knows how far Spark is: a consumer name whose head follows the checkpoint.
 
 Spark's checkpoint is the truth, and the name never leads it: its head moves to an offset only after Spark has written
-that the batch before it is done. Retention waits for it like for any other name, and `shmq ls` shows its lag.
+that the batch before it is done. `shmq ls` shows its lag. For a name that the user gave (`group`) retention waits like
+for any other; an automatic one holds nothing and releases nothing, for to look at a queue must not change it.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import shmq
 from shmq.spark import offsets, places
@@ -35,11 +36,12 @@ def follow(done: offsets.Offsets, shards: Iterable[places.Shard]) -> None:
         if queue.id != place.queue_id:
             continue  # another queue in its place
         known = queue.consumers().get(done.group)
-        if known is not None and known.head >= place.next:
+        hold: Literal["nothing"] | None = "nothing" if offsets.is_automatic(done.group) else None
+        if known is not None and known.head >= place.next and hold in {None, known.hold}:
             continue
         with (
             contextlib.suppress(shmq.Busy, shmq.Closed, IndexError),
-            queue.consumer(done.group, ack="explicit", start=min(place.next, queue.next_index)) as consumer,
+            queue.consumer(done.group, ack="explicit", start=min(place.next, queue.next_index), hold=hold) as consumer,
         ):
             if consumer.head < place.next:
                 consumer.seek(place.next)

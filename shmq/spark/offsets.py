@@ -5,12 +5,13 @@ Offsets: how far each shard was read, as Spark keeps it in its checkpoint; and h
      "queues": {"orders": {"0": {"id": "<32 hex digits>", "next": 1234}}}}
 
 Spark compares them as text and never looks inside. `id` tells a queue from another one made at its place later; `group`
-is the consumer name that mirrors the progress, so it belongs to the checkpoint like the offsets do. Pure: no queue is
-opened here.
+is the consumer name that mirrors the progress, so it belongs to the checkpoint like the offsets do: what is begun again
+before its first batch was written down makes no second one. Pure: no queue is opened here.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -74,9 +75,17 @@ def behind(done: Mapping[str, Any], latest: Mapping[str, Any]) -> int:
     )
 
 
+_AUTOMATIC = re.compile(r"spark-[0-9a-f]{12}")
+
+
 def new_group() -> str:
-    """A consumer name for one checkpoint."""
+    """A consumer name for one checkpoint, of a query whose user gave none."""
     return f"spark-{secrets.token_hex(6)}"
+
+
+def is_automatic(group: str) -> bool:
+    """Whether it is such a one: for eyes alone, so that it holds nothing back and releases nothing."""
+    return _AUTOMATIC.fullmatch(group) is not None
 
 
 # ---------------------------------------------------------------- how much one batch takes

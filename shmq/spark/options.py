@@ -13,6 +13,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from shmq.spark import offsets
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -46,7 +48,7 @@ class SourceOptions:
         min_partitions: a hint: cut into at least so many tasks.
         partition_rows: and into tasks of about so many rows.
         fail_on_loss: whether offsets that retention took away are an error.
-        group: the consumer name that mirrors the progress; None for one of its own, "" for none.
+        group: the consumer name that retention and bounds wait for; None for one that only shows the lag, "" for none.
         headers: whether the column `headers` is there without being asked for.
         batch_rows: rows of one Arrow batch.
         pushdown: whether Spark's filters on offset, time and partition are used; needs Spark's own switch.
@@ -95,12 +97,14 @@ class SinkOptions:
         queue: a queue's directory (made if it is not there), or one with shards in it.
         value_format: "raw" takes the column `value`; "json", "msgpack" and "arrow" take all other columns.
         app: who writes, for exactly once: the query's id by default. A checkpoint that is deleted needs another one.
+        version: of a batch write, which write of that app this is: one that is not larger than the last is passed over.
         delivery: "exactly_once", or "at_least_once": straight into the queue, task by task.
     """
 
     queue: str
     value_format: str | None = None
     app: str | None = None
+    version: int | None = None
     delivery: str = "exactly_once"
 
 
@@ -211,6 +215,7 @@ _SINK: dict[str, tuple[str, Callable[[str], Any]]] = {
     "path": ("queue", str),
     "value.format": ("value_format", _one_of(*(each for each in VALUE_FORMATS if each != "struct"))),
     "txnAppId": ("app", str),
+    "txnVersion": ("version", _number(0)),
     "delivery": ("delivery", _one_of("exactly_once", "at_least_once")),
 }
 
@@ -247,6 +252,8 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
     found = SourceOptions(**_parse(given, _SOURCE, "source"))
     if sum(map(bool, (found.subscribe, found.pattern, found.assign))) > 1:
         raise BadOption("of subscribe, subscribePattern and assign, one is enough")
+    if found.group and offsets.is_automatic(found.group):
+        raise BadOption(f"group={found.group}: names like that are given to queries without a group, and hold nothing")
     if found.value_format == "struct" and not found.dtype:
         raise BadOption("value.format=struct needs value.dtype, like 'price:<f8, size:<i4'")
     return found

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent import futures
 from typing import TYPE_CHECKING, Any
 
 import shmq
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _LOOK = 0.2
+_PATIENCE = 60.0
 _ATTEMPTS = 10
 _SLOW = "failed to connect back"
 """What Spark says when a Python worker needs more than 10 s to start, which on a busy machine it may."""
@@ -56,7 +58,7 @@ def plan(pipeline: Pipeline) -> dict[str, Any]:
     What would be read and written, without starting anything: queues, shards, what waits.
 
     Raises:
-        BadPipeline: there is no such queue, or it cannot be read that way.
+        BadPipeline: there is no such queue, or it cannot be read that way; or no archive can be where it is to be.
     """
     sources = {}
     for source in pipeline.sources.values():
@@ -73,6 +75,11 @@ def plan(pipeline: Pipeline) -> dict[str, Any]:
             shards.append({"shard": shard.label, "from": begin, "to": queue.next_index})
         sources[source.name] = {"queue": source.queue, "value": source.value, "shards": shards}
     places.close_all()
+    if pipeline.archive is not None:
+        try:
+            archive.Archive(pipeline.archive.to).manifest()
+        except (shmq.BadFormat, shmq.Corrupt) as problem:
+            raise BadPipeline(f"archive: {problem}") from problem
     return {
         "name": pipeline.name,
         "checkpoint": pipeline.checkpoint,
@@ -115,24 +122,28 @@ def _last_offset(pipeline: Pipeline, sink: str, shard: places.Shard) -> int:
 
 
 # ---------------------------------------------------------------- the tables
-def _source_frame(spark: Any, source: Source, pause: str) -> Any:
-    stream = spark.readStream.format("shmq").options(**{"pause": pause, **source.words()})
+def _source_frame(spark: Any, source: Source, pause: str, sink: str) -> Any:
+    words = {"pause": pause, **source.words()}
+    if source.group:
+        words["group"] = f"{source.group}-{sink}"
+    stream = spark.readStream.format("shmq").options(**words)
     if source.value == "raw":
         return stream.load()
     return stream.schema(f"{source.schema}, {_META}").load()
 
 
-def tables(spark: Any, pipeline: Pipeline, pause: str = "") -> dict[str, Any]:
+def tables(spark: Any, pipeline: Pipeline, pause: str = "", sink: str = "") -> dict[str, Any]:
     """
     A DataFrame for each source and step, known to SQL by its name.
 
     Args:
         pause: while that file is there, no new batch begins.
+        sink: for which sink, where a source has a group: each sink has a progress, and so a name, of its own.
     """
     found: dict[str, Any] = {}
     for source in pipeline.sources.values():
         with _naming(f"source {source.name}"):
-            frame = _source_frame(spark, source, pause)
+            frame = _source_frame(spark, source, pause, sink)
         if source.value != "raw":
             corrupt = frame.where("_corrupt is not null")
             found[f"{source.name}.corrupt"] = corrupt.selectExpr("_key as key", "_corrupt as value")
@@ -187,9 +198,20 @@ def _start(frame: Any, sink: Sink, pipeline: Pipeline, trigger: dict[str, Any]) 
         stream = stream.format("shmq").option("value.format", sink.value).option("delivery", sink.delivery)
         return stream.start(sink.queue)
     if sink.format == "delta":
-        app = f"{pipeline.name}-{sink.name}"
-        return stream.foreachBatch(lambda batch, number: write_delta(batch.toArrow(), sink, app, number)).start()
+        return _start_delta(stream, sink, f"{pipeline.name}-{sink.name}")
     return stream.format("console").option("truncate", "false").start()
+
+
+def _start_delta(stream: Any, sink: Sink, name: str) -> Any:
+    """Batches are known by the query, whose id is its checkpoint's: another checkpoint begins with batch 0 again."""
+    query_id: futures.Future[str] = futures.Future()  # which Spark gives when it has started
+
+    def write(batch: Any, number: int) -> None:
+        write_delta(batch.toArrow(), sink, f"{name}-{query_id.result(_PATIENCE)}", number)
+
+    query = stream.foreachBatch(write).start()
+    query_id.set_result(query.id)
+    return query
 
 
 def write_delta(table: Any, sink: Sink, app: str, number: int) -> bool:
@@ -206,6 +228,9 @@ def write_delta(table: Any, sink: Sink, app: str, number: int) -> bool:
     if deltalake.DeltaTable.is_deltatable(sink.path):
         done = deltalake.DeltaTable(sink.path).transaction_version(app)
         if done is not None and done >= number:
+            from shmq.spark.sink import say_passed_over  # noqa: PLC0415  # needs pyspark
+
+            say_passed_over(sink.path, app, number, done)
             return False
     mark = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(app, number)])
     deltalake.write_deltalake(
@@ -268,11 +293,14 @@ class Run:
         """Start a query for each sink."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._pause)
-        frames = tables(self._spark, self._pipeline, self._pause)
-        return {
-            sink.name: _start(frames[sink.origin], sink, self._pipeline, trigger)
-            for sink in self._pipeline.sinks.values()
-        }
+        grouped = any(source.group for source in self._pipeline.sources.values())
+        found: dict[str, Any] = {}
+        frames: dict[str, Any] = {}
+        for name, sink in self._pipeline.sinks.items():
+            if grouped or not frames:
+                frames = tables(self._spark, self._pipeline, self._pause, name)
+            found[name] = _start(frames[sink.origin], sink, self._pipeline, trigger)
+        return found
 
     def _follow(self, queries: dict[str, Any], archive_every: float = 0.0) -> None:
         """Until all have ended, telling each batch; when told to stop or one fails, until the batches that run have."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shmq.spark.options import SourceOptions
 
 _MARK = "queue.shmq"
-_SHARD = re.compile(r"(?:[A-Za-z0-9_-]*\.)?[0-9a-f]\.([0-9a-f]{3})")
+_SHARD = re.compile(r"((?:[A-Za-z0-9_-]*\.)?[0-9a-f])\.([0-9a-f]{3})")
 _KEPT = 64
 
 
@@ -50,17 +50,26 @@ def shards_of(path: str, topic: str | None = None) -> list[Shard]:
 
     Raises:
         NotFound: there is none.
+        Mismatch: what is there are shards of several queues (of other prefixes, or numbers of bits), so that one number
+            would mean several of them.
     """
     path = os.path.abspath(path)
     topic = topic or os.path.basename(path)
     if is_queue(path):
         return [Shard(topic, 0, path)]
-    found = []
-    if os.path.isdir(path):
-        for name in sorted(os.listdir(path)):
-            shard = _SHARD.fullmatch(name)
-            if shard and is_queue(f"{path}/{name}"):
-                found.append(Shard(topic, int(shard[1], 16), f"{path}/{name}"))
+    found: list[Shard] = []
+    kinds: set[str] = set()
+    for name in sorted(os.listdir(path)) if os.path.isdir(path) else []:
+        shard = _SHARD.fullmatch(name)
+        if shard and is_queue(f"{path}/{name}"):
+            kinds.add(shard[1])
+            found.append(Shard(topic, int(shard[2], 16), f"{path}/{name}"))
+    if len(kinds) > 1:
+        raise shmq.Mismatch(
+            f"cannot read {path} with Spark: there are shards of {len(kinds)} queues in it "
+            f"({', '.join(f'{kind}.*' for kind in sorted(kinds))}), and one number would mean several; give each "
+            "queue's shards a directory of their own"
+        )
     if not found:
         raise shmq.NotFound(f"cannot read {path} with Spark: there is no queue there, and no shards of one")
     return sorted(found, key=lambda each: each.number)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import logging
 import os
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -269,6 +270,8 @@ class Writer:
                 before = queue.adopted(app) if app else None
                 if tokens and (before is None or before[0] < sequence):
                     queue.adopt(tokens, dedup=(app, sequence))
+                elif tokens and before is not None:
+                    say_passed_over(shard.label, app, sequence, before[0])
                 _drop(queue, app)  # of attempts whose message was lost, and of batches that were there before
 
     def forget(self, messages: Iterable[Any]) -> None:
@@ -278,6 +281,18 @@ class Writer:
             with contextlib.suppress(shmq.ShmqError), shmq.open(shard.path, create=False, trusted=True) as queue:
                 for app in apps:
                     _drop(queue, app)
+
+
+def say_passed_over(where: str, app: str, sequence: int, last: int) -> None:
+    """Of a repeated batch that is as it should be; where it was none, somebody will miss its rows."""
+    logging.getLogger("shmq").warning(
+        "%s has batch %d of %r already (the last is %d): it is passed over. That is right where a batch is repeated; "
+        "new rows need a larger txnVersion, and a new checkpoint another txnAppId",
+        where,
+        sequence,
+        app,
+        last,
+    )
 
 
 def _id_of(shard: places.Shard) -> str:
@@ -310,7 +325,7 @@ class BatchWriter(Writer, DataSourceArrowWriter):  # type: ignore[misc]
 
     def commit(self, messages: list[Any]) -> None:
         """On the driver, when all tasks are done."""
-        self.adopt(messages, 0)
+        self.adopt(messages, self.options.version or 0)
 
     def abort(self, messages: list[Any]) -> None:
         """On the driver, when one has failed for good."""
@@ -348,8 +363,7 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 # ---------------------------------------------------------------- the doors
-def _writer(kind: Callable[..., Any], given: Mapping[str, str], schema: StructType, app: str) -> Any:
-    options = sink_options(given)
+def _writer(kind: Callable[..., Any], options: SinkOptions, schema: StructType, app: str) -> Any:
     encoder = Encoder(options, schema)
     return kind(options, encoder, shards(options), options.app or app)
 
@@ -363,7 +377,17 @@ def batch_writer(given: Mapping[str, str], schema: StructType, *, overwrite: boo
     """
     if overwrite:
         raise BadOption('a queue is not overwritten: say .mode("append"), or delete the queue first')
-    return _writer(BatchWriter, given, schema, f"spark-batch-{uuid.uuid4().hex}")  # type: ignore[no-any-return]
+    options = sink_options(given)
+    if (options.app is None) != (options.version is None):
+        raise BadOption(
+            "txnAppId and txnVersion go together in a batch write: of one application each write has a larger version, "
+            "and one that is not larger is passed over, as in Delta. Without both, each write is appended"
+        )
+    if options.version is not None and options.delivery != "exactly_once":
+        raise BadOption(
+            "txnVersion needs delivery=exactly_once: what is put straight into a queue cannot be told again"
+        )
+    return _writer(BatchWriter, options, schema, f"spark-batch-{uuid.uuid4().hex}")  # type: ignore[no-any-return]
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> StreamWriter:
@@ -378,4 +402,7 @@ def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bo
             'outputMode("complete") would write the whole result again with every batch, and a queue only grows: use '
             '"append" (with a watermark) or "update"'
         )
-    return _writer(StreamWriter, given, schema, "")  # type: ignore[no-any-return]
+    options = sink_options(given)
+    if options.version is not None:
+        raise BadOption("txnVersion is for batch writes: a stream's batches have numbers of their own")
+    return _writer(StreamWriter, options, schema, "")  # type: ignore[no-any-return]

@@ -170,7 +170,7 @@ def readable_end(queue: shmq.Queue, *, durable_only: bool) -> int:
 
 
 def _at_time(queue: shmq.Queue, ms: int, end: int) -> int:
-    return min(queue.at(ms * 1_000_000), end)
+    return min(queue.at_ns(ms * 1_000_000), end)
 
 
 class Range(NamedTuple):
@@ -187,10 +187,33 @@ def _one(said: Any, key: Key) -> Any:
     return said
 
 
+def _check_named(option: str, said: Any, shards: list[places.Shard]) -> None:
+    """
+    What is misspelt would be read from where such queries begin by default.
+
+    Raises:
+        BadOption: a shard is named that is not there.
+    """
+    there = [(shard.topic, str(shard.number)) for shard in shards]
+    named = [(topic, number) for topic, each in said.items() for number in each] if isinstance(said, dict) else []
+    for topic, number in named:
+        if (topic, number) not in there:
+            labels = ", ".join(f"{topic}/{number}" for topic, number in there)
+            raise BadOption(f"{option} names shard {topic}/{number}, and this query reads {labels}")
+
+
 def starts(
     options: SourceOptions, shards: list[places.Shard], there: Mapping[Key, Ends], default: str
 ) -> dict[Key, int]:
-    """Where each shard is begun: by time, by offset, or where such queries begin."""
+    """
+    Where each shard is begun: by time, by offset, or where such queries begin.
+
+    Raises:
+        BadOption: a shard is named that is not there, or a time that has not come.
+        Gone: an offset that is not there.
+    """
+    _check_named("startingOffsets", options.starting, shards)
+    _check_named("startingOffsetsByTimestamp", options.starting_ms, shards)
     found = {}
     for shard in shards:
         key = (shard.topic, shard.number)
@@ -240,7 +263,14 @@ def _check_start(options: SourceOptions, shard: places.Shard, start: int, now: E
 
 
 def stops(options: SourceOptions, shards: list[places.Shard], there: Mapping[Key, Ends]) -> dict[Key, int]:
-    """Where each shard is ended, of a batch query."""
+    """
+    Where each shard is ended, of a batch query.
+
+    Raises:
+        BadOption: a shard is named that is not there.
+    """
+    _check_named("endingOffsets", options.ending, shards)
+    _check_named("endingOffsetsByTimestamp", options.ending_ms, shards)
     found = {}
     for shard in shards:
         key = (shard.topic, shard.number)
@@ -577,7 +607,7 @@ def _narrow(limit: tuple[str, Any], shard: places.Shard, key: Key, wanted: Range
     if low is not None:
         nanoseconds = low if meta == "timestamp_ns" else _nanoseconds(low)
         if nanoseconds is not None:
-            first = places.open_queue(shard.path).at(nanoseconds)
+            first = places.open_queue(shard.path).at_ns(nanoseconds)
             wanted.start[key] = max(wanted.start[key], min(first, wanted.end[key]))
 
 
@@ -625,12 +655,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def _begin(self) -> dict[str, Any]:
         shards = places.find(self.options)
         group = offsets.new_group() if self.options.group is None else self.options.group
-        if group:
-            for shard in shards:  # named before the ends are looked for, so that nothing is retired in between
-                mirror.hold(shard.path, group)
+        self._hold(group, shards)  # before the ends are looked for, so that nothing is retired in between
         there = ends(shards, self.options)
         begun = starts(self.options, shards, there, LATEST)
         return self._offsets(group, {key: offsets.Place(there[key].queue_id, at) for key, at in begun.items()})
+
+    def _hold(self, group: str, shards: list[places.Shard]) -> None:
+        """Nothing of them is retired from now on before Spark has read it, if the user gave the name for that."""
+        if group and not offsets.is_automatic(group):
+            for shard in shards:
+                mirror.hold(shard.path, group)
 
     def _offsets(self, group: str, where: dict[Key, offsets.Place]) -> dict[str, Any]:
         return offsets.Offsets(group, os.path.abspath(self.options.queue), where).to_json()
@@ -653,21 +687,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if self.options.pause and os.path.exists(self.options.pause):
             return start
         shards = places.find(self.options)
-        for shard in shards if begun.group else ():
-            if (shard.topic, shard.number) not in begun.places:  # new: nothing of it may be retired from now on
-                mirror.hold(shard.path, begun.group)
+        group = begun.group if self.options.group is None else self.options.group  # it may be said later, too
+        known = begun.places if group == begun.group else {}
+        self._hold(group, [shard for shard in shards if (shard.topic, shard.number) not in known])
         there = self._pinned or ends(shards, self.options)
         where = {key: self._start_of(key, now, begun) for key, now in there.items()}
         end = {key: max(now.end, where[key]) for key, now in there.items()}
         self._latest = offsets.Offsets(
-            begun.group, begun.root, {key: offsets.Place(there[key].queue_id, at) for key, at in end.items()}
+            group, begun.root, {key: offsets.Place(there[key].queue_id, at) for key, at in end.items()}
         )
         end = where if self._should_wait(where, end) else self._limited(shards, where, end, limit)
         kept = {key: place for key, place in begun.places.items() if key not in end}  # a shard that is gone
         placed = {key: offsets.Place(there[key].queue_id, at) for key, at in end.items()}
         if any(end[key] > where[key] for key in end):
             self._last_batch = time.monotonic()
-        return self._offsets(begun.group, kept | placed)
+        return self._offsets(group, kept | placed)
 
     def _start_of(self, key: Key, now: Ends, begun: offsets.Offsets) -> int:
         """How far a shard was read; one that is new begins with its first message, also one in an old one's place."""
@@ -720,8 +754,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             if done.places[key].next > now.end:
                 _check_start(self.options, shard, done.places[key].next, now)
         tasks = tasks_of(self.options, shards, wanted)
-        if begun.group:
-            self._mirror(begun)  # a restart looks after its name, too
+        if begun.group and start != self._initial:
+            self._mirror(begun)  # a restart looks after its name, too; nothing is done yet of a query that begins
         return [Pieces(task) for task in tasks]
 
     def _check_there(self, begun: offsets.Offsets, done: offsets.Offsets, shards: list[places.Shard]) -> None:

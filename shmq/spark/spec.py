@@ -2,7 +2,8 @@
 A pipeline as its TOML says it: read, checked whole before anything starts, each objection with its line.
 
     [pipeline]            name, checkpoint, every, conf
-    [source.NAME]         queue, value, schema, dtype, starting, max_offsets_per_trigger, max_bytes_per_trigger, options
+    [source.NAME]         queue, value, schema, dtype, starting, max_offsets_per_trigger, max_bytes_per_trigger, group,
+                          options
     [step.NAME]           from, sql or python, watermark
     [sink.NAME]           from, format (parquet, delta, shmq, console), path or queue, mode, value, key, partition_by
     [archive]             source, to, after, compact_to
@@ -42,6 +43,8 @@ class Source:
     starting: str = "earliest"
     max_offsets_per_trigger: int = 0
     max_bytes_per_trigger: int = 0
+    group: str = ""
+    """The first part of the names that hold the queue, `<group>-<sink>`; without it nothing is held or released."""
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     where: str = ""
     """File and line that name the queue, for errors."""
@@ -135,6 +138,7 @@ _ALLOWED: dict[str, dict[str, Any]] = {
         "starting": str,
         "max_offsets_per_trigger": int,
         "max_bytes_per_trigger": int,
+        "group": str,
         "options": dict,
     },
     "step": {"from": (str, list), "sql": str, "python": str, "watermark": str},
@@ -256,6 +260,11 @@ class _Checker:
             self._object(section, "value", f"value = {value!r}: one of {', '.join(VALUE_FORMATS)}")
         elif value != "raw" and not each.get("schema"):
             self._object(section, "value", f'value = "{value}" needs schema = "user BIGINT, ..."')
+        for key in each.get("options", {}):
+            if key.lower() in {"group", "kafka.group.id"}:
+                self._object(
+                    section, "options", f'{key} is no option here: say group = "...", of which each sink has one'
+                )
         if value == "struct" and not each.get("dtype"):
             self._object(section, "value", 'value = "struct" needs dtype = "price:<f8, ..."')
         where = f"{self._path}:{self._line(section, 'queue')}"

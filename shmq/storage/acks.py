@@ -14,12 +14,11 @@ group, and the files of several names are written together, before the first of 
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
+from shmq.storage import files, sync
 from shmq.storage import ring as rings
-from shmq.storage import sync
 from shmq.storage.directory import CONSUMERS
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class _Asked(NamedTuple):
 
     name: _Name
     asked: int
-    fd: int
+    fd: _native.Fd
 
 
 class Names:
@@ -113,11 +112,11 @@ class Names:
             yield Asked(self._home, found, everything=everything)
         finally:
             for one in found:
-                os.close(one.fd)
+                one.fd.close()
 
     def _there(self) -> dict[str, int]:
-        with os.scandir(self._home.consumers) as entries:
-            there = {entry.name[: -len(_ENDING)]: entry.inode() for entry in entries if entry.name.endswith(_ENDING)}
+        found = files.inodes_in(self._home.consumers)
+        there = {name.removesuffix(_ENDING): inode for name, inode in found.items() if name.endswith(_ENDING)}
         for gone in self._known.keys() - there.keys():
             del self._known[gone]
         return dict(sorted(there.items()))
@@ -167,18 +166,19 @@ def of_member(
     home: Directory, member: _native.Member, name: str, checkpoint: _native.Checkpoint, ring: _native.Ring
 ) -> None:
     """
-    The snapshot that a group's member takes now and then; none while somebody leads the group commit.
+    The snapshot that a group's member takes now and then; none while somebody leads the group commit, or is at one.
 
     It is on the disk when the kernel has written it, or whoever takes the next one.
 
     Raises:
         OSError: the disk refused. The newest snapshot still says what it said.
     """
-    if not member.try_lead():
-        return
+    leading, papers = _native.new_leading(), _native.new_leading()
     try:
+        if not (member.try_lead(leading) and member.take_papers(papers)):
+            return
         fd, _ = home.open(home.consumers, f"{name}{_ENDING}", writable=True)
-        try:
+        with fd:
             before = checkpoint.newest_snapshot()
             if before is not None and before.sequence != checkpoint.snapshot_synced():
                 sync.data(fd, "snapshot")  # before the other is written over
@@ -186,7 +186,6 @@ def of_member(
             if ring.snapshot(home.journal.epoch) == _native.GROW:
                 ring.remap(rings.map_ring(home, name, writable=True))  # the next one will be taken
             sync.start(fd, "snapshot")
-        finally:
-            os.close(fd)
     finally:
-        member.stop_leading()
+        member.give_papers(papers)
+        member.stop_leading(leading)

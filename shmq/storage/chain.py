@@ -9,17 +9,20 @@ doubled is told from one that is empty.
 from __future__ import annotations
 
 import bisect
+import collections
 import contextlib
 import itertools
 import os
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors
-from shmq.storage import spares, staging, warm
+from shmq.storage import files, spares, staging, warm
 from shmq.storage.directory import CHUNKS, chunk_name, grain_for
 from shmq.where import says_where
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shmq.storage.directory import Directory
     from shmq.storage.recover import View
 
@@ -45,7 +48,9 @@ class Chain:
     def __init__(self, home: Directory, member: _native.Member) -> None:
         """Nothing is opened yet."""
         self._home = home
-        self._member = member
+        self.member = self._member = member
+        self.make_room: Callable[[], object] | None = None
+        """What gives chunks back that nobody needs, for whoever may call it where the disk is full."""
 
     def names(self) -> list[tuple[int, int]]:
         """
@@ -56,22 +61,57 @@ class Chain:
         """
         if self._home.view is not None:
             return self._home.view.names()
-        tries = 3  # a listing is no snapshot: one that names a chunk may miss the one linked just before it
-        while tries:
+        while True:
             first_live, newest = self._member.control.first_live(), self._newest()
-            there = self._home.chunk_names()
-            if self._member.control.first_live() != first_live:
-                continue  # some were retired meanwhile, and may be missing in it
-            tries -= 1
-            live = [name for name in there if name[0] >= first_live]
-            problem = break_in(live)
-            if there and (not live or live[0][0] != first_live):
-                problem = f"chunk {first_live} is missing, where the queue begins"
-            elif newest > (live[-1][0] if live else -1):
-                problem = f"chunk {newest} is missing, where the queue ends"
-            if not problem:
-                return live
-        raise errors.Corrupt(f"cannot read {self._home.path}: {problem}; nothing was changed")
+            live, problem = self._filled(self._home.chunk_names(), first_live, newest)
+            if self._member.control.first_live() == first_live:  # else some were retired, and may be missing in it
+                break
+        if problem:
+            files.refuse_removed(self._home.fd, self._home.path)
+            raise errors.Corrupt(f"cannot read {self._home.path}: {problem}; nothing was changed")
+        return live
+
+    def _filled(self, listed: list[tuple[int, int]], first_live: int, newest: int) -> tuple[list[tuple[int, int]], str]:
+        """
+        The chain, and what is wrong with it.
+
+        A listing is no snapshot: it may have a chunk and not the one that was linked just before it. So a chunk that is
+        not listed is looked for by its name, which the chunk before it tells, or the journal.
+        """
+        if not listed and newest < 0:
+            return [], ""
+        live: list[tuple[int, int]] = []
+        rest = collections.deque(name for name in listed if name[0] >= first_live)
+        if not rest or rest[0][0] != first_live:
+            journal = self._home.read_journal()
+            if journal.first_live != first_live or not self._is_there(first_live, journal.first_index):
+                return [], f"chunk {first_live} is missing, where the queue begins"
+            rest.appendleft((first_live, journal.first_index))
+        while rest:
+            live.append(rest.popleft())
+            wanted = live[-1][0] + 1
+            if wanted <= (rest[-1][0] if rest else newest) and not (rest and rest[0][0] <= wanted):
+                base = self._end_of(*live[-1])
+                if base is None or not self._is_there(wanted, base):
+                    break
+                rest.appendleft((wanted, base))
+        problem = break_in([*live, *rest])
+        if not problem and newest > live[-1][0]:
+            problem = f"chunk {newest} is missing, where the queue ends"
+        return live, problem
+
+    def _is_there(self, sequence: int, base: int) -> bool:
+        try:
+            os.stat(chunk_name(base, sequence), dir_fd=self._home.chunks, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _end_of(self, sequence: int, base: int) -> int | None:
+        """Where the chunk behind that one begins; None when it is not sealed, or has just been retired."""
+        with contextlib.suppress(FileNotFoundError):
+            return self.open(sequence, base).sealed()
+        return None
 
     def listed(self) -> list[tuple[int, int]]:
         """(sequence, base) of the live chunks that are there, in order, whether they are a chain or not."""
@@ -138,18 +178,18 @@ class Chain:
             )
             if memory is None:
                 warm.keep(key, chunk.map, fd, self._home.queue_id)
+            if keep or (syncing and may_write):
+                chunk.keep(fd)
+                return chunk
         except BaseException:
-            os.close(fd)
+            fd.close()
             raise
-        if keep or (syncing and may_write):
-            chunk.keep(fd)
-        else:
-            os.close(fd)
+        fd.close()
         return chunk
 
     def map_staged(self, fd: int, size: int, path: str, number: int) -> _native.Chunk:
         """A chunk of a set that nobody builds any more, writable, its indexes from 0 on. *fd* stays the caller's."""
-        return _native.Chunk(
+        chunk = _native.Chunk(
             fd,
             size,
             base=0,
@@ -161,16 +201,20 @@ class Chain:
             padding=False,
             checksum=self._home.options.checksum,
         )
+        chunk.seals_as(0)  # its number is no sequence of the chain
+        return chunk
 
     def _open_in_view(self, view: View, sequence: int, base: int) -> _native.Chunk:
         """A chunk of an unclean queue, as it would be after its recovery; the file stays as it is."""
         piece = view.pieces.get(sequence)
         if piece is None or piece.base != base:
             raise FileNotFoundError(chunk_name(base, sequence))
-        folder = self._home.chunks if piece.folder == CHUNKS else self._home.below_path(piece.folder)
-        fd = -1
-        try:
+        above = (
+            contextlib.nullcontext(self._home.chunks) if piece.folder == CHUNKS else self._home.below_path(piece.folder)
+        )
+        with above as folder:
             fd, size = self._home.open(folder, piece.file, writable=False)
+            spares.hold_as_mapper(fd, piece.file, folder)
             return _native.Chunk(
                 fd,
                 size,
@@ -184,10 +228,6 @@ class Chain:
                 checksum=self._home.options.checksum,
                 ends=view.ends(sequence),
             )
-        finally:
-            for each in (fd, folder if folder != self._home.chunks else -1):
-                if each >= 0:
-                    os.close(each)
 
     def first(self) -> tuple[int, int] | None:
         """(sequence, base) of the first live chunk; None before the first put."""
@@ -201,12 +241,29 @@ class Chain:
 
     def next_index(self) -> int:
         """The index behind the last claimed one."""
+        return self._to_the_end(finish=False)
+
+    def finish(self) -> None:
+        """
+        Have the set that is adopted at the end, if there is one, moved to its place.
+
+        Raises:
+            DiskFull: there is no room for that; who reads goes on without.
+        """
+        self._to_the_end(finish=True)
+
+    def last_adoption(self) -> int:
+        """The id of the set that the SEAL of the last chunk with a name leads to, finished or not; 0 for none."""
+        chunk = self._last()
+        return 0 if chunk is None else chunk.adoption()
+
+    def _to_the_end(self, *, finish: bool) -> int:
         while True:
             chunk, end = self._last(), self._home.journal.first_index
             with contextlib.suppress(errors.Gone):  # retired since the listing: look again
                 while chunk is not None:
                     end = chunk.next_index()
-                    chunk = self.after(chunk)
+                    chunk = self.after(chunk, finish=finish)
                 return end
 
     def _last(self) -> _native.Chunk | None:
@@ -228,20 +285,25 @@ class Chain:
         at = bisect.bisect_right([base for _, base in live], index)
         return live[max(at - 1, 0)] if live else None
 
-    def after(self, chunk: _native.Chunk) -> _native.Chunk | None:
+    def after(self, chunk: _native.Chunk, *, finish: bool = False) -> _native.Chunk | None:
         """
         The chunk behind a sealed one, for reading; None when nobody has made it yet.
+
+        *finish*: what is adopted must move to its place; else it is read where it is, when there is no room for that.
 
         Raises:
             Corrupt: it is missing although later ones are there, or begins elsewhere.
             Gone: it was retired.
+            DiskFull: see *finish*.
         """
         base = chunk.sealed()
         if base is None:
             return None
-        return self._open_next(chunk, base, writable=False)
+        return self._open_next(chunk, base, writable=False, finish=finish)
 
-    def _open_next(self, chunk: _native.Chunk, base: int, *, writable: bool) -> _native.Chunk | None:
+    def _open_next(
+        self, chunk: _native.Chunk, base: int, *, writable: bool, finish: bool = False
+    ) -> _native.Chunk | None:
         problem = ""
         adoption = chunk.adoption()
         for _ in range(3):  # it may be linked between our looking for it and our looking for later ones
@@ -249,7 +311,7 @@ class Chain:
                 return self._open_tail(chunk.sequence + 1, base) if writable else self.open(chunk.sequence + 1, base)
             except FileNotFoundError:
                 if adoption and self._home.view is None:
-                    aside = self._finish_adoption(chunk, adoption, base)
+                    aside = self._finish_adoption(chunk, adoption, base, must=writable or finish)
                     if aside is not None:
                         return aside
                     problem = f"it is followed by adoption {adoption:010x}, and there is no such set in staging"
@@ -258,14 +320,23 @@ class Chain:
             if not problem:
                 return None
         if chunk.sequence + 1 < self._member.control.first_live():
-            raise errors.Gone(f"cannot go on after {chunk.path}: what followed it was retired", self.first_index())
+            raise self._gone(f"cannot go on after {chunk.path}: what followed it was retired")
         raise errors.Corrupt(f"cannot go on after {chunk.path}: {problem}; nothing was changed")
 
-    def _finish_adoption(self, chunk: _native.Chunk, adoption: int, base: int) -> _native.Chunk | None:
-        """Have what was staged linked behind *chunk*; who may not do that gets the chunk that follows, where it is."""
+    def _finish_adoption(self, chunk: _native.Chunk, adoption: int, base: int, *, must: bool) -> _native.Chunk | None:
+        """
+        Have what was staged linked behind *chunk*; who may not do that gets the chunk that follows, where it is.
+
+        So does who finds no room for it, unless it *must* be linked.
+        """
         if not self._home.read_only:
-            staging.finish(self._home, self._member.control, chunk, adoption, base)
-            return None
+            try:
+                staging.finish(self._home, self._member.control, chunk, adoption, base)
+            except errors.DiskFull:
+                if must:
+                    raise
+            else:
+                return None
         found = staging.following(self._home, chunk, adoption)
         if found is None:
             return None
@@ -300,16 +371,19 @@ class Chain:
         for _ in range(_TRIES):
             live = self.names()
             if not live:
-                self._home.make_chunk(self._home.read_journal().first_index, self._member.control.first_live())
+                first = self._home.read_journal().first_index
+                self._home.make_chunk(first, self._member.control.first_live(), make_room=self.make_room)
                 live = self.names()
             sequence, base = live[-1]
             with contextlib.suppress(errors.Gone, FileNotFoundError):  # filled, finished and retired since we looked
                 return self._enter(self._open_tail(sequence, base))
-        raise errors.Gone(f"cannot put into {self._home.path}: its last chunk went {_TRIES} times while it was opened")
+        raise self._gone(f"cannot put into {self._home.path}: its last chunk went {_TRIES} times while it was opened")
 
-    def roll(self, chunk: _native.Chunk, region: int = 0) -> _native.Chunk:
+    def roll(self, chunk: _native.Chunk, region: int = 0, *, to_seal: bool = False) -> _native.Chunk:
         """
         The chunk behind a sealed one, writable; made if it is not there, with room for *region* bytes.
+
+        *to_seal*: nothing is to be put there but a SEAL.
 
         Raises:
             DiskFull: there is no room to make it. The chain ends with a sealed chunk, which is legal.
@@ -322,15 +396,22 @@ class Chain:
         if following is not None:
             return self._enter(following)
         grain = grain_for(region, base - chunk.base, chunk.size)
-        made = self._home.make_chunk(base, sequence, region, sequence - self._member.control.first_live(), grain)
+        before = max(sequence - self._member.control.first_live(), 0)  # it may be damaged, or have risen
+        filled = 0 if to_seal else chunk.filled()[1]
+        filled = chunk.size if 2 * filled >= chunk.size else filled  # what was sealed for the next message was full
+        made = self._home.make_chunk(base, sequence, region, before, grain, self.make_room, filled)
         try:
             return self._enter(self._open_tail(sequence, base))
         except FileNotFoundError:  # filled by others, finished and retired, before we came to open it
-            raise errors.Gone(f"cannot go on after {chunk.path}: what followed it was retired meanwhile") from None
+            raise self._gone(f"cannot go on after {chunk.path}: what followed it was retired meanwhile") from None
         except errors.Gone:
             if made:
                 self._home.drop_chunk(base, sequence)
             raise
+
+    def _gone(self, what: str) -> errors.Gone:
+        first = self.first_index()
+        return errors.Gone(f"{what}; the first index still there is {first}", first)
 
     def _open_tail(self, sequence: int, base: int) -> _native.Chunk:
         syncing = self._home.options.durability.kind == "sync"
@@ -340,7 +421,7 @@ class Chain:
         # Whoever opened or linked a chunk looks again before the first claim there: a slow roller could have brought a
         # retired name back to life.
         if chunk.sequence < self._member.control.first_live():
-            raise errors.Gone(f"cannot put into {chunk.path}: it was retired meanwhile")
+            raise self._gone(f"cannot put into {chunk.path}: it was retired meanwhile")
         if chunk.sealed() is None:
             self._home.cover(chunk.base, chunk.size)
         self._member.control.enter(chunk.sequence)

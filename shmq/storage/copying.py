@@ -11,16 +11,26 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
-import fcntl
+import itertools
 import os
 import shutil
 import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from shmq import _native, errors
-from shmq.storage import dedup, files, pins, recover, ring, staging, verify
-from shmq.storage.directory import CHUNKS, CONSUMERS, CONTROL, DEDUP, LEDGER, QUEUE, admin_lock, chunk_name
+from shmq.storage import dedup, directory, files, pins, recover, ring, staging, verify
+from shmq.storage.directory import (
+    ASIDE,
+    CHUNKS,
+    CONSUMERS,
+    CONTROL,
+    DEDUP,
+    LEDGER,
+    QUEUE,
+    boot_id,
+    chunk_name,
+    parse_chunk_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +38,8 @@ if TYPE_CHECKING:
     from shmq.storage.chain import Chain
     from shmq.storage.directory import Directory
 
-_FICLONE = 0x40049409
+_TRIES = 20
+"""How often a copy begins anew that cannot hold back what is retired before it comes to it."""
 _NOWHERE = bytes(16)
 """The boot of a queue that was never open."""
 _QUEUE_ID_AT, _HEADER_CRC = 40, (12, 16, 128)
@@ -62,7 +73,10 @@ class Repaired:
         messages: that are whole, and in it.
         lost: indexes that have no message any more; they are padding now.
         problems: what was wrong.
-        kept: where the damaged queue is, when the clean one took its place; else empty.
+        kept: where the damaged queue is, when the clean one took its place; else empty. Of one that was whole there is
+            no other, and it was left as it is.
+        gone: files beside the chunks that could not be saved: a consumer whose checkpoint is gone begins anew; without
+            the ledger or the memory of dedup, a batch that was adopted or put once can be so again.
     """
 
     path: str
@@ -70,6 +84,11 @@ class Repaired:
     lost: int
     problems: tuple[verify.Problem, ...]
     kept: str = ""
+    gone: tuple[str, ...] = ()
+
+    def complete(self) -> bool:
+        """Whether nothing was lost."""
+        return not self.lost and not self.gone
 
 
 # ---------------------------------------------------------------- a new directory
@@ -80,15 +99,18 @@ class _Target:
         self.path = os.path.abspath(to)
         self.queue_id = queue_id
         self._home = home
+        self._finished = home.read_journal().flags & _native.JOURNAL_FINISHED
+        self._dropped = verify.dropped(home)  # before the first chunk is copied: what is put later is none of it
+        self.gone: list[str] = []
         self._making = f"{self.path}.making-{os.urandom(4).hex()}"
         self._mode = home.options.mode & 0o600
         if os.path.lexists(self.path):
             raise errors.Unsafe(f"cannot write to {self.path}: something is there; nothing was changed")
         try:
-            os.mkdir(self._making, 0o700)
+            files.new_directory(self._making)
         except FileNotFoundError:
             raise errors.NotFound(f"cannot write to {self.path}: the directory above it does not exist") from None
-        self._fds: list[int] = []
+        self._fds: list[_native.Fd] = []
         try:
             self.fd = self._keep(files.open_directory(self._making))
             for name in (CHUNKS, CONSUMERS):
@@ -99,7 +121,7 @@ class _Target:
             self.__exit__()
             raise
 
-    def _keep(self, fd: int) -> int:
+    def _keep(self, fd: _native.Fd) -> _native.Fd:
         self._fds.append(fd)
         return fd
 
@@ -108,19 +130,22 @@ class _Target:
 
     def __exit__(self, *_: object) -> None:
         while self._fds:
-            os.close(self._fds.pop())
+            self._fds.pop().close()
         shutil.rmtree(self._making, ignore_errors=True)
 
     @contextlib.contextmanager
     def file(self, directory: int, name: str, size: int) -> Iterator[int]:
         """A new file of *size* zeros, to be filled; synced and named at the end."""
         fd = files.new_file(directory, size, self._mode, self._making)
-        try:
+        with fd:
             yield fd
             os.fsync(fd)
             files.link_file(fd, directory, name, self._making)
-        finally:
-            os.close(fd)
+
+    def forget_chunks(self) -> None:
+        """Begin anew with the chunks."""
+        for name in files.names_in(self.chunks):
+            os.unlink(name, dir_fd=self.chunks)
 
     def write(self, directory: int, name: str, content: bytes) -> None:
         """A new file with that content."""
@@ -145,6 +170,7 @@ class _Target:
     def finish(self, first_live: int, first_index: int, ceiling: int) -> None:
         """Write what makes it a queue, and give it its name."""
         self.write(self.fd, CONTROL, _native.format_control(self.queue_id))
+        finished = self._finished & self._home.read_journal().flags  # before and after: all of it was there, and is
         control = os.stat(CONTROL, dir_fd=self.fd)
         journal = self._home.journal._replace(
             sequence=2,
@@ -154,7 +180,8 @@ class _Target:
             first_index=first_index,
             device=control.st_dev,
             inode=control.st_ino,
-            flags=0,
+            flags=finished,
+            dropped=self._dropped,
         )
         import json  # noqa: PLC0415
 
@@ -163,32 +190,10 @@ class _Target:
         self.write(self.fd, QUEUE, content.ljust(_native.QUEUE_BYTES, b"\0"))
         for fd in self._fds:
             os.fsync(fd)
-        above = os.open(os.path.dirname(self.path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with files.open_plainly(os.path.dirname(self.path)) as above:
             if not _native.rename_new(above, os.path.basename(self._making), os.path.basename(self.path)):
                 raise errors.Unsafe(f"cannot write to {self.path}: somebody has put something there meanwhile")
             os.fsync(above)
-        finally:
-            os.close(above)
-
-
-def _transfer(source: int, target: int, count: int, *, whole: bool) -> None:
-    """Copy the first *count* bytes of a file; all of it at once, without any copying, where the file system can."""
-    if whole:
-        with contextlib.suppress(OSError):
-            fcntl.ioctl(target, _FICLONE, source)
-            return
-    done = 0
-    while done < count:
-        try:
-            moved = os.copy_file_range(source, target, count - done, done, done)
-        except OSError as problem:
-            if problem.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
-                raise
-            moved = os.pwrite(target, os.pread(source, min(count - done, 1 << 20), done), done)
-        if not moved:
-            raise errors.Corrupt("a chunk was cut short while it was copied")
-        done += moved
 
 
 def _mend_crc(fd: int, crc_at: int, start: int, stop: int) -> None:
@@ -215,24 +220,60 @@ def copy(home: Directory, chain: Chain, to: str, *, new_id: bool) -> Copied:
         Unsafe: there is something at *to*.
         DiskFull: there is no room.
     """
-    with _Target(home, to, os.urandom(16) if new_id else home.queue_id) as target:
-        first, end, messages, ceiling = _copy_chunks(home, chain, target)
-        _copy_consumers(home, target)
-        with contextlib.suppress(FileNotFoundError):
-            _copy_ledger(home, target, end)
+    with _held_back(home) as pin, _Target(home, to, os.urandom(16) if new_id else home.queue_id) as target:
+        _copy_consumers(home, target)  # first: so none is ahead of what is copied
+        first, end, messages, ceiling = _copy_what_is_there(home, chain, target, pin)
+        for copy_one in (_copy_ledger, _copy_dedup):
+            copy_one(home, target, end)
         target.finish(first[0], first[1], max(ceiling, end))
         return Copied(target.path, messages, first[1], end)
 
 
-def _copy_chunks(home: Directory, chain: Chain, target: _Target) -> tuple[tuple[int, int], int, int, int]:
+@contextlib.contextmanager
+def _held_back(home: Directory) -> Iterator[pins.Pin | None]:
+    """Keep what is about to be copied from being retired; who may write nothing cannot."""
+    if home.read_only or home.unclean():
+        yield None
+        return
+    pin = pins.Pin(home, None)
+    try:
+        pin.take()
+        yield pin
+    finally:
+        pin.close()
+
+
+def _copy_what_is_there(
+    home: Directory, chain: Chain, target: _Target, pin: pins.Pin | None
+) -> tuple[tuple[int, int], int, int, int]:
+    """As `_copy_chunks`; again from the first one that is left, when nothing held back what was retired meanwhile."""
+    for _ in range(_TRIES):
+        try:
+            return _copy_chunks(home, chain, target, pin)
+        except (errors.Gone, FileNotFoundError):
+            target.forget_chunks()
+    raise errors.Gone(
+        f"cannot copy {home.path}: {_TRIES} times what was to be copied next was retired meanwhile; nothing was "
+        "written. Opened for writing, a queue holds back what is being copied"
+    )
+
+
+def _copy_chunks(
+    home: Directory, chain: Chain, target: _Target, pin: pins.Pin | None
+) -> tuple[tuple[int, int], int, int, int]:
     """(sequence and index of the first, the index behind the last message, messages, ceiling)."""
     first = chain.first()
     if first is None:
         start = chain.first_index()
         return (home.journal.first_live, start), start, 0, 0
+    upto = chain.next_index()  # as it is now: others may put faster than this copies
     chunk: _native.Chunk | None = chain.open(*first)
     messages = ceiling = end = 0
     while chunk is not None:
+        if pin is not None:
+            pin.move(chunk.base)  # what was copied may go
+        with contextlib.suppress(errors.Corrupt):  # the survey says so
+            chunk.resolved()  # what the dead had claimed is padding, and ends no copy
         survey = chunk.survey()
         if survey.code == _native.CORRUPT:
             raise errors.Corrupt(f"cannot copy {home.path}: {chunk.path}: {survey.reason}; nothing was written")
@@ -241,8 +282,8 @@ def _copy_chunks(home: Directory, chain: Chain, target: _Target) -> tuple[tuple[
         messages += survey.messages
         end = chunk.base + survey.stopped_ordinal
         ceiling = chunk.base + chunk.size // _native.RECORD_BYTES_MIN
-        # Where somebody is about to commit, the copy ends: nothing behind it is in it.
-        chunk = chain.after(chunk) if sealed else None
+        # Where somebody is about to commit, the copy ends: nothing behind it is in it. Of a set that is adopted all is.
+        chunk = chain.after(chunk) if sealed and (end < upto or chunk.adoption()) else None
     return first, end, messages, ceiling
 
 
@@ -253,7 +294,7 @@ def _copy_chunk(chunk: _native.Chunk, target: _Target, survey: _native.Survey, *
         if source is None:
             os.pwrite(fd, chunk.map[:upto], 0)
         else:
-            _transfer(source, fd, upto, whole=sealed)
+            files.transfer(source, fd, upto, whole=sealed)
         _give_id(fd, target.queue_id, _QUEUE_ID_AT, _HEADER_CRC)
         with target.chunk(fd, chunk.size, chunk.base, chunk.sequence) as made:
             made.set_in_order(survey.gap_position or survey.stopped, survey.stopped_ordinal)
@@ -262,7 +303,7 @@ def _copy_chunk(chunk: _native.Chunk, target: _Target, survey: _native.Survey, *
 def _copy_consumers(home: Directory, target: _Target) -> None:
     for name in home.consumer_names():
         file = f"{name}.checkpoint"
-        with contextlib.suppress(FileNotFoundError, errors.Corrupt, errors.BadFormat):  # dropped meanwhile, or damaged
+        with contextlib.suppress(FileNotFoundError), _noted(target, f"{CONSUMERS}/{file}"):  # dropped meanwhile
             content = home.read(home.consumers, file, _native.CHECKPOINT_BYTES)
             if recover.checkpoint_is_whole(content, home.queue_id, name):
                 if home.checkpoint(name).group:
@@ -270,8 +311,44 @@ def _copy_consumers(home: Directory, target: _Target) -> None:
                 with target.file(target.consumers, file, len(content)) as fd:
                     os.pwrite(fd, content, 0)
                     _give_id(fd, target.queue_id, _CHECKPOINT_ID_AT, _CHECKPOINT_CRC)
-                if pins.holds(home, name):
-                    target.write(target.consumers, f"{name}.hold", pins.HOLD)
+                    if not home.unclean():
+                        _take_snapshot(home, target, name, fd)
+                hold = pins.hold_file(home, name)
+                if hold is not None:
+                    target.write(target.consumers, f"{name}.hold", hold)
+            else:
+                target.gone.append(f"{CONSUMERS}/{file}")
+
+
+@contextlib.contextmanager
+def _noted(target: _Target, file: str) -> Iterator[None]:
+    """Go on without that file, where it is damaged."""
+    try:
+        yield
+    except (errors.Corrupt, errors.BadFormat):
+        target.gone.append(file)
+
+
+def _take_snapshot(home: Directory, target: _Target, name: str, fd: int) -> None:
+    """Have the copied checkpoint say where the name stands in this boot, for the recovery of the copy goes by that."""
+    where = f"{target.path}/{CONSUMERS}/{name}.checkpoint"
+    copied = _native.Checkpoint(fd, _native.CHECKPOINT_BYTES, target.queue_id, name, where)
+    before = copied.newest_snapshot()
+    if not copied.group:
+        sequence = 1 if before is None else before.sequence + 1
+        content = _native.format_snapshot(_native.Snapshot(sequence, home.journal.epoch, copied.head))
+        os.pwrite(fd, content, _native.SNAPSHOT_BASE + _native.SNAPSHOT_BYTES * (1 - sequence % 2))
+        return
+    code = _native.GROW
+    while code == _native.GROW:  # another part of the side table was made meanwhile
+        memory = ring.map_ring(home, name, writable=False)
+        path = f"{home.path}/{CONSUMERS}/{name}.ring"
+        if _native.Ring.boot_id(memory, home.queue_id, path) != boot_id():
+            return  # nobody was in it since the last boot: the snapshot that is there is the truth
+        code = _native.Ring(memory, home.queue_id, copied, None, path).snapshot(home.journal.epoch)
+    newest = copied.newest_snapshot()
+    assert newest is not None  # noqa: S101  # it was taken
+    copied.head = newest.head  # in order by key it begins with what is put aside, which is no move
 
 
 def _copy_group(home: Directory, target: _Target, name: str) -> None:
@@ -279,13 +356,13 @@ def _copy_group(home: Directory, target: _Target, name: str) -> None:
     stored = home.read(home.consumers, f"{name}.group", ring.OPTIONS_MAX)
     target.write(target.consumers, f"{name}.group", stored[:8] + target.queue_id + stored[24:])
     with contextlib.closing(ring.map_ring(home, name, writable=False)) as memory:
-        window, buckets, blocks = _native.ring_extent(memory)
-        if not blocks or _native.ring_bytes(window, buckets, blocks) > len(memory):
+        extent = _native.ring_extent(memory)
+        if not extent[-1] or _native.ring_bytes(*extent) > len(memory):
             raise errors.Corrupt(f"cannot copy group {name!r} of {home.path}: its ring is damaged")
-    with target.file(target.consumers, f"{name}.ring", _native.ring_bytes(window, buckets, blocks)) as fd:
+    with target.file(target.consumers, f"{name}.ring", _native.ring_bytes(*extent)) as fd:
         size = os.fstat(fd).st_size
         with contextlib.closing(_native.map_file(fd, size, writable=True)) as made:
-            _native.format_ring(made, target.queue_id, _NOWHERE, window, buckets, blocks)
+            _native.format_ring(made, target.queue_id, _NOWHERE, extent)
 
 
 def _copy_ledger(home: Directory, target: _Target, end: int) -> None:
@@ -294,13 +371,48 @@ def _copy_ledger(home: Directory, target: _Target, end: int) -> None:
     }
     if batches:
         target.write(target.fd, LEDGER, staging.pack(batches))
+
+
+def _copy_dedup(home: Directory, target: _Target, end: int) -> None:
     note = dedup.read_note(home)
     if note is not None:  # what is in the chunks is looked for anew
-        there = {who: list(batch) for who, batch in note[1].items() if batch.first + batch.indexes <= end}
-        target.write(target.fd, DEDUP, staging.pack([0, there]))
+        target.write(target.fd, DEDUP, staging.pack(dedup.content(0, note.memory().before(end))))
 
 
 # ---------------------------------------------------------------- a clean copy of a damaged one
+class _Source(NamedTuple):
+    """A chunk file to be saved from, in whatever folder."""
+
+    sequence: int
+    base: int
+    folder: int
+    name: str
+
+
+def salvage(home: Directory, to: str | None, epoch: int) -> Repaired:
+    """
+    Write what the recovery of that epoch has set aside into a queue of its own, under the indexes that it had.
+
+    Raises:
+        NotFound: that recovery has set no chunk aside.
+        Unsafe: there is something at *to*.
+    """
+    target = os.path.abspath(to if to is not None else f"{home.path}.aside-{epoch}")
+    with contextlib.ExitStack() as opened:
+        sources = []
+        with contextlib.suppress(errors.NotFound):
+            folder = opened.enter_context(home.below(ASIDE))
+            for name in files.names_in(folder):
+                chunk = parse_chunk_name(name.removeprefix(f"{epoch:08x}-"))
+                if chunk is not None and name.startswith(f"{epoch:08x}-"):
+                    sources.append(_Source(*chunk, folder, name))
+        if not sources:
+            raise errors.NotFound(f"no recovery of epoch {epoch} has set a chunk of {home.path} aside")
+        with _Target(home, target, home.queue_id) as made:
+            messages, lost = _write_sources(home, made, _one_each(sources))
+        return Repaired(target, messages, lost, ())
+
+
 def repair(home: Directory, to: str | None, *, in_place: bool) -> Repaired:
     """
     Write everything that is whole, under the indexes that it had, into a new directory; what is not becomes padding.
@@ -310,19 +422,42 @@ def repair(home: Directory, to: str | None, *, in_place: bool) -> Repaired:
         Busy: in_place, and somebody has the queue open.
     """
     found = verify.verify(home)
+    if in_place and found:
+        return Repaired(home.path, found.messages, 0, ())
     if in_place:
-        with admin_lock(home.path):
+        with home.admin():
             if recover.somebody_is_there(home):
                 raise errors.Busy(f"cannot repair {home.path} in place: somebody has it open; nothing was changed")
             clean = f"{home.path}.clean-{os.urandom(4).hex()}"
-            messages, lost = _write_clean(home, clean)
+            saved = _write_clean(home, clean)
+            _check_clean(clean, saved)
+            home.refuse_moved("repair")
             kept = _free_name(f"{home.path}.damaged")
             os.rename(home.path, kept)
             os.rename(clean, home.path)
-        return Repaired(home.path, messages, lost, found.problems, kept)
+        return Repaired(home.path, saved.messages, saved.lost, found.problems, kept, saved.gone)
     target = os.path.abspath(to if to is not None else f"{home.path}.repaired")
-    messages, lost = _write_clean(home, target)
-    return Repaired(target, messages, lost, found.problems)
+    with _held_back(home):
+        saved = _write_clean(home, target)
+    _check_clean(target, saved)
+    return Repaired(target, saved.messages, saved.lost, found.problems, gone=saved.gone)
+
+
+def _check_clean(path: str, saved: _Saved) -> None:
+    """
+    Look at what was made as its first opening will.
+
+    Raises:
+        Corrupt: that would not keep everything.
+    """
+    with contextlib.closing(directory.Directory(path, read_only=True)) as made:
+        plan = recover.make_plan(made)
+    kept = sum(piece.survey.messages for piece in plan.pieces)
+    if kept != saved.messages:
+        raise errors.Corrupt(
+            f"{path} was written with {saved.messages} messages, and opening it would keep {kept} ({plan.reason}); it "
+            "was left there, and the damaged queue as it was"
+        )
 
 
 def _free_name(path: str) -> str:
@@ -333,40 +468,60 @@ def _free_name(path: str) -> str:
     return name
 
 
-def _write_clean(home: Directory, to: str) -> tuple[int, int]:
-    """(messages that are in it, indexes that have none any more)."""
+class _Saved(NamedTuple):
+    """Messages that are in a clean copy, indexes that have none any more, and files that could not be saved."""
+
+    messages: int
+    lost: int
+    gone: tuple[str, ...]
+
+
+def _write_clean(home: Directory, to: str) -> _Saved:
     with _Target(home, to, home.queue_id) as target:
-        there = _one_each(home)
-        messages = lost = 0
-        top = home.journal.ceiling
-        sequence = there[0][0] if there else home.journal.first_live
-        first_index = there[0][1] if there else home.journal.first_index
-        for at, (number, base) in enumerate(there):
-            following = there[at + 1] if at + 1 < len(there) else None
-            next_base = None if following is None else following[1]
-            while sequence < number:  # missing: an empty one takes its place
-                _write_empty(home, target, base, sequence, base)
-                sequence += 1
-            kept, gone = _write_chunk(home, target, base, number, next_base)
-            messages, lost = messages + kept, lost + gone
-            sequence = number + 1
-            top = max(top, base)
+        there = _one_each(
+            [
+                _Source(sequence, base, home.chunks, chunk_name(base, sequence))
+                for sequence, base in verify.live(home)[1]
+            ]
+        )
         _copy_consumers(home, target)
-        with contextlib.suppress(FileNotFoundError, errors.Corrupt):
-            _copy_ledger(home, target, _native.STAGED)
-        target.finish(there[0][0] if there else sequence, first_index, top)
-        return messages, lost
+        for name, copy_one in ((LEDGER, _copy_ledger), (DEDUP, _copy_dedup)):
+            try:
+                copy_one(home, target, _native.STAGED)
+            except (OSError, errors.ShmqError, TypeError, AttributeError):  # as `verify` names it
+                target.gone.append(name)
+        messages, lost = _write_sources(home, target, there)
+        return _Saved(messages, lost, tuple(target.gone))
 
 
-def _one_each(home: Directory) -> list[tuple[int, int]]:
-    """The chunks of the log, one of each sequence, with bases that ascend; not from hopelessly far apart."""
-    chosen: list[tuple[int, int]] = []
-    for sequence, base in home.chunk_names():
-        if sequence < home.journal.first_live or base > recover.INDEX_MAX:
+def _write_sources(home: Directory, target: _Target, there: list[_Source]) -> tuple[int, int]:
+    messages = lost = 0
+    top = home.journal.ceiling
+    sequence = there[0].sequence if there else home.journal.first_live
+    for source, following in itertools.zip_longest(there, there[1:]):
+        while sequence < source.sequence:  # missing: an empty one takes its place
+            _write_empty(home, target, source.base, sequence, source.base)
+            sequence += 1
+        kept, gone = _write_chunk(home, target, source, None if following is None else following.base)
+        messages, lost = messages + kept, lost + gone
+        sequence = source.sequence + 1
+        top = max(top, source.base)
+    target.finish(there[0].sequence if there else sequence, there[0].base if there else home.journal.first_index, top)
+    return messages, lost
+
+
+def _one_each(there: list[_Source]) -> list[_Source]:
+    """One of each sequence, with bases that ascend; not from hopelessly far apart."""
+    chosen: list[_Source] = []
+    for source in sorted(there):
+        if source.base > recover.INDEX_MAX:
             continue
-        if chosen and (base < chosen[-1][1] or sequence == chosen[-1][0] or sequence > chosen[-1][0] + 1000):
+        before = chosen[-1] if chosen else None
+        if before and (
+            source.base < before.base or source.sequence == before.sequence or source.sequence > before.sequence + 1000
+        ):
             continue
-        chosen.append((sequence, base))
+        chosen.append(source)
     return chosen
 
 
@@ -378,57 +533,97 @@ def _write_empty(home: Directory, target: _Target, base: int, sequence: int, nex
             made.cut(made.first_position(), next_base)
 
 
-def _write_chunk(home: Directory, target: _Target, base: int, sequence: int, next_base: int | None) -> tuple[int, int]:
+def _write_chunk(home: Directory, target: _Target, saved: _Source, next_base: int | None) -> tuple[int, int]:
     """(messages, indexes lost) of one chunk."""
+    sequence, base = saved.sequence, saved.base
     name = chunk_name(base, sequence)
-    try:
-        source, size = home.open(home.chunks, name, writable=False)
-    except (OSError, errors.ShmqError):
-        source, size = -1, 0
-    try:
+    with contextlib.ExitStack() as opened:
+        source, size = None, 0
+        with contextlib.suppress(OSError, errors.ShmqError):
+            source, size = home.open(saved.folder, saved.name, writable=False)
+            opened.enter_context(source)
         with target.file(target.chunks, name, max(size, 4 * _native.PAGE_BYTES)) as fd:
-            if source >= 0 and size <= _native.CHUNK_BYTES_MAX:
+            if source is not None and size <= _native.CHUNK_BYTES_MAX:
                 with contextlib.suppress(errors.Corrupt, errors.BadFormat):
-                    _transfer(source, fd, size, whole=True)
+                    files.transfer(source, fd, size, whole=True)
                     with target.chunk(fd, size, base, sequence) as made:
-                        return _clean(made, base, next_base)
+                        known = (
+                            verify.known_end(home, made, sequence) if next_base is None and saved.name == name else 0
+                        )
+                        return _clean(made, base, next_base, known)
             os.truncate(fd, 0)
             os.posix_fallocate(fd, 0, 4 * _native.PAGE_BYTES)
             home.format_chunk(fd, 4 * _native.PAGE_BYTES, base, sequence)
             with target.chunk(fd, 4 * _native.PAGE_BYTES, base, sequence) as made:
                 made.cut(made.first_position(), base if next_base is None else next_base)
             return 0, 0 if next_base is None else next_base - base
-    finally:
-        if source >= 0:
-            os.close(source)
 
 
-def _clean(made: _native.Bare, base: int, next_base: int | None) -> tuple[int, int]:
-    """Turn what is damaged in a chunk into padding, and end it where its successor begins."""
+def _pad(made: _native.Bare, position: int, ordinal: int, wanted: int) -> tuple[int, int]:
+    """
+    Position and ordinal behind padding for what is lost at the end: a batch that is not whole ends with it. Where it
+    has no room for that, behind one word of padding that says no more than that.
+    """
+    if wanted <= ordinal:
+        return position, ordinal
+    for reached in (wanted, ordinal):
+        end = made.pad_behind(position, reached - ordinal)
+        if end is not None:
+            return end, reached
+    return position, ordinal
+
+
+def _pad_damage(made: _native.Bare, survey: _native.Survey, room: int) -> _native.Damage | None:
+    """Make padding of what is damaged where that survey stopped; None where nothing whole that may be is behind it."""
+    damage = made.resync(survey)
+    if damage is None or damage.end_ordinal > room:
+        return None
+    padded = made.pad_over(damage.position, damage.end, damage.end_ordinal - damage.ordinal)
+    return damage if padded else None
+
+
+def _end_of(survey: _native.Survey, room: int) -> tuple[int, int, bool]:
+    """Where what is whole ends, and whether it is sealed there; before padding that the successor has no room for."""
+    if survey.stopped_ordinal > room >= survey.ordinal:
+        return survey.position, survey.ordinal, False
+    if survey.stopped_ordinal > room:
+        raise errors.Corrupt("it has more messages than its successor leaves room for")
+    return survey.stopped, survey.stopped_ordinal, survey.code == _native.ROLL
+
+
+def _clean(made: _native.Bare, base: int, next_base: int | None, known: int) -> tuple[int, int]:
+    """
+    Turn what is damaged in a chunk into padding, and end it where its successor begins; the last one behind what is
+    whole, though *known* ordinals were given in it.
+    """
     messages = lost = 0
     position, ordinal = made.first_position(), 0
     room = _native.STAGED if next_base is None else next_base - base
     while True:
-        survey = made.survey(position=position, ordinal=ordinal, trusted=made.size)
+        survey = made.survey(position=position, ordinal=ordinal, singly=True, trusted=made.size)
         messages += survey.messages
         position, ordinal = survey.stopped, survey.stopped_ordinal
         if survey.code == _native.WAITING:
             made.pad_claim(position)
         elif survey.code == _native.CORRUPT:
-            behind = made.resync(position, ordinal)
-            if behind is None or behind[1] > room or not made.pad_over(position, behind[0], behind[1] - ordinal):
+            damage = _pad_damage(made, survey, room)
+            if damage is None:
                 break
-            lost += behind[1] - ordinal
-            position, ordinal = behind
+            lost += damage.end_ordinal - damage.ordinal
+            position, ordinal = damage.end, damage.end_ordinal
         else:
             break
-    if ordinal > room:
-        raise errors.Corrupt("it has more messages than its successor leaves room for")
+    position, ordinal, sealed = _end_of(survey, room)
+    wanted = max(known, ordinal + survey.missing) if next_base is None else room
     if next_base is None:
-        if survey.code != _native.ROLL:
+        if not sealed:
+            lost += wanted - ordinal
+            position, ordinal = _pad(made, position, ordinal, wanted)
             made.zero_from(position)
-    elif survey.code != _native.ROLL or (survey.gap_index or base + ordinal) != next_base:
+    elif not sealed or (survey.gap_index or base + ordinal) != next_base:
         lost += room - ordinal
+        if not sealed:
+            position, ordinal = _pad(made, position, ordinal, wanted)
         position = min(survey.gap_position or position, made.size - _native.TAIL_RESERVE)
         made.cut(position, next_base)
     made.set_in_order(survey.gap_position or position, ordinal)

@@ -1,27 +1,32 @@
 """
 What was put with dedup: once for each (producer, sequence), whoever is killed wherever.
 
-The record itself says who put it and which of his it is, so there is no moment at which a message is in the queue and
-its id is not. Everything else is a cache that is made again by walking the records:
+The record itself says who put it and which one of its it is, so at no moment is a message in the queue and its id is
+not. Everything else is a cache that is made again by walking the records:
 
-    in a process     {producer: the last of his}, and how far the walk has come
-    dedup.shmq       the same for whole chunks, so that nobody walks from the beginning; what retires a chunk notes
-                     first what is in it, and what is noted is on the disk before the note
+    in a process     {producer: its last put}, and how far the walk has come; the puts before the last ones only
+                     when somebody repeats one of them
+    dedup.shmq       both for whole chunks, so that nobody walks from the beginning; what retires a chunk notes first
+                     what is in it, and what is noted is on the disk before the note
 
-Puts and adoptions with dedup take turns, by an OFD lock on a byte of control.shmq. So whoever holds it knows of every
-open claim that it is none of these: it belongs to a put without dedup, or to somebody who was killed.
+What is remembered is bounded: the last PUTS puts, and the last put of each of the last PRODUCERS producers.
+
+Puts and adoptions of one producer take turns, by an OFD lock on a byte of control.shmq. So whoever holds it knows of
+every open claim that it is none of these: it belongs to another producer, to a put without dedup, or to somebody who
+was killed. It may become a record of another producer, and is looked at again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 import os
 import struct
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shmq import _native, errors
+from shmq import _native, errors, locks
 from shmq.storage import staging
 from shmq.storage.directory import ADMIN_TIMEOUT, CONTROL, DEDUP, DEDUP_NEW, LEDGER
 
@@ -33,7 +38,16 @@ if TYPE_CHECKING:
 
 NOTE_CHUNKS = 4
 """How many whole chunks a walk has passed when it is noted how far it came."""
+PUTS = 1 << 16
+"""How many puts with dedup are remembered, whoever made them."""
+PRODUCERS = staging.PRODUCERS
+"""Of how many producers at least the last put is."""
 _FIELD = struct.Struct("<16sQ")
+_PUT = struct.Struct("<16sQQQ")
+_BYTES = 40
+"""Of the bits of a producer's identity, how many say which byte its turns are locked by."""
+_STOPPED_NS = 5_000_000_000
+"""Whoever waits for so long looks whether it waits for a process that is stopped."""
 _NAP_FIRST, _NAP_MAX = 0.00005, 0.005
 
 Batches = dict[bytes, staging.Adopted]
@@ -61,10 +75,101 @@ def is_used(home: Directory) -> bool:
     return True
 
 
-# ---------------------------------------------------------------- the note
-def read_note(home: Directory) -> tuple[int, Batches] | None:
+# ---------------------------------------------------------------- what is remembered
+class Memory:
     """
-    The first chunk that is not noted, and the last put of each identity before it; None when there is no note.
+    What was put with dedup, as far as it is remembered.
+
+    Attributes:
+        last: the last put of each producer, by identity.
+        puts: all of them, by identity and sequence.
+    """
+
+    def __init__(self) -> None:
+        """Nothing."""
+        self.last: Batches = {}
+        self.puts: dict[tuple[bytes, int], staging.Adopted] = {}
+
+    def enter(self, who: bytes, batch: staging.Adopted) -> None:
+        """It was put."""
+        _enter(self.last, who, batch)
+        self.puts[who, batch.sequence] = batch
+        if len(self.puts) > 2 * PUTS:
+            self.puts = dict(sorted(self.puts.items(), key=_by_index)[-PUTS:])
+        if len(self.last) > 2 * PRODUCERS:
+            self.last = newest(self.last)
+
+    def before(self, end: int) -> Memory:
+        """What of it lies before that index."""
+        kept = Memory()
+        for (who, _), batch in self.puts.items():
+            if batch.first + batch.indexes <= end:
+                kept.enter(who, batch)
+        for who, batch in self.last.items():
+            if batch.first + batch.indexes <= end:
+                kept.enter(who, batch)
+        return kept
+
+    def __eq__(self, other: object) -> bool:
+        """The same puts."""
+        return isinstance(other, Memory) and (self.last, self.puts) == (other.last, other.puts)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+
+def _by_index(item: tuple[Any, staging.Adopted]) -> int:
+    return item[1].first
+
+
+def newest(batches: Batches) -> Batches:
+    """The last PRODUCERS of them, by where they are."""
+    return dict(sorted(batches.items(), key=_by_index)[-PRODUCERS:]) if len(batches) > PRODUCERS else batches
+
+
+class Note:
+    """
+    What was put in the chunks before one. Read as it is stored: nothing is unpacked for who asks for one producer.
+
+    Attributes:
+        sequence: of the first chunk that is not noted.
+    """
+
+    def __init__(self, sequence: int, last: bytes, puts: bytes) -> None:
+        """
+        Of what is stored.
+
+        Raises:
+            ValueError: that is no note.
+        """
+        if sequence < 0 or len(last) % _PUT.size or len(puts) % _PUT.size:
+            raise ValueError("it is no note")
+        self.sequence = sequence
+        self._last, self._puts = last, puts
+
+    def last(self, who: bytes) -> staging.Adopted | None:
+        """The last put of that identity."""
+        low, high, size = 0, len(self._last) // _PUT.size, _PUT.size
+        while low < high:
+            middle = (low + high) // 2
+            if self._last[middle * size : middle * size + 16] < who:
+                low = middle + 1
+            else:
+                high = middle
+        if low * size < len(self._last) and self._last[low * size : low * size + 16] == who:
+            return staging.Adopted(*_PUT.unpack_from(self._last, low * size)[1:])
+        return None
+
+    def memory(self) -> Memory:
+        """All of it."""
+        found = Memory()
+        found.puts = {(who, batch[0]): staging.Adopted(*batch) for who, *batch in _PUT.iter_unpack(self._puts)}
+        found.last = {who: staging.Adopted(*batch) for who, *batch in _PUT.iter_unpack(self._last)}
+        return found
+
+
+def read_note(home: Directory) -> Note | None:
+    """
+    What is noted; None when there is no note.
 
     Raises:
         Corrupt: it is damaged.
@@ -73,24 +178,37 @@ def read_note(home: Directory) -> tuple[int, Batches] | None:
         stored = staging.read_record(home, home.fd, DEDUP, home.path)
     except FileNotFoundError:
         return None
-    with contextlib.suppress(TypeError, ValueError, AttributeError):
-        sequence, batches = stored
-        return int(sequence), {who: staging.Adopted(*batch) for who, batch in batches.items()}
+    sequence, last, puts = stored
+    if len(last) % _PUT.size == len(puts) % _PUT.size == 0:
+        return Note(sequence, last, puts)
     raise errors.Corrupt(f"cannot read {home.path}/{DEDUP}: it is no note of what was put; nothing was changed")
 
 
-def write_note(home: Directory, sequence: int, batches: Batches) -> None:
+def content(sequence: int, memory: Memory) -> list[Any]:
+    """What a note of that has."""
+    last = sorted(newest(memory.last).items())
+    puts = sorted(memory.puts.items(), key=_by_index)[-PUTS:]
+    return [
+        sequence,
+        b"".join(_PUT.pack(who, *batch) for who, batch in last),
+        b"".join(_PUT.pack(who, *batch) for (who, _), batch in puts),
+    ]
+
+
+def write_note(home: Directory, sequence: int, memory: Memory) -> None:
     """Replace the note, synced. Under the administrative lock only."""
-    content = [sequence, {who: list(batch) for who, batch in batches.items()}]
-    staging.replace_record(home, DEDUP, DEDUP_NEW, content, "dedup")
+    staging.replace_record(home, DEDUP, DEDUP_NEW, content(sequence, memory), "dedup")
 
 
 def begin(home: Directory) -> None:
-    """Have a note before the first put with dedup: from then on nothing retires unnoted."""
+    """
+    Have a note before the first put with dedup: from then on nothing retires unnoted.
+
+    Without the administrative lock, so that nobody who is stopped while holding it is waited for: of several, one links
+    the note. Who retires looks for it when it knows which chunks go; a put behind this line claims in none of them.
+    """
     if not is_used(home):
-        with home.admin():
-            if not is_used(home):
-                write_note(home, 0, {})
+        staging.make_record(home, DEDUP, content(0, Memory()), "dedup")
 
 
 def note(home: Directory, chain: Chain, before: int) -> bool:
@@ -100,27 +218,45 @@ def note(home: Directory, chain: Chain, before: int) -> bool:
     Under the administrative lock only. What is noted is synced first: a power cut takes nothing that is noted.
     """
     known = read_note(home)
-    if known is None or known[0] >= before:
+    if known is None or known.sequence >= before:
         return True
-    sequence, batches = known
+    memory, scan = known.memory(), _native.DedupScan(newest=False)
     for number, base in chain.names():
-        if sequence <= number < before:
+        if known.sequence <= number < before:
             chunk = chain.open(number, base)
             if chunk.resolved().code != _native.ROLL:
                 return False
-            _walk(chunk, 0, 0, batches)
+            for who, batch in _walk(chunk, scan, [0, 0], []):
+                memory.enter(who, staging.Adopted(*batch))
     staging.sync_up_to(home, before - 1)
-    write_note(home, before, batches)
+    write_note(home, before, memory)
     return True
 
 
-def _walk(chunk: _native.Chunk, position: int, ordinal: int, batches: Batches) -> tuple[int, int, int]:
-    """Enter what is in the chunk from there on: (code, position, ordinal) of where the walk ends."""
-    while True:
-        code, position, ordinal, found = chunk.next_dedup(position, ordinal)
-        if found is None:
-            return code, position, ordinal
-        _enter(batches, found.producer, staging.Adopted(found.sequence, found.first, found.indexes))
+class Claim(NamedTuple):
+    """One that was open when a walk came by."""
+
+    chunk: _native.Chunk
+    position: int
+    ordinal: int
+    end: int
+
+
+def _walk(
+    chunk: _native.Chunk, scan: _native.DedupScan, place: list[int], opened: list[Claim], until: int = 0
+) -> Iterator[tuple[bytes, tuple[int, int, int]]]:
+    """What was put in the chunk from that place on, which moves along; claims that are open are added to *opened*."""
+    code, base = _native.OK, chunk.base
+    while code == _native.OK:
+        code, *moved = chunk.scan_dedup(scan, place[0], place[1], until)
+        for who, sequence, position, first, end, count, _ in scan.rows():
+            if end:
+                opened.append(Claim(chunk, position, first, end))
+            else:
+                yield who, (sequence, base + first, count)
+        place[:] = moved
+        if until and place[0] >= until:
+            return
 
 
 def _enter(batches: Batches, who: bytes, batch: staging.Adopted) -> None:
@@ -130,28 +266,79 @@ def _enter(batches: Batches, who: bytes, batch: staging.Adopted) -> None:
 
 
 # ---------------------------------------------------------------- taking turns
+class _Turn:
+    """What one opening of the queue takes turns with, opened once."""
+
+    def __init__(self, home: Directory) -> None:
+        # Of the opening, so one thread's is every thread's.
+        self._lock = _native.Lock(home.open(home.fd, CONTROL, writable=True)[0])
+        self._threads = locks.Lock()
+        self.pid = os.getpid()
+
+    @classmethod
+    def of(cls, home: Directory) -> _Turn:
+        """That of *home*, in this process."""
+        known = home.turn
+        if known is None or known.pid != os.getpid():
+            known = home.turn = cls(home)
+        return known
+
+    def close(self) -> None:
+        """Nobody takes turns here any more."""
+        self._lock.free()
+
+    @contextlib.contextmanager
+    def taken(self, producer: bytes) -> Iterator[bool]:
+        """Try: whether it is ours."""
+        byte = _native.LOCK_DEDUP + (int.from_bytes(identity(producer)[:8], "little") >> (64 - _BYTES))
+        with self._threads:
+            try:
+                yield self._lock.take(byte)
+            finally:  # also of one that was not ours: what a signal's handler raises may hide which it was
+                self._lock.give_back(byte)
+
+
 @contextlib.contextmanager
-def alone(home: Directory, deadline_ns: int, tried: str) -> Iterator[None]:
+def alone(home: Directory, control: _native.Control, producer: bytes, deadline_ns: int, tried: str) -> Iterator[None]:
     """
-    Be the only one in all processes and threads who puts or adopts with dedup.
+    Be the only one in all processes and threads who puts or adopts with dedup as that producer.
 
     Raises:
-        Busy: somebody was at it all that time.
+        Busy: somebody was at it all that time; or is stopped, which may be for ever.
     """
-    nap = _NAP_FIRST
+    nap, turn, began = _NAP_FIRST, _Turn.of(home), 0
     while True:
-        fd, _ = home.open(home.fd, CONTROL, writable=True)
-        lock = _native.Lock(fd)
-        try:
-            if lock.take(_native.LOCK_DEDUP):
+        with turn.taken(producer) as ours:
+            if ours:
                 yield
                 return
-        finally:
-            lock.free()
-        if 0 <= deadline_ns <= _native.monotonic_ns():
-            raise errors.Busy(f"cannot {tried} {home.path}: somebody else was at it all the time; nothing was put")
+        now = _native.monotonic_ns()
+        began = began or now
+        late = 0 <= deadline_ns <= now
+        if late or now - began >= _STOPPED_NS:
+            stopped = _stopped(control)
+            if late or stopped:
+                who = f"; of those who have the queue open, process {', '.join(map(str, stopped))} is stopped"
+                raise errors.Busy(
+                    f"cannot {tried} {home.path} as {producer!r}: somebody else was at it as the same producer all the "
+                    f"time{who if stopped else ''}; nothing was put"
+                )
+            began = now
         time.sleep(nap)
         nap = min(nap * 2, _NAP_MAX)
+
+
+def _stopped(control: _native.Control) -> list[int]:
+    """Those who have the queue open, as far as can be seen from here, and do not run."""
+    space = os.stat("/proc/self/ns/pid").st_ino
+    found = []
+    for _, _, pid, namespace, began in control.participants():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                state = file.read().rpartition(b") ")[2].split()
+            if namespace == space and state[0] in (b"T", b"t") and int(state[19]) == began:
+                found.append(pid)
+    return found
 
 
 def admin_deadline() -> int:
@@ -167,19 +354,37 @@ class Known:
         """Nothing is known yet."""
         self._home = home
         self._chain = chain
+        self._scan = _native.DedupScan(newest=True)
         self._forget()
 
     def _forget(self) -> None:
         self._chunk: _native.Chunk | None = None
-        self._place = (0, 0)
+        self._place = [0, 0]
+        self._open: list[Claim] = []
         self._noted = 0
-        self._put: Batches = {}
+        self._note: Note | None = None
+        self._put: dict[bytes, tuple[int, int, int]] = {}  # plain: there may be a hundred thousand to enter at once
+        self._all: Memory | None = None
         self._adopted: Batches = {}
         self._ledger_seen: Any = None
 
+    def find(self, producer: bytes, sequence: int, tried: str) -> range | None:
+        """
+        Where that batch was put or adopted; None when it was not. Who is about to put holds the lock meanwhile.
+
+        Raises:
+            Mismatch: a later one was, and this one not, or so long ago that it was forgotten.
+            Corrupt: a note or a chunk is damaged.
+        """
+        last = self.last(producer)
+        if last is not None and last.sequence > sequence:
+            earlier = self._earlier(identity(producer), sequence)
+            last = last if earlier is None else earlier
+        return known(last, producer, sequence, tried)
+
     def last(self, producer: bytes) -> staging.Adopted | None:
         """
-        The last batch of that producer. Who is about to put holds the lock meanwhile.
+        The last batch of that producer.
 
         Raises:
             Corrupt: a note or a chunk is damaged.
@@ -193,8 +398,26 @@ class Known:
                 self._forget()
                 self._look_at_ledger()
         who = identity(producer)
-        found = [batch for batch in (self._put.get(who), self._adopted.get(who)) if batch is not None]
-        return max(found, key=lambda batch: batch.sequence, default=None)
+        noted = None if self._note is None else self._note.last(who)
+        found = [batch for batch in (noted, self._put.get(who), self._adopted.get(who)) if batch is not None]
+        return staging.Adopted(*max(found, key=operator.itemgetter(0))) if found else None
+
+    def _earlier(self, who: bytes, sequence: int) -> staging.Adopted | None:
+        """A batch before the last one of that producer. From the first such question on, all of them are kept."""
+        adopted = self._adopted.get(who)
+        if adopted is not None and adopted.sequence == sequence:
+            return adopted
+        while self._all is None:
+            self._forget()
+            self._scan = _native.DedupScan(newest=False)
+            self._look_at_ledger()
+            try:
+                self._begin()
+                self._all = Memory() if self._note is None else self._note.memory()
+                self._walk_on()
+            except (errors.Gone, FileNotFoundError):
+                self._all = None
+        return self._all.puts.get((who, sequence))
 
     def worth_noting(self) -> int:
         """Before which chunk to note now; 0 when it is not worth it."""
@@ -220,21 +443,37 @@ class Known:
     def _walk_on(self) -> None:
         if self._chunk is None:
             self._begin()
+        opened, self._open = self._open, []
+        for claim in opened:
+            self._enter_all(claim.chunk, [claim.position, claim.ordinal], claim.end)
         while self._chunk is not None:
-            code, *place = _walk(self._chunk, *self._place, self._put)
-            self._place = (place[0], place[1])
+            code = self._enter_all(self._chunk, self._place)
             following = self._chain.after(self._chunk) if code == _native.ROLL else None
             if following is None:
                 return
             self._pass(self._chunk)
-            self._chunk, self._place = following, (0, 0)
+            self._chunk, self._place = following, [0, 0]
+
+    def _enter_all(self, chunk: _native.Chunk, place: list[int], until: int = 0) -> int:
+        """Enter what was put there: how the walk ended."""
+        put, every = self._put, self._all
+        for who, batch in _walk(chunk, self._scan, place, self._open, until):
+            before = put.get(who)
+            if before is None or before[0] < batch[0]:
+                put[who] = batch
+            if every is not None:
+                every.enter(who, staging.Adopted(*batch))
+        if len(put) > 2 * PRODUCERS:
+            self._put = dict(sorted(put.items(), key=lambda item: item[1][1])[-PRODUCERS:])
+        return int(self._scan.code[0])
 
     def _begin(self) -> None:
-        self._noted, self._put = read_note(self._home) or (0, {})
+        self._note = read_note(self._home)
+        self._noted = 0 if self._note is None else self._note.sequence
         live = [name for name in self._chain.names() if name[0] >= self._noted]
         if live:
             self._noted = max(self._noted, live[0][0])
-            self._chunk, self._place = self._chain.open(*live[0]), (0, 0)
+            self._chunk, self._place = self._chain.open(*live[0]), [0, 0]
 
     def _pass(self, chunk: _native.Chunk) -> None:
         """What was adopted behind that chunk is in the ledger, or will be: then its manifest says the same."""
@@ -264,8 +503,9 @@ def known(last: staging.Adopted | None, producer: bytes, sequence: int, tried: s
         return None
     if last.sequence > sequence:
         raise errors.Mismatch(
-            f"cannot {tried}: it is batch {sequence} of {producer!r}, batch {last.sequence} was put or adopted before "
-            "it, and sequences ascend; nothing was changed"
+            f"cannot {tried}: it is batch {sequence} of {producer!r}, and batch {last.sequence} was put or adopted "
+            "before it; sequences ascend. Either it never was, or so long ago that it is forgotten: remembered are the "
+            f"last {PUTS} puts with dedup, and the last adoption of each producer; nothing was changed"
         )
     return range(last.first, last.first + last.indexes)
 
@@ -284,6 +524,7 @@ def rewind(home: Directory, end: int, *, last: int) -> None:
         return  # whoever puts next is told
     if found is None:
         return
-    batches = {who: batch for who, batch in found[1].items() if batch.first + batch.indexes <= end}
-    if len(batches) != len(found[1]) or found[0] > last:
-        write_note(home, 0, batches)  # what is left is looked for in all there is
+    memory = found.memory()
+    kept = memory.before(end)
+    if kept != memory or found.sequence > last:
+        write_note(home, 0, kept)  # what is left is looked for in all there is

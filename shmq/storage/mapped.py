@@ -1,8 +1,14 @@
-"""Chunks that a process keeps mapped for random access: the ones used last, and none that was retired."""
+"""
+Chunks that a process keeps mapped for random access: the ones used last, and none that was retired.
+
+Each also holds a descriptor, and those are the process's: so all its queues have one budget. A queue that wants one
+more when it is used up takes it from the one that keeps most.
+"""
 
 from __future__ import annotations
 
 import os
+import weakref
 from typing import TYPE_CHECKING
 
 from shmq import _native, locks
@@ -10,38 +16,63 @@ from shmq import _native, locks
 if TYPE_CHECKING:
     from shmq._native import Chunk
 
-LIMIT = min(max(os.sysconf("SC_OPEN_MAX") // 4, 128), 4096)
-"""Mappings at most. Each also holds a descriptor: a quarter of what the process may have."""
+LIMIT = 4096
+"""Mappings of a process at most; fewer where it may have few descriptors."""
 
 _LAST = (1 << 64) - 1
 
 
+_all: weakref.WeakSet[Mapped] = weakref.WeakSet()
+_lock = locks.Lock()
+_crowded = False
+"""Whether some have to go when one more is kept."""
+
+
+def limit() -> int:
+    """Mappings of this process at most: with a descriptor each, a quarter of those that it may have now."""
+    return min(max(os.sysconf("SC_OPEN_MAX") // 4, 8), LIMIT)
+
+
 class Mapped:
-    """By sequence. Safe to share between threads: whoever got a chunk keeps it mapped himself."""
+    """By sequence. Safe to share between threads: whoever got a chunk keeps it mapped itself."""
 
     def __init__(self) -> None:
         """Empty."""
         self._chunks: dict[int, Chunk] = {}
-        self._lock = locks.Lock()
         self.get = self._chunks.get
         """get(sequence): the chunk, or None. Plain, for those who ask often."""
         self.shelf = _native.Shelf()
         """Those of them that the built-in for q[i] knows; never one that is not kept."""
+        self._first = 0
+        """What lies below it was let go of, or is kept by who is about to find that it was retired."""
+        with _lock:
+            _all.add(self)
 
     def show(self, chunk: Chunk, end: int | None) -> None:
         """Have the built-in find what is in a chunk that is kept, before the index *end*; None while it is the last."""
-        with self._lock:
+        with _lock:
             if self._chunks.get(chunk.sequence) is chunk:
                 last = _LAST if end is None else end
                 self.shelf.put(chunk.base, last, chunk.sequence, chunk.address, chunk)
 
     def keep(self, chunk: Chunk) -> None:
-        """Keep one; the one unused for longest goes when there are too many."""
-        with self._lock:
+        """Keep one; when there are too many, one goes of the queue that keeps most: the one unused for longest."""
+        global _crowded  # noqa: PLW0603
+        with _lock:
             self.shelf.drop(chunk.sequence, chunk.sequence)
             self._chunks[chunk.sequence] = chunk
-            while len(self._chunks) > LIMIT:
-                self._drop(next(iter(self._chunks)))
+            most, count = limit(), sum(map(len, _all))
+            _crowded = count >= most
+            for _ in range(count - most):
+                max(_all, key=len).drop_oldest()
+
+    def __len__(self) -> int:
+        """How many are kept."""
+        return len(self._chunks)
+
+    def drop_oldest(self) -> None:
+        """Let go of the one unused for longest."""
+        self._drop(next(iter(self._chunks)))
 
     def _drop(self, sequence: int) -> None:
         self.shelf.drop(sequence, sequence)
@@ -49,19 +80,22 @@ class Mapped:
 
     def use(self, chunk: Chunk) -> None:
         """It is the one used last, now. Only worth a call when some have to go."""
-        if len(self._chunks) >= LIMIT:
-            with self._lock:
+        if _crowded:
+            with _lock:
                 if self._chunks.pop(chunk.sequence, None) is not None:
                     self._chunks[chunk.sequence] = chunk
 
     def forget_below(self, sequence: int) -> None:
         """Let go of what was retired, so that its space can be used again."""
-        with self._lock:
+        if sequence == self._first or not self._chunks:
+            return
+        with _lock:
+            self._first = sequence
             for known in [known for known in self._chunks if known < sequence]:
                 self._drop(known)
 
     def clear(self) -> None:
         """Let go of all."""
-        with self._lock:
+        with _lock:
             self.shelf.drop(0, _LAST)
             self._chunks.clear()

@@ -12,11 +12,11 @@ import os
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors
-from shmq.storage import files, pins, ring
+from shmq.storage import files, floors, pins, ring, sync
 from shmq.storage.directory import CONSUMERS, check_consumer_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from shmq.storage.directory import Directory
 
@@ -29,10 +29,9 @@ def _file(name: str) -> str:
 def _alone(home: Directory, name: str, tried: str) -> Iterator[None]:
     """Hold a name that nobody holds."""
     try:
-        fd, _ = home.open(home.consumers, _file(name), writable=True)
+        lock = _native.Lock(home.open(home.consumers, _file(name), writable=True)[0])
     except FileNotFoundError:
         raise errors.NotFound(f"{home.path} has no consumer {name!r}") from None
-    lock = _native.Lock(fd)
     try:
         if not lock.take():
             raise errors.Busy(f"cannot {tried} consumer {name!r} of {home.path}: somebody holds it")
@@ -50,7 +49,9 @@ def drop(home: Directory, name: str) -> None:
     """
     with _alone(home, name, "drop"):
         os.unlink(_file(name), dir_fd=home.consumers)
-        pins.set_hold(home, name, on=False)
+        if pins.holds(home, name) == pins.NOTHING:
+            sync.directory(home.consumers, "consumers")  # else a power cut may leave a name that holds something
+        pins.set_hold(home, name, hold=False)
         ring.remove(home, name)
 
 
@@ -68,8 +69,10 @@ def rename(home: Directory, old: str, new: str) -> None:
         checkpoint = home.checkpoint(old)
         content = checkpoint.renamed(new)
         path = f"{home.path}/{CONSUMERS}"
-        if checkpoint.group and new not in home.consumer_names():
-            ring.copy(home, old, new)  # with the checkpoint, which comes last, the group exists
+        if new not in home.consumer_names():
+            pins.set_hold(home, new, hold=pins.holds(home, old))
+            if checkpoint.group:
+                ring.copy(home, old, new)  # with the checkpoint, which comes last, the group exists
         if not files.make_file(home.consumers, _file(new), content, home.options.mode & 0o600, path):
             there = home.read(home.consumers, _file(new), _native.CHECKPOINT_BYTES)
             if there != content or old == new:
@@ -77,19 +80,42 @@ def rename(home: Directory, old: str, new: str) -> None:
                     f"cannot rename consumer {old!r} of {home.path} to {new!r}: there is a consumer of that name; "
                     "nothing was changed"
                 )
-        if pins.holds(home, old):
-            pins.set_hold(home, new, on=True)
         os.unlink(_file(old), dir_fd=home.consumers)
         ring.remove(home, old)
-        pins.set_hold(home, old, on=False)
+        pins.set_hold(home, old, hold=False)
 
 
-def finish_all(home: Directory, end: int) -> None:
-    """Move every head that nobody holds to *end*. Who holds one moves it himself, past what is dropped."""
-    for name in home.consumer_names():
-        with contextlib.suppress(errors.Busy, errors.NotFound), _alone(home, name, "finish"):
-            checkpoint = home.checkpoint(name, writable=True)
-            if checkpoint.head < end:
-                checkpoint.dropped += end - checkpoint.head
-                checkpoint.handed = max(checkpoint.handed, end)
-                checkpoint.head = end
+@contextlib.contextmanager
+def finishing(home: Directory, member: _native.Member) -> Iterator[Callable[[int], None]]:
+    """
+    What finishes all before an index for every name. All that it needs is open: it fails for want of nothing.
+
+    It drops that for every group, and moves every other head that nobody holds there. Who holds one moves it by itself,
+    past what is dropped. One that is damaged stays where it is, and holds nothing of that back.
+    """
+    names = floors.Names(home, member)
+    names.look()
+    names.prepare()
+    with contextlib.ExitStack() as held:
+        free = [checkpoint for name in home.consumer_names() if (checkpoint := _free(home, name, held)) is not None]
+
+        def finish(end: int) -> None:
+            names.drop_from_holders(end)
+            for checkpoint in free:
+                if checkpoint.head < end:
+                    checkpoint.dropped += end - checkpoint.head
+                    checkpoint.handed = max(checkpoint.handed, end)
+                    checkpoint.head = end
+
+        yield finish
+
+
+def _free(home: Directory, name: str, held: contextlib.ExitStack) -> _native.Checkpoint | None:
+    """The checkpoint of a name of its own, from now on *held*; None where somebody holds it, or it is damaged."""
+    checkpoint = home.readable_checkpoint(name)
+    if checkpoint is None or checkpoint.group:
+        return None
+    with contextlib.suppress(errors.Busy, errors.NotFound):
+        held.enter_context(_alone(home, name, "finish"))
+        return home.checkpoint(name, writable=True)
+    return None

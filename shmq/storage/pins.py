@@ -4,7 +4,8 @@ What holds chunks back under every kind of retention: something with a place, be
     consumers/<name>.pin     a reader's: 8 bytes, the index that it has not passed; its process holds an OFD lock on
                              it. Without that lock it is nobody's, and whoever retires next removes it
     consumers/<name>.hold    of a consumer name: 8 bytes that say so; its checkpoint is the place, whether anybody has
-                             it open or not
+                             it open or not. Or 8 others, which say that it holds nothing: neither retention nor bounds
+                             look at it, so it releases nothing either
 
 They are made under the administrative lock, which who retires holds too: no floor is computed without one that is just
 being made.
@@ -26,59 +27,68 @@ if TYPE_CHECKING:
 
 _PLACE = struct.Struct("<Q")
 _PIN, _HOLD = ".pin", ".hold"
-HOLD = b"shmqhold"
+_HOLDS, _NOTHING = b"shmqhold", b"shmqnone"
+NOTHING = "nothing"
 
 
 class Pin:
-    """The place of one reader. For one thread at a time."""
+    """The place of one reader, from `take` to `close`. For one thread at a time."""
 
     def __init__(self, home: Directory, name: str | None) -> None:
+        """It holds nothing back yet."""
+        self._home = home
+        self.name = f"{os.getpid()}-{os.urandom(6).hex()}" if name is None else check_consumer_name(name)
+        self._file = f"{self.name}{_PIN}"
+        self._pid = os.getpid()
+        self._fd: _native.Fd | None = None
+        self._lock: _native.Lock | None = None
+
+    def take(self) -> None:
         """
         Hold back everything that is there now.
 
         Raises:
             Busy: another reader has a pin of that name.
         """
-        self._home = home
-        self.name = f"{os.getpid()}-{os.urandom(6).hex()}" if name is None else check_consumer_name(name)
-        self._file = f"{self.name}{_PIN}"
-        self._pid = os.getpid()
+        home = self._home
         with home.admin():
             if _in_use(home, self._file):
                 raise errors.Busy(f"cannot pin {home.path} as {self.name!r}: another reader has a pin of that name")
-            fd = files.new_file(home.consumers, _PLACE.size, home.options.mode & 0o600, f"{home.path}/{CONSUMERS}")
-            self._lock = _native.Lock(os.dup(fd))
-            try:
-                self._lock.take()
-                files.link_file(fd, home.consumers, self._file, f"{home.path}/{CONSUMERS}")
-            except BaseException:
-                self._lock.free()
-                os.close(fd)
-                raise
-        self._fd = fd
+            where = f"{home.path}/{CONSUMERS}"
+            self._fd = files.new_file(home.consumers, _PLACE.size, home.options.mode & 0o600, where)
+            self._lock = _native.Lock(self._fd)  # of an opening of its own, which no child has
+            self._lock.take()
+            files.link_file(self._fd, home.consumers, self._file, where)
 
     def move(self, index: int) -> None:
         """What comes before *index* may go."""
+        assert self._fd is not None  # noqa: S101  # it was taken
         os.pwrite(self._fd, _PLACE.pack(index), 0)
 
     def close(self) -> None:
         """Hold nothing back any more. In a forked child it stays the parent's."""
-        if self._fd >= 0:
-            if os.getpid() == self._pid:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(self._file, dir_fd=self._home.consumers)
-            os.close(self._fd)
-            self._fd = -1
+        if self._fd is None:
+            return
+        if self._lock is not None and not self._lock.is_free():
+            if os.getpid() == self._pid and self._is_mine(self._fd):
+                os.unlink(self._file, dir_fd=self._home.consumers)
             self._lock.free()
+        self._fd.close()
+
+    def _is_mine(self, fd: _native.Fd) -> bool:
+        """Whether the file of that name is ours: it has none before we give it one, and none when we took it away."""
+        with contextlib.suppress(FileNotFoundError):
+            there = os.stat(self._file, dir_fd=self._home.consumers, follow_symlinks=False)
+            return os.path.samestat(there, os.fstat(fd))
+        return False
 
 
 def _in_use(home: Directory, file: str) -> bool:
     """Whether somebody holds that pin; one that nobody holds is removed. Under the administrative lock."""
     try:
-        fd, _ = home.open(home.consumers, file, writable=True)
+        lock = _native.Lock(home.open(home.consumers, file, writable=True)[0])
     except FileNotFoundError:
         return False
-    lock = _native.Lock(fd)
     try:
         if not lock.take():
             return True
@@ -100,30 +110,43 @@ def floor(home: Directory, dropped: int) -> int | None:
         name, ending = os.path.splitext(file)
         if ending == _PIN and _in_use(home, file):
             with contextlib.suppress(FileNotFoundError):
-                places.append(_PLACE.unpack(home.read(home.consumers, file, _PLACE.size)[: _PLACE.size])[0])
+                stored = home.read(home.consumers, file, _PLACE.size)
+                places.append(_PLACE.unpack(stored)[0] if len(stored) == _PLACE.size else 0)  # damaged: all it may need
         elif ending == _HOLD:
             with contextlib.suppress(FileNotFoundError):
-                places.append(home.checkpoint(name).floor(dropped))
+                if holds(home, name) == NOTHING:
+                    continue
+                checkpoint = home.readable_checkpoint(name)
+                places.append(dropped if checkpoint is None else checkpoint.floor(dropped))
     return min(places, default=None)
 
 
 # ---------------------------------------------------------------- of consumer names
-def holds(home: Directory, name: str) -> bool:
-    """Whether that name holds back what it has not finished."""
+def holds(home: Directory, name: str) -> bool | str:
+    """Whether that name holds back what it has not finished under every retention; or NOTHING."""
+    content = hold_file(home, name)
+    return NOTHING if content == _NOTHING else content is not None
+
+
+def hold_file(home: Directory, name: str) -> bytes | None:
+    """What says so; None where nothing does. One that is not to be trusted is taken for one that holds."""
     try:
-        os.stat(f"{name}{_HOLD}", dir_fd=home.consumers, follow_symlinks=False)
+        return home.read(home.consumers, f"{name}{_HOLD}", len(_HOLDS))
     except FileNotFoundError:
-        return False
-    return True
+        return None
+    except errors.Unsafe:
+        return _HOLDS
 
 
-def set_hold(home: Directory, name: str, *, on: bool) -> None:
+def set_hold(home: Directory, name: str, *, hold: bool | str) -> None:
     """Have it do so, or not any more. Under the administrative lock."""
     file = f"{name}{_HOLD}"
-    if on:
+    if hold == holds(home, name):
+        return
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(file, dir_fd=home.consumers)
+    if hold:
         path = f"{home.path}/{CONSUMERS}"
-        files.make_file(home.consumers, file, HOLD, home.options.mode & 0o600, path)
+        content = _NOTHING if hold == NOTHING else _HOLDS
+        files.make_file(home.consumers, file, content, home.options.mode & 0o600, path)
         sync.directory(home.consumers, "consumers")
-    else:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(file, dir_fd=home.consumers)

@@ -1,9 +1,10 @@
 """
 What the first opening after a reboot does, when only what is on the disk counts; or that of a copied directory.
 
-First a plan is made, and nothing is changed: the chain is walked from its beginning, every word, message and batch is
-checked, up to the first that does not validate. Below the watermark there must be no such place, else the queue is
-Corrupt. Then the plan is carried out, in this order, each step synced before the next:
+First a plan is made, and nothing is changed: the chain is walked, every word, message and batch is checked, up to the
+first that does not validate. That begins with the chunk where the watermark stands: of those before it, to all of which
+the disk has agreed, only the ends are looked at. In that chunk no such place may be below the watermark, else the
+queue is Corrupt. Then the plan is carried out, in this order, each step synced before the next:
 
     staging/     what a kept SEAL has committed moves to its place, then the ledger; the rest goes
     chunks/      hints and indexes anew; the last chunk ends with zeros, GAP and SEAL; what lies behind goes to aside/
@@ -21,21 +22,24 @@ import contextlib
 import dataclasses
 import fcntl
 import os
+import re
 import struct
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
-from shmq.storage import dedup, files, ring, staging, sync, watermark
-from shmq.storage.directory import ASIDE, CHUNKS, CONSUMERS, CONTROL, LEDGER_NEW, STAGING, boot_id, chunk_name
+from shmq.storage import dedup, files, ring, spares, staging, sync, watermark
+from shmq.storage.directory import ASIDE, CHUNKS, CONSUMERS, CONTROL, LEDGER_NEW, QUEUE, STAGING, boot_id, chunk_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from shmq.storage.directory import Directory
 
 INDEX_MAX = 1 << 62
 _LOCK_BASE, _SEATS = 1 << 40, 1024  # layout.h
 _FLOCK = struct.Struct("hhqqi4x")
+_FREE, _META, _SEAL = 0, 3, 5  # likewise, the states of a word
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,14 +49,18 @@ class Recovery:
 
     Attributes:
         from_epoch, to_epoch: the epochs before and after.
-        kept: messages that were kept: all of them, if nothing was cut.
+        kept: messages that were kept: all of them, if nothing was cut; in chunks below the watermark, which are not
+            looked at, with their padding.
         end: the index behind the last one kept.
         next_index: the index of the next put, beyond every index that may have been given before.
-        cut_bytes: bytes in the last chunk that were not zero and are gone.
+        cut_bytes: bytes in the last chunk that were not zero and are no part of it any more.
         where: (file, position) of the cut.
         reason: why it was made there.
-        aside: files that lay behind the cut; they are in the folder aside/ of the queue.
-        moved: consumer names that were ahead of the end: {name: (head before, head now)}.
+        aside: files that lay behind the cut, and the one that was cut, if a whole message was behind it: they are in
+            the folder aside/ of the queue, and `repair(path, aside=from_epoch)` makes a queue of them.
+        aside_messages: whole messages in there that are not in the queue any more.
+        moved: consumer names that stand elsewhere now, since they were ahead of the end, or since their last
+            acknowledgements were not on the disk: {name: (head before, head now)}.
         adopted, swept: staged sets that were finished, and that were removed since nothing had committed them.
     """
 
@@ -65,6 +73,7 @@ class Recovery:
     where: tuple[str, int] | None
     reason: str
     aside: tuple[str, ...]
+    aside_messages: int
     moved: dict[str, tuple[int, int]]
     adopted: int
     swept: int
@@ -80,6 +89,9 @@ class Piece(NamedTuple):
     file: str
     size: int
     survey: _native.Survey
+    chunk_id: int
+    looked: bool
+    """Whether all of it was looked at; else it lies below the watermark, and only its end was."""
 
     @property
     def path(self) -> str:
@@ -114,6 +126,71 @@ class Plan:
     """None when it cannot be read, and nothing has to be entered."""
 
 
+# ---------------------------------------------------------------- waiting for it
+PATIENCE = 30.0
+"""Seconds that an opener waits for who recovers, without progress."""
+_BEAT_NS, _TELL_NS = 250_000_000, 5_000_000_000
+
+
+class _Progress:
+    """
+    What others see of a recovery: the time of queue.shmq moves on as long as it makes progress; and now and then a line
+    in the log, when it takes long.
+    """
+
+    def __init__(self, home: Directory, steps: int, doing: str = "looking at") -> None:
+        self._home = home
+        self._steps = steps
+        self._doing = doing
+        self._done = 0
+        self._beat_ns = time.monotonic_ns()
+        self._told_ns = self._beat_ns
+
+    def step(self) -> None:
+        """One chunk more."""
+        now_ns = time.monotonic_ns()
+        self._done += 1
+        if now_ns - self._beat_ns >= _BEAT_NS and not self._home.read_only:
+            self._beat_ns = now_ns
+            with contextlib.suppress(OSError):
+                os.utime(QUEUE, dir_fd=self._home.fd)
+        if now_ns - self._told_ns >= _TELL_NS:
+            self._told_ns = now_ns
+            _tell(f"recovering {self._home.path}: {self._doing} chunk {self._done:,} of {self._steps:,}")
+
+
+def _tell(text: str) -> None:
+    import logging  # noqa: PLC0415  # rare
+
+    logging.getLogger("shmq").warning("%s", text)
+
+
+def tell_of(home: Directory, done: Recovery | None) -> None:
+    """Where whole messages are not in the queue any more, a line in the log, since few ask for `Queue.recovery`."""
+    if done is not None and done.aside_messages:
+        _tell(
+            f"recovering {home.path} kept {done.kept:,} messages; {done.aside_messages:,} more that were whole lay "
+            f"behind damage ({done.reason}) and are in its folder aside/: `shmq repair {home.path} --aside "
+            f"{done.from_epoch}`, or shmq.repair(path, aside={done.from_epoch}), makes a queue of them"
+        )
+
+
+@contextlib.contextmanager
+def _administering(home: Directory) -> Iterator[None]:
+    """Hold the administrative lock; wait for it as long as whoever has it makes progress, if that is a recovery."""
+    with contextlib.ExitStack() as held:
+        while True:
+            before = os.stat(QUEUE, dir_fd=home.fd).st_mtime_ns
+            try:
+                held.enter_context(home.admin(PATIENCE))
+                break
+            except errors.Busy:
+                if os.stat(QUEUE, dir_fd=home.fd).st_mtime_ns == before:
+                    raise
+                _tell(f"waiting to open {home.path}: somebody recovers it, and makes progress")
+        yield
+
+
 # ---------------------------------------------------------------- looking
 class _Looker:
     """Walks the chain once."""
@@ -121,11 +198,18 @@ class _Looker:
     def __init__(self, home: Directory, mark: _native.Watermark | None) -> None:
         self._home = home
         self._mark = mark
+        self._there = set(home.chunk_names())
+        self._progress = _Progress(home, len(self._there))
         self.reason = "nothing was found behind it"
         self.manifests: dict[int, staging.Manifest] = {}
+        self.damaged: set[int] = set()
+        """Sets whose manifest is there, and says nothing."""
         for name in staging.names(home):
-            with contextlib.suppress(FileNotFoundError, errors.Corrupt), staging.open_set(home, name) as found:
-                self.manifests[found.adoption] = found.manifest()
+            with contextlib.suppress(FileNotFoundError), staging.open_set(home, name) as found:
+                try:
+                    self.manifests[found.adoption] = found.manifest()
+                except errors.Corrupt:
+                    self.damaged.add(found.adoption)
 
     def _trusted(self, sequence: int) -> int:
         """Up to which position of that chunk the disk is known to agree."""
@@ -140,7 +224,7 @@ class _Looker:
             return None
         try:
             name = chunk_name(base, sequence)
-            piece, chunk_id = self._survey(CHUNKS, name, sequence, base)
+            piece = self._survey(CHUNKS, name, sequence, base)
         except FileNotFoundError:
             self.reason = f"{name} is missing"
             if manifest is None:
@@ -148,22 +232,63 @@ class _Looker:
             try:
                 staged = staging.path_of(adoption, staging.check_file(manifest.files[number]))
                 folder, _, file = staged.rpartition("/")
-                piece, chunk_id = self._survey(folder, file, sequence, base)
+                piece = self._survey(folder, file, sequence, base)
             except (FileNotFoundError, errors.ShmqError) as problem:
                 self.reason = str(problem)
                 return None
         except errors.ShmqError as problem:
             self.reason = str(problem)
             return None
-        if manifest is not None and chunk_id != manifest.chunk_ids[number]:
+        if manifest is not None and piece.chunk_id != manifest.chunk_ids[number]:
             self.reason = f"{piece.path} is not the chunk that was staged"
             return None
         return piece
 
-    def _survey(self, folder: str, file: str, sequence: int, base: int) -> tuple[Piece, int]:
+    def counts_up_to(self, piece: Piece, adoption: int) -> list[int]:
+        """
+        The ordinals of the chunks of that set up to this one; empty when this is none of them, and the set begins
+        behind it. It is one of them where the chain begins in a set that is still there: its SEALs, but for the last
+        one, name their own set.
+        """
+        manifest = self.manifests.get(adoption)
+        if manifest is None or piece.chunk_id not in manifest.chunk_ids:
+            return []
+        return manifest.counts[: manifest.chunk_ids.index(piece.chunk_id) + 1]
+
+    def is_over(self, adoption: int, last: Piece) -> bool:
+        """
+        Whether that set is moved, and only what a recovery writes behind its *last* chunk is not there.
+
+        Its manifest goes when all its chunks are on the disk, each with its SEAL, in whose place a recovery puts a GAP
+        and another SEAL. What else is not there is damage, and the set goes as a whole.
+        """
+        if adoption in self.manifests or adoption in self.damaged:
+            return False
+        if last.survey.code == _native.ROLL or any(sequence > last.sequence for sequence, _ in self._there):
+            return False
+        with opened(self._home, last.folder, last.file, last.sequence, last.base) as chunk:
+            ends = chunk.state(last.survey.stopped) in (_FREE, _META, _SEAL)
+            return ends and not _whole_behind(chunk, _end_of(last.survey), last.survey.ordinal)
+
+    def _survey(self, folder: str, file: str, sequence: int, base: int) -> Piece:
         with opened(self._home, folder, file, sequence, base) as chunk:
-            survey = chunk.survey(trusted=self._trusted(sequence))
-            return Piece(sequence, base, folder, file, chunk.size, survey), chunk.chunk_id()
+            self._progress.step()
+            end = self._known_end(chunk, sequence) if folder == CHUNKS else None
+            survey = end or chunk.survey(trusted=self._trusted(sequence))
+            return Piece(sequence, base, folder, file, chunk.size, survey, chunk.chunk_id(), end is None)
+
+    def _known_end(self, chunk: _native.Bare, sequence: int) -> _native.Survey | None:
+        """
+        The end of a chunk that lies below the watermark as a whole, if it is what its successor's name says: then the
+        disk has agreed to all of it, and it is looked at when it is read.
+        """
+        if self._mark is None or sequence >= self._mark.chunk_sequence or self._home.copied:
+            return None
+        position, ordinal = chunk.hint()
+        survey = chunk.survey(position=position, ordinal=ordinal, trusted=chunk.size)
+        behind = survey.gap_index or chunk.base + survey.stopped_ordinal
+        known = survey.code == _native.ROLL and ((sequence + 1, behind) in self._there or survey.adoption)
+        return survey if known else None
 
 
 def opened(
@@ -173,13 +298,14 @@ def opened(
     One chunk file of a queue, in whatever folder.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: there is none, or it was retired meanwhile.
         Corrupt, BadFormat, Unsafe: it is no chunk of this queue.
     """
-    above = home.chunks if folder == CHUNKS else home.below_path(folder)
-    try:
-        fd, size = home.open(above, file, writable=writable)
-        try:
+    above = contextlib.nullcontext(home.chunks) if folder == CHUNKS else home.below_path(folder)
+    with above as directory:
+        fd, size = home.open(directory, file, writable=writable)
+        with fd:
+            spares.hold_as_mapper(fd, file, directory)
             return _native.Bare(
                 fd,
                 size,
@@ -190,11 +316,6 @@ def opened(
                 checksum=home.options.checksum,
                 writable=writable,
             )
-        finally:
-            os.close(fd)
-    finally:
-        if folder != CHUNKS:
-            os.close(above)
 
 
 class _Walked(NamedTuple):
@@ -208,7 +329,8 @@ def _walk(home: Directory, looker: _Looker) -> _Walked:
     sequence, base = home.journal.first_live, home.journal.first_index
     pieces: list[Piece] = []
     sets: dict[int, _Adopted] = {}
-    adoption = begun = 0  # the set that the last SEAL names, and how many pieces there were when it was named
+    place = _Adopted(sequence, base)
+    adoption = begun = 0  # the set that the last SEAL names, and where in pieces it begins: below 0 if that is retired
     while True:
         piece = looker.look(sequence, base, adoption, len(pieces) - begun)
         if piece is None:
@@ -221,21 +343,24 @@ def _walk(home: Directory, looker: _Looker) -> _Walked:
         sequence, base = piece.sequence + 1, survey.gap_index or piece.base + survey.stopped_ordinal
         if survey.adoption != adoption:
             if adoption:
-                first = pieces[begun]
-                sets[adoption] = _Adopted(first.sequence, first.base)
-            adoption, begun = survey.adoption, len(pieces)
-    if adoption and _is_whole(looker.manifests.get(adoption), pieces[begun:]):
-        sets[adoption] = _Adopted(pieces[begun].sequence, pieces[begun].base)
+                sets[adoption] = place
+            adoption, counts = survey.adoption, looker.counts_up_to(piece, survey.adoption)
+            begun = len(pieces) - len(counts)
+            place = _Adopted(sequence - len(counts), base - sum(counts))
+    if adoption and len(pieces) > max(begun, 0) and looker.is_over(adoption, pieces[-1]):
+        adoption = 0  # though its last SEAL is not there: a recovery was writing it
+    elif adoption and _is_whole(looker.manifests.get(adoption), pieces, begun):
+        sets[adoption] = place
         adoption = 0
     if not adoption:
         return _Walked(pieces, sets, [])
     looker.reason = f"adoption {adoption:010x} is not whole: {looker.reason}"
-    return _Walked(pieces[:begun], sets, [f"{adoption:010x}"])
+    return _Walked(pieces[:begun] if begun >= 0 else pieces, sets, [f"{adoption:010x}"])
 
 
-def _is_whole(manifest: staging.Manifest | None, pieces: list[Piece]) -> bool:
-    """Whether these are all the chunks of a set, though the last one's SEAL is not there: a recovery was writing it."""
-    if manifest is None or not manifest.counts or len(pieces) != len(manifest.counts):
+def _is_whole(manifest: staging.Manifest | None, pieces: list[Piece], begun: int) -> bool:
+    """Whether its last chunk is all there, though that one's SEAL is not: a recovery was writing it."""
+    if manifest is None or not manifest.counts or len(pieces) - begun != len(manifest.counts):
         return False
     return pieces[-1].survey.ordinal == manifest.counts[-1]
 
@@ -320,6 +445,38 @@ def _next_index(home: Directory, last: Piece | None, end: int, behind: list[tupl
     return max(tops)
 
 
+class Stretch(NamedTuple):
+    """A part of a chunk between two damaged places, whole."""
+
+    position: int
+    ordinal: int
+    survey: _native.Survey
+    damage: _native.Damage | None
+    """What ends it, if something whole is behind that."""
+
+    def padded(self) -> int:
+        """Ordinals of padding in it."""
+        doubted = self.damage is not None and self.damage.ordinal < self.survey.stopped_ordinal
+        return self.survey.padded + (0 if doubted else self.survey.doubted)
+
+
+def stretches(chunk: _native.Bare, position: int = 0, ordinal: int = 0) -> Iterator[Stretch]:
+    """The chunk from a place in it to its end, as far as it can be walked; each but the last ends at damage."""
+    position = position or chunk.first_position()
+    while True:
+        survey = chunk.survey(position=position, ordinal=ordinal, pass_claims=True, singly=True, trusted=chunk.size)
+        damage = chunk.resync(survey) if survey.code == _native.CORRUPT else None
+        yield Stretch(position, ordinal, survey, damage)
+        if damage is None:
+            return
+        position, ordinal = damage.end, damage.end_ordinal
+
+
+def _whole_behind(chunk: _native.Bare, position: int = 0, ordinal: int = 0) -> int:
+    """How many whole messages there are from that place on."""
+    return sum(stretch.survey.messages for stretch in stretches(chunk, position, ordinal))
+
+
 # ---------------------------------------------------------------- for who may only read
 class View:
     """What is whole in a queue that nobody has recovered yet, for who may change nothing."""
@@ -359,7 +516,7 @@ def recover(home: Directory) -> Recovery | None:
         Corrupt: something below the watermark is not whole. Nothing was changed.
         Busy: somebody administers it for long, or has it open in another boot.
     """
-    with home.admin():
+    with _administering(home):
         home.read_journal()
         home.look_at_boot()
         if not home.unclean():
@@ -378,11 +535,9 @@ def somebody_is_there(home: Directory) -> bool:
         fd, _ = home.open(home.fd, CONTROL, writable=False)
     except FileNotFoundError:
         return False
-    try:
+    with fd:
         asked = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, _LOCK_BASE, _SEATS, 0)
         return bool(_FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))[0] != fcntl.F_UNLCK)
-    finally:
-        os.close(fd)
 
 
 def _carry_out(home: Directory, plan: Plan) -> Recovery:
@@ -399,17 +554,22 @@ def _carry_out(home: Directory, plan: Plan) -> Recovery:
     return Recovery(
         from_epoch=before.epoch,
         to_epoch=home.journal.epoch,
-        kept=sum(piece.survey.messages for piece in plan.pieces),
+        kept=sum(_kept(piece) for piece in plan.pieces),
         end=plan.end,
         next_index=plan.next_index,
         cut_bytes=cut,
         where=(f"{CHUNKS}/{chunk_name(last.base, last.sequence)}", _end_of(last.survey)) if last else None,
         reason=plan.reason,
         aside=tuple(aside.names),
+        aside_messages=aside.messages,
         moved=moved,
         adopted=len(plan.sets),
         swept=swept,
     )
+
+
+def _kept(piece: Piece) -> int:
+    return piece.survey.messages if piece.looked else piece.survey.stopped_ordinal
 
 
 class _Aside:
@@ -418,11 +578,40 @@ class _Aside:
     def __init__(self, home: Directory) -> None:
         self._home = home
         self.names: list[str] = []
+        self.messages = 0
+
+    def _name(self, name: str) -> str:
+        files.make_directory(f"{self._home.path}/{ASIDE}", self._home.fd)
+        return f"{self._home.journal.epoch:08x}-{name}"
+
+    def keep(self, name: str, messages: int) -> None:
+        """
+        Have a copy of a chunk there, on the disk, before it is cut; unless one killed before us has made it.
+
+        Raises:
+            DiskFull: there is no room for it. Nothing was cut.
+        """
+        kept = self._name(name)
+        self.messages += messages
+        self.names.append(f"{CHUNKS}/{name}")
+        folder = self._home.below(ASIDE)
+        with folder:
+            if kept not in files.names_in(folder):
+                self._copy(name, folder, kept)
+        self.sync()
+
+    def _copy(self, name: str, folder: int, kept: str) -> None:
+        home, where = self._home, f"{self._home.path}/{ASIDE}"
+        source, size = home.open(home.chunks, name, writable=False)
+        fd = files.new_file(folder, size, home.options.mode & 0o600, where)
+        with source, fd:
+            files.transfer(source, fd, size, whole=False)  # no block is shared: the cut needs no new ones
+            sync.data(fd, "aside")
+            files.link_file(fd, folder, kept, where)
 
     def take(self, folder: str, name: str) -> None:
         """Move a file or folder there."""
-        files.make_directory(f"{self._home.path}/{ASIDE}", self._home.fd)
-        target = f"{ASIDE}/{self._home.journal.epoch:08x}-{name}"
+        target = f"{ASIDE}/{self._name(name)}"
         number = 0
         with contextlib.suppress(FileNotFoundError):
             while not _native.rename_new(self._home.fd, f"{folder}/{name}", f"{target}{f'-{number}' * bool(number)}"):
@@ -433,11 +622,20 @@ class _Aside:
         """Have its names on the disk."""
         if self.names:
             fd = self._home.below(ASIDE)
-            try:
+            with fd:
                 sync.directory(fd, "aside")
-            finally:
-                os.close(fd)
             sync.directory(self._home.fd, "home")
+
+
+def set_aside(home: Directory) -> dict[int, tuple[str, ...]]:
+    """The names of what lies in aside/, by the epoch that was there before that recovery."""
+    found: dict[int, tuple[str, ...]] = {}
+    with contextlib.suppress(errors.NotFound), home.below(ASIDE) as folder:
+        for name in sorted(files.names_in(folder)):
+            epoch, dash, rest = name.partition("-")
+            if dash and re.fullmatch("[0-9a-f]{8}", epoch):
+                found[int(epoch, 16)] = (*found.get(int(epoch, 16), ()), rest)
+    return found
 
 
 # ---- staging
@@ -498,20 +696,27 @@ def _move_in(
 def _settle_chunks(home: Directory, plan: Plan, aside: _Aside) -> int:
     """Put every kept chunk in order, end the last one, and move away what lies behind: how many bytes were cut."""
     cut = 0
+    progress = _Progress(home, len(plan.pieces) + len(plan.behind), "settling")
     for piece in plan.pieces:
         last = piece is plan.pieces[-1]
+        progress.step()
         with opened(
             home, CHUNKS, chunk_name(piece.base, piece.sequence), piece.sequence, piece.base, writable=True
         ) as chunk:
             survey = piece.survey
             if last:
+                behind = _whole_behind(chunk, _end_of(survey), survey.ordinal)
+                if behind:
+                    aside.keep(chunk_name(piece.base, piece.sequence), behind)
                 cut = chunk.cut(_end_of(survey), plan.next_index)
                 chunk.set_in_order(_end_of(survey), survey.ordinal)
-            else:  # not behind a GAP: whoever begins at the hint must meet it
+            elif piece.looked or not chunk.indexed(survey.stopped_ordinal):
+                # Not behind a GAP: whoever begins at the hint must meet it.
                 chunk.set_in_order(survey.gap_position or survey.stopped, survey.stopped_ordinal)
         if last or home.copied:
             _sync(home, chunk_name(piece.base, piece.sequence))
     for sequence, base in plan.behind:
+        progress.step()
         _take_away(home, sequence, base, aside)
     for sequence, base in plan.below:
         home.drop_chunk(base, sequence)
@@ -530,10 +735,8 @@ def _end_of(survey: _native.Survey) -> int:
 
 def _sync(home: Directory, name: str) -> None:
     fd, _ = home.open(home.chunks, name, writable=False)
-    try:
+    with fd:
         sync.data(fd, "chunk")
-    finally:
-        os.close(fd)
 
 
 def _take_away(home: Directory, sequence: int, base: int, aside: _Aside) -> None:
@@ -543,6 +746,7 @@ def _take_away(home: Directory, sequence: int, base: int, aside: _Aside) -> None
         with opened(home, CHUNKS, name, sequence, base) as chunk:
             survey = chunk.survey()
             empty = survey.stopped == chunk.first_position() and survey.code in (_native.EMPTY, _native.ROLL)
+            aside.messages += _whole_behind(chunk)
     except FileNotFoundError:
         return
     except errors.ShmqError:
@@ -562,7 +766,7 @@ def _is_zero(home: Directory, name: str) -> bool:
 
 # ---- consumers
 _FIXED = 128
-_CRC_AT, _KIND_AT, _START_AT = 60, 32, 48
+_CRC_AT, _KIND_AT, _EXPLICIT_AT, _START_AT = 60, 32, 36, 48
 _HEAD_AT, _HANDED_AT, _HOLDER_AT, _CURSOR_AT = 192, 200, 208, 256
 _ACKS_AT, _ACKS_END = 448, 472  # what was asked, answered and synced in another boot
 _U64 = struct.Struct("<Q")
@@ -571,6 +775,10 @@ _EXCLUSIVE = 1
 
 def _number(page: bytes, at: int) -> int:
     return int(_U64.unpack_from(page, at)[0])
+
+
+def _number32(page: bytes, at: int) -> int:
+    return int.from_bytes(page[at : at + 4], "little")
 
 
 def checkpoint_is_whole(page: bytes, queue_id: bytes, name: str) -> bool:
@@ -601,7 +809,7 @@ def _true_head(home: Directory, page: bytes, end: int) -> int:
     """
     synced = _snapshot_head(page)
     head, handed = _number(page, _HEAD_AT), _number(page, _HANDED_AT)
-    exclusive = int.from_bytes(page[_KIND_AT : _KIND_AT + 4], "little") == _EXCLUSIVE
+    exclusive = _number32(page, _KIND_AT) == _EXCLUSIVE
     if exclusive and not _acks_are_synced(home) and (synced or 0) <= head <= handed:
         return min(head, end)
     return min(_number(page, _START_AT) if synced is None else synced, end)
@@ -616,16 +824,20 @@ def _settle_consumers(home: Directory, plan: Plan, aside: _Aside) -> dict[str, t
             fd, _ = home.open(home.consumers, file, writable=True)
         except (FileNotFoundError, errors.Unsafe):
             continue
-        try:
+        with fd:
             page = os.pread(fd, _native.CHECKPOINT_BYTES, 0)
             if not checkpoint_is_whole(page, home.queue_id, name):
                 if not any(page[:_FIXED]):  # made, and its content never reached the disk
                     aside.take(CONSUMERS, file)
                 continue  # damage: whoever opens the name is told
-            head = _true_head(home, page, plan.end) if plan.pieces else plan.next_index  # nothing is left to finish
+            head = _true_head(home, page, plan.end) if plan.pieces else plan.next_index
+            if not plan.pieces and _snapshot_head(page) != head:  # else the next recovery takes the leap for a loss
+                ring.begin_at(fd, page, home.journal.epoch, head)
             new = bytearray(page)
             _U64.pack_into(new, _HEAD_AT, head)
-            _U64.pack_into(new, _HANDED_AT, max(head, min(_number(page, _HANDED_AT), plan.end)))
+            # With ack="auto" nobody holds what is behind the head: it was acknowledged, and that was forgotten.
+            held = max(head, min(_number(page, _HANDED_AT), plan.end)) if _number32(page, _EXPLICIT_AT) else head
+            _U64.pack_into(new, _HANDED_AT, held)
             _U64.pack_into(new, _HOLDER_AT, 0)
             new[_CURSOR_AT : _CURSOR_AT + 32] = bytes(32)
             new[_ACKS_AT:_ACKS_END] = bytes(_ACKS_END - _ACKS_AT)
@@ -634,8 +846,6 @@ def _settle_consumers(home: Directory, plan: Plan, aside: _Aside) -> dict[str, t
                 sync.data(fd, "checkpoint")
             if _number(page, _HEAD_AT) != head:
                 moved[name] = (_number(page, _HEAD_AT), head)
-        finally:
-            os.close(fd)
         _renew_ring(home, name, 0 if plan.pieces else plan.next_index)
     sync.directory(home.consumers, "consumers")
     return moved
@@ -652,47 +862,42 @@ def _renew_ring(home: Directory, name: str, first: int) -> None:
         fd, _ = home.open(home.consumers, f"{name}.ring", writable=True)
     except (FileNotFoundError, errors.Unsafe):
         return
-    try:
-        with contextlib.suppress(errors.Corrupt, errors.BadFormat):  # damage: whoever opens the name is told
-            checkpoint = home.checkpoint(name, writable=True)
-            with contextlib.closing(ring.map_ring(home, name, writable=True)) as memory:
-                _native.Ring.rebuild(memory, checkpoint, boot_id(), f"{path}.ring", first)
-            sync.data(fd, "ring")
-    finally:
-        os.close(fd)
+    with fd, contextlib.suppress(errors.Corrupt, errors.BadFormat):  # damage: whoever opens the name is told
+        checkpoint = home.checkpoint(name, writable=True)
+        with contextlib.closing(ring.map_ring(home, name, writable=True)) as memory:
+            _native.Ring.rebuild(memory, checkpoint, boot_id(), f"{path}.ring", first)
+        sync.data(fd, "ring")
 
 
 # ---- the end
 _FIRST_LIVE_AT, _NEWEST_AT, _DURABLE_AT, _DURABLE_CHUNK_AT, _PADDED_AT = 256, 320, 400, 408, 448
+_PADS_DOUBTED_AT = 472
 
 
 def _renew_control(home: Directory, plan: Plan) -> None:
     """Nobody is here; the last chunk is known; and so is how many indexes have no message."""
     journal = home.journal
-    page = bytearray(_native.format_control(home.queue_id))
+    finished = bool(journal.flags & _native.JOURNAL_FINISHED)
+    page = bytearray(_native.format_control(home.queue_id, finished=finished))
     _U64.pack_into(page, _FIRST_LIVE_AT, journal.first_live)
     if plan.pieces:
         _U64.pack_into(page, _NEWEST_AT, plan.pieces[-1].sequence + 1)
         first = plan.pieces[0].base
-        kept = sum(piece.survey.messages for piece in plan.pieces)
+        kept = sum(_kept(piece) for piece in plan.pieces)
         _U64.pack_into(page, _PADDED_AT, plan.next_index - first - kept)
+        if not all(piece.looked for piece in plan.pieces):
+            _U64.pack_into(page, _PADS_DOUBTED_AT, 1)  # whoever asks counts
     if plan.mark is not None:
         _U64.pack_into(page, _DURABLE_AT, plan.mark.next_index)
-        _U64.pack_into(page, _DURABLE_CHUNK_AT, max(plan.mark.chunk_sequence, journal.first_live))
-    try:
+        _U64.pack_into(page, _DURABLE_CHUNK_AT, max(plan.mark.chunk_sequence, journal.first_live) + 1)
+    with contextlib.suppress(FileNotFoundError):
         fd, size = home.open(home.fd, CONTROL, writable=True)
-    except FileNotFoundError:
-        fd, size = -1, 0
-    if size == len(page):
-        try:
-            if os.pread(fd, size, 0) != page:
-                sync.write(fd, bytes(page), 0, "control")
-                sync.data(fd, "control")
-        finally:
-            os.close(fd)
-        return
-    if fd >= 0:
-        os.close(fd)
+        with fd:
+            if size == len(page):
+                if os.pread(fd, size, 0) != page:
+                    sync.write(fd, bytes(page), 0, "control")
+                    sync.data(fd, "control")
+                return
         os.unlink(CONTROL, dir_fd=home.fd)
     files.make_file(home.fd, CONTROL, bytes(page), home.options.mode & 0o600, home.path, "control")
     sync.directory(home.fd, "home")
@@ -709,7 +914,7 @@ def _commit(home: Directory, plan: Plan) -> None:
             first_index=journal.first_index if plan.pieces else plan.next_index,
             device=control.st_dev,
             inode=control.st_ino,
-            flags=0,
+            flags=journal.flags & _native.JOURNAL_FINISHED,  # what was put before that was on the disk
         )
     )
     home.look_at_boot()

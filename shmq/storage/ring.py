@@ -37,16 +37,21 @@ def make(home: Directory, name: str, options: dict[str, Any], window: int) -> No
     header = _GROUP.pack(_GROUP_MAGIC, home.queue_id, len(stored), _native.crc32c(stored))
     files.make_file(home.consumers, f"{name}.group", header + stored, mode, where, synced_as="group")
     buckets = _native.RING_BUCKETS if options.get("ordered_by") else 0
-    size = _native.ring_bytes(window, buckets, _native.SIDE_BLOCKS)
+    extent = window, buckets, _cells(options), _native.SIDE_BLOCKS
+    size = _native.ring_bytes(*extent)
     fd = files.new_file(home.consumers, size, mode, where)
-    try:
+    with fd:
         with contextlib.closing(_native.map_file(fd, size, writable=True)) as memory:
-            _native.format_ring(memory, home.queue_id, boot_id(), window, buckets, _native.SIDE_BLOCKS)
+            _native.format_ring(memory, home.queue_id, boot_id(), extent)
         sync.data(fd, "ring")
         files.link_file(fd, home.consumers, f"{name}.ring", where)
-    finally:
-        os.close(fd)
     sync.directory(home.consumers, "consumers")
+
+
+def _cells(options: dict[str, Any]) -> int:
+    """What a group that was made with these needs for each message of its window, besides the word."""
+    again = options.get("ack") == "explicit" or options.get("expire_to")
+    return (_native.RING_LEASES if options.get("lease") else 0) | (_native.RING_ATTEMPTS if again else 0)
 
 
 def remove(home: Directory, name: str) -> None:
@@ -98,30 +103,29 @@ def map_ring(home: Directory, name: str, *, writable: bool) -> mmap.mmap:
         fd, size = home.open(home.consumers, f"{name}.ring", writable=writable)
     except FileNotFoundError:
         raise errors.Corrupt(f"cannot open {where}: it is missing; drop_consumer({name!r}) removes the rest") from None
-    try:
+    with fd:
         if size < _native.PAGE_BYTES:
             raise errors.Corrupt(f"cannot open {where}: it has only {size} bytes; drop_consumer({name!r}) removes it")
         return _native.map_file(fd, size, writable=writable)
-    finally:
-        os.close(fd)
 
 
-def states(home: Directory, name: str, checkpoint: _native.Checkpoint) -> tuple[int, bytes]:
+def look(home: Directory, name: str, checkpoint: _native.Checkpoint) -> _native.Ring:
     """
-    The lowest index that is not finished, and the state of each of a window of indexes from it on; nothing is changed.
+    The ring, to be looked at; nothing is changed.
 
     Of another boot the newest snapshot is believed, as by the first member that will enter.
     """
     where = f"{home.path}/{CONSUMERS}/{name}.ring"
     memory = map_ring(home, name, writable=False)
     if _native.Ring.boot_id(memory, home.queue_id, where) == boot_id():
-        return _native.Ring(memory, home.queue_id, checkpoint, None, where).states()
+        return _native.Ring(memory, home.queue_id, checkpoint, None, where)
     # Rebuilt aside, where nobody sees it: what a snapshot says is known in one place.
-    aside = mmap.mmap(-1, len(memory))
-    aside[:] = memory[:]
+    size = _native.ring_bytes(*_native.ring_extent(memory))  # as its header says, however far the file was grown
+    aside = mmap.mmap(-1, size)
+    aside[:] = memory[:size]
     checkpoint = checkpoint.aside()
     _native.Ring.rebuild(aside, checkpoint, boot_id(), where)
-    return _native.Ring(aside, home.queue_id, checkpoint, None, where).states()
+    return _native.Ring(aside, home.queue_id, checkpoint, None, where)
 
 
 def fresh(home: Directory, name: str, memory: mmap.mmap, checkpoint: _native.Checkpoint) -> None:
@@ -141,6 +145,25 @@ def _rebuild(home: Directory, memory: mmap.mmap, checkpoint: _native.Checkpoint,
         _native.Ring.rebuild(memory, checkpoint, boot, where)
 
 
+def bury(home: Directory, slot: int) -> None:
+    """
+    Note in every ring that whoever sat in that seat before is dead. By who has just taken it.
+
+    Its generation alone would not tell for ever: after some 2,000 tenants it comes again, and what the dead one held in
+    a group where nobody looked in the meantime would be taken for the living one's.
+    """
+    for file in files.names_in(home.consumers):
+        if not file.endswith(".ring"):
+            continue
+        with contextlib.suppress(FileNotFoundError, errors.Unsafe):  # dropped meanwhile, or none of ours
+            fd, size = home.open(home.consumers, file, writable=True)
+            with fd:
+                tenant = os.pread(fd, 8, _native.RING_TENANTS + 8 * slot)
+                if any(tenant) and size >= _native.RING_HEADER_BYTES:
+                    with contextlib.closing(_native.map_file(fd, _native.RING_HEADER_BYTES, writable=True)) as memory:
+                        _native.Ring.bury(memory, home.queue_id, slot)
+
+
 def restart(home: Directory, name: str, index: int) -> None:
     """
     Have the group begin at *index*, as if nobody had had anything from there on. By whoever holds its name
@@ -158,16 +181,19 @@ def restart(home: Directory, name: str, index: int) -> None:
         _native.Ring(memory, home.queue_id, checkpoint, None, where).snapshot(epoch)
         sync.data(fd, "snapshot")
         _native.Ring.forget(memory)  # from here on the snapshots decide
-        content = os.pread(fd, _native.CHECKPOINT_BYTES, 0)
-        newest = _native.newest_snapshot(content)
-        sequence = 0 if newest is None else newest.sequence
-        first = _native.check_snapshot(content[_native.SNAPSHOT_BASE :][: _native.SNAPSHOT_BYTES])
-        at = _native.SNAPSHOT_BASE + (_native.SNAPSHOT_BYTES if first == newest else 0)
-        sync.write(fd, _native.format_snapshot(_native.Snapshot(sequence + 1, epoch, index)), at, "snapshot")
-        sync.data(fd, "snapshot")
+        begin_at(fd, os.pread(fd, _native.CHECKPOINT_BYTES, 0), epoch, index)
     finally:
-        os.close(fd)
+        fd.close()
         _rebuild(home, memory, checkpoint, where)
+
+
+def begin_at(fd: int, page: bytes, epoch: int, index: int) -> None:
+    """Have the checkpoint with the content *page* say, on the disk, that what is before *index* is finished."""
+    newest = _native.newest_snapshot(page)
+    sequence = 1 if newest is None else newest.sequence + 1
+    at = _native.SNAPSHOT_BASE + _native.SNAPSHOT_BYTES * (1 - sequence % 2)  # not where the newest one is
+    sync.write(fd, _native.format_snapshot(_native.Snapshot(sequence, epoch, index)), at, "snapshot")
+    sync.data(fd, "snapshot")
 
 
 def copy(home: Directory, old: str, new: str) -> None:
@@ -177,17 +203,15 @@ def copy(home: Directory, old: str, new: str) -> None:
     remove(home, new)
     for ending in ENDINGS:
         source, size = home.open(home.consumers, f"{old}{ending}", writable=False)
-        try:
+        with source:
+            if ending == ".ring":  # as its header says, however far the file was grown
+                size = min(size, _native.ring_bytes(*_native.ring_extent(os.pread(source, _native.PAGE_BYTES, 0))))
             fd = files.new_file(home.consumers, size, mode, where)
-            try:
+            with fd:
                 for at in range(0, size, 1 << 20):
                     sync.write(fd, os.pread(source, 1 << 20, at), at, ending[1:])
                 sync.data(fd, ending[1:])
                 files.link_file(fd, home.consumers, f"{new}{ending}", where)
-            finally:
-                os.close(fd)
-        finally:
-            os.close(source)
     sync.directory(home.consumers, "consumers")
 
 
@@ -201,15 +225,18 @@ def grow(home: Directory, name: str, ring: _native.Ring) -> mmap.mmap:
     with home.admin():
         blocks = ring.side_blocks()
         if blocks == ring.blocks:
-            size = _native.ring_bytes(ring.figures().window, ring.buckets, 2 * blocks)
+            if 2 * blocks > _native.SIDE_BLOCKS_MAX:
+                raise errors.TooMany(
+                    f"cannot park more messages of group {name!r} of {home.path}: its side table is as large as can be"
+                )
+            size = _native.ring_bytes(ring.figures().window, ring.buckets, ring.cells, 2 * blocks)
             fd, _ = home.open(home.consumers, f"{name}.ring", writable=True)
-            try:
-                os.posix_fallocate(fd, 0, size)
-                sync.data(fd, "ring")  # its size, before its header speaks of it
-            except OSError as problem:
-                raise files.disk_full(f"{home.path}/{CONSUMERS}", size, problem) from None
-            finally:
-                os.close(fd)
+            with fd:
+                try:
+                    os.posix_fallocate(fd, 0, size)
+                    sync.data(fd, "ring")  # its size, before its header speaks of it
+                except OSError as problem:
+                    raise files.disk_full(f"{home.path}/{CONSUMERS}", size, problem) from None
             ring.extend(2 * blocks)
         memory = map_ring(home, name, writable=True)
         ring.remap(memory)

@@ -16,13 +16,17 @@ import time
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors
-from shmq.storage import dedup, pins, spares, warm
-from shmq.storage.directory import ADMIN_TIMEOUT, CHUNKS, chunk_name
+from shmq.storage import dedup, floors, pins, spares, warm
+from shmq.storage.directory import CHUNKS, chunk_name
 
 if TYPE_CHECKING:
     from shmq.storage.chain import Chain
     from shmq.storage.directory import Directory
 
+_TRIES, _PAUSE = 100, 0.001
+"""How often to count padding anew while others pad, and seconds in between."""
+_PATIENCE = 0.25
+"""Seconds that a put on a full disk waits for whoever administers."""
 _EPOCH_AT = 64  # layout.h, struct chunk_header
 _CREATED = struct.Struct("<q")
 _CREATED_AT = 96  # likewise
@@ -30,43 +34,59 @@ _BORN = struct.Struct("<Q")
 _BORN_AT = 112  # likewise, born_sequence
 
 
-def floor(home: Directory, control: _native.Control) -> int | None:
+def floor(home: Directory, member: _native.Member) -> int | None:
     """The first index that some consumer name has not finished; None when nothing is, since there is no name."""
-    dropped = control.bounds().dropped
-    floors = []
-    for name in home.consumer_names():
-        with contextlib.suppress(FileNotFoundError):
-            floors.append(home.checkpoint(name).floor(dropped))
-    return min(floors, default=dropped or None)
+    dropped = member.control.bounds().dropped
+    names = floors.Names(home, member)
+    names.look()
+    return min(names.floors(dropped).values(), default=dropped or None)
 
 
-def retire(home: Directory, chain: Chain, control: _native.Control, *, purged: bool = False) -> int:
-    """
-    Take away what retention allows: how many chunks. Does nothing while somebody else administers the queue.
-
-    *purged*: what everybody has finished goes, whatever retention says; and somebody else is waited for.
-
-    Raises:
-        Corrupt: a checkpoint cannot be read; nothing went.
-    """
-    if home.read_only or (home.options.retention.kind == "forever" and not purged):
+def retire(home: Directory, chain: Chain, control: _native.Control, *, patience: float = 0) -> int:
+    """Take away what retention allows: how many chunks. Does nothing while somebody else administers, for so long."""
+    if home.read_only or home.options.retention.kind == "forever":
         return 0
     try:
-        with home.admin(timeout=ADMIN_TIMEOUT if purged else 0):
-            gone = _retire(home, chain, control, purged=purged)
-            warm.settle()  # what was looked at on the way stays locked until then
-            spares.reclaim(home.chunks, home.worth_keeping(), home.room_for_spares())
+        with home.admin(timeout=patience):
+            return _retire_and_reclaim(home, chain, control, purged=False)
     except errors.Busy:
-        if purged:
-            raise
         return 0
+
+
+def make_room(home: Directory, chain: Chain, control: _native.Control) -> None:
+    """The same where the disk is full: who administers just now may not have seen what was finished last."""
+    retire(home, chain, control, patience=_PATIENCE)
+
+
+def retire_purged(home: Directory, chain: Chain, control: _native.Control) -> None:
+    """
+    Take away what everybody has finished, whatever retention says. Under the administrative lock.
+
+    What was purged is purged: where the world refuses its space, the log says so.
+    """
+    import logging  # noqa: PLC0415  # rare
+
+    try:
+        _retire_and_reclaim(home, chain, control, purged=True)
+    except (OSError, errors.DiskFull) as problem:
+        logging.getLogger("shmq").warning(
+            "%s is purged, but its disk space was not given back yet: %s; the next retirement or purge does it",
+            home.path,
+            problem,
+        )
+
+
+def _retire_and_reclaim(home: Directory, chain: Chain, control: _native.Control, *, purged: bool) -> int:
+    gone = _retire(home, chain, control, purged=purged)
+    warm.settle()  # what was looked at on the way stays locked until then
+    spares.reclaim(home.chunks, home.worth_keeping(), home.room_for_spares())
     return gone
 
 
 def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: bool) -> int:
     live = chain.names()
     kind = "acked" if purged else home.options.retention.kind
-    count = min(_count(home, live, control, kind), len(live) - 1)
+    count = min(_count(home, live, chain, kind), len(live) - 1)
     held = pins.floor(home, control.bounds().dropped)
     if held is not None:
         count = min(count, sum(base <= held for _, base in live[1:]))
@@ -78,10 +98,16 @@ def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: 
     sequence, base = live[count]
     if not dedup.note(home, chain, sequence):
         return 0  # somebody may still put with dedup there
-    home.write_journal(home.read_journal()._replace(first_live=sequence, first_index=base))
-    control.raise_first_live(sequence)
+    less = 0
     if control.counters()[0]:
-        control.padded_less(sum(_without(home, chain, *pair) for pair in itertools.pairwise(live[: count + 1])))
+        less = sum(_without(home, chain, *pair) for pair in itertools.pairwise(live[: count + 1]))
+    dropped = control.bounds().dropped  # written down for a later boot when the disk is asked anyway
+    journal = home.read_journal()
+    journal = journal._replace(first_live=sequence, first_index=base, dropped=max(journal.dropped, dropped))
+    home.write_journal(journal)
+    with chain.member.changing_padding():
+        control.raise_first_live(sequence)
+        control.padded_less(less)
     for name in live[:count]:
         spares.retire(home.chunks, chunk_name(name[1], name[0]))
     for sequence_below, base_below in home.chunk_names():
@@ -99,11 +125,40 @@ def _without(home: Directory, chain: Chain, name: tuple[int, int], after: tuple[
     return chunk.pads() + gap
 
 
-def _count(home: Directory, live: list[tuple[int, int]], control: _native.Control, kind: str) -> int:
+def padded(home: Directory, chain: Chain) -> int:
+    """How many indexes there are that have no message."""
+    member = chain.member
+    if home.view is None and not member.padding_doubted():
+        return member.control.counters()[0]
+    return _count_padding(home, chain)
+
+
+def _without_in_last(chain: Chain, name: tuple[int, int]) -> int:
+    """Likewise of the last chunk: a recovery that cut it leaves out what comes before the next put."""
+    chunk = chain.open(*name)
+    behind = chunk.sealed()
+    return chunk.pads() + (0 if behind is None else behind - chunk.next_index())
+
+
+def _count_padding(home: Directory, chain: Chain) -> int:
+    """By the words, since somebody was killed between changing them and counting; for everybody, if it goes well."""
+    for _ in range(_TRIES):
+        begun = None if home.read_only else chain.member.count_padding()
+        with contextlib.suppress(errors.Gone, FileNotFoundError):  # retired meanwhile: again
+            live = chain.names()
+            total = sum(_without(home, chain, *pair) for pair in itertools.pairwise(live))
+            total += _without_in_last(chain, live[-1]) if live else 0
+            if home.read_only or (begun is not None and chain.member.padding_counted(begun, total)):
+                return total
+        time.sleep(_PAUSE)
+    return chain.member.control.counters()[0]  # somebody is stopped in between; the next one counts
+
+
+def _count(home: Directory, live: list[tuple[int, int]], chain: Chain, kind: str) -> int:
     """How many of the oldest chunks may go."""
     retention = home.options.retention
     if kind == "acked":
-        finished = floor(home, control)
+        finished = floor(home, chain.member)
         return 0 if finished is None else sum(base <= finished for _, base in live[1:])
     if kind == "age":
         limit = time.time_ns() - int(retention.limit * 1e9)
@@ -116,20 +171,16 @@ def _count(home: Directory, live: list[tuple[int, int]], control: _native.Contro
 
 def _epoch(home: Directory, name: tuple[int, int]) -> bytes:
     fd, _ = home.open(home.chunks, chunk_name(name[1], name[0]), writable=False)
-    try:
+    with fd:
         return os.pread(fd, 8, _EPOCH_AT)
-    finally:
-        os.close(fd)
 
 
 def _created(home: Directory, name: tuple[int, int]) -> int:
     fd, _ = home.open(home.chunks, chunk_name(name[1], name[0]), writable=False)
-    try:
+    with fd:
         raw = os.pread(fd, _CREATED.size, _CREATED_AT)
         born = os.pread(fd, _BORN.size, _BORN_AT)
         moved_ns = os.fstat(fd).st_ctime_ns
-    finally:
-        os.close(fd)
     if len(raw) < _CREATED.size:
         raise errors.Corrupt(f"cannot read {home.path}/{CHUNKS}/{chunk_name(name[1], name[0])}: it was cut short")
     created = int(_CREATED.unpack(raw)[0])

@@ -10,13 +10,14 @@ one that is zeroed again.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import struct
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from shmq import _native
-from shmq.storage import files
+from shmq.storage import blocks, files
 
 if TYPE_CHECKING:
     import mmap
@@ -48,13 +49,30 @@ def lock_as_mapper(fd: int) -> bool:
     return _lock(fd, fcntl.F_RDLCK)
 
 
+def hold_as_mapper(fd: int, name: str, directory: int) -> None:
+    """
+    The same for who has opened it by that *name*, before it is mapped.
+
+    Raises:
+        FileNotFoundError: it was retired meanwhile.
+    """
+    if not lock_as_mapper(fd) or os.stat(name, dir_fd=directory).st_ino != os.fstat(fd).st_ino:
+        raise FileNotFoundError(name)
+
+
 def lock_alone(fd: int) -> bool:
     """Take a lock that nobody else may hold meanwhile; False when somebody does."""
     return _lock(fd, fcntl.F_WRLCK)
 
 
+def is_locked(fd: int) -> bool:
+    """Whether another opening of the file holds either lock. Takes none."""
+    found = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+    return bool(_FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
+
+
 def unlock(fd: int) -> None:
-    """Give the lock back; for whoever knows that his mapping has no more views."""
+    """Give the lock back; for whoever knows that its mapping has no more views."""
     _lock(fd, fcntl.F_UNLCK)
 
 
@@ -68,7 +86,7 @@ class Fresh(NamedTuple):
 class Spare:
     """A file that nobody else maps or will use. A context manager: closes, whatever it has become."""
 
-    def __init__(self, directory: int, name: str, fd: int, size: int) -> None:
+    def __init__(self, directory: int, name: str, fd: _native.Fd, size: int) -> None:
         """Locked already."""
         self._directory = directory
         self._name = name
@@ -85,18 +103,23 @@ class Spare:
         """The higher, the cheaper it is to use again."""
         return self.map is not None, self.moved_ns
 
+    def unlink(self) -> None:
+        """Have it give its space back, as soon as no mapping of it waits for its next life (see warm)."""
+        with contextlib.suppress(FileNotFoundError):  # somebody made a chunk of it before we had the lock
+            os.unlink(self._name, dir_fd=self._directory)
+
     def become(self, name: str) -> bool:
         """Take its place under *name*; False when somebody was faster, and it stays what it was."""
         lock_as_mapper(self.fd)  # in one step: from then on it may be opened, and nobody else may zero it
         return _native.rename_new(self._directory, self._name, name)
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return this object, which the `with` block closes."""
         return self
 
     def __exit__(self, *_: object) -> None:
         """Let go of the descriptor and its lock."""
-        os.close(self.fd)
+        self.fd.close()
 
 
 def _locked(directory: int) -> Iterator[Spare]:
@@ -105,16 +128,11 @@ def _locked(directory: int) -> Iterator[Spare]:
         if not name.startswith(_RETIRED):
             continue
         with contextlib.suppress(FileNotFoundError):
-            fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
-            spare = None
-            try:
-                if _lock(fd, fcntl.F_WRLCK) and os.stat(name, dir_fd=directory).st_ino == os.fstat(fd).st_ino:
-                    spare = Spare(directory, name, fd, os.fstat(fd).st_size)
-            finally:
-                if spare is None:
-                    os.close(fd)
-            if spare is not None:
-                yield spare
+            fd = _native.Fd.of(os.open, name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+            if _lock(fd, fcntl.F_WRLCK) and os.stat(name, dir_fd=directory).st_ino == os.fstat(fd).st_ino:
+                yield Spare(directory, name, fd, os.fstat(fd).st_size)
+            else:
+                fd.close()
 
 
 def take(
@@ -137,13 +155,17 @@ def take(
             if best is None or each.rank() > best.rank():
                 best, worse = each, best
         if worse is not None:
-            os.close(worse.fd)
+            worse.fd.close()
     if best is None:
         return None
     try:
+        if blocks.shared(best.fd):  # zeroing it would need space that nobody promised
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(best._name, dir_fd=directory)  # noqa: SLF001  # ours
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         _zero(best, fresh)
     except OSError:
-        os.close(best.fd)
+        best.fd.close()
         return None
     return best
 
@@ -154,14 +176,11 @@ def retire(directory: int, name: str) -> None:
         os.rename(name, f"{_RETIRED}{os.urandom(8).hex()}", src_dir_fd=directory, dst_dir_fd=directory)
 
 
-def drop(directory: int) -> int:
-    """Unlink what serves nobody at the moment, because room is wanted: how many."""
-    dropped = 0
+def drop(directory: int) -> None:
+    """Unlink what serves nobody at the moment, because room is wanted."""
     for spare in _locked(directory):
-        with spare, contextlib.suppress(FileNotFoundError):
-            os.unlink(spare._name, dir_fd=directory)  # noqa: SLF001  # ours
-            dropped += 1
-    return dropped
+        with spare:
+            spare.unlink()
 
 
 def reclaim(directory: int, worth: int, room: int) -> None:
@@ -176,8 +195,7 @@ def reclaim(directory: int, worth: int, room: int) -> None:
             if retired.size >= worth and (have < KEEP or kept + retired.size <= room):
                 have, kept = have + 1, kept + retired.size
             else:
-                with contextlib.suppress(FileNotFoundError):  # somebody made a chunk of it before we had the lock
-                    os.unlink(retired._name, dir_fd=directory)  # noqa: SLF001  # ours
+                retired.unlink()
 
 
 def _zero(file: Spare, fresh: Fresh) -> None:

@@ -6,12 +6,13 @@ Chunks built aside, and joining them to the chain: all of them or none, beside r
         <8 hex>.chunk     its chunks, in order, all sealed; each but the last with the set's id
         handed            its builder has gone, and another process may adopt it: what is in it, for whom, since when
         manifest          who staged what; with it, the set is whole
-        placed            where it belongs in the chain; with it, the set is known to be committed
+        placed            zeros, until somebody writes down where it belongs in the chain: the set is committed then
     ledger.shmq           producer -> the last sequence adopted, its first index and how many
 
 The one commit point is the SEAL that names the set. Whoever meets it afterwards finishes the work, and may be killed at
-any step of it: the SEAL is synced, `placed` is written, the chunks move to their names in order. The ledger is written
-under the administrative lock before a set goes; a set without `placed` that no SEAL names is an orphan.
+any step of it: the SEAL is synced, `placed` is filled in, the chunks move to their names in order. None of that needs a
+block of the disk: `placed` was made, as large as it gets, before the SEAL. The ledger is written under the
+administrative lock before a set goes; a set that has no place yet and that no SEAL names is an orphan.
 
 Sets that were handed over are adopted together, by one more set: it has no chunks, but a manifest that names theirs
 in order. Before it is written their SEALs, which nobody has seen yet, are given its id. They go before it goes. One
@@ -22,15 +23,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import re
 import struct
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 from shmq import _native, errors
+from shmq.options import SMALLEST_CHUNK
 from shmq.storage import files, spares, sync
-from shmq.storage.directory import CHUNKS, LEDGER, LEDGER_NEW, STAGING, boot_id, chunk_name
+from shmq.storage.directory import CHUNKS, DEDUP, LEDGER, LEDGER_NEW, STAGING, boot_id, chunk_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,11 +47,19 @@ _LOCK, _HANDED, _MANIFEST, _PLACED = "lock", "handed", "manifest", "placed"
 _ID_BITS = 40
 _HEAD = struct.Struct("<8sII")  # magic, bytes of the body, CRC-32C of the body
 _MAGIC = b"shmqadpt"
+_PLACE = struct.Struct(">BBQBQB")  # an array of two numbers, as wide as they get, and of what is written last
+_ARRAY_OF_THREE, _NUMBER, _TRUE = 0x93, 0xCF, 0xC3  # msgpack
+_ID = struct.Struct("<Q")
+_ID_AT = 56  # layout.h, struct chunk_header, chunk_id
 _RECORD_MAX = 256 << 20
 PRODUCER_MAX = 1024
+PRODUCERS = 1 << 16
+"""How many producers the ledger keeps: those whose last batch is the newest."""
 HANDED_DAYS = 7
 """How long a set that was handed over waits for its adopter."""
 _DAY_NS = 86_400_000_000_000
+_LOOKS = 100
+"""How often to look at a place that fails its checksum, a millisecond apart, before it is damage."""
 
 
 class Manifest(NamedTuple):
@@ -94,17 +105,21 @@ class Adopted(NamedTuple):
     indexes: int
 
 
+def _are_chunks(listed: Manifest | Handed) -> bool:
+    """Whether its lists speak of the same chunks, by names that such have."""
+    lengths = {len(each) for each in (listed.files, listed.chunk_ids, listed.counts, listed.sizes)}
+    return len(lengths) == 1 and all(map(_FILE_NAME.fullmatch, listed.files))
+
+
 # ---------------------------------------------------------------- small files with a checksum
 def _write_record(directory: int, name: str, content: Any, path: str, mode: int, what: str) -> None:
     """Make a small file, synced with its directory. One that is there stays."""
     body = pack(content)
     fd = files.new_file(directory, len(body), mode, path)
-    try:
+    with fd:
         sync.write(fd, body, 0, what)
         sync.data(fd, what)
         files.link_file(fd, directory, name, path)
-    finally:
-        os.close(fd)
     sync.directory(directory, "home" if what in ("ledger", "dedup") else "set")
 
 
@@ -112,44 +127,105 @@ def pack(content: Any) -> bytes:
     """A small file with a checksum, as bytes."""
     import msgspec  # noqa: PLC0415  # only who adopts pays for it
 
-    body = msgspec.msgpack.encode(content)
+    return _with_head(msgspec.msgpack.encode(content))
+
+
+def _with_head(body: bytes) -> bytes:
     return _HEAD.pack(_MAGIC, len(body), _native.crc32c(body)) + body
+
+
+@functools.cache
+def _kinds() -> dict[str, Any]:
+    """What each of the small files holds. Their checksum is right also where somebody means ill."""
+    import msgspec  # noqa: PLC0415
+
+    number: Any = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+    count: Any = Annotated[int, msgspec.Meta(ge=0, le=_native.CHUNK_BYTES_MAX)]
+    form: Any = tuple  # what is made here is for msgspec alone
+    chunks = (list[str], list[number], list[count], list[count])
+    return {
+        _MANIFEST: form[(bytes, number, *chunks, list[str])],
+        _HANDED: form[(bytes, *chunks, bytes, number, number)],
+        _PLACED: form[number, number, bool],
+        LEDGER: dict[bytes, form[number, number, number]],
+        DEDUP: form[number, bytes, bytes],
+    }
 
 
 def read_record(home: Directory, directory: int, name: str, where: str) -> Any:
     """
-    What is in a small file.
+    What is in a small file: in its form, whatever the values. Not more of it is read than it says that there is.
 
     Raises:
         FileNotFoundError: there is none.
-        Corrupt: it fails its checksum.
+        Corrupt: it fails its checksum, or holds something else.
     """
     import msgspec  # noqa: PLC0415
 
-    content = home.read(directory, name, _RECORD_MAX)
-    with contextlib.suppress(struct.error, msgspec.DecodeError):
-        magic, length, crc = _HEAD.unpack_from(content)
-        body = content[_HEAD.size :]
-        if magic == _MAGIC and length == len(body) and crc == _native.crc32c(body):
-            return msgspec.msgpack.decode(body)
-    raise errors.Corrupt(f"cannot read {where}/{name}: it fails its checksum; nothing was changed")
+    fd, size = home.open(directory, name, writable=False)
+    with fd:
+        head = os.pread(fd, _HEAD.size, 0)
+        magic, length, crc = _HEAD.unpack(head) if len(head) == _HEAD.size else (b"", 0, 0)
+        reason = "it fails its checksum"
+        if magic == _MAGIC and length <= _RECORD_MAX and size == _HEAD.size + length:
+            body = os.pread(fd, length, _HEAD.size)
+            if crc == _native.crc32c(body):
+                try:
+                    return msgspec.msgpack.decode(body, type=_kinds()[name])
+                except (msgspec.DecodeError, ValueError, TypeError, RecursionError, OverflowError) as problem:
+                    reason = f"it holds something else ({problem})"
+    raise errors.Corrupt(f"cannot read {where}/{name}: {reason}; nothing was changed")
 
 
 # ---------------------------------------------------------------- one set
 class Set:
     """One folder below staging/, open. A context manager."""
 
-    def __init__(self, home: Directory, adoption: int, fd: int) -> None:
-        """The descriptor belongs to the set from now on."""
+    def __init__(self, home: Directory, adoption: int) -> None:
+        """Not open yet: see `open` and `begin`."""
         self.home = home
         self.adoption = adoption
         self.name = f"{adoption:010x}"
         self.path = f"{home.path}/{STAGING}/{self.name}"
-        self.fd = fd
-        self._lock = -1
+        self._fd: _native.Fd | None = None
+        self._lock: _native.Lock | None = None
+
+    @property
+    def fd(self) -> _native.Fd:
+        """A descriptor of the folder."""
+        assert self._fd is not None  # noqa: S101  # it was opened
+        return self._fd
+
+    def open(self) -> Self:
+        """
+        Open what is there.
+
+        Raises:
+            FileNotFoundError: there is nothing.
+        """
+        with _folder(self.home) as folder:
+            try:
+                self._fd = files.open_directory(self.path, above=folder, trust_owner=self.home.read_only)
+            except errors.NotFound:
+                raise FileNotFoundError(self.name) from None
+        return self
+
+    def begin(self) -> bool:
+        """Make it, empty and locked; False when it was not to be, and another one may be."""
+        files.make_directory(f"{self.home.path}/{STAGING}", self.home.fd)
+        if not self.adoption:
+            return False
+        with contextlib.suppress(FileExistsError, FileNotFoundError):  # somebody's; or swept before we held it
+            with _folder(self.home) as folder:
+                files.new_directory(self.path, folder)
+            self.open()
+            self.hold()
+            return True
+        self.close()
+        return False
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return this object, which the `with` block closes."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -158,20 +234,28 @@ class Set:
 
     def close(self) -> None:
         """Let go of the folder, and of its lock. What is in it stays."""
-        for fd in (self.fd, self._lock):
-            if fd >= 0:
-                os.close(fd)
-        self.fd = self._lock = -1
+        if self._fd is not None:
+            self._fd.close()
+        if self._lock is not None:
+            self._lock.free()
+
+    def forget(self) -> None:
+        """Take away what `begin` has made and `add`, however far that came; a second time it does nothing."""
+        if self._fd is None:
+            with contextlib.suppress(OSError), _folder(self.home) as folder:
+                os.rmdir(self.name, dir_fd=folder)  # if it is there, it is empty
+        elif self._fd.fileno() >= 0:
+            self.remove()
 
     def _mode(self) -> int:
         return self.home.options.mode & 0o600
 
     @contextlib.contextmanager
     def _unless_gone(self) -> Iterator[None]:
-        """Making a file in a folder that was removed meanwhile: FileNotFoundError, where ext4 says EPERM."""
+        """Making a file in a folder that was removed meanwhile: FileNotFoundError."""
         try:
             yield
-        except OSError:
+        except (OSError, errors.NotFound):
             with _folder(self.home) as folder:
                 os.stat(self.name, dir_fd=folder, follow_symlinks=False)
             raise
@@ -185,29 +269,26 @@ class Set:
         """
         with self._unless_gone():
             fd = files.new_file(self.fd, 1, self._mode(), self.path)
-        try:
-            spares.lock_alone(fd)
+        with fd:
+            self._lock = _native.Lock(fd)  # which no forked child has: one that outlives us does not build on
+            self._lock.take()
             with self._unless_gone():
                 files.link_file(fd, self.fd, _LOCK, self.path)
-        except BaseException:
-            os.close(fd)
-            raise
-        self._lock = fd
 
     def is_held(self) -> bool:
         """Whether somebody is still building it. Before its lock is there, its folder is empty."""
+        if _PLACED in (there := files.names_in(self.fd)) and _LOCK not in there:
+            return False  # what was left of it when somebody who removed it was killed
         try:
-            fd = os.open(_LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.fd)
+            fd = _native.Fd.of(os.open, _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.fd)
         except FileNotFoundError:
             with contextlib.suppress(OSError), _folder(self.home) as folder:
                 os.rmdir(self.name, dir_fd=folder)
             return True
-        try:
+        with fd:
             return not spares.lock_alone(fd)
-        finally:
-            os.close(fd)
 
-    def add(self, number: int, region: int) -> tuple[int, int, str]:
+    def add(self, number: int, region: int) -> tuple[_native.Fd, int, str]:
         """
         Make the chunk of that number, with room for *region* bytes: its descriptor, size and name.
 
@@ -215,15 +296,16 @@ class Set:
             DiskFull: there is no room.
         """
         home = self.home
-        size = max(home.chunk_size(number), _native.Chunk.bytes_for(region, home.options.index_spacing))
-        fd = files.new_file(self.fd, size, self._mode(), self.path)
+        needed = _native.Chunk.bytes_for(region, home.options.index_spacing)
+        normal = home.chunk_size(
+            number, number, filled=(SMALLEST_CHUNK << min(2 * number, 30)) // 4
+        )  # those before it are full
+        fd, size = home.new_chunk_file(self.fd, max(normal, needed), needed, self.path)
         name = f"{number:08x}.chunk"
-        try:
-            home.format_chunk(fd, size, _native.STAGED, _native.STAGED)
-            files.link_file(fd, self.fd, name, self.path)
-        except BaseException:
-            os.close(fd)
-            raise
+        home.format_chunk(fd, size, _native.STAGED, _native.STAGED)
+        with contextlib.suppress(FileNotFoundError):  # made before, and interrupted before anybody used it
+            os.unlink(name, dir_fd=self.fd)
+        files.link_file(fd, self.fd, name, self.path)
         return fd, size, name
 
     def commit_manifest(self, manifest: Manifest) -> None:
@@ -250,11 +332,9 @@ class Set:
             FileNotFoundError: there is none, yet or any more.
             Corrupt: it is damaged.
         """
-        fields = read_record(self.home, self.fd, _MANIFEST, self.path)
-        with contextlib.suppress(TypeError, AttributeError):
-            manifest = Manifest(*fields)
-            if all(map(_FILE_NAME.fullmatch, manifest.files)) and all(map(_SET_NAME.fullmatch, manifest.parts)):
-                return manifest
+        manifest = Manifest(*read_record(self.home, self.fd, _MANIFEST, self.path))
+        if _are_chunks(manifest) and all(map(_SET_NAME.fullmatch, manifest.parts)):
+            return manifest
         raise errors.Corrupt(f"cannot read {self.path}/{_MANIFEST}: it is no manifest")
 
     def hand_over(
@@ -279,10 +359,9 @@ class Set:
             fields = read_record(self.home, self.fd, _HANDED, self.path)
         except FileNotFoundError:
             return None
-        with contextlib.suppress(TypeError):
-            handed = Handed(*fields)
-            if handed.files and all(map(_FILE_NAME.fullmatch, handed.files)):
-                return handed
+        handed = Handed(*fields)
+        if handed.files and _are_chunks(handed):
+            return handed
         raise errors.Corrupt(f"cannot read {self.path}/{_HANDED}: it says nothing that was handed over")
 
     def within(self, file: str) -> str:
@@ -290,12 +369,52 @@ class Set:
         return path_of(self.adoption, file)
 
     def placed(self) -> tuple[int, int] | None:
-        """(sequence, base) of its first chunk; None when nobody has come so far."""
-        try:
-            sequence, base = read_record(self.home, self.fd, _PLACED, self.path)
-        except FileNotFoundError:
-            return None
-        return int(sequence), int(base)
+        """
+        (sequence, base) of its first chunk; None when nobody has come so far.
+
+        Raises:
+            Corrupt: it is damaged.
+        """
+        tries = _LOOKS
+        while True:
+            try:
+                sequence, base, _ = read_record(self.home, self.fd, _PLACED, self.path)
+            except FileNotFoundError:
+                return None
+            except errors.Corrupt:
+                if self._is_blank():
+                    return None
+                tries -= 1
+                if not tries:
+                    raise
+                time.sleep(0.001)  # somebody is just filling it in
+                continue
+            return sequence, base
+
+    def _is_blank(self) -> bool:
+        """Whether nobody has filled it in from end to end; who was killed on the way has left zeros at one of them."""
+        with contextlib.suppress(FileNotFoundError):
+            fd, size = self.home.open(self.fd, _PLACED, writable=False)
+            with fd:
+                there = os.pread(fd, _HEAD.size + _PLACE.size, 0)
+                return size == _HEAD.size + _PLACE.size == len(there) and not (there[0] and there[-1])
+        return True
+
+    def make_room(self) -> None:
+        """
+        Make `placed`, blank: behind the SEAL there may be no room for it.
+
+        Raises:
+            DiskFull: there is none now.
+        """
+        if _PLACED in files.names_in(self.fd):
+            return  # by a try that found no room for something else
+        blank = bytes(_HEAD.size + _PLACE.size)
+        fd = files.new_file(self.fd, len(blank), self._mode(), self.path)
+        with fd:
+            sync.write(fd, blank, 0, "placed")
+            sync.data(fd, "placed")
+            files.link_file(fd, self.fd, _PLACED, self.path)
 
     def place(self, sequence: int, base: int) -> None:
         """
@@ -305,9 +424,15 @@ class Set:
             Corrupt: somebody came to another one.
             FileNotFoundError: the set was finished and removed meanwhile.
         """
-        if self.placed() is None:
-            with self._unless_gone():
-                _write_record(self.fd, _PLACED, [sequence, base], self.path, self._mode(), "placed")
+        with self._unless_gone():
+            self.make_room()  # if it has none: it is being removed, or was made by a version that made none
+        record = _PLACE.pack(_ARRAY_OF_THREE, _NUMBER, sequence, _NUMBER, base, _TRUE)
+        blank = self.placed() is None
+        fd, _ = self.home.open(self.fd, _PLACED, writable=True)
+        with fd:
+            if blank:  # several may write this at once, and the same
+                sync.write(fd, _with_head(record), 0, "placed")
+            sync.data(fd, "placed")
         there = self.placed()
         if there is None:
             raise FileNotFoundError(self.name)
@@ -317,9 +442,9 @@ class Set:
     def remove(self) -> None:
         """
         Remove the folder. `handed` goes first: without it the rest is an orphan. `lock` and `placed` go last: what is
-        left by a kill in between is told from a new set.
+        left by a kill in between is told from a new set, and is not in the ledger's way.
         """
-        order = {_HANDED: -1, _MANIFEST: 0, _LOCK: 2, _PLACED: 3}
+        order = {_HANDED: -1, _MANIFEST: 0, _LOCK: 2, _PLACED: 3}  # without a lock, `placed` says that it is over
         for _ in range(10):
             with contextlib.suppress(FileNotFoundError):
                 for name in sorted(files.names_in(self.fd), key=lambda name: order.get(name, 1)):
@@ -349,10 +474,8 @@ def _folder(home: Directory) -> Iterator[int]:
         fd = home.below(STAGING)
     except errors.NotFound:
         raise FileNotFoundError(STAGING) from None
-    try:
+    with fd:
         yield fd
-    finally:
-        os.close(fd)
 
 
 def path_of(adoption: int, file: str) -> str:
@@ -379,32 +502,12 @@ def open_set(home: Directory, name: str) -> Set:
     Raises:
         FileNotFoundError: there is none.
     """
-    with _folder(home) as folder:
-        try:
-            fd = files.open_directory(f"{home.path}/{STAGING}/{name}", above=folder, trust_owner=home.read_only)
-        except errors.NotFound:
-            raise FileNotFoundError(name) from None
-    return Set(home, int(name, 16), fd)
+    return Set(home, int(name, 16)).open()
 
 
-def begin(home: Directory) -> Set:
-    """Make an empty set, locked."""
-    while True:
-        files.make_directory(f"{home.path}/{STAGING}", home.fd)
-        adoption = int.from_bytes(os.urandom(_ID_BITS // 8), "little")
-        name = f"{adoption:010x}"
-        with contextlib.suppress(FileExistsError, FileNotFoundError):  # swept before we held it
-            if not adoption:
-                continue
-            with _folder(home) as folder:
-                os.mkdir(name, 0o700, dir_fd=folder)
-            made = open_set(home, name)
-            try:
-                made.hold()
-            except BaseException:
-                made.close()
-                raise
-            return made
+def new_set(home: Directory) -> Set:
+    """A set that is not there yet, and that nobody else makes."""
+    return Set(home, int.from_bytes(os.urandom(_ID_BITS // 8), "little"))
 
 
 # ---------------------------------------------------------------- finishing what a SEAL has committed
@@ -429,7 +532,7 @@ def finish(home: Directory, control: _native.Control, chunk: _native.Chunk, adop
         first, first_base = chunk.sequence + 1 - at, base - sum(manifest.counts[:at])
         if found.placed() is None:
             sync_up_to(home, chunk.sequence)  # a recovery must not cut before the SEAL what is said to be adopted
-            found.place(first, first_base)
+        found.place(first, first_base)  # and who finds it there has it on the disk before a chunk moves
         for number in range(at, len(manifest.files)):
             name = chunk_name(first_base + sum(manifest.counts[:number]), first + number)
             move(found, manifest.files[number], name)
@@ -445,10 +548,8 @@ def sync_up_to(home: Directory, last: int) -> None:
         if sequence <= last:
             with contextlib.suppress(FileNotFoundError):  # retired
                 fd, _ = home.open(home.chunks, chunk_name(base, sequence), writable=False)
-                try:
+                with fd:
                     sync.data(fd, "chunk")
-                finally:
-                    os.close(fd)
 
 
 def move(found: Set, file: str, name: str) -> None:
@@ -458,13 +559,34 @@ def move(found: Set, file: str, name: str) -> None:
     try:
         if _native.rename_new(found.home.fd, source, f"{CHUNKS}/{name}"):
             return
+    except errors.DiskFull:
+        raise
     except OSError as refused:
+        if refused.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise files.disk_full(f"{found.home.path}/{CHUNKS}", 0, refused) from None
         problem = str(refused)
     try:
         os.stat(source, dir_fd=found.home.fd, follow_symlinks=False)
     except FileNotFoundError:
         return  # it was there, and may be retired by now
     raise errors.Corrupt(f"cannot move {found.home.path}/{source} to {found.home.path}/{CHUNKS}/{name}: {problem}")
+
+
+def base_of(home: Directory, chunk_id: int) -> int | None:
+    """The first index of the chunk with that id, in the queue or in a set that is adopted; None when it has gone."""
+    for sequence, base in reversed(home.chunk_names()):
+        with contextlib.suppress(FileNotFoundError):  # retired
+            fd, _ = home.open(home.chunks, chunk_name(base, sequence), writable=False)
+            with fd:
+                if _ID.unpack(os.pread(fd, _ID.size, _ID_AT).ljust(_ID.size, b"\0"))[0] == chunk_id:
+                    return base
+    for name in names(home):
+        with contextlib.suppress(FileNotFoundError), open_set(home, name) as found:
+            placed = found.placed()
+            manifest = found.manifest()
+            if placed is not None and chunk_id in manifest.chunk_ids:
+                return placed[1] + sum(manifest.counts[: manifest.chunk_ids.index(chunk_id)])
+    return None
 
 
 def following(home: Directory, chunk: _native.Chunk, adoption: int) -> tuple[Set, str] | None:
@@ -498,10 +620,25 @@ def ledger(home: Directory) -> dict[bytes, Adopted]:
     return {producer: Adopted(*batch) for producer, batch in stored.items()}
 
 
+def batches_of(home: Directory) -> dict[bytes, Adopted]:
+    """What the ledger says, and what it will say of the sets that are adopted and not written into it yet."""
+    batches = ledger(home)
+    for name in names(home):
+        with contextlib.suppress(FileNotFoundError), open_set(home, name) as found:
+            _enter(found, batches)
+    return batches
+
+
 def write_ledger(home: Directory, batches: dict[bytes, Adopted]) -> None:
     """Replace the ledger, synced. Under the administrative lock only."""
-    content = {producer: list(batch) for producer, batch in batches.items()}
+    kept = sorted(batches.items(), key=lambda item: item[1].first)[-PRODUCERS:]
+    content = {producer: list(batch) for producer, batch in kept}
     replace_record(home, LEDGER, LEDGER_NEW, content, "ledger")
+
+
+def make_record(home: Directory, name: str, content: Any, what: str) -> None:
+    """Make a small file, synced, by one step; one that is there, or comes meanwhile, stays. Needs no lock."""
+    _write_record(home.fd, name, content, home.path, home.options.mode & 0o600, what)
 
 
 def replace_record(home: Directory, name: str, new: str, content: Any, what: str) -> None:
@@ -517,7 +654,7 @@ def names(home: Directory) -> list[str]:
     """The sets there are."""
     try:
         with _folder(home) as folder:
-            return [name for name in os.listdir(folder) if _SET_NAME.fullmatch(name)]
+            return [name for name in files.names_in(folder) if _SET_NAME.fullmatch(name)]
     except FileNotFoundError:
         return []
 
@@ -532,7 +669,7 @@ def fold(home: Directory, chain: Chain) -> None:
     there = names(home)
     if not there:
         return
-    chain.next_index()  # meets the SEAL at the end, if one is not finished yet
+    chain.finish()  # the SEAL at the end may name one that has no place yet
     batches = ledger(home)
     known = dict(batches)
     over: list[Set] = []
@@ -596,9 +733,24 @@ def handed_set(home: Directory, name: str) -> tuple[Set, Handed]:
     return found, handed
 
 
-def handed_sets(home: Directory) -> Iterator[tuple[str, Handed | None]]:
-    """Every set that was handed over and not adopted, None if damaged. What is adopted right now may be among them."""
-    for name in sorted(names(home)):
+def _adopted_parts(home: Directory, chain: Chain) -> set[str]:
+    """The sets that were handed over and are adopted, and that nobody has removed yet."""
+    adopted: set[str] = set()
+    at_the_end = chain.last_adoption()
+    for name in names(home):
+        with contextlib.suppress(FileNotFoundError, errors.Corrupt), open_set(home, name) as found:
+            if found.adoption == at_the_end or found.placed() is not None:
+                adopted.update(found.manifest().parts)
+    return adopted
+
+
+def handed_sets(home: Directory, chain: Chain) -> Iterator[tuple[str, Handed | None]]:
+    """Every set that was handed over and not adopted, None if damaged."""
+    there = sorted(names(home))
+    adopted = _adopted_parts(home, chain) if there else set()
+    for name in there:
+        if name in adopted:
+            continue
         handed = None
         with contextlib.suppress(FileNotFoundError):
             with contextlib.suppress(errors.Corrupt):
@@ -607,10 +759,10 @@ def handed_sets(home: Directory) -> Iterator[tuple[str, Handed | None]]:
             yield name, handed
 
 
-def remove_handed(home: Directory, unwanted: Callable[[Handed | None], bool]) -> int:
+def remove_handed(home: Directory, chain: Chain, unwanted: Callable[[Handed | None], bool]) -> int:
     """Remove those; under the administrative lock, and after `fold`: how many."""
     removed = 0
-    for name, handed in handed_sets(home):
+    for name, handed in handed_sets(home, chain):
         if unwanted(handed):
             with contextlib.suppress(FileNotFoundError), open_set(home, name) as found:
                 found.remove()
@@ -629,12 +781,10 @@ def remove_all(directory: int, path: str, name: str) -> None:
     """Remove the folder staging/, or one like it, with everything in it: of a queue that is being deleted."""
     with contextlib.suppress(errors.NotFound):
         folder = files.open_directory(f"{path}/{name}", above=directory)
-        try:
-            for entry in os.listdir(folder):
+        with folder:
+            for entry in files.names_in(folder):
                 try:
                     os.unlink(entry, dir_fd=folder)
                 except IsADirectoryError:
                     remove_all(folder, f"{path}/{name}", entry)
-        finally:
-            os.close(folder)
         os.rmdir(name, dir_fd=directory)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
+import errno
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
@@ -18,10 +18,10 @@ from shmq.storage.chain import break_in
 from shmq.storage.directory import CHUNKS, CONSUMERS, CONTROL, DEDUP, LEDGER, QUEUE, STAGING, chunk_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from shmq.storage.directory import Directory
 
+_TRIES = 1000
+"""How often to list the chunks while others retire some of them."""
 PROBLEMS_MAX = 1000
 """More problems than this are counted and not told one by one."""
 
@@ -48,6 +48,8 @@ class Verified:
         lost: indexes that should have a message and have none that is whole.
         problems: what is wrong, file by file; at most PROBLEMS_MAX of them.
         more: problems beyond those.
+        aside: what recoveries have set aside, which is no part of the queue any more: {epoch: names of files}; of each,
+            `repair(path, aside=epoch)` makes a queue. It is no damage.
     """
 
     messages: int
@@ -58,32 +60,11 @@ class Verified:
     lost: int
     problems: tuple[Problem, ...]
     more: int
+    aside: dict[int, tuple[str, ...]] = dataclasses.field(default_factory=dict, hash=False)
 
     def __bool__(self) -> bool:
         """Whether everything is whole."""
         return not self.problems
-
-
-class Stretch(NamedTuple):
-    """A part of a chunk between two damaged places, whole."""
-
-    position: int
-    ordinal: int
-    survey: _native.Survey
-
-
-def stretches(chunk: _native.Bare) -> Iterator[Stretch]:
-    """The chunk from its beginning to its end, as far as it can be walked; each but the last ends at damage."""
-    position, ordinal = chunk.first_position(), 0
-    while True:
-        survey = chunk.survey(position=position, ordinal=ordinal, pass_claims=True, trusted=chunk.size)
-        yield Stretch(position, ordinal, survey)
-        if survey.code != _native.CORRUPT:
-            return
-        behind = chunk.resync(survey.stopped, survey.stopped_ordinal)
-        if behind is None:
-            return
-        position, ordinal = behind
 
 
 class _Report:
@@ -96,6 +77,18 @@ class _Report:
             self.problems.append(Problem(file, position, reason))
         else:
             self.more += 1
+
+    def take(self, part: _Report) -> None:
+        """All that was found in a part."""
+        for problem in part.problems:
+            self.add(*problem)
+        self.more += part.more
+        self.messages += part.messages
+        self.bytes += part.bytes
+        self.chunks += part.chunks
+        self.padded += part.padded
+        self.claims += part.claims
+        self.lost += part.lost
 
     def done(self) -> Verified:
         return Verified(
@@ -116,11 +109,18 @@ def verify(home: Directory) -> Verified:
     _verify_chunks(home, report)
     _verify_consumers(home, report)
     _verify_beside(home, report)
-    return report.done()
+    return dataclasses.replace(report.done(), aside=recover.set_aside(home))
 
 
 def _short(problem: Exception) -> str:
-    """What is wrong, without what was tried."""
+    """
+    What is wrong, without what was tried.
+
+    Raises:
+        OSError: nothing is, but no file can be opened.
+    """
+    if isinstance(problem, OSError) and problem.errno in (errno.EMFILE, errno.ENFILE):
+        raise problem
     text = str(problem)
     return text.partition(": ")[2] or text
 
@@ -129,17 +129,39 @@ def _first_live(home: Directory) -> int:
     """The sequence of the first chunk that belongs to the log; as the control page has it, which rises first."""
     with contextlib.suppress(OSError, errors.ShmqError):
         fd, size = home.open(home.fd, CONTROL, writable=False)
-        try:
+        with fd:
             control = _native.Control(fd, size, home.queue_id, CONTROL, writable=False)
             return max(home.journal.first_live, control.first_live()) if not home.unclean() else home.journal.first_live
-        finally:
-            os.close(fd)
     return home.journal.first_live
 
 
+def dropped(home: Directory) -> int:
+    """What lies before this index was dropped or purged."""
+    with contextlib.suppress(OSError, errors.ShmqError):
+        fd, size = home.open(home.fd, CONTROL, writable=False)
+        with fd:
+            control = _native.Control(fd, size, home.queue_id, CONTROL, writable=False)
+            return max(home.journal.dropped, 0 if home.unclean() else control.bounds().dropped)
+    return home.journal.dropped
+
+
+def live(home: Directory) -> tuple[int, list[tuple[int, int]]]:
+    """Which chunk is the first, and all that are there, as of one moment, while others make and retire some."""
+    for _ in range(_TRIES):
+        first = _first_live(home)
+        there = [name for name in home.chunk_names() if name[0] >= first]
+        if break_in(
+            there
+        ):  # or that listing missed some that were linked meanwhile: a second one has all up to its last
+            last = there[-1][0]
+            there = [name for name in home.chunk_names() if first <= name[0] <= last]
+        if _first_live(home) == first:  # else some of them were retired, before we listed them or meanwhile
+            break
+    return first, there
+
+
 def _verify_chunks(home: Directory, report: _Report) -> None:
-    first = _first_live(home)
-    there = [name for name in home.chunk_names() if name[0] >= first]
+    first, there = live(home)
     problem = break_in(there)
     if problem:
         report.add(CHUNKS, 0, problem)
@@ -149,9 +171,10 @@ def _verify_chunks(home: Directory, report: _Report) -> None:
         report.add(CHUNKS, 0, f"chunk {first} is missing, where the queue begins")
     for at, (sequence, base) in enumerate(there):
         following = there[at + 1] if at + 1 < len(there) else None
-        _verify_chunk(home, sequence, base, following, report)
-        if sequence < _first_live(home):
-            report.messages += 0  # retired while we looked: what was found in it is true of then
+        found = _Report()
+        _verify_chunk(home, sequence, base, following, found)
+        if not found.problems or sequence >= _first_live(home):  # else it was retired, and may be another chunk by now
+            report.take(found)
 
 
 def _verify_chunk(
@@ -170,13 +193,14 @@ def _verify_chunk(
         return
     report.chunks += 1
     with chunk:
+        known = known_end(home, chunk, sequence)  # before the walk: it must come so far
         whole, end, survey = 0, 0, None
-        for stretch in stretches(chunk):
+        for stretch in recover.stretches(chunk):
             survey = stretch.survey
-            whole += survey.messages + survey.padded
+            whole += survey.messages + stretch.padded()
             report.messages += survey.messages
             report.bytes += survey.bytes
-            report.padded += survey.padded
+            report.padded += stretch.padded()
             report.claims += survey.claims
             end = survey.stopped_ordinal
             if survey.code == _native.CORRUPT:
@@ -184,13 +208,34 @@ def _verify_chunk(
         assert survey is not None  # noqa: S101  # there is always one stretch
         if survey.code == _native.ROLL:
             _verify_link(file, survey, base, following, report)
-            end = survey.stopped_ordinal
-        elif following is not None and survey.code == _native.EMPTY:
-            report.add(file, survey.stopped, f"it is not sealed, and {chunk_name(following[1], following[0])} is there")
-        if survey.code == _native.CORRUPT and following is not None:
-            end = max(end, following[1] - base)
+        else:
+            _verify_end(file, survey, base, known, following, report)
+            end = max(end + survey.missing, known if following is None else following[1] - base)
         if not survey.claims:
             report.lost += max(end - whole, 0) if _is_damaged(file, report) else 0
+
+
+def _verify_end(
+    file: str, survey: _native.Survey, base: int, known: int, following: tuple[int, int] | None, report: _Report
+) -> None:
+    if survey.code != _native.EMPTY:
+        return
+    if following is not None:
+        report.add(file, survey.stopped, f"it is not sealed, and {chunk_name(following[1], following[0])} is there")
+    elif survey.stopped_ordinal < known:
+        report.add(file, survey.stopped, f"a hole: messages up to index {base + known} were put here")
+
+
+def known_end(home: Directory, chunk: _native.Bare, sequence: int) -> int:
+    """The ordinal up to which something was put into a chunk, as its hint or the watermark knows; 0 if neither does."""
+    known = 0
+    if not home.unclean():  # else the hint may be newer than what it speaks of
+        position, ordinal = chunk.hint()
+        known = ordinal if position > chunk.first_position() else 0
+    mark = watermark.read(home)
+    if mark is not None and mark.chunk_sequence == sequence:
+        known = max(known, mark.next_index - chunk.base)
+    return min(known, chunk.size // _native.RECORD_BYTES_MIN)
 
 
 def _is_damaged(file: str, report: _Report) -> bool:
@@ -232,10 +277,8 @@ def _verify_beside(home: Directory, report: _Report) -> None:
             report.add(QUEUE, at * _native.PAGE_BYTES, "a watermark slot fails its checksum; the other one is used")
     try:
         fd, size = home.open(home.fd, CONTROL, writable=False)
-        try:
+        with fd:
             _native.Control(fd, size, home.queue_id, CONTROL, writable=False)
-        finally:
-            os.close(fd)
     except FileNotFoundError:
         report.add(CONTROL, 0, "it is missing")
     except (OSError, errors.ShmqError) as problem:

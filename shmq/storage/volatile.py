@@ -6,7 +6,7 @@ Volatile queues: the same directory as any queue's, in POSIX shared memory, gone
         NAME.queue/              the queue's home, as directory.py describes it
 
 A lock goes with its process, however that ends. Whoever gets the write lock knows that nobody uses the queue: the last
-one that leaves, the next that opens the name, and `gc`. He takes the home away, and NAME.users last.
+one that leaves, the next that opens the name, and `gc`. It takes the home away, and NAME.users last.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
-from shmq import errors
+from shmq import _native, errors
 from shmq.storage import files, spares
 
 if TYPE_CHECKING:
@@ -31,9 +31,16 @@ FIRST_CHUNK = 256 << 10
 SHARE = 8
 """A chunk takes up to this part of what is free, if its message allows."""
 REMEDY = "; /dev/shm is full: take messages, or make it larger (docker run --shm-size=2g, or mount -o remount,size=2g)"
-_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
 _ANONYMOUS = "anonymous."
 _USERS, _QUEUE = ".users", ".queue"
+QUEUE_FILE = "queue.shmq"
+_TO, _FOR = "to", "for"
+"""What a line in NAME.users begins with, behind the byte that is locked: a queue that this one moves messages to, or
+one, with its id, that moves messages here."""
+SWEEP_SECONDS = 60.0
+"""How often a process that makes anonymous queues looks for those that nobody uses any more."""
+_NOTES_MAX = 1 << 20
 _PATIENCE = 30.0
 _PAUSE = 0.002
 
@@ -67,11 +74,11 @@ def home_of(place: str) -> str:
     """
     name = place.removeprefix(PREFIX)
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{place!r} names no volatile queue: shm: and 1 to 64 of A-Z a-z 0-9 _ . - , no dot in front")
+        raise ValueError(f"{place!r} names no volatile queue: shm: and 1 to 200 of A-Z a-z 0-9 _ . - , no dot in front")
     return f"{base()}/{name}{_QUEUE}"
 
 
-def _open_base(*, create: bool) -> int | None:
+def _open_base(*, create: bool) -> _native.Fd | None:
     """A descriptor of `base`, ours alone; None when there is none."""
     path = base()
     if create:
@@ -87,7 +94,7 @@ def _open_base(*, create: bool) -> int | None:
         raise errors.Unsafe(str(problem)) from None
     mode = os.fstat(fd).st_mode & 0o777
     if mode != 0o700:
-        os.close(fd)
+        fd.close()
         raise errors.Unsafe(f"cannot use {path}: its mode is {mode:#o}, and must be 0o700; it was not touched")
     return fd
 
@@ -95,31 +102,30 @@ def _open_base(*, create: bool) -> int | None:
 class Hold:
     """One user of a volatile queue: a process's opening of it. A context of its own in nobody; see `leave`."""
 
-    def __init__(self, place: str, *, create: bool) -> None:
+    def __init__(self, place: str) -> None:
+        """No user yet: see `enter`."""
+        self.place = place
+        self.path = home_of(place)
+        self._name = os.path.basename(self.path).removesuffix(_QUEUE)
+        self._base: _native.Fd | None = None
+        self._users: _native.Fd | None = None
+        self.gone: list[str] = []
+        """Other queues that went with this one."""
+        self.alone = False
+
+    def enter(self, *, create: bool) -> None:
         """
         Become a user of *place*.
 
-        With *create*, whoever finds nobody there is `alone` until he calls `settle`: what dead users left is gone, and
-        he makes the queue.
+        With *create*, whoever finds nobody there is `alone` until it calls `settle`: what dead users left is gone, and
+        it makes the queue.
 
         Raises:
             NotFound: nobody uses it, so there is none, and it was not to be made.
             Unsafe: something about its place could be somebody else's doing.
             Busy: it was being made or taken away all the time.
         """
-        self.place = place
-        self.path = home_of(place)
-        self._name = os.path.basename(self.path).removesuffix(_QUEUE)
         self._base = _open_base(create=create)
-        self._fd = -1
-        self.alone = False
-        try:
-            self._enter(create=create)
-        except BaseException:
-            self._close()
-            raise
-
-    def _enter(self, *, create: bool) -> None:
         end = time.monotonic() + _PATIENCE
         while not self._try_enter(create=create):
             if time.monotonic() > end:
@@ -133,14 +139,19 @@ class Hold:
             with contextlib.suppress(FileExistsError):
                 files.make_file(self._base, self._name + _USERS, b"\0", 0o600, base())
         try:
-            self._fd, _ = files.open_file(self._base, self._name + _USERS, base(), writable=True)
+            self._users = files.open_file(self._base, self._name + _USERS, base(), writable=True)[0]
         except FileNotFoundError:
             if create:
                 return False
             raise self._nothing() from None
         if spares.lock_alone(self._fd):
             if self._is_named():
+                if self._is_kept():
+                    spares.lock_as_mapper(self._fd)
+                    return True
                 self._remove_home()
+                self._release_targets()
+                os.ftruncate(self._fd, 1)
                 if create:
                     self.alone = True
                     return True
@@ -148,9 +159,13 @@ class Hold:
                 raise self._nothing()
         elif spares.lock_as_mapper(self._fd) and self._is_named() and os.path.isdir(self.path):
             return True
-        os.close(self._fd)
-        self._fd = -1
+        self._users.close()
         return False
+
+    @property
+    def _fd(self) -> _native.Fd:
+        assert self._users is not None  # noqa: S101  # it has tried to enter
+        return self._users
 
     def _nothing(self) -> errors.NotFound:
         return errors.NotFound(f"cannot open {self.place}: there is no such volatile queue; it ends with its last user")
@@ -187,11 +202,11 @@ class Hold:
 
     def leave(self) -> None:
         """One user fewer; with the last one the queue is gone. Forked children count as long as they live."""
-        if self._fd < 0:
+        if self._base is None:
             return
         # A forked child shares this lock and may go on, so whether anybody is left is asked through a new opening.
-        os.close(self._fd)
-        self._fd = -1
+        if self._users is not None:
+            self._users.close()
         with contextlib.suppress(OSError, errors.ShmqError):
             self._take_away()
         self._close()
@@ -199,31 +214,80 @@ class Hold:
     def _take_away(self) -> bool:
         """Take the queue away, if nobody uses it: whether that was so."""
         assert self._base is not None  # noqa: S101  # somebody has been in
-        self._fd, _ = files.open_file(self._base, self._name + _USERS, base(), writable=True)
-        if not spares.lock_alone(self._fd) or not self._is_named():
-            return False
-        self._remove_home()
-        os.unlink(self._name + _USERS, dir_fd=self._base)
-        return True
+        self._users = files.open_file(self._base, self._name + _USERS, base(), writable=True)[0]
+        with self._users:  # nobody can come in as long as it is locked, also when a signal's handler raises here
+            if not spares.lock_alone(self._fd) or not self._is_named() or self._is_kept():
+                return False
+            self._remove_home()
+            os.unlink(self._name + _USERS, dir_fd=self._base)
+            self._release_targets()
+            return True
+
+    # ---- queues that last as long as others
+    def _notes(self, kind: str) -> list[list[str]]:
+        """What `attach` has written of that kind."""
+        written = os.pread(self._fd, _NOTES_MAX, 1).decode("ascii", "replace")
+        return [words[1:] for line in written.splitlines() if (words := line.split()) and words[0] == kind]
+
+    def _is_kept(self) -> bool:
+        """Whether a queue that is used moves messages here: then this one lasts, though nobody has it open."""
+        return os.path.isdir(self.path) and any(len(note) == 2 and _is_used(*note) for note in self._notes(_FOR))
+
+    def _release_targets(self) -> None:
+        """The queues that lasted as long as this one, which is gone, go too, unless somebody uses them."""
+        for name, *_ in self._notes(_TO):
+            with contextlib.suppress(OSError, ValueError, errors.ShmqError):
+                target = _Dead(PREFIX + name)
+                if target.taken_away():
+                    self.gone += [target.place, *target.gone]
 
     def _close(self) -> None:
-        for fd in (self._fd, self._base):
-            if fd is not None and fd >= 0:
-                os.close(fd)
-        self._fd, self._base = -1, None
+        for fd in (self._users, self._base):
+            if fd is not None:
+                fd.close()
+        self._base = None
 
     def leave_with(self, user: object) -> None:
         """Leave when *user* is collected or the interpreter ends, if not before."""
         weakref.finalize(user, self.leave)
 
 
+def _is_used(name: str, queue_id: str) -> bool:
+    """Whether somebody has the queue of that name and id open."""
+    with contextlib.suppress(OSError, ValueError, errors.ShmqError):
+        home = home_of(PREFIX + name)
+        with open(f"{base()}/{name}{_USERS}", "rb") as users, open(f"{home}/{QUEUE_FILE}", "rb") as file:
+            found, _ = _native.check_queue(file.read(_native.PAGE_BYTES), home)
+            return spares.is_locked(users.fileno()) and found.hex() == queue_id
+    return False
+
+
+def exists(place: str) -> bool:
+    """Whether there is a queue of that name, used or kept or left behind."""
+    return os.path.isdir(home_of(place))
+
+
+def attach(target: str, source: str, queue_id: str) -> None:
+    """
+    Have the queue *target* last as long as *source*, of that id, has users; both are open here.
+
+    Both say so behind the byte that is locked: the target, so that it is not taken away before; and the source, so that
+    whoever takes it away takes the target, too.
+    """
+    to, source = target.removeprefix(PREFIX), source.removeprefix(PREFIX)
+    for name, note in ((source, f"{_TO} {to}\n"), (to, f"{_FOR} {source} {queue_id}\n")):
+        flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = _native.Fd.of(os.open, f"{base()}/{name}{_USERS}", flags)
+        with fd:
+            if note.encode() not in os.pread(fd, _NOTES_MAX, 1):
+                os.write(fd, note.encode())
+
+
 def _names() -> Iterator[str]:
     fd = _open_base(create=False)
     if fd is not None:
-        try:
+        with fd:
             yield from sorted(name.removesuffix(_USERS) for name in files.names_in(fd) if name.endswith(_USERS))
-        finally:
-            os.close(fd)
 
 
 def names() -> list[str]:
@@ -238,20 +302,34 @@ def gc(*, anonymous_only: bool = False) -> list[str]:
         if anonymous_only and not place.startswith(PREFIX + _ANONYMOUS):
             continue
         with contextlib.suppress(FileNotFoundError, ValueError):
-            if _Dead(place).taken_away():
-                gone.append(place)
+            dead = _Dead(place)
+            if dead.taken_away():
+                gone += [place, *dead.gone]
     return gone
+
+
+_swept_at: float | None = None
+
+
+def sweep() -> None:
+    """
+    Take away anonymous queues that nobody uses any more: once a process, and then once in SWEEP_SECONDS.
+
+    Whoever makes one calls it. To look at all there are each time would make many of them quadratic.
+    """
+    global _swept_at  # noqa: PLW0603
+    now = time.monotonic()
+    if _swept_at is None or now - _swept_at >= SWEEP_SECONDS:
+        _swept_at = now
+        gc(anonymous_only=True)
 
 
 class _Dead(Hold):
     """A queue that may have no users."""
 
     def __init__(self, place: str) -> None:
-        self.place = place
-        self.path = home_of(place)
-        self._name = os.path.basename(self.path).removesuffix(_QUEUE)
+        super().__init__(place)
         self._base = _open_base(create=False)
-        self._fd = -1
 
     def taken_away(self) -> bool:
         """Take it away, if nobody uses it: whether that was so."""

@@ -14,7 +14,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from shmq import locks
+from shmq import _native, locks
 from shmq.storage import spares
 
 if TYPE_CHECKING:
@@ -36,12 +36,11 @@ class _Entry:
     __slots__ = ("_fd", "idle", "key", "map", "queue")
 
     def __init__(self, key: tuple[int, int, bool], memory: mmap.mmap, fd: int, queue: bytes) -> None:
-        self._fd = -1
         self.key = key
         self.map = memory
         self.queue = queue
         self.idle = False
-        self._fd = os.dup(fd)
+        self._fd = _native.Fd.of(os.dup, fd)
 
     def lock(self) -> bool:
         return spares.lock_as_mapper(self._fd)
@@ -51,10 +50,6 @@ class _Entry:
 
     def unlinked(self) -> bool:
         return os.fstat(self._fd).st_nlink == 0
-
-    def __del__(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
 
 
 _entries: list[_Entry] = []
@@ -90,15 +85,22 @@ def settle() -> None:
     """Unlock what fell idle; let go of the oldest of it, and of files that were unlinked. A favour: it never fails."""
     with _lock, contextlib.suppress(OSError):  # the kernel refused; next time
         for entry in [entry for entry in _entries if not entry.idle]:
-            if sys.getrefcount(entry.map) == _ALONE:
+            if sys.getrefcount(entry.map) == _ALONE and _without(entry):
                 entry.unlock()
                 entry.idle = True
-                _entries.remove(entry)
                 _entries.append(entry)
         idle = [entry for entry in _entries if entry.idle]
         gone = [entry for entry in idle if entry.unlinked()]
         for entry in (gone + [entry for entry in idle if entry not in gone])[: max(len(gone), len(idle) - IDLE)]:
-            _entries.remove(entry)
+            _without(entry)
+
+
+def _without(entry: _Entry) -> bool:
+    """Take it away; False when a signal's handler has forked, and with that it was forgotten."""
+    with contextlib.suppress(ValueError):
+        _entries.remove(entry)
+        return True
+    return False
 
 
 def forget(queue: bytes) -> None:
@@ -113,12 +115,12 @@ def forget(queue: bytes) -> None:
 
 def _before_fork() -> None:
     # Parent and child share the locks, and neither may give back what the other still looks at.
-    _lock.__enter__()
+    _lock.acquire()
     _entries.clear()
 
 
 def _after_fork() -> None:
-    _lock.__exit__()
+    _lock.release()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

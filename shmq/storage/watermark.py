@@ -7,7 +7,6 @@ the newest is on the disk, so that a power cut can tear one of them and never bo
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from shmq import _native
@@ -40,7 +39,7 @@ def write(home: Directory, chunk_sequence: int, position: int, index: int) -> No
         OSError: the disk refused. One of the slots still says what it said.
     """
     fd, _ = home.open(home.fd, QUEUE, writable=True)
-    try:
+    with fd:
         before, epoch = read(home), home.journal.epoch
         if before is not None and before[1:4] >= (epoch, chunk_sequence, position):
             return
@@ -51,5 +50,3 @@ def write(home: Directory, chunk_sequence: int, position: int, index: int) -> No
         page = _FIRST_PAGE + 1 - sequence % 2
         sync.write(fd, _native.format_watermark(mark), page * _native.PAGE_BYTES, "watermark")
         sync.data(fd, "watermark")
-    finally:
-        os.close(fd)

@@ -12,7 +12,7 @@ import zipfile
 import pytest
 
 from shmq.cli import demo, main, show
-from shmq.cli.demo import checks, flights, play, screen, work
+from shmq.cli.demo import checks, flights, lake, play, screen, work
 
 NAMES = ["year", "month", "day", "arr_delay", "carrier", "time_hour"]
 ROWS = 20_000
@@ -422,3 +422,8 @@ def test_a_kill_that_came_too_late_is_no_kill(tmp_path, some):
 
 def test_numbers_are_written_as_people_write_them():
     assert demo._number("20,000") == demo._number("20_000") == 20_000
+
+
+def test_the_progress_never_counts_more_flights_than_there_are():
+    """It said 336,777 of 336,776: the message that closes the last window is no flight."""
+    assert lake.progress_line({"lake": 336_777, "hours": 5_000}, 336_776) == "  lake 336,776   hours 5,000   of 336,776"

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+import shmq
 from shmq.cli import main
 
 
@@ -32,7 +33,7 @@ def test_dead_ls(dead, capsys):
 
 def test_who_only_looks_leaves_no_name_behind(dead, queue, path, capsys):
     """And a queue of other things is not taken for dead letters."""
-    for what in (["ls"], ["show"], ["requeue", "0"]):
+    for what in (["ls"], ["show", "0"], ["requeue", "0"]):
         assert main(["dead", what[0], path, *what[1:]]) == 1
         assert "is no queue of dead letters" in capsys.readouterr().err
         assert list(queue.consumers()) == ["g"]
@@ -44,6 +45,19 @@ def test_dead_show(dead, capsys):
     told = capsys.readouterr().out
     assert "reason: no c" in told
     assert "b'c'" in told
+
+
+def test_found_a_letter_that_its_codec_cannot_read_could_not_be_shown_or_put_back(path, capsys):
+    """Its bytes are what is put back."""
+    with shmq.open(path, codec="json") as queue:
+        with queue.producer() as producer, producer.reserve(1) as slot:
+            slot.buffer[:] = b"{"
+        with queue.consumer("g", group=True, ack="explicit") as member:
+            member.get(timeout=0).reject("unreadable")
+        assert main(["dead", "show", f"{path}.g.dead", "0"]) == 0
+        assert "b'{', which codec 'json' cannot read: Input data was truncated" in capsys.readouterr().out
+        assert main(["dead", "requeue", f"{path}.g.dead", "--all"]) == 0
+        assert bytes(queue[1].view) == b"{"
 
 
 def test_dead_requeue_and_drop(dead, queue, capsys):
@@ -71,3 +85,42 @@ def test_consumer_ls_and_rm(queue, path, capsys):
     member.close()
     assert main(["consumer", "rm", path, "g"]) == 0
     assert list(queue.consumers()) == ["plain"]
+
+
+def test_a_queue_that_was_finished_takes_no_letter_back_until_it_is_said(dead, queue, path, capsys):
+    """The letter stays, and the stream stays at its end."""
+    queue.finish()
+    queue.close()
+    assert main(["dead", "requeue", dead, "1"]) == 1
+    told = capsys.readouterr().err
+    assert f"cannot put letter 1 back: {path} was finished" in told
+    assert "the letter stays" in told
+    with shmq.open(path) as again:
+        assert (again.finished, again.next_index) == (True, 3)
+    assert main(["dead", "requeue", dead, "1", "--reopen"]) == 0
+    with shmq.open(path) as again:
+        assert (again.finished, again[3].payload) == (False, b"b")
+
+
+def test_dead_ls_and_show_only_look(dead, capsys):
+    """Also while another operator holds letters, and has dropped one; show as JSON, too."""
+    with shmq.open(dead) as letters, letters.consumer("operator", group=True, ack="explicit") as operator:
+        operator.get(0).ack()
+        held = operator.get(0)
+        before = letters.consumers()
+        assert main(["dead", "ls", dead, "--json"]) == 0
+        assert [each["letter"] for each in json.loads(capsys.readouterr().out)] == [1, 2]
+        assert main(["dead", "show", dead, "--all", "--json"]) == 0
+        assert [(each["payload"], each["reason"]) for each in json.loads(capsys.readouterr().out)] == [
+            ("b", "no b"),
+            ("c", "no c"),
+        ]
+        assert letters.consumers() == before
+        held.ack()
+
+
+def test_letters_are_named_or_all_is_said(dead, capsys):
+    """`dead requeue Q` did nothing and ended with 0."""
+    for what in ("show", "requeue", "drop"):
+        assert main(["dead", what, dead]) == 2
+        assert "which letters? Give indexes, or --all" in capsys.readouterr().err

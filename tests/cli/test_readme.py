@@ -3,6 +3,8 @@
 import contextlib
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -36,3 +38,11 @@ def test_the_targets_it_names_exist():
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^make ([a-z-]+)", "".join(blocks("")), re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+def test_a_folder_named_shmq_beside_a_script_hides_nothing(tmp_path):
+    """As a clone is, beside which somebody tries the example."""
+    (tmp_path / "shmq").mkdir()
+    (tmp_path / "tried.py").write_text("import shmq\nprint(shmq.open(None).put(b'x'))\n")
+    said = subprocess.run([sys.executable, "tried.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (said.stdout, said.stderr) == ("0\n", "")

@@ -9,6 +9,9 @@ import sys
 import time
 
 import pytest
+from support import chunk_files, make_unclean, patch
+from support import start as start_child
+from support import words as words_of
 
 import shmq
 from shmq.cli import VERBS, main
@@ -35,12 +38,22 @@ def run(capfdbinary):
     """Run a verb in this process: (exit status, stdout, stderr)."""
 
     def run(*words):
-        status = main([str(word) for word in words])
+        return main([str(word) for word in words]), *said()
+
+    def said():
         sys.stdout.flush()
         out, err = capfdbinary.readouterr()
-        return status, out.decode(), err.decode()
+        return out.decode(), err.decode()
 
+    run.said = said
     return run
+
+
+def ended_by_argparse(run, *words):
+    """(exit status, stdout, stderr) of words that argparse refuses."""
+    with pytest.raises(SystemExit) as ended:
+        run(*words)
+    return ended.value.code, *run.said()
 
 
 def start(*words, **more):
@@ -70,6 +83,81 @@ def test_what_was_asked_for_wrongly_ends_with_2(words, capsys):
     assert "usage: shmq" in capsys.readouterr().err
 
 
+ANYWHERE = [
+    ["orders", "--key", "eu", "hello"],
+    ["--key", "eu", "orders", "hello"],
+    ["orders", "hello", "--key", "eu"],
+    ["orders", "--key=eu", "--", "hello"],
+    ["--key", "eu", "--", "orders", "hello"],
+]
+
+
+@pytest.mark.parametrize("words", ANYWHERE)
+def test_options_may_stand_anywhere(here, run, words):
+    shmq.open("orders").close()
+    assert run("put", *words) == (0, "0\n", "")
+    with shmq.open("orders") as queue:
+        assert (queue[0].payload, queue[0].key) == (b"hello", b"eu")
+    assert run("cat", "orders", "--format", "repr", "0", "-1")[1] == "0  b'hello'\n" * 2
+    assert run("consumer", "ls", "--json", "orders") == (0, "{}\n", "")
+
+
+@pytest.mark.parametrize("payload", ["-x", "--key", "-5"])
+def test_behind_two_dashes_everything_is_a_word(here, run, payload):
+    shmq.open("orders").close()
+    assert run("put", "orders", "--key", "eu", "--", payload) == (0, "0\n", "")
+    assert run("cat", "orders")[1] == f"{payload}\n"
+
+
+def test_an_option_that_is_none_is_refused_and_nothing_is_done(here, run):
+    shmq.open("orders").close()
+    status, _, err = ended_by_argparse(run, "put", "orders", "--kye", "eu", "hello")
+    assert (status, "unrecognized arguments: --kye" in err) == (2, True)
+    assert run("cat", "orders") == (0, "", "")
+
+
+@pytest.mark.parametrize("verb", ["create", "cat", "stat", "put", "purge"])
+def test_an_empty_path_is_refused(here, run, verb):
+    status, _, err = ended_by_argparse(run, verb, "")
+    assert (status, "'' is no path" in err) == (2, True)
+
+
+def test_a_tilde_that_no_shell_expanded_is_the_home_directory(here, run, monkeypatch):
+    monkeypatch.setenv("HOME", str(here))
+    assert run("create", "~/q") == (0, f"made {here}/q (codec bytes)\n", "")
+    assert run("put", "~/q", "x")[0] == run("ls", "~")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("redirected", "status", "out", "err"),
+    [
+        ("put orders 4 >&-", 0, "", ""),
+        ("put orders <&-", 1, "put 0 messages", "nothing to put: no payload was given, and standard input is closed"),
+        ("take orders you >&-", 1, "", "cannot print messages: standard output is closed"),
+        ("take orders you --format repr 2>&- <&-", 0, "0  {'id': 1}", ""),
+        ("cat orders >&-", 1, "", "cannot print messages: standard output is closed"),
+        ("stat nowhere >&- 2>&-", 1, "", ""),
+        ("cat orders > /dev/full", 1, "", "No space left on device"),
+        ("fly >&- 2>&- <&-", 2, "", ""),
+        ("cat orders --format repr | head -n 1", 141, "0  {'id': 1}", ""),
+        ("cat orders | true", 141, "", ""),
+        ("--help | true", 0, "", ""),
+    ],
+)
+def test_streams_that_are_closed_or_full_give_no_traceback(orders, redirected, status, out, err):
+    """Nothing is taken or lost for want of a stream; the exit status is right."""
+    with shmq.open("orders") as queue:
+        queue.put_many(["x" * 1000] * 200)  # more than a pipe holds
+    words = f"set -o pipefail; exec 3>&1; {sys.executable} -m shmq {redirected}"
+    done = subprocess.run(["bash", "-c", words], check=False, capture_output=True, text=True, timeout=60)
+    assert (done.stdout.strip(), "Traceback" in done.stderr, "Exception" in done.stderr) == (out, False, False)
+    assert done.stderr.endswith(f"{err}\n" if err else "")
+    assert done.returncode == status or (status == 0 and "|" in redirected)
+    if "take" in redirected:
+        with shmq.open(orders) as queue:
+            assert queue.consumers()["you"].head == (status == 0)
+
+
 # ---------------------------------------------------------------- what cannot be done
 LOOKING = [
     ("cat", []),
@@ -83,7 +171,8 @@ LOOKING = [
 
 @pytest.mark.parametrize(("verb", "rest"), LOOKING)
 def test_a_wrong_path_is_named(verb, rest, here, run):
-    assert run(verb, "nowhere", *rest) == (1, "", f"shmq: cannot open {here}/nowhere: there is no such directory\n")
+    why = f"shmq: cannot open {here}/nowhere: there is no such directory; `shmq create nowhere` makes a queue there\n"
+    assert run(verb, "nowhere", *rest) == (1, "", why)
     assert not (here / "nowhere").exists()
 
 
@@ -162,7 +251,7 @@ def test_create_touches_no_queue_that_is_there(orders, run):
 
 def test_create_refuses_impossible_options(here, run):
     status, _, err = run("create", "q", "--chunk-bytes", "1000")
-    assert status == 1
+    assert status == 2
     assert err.startswith("shmq: chunk_bytes=1000: ")
     assert not (here / "q").exists()
 
@@ -221,7 +310,31 @@ def test_put_says_what_is_in_before_a_line_that_is_refused(orders):
         assert consumer.take(timeout=60) == 1
         out, err = writer.communicate(b"{broken\n", timeout=60)
     assert (writer.returncode, out) == (1, b"put 2 messages, index 3 to 4\n")
-    assert err.startswith(b"shmq: '{broken' is not JSON")
+    assert err.startswith(b"shmq: line 3: '{broken' is not JSON")
+
+
+def test_a_line_that_is_refused_is_named_and_all_before_it_are_in(orders, run):
+    """Also those that came together with it: what is in does not depend on how a pipe cuts its bytes."""
+    writer = start("put", orders, stdin=subprocess.PIPE)
+    out, err = writer.communicate(b'1\n"two"\n{broken\n4\n', timeout=60)
+    assert (writer.returncode, out) == (1, b"put 2 messages, index 3 to 4\n")
+    assert err.startswith(b"shmq: line 3: '{broken' is not JSON")
+    assert err.endswith(b"; what was before it is in, it and what follows is not\n")
+    assert run("cat", orders, 3, 4, "--format", "repr")[1] == "3  1\n4  'two'\n"
+
+
+@pytest.mark.parametrize(
+    ("codec", "line"), [("json", b"NaN"), ("json", b'"\\ud800"'), ("msgpack", b"123456789012345678901")]
+)
+def test_found_a_line_that_is_json_and_nothing_for_the_codec_took_those_before_it_along(here, run, codec, line):
+    """It had no number, and for msgpack there was a traceback."""
+    run("create", "q", "--codec", codec)
+    writer = start("put", "q", stdin=subprocess.PIPE)
+    out, err = writer.communicate(b"1\n" + line + b"\n3\n", timeout=60)
+    assert (writer.returncode, out) == (1, b"put 1 message, index 0 to 0\n")
+    assert err.startswith(b"shmq: line 2: ")
+    assert err.endswith(b"; what was before it is in, it and what follows is not\n")
+    assert b"Traceback" not in err
 
 
 def test_put_of_nothing_puts_nothing(orders):
@@ -232,17 +345,136 @@ def test_put_of_nothing_puts_nothing(orders):
 
 @pytest.mark.parametrize("header", ["novalue", "=x"])
 def test_put_refuses_what_is_no_header(orders, run, header):
-    assert run("put", orders, "1", "--header", header) == (1, "", f"shmq: {header!r} is no header: NAME=VALUE\n")
+    status, _, err = ended_by_argparse(run, "put", orders, "1", "--header", header)
+    assert (status, f"{header!r} is no header: NAME=VALUE" in err) == (2, True)
 
 
 def test_put_refuses_an_impossible_type(orders, run):
     assert run("put", orders, "1", "--type", 70000) == (1, "", "shmq: type=70000: from 0 to 65535\n")
 
 
-def test_take_ends_with_1_when_there_were_fewer(orders, run):
+def test_take_says_how_many_it_took_when_there_were_fewer_and_ends_with_1_when_there_was_none(orders, run):
     status, out, err = run("take", orders, "me", "-n", 5, "--timeout", 0, "--format", "repr")
-    assert (status, out) == (1, "0  {'id': 1}\n1  'two'\n2  3\n")
-    assert err == f"shmq: nothing to get from {orders} in time\n"
+    assert (status, out) == (0, "0  {'id': 1}\n1  'two'\n2  3\n")
+    assert err == f"shmq: took 3 of 5: nothing to get from {orders} in time\n"
+    assert run("take", orders, "me", "-n", 5, "--timeout", 0) == (
+        1,
+        "",
+        f"shmq: nothing to get from {orders} in time\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("take", "orders", "me", "-n", 0), "0: 1 or more"),
+        (("take", "orders", "me", "-n", -3), "-3: 1 or more"),
+        (("take", "orders", "me", "-n", "many"), "'many' is no whole number"),
+        (("take", "orders", "me", "--timeout", -1), "-1: seconds, 0 or more"),
+        (("take", "orders", "me", "--timeout", "nan"), "nan: seconds, 0 or more"),
+        (("tail", "orders", "-n", -1), "-1: 0 or more"),
+        (("dump", "orders", "--limit", -1), "-1: 0 or more"),
+        (("create", "new", "--max-messages", 0), "0: 1 or more"),
+        (("create", "new", "--durability", "interval"), "is not process, sync or interval=SECONDS"),
+        (("create", "new", "--durability", "interval=-1"), "more than 0"),
+        (("put", "orders", "x", "--delay", "soon"), "'soon' is no number of seconds"),
+    ],
+)
+def test_a_number_that_means_nothing_is_refused_before_anything_is_opened(orders, run, words, said):
+    status, _, err = ended_by_argparse(run, *words)
+    assert (status, said in err) == (2, True), err
+    with shmq.open(orders) as queue:
+        assert (queue.consumers(), len(queue)) == ({}, 3)
+
+
+def test_take_as_one_of_a_group_and_again_by_its_name(orders, run):
+    assert run("take", orders, "workers", "--group", "--ack", "explicit", "-n", 2)[0] == 0
+    assert run("take", orders, "workers", "--format", "repr")[1] == "2  3\n"
+    with shmq.open(orders) as queue:
+        assert (queue.consumers()["workers"].group is not None, queue.consumers()["workers"].lag) == (True, 0)
+
+
+def test_create_and_put_have_the_options_that_python_has(here, run):
+    words = ("--max-messages", 3, "--max-bytes", 4096, "--full", "raise", "--durability", "interval=0.5", "--ttl", 60)
+    assert run("create", "q", *words)[0] == 0
+    assert run("put", "q", "later", "--delay", 3600, "--ttl", 7200)[0] == 0
+    with shmq.open("q") as queue:
+        made = queue.options
+        assert (made.max_messages, made.max_bytes, made.full, made.ttl) == (3, 4096, "raise", 60)
+        assert made.durability == shmq.Durability.interval(0.5)
+        assert queue[0].due_ns > time.time_ns()
+        assert queue[0].expires.timestamp() > time.time() + 3600
+        with queue.consumer("c") as consumer, pytest.raises(shmq.Empty, match="delayed"):
+            consumer.take(0)
+
+
+def test_finish_ends_a_stream_and_the_next_put_opens_it_again(orders, run):
+    assert run("finish", orders)[1] == f"{orders} is finished: it ends at index 3\n"
+    status, out, err = run("take", orders, "me", "-n", 5)
+    assert (status, len(out.splitlines())) == (0, 3)
+    assert "took 3 of 5" in err
+    assert "was finished" in err
+    assert run("put", orders, "4")[0] == 0
+    with shmq.open(orders) as queue:
+        assert not queue.finished
+
+
+def test_shutdown_is_for_those_who_have_it_open(orders, run):
+    assert run("shutdown", orders)[0] == 1
+    code = "import shmq, sys; q = shmq.open(sys.argv[1]); print(len([*q.consumer('c')]), flush=True)"
+    with subprocess.Popen([sys.executable, "-c", code, str(orders)], stdout=subprocess.PIPE) as reader:
+        status, until = 1, time.monotonic() + 60
+        while status and time.monotonic() < until:
+            status, out, _ = run("shutdown", orders)
+        assert (status, "1 process that had it open" in out) == (0, True)
+        assert reader.communicate(timeout=60)[0] == b"3\n"
+
+
+@pytest.mark.parametrize("verb", ["put", "take", "tail", "seek", "export"])
+def test_the_usage_of_a_verb_names_its_words(run, verb):
+    status, out, _ = ended_by_argparse(run, verb, "--help")
+    usage = out.partition("\n\n")[0]
+    assert (status, "PATH" in usage or "QUEUE" in usage) == (0, True), usage
+
+
+def test_ls_shows_the_others_beside_one_that_cannot_be_opened(orders, run):
+    os.mkdir("bad", 0o700)
+    with open("bad/queue.shmq", "w", encoding="ascii") as file:
+        os.fchmod(file.fileno(), 0o644)
+    status, out, err = run("ls")
+    assert status == 1
+    assert [line.split()[:2] for line in out.splitlines()] == [["QUEUE", "MESSAGES"], ["bad", "-"], ["orders", "3"]]
+    assert err == f"shmq: cannot open {orders.parent}/bad/queue.shmq: others have rights to it (mode 0o644)\n"
+
+
+def test_what_only_looks_recovers_nothing(orders, run):
+    """cat, tail, ls, stat, verify and dump of a queue that nobody has opened since a reboot."""
+    make_unclean(orders)
+    before = {file: file.read_bytes() for file in sorted(orders.rglob("*")) if file.is_file()}
+    for words in (("cat", orders), ("tail", orders), ("ls", orders), ("stat", orders), ("consumer", "ls", orders)):
+        assert run(*words)[0] == 0, words
+    assert run("verify", orders)[0] == 0
+    assert {file: file.read_bytes() for file in sorted(orders.rglob("*")) if file.is_file()} == before
+
+
+def test_what_a_recovery_has_set_aside_is_named_by_verify_stat_and_repair(orders, run):
+    last = words_of(orders)[-2].position
+    patch(chunk_files(orders)[-1], last + 40, b"\xff")
+    make_unclean(orders)
+    shmq.open(orders).close()
+    said = "what the recovery of epoch 1 has set aside: 1 chunk file; `shmq repair"
+    for words in (("verify", orders), ("stat", orders), ("repair", orders)):
+        assert said in run(*words)[1], words
+    assert list(json.loads(run("verify", orders, "--json")[1])["aside"]) == ["1"]
+    assert list(json.loads(run("stat", orders, "--json")[1])["aside"]) == ["1"]
+    assert run("repair", orders, "--aside", 1)[0] == 3  # what was damaged is lost there, too
+
+
+def test_a_queue_that_is_whole_is_left_as_it_is_by_a_repair_in_place(orders, run):
+    inode = orders.stat().st_ino
+    status, out, _ = run("repair", orders, "--in-place")
+    assert (status, out) == (0, f"{orders}: 3 messages, nothing is damaged; it was left as it is\n")
+    assert (orders.stat().st_ino, os.listdir(orders.parent)) == (inode, ["orders"])
 
 
 def test_take_keeps_the_ack_mode_that_a_name_has(orders, run):
@@ -295,7 +527,7 @@ def test_cat_says_why_an_index_is_not_there(orders, run):
 
 
 def test_cat_takes_indexes_or_a_range(orders, run):
-    assert run("cat", orders, 1, "--from", 0) == (1, "", "shmq: give indexes, or --from and --to, not both\n")
+    assert run("cat", orders, 1, "--from", 0) == (2, "", "shmq: give indexes, or --from and --to, not both\n")
 
 
 def test_pickles_are_read_only_when_told(here, run):
@@ -336,10 +568,13 @@ def test_ls_finds_queues_and_their_consumers(orders, run):
     assert [line.split()[0] for line in out.splitlines()] == ["QUEUE", "deep/other", "orders"]
     found = [(each["path"], each["messages"], each["consumers"]) for each in json.loads(run("ls", "--json")[1])]
     assert found == [("deep/other", 0, 0), ("orders", 3, 1)]
-    assert run("ls", "orders") == (0, "CONSUMER  ACK   HEAD  LAG\nbilling   auto     1    2\n", "")
-    assert json.loads(run("ls", "orders", "--json")[1]) == {
-        "billing": {"head": 1, "lag": 2, "ack": "auto", "dropped": 0}
-    }
+    title, billing = run("ls", "orders")[1].splitlines()
+    assert title.split() == ["CONSUMER", "ACK", "HEAD", "LAG", "PENDING", "PARKED", "WAITING", "OLDEST"]
+    assert billing.split()[:7] == ["billing", "auto", "1", "2", "0", "0", "0"]
+    assert billing.endswith(" d")  # its messages are of 1970
+    told = json.loads(run("ls", "orders", "--json")[1])["billing"]
+    assert told.pop("oldest") > 50 * 365 * 86400
+    assert told == {"head": 1, "lag": 2, "ack": "auto", "dropped": 0, "floor": 1, "pending": 0, "hold": False}
     assert run("ls", "deep/other") == (0, "deep/other has no consumers yet\n", "")
 
 
@@ -351,8 +586,8 @@ def test_ls_of_nothing_says_so(here, run):
 def test_ls_shows_a_damaged_queue_and_ends_with_1(orders, run):
     os.truncate(orders / "queue.shmq", 100)
     status, out, err = run("ls")
-    assert (status, err) == (1, "")
-    assert "orders  cannot read" in out
+    assert (status, "cannot read" in err) == (1, True)
+    assert out.splitlines()[1].split()[:2] == ["orders", "-"]
 
 
 def test_stat_shows_the_figures_and_changes_nothing(orders, run):
@@ -375,10 +610,17 @@ def test_seek_moves_a_consumer(orders, run):
     assert told == {"consumer": "me", "before": 3, "head": 0, "lag": 3}
 
 
+def test_seek_takes_a_time_in_seconds_that_has_a_point(orders, run):
+    run("take", orders, "me", "-n", 3)
+    assert run("seek", orders, "me", "1.5") == (0, "me: 3 -> 1 (lag 2)\n", "")
+    assert run("seek", orders, "me", "4102444800.25") == (0, "me: 1 -> 3 (lag 0)\n", "")
+
+
 def test_seek_refuses_strange_names_and_places(orders, run):
     run("take", orders, "me")
     assert run("seek", orders, "you", 1) == (1, "", f"shmq: {orders} has no consumer 'you'\n")
-    assert run("seek", orders, "me", "soon") == (1, "", 'shmq: \'soon\' is no index, nor "earliest" or "latest"\n')
+    status, _, err = ended_by_argparse(run, "seek", orders, "me", "soon")
+    assert (status, "'soon' is no index, no time like" in err) == (2, True)
     assert run("seek", orders, "me", 4) == (1, "", f"shmq: cannot seek to 4: {orders} has indexes from 0 to 3\n")
     with shmq.open(orders) as queue:
         assert queue.consumers() == {"me": shmq.ConsumerStats(head=1, lag=2, ack="auto")}
@@ -434,6 +676,29 @@ def test_the_module_is_the_command_too():
     assert done.stdout == f"shmq {shmq.__version__}\n"
 
 
+def test_consumer_prune_says_and_then_removes_what_queries_have_left(orders, run):
+    """Names that hold nothing, and those that an older version gave to streams; none that a user gave."""
+    with shmq.open(orders) as queue:
+        queue.consumer("mine", ack="explicit").close()
+        queue.consumer("spark-mine").close()
+        queue.consumer("looks", hold="nothing").close()
+        queue.consumer("spark-0123456789ab", ack="explicit").close()
+        status, said, _ = run("consumer", "prune", orders)
+        assert status == 0
+        assert [line.split(":")[0] for line in said.splitlines()[:-1]] == [
+            "would remove looks",
+            "would remove spark-0123456789ab",
+        ]
+        assert said.endswith("2 names; nothing was removed yet: --yes does it\n")
+        assert len(queue.consumers()) == 4
+        with queue.consumer("looks"):
+            said = run("consumer", "prune", orders, "--yes")[1]
+        assert "removed spark-0123456789ab: at 0, " in said
+        assert "left: cannot drop consumer 'looks'" in said
+        assert said.endswith("\n1 name\n")
+        assert set(queue.consumers()) == {"looks", "mine", "spark-mine"}
+
+
 def test_consumer_lists_renames_and_removes(run, tmp_path, monkeypatch):
     """What stands there, under another name, and gone."""
     monkeypatch.chdir(tmp_path)
@@ -441,10 +706,17 @@ def test_consumer_lists_renames_and_removes(run, tmp_path, monkeypatch):
         queue.put_many([b"a", b"b"])
         with queue.consumer("billing") as consumer:
             consumer.take()
-    assert run("consumer", "ls", "orders") == (0, "billing: at 1, 1 behind (auto)\n", "")
+    assert run("consumer", "ls", "orders") == (
+        0,
+        "billing: at 1, 1 behind: 0 pending, 0 parked, 0 waiting, the oldest 0 s (auto)\n",
+        "",
+    )
     assert run("consumer", "rename", "orders", "billing", "invoices") == (0, "", "")
     told = json.loads(run("consumer", "ls", "orders", "--json")[1])
-    assert told == {"invoices": {"head": 1, "lag": 1, "ack": "auto", "dropped": 0}}
+    assert told["invoices"].pop("oldest") < 3600
+    assert told == {
+        "invoices": {"head": 1, "lag": 1, "ack": "auto", "dropped": 0, "floor": 1, "pending": 0, "hold": False}
+    }
     assert run("consumer", "rm", "orders", "invoices") == (0, "", "")
     assert run("consumer", "ls", "orders") == (0, "", "")
     status, _, error = run("consumer", "rm", "orders", "invoices")
@@ -452,13 +724,15 @@ def test_consumer_lists_renames_and_removes(run, tmp_path, monkeypatch):
 
 
 def test_purge_finishes_everything(run, tmp_path, monkeypatch):
-    """And says so."""
+    """And says so, and what can still be read: the last chunk file stays until it is full."""
     monkeypatch.chdir(tmp_path)
     with shmq.open(tmp_path / "orders") as queue:
         queue.consumer("billing").close()
         queue.put_many([b"a", b"b"])
     status, output, _ = run("purge", "orders")
     assert (status, output.startswith("everything before index 2 is finished")) == (0, True)
+    assert output.endswith("\nindex 0 to 1 can still be read (cat) until their chunk file goes\n")
+    assert run("cat", "orders")[1] == "a\nb\n"
     with shmq.open(tmp_path / "orders") as queue:
         assert queue.consumers()["billing"].lag == 0
     assert json.loads(run("purge", "orders", "--json")[1])["next_index"] == 2
@@ -470,7 +744,7 @@ def test_the_verbs_take_volatile_queues(here, run):
     with shmq.open("shm:orders", options=shmq.Options(codec="text")):
         assert run("put", "shm:orders", "hello")[::2] == (0, "")
         assert run("take", "shm:orders", "billing", "--timeout", "0")[:2] == (0, "hello\n")
-        assert run("ls", "shm:orders") == (0, "CONSUMER  ACK   HEAD  LAG\nbilling   auto     1    0\n", "")
+        assert run("ls", "shm:orders")[1].endswith("billing   auto     1    0        0       0        0       -\n")
         assert json.loads(run("ls", "--json")[1])[0]["path"] == "shm:orders"
         assert json.loads(run("stat", "shm:orders", "--json")[1])["next_index"] == 1
         assert run("cat", "shm:orders", "0")[0] == 0
@@ -478,14 +752,20 @@ def test_the_verbs_take_volatile_queues(here, run):
     assert run("ls") == (0, "no queues below .\n", "")
 
 
+def leave_a_dead_one():
+    """A volatile queue whose only process has ended without closing it."""
+
+    def put_and_end():
+        dead = shmq.open("shm:dead")
+        os._exit(dead.put(b"x"))
+
+    assert os.waitpid(start_child(put_and_end), 0)[1] == 0
+
+
 def test_gc_takes_away_what_nobody_has_open(here, run):
     """And says what."""
     assert run("gc") == (0, "no volatile queue is without users\n", "")
-    pid = os.fork()
-    if pid == 0:
-        dead = shmq.open("shm:dead")
-        os._exit(dead.put(b"x"))
-    os.waitpid(pid, 0)
+    leave_a_dead_one()
     with shmq.open("shm:used"):
         assert run("gc") == (0, "took away shm:dead\n", "")
         assert json.loads(run("gc", "--json")[1]) == []
@@ -494,11 +774,7 @@ def test_gc_takes_away_what_nobody_has_open(here, run):
 
 def test_ls_shows_no_volatile_queue_that_nobody_has_open(here, run):
     """All who had it open were killed, and it goes."""
-    pid = os.fork()
-    if pid == 0:
-        dead = shmq.open("shm:dead")
-        os._exit(dead.put(b"x"))
-    os.waitpid(pid, 0)
+    leave_a_dead_one()
     assert run("ls") == (0, "no queues below .\n", "")
 
 
@@ -519,3 +795,39 @@ def test_create_keeps_a_volatile_queue_until_it_is_ended(here):
     after = start("put", name, "x")
     assert b"there is no such volatile queue" in after.communicate(timeout=60)[1]
     assert after.returncode == 1
+
+
+@pytest.mark.parametrize("words", [("consumer", "rename", "orders", "a", "x y"), ("create", "shm:no/where")])
+def test_a_name_that_is_none_gives_one_line_and_no_traceback(orders, run, words):
+    status, _, err = run(*words)
+    assert status == 1
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("full", ["block", "raise", "drop_oldest"])
+def test_put_of_more_lines_than_a_bound_takes_puts_what_there_is_room_for(here, run, full):
+    run("create", "q", "--max-messages", "10", "--full", full)
+    lines = b"".join(b"%d\n" % number for number in range(100))
+    with shmq.open("q") as queue, queue.consumer("me") as consumer:
+        writer = start("put", "q", stdin=subprocess.PIPE)
+        if full == "block":
+            writer.stdin.write(lines)
+            writer.stdin.close()
+            assert [consumer.take(timeout=60) for _ in range(100)] == lines.split()
+            with writer.stdout, writer.stderr:
+                out, err = writer.stdout.read(), writer.stderr.read()
+            assert (writer.wait(60), out, err) == (0, b"put 100 messages, index 0 to 99\n", b"")
+            return
+        out, err = writer.communicate(lines, timeout=60)
+        assert consumer.take_many(100, timeout=0) == (lines.split()[:10] if full == "raise" else lines.split()[-10:])
+    if full == "raise":
+        assert (writer.returncode, out) == (1, b"put 10 messages, index 0 to 9\n")
+        assert b"there is no room" in err
+    else:
+        assert (writer.returncode, out, err) == (0, b"put 100 messages, index 0 to 99\n", b"")
+
+
+def test_cat_of_a_range_names_the_options_for_it(orders, capsys):
+    with pytest.raises(SystemExit):
+        main(["cat", str(orders), "1:3"])
+    assert "'1:3' is no index; for a range, --from and --to" in capsys.readouterr().err

@@ -31,14 +31,17 @@ MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
 class Log:
-    """Lines of: monotonic ns, pid, word, index, attempts. One write a line, so that lines stay whole."""
+    """
+    Lines of: monotonic ns, pid, word, index, attempts, a full stop. One write a line; it begins with the end of the
+    line before, for who is killed in a write may leave the beginning of a line. Such a one is left out.
+    """
 
     def __init__(self, path):
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._pid = os.getpid()
 
     def __call__(self, word, index=-1, attempts=0):
-        os.write(self._fd, f"{time.monotonic_ns()} {self._pid} {word} {index} {attempts}\n".encode())
+        os.write(self._fd, f"\n{time.monotonic_ns()} {self._pid} {word} {index} {attempts} .".encode())
 
 
 def join(queue, window, **options):
@@ -157,13 +160,15 @@ def finish(queue, log, window):
 
 
 class Account:
-    """What the log says of each message: who had it as which attempt and when, and when he let go of it."""
+    """What the log says of each message: who had it as which attempt and when, and when it let go of it."""
 
     def __init__(self, text):
         self.killed, self.had, self.released, self.finished, self.wrong = {}, {}, {}, {}, []
         self.keys_there_are, self.ends = 0, {}
         for line in text.splitlines():
-            when, pid, word, index, attempts = line.split()
+            if not line.endswith(" ."):
+                continue
+            when, pid, word, index, attempts, _ = line.split()
             getattr(self, word)(int(when), int(pid), int(index), int(attempts))
 
     def kills(self, when, _, pid, __):
@@ -197,7 +202,7 @@ class Account:
         if index in self.finished and self.finished[index] != last:
             self.wrong.append(f"{index} was finished as {self.finished[index]}, and handed out as attempt {last}")
         if self.killed:
-            return  # he may have had and finished it, and died before he could say so
+            return  # it may have had and finished it, and died before it could say so
         if not last:
             self.wrong.append(f"{index} was never handed out")
         elif index not in self.finished and (index, last) not in self.released:
@@ -245,7 +250,7 @@ def main():
         text = play(folder, seed)
         wrong = judge(text)
         if wrong:
-            print(f"seed {seed}:", *wrong[:20], f"the log is {folder}/log", sep="\n")
+            print(f"FOUND with seed {seed}:", *wrong[:20], f"the log is {folder}/log", sep="\n")
             return 1
         shutil.rmtree(folder)
     print(f"{options.histories} histories of groups from seed {options.seed} on: nothing wrong")

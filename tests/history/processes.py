@@ -8,10 +8,9 @@ import faulthandler
 import os
 import select
 import signal
-import sys
 import time
-import traceback
-import warnings
+
+from tests.support import fork, start
 
 PATIENCE = 60.0
 """Seconds after which something hangs. Generous: no test here measures speed."""
@@ -23,17 +22,20 @@ class Process:
 
     def __init__(self, work, *arguments, namespace=False):
         self._tell, told = os.pipe()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # about threads: the child leaves them alone
-            self.pid = os.fork()
-        if self.pid == 0:
-            os.close(self._tell)
-            _become(work, arguments, told, namespace)
+        self.pid = start(self._live, work, arguments, told, namespace)
         os.close(told)
         self.outer = self.pid
         if namespace:
             self.pid = int(self.hear())
         self.ended = None
+
+    def _live(self, work, arguments, told, namespace):
+        """The child's life."""
+        os.close(self._tell)
+        faulthandler.enable(all_threads=True)
+        if namespace:
+            _enter_namespace(told)
+        work(lambda *words: os.write(told, (" ".join(map(str, words)) + "\n").encode()), *arguments)
 
     def hear(self, patience=PATIENCE):
         """The next line that the child said; '' when it has ended."""
@@ -89,30 +91,11 @@ class Process:
             self.wait()
 
 
-def _become(work, arguments, told, namespace):
-    """The child's life. Never returns."""
-    status = 1
-    try:
-        faulthandler.enable(all_threads=True)
-        if namespace:
-            _enter_namespace(told)
-        work(lambda *words: os.write(told, (" ".join(map(str, words)) + "\n").encode()), *arguments)
-        status = 0
-    except BaseException:  # noqa: BLE001  # nothing may leave a forked child
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-
-
 def _enter_namespace(told):
     """Go on as pid 1 of a new pid namespace; what stays behind waits, and ends as it ends."""
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWPID) != 0:
         raise PermissionError("unshare(CLONE_NEWPID)")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        inner = os.fork()
+    inner = fork()
     if inner == 0:
         assert os.getpid() == 1
         return

@@ -18,6 +18,7 @@ import threading
 import time
 
 from tests.history import deaths, judge, record
+from tests.support import start
 
 GRACE = 240.0
 
@@ -31,14 +32,14 @@ def watchdog(seconds: float) -> None:
         faulthandler.dump_traceback(all_threads=True)
         os.killpg(os.getpgid(0), signal.SIGKILL)
 
-    os.setpgid(0, 0)
-    pid = os.fork()  # a process: it barks even if this one is stuck in a call
-    if pid == 0:
+    def watch():
         parent = os.getppid()
         threading.Thread(target=bark, daemon=True).start()
         while os.getppid() == parent:
             time.sleep(0.2)
-        os._exit(0)
+
+    os.setpgid(0, 0)
+    start(watch)  # a process: it barks even if this one is stuck in a call
 
 
 def soak(shape: record.Shape) -> int:

@@ -14,6 +14,7 @@ import tempfile
 import time
 
 import shmq
+from tests.support import start
 
 BATCH = 4096
 CHUNKS_AT_MOST = 3
@@ -49,14 +50,7 @@ def soak(path: str, messages: int, chunk_bytes: int) -> int:
     options = shmq.Options(chunk_bytes=chunk_bytes, max_messages=4 * BATCH)
     with shmq.open(path, options=options) as queue:
         queue.consumer("c").close()
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            produce(path, messages)
-            status = 0
-        finally:
-            os._exit(status)
+    pid = start(produce, path, messages)
     most = consume(path, messages)
     _, status = os.waitpid(pid, 0)
     if status:

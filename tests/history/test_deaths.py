@@ -224,7 +224,7 @@ namespaces = pytest.mark.skipif(not can_unshare(), reason="needs the right to ma
 
 @namespaces
 def test_the_same_pid_in_two_namespaces(path):
-    """Both are pid 1, each in its own namespace. One dies inside a claim: his is padded, the other's is not."""
+    """Both are pid 1, each in its own namespace. One dies inside a claim: its is padded, the other's is not."""
     q = shmq.open(path)
     hear, wake = os.pipe()
     with (

@@ -15,6 +15,7 @@ import shmq
 import shmq.membership
 import shmq.storage.chain
 from tests.history.processes import PATIENCE, Process
+from tests.support import start
 
 TINY = shmq.Options(chunk_bytes=16384)
 
@@ -55,11 +56,7 @@ def test_a_child_does_not_keep_its_dead_parent_alive(path):
     def parent(tell):
         with shmq.open(path) as mine:
             slot = mine.reserve(8)
-            child = os.fork()
-            if child == 0:
-                time.sleep(PATIENCE)
-                os._exit(0)
-            tell(slot.index, child)
+            tell(slot.index, start(time.sleep, PATIENCE))
             time.sleep(PATIENCE)
 
     with Process(parent) as killed:
@@ -77,11 +74,7 @@ def test_a_child_does_not_keep_its_dead_parents_name(path):
 
     def parent(tell):
         consumer = shmq.open(path).consumer("name")
-        child = os.fork()
-        if child == 0:
-            time.sleep(PATIENCE)
-            os._exit(0)
-        tell(consumer.name, child)
+        tell(consumer.name, start(time.sleep, PATIENCE))
         time.sleep(PATIENCE)
 
     with Process(parent) as killed:
@@ -280,7 +273,7 @@ def test_processes_that_share_a_descriptor_list_the_whole_directory(path):
 
 def test_a_newcomer_that_is_stopped_as_it_takes_a_dead_ones_seat_holds_nobody(path, monkeypatch):
     """
-    The seat was locked under the dead one's generation until his claims were buried: meanwhile he looked alive, and a
+    The seat was locked under the dead one's generation until its claims were buried: meanwhile it looked alive, and a
     newcomer that was slow or stopped right there held up every consumer (history 1182 of the campaign).
     """
     q = shmq.open(path)
@@ -294,7 +287,8 @@ def test_a_newcomer_that_is_stopped_as_it_takes_a_dead_ones_seat_holds_nobody(pa
             time.sleep(PATIENCE)
 
         monkeypatch.setattr(shmq.storage.chain.Chain, "names", stop)
-        shmq.membership.Membership(shmq.storage.directory.Directory(path, read_only=False))
+        home = shmq.storage.directory.Directory(path, read_only=False)
+        shmq.membership.Membership(home).open(home)
 
     with Process(newcomer) as stopped:
         assert stopped.hear() == "locked"

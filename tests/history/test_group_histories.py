@@ -30,6 +30,15 @@ GOOD = ["0 1 had_it 0 1", "1 1 returns 0 1", "2 2 had_it 0 2", "3 2 finishing 0 
 REST = [f"9 1 {word} {i} 1" for i in range(1, groups.MESSAGES) for word in ("had_it", "finishing", "finishes")]
 
 
+def said(lines):
+    """As the log has them."""
+    return "\n".join(f"{line} ." for line in lines)
+
+
+def test_a_line_that_a_kill_has_cut_is_left_out():
+    assert groups.judge(said([*GOOD, *REST]).replace("\n1 1 returns", "\n1 1 had_\n1 1 returns")) == []
+
+
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
@@ -46,7 +55,7 @@ REST = [f"9 1 {word} {i} 1" for i in range(1, groups.MESSAGES) for word in ("had
 )
 def test_the_judge_sees_what_is_wrong(lines, words):
     """By example."""
-    wrong = groups.judge("\n".join([*lines, *REST]))
+    wrong = groups.judge(said([*lines, *REST]))
     assert (wrong == []) == (not words)
     assert any(words in each for each in wrong) or not words
 
@@ -64,5 +73,5 @@ def test_the_judge_sees_what_is_out_of_order(keys, had_it, finishing, words):
     """When message 2 was handed out, and when message 1 began to be finished; with one key, with three, with none."""
     lines = [f"0 1 keys {keys} 0", "1 1 had_it 1 1", f"{had_it} 2 had_it 2 1"]
     lines += [f"{finishing} 1 finishing 1 1", "6 1 finishes 1 1", "7 2 finishing 2 1", "8 2 finishes 2 1"]
-    wrong = groups.judge("\n".join([*GOOD, *lines, *REST[6:]]))
+    wrong = groups.judge(said([*GOOD, *lines, *REST[6:]]))
     assert wrong == [words] * bool(words)

@@ -83,19 +83,19 @@ class Space(RuleBasedStateMachine):
                 staged.put_many(payloads)
                 return self.queue.adopt(staged, dedup=("p", sequence))
 
-        last = self.model.once
-        if last is not None and sequence == last[0]:
-            assert put() == last[1]
-        elif last is not None and sequence < last[0]:
+        known = {**self.model.once, **self.model.adopted}
+        if sequence in known:
+            assert put() == known[sequence]
+        elif sequence < max(known, default=0):
             with pytest.raises(shmq.Mismatch):
                 put()
         elif not aside:
             indexes = self.put_if_there_is_room(payloads, put, dedup=True)
-            self.model.once = (sequence, indexes) if indexes is not None else last
+            self.model.once |= {} if indexes is None else {sequence: indexes}
         elif self.model.bounds == (None, None):  # how an adopted set counts against bounds is tests/unit's
             indexes = put()
             assert indexes == self.model.add(payloads)
-            self.model.once = (sequence, indexes)
+            self.model.adopted = {sequence: indexes}
 
     # ---- getting
     @rule(name=NAMES, limit=st.integers(1, 9))

@@ -71,7 +71,7 @@ class Mortal(ShmqDataSource):
         return "mortal"
 
     def streamWriter(self, schema, overwrite):
-        return sink._writer(Writer, CaseInsensitiveDict(self.options), schema, "")
+        return sink._writer(Writer, sink.sink_options(CaseInsensitiveDict(self.options)), schema, "")
 
 spark.dataSource.register(Mortal)
 stream = spark.readStream.format("shmq").option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "20000")

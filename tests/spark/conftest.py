@@ -134,6 +134,7 @@ conf = {{ {conf} }}
 queue = "{queue}"
 value = "json"
 schema = "n BIGINT, kind STRING"
+group = "pipe"
 
 [step.clean]
 from = "events"

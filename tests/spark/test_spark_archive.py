@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
+from support import Child
 
 import shmq
 
@@ -73,20 +75,74 @@ def test_the_queue_may_forget_what_is_archived_and_not_a_message_more(queue, to)
     assert archive.archive(some.path, to) == 300
 
 
-def test_a_run_that_is_killed_is_done_again_without_a_trace(some, to, monkeypatch):
-    before = archive.Archive.replace
+@pytest.mark.parametrize("at", range(8))
+def test_a_run_that_is_killed_is_done_again_without_a_trace(some, to, at):
+    """Before each sync: of the first manifest, of the announcement, of the file, and of the manifest that counts it."""
+    syncs = iter(range(at))
 
-    def killed(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(archive.Archive, "replace", killed)
-    with pytest.raises(KeyboardInterrupt):
+    def work(_):
+        archive.os.fsync = lambda _: next(syncs, None) is not None or os.kill(os.getpid(), signal.SIGKILL)
         archive.archive(some.path, to)
-    assert some.consumers()[archive.CONSUMER].head == 0  # nothing may go yet
-    assert len([name for name in os.listdir(to) if name.endswith(".parquet")]) == 1  # and nobody names it
-    monkeypatch.setattr(archive.Archive, "replace", before)
-    assert archive.archive(some.path, to) == SOME
+
+    with Child(work) as child:
+        assert child.join() == -signal.SIGKILL
+    head = some.consumers()[archive.CONSUMER].head if some.consumers() else 0
+    assert head == 0  # nothing may go yet
+    assert archive.archive(some.path, to) == (SOME if at < 7 else 0)
     assert [row["offset"] for row in rows(to)] == list(range(SOME))
+    assert sorted(os.listdir(to)) == ["lock", "manifest.json", "q-000-0000000000000000-0000000000000400.parquet"]
+
+
+def test_found_a_folder_that_is_not_its_own_is_refused_and_nothing_in_it_is_deleted(some, to, capsys):
+    """Every *.parquet and *.unfinished that the manifest did not name was removed, the user's own."""
+    os.mkdir(to)
+    for name in ("mine.parquet", "thesis.unfinished"):
+        with open(f"{to}/{name}", "w", encoding="ascii") as file:
+            file.write("mine")
+    for verb in (archive.archive, lambda _, to: archive.compact(to), lambda _, to: archive.replay(to, f"{to}.q")):
+        with pytest.raises(shmq.BadFormat, match=r"is no archive: .* mine.parquet in it; nothing was changed"):
+            verb(some.path, to)
+    assert sorted(os.listdir(to)) == ["mine.parquet", "thesis.unfinished"]
+    assert some.consumers() == {}
+
+
+def test_found_with_a_lost_manifest_nothing_is_deleted_and_nothing_is_lost(some, to, tmp_path):
+    """The archive itself was removed, and success reported."""
+    archive.archive(some.path, to)
+    os.rename(f"{to}/manifest.json", tmp_path / "lost")
+    some.put(b"more")
+    with pytest.raises(shmq.BadFormat, match=r"its manifest\.json is gone; nothing was changed\. Bring it back"):
+        archive.archive(some.path, to)
+    with pytest.raises(shmq.BadFormat, match=r"its manifest\.json is gone"):
+        archive.history(None, to, some.path)
+    assert len([name for name in os.listdir(to) if name.endswith(".parquet")]) == 1
+    other = f"{to}.other"
+    assert archive.archive(some.path, other) == 1  # as the error says: where this one ends
+    assert [row["offset"] for row in rows(other)] == [SOME]
+    os.rename(tmp_path / "lost", f"{to}/manifest.json")
+    assert [row["offset"] for row in rows(to)] == list(range(SOME))
+
+
+def test_what_others_put_beside_its_files_stays(some, to):
+    archive.archive(some.path, to)
+    own = ("mine.parquet", "q-000-0000000000000007-0000000000000009.parquet", "x.unfinished")
+    for name in own:
+        with open(f"{to}/{name}", "w", encoding="ascii") as file:
+            file.write("mine")
+    some.put(b"more")
+    assert archive.archive(some.path, to) == 1
+    assert archive.compact(to) == 1
+    assert archive.archive(some.path, to) == 0
+    assert set(own) <= set(os.listdir(to))
+    some.put(b"and more")
+    in_the_way = f"{to}/q-000-0000000000000401-0000000000000402.parquet"
+    os.rename(f"{to}/mine.parquet", in_the_way)
+    with pytest.raises(shmq.BadFormat, match=r"did not write it; nothing was changed\. Move it away"):
+        archive.archive(some.path, to)
+    with open(in_the_way, encoding="ascii") as file:
+        assert file.read() == "mine"
+    os.unlink(in_the_way)
+    assert archive.archive(some.path, to) == 1
 
 
 def test_a_kill_between_manifest_and_consumer_doubles_nothing(some, to, monkeypatch):
@@ -194,6 +250,23 @@ def test_replay_brings_everything_back_once(some, to, tmp_path, capsys):
             old, new = some[number], queue[number]
             assert (new.payload, new.key, new.type, new.time_ns) == (old.payload, old.key, old.type, old.time_ns)
             assert new.headers == {**old.headers, "source": {"topic": "q", "partition": 0, "index": number}}
+
+
+def test_found_replay_after_compaction_puts_only_what_is_new(some, to, tmp_path):
+    """A group of rows, part of which was replayed before, was put whole: 6,000 messages, 4,000 of them distinct."""
+    again = str(tmp_path / "again")
+    for stop in (100, 250):
+        with some.consumer("work", ack="explicit") as consumer:
+            consumer.seek(stop)
+        archive.archive(some.path, to, behind="work")
+    assert archive.replay(to, again, until=180 * 10**9) == 180
+    assert archive.replay(to, f"{again}.all") == 250
+    archive.archive(some.path, to)
+    assert archive.compact(to) == 2
+    assert archive.replay(to, f"{again}.all") == SOME - 250
+    assert archive.replay(to, again, until=180 * 10**9) == 0
+    with shmq.open(f"{again}.all") as queue:
+        assert [message.payload for message in queue.reader()] == [message.payload for message in some.reader()]
 
 
 def test_replay_of_a_time(some, to, tmp_path):

@@ -209,7 +209,7 @@ def pack(to):
     """What `pip install --target env shmq pyarrow numpy` makes, of what is installed here."""
     shutil.copytree(shmq.__path__[0], to / "shmq", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(Path(shmq.__path__[0]).parent / "pyspark_shmq.py", to)
-    for name in ("cffi", "filelock", "msgspec", "numpy", "pyarrow"):
+    for name in ("cffi", "msgspec", "numpy", "pyarrow"):
         for file in importlib.metadata.files(name):
             if ".." not in file.parts and "tests" not in file.parts and "include" not in file.parts:
                 (to / file).parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ with warnings.catch_warnings():
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-    from shmq.spark import mirror, options, places, sink, source
+    from shmq.spark import mirror, offsets, options, places, sink, source
 
 SOME = 300
 
@@ -398,7 +398,17 @@ def test_a_new_shard_joins_from_its_first_message(tmp_path):
         shard.put_many([b"b", b"c"])
     end = reader.latestOffset(start, ReadAllAvailable())
     assert batch_of(reader, start, end) == [0, 1]
-    assert start["group"] in shmq.open(tmp_path / "1.001").consumers()
+    assert end["group"] == start["group"]
+
+
+def test_a_group_holds_a_new_shard_from_the_moment_it_is_seen(tmp_path):
+    shmq.open(tmp_path / "1.000").close()
+    reader = stream(tmp_path, group="reports")
+    start = reader.initialOffset()
+    with shmq.open(tmp_path / "1.001") as shard:
+        shard.put(b"a")
+        reader.latestOffset(start, ReadAllAvailable())
+        assert shard.consumers()["reports"].head == 0
 
 
 def test_a_queue_cut_below_the_checkpoint_is_told(some):
@@ -429,22 +439,105 @@ def test_another_queue_in_its_place_is_told(some):
 
 
 # ---------------------------------------------------------------- the queue knows
-def test_the_queue_knows_how_far_spark_is_and_retention_waits(some):
-    reader = stream(some.path)
+def test_the_queue_knows_how_far_a_group_is_and_retention_waits(some):
+    reader = stream(some.path, group="reports")
     start = reader.initialOffset()
-    group = start["group"]
-    assert some.consumers()[group].lag == SOME
+    assert start["group"] == "reports"
+    assert some.consumers()["reports"].lag == SOME
     with some.consumer("quick") as quick:
         quick.seek(SOME)
     assert some.first_index == 0  # the stream has read nothing yet
     end = reader.latestOffset(start, ReadMaxRows(250))
     reader.partitions(start, end)
-    assert some.consumers()[group].head == 0  # planned is not done
+    assert some.consumers()["reports"].head == 0  # planned is not done
     reader.commit(end)
-    assert some.consumers()[group].head == 250
+    assert some.consumers()["reports"].head == 250
     assert 0 < some.first_index <= 250
     mirror.follow_json(start)
-    assert some.consumers()[group].head == 250  # never back
+    assert some.consumers()["reports"].head == 250  # never back
+
+
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_found_a_stream_without_a_group_deletes_nothing(some, starting):
+    """The name that shows its lag was the queue's only consumer, and what lay behind its head was retired."""
+    reader = stream(some.path, startingOffsets=starting)
+    start = reader.initialOffset()
+    some.put_many([b"new"] * 100)
+    end = reader.latestOffset(start, ReadAllAvailable())
+    reader.partitions(start, end)
+    reader.commit(end)
+    assert (some.first_index, len(some)) == (0, SOME + 100)
+    (name,) = some.consumers()
+    assert offsets.is_automatic(name)
+    assert some.consumers()[name].head == SOME + 100
+    some.put(b"more")
+    assert some.consumers()[name].lag == 1  # and there it is
+
+
+def test_a_stream_without_a_group_holds_nothing_and_stops_no_producer(make):
+    """A notebook's peek: its name stays where it was, and the queue goes on as if it were not there."""
+    queue = make(max_messages=10, full="raise", retention=shmq.Retention.acked())
+    queue.put(b"first")
+    reader = stream(queue.path)
+    start = reader.initialOffset()
+    reader.commit(reader.latestOffset(start, ReadAllAvailable()))
+    with queue.consumer("real") as real:
+        for number in range(100):
+            queue.put(b"%d" % number)
+            real.take(0)
+        (name,) = set(queue.consumers()) - {"real"}
+        assert queue.consumers()[name].head == 1
+
+
+def test_found_first_batches_that_fail_leave_no_names(some):
+    """Each left one at 0, which held the queue for ever."""
+    for _ in range(3):  # killed before Spark wrote the batch down: a start each, of one checkpoint
+        reader = stream(some.path)
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ReadMaxRows(100))
+        reader.partitions(start, end)
+    assert some.consumers() == {}
+    for _ in range(3):  # killed behind that: the end is in the checkpoint, and the start is asked for again
+        again = stream(some.path)
+        again.partitions(again.initialOffset(), end)
+    assert some.consumers() == {}
+    again.commit(end)
+    last = again.latestOffset(end, ReadAllAvailable())
+    stream(some.path).partitions(end, last)
+    assert list(some.consumers()) == [end["group"]]
+
+
+def test_what_an_older_version_left_holding_is_let_go_of_with_the_next_batch(some):
+    reader = stream(some.path)
+    end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(100))
+    some.consumer(end["group"], ack="explicit", start=100).close()
+    reader.commit(end)
+    assert some.consumers()[end["group"]].hold == "nothing"
+
+
+def test_a_group_can_be_given_to_a_checkpoint_that_is_there(some):
+    reader = stream(some.path)
+    end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(100))
+    reader.commit(end)
+    named = stream(some.path, group="reports")
+    last = named.latestOffset(end, ReadMaxRows(100))
+    assert some.consumers()["reports"].head == 0  # nothing goes from now on
+    named.partitions(end, last)
+    named.commit(last)
+    assert some.consumers()["reports"].head == 200
+    assert some.first_index > 0
+    with pytest.raises(options.BadOption, match="hold nothing"):
+        stream(some.path, group=end["group"])
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets", "startingOffsetsByTimestamp"])
+def test_found_a_misspelt_shard_is_an_error_and_not_latest(some, option):
+    for named in ({"Q": {"0": 5}}, {"q": {"1": 5}}):
+        with pytest.raises(options.BadOption, match=f"{option} names shard .*, and this query reads q/0"):
+            load(queue=some.path, **{option: json.dumps(named)})
+    with pytest.raises(options.BadOption, match="names shard topc/0"):
+        stream(some.path, startingOffsets='{"topc": {"0": 5}}').initialOffset()
+    assert some.first_index == 0
 
 
 def test_the_progress_that_a_listener_sees_is_enough(some):
@@ -509,6 +602,41 @@ def test_a_repeated_batch_is_not_put_twice(path):
     assert payloads(path) == [b"a", b"b"]
     with shmq.open(path) as queue:
         assert queue.staged_sets() == []  # what the repeated batches had staged went
+
+
+def batch_writer(path, **given):
+    return sink.batch_writer({"queue": path, **given}, struct(value=t.BinaryType()), overwrite=False)
+
+
+def test_found_each_batch_write_of_one_application_is_written_and_a_repeated_one_is_said(path, caplog):
+    """With txnAppId alone every write after the first was discarded, without a word."""
+    for version, value in ((1, b"a"), (2, b"b"), (2, b"again"), (7, b"c"), (3, b"older")):
+        mine = batch_writer(path, txnAppId="nightly", txnVersion=str(version))
+        mine.commit([task(mine, None, value=[value])])
+    assert payloads(path) == [b"a", b"b", b"c"]
+    told = [record.getMessage() for record in caplog.records]
+    assert [line.partition(": ")[0] for line in told] == [
+        "q/0 has batch 2 of 'nightly' already (the last is 2)",
+        "q/0 has batch 3 of 'nightly' already (the last is 7)",
+    ]
+    with shmq.open(path) as queue:
+        assert queue.staged_sets() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"txnAppId": "nightly"}, "go together"),
+        ({"txnVersion": "3"}, "go together"),
+        ({"txnAppId": "nightly", "txnVersion": "-1"}, "at least 0"),
+        ({"txnAppId": "nightly", "txnVersion": "1", "delivery": "at_least_once"}, "needs delivery=exactly_once"),
+    ],
+)
+def test_an_application_and_its_versions_go_together(path, given, said):
+    with pytest.raises(options.BadOption, match=said):
+        batch_writer(path, **given)
+    with pytest.raises(options.BadOption, match="numbers of their own"):
+        writer(path, txnVersion="1")
 
 
 def test_what_a_failed_task_staged_is_swept(path):
@@ -635,3 +763,23 @@ def test_a_queue_with_a_codec_is_no_place_for_bytes(make, path):
     mine = writer(path)
     with pytest.raises(options.BadOption, match="codec 'json'"):
         task(mine, [b"a"])
+
+
+# ---------------------------------------------------------------- shards
+def made(top, *names):
+    for name in names:
+        shmq.open(top / name).close()
+    return str(top)
+
+
+def test_shards_of_one_queue_are_found_by_their_numbers(tmp_path):
+    """Also when some were never written to; other directories beside them are no matter."""
+    top = made(tmp_path, "events.a.3ff", "events.a.000", "other")
+    assert [shard.number for shard in places.shards_of(top)] == [0, 0x3FF]
+
+
+@pytest.mark.parametrize("names", [("1.000", "2.000"), ("a.1.000", "b.1.001"), ("1.000", "a.1.001")])
+def test_shards_of_several_queues_in_one_directory_are_refused(tmp_path, names):
+    """They were mixed: number 0 meant two queues, and one hid the other."""
+    with pytest.raises(shmq.Mismatch, match=r"shards of 2 queues in it \(.*; give each queue's shards a directory"):
+        places.shards_of(made(tmp_path, *names))

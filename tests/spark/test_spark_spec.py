@@ -133,3 +133,12 @@ def test_a_bad_file_is_told_as_compilers_do(file, capsys):
     file.write_text(GOOD.replace('format = "parquet"', 'format = "orc"'))
     assert main(["pipeline", "run", str(file), "--dry-run"]) == 1
     assert capsys.readouterr().err.startswith(f"{file}:22: format = 'orc'")
+
+
+def test_a_folder_that_cannot_be_an_archive_is_told_before_spark_starts(file, tmp_path, capsys):
+    shmq.open(tmp_path / "q").close()
+    (tmp_path / "archive").mkdir()
+    assert main(["pipeline", "run", str(file), "--dry-run"]) == 0
+    (tmp_path / "archive" / "mine.parquet").touch()
+    assert main(["pipeline", "run", str(file), "--once"]) == 1
+    assert f"archive: {tmp_path}/archive is no archive" in capsys.readouterr().err

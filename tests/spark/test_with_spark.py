@@ -11,6 +11,7 @@ import csv
 import io
 import json
 import random
+import shutil
 import zipfile
 
 import pytest
@@ -86,6 +87,27 @@ def test_what_goes_wrong_is_told_in_our_words(spark, some):
 
 
 # ---------------------------------------------------------------- streams
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_found_a_notebooks_look_deletes_nothing(spark, some, starting):
+    """A stream into memory, with no checkpoint of its own, of a queue that nobody else reads."""
+    stream = (
+        spark.readStream.format("shmq")
+        .option("startingOffsets", starting)
+        .load(some.path)
+        .writeStream.format("memory")
+        .queryName("look")
+    )
+    query = stream.start()
+    try:
+        query.processAllAvailable()  # it has begun
+        some.put(b"new")
+        query.processAllAvailable()
+        assert spark.table("look").count() == (SOME + 1 if starting == "earliest" else 1)
+    finally:
+        query.stop()
+    assert (some.first_index, len(some)) == (0, SOME + 1)
+
+
 def test_rows_in_are_rows_out_also_when_a_batch_is_repeated(streams, some):
     expected = [message.payload for message in some.reader()]
     with some.consumer("holds-everything"):
@@ -95,6 +117,7 @@ def test_rows_in_are_rows_out_also_when_a_batch_is_repeated(streams, some):
         assert streams.out() == expected
         group = next(name for name in some.consumers() if name.startswith("spark-"))
         assert some.consumers()[group].lag == 0  # the queue knows, also of the last batch
+        assert some.consumers()[group].hold == "nothing"
         assert streams.forget_last_commit() == 2
         streams.run(some.path, maxOffsetsPerTrigger="2000")
         assert streams.out() == expected
@@ -128,7 +151,9 @@ def test_a_pipeline_from_queue_to_parquet_queue_and_dead_letters(spark, some, pi
     }
     assert len(hours) == 2 * last
     assert sum(each["total"] for each in hours) == sum(range(last * 60))
-    assert some.consumers()["archive"].lag == 0
+    names = some.consumers()
+    assert set(names) == {"archive", "pipe-lake", "pipe-hours", "pipe-dead"}  # each sink has a progress of its own
+    assert [each.lag for each in names.values()] == [0] * 4
     some.put_many([b'{"n":1,"kind":"late"}'] * 3)  # in the queue alone
     everything = shmq.spark.history(spark, str(tmp_path / "archive"), some.path)
     assert everything.count() == SOME + 4
@@ -163,6 +188,11 @@ def test_a_pipeline_to_delta_repeats_no_batch(spark, some, tmp_path, capsys):
         assert sorted(found["n"].to_pylist()) == list(range(SOME))
         for name in ("2", ".2.crc"):  # as if killed before Spark's own record of its last batch
             (tmp_path / "checkpoint" / "table" / "commits" / name).unlink()
+    shutil.rmtree(tmp_path / "checkpoint")  # begun again, with what is there, under another id: nothing is lost
+    some.put_many([b'{"n":-1,"kind":"new"}'] * 3)
+    pipeline_run(file, capsys)
+    found = deltalake.DeltaTable(str(tmp_path / "table")).to_pyarrow_table()
+    assert sorted(found["n"].to_pylist()) == sorted([-1] * 3 + 2 * list(range(SOME)))
 
 
 def test_sql_that_cannot_be_is_told_with_the_name_of_its_step(spark, pipeline_file, capsys):

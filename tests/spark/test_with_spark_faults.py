@@ -66,7 +66,7 @@ def mortal(spark, tmp_path):
 
         def streamWriter(self, schema, overwrite):  # noqa: N802
             given = CaseInsensitiveDict({key: value for key, value in self.options.items() if key != "comment"})
-            writer = sink._writer(Writer, given, schema, "")
+            writer = sink._writer(Writer, sink.sink_options(given), schema, "")
             writer.where = self.options["comment"]
             return writer
 
@@ -159,13 +159,14 @@ def test_a_damaged_message_in_the_middle_ends_the_query_and_repair_lets_it_go_on
         said = streams.fails(some.path, maxOffsetsPerTrigger="1000")
     assert "shmq verify" in said
     assert file.stem in said
-    at = expected.index(damaged.payload) // 1000 * 1000  # of a batch that was put at once, which is kept whole or not
+    damaged_at = expected.index(damaged.payload)
+    at = damaged_at // 1000 * 1000  # what one query reads at once
     assert streams.out() == expected[:at]
     some.close()
     places.close_all()
-    assert main(["repair", some.path, "--in-place"]) == 0, capsys.readouterr().err
+    assert main(["repair", some.path, "--in-place"]) == 3, capsys.readouterr().err
     streams.run(some.path, maxOffsetsPerTrigger="1000")
-    assert streams.out() == expected[:at] + expected[at + 1000 :]
+    assert streams.out() == expected[:damaged_at] + expected[damaged_at + 1 :]
 
 
 def test_another_schema_than_there_is_is_told(spark, streams, some):

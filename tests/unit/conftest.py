@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 BOTH_HOMES = {
     "test_producer",
     "test_consumer",
@@ -20,3 +22,9 @@ def pytest_generate_tests(metafunc) -> None:
     """Each test there that has a queue, twice."""
     if metafunc.module.__name__ in BOTH_HOMES and "path" in metafunc.fixturenames:
         metafunc.parametrize("path", ["directory", "shared memory"], indirect=True)
+
+
+@pytest.fixture
+def mebibytes(monkeypatch):
+    """Chunks grow from 1 MiB, for tests of what one chunk holds: many messages, several index blocks."""
+    monkeypatch.setattr("shmq.storage.directory.SMALLEST_CHUNK", 1 << 20)

@@ -6,10 +6,11 @@ import datetime
 import threading
 
 import pytest
-from support import Child, chunk_files, flip, in_child, until, words
+from support import Child, begin_at, chunk_files, flip, in_child, make_unclean, until, words
 
 import shmq
 from shmq.storage import mapped
+from shmq.storage.chain import Chain
 
 UTC = datetime.UTC
 BEGAN = datetime.datetime(2024, 1, 1, tzinfo=UTC)
@@ -104,15 +105,56 @@ def test_a_backward_reader_leaves_out_what_is_not_committed(queue):
 def test_at_finds_the_first_message_of_a_time(flights):
     """By datetime or ns; before all, after all, and where padding is."""
     assert [flights.at(when(i)) for i in (-5, 0, 7, 12.5, 13, 39, 39.1)] == [0, 0, 7, 14, 14, 39, 40]
-    assert flights.at(ns(8)) == 8
+    assert flights.at_ns(ns(8)) == 8
     assert flights.at(when(8).astimezone(datetime.timezone(datetime.timedelta(hours=9)))) == 8
     assert flights.at(when(8).astimezone().replace(tzinfo=None)) == 8
-    assert (flights.at(-(1 << 70)), flights.at(1 << 70)) == (0, 40)
+    assert (flights.at_ns(-(1 << 70)), flights.at_ns(1 << 70)) == (0, 40)
+
+
+def test_a_float_is_a_time_in_seconds_and_an_int_is_refused(flights):
+    """q.at(time.time()) was 0, read as nanoseconds; whole seconds and nanoseconds look alike, so each has its name."""
+    seconds = BEGAN.timestamp()
+    assert [flights.at(seconds + i) for i in (-5.0, 0.0, 7.0, 12.5, 39.1)] == [0, 0, 7, 14, 40]
+    assert (flights.at(float("-inf")), flights.at(float("inf"))) == (0, 40)
+    with pytest.raises(TypeError, match=r"float\(time\), for nanoseconds use at_ns\(\)"):
+        flights.at(ns(8))
+    with pytest.raises(TypeError, match=r"at\(\) takes datetimes and floats"):
+        flights.at_ns(seconds)
+    with pytest.raises(ValueError, match="nan"):
+        flights.at(float("nan"))
+    with pytest.raises(TypeError, match="not str"):
+        flights.at("2024-01-01")
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_seek_start_and_reader_take_the_same_places(flights, group):
+    """An index, "earliest", "latest", a datetime with a zone or local, a float of seconds."""
+    places = {
+        "earliest": 0,
+        "latest": 40,
+        7: 7,
+        when(7): 7,
+        when(7).astimezone().replace(tzinfo=None): 7,
+        BEGAN.timestamp() + 6.5: 7,
+        0.0: 0,
+    }
+    with flights.consumer("c", group=group) as consumer:
+        for place, index in places.items():
+            consumer.seek(place)
+            assert consumer.head == index
+            with flights.consumer(f"c{len(flights.consumers())}", group=group, start=place) as other:
+                assert other.head == index
+            first = next(flights.reader(place), None)
+            assert (first is None) if index == 40 else (first.index == index)
+    assert indexes(flights.reader(BEGAN.timestamp() + 5, BEGAN.timestamp() + 8)) == [5, 6, 7]
+    for wrong in ("soon", None, b"latest"):
+        with pytest.raises((TypeError, ValueError), match="start="):
+            flights.reader(wrong)
 
 
 def test_at_of_an_empty_queue(queue):
     """The next index."""
-    assert queue.at(0) == 0
+    assert queue.at_ns(0) == 0
     assert queue[:] == []
 
 
@@ -191,7 +233,7 @@ def test_a_retired_index_says_so(make, path):
             queue[gone]
     assert queue[first].index == first
     assert indexes(queue[0:]) == list(range(first, 60))
-    assert queue.at(0) == first
+    assert queue.at_ns(0) == first
 
 
 def test_few_chunks_stay_mapped(make, monkeypatch):
@@ -202,7 +244,7 @@ def test_few_chunks_stay_mapped(make, monkeypatch):
         queue.put(bytes(2000))
     for i in (0, 99, 50, 20, 0, 70, 10, 99):
         assert queue[i].index == i
-        assert len(queue._membership.mapped._chunks) <= 3
+        assert len(queue._joined().mapped._chunks) <= 3
     assert indexes(queue.reader(reverse=True)) == list(range(99, -1, -1))
 
 
@@ -245,6 +287,39 @@ def test_killed_producers_leave_no_wrong_index(make):
             assert queue[index].time_ns == time_ns
         if time_ns > highest:
             if index % 50 == 0:
-                assert queue.at(time_ns) == index
+                assert queue.at_ns(time_ns) == index
             highest = time_ns
     assert indexes(queue.reader(reverse=True)) == list(there)[::-1]
+
+
+def test_where_no_message_is_as_late_the_answer_is_the_next_index_also_behind_a_gap_and_before_the_first(make, path):
+    """In a queue that begins at a high index and has no message, and when a recovery has left indexes out."""
+    make().close()
+    begin_at(path, 1000)
+    with shmq.open(path) as queue:
+        assert queue.at_ns(5) == 1000
+        queue.put(b"early", time_ns=1)
+    make_unclean(path)
+    with shmq.open(path) as queue:
+        assert queue.next_index > 1001
+        assert queue.at_ns(5) == queue.next_index
+        assert queue.at_ns(1) == 1000
+        assert queue.put(b"late", time_ns=9) == queue.at_ns(5)
+
+
+def test_found_committed_index_was_busy_beside_one_writer_who_makes_chunks(path, monkeypatch):
+    """Who listed a thousand chunks found one more behind them each time; what there was when asked will do."""
+    with shmq.open(path, chunk_bytes=16384, retention="forever") as queue:
+        queue.put(bytes(9000))
+        names = Chain.names
+
+        def and_one_more(chain):
+            live = names(chain)
+            queue.put(bytes(9000))
+            return live
+
+        queue.extents(0)
+        monkeypatch.setattr(Chain, "names", and_one_more)
+        before = queue.next_index
+        assert queue.committed_index >= before
+        assert queue.extents(0)[-1].stop >= before

@@ -1,11 +1,13 @@
 """Staging and adopting: any amount, all or nothing, once; whoever is killed wherever."""
 
+import errno
 import gc
 import os
+import resource
 import signal
 
 import pytest
-from support import Child, flip, in_child, killed_at, until
+from support import Child, chunk_files, flip, in_child, killed_at, until
 
 import shmq
 
@@ -312,7 +314,7 @@ def test_a_set_moved_half_way_is_finished_by_whoever_is_there(tmp_path, read_onl
 
 
 def test_who_comes_too_late_to_finish_goes_on(queue, path):
-    """The set was finished, entered and removed between somebody's look for the successor and his look for the set."""
+    """The set was finished, entered and removed between somebody's look for the successor and its look for the set."""
     from shmq.storage import staging as module
 
     queue.put(b"x")
@@ -423,3 +425,143 @@ def test_padding_of_a_set_counts_once_it_is_adopted(make, handed_over):
     queue.adopt(staged.hand_over() if handed_over else staged)
     assert (len(queue), queue.stats().padded) == (4, 1)
     assert [message.payload for message in queue.reader()] == [b"1", b"2", b"3", b"4"]
+
+
+def adopt_little(queue, handed_over=False):
+    with queue.stage() as staged:
+        staged.put(b"y" * 20)
+        queue.adopt(staged.hand_over() if handed_over else staged)
+
+
+@pytest.mark.parametrize("handed_over", [False, True])
+@pytest.mark.parametrize("puts", [0, 1])
+def test_many_small_adoptions_take_little_disk(make, path, puts, handed_over):
+    """Each seals the chunk that takes the puts, however little is in it."""
+    queue = make(chunk_bytes=1 << 26, retention=shmq.Retention.forever())
+    for _ in range(20):
+        for _ in range(puts):
+            queue.put(b"x" * 20)
+        adopt_little(queue, handed_over)
+    assert sum(map(os.path.getsize, chunk_files(path))) < 20 * 160_000
+    assert len(queue) == 20 + 20 * puts
+
+
+def test_behind_an_adoption_chunks_grow_with_what_is_put(make, path):
+    queue = make(chunk_bytes=1 << 26, retention=shmq.Retention.forever())
+    before = 0
+    for _ in range(3):
+        adopt_little(queue)
+        queue.put_many([bytes(1000)] * 2000)
+        sizes = [os.path.getsize(file) for file in chunk_files(path)][before:]
+        before += len(sizes)
+        assert sum(sizes) < 4 * 2_100_000 + 200_000
+        assert len(sizes) < 10
+
+
+# ---------------------------------------------------------------- no room, no descriptors
+def no_room(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("handed_over", [False, True])
+def test_what_is_adopted_is_read_where_it_is_when_there_is_no_room_to_move_it(queue, path, monkeypatch, handed_over):
+    """A folder may need one more block for a name. Who would put behind it has to wait for that, nobody else."""
+    queue.put_many(BEFORE)
+    consumer = queue.consumer("c")
+    with monkeypatch.context() as full:
+        full.setattr("shmq._native.rename_new", no_room)
+        staged = queue.stage()
+        staged.put_many(BATCH)
+        assert queue.adopt(staged.hand_over() if handed_over else staged, dedup=("p", 1)) == range(3, 303)
+        assert queue.staged_sets() == []
+        assert payloads(path) == payloads(path, read_only=True) == BEFORE + BATCH
+        assert queue.adopted("p") == (1, range(3, 303))
+        assert (queue.next_index, queue[200].payload) == (303, BATCH[197])
+        got = []
+        while len(got) < 303:
+            got += consumer.take_many(500, 0)
+        assert got == BEFORE + BATCH
+        with pytest.raises(shmq.DiskFull):
+            queue.put(b"after")
+        with queue.stage() as again:
+            again.put(b"another")
+            with pytest.raises(shmq.DiskFull):
+                queue.adopt(again)
+    assert queue.put(b"after") == 303
+    assert range(3, 303) == adopt(path)
+    assert payloads(path) == [*BEFORE, *BATCH, b"after"]
+    assert staging(path) == []
+
+
+def adopt_with_few(path, handed_over, free):
+    """In a child: what became of it with that many descriptors; the repeat has enough of them."""
+    with shmq.open(path) as queue:
+        staged = queue.stage()
+        staged.put(b"set")
+        waiting = staged.hand_over() if handed_over else staged
+        highest = max(map(int, os.listdir("/proc/self/fd")))
+        taken = [os.dup(0)]
+        while taken[-1] <= highest:  # so that no hole is left below
+            taken.append(os.dup(0))
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1] + 1 + free, most[1]))
+        try:
+            queue.adopt(waiting)
+            refused = False
+        except OSError as problem:
+            assert problem.errno == errno.EMFILE  # noqa: PT017
+            refused = True
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+        assert payloads(path) == [b"before", *([] if refused else [b"set"])]
+        assert not refused or queue.adopt(waiting) == range(1, 2)
+        return "refused" if refused else "adopted"
+
+
+@pytest.mark.parametrize("handed_over", [False, True])
+def test_with_too_few_descriptors_nothing_is_adopted_and_the_repeat_adopts_it(tmp_path, handed_over):
+    """The SEAL is not made where what follows it could not be done."""
+    free, became = 0, "refused"
+    while became == "refused":
+        path = str(tmp_path / f"q{free}")
+        with shmq.open(path, options=shmq.Options(chunk_bytes=16384)) as queue:
+            queue.put(b"before")
+        became = in_child(adopt_with_few, path, handed_over, free)
+        assert payloads(path) == [b"before", b"set"]
+        free += 1
+    assert free > 4  # how many are too few hangs on what this process has open already
+
+
+def test_a_place_is_blank_until_it_is_filled_in_and_is_filled_in_once(queue, path):
+    """It is made first, so that no room is needed behind the SEAL; what is neither blank nor whole is damage."""
+    with queue.stage() as staged:
+        staged.put(b"x")
+        staged._set.make_room()
+        staged._set.make_room()
+        assert staged._set.placed() is None
+        (folder,) = staging(path)
+        file = f"{path}/staging/{folder}/placed"
+        staged._set.place(1, 2)
+        assert staged._set.placed() == (1, 2)
+        size = os.path.getsize(file)
+        staged._set.place(1, 2)
+        assert os.path.getsize(file) == size
+        with pytest.raises(shmq.Corrupt, match="was placed at"):
+            staged._set.place(1, 3)
+        flip(file, size - 1)
+        with pytest.raises(shmq.Corrupt, match="fails its checksum"):
+            staged._set.placed()
+
+
+def test_a_set_that_is_closed_is_not_forgotten(queue, path):
+    """It is whoever's has it: only what is open is taken away."""
+    from shmq.storage import staging as module
+
+    made = module.new_set(queue._home)
+    assert made.begin()
+    made.close()
+    made.forget()
+    assert os.listdir(f"{path}/staging") == [made.name]
+    with made.open():
+        made.forget()
+    assert os.listdir(f"{path}/staging") == []
+    made.forget()

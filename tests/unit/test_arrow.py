@@ -279,7 +279,7 @@ def test_closed_it_reads_no_more(queue):
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused_by_name(queue, arguments):
-    with pytest.raises(ValueError, match=r"columns|max_bytes|messages in a batch"):
+    with pytest.raises(ValueError, match=r"columns|max_bytes|max_rows"):
         queue.read_arrow(**arguments)
 
 
@@ -405,3 +405,64 @@ def test_a_consumer_that_takes_batches_lets_chunks_retire(queue, path):
             queue.put_many([bytes(200)] * 50)
             taken(consumer, 50)
     assert queue.first_index > 0
+
+
+# ---------------------------------------------------------------- a taker has what take has
+def payloads(batch):
+    return batch["payload"].to_pylist()
+
+
+@pytest.mark.parametrize("ack", ["auto", "explicit"])
+def test_a_batch_has_what_take_has_and_nothing_that_is_purged_expired_or_delayed(queue, ack):
+    batches, singly = (queue.consumer(name, ack=ack) for name in ("batches", "singly"))
+    queue.put_many([b"purged"] * 3)
+    queue.purge()
+    queue.put(b"1")
+    queue.put(b"expired", ttl=1e-6)
+    queue.put(b"2")
+    queue.put(b"delayed", delay=1000)
+    queue.put(b"behind it")
+    until(lambda: queue[4].expired, 60)
+    assert payloads(batches.take_arrow(10, 0)) == [b"1", b"2"] == [singly.take(0), singly.take(0)]
+    for consumer in (batches, singly):
+        assert (consumer.head, consumer.lag) == (6, 2)
+    assert [stats.dropped for stats in queue.consumers().values()] == [3, 3]
+    for take in (batches.take_arrow, singly.take_many):
+        with pytest.raises(shmq.Empty, match="delayed"):
+            take(10, 0)
+
+
+@pytest.mark.parametrize("ack", ["auto", "explicit"])
+def test_a_batch_has_nothing_that_a_bound_dropped(make, ack):
+    queue = make(max_messages=5, full="drop_oldest")
+    consumer = queue.consumer("c", ack=ack)
+    for number in range(12):
+        queue.put(b"%d" % number)
+    assert payloads(consumer.take_arrow(100, 0)) == [b"%d" % number for number in range(7, 12)]
+    assert queue.consumers()["c"].dropped == 7
+
+
+def test_a_batch_that_waits_comes_when_its_first_message_is_due(queue):
+    consumer = queue.consumer("c")
+    queue.put(b"soon", delay=0.05)
+    assert payloads(consumer.take_arrow(10, 60)) == [b"soon"]
+
+
+def test_a_batch_passes_damage_as_take_does(queue, path):
+    queue.put_many([b"message"] * 10)
+    flip(chunk_files(path)[0], words(path)[5].position + 40)
+    with queue.consumer("c", skip_corrupt=True) as consumer:
+        assert consumer.take_arrow(100, 0).num_rows + consumer.take_arrow(100, 0).num_rows == 9
+        assert consumer.skipped == 1
+
+
+def test_a_batch_begins_with_what_an_interrupted_call_kept(queue):
+    queue.put_many([b"0", b"1", b"2"])
+    consumer = queue.consumer("c", ack="explicit")
+    consumer._again += consumer.get_many(2, 0)
+    assert consumer.take_arrow(10, 0, columns=["payload", "attempts"]).to_pylist() == [
+        {"payload": b"0", "attempts": 1},
+        {"payload": b"1", "attempts": 1},
+    ]
+    assert payloads(consumer.take_arrow(10, 0)) == [b"2"]
+    assert (consumer.head, consumer.pending) == (3, 0)

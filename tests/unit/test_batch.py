@@ -28,6 +28,7 @@ def test_fields_of_a_batch_belong_to_their_messages(queue):
     assert (b.key, b.type, b.time_ns, b.headers) == (None, 8, -1, {"h": 1})
 
 
+@pytest.mark.usefixtures("mebibytes")
 def test_a_batch_of_8191_is_the_largest(make, path):
     """One more is TooMany, with the limit in its text, and nothing is put."""
     queue = make(chunk_bytes=1 << 20)

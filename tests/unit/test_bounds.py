@@ -21,6 +21,7 @@ from support import (
     chunk_files,
     hold_until_killed,
     in_child,
+    make_unclean,
     peek,
     until,
     words,
@@ -91,6 +92,33 @@ def test_raise_never_waits(make):
     for timeout in (None, LONG):
         with pytest.raises(shmq.Full):
             queue.put(b"b", timeout=timeout)
+
+
+@pytest.mark.parametrize("full", ["raise", "drop_oldest"])
+@pytest.mark.parametrize("recoveries", [1, 2])
+def test_indexes_that_a_recovery_left_out_take_no_room(path, full, recoveries):
+    """With 3 messages of 10 before a power cut the queue was full behind it, or dropped all that had been synced."""
+    options = shmq.Options(chunk_bytes=16384, max_messages=10, full=full, durability=shmq.Durability.SYNC)
+    with shmq.open(path, options=options) as queue, queue.consumer("c", ack="explicit"):
+        queue.put_many([b"before"] * 3)
+    for _ in range(recoveries):
+        make_unclean(path)
+        with shmq.open(path) as queue:
+            after = [queue.put(b"after") for _ in range(3)]
+            assert after[0] == queue.recovery.next_index >= 65536
+    with shmq.open(path) as queue:
+        there = [message.payload for message in queue.reader()]
+        assert there == [b"before"] * 3 + [b"after"] * 3 * recoveries
+        for _ in range(10 - len(there)):
+            queue.put(b"last", timeout=0)
+        with queue.consumer("c", ack="explicit") as consumer:
+            if full == "raise":
+                with pytest.raises(shmq.Full):
+                    queue.put(b"one too many")
+            else:
+                queue.put_many([b"four", b"more", b"than", b"fit"])
+                assert consumer.get(timeout=0).payload == b"after"
+                assert consumer.lag == 10
 
 
 def test_the_slowest_name_counts(make):
@@ -403,7 +431,7 @@ def test_bounds_change_on_a_live_queue_for_everybody(make, path):
     assert in_child(look) == "(3, 10000)"
     queue.set_bounds(max_messages=None, max_bytes=None)
     assert queue.put(b"y", timeout=0) == 5
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(ValueError, match="max_messages=0: from 1 to"):
         queue.set_bounds(max_messages=0)
 
 
@@ -539,6 +567,22 @@ def test_what_retention_takes_makes_room(make):
         queue.put(b"x", timeout=0)
 
 
+def test_what_retention_takes_makes_room_also_for_who_has_it_mapped(make):
+    """The producer had looked for room there before, and has the chunk in which the name stands open yet."""
+    queue = make(max_messages=12, retention=shmq.Retention.bytes(1 << 16), full="raise")
+    queue.put_many([bytes(4000)] * 6)
+    with queue.consumer("c") as consumer:
+        consumer.take_many(6)
+    queue.put_many([bytes(6000)] * 6 + [b"x"] * 6)
+    with pytest.raises(shmq.Full):
+        queue.put(b"x")
+    queue.set_bounds(max_messages=13)
+    queue.put(bytes(60_000))
+    queue.set_bounds(max_messages=12)
+    assert queue.first_index >= 12
+    assert len(queue.put_many([b"x"] * 6)) == 6
+
+
 # ---------------------------------------------------------------- all at once
 def padding_at(path, head: int) -> int:
     """How many indexes from *head* on are padding that nobody has to finish."""
@@ -610,3 +654,43 @@ def test_eight_processes_at_once_never_exceed_a_bound_and_kills_leak_no_room(mak
     assert len(queue.put_many([PAYLOAD] * 5, timeout=0)) == 5
     with pytest.raises(shmq.Full):
         queue.put(PAYLOAD, timeout=0)
+
+
+def test_a_delayed_message_that_was_dropped_is_not_waited_for(make):
+    queue = make(max_messages=3, full="drop_oldest")
+    queue.put(b"later", delay=3600)
+    with queue.consumer("a") as consumer:
+        queue.put_many([b"1", b"2", b"3"])
+        assert consumer.take_many(9, timeout=0) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize(("bound", "problem"), [("max_messages", shmq.TooMany), ("max_bytes", shmq.TooLarge)])
+def test_a_batch_that_waits_is_refused_when_other_bounds_leave_it_no_room_ever(make, path, bound, problem):
+    queue = make(**{bound: 10 if bound == "max_messages" else 640})
+    queue.put_many([b"x" * 24] * 10)
+    told = []
+
+    def put():
+        try:
+            queue.put_many([b"x" * 24] * 5)
+        except shmq.ShmqError as refused:
+            told.append(type(refused))
+
+    thread = threading.Thread(target=put, daemon=True)
+    thread.start()
+    until(lambda: waiting(path), LONG)
+    queue.set_bounds(**{bound: 4 if bound == "max_messages" else 256})
+    thread.join(LONG)
+    assert told == [problem]
+
+
+def test_a_slot_that_was_dropped_before_it_was_committed_is_counted_as_dropped(make):
+    queue = make(max_messages=3, full="drop_oldest")
+    consumers = [queue.consumer("c"), queue.consumer("g", group=True)]
+    slot = queue.reserve(1)
+    for number in range(1, 6):
+        queue.put(b"%d" % number)
+    assert slot.commit() == 0
+    for consumer in consumers:
+        assert consumer.take_many(10, 0) == [b"3", b"4", b"5"]
+    assert [stats.dropped for stats in queue.consumers().values()] == [3, 3]

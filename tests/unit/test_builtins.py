@@ -158,14 +158,16 @@ def test_an_index_is_looked_up_by_a_builtin(make):
     assert [queue[-1].index, queue[True].index, len(queue[5:9])] == [2999, 1, 4]
 
 
+@pytest.mark.usefixtures("mebibytes")
 def test_a_large_payload_is_put_by_the_builtin(make):
     """With all that it can bring; what waits for the disk goes the long way."""
     queue = make(chunk_bytes=1 << 24)
-    queue.put(bytes(1 << 20))
+    for _ in range(6):  # until a full-grown chunk is there, which has room
+        queue.put(bytes(1 << 20))
     large = bytes(range(256)) * 4096
 
     assert calls_of(lambda: queue.put(large, key=b"k", type=7, time_ns=5)) == {"<lambda>"}
-    message = queue[1]
+    message = queue[6]
     assert (message.payload, message.key, message.type, message.time_ns) == (large, b"k", 7, 5)
 
 

@@ -25,13 +25,25 @@ def check_chain(path):
         assert chain[which + 1] == (base + count, sequence + 1)
 
 
-def test_chunks_grow_by_four_from_a_mebibyte(make, path):
-    """Small queues are small: 1 MiB, 4 MiB, then chunk_bytes."""
+def test_chunks_grow_by_four_from_64_kib(make, path):
+    """Small queues are small: 64 KiB, 256 KiB, 1 MiB, 4 MiB, then chunk_bytes."""
     queue = make(chunk_bytes=6 << 20)
-    for _ in range(12):
-        queue.put(bytes(900_000))
-    assert [len(chunk_bytes(path, which)) for which in range(3)] == [1 << 20, 4 << 20, 6 << 20]
+    for _ in range(120):
+        queue.put(bytes(60_000))
+    assert [len(chunk_bytes(path, which)) >> 10 for which in range(5)] == [64, 256, 1024, 4096, 6144]
     check_chain(path)
+
+
+def test_a_queue_of_nine_messages_takes_little(make, path):
+    """All of its files together, on the disk; and a queue whose consumers keep up settles in a few files."""
+    queue = make()
+    queue.put_many([b"x"] * 9)
+    assert queue.stats().disk_bytes < 200_000
+    consumer = queue.consumer("c")
+    for _ in range(200):
+        queue.put_many([bytes(1000)] * 100)
+        consumer.take_many(100)
+    assert queue.stats().disk_bytes < 24 << 20
 
 
 def test_every_byte_is_promised_before_the_name_is_there(queue, path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 
 import pytest
@@ -196,3 +197,30 @@ def test_a_letter_that_was_put_back_can_die_again(queue, path):
         assert main(["dead", "requeue", letters, str(index)]) == 0
     assert member.get(WAIT).index == 2
     assert payloads(letters) == [b"bad", b"bad"]
+
+
+@pytest.mark.parametrize("durability", [shmq.Durability.PROCESS, shmq.Durability.SYNC])
+def test_a_reject_that_the_disk_did_not_answer_says_that_the_letter_is_there(tmp_path, monkeypatch, durability):
+    """Somebody's open claim is before it: the message is still held, and rejected again it is one letter."""
+    with shmq.open(str(tmp_path / "q"), durability=durability) as queue:
+        queue.put(b"first")
+        queue.put(b"bad")
+        group = queue.consumer("g", group=True, ack="explicit", start="earliest")
+        group.get(0).reject("the queue of letters is there now")
+        message = group.get(0)
+        with shmq.open(f"{queue.path}.g.dead") as letters:
+            slot = letters.reserve(8)
+            monkeypatch.setattr(dead, "_DISK_SECONDS", 0.05)
+            with pytest.raises(
+                shmq.SyncPending, match="is a dead letter now, and this consumer still holds it"
+            ) as raised:
+                message.reject("bad")
+            assert (raised.value.index, group.pending) == (2, 1)
+            monkeypatch.undo()
+            ends = threading.Timer(0.1, slot.abort)  # who waits is told
+            ends.start()
+            message.reject("bad")
+            ends.join()
+            assert (letters[2].payload, letters.next_index) == (b"bad", 3)
+        assert (group.lag, group.pending) == (0, 0)
+        group.close()

@@ -8,9 +8,23 @@ import threading
 
 import pytest
 from reference import Once
-from support import CHANGING, DONE, Child, chunk_files, flip, in_child, killed_at, make_unclean, records, until, words
+from support import (
+    CHANGING,
+    DONE,
+    Child,
+    chunk_files,
+    flip,
+    hold_until_killed,
+    in_child,
+    killed_at,
+    make_unclean,
+    records,
+    until,
+    words,
+)
 
 import shmq
+from shmq import _native
 from shmq.storage import dedup
 
 CALLS = CHANGING | {
@@ -83,11 +97,10 @@ def test_put_and_adopt_share_the_sequences(make, path):
     assert queue.put(b"again", dedup=("p", 1)) == 0
     assert queue.put(b"c", dedup=("p", 2)) == 2
     assert adopt(2, b"x") == range(2, 3)
-    with pytest.raises(shmq.Mismatch):
-        adopt(1, b"x")
+    assert adopt(1, b"x") == range(2)
     assert adopt(3, b"d") == range(3, 4)
     assert adopt(4) == range(4, 4)
-    with pytest.raises(shmq.Mismatch):
+    with pytest.raises(shmq.Mismatch):  # of adoptions, the last one is remembered
         queue.put(b"late", dedup=("p", 3))
     assert queue.put(b"e", dedup=("p", 5)) == 4
     assert payloads(path) == [b"a", b"b", b"c", b"d", b"e"]
@@ -178,9 +191,120 @@ def test_a_full_queue_holds_nobody_elses_turn(make):
 def test_a_turn_that_never_comes(make, path):
     queue, other = make(), make()
     queue.put(b"x", dedup=("p", 1))
-    with dedup.alone(queue._home, -1, "hold"), pytest.raises(shmq.Busy, match="nothing was put"):
-        other.put(b"x", dedup=("p", 2), timeout=0)
-    assert other.put(b"x", dedup=("p", 2)) == 1
+    with dedup.alone(queue._home, queue._joined().control, b"p", -1, "hold"):
+        with pytest.raises(shmq.Busy, match="nothing was put"):
+            other.put(b"x", dedup=("p", 2), timeout=0)
+        assert other.put(b"y", dedup=("q", 1), timeout=0) == 1
+    assert other.put(b"x", dedup=("p", 2)) == 2
+
+
+def test_a_process_that_is_stopped_inside_its_turn_stops_no_other_producer(make, path, monkeypatch):
+    """Only who puts as the same producer; and that one is told which process is stopped."""
+
+    def hold(say):
+        with shmq.open(path) as own, dedup.alone(own._home, own._joined().control, b"p", -1, "hold"):
+            hold_until_killed(say)
+
+    queue = make()
+    assert queue.put(b"x", dedup=("p", 1)) == 0
+    with Child(hold) as child:
+        child.hear()
+        os.kill(child.pid, signal.SIGSTOP)
+        assert queue.put(b"y", dedup=("q", 1)) == 1
+        with queue.stage() as staged:
+            staged.put(b"z")
+            assert queue.adopt(staged, dedup=("r", 1)) == range(2, 3)
+        stopped = f"process {child.pid} is stopped; nothing was put"
+        until(lambda: _state(child.pid) == "T")
+        with pytest.raises(shmq.Busy, match=stopped):
+            queue.put(b"x", dedup=("p", 2), timeout=0)
+        monkeypatch.setattr(dedup, "_STOPPED_NS", 1_000_000)
+        with pytest.raises(shmq.Busy, match=stopped):
+            queue.put(b"x", dedup=("p", 2))
+        child.kill()
+    assert queue.put(b"x", dedup=("p", 2)) == 3
+
+
+def _state(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(") ")[2][0]
+
+
+def test_a_claim_that_was_open_when_another_producer_looked_is_looked_at_again(make):
+    """It belonged to somebody who had the turn of another name, and is committed by now; or was given up."""
+    queue, other = make(), make()
+    producer = queue.producer()
+    claims = []
+    for number in range(2):
+        fields, _ = producer._fields(None, 0, None, None, dedup.field(b"p", number))
+        claims.append(_native.Claim())
+        assert producer._tail.reserve(claims[-1], fields, 8) == number
+    assert other.put(b"x", dedup=("q", 1)) == 2
+    assert producer._tail.commit(claims[0], 8) == 0
+    producer._tail.abort(claims[1])
+    assert other.put(b"y", dedup=("p", 0)) == 0
+    assert other.put(b"y", dedup=("p", 1)) == 3
+    producer.close()
+
+
+# ---------------------------------------------------------------- what is remembered
+@pytest.mark.parametrize("again", ["same", "opened anew", "noted", "after a reboot"])
+def test_each_earlier_put_of_a_producer_returns_its_first_index(make, path, again):
+    queue = make(retention=shmq.Retention.forever())
+    size = 3000 if again == "noted" else 10
+    want = {}
+    for number in range(60):
+        want["p", number] = queue.put_many([bytes(size)] * 2, dedup=("p", number))
+        want["q", number] = queue.put_many([bytes(size)], dedup=("q", number))
+    end = queue.next_index
+    if again != "same":
+        queue.close()
+        if again == "after a reboot":
+            make_unclean(path)
+        queue = make(retention=shmq.Retention.forever())
+    if again == "noted":
+        assert dedup.read_note(queue._home).sequence > 2
+    if again == "after a reboot":
+        end = queue.next_index
+    for (name, number), indexes in want.items():
+        assert queue.put_many([b"again"] * 3, dedup=(name, number)) == indexes
+    assert queue.put(b"new", dedup=("p", 60)) == end
+    assert queue.put(b"again", dedup=("p", 60)) == end
+    assert queue.put(b"again", dedup=("p", 7)) == want["p", 7][0]
+
+
+def test_what_is_remembered_is_bounded_and_says_so(make, path, monkeypatch):
+    monkeypatch.setattr(dedup, "PUTS", 20)
+    monkeypatch.setattr(dedup, "PRODUCERS", 10)
+    queue = make()
+    with queue.consumer("c") as consumer:
+        for number in range(200):
+            assert queue.put(BIG, dedup=(f"p{number}", 1) if number < 100 else ("p", number)) == number
+            consumer.take(30)
+    note = dedup.read_note(queue._home).memory()
+    assert (len(note.puts), len(note.last)) == (20, 10)
+    with shmq.open(path) as other:
+        assert [other.put(BIG, dedup=("p", number)) for number in range(180, 200)] == list(range(180, 200))
+        with pytest.raises(shmq.Mismatch, match=r"so long ago that it is forgotten: .*the last 20 puts"):
+            other.put(BIG, dedup=("p", 101))
+        assert other.put(BIG, dedup=("p1", 1)) == 200  # a producer that was silent for long begins anew
+
+
+def test_a_note_of_many_names_is_not_unpacked_to_put(make, monkeypatch):
+    queue = make()
+    queue.put(b"x", dedup=("p", 1))
+    memory = dedup.Memory()
+    for number in range(2000):
+        memory.enter(dedup.identity(b"%d" % number), dedup.staging.Adopted(number, number, 1))
+    with queue._home.admin():
+        dedup.write_note(queue._home, 0, memory)
+    monkeypatch.setattr(dedup.Note, "memory", None)
+    with make() as other:
+        assert [other.adopted(str(number)) for number in (0, 7, 1999)] == [
+            (number, range(number, number + 1)) for number in (0, 7, 1999)
+        ]
+        assert other.adopted("2000") is None
+        assert other.put(b"y", dedup=("p", 2)) == 1
 
 
 @pytest.mark.parametrize("retention", ["acked", "bytes"])
@@ -196,10 +320,61 @@ def test_what_is_retired_is_remembered(make, path, retention):
             assert [each.put(BIG, dedup=(f"p{number % 10}", number)) for number in range(190, 200)] == list(
                 range(190, 200)
             )
+            assert each.put(BIG, dedup=("p3", 3)) == 3
             with pytest.raises(shmq.Mismatch):
-                each.put(BIG, dedup=("p3", 3))
+                each.put(BIG, dedup=("p3", 4))
         end = other.put(BIG, dedup=("p3", 203))
         assert queue.put(BIG, dedup=("p3", 203)) == end == 200
+
+
+def test_the_first_put_with_dedup_does_not_wait_for_who_administers(make):
+    queue = make()
+    with Child(administer_until_killed, str(queue.path)) as child:
+        assert child.hear() == "ready"
+        os.kill(child.pid, signal.SIGSTOP)
+        assert queue.put(b"x", dedup=("p", 1), timeout=0) == 0
+        assert queue.put(b"x", dedup=("p", 1), timeout=0) == 0
+        with pytest.raises(shmq.Busy):
+            queue._home.admin(timeout=0)
+
+
+def administer_until_killed(say, path):
+    with shmq.open(path) as queue, queue._home.admin():
+        hold_until_killed(say)
+
+
+def test_of_many_first_puts_with_dedup_one_links_the_note(make, monkeypatch):
+    queue, other = make(), make()
+    begin, is_used = dedup.begin, dedup.is_used
+
+    def late(home):
+        used = is_used(home)
+        if not used:
+            monkeypatch.setattr(dedup, "is_used", is_used)
+            begin(other._home)
+            assert other.put(b"o", dedup=("p", 1)) == 0
+        return used
+
+    monkeypatch.setattr(dedup, "is_used", late)
+    assert queue.put(b"x", dedup=("p", 1)) == 0
+    assert queue.put(b"y", dedup=("q", 1)) == 1
+
+
+def test_who_adopts_as_a_producer_holds_its_turn_before_anybody_put_with_dedup(make, monkeypatch):
+    queue, other = make(), make()
+    fold = dedup.staging.fold
+
+    def put_meanwhile(*arguments):
+        with pytest.raises(shmq.Busy):
+            other.put(b"x", dedup=("p", 1), timeout=0)
+        assert other.put(b"y", dedup=("q", 1), timeout=0) == 0
+        return fold(*arguments)
+
+    monkeypatch.setattr(dedup.staging, "fold", put_meanwhile)
+    with queue.stage() as staged:
+        staged.put(b"staged")
+        assert queue.adopt(staged, dedup=("p", 1)) == range(1, 2)
+    assert other.put(b"x", dedup=("p", 1)) == 1
 
 
 def test_one_who_looks_again_after_all_he_knew_was_retired(make):
@@ -218,7 +393,7 @@ def test_nobody_walks_from_the_beginning(make, path, monkeypatch):
     queue = make(retention=shmq.Retention.forever())
     for number in range(200):
         queue.put(BIG, dedup=("p", number))
-    assert dedup.read_note(queue._home)[0] > 10
+    assert dedup.read_note(queue._home).sequence > 10
     walked = []
     walk = dedup._walk
     monkeypatch.setattr(dedup, "_walk", lambda chunk, *rest: (walked.append(chunk.sequence), walk(chunk, *rest))[1])
@@ -351,7 +526,7 @@ def test_a_note_of_what_a_power_cut_took_is_forgotten(make, path):
     queue = make(retention=shmq.Retention.forever())
     for number in range(60):
         queue.put(b"%d" % number + BIG, dedup=(f"p{number % 3}", number))
-    noted = dedup.read_note(queue._home)[0]
+    noted = dedup.read_note(queue._home).sequence
     assert noted > 2
     queue.close()
     flip(chunk_files(path)[1], done(path, 1)[0] + 60)
@@ -385,7 +560,7 @@ def test_as_the_reference_says(make, path, seed):
             queues[at] = make()
         else:
             count = 1 if kind == "put" else count
-            want = model.put_once(name, sequence, count)
+            want = model.put_once(name, sequence, count, adopt=kind == "adopt")
             call = {"put": put, "put_many": put_many, "adopt": adopt}[kind]
             if want is None:
                 with pytest.raises(shmq.Mismatch):
@@ -457,3 +632,29 @@ def test_between_looking_and_putting_nobody_else_puts(make, monkeypatch):
     assert other.put(b"x", dedup=("p", 1)) == 0
     assert refused
     assert len(queue) == 1
+
+
+def test_who_waits_for_a_turn_is_not_refused_because_somebody_is_stopped_before_its_time(make, monkeypatch):
+    """Whoever is stopped need not be the one who has the turn."""
+    queue, other = make(), make()
+    monkeypatch.setattr(dedup, "_stopped", lambda _: [1])
+    had, over = threading.Event(), threading.Event()
+
+    def hold():
+        with dedup.alone(other._home, other._joined().control, b"p", -1, "hold"):
+            had.set()
+            over.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    had.wait()
+    naps = []
+    monkeypatch.setattr(dedup.time, "sleep", lambda nap: (naps.append(nap), len(naps) > 3 and over.set()))
+    assert queue.put(b"x", dedup=("p", 1)) == 0
+    holder.join()
+    assert len(naps) > 3
+
+
+def test_as_much_is_remembered_as_is_promised():
+    """docs/promises.md, Once."""
+    assert (dedup.PUTS, dedup.PRODUCERS) == (65_536, 65_536)

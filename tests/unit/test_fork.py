@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import time
 
 import pytest
-from support import CLAIMED, DONE, Child, in_child, states, words
+from support import CLAIMED, DONE, Child, in_child, start, states, words
 
 import shmq
+from shmq.storage import warm
 
 
 def test_a_put_in_the_child_signs_with_its_own_seat(queue, path):
@@ -175,11 +177,7 @@ def test_a_killed_parent_is_dead_although_its_child_lives(queue, path):
     def parent(say):
         queue.reserve(8)  # forgotten, but for the list below
         held = [queue.reserve(8)]
-        pid = os.fork()
-        if pid == 0:
-            while True:
-                threading.Event().wait(60)
-        say(pid)
+        say(start(time.sleep, 600))
         while held:
             threading.Event().wait(60)
 
@@ -191,3 +189,40 @@ def test_a_killed_parent_is_dead_although_its_child_lives(queue, path):
             assert queue.consumer("c").take(timeout=20) == b"behind"
         finally:
             os.kill(grandchild, 9)
+
+
+def test_what_the_parent_holds_is_not_told_as_the_childs(queue):
+    """A name is the parent's; of a group the child is a member of its own."""
+    queue.put_many([b"x"] * 5)
+    alone = queue.consumer("c", ack="explicit", skip_corrupt=True)
+    group = queue.consumer("g", group=True, ack="explicit", skip_corrupt=True)
+    assert (alone.get_many(2, 0)[0].index, group.get_many(2, 0)[0].index) == (0, 0)
+    alone._walk.skipped = group._skipped = 7
+
+    def look():
+        told = []
+        for name in ("lag", "pending", "skipped"):
+            try:
+                told.append(getattr(alone, name))
+            except shmq.Forked:
+                told.append("Forked")
+        return " ".join(map(str, [*told, group.lag, group.pending, group.skipped]))
+
+    assert in_child(look) == "Forked Forked Forked 5 0 0"
+    assert (alone.lag, alone.pending, alone.skipped) == (5, 2, 7)
+    assert (group.lag, group.pending, group.skipped) == (5, 2, 7)
+
+
+def test_found_a_handler_that_forks_while_mappings_are_settled_is_no_value_error(path, monkeypatch):
+    """What waited was forgotten by the fork, and then looked for in the list: points, put_many, place 295."""
+    with shmq.open(path) as queue:
+        queue.put(b"x")
+        forks = []
+
+        def fork_first(_):
+            forks.append(in_child(lambda: 7))
+            return warm._ALONE
+
+        monkeypatch.setattr(warm.sys, "getrefcount", fork_first)
+        warm.settle()
+        assert forks[0] == "7"

@@ -28,6 +28,8 @@ from support import (
 import shmq
 from shmq.storage import spares, warm
 
+pytestmark = pytest.mark.usefixtures("mebibytes")
+
 MIB, KIB = 1 << 20, 1 << 10
 GRAIN_AT, FEATURES_AT = 92, 32  # in a chunk's header
 PAGE = 4096
@@ -239,7 +241,7 @@ def test_small_messages_in_one_are_found_by_index_and_by_time(make, path):
             queue.put_many([b"%d" % n for n in here], times_ns=[later + n for n in here])
         for number in random.Random(7).sample(range(4000), 600):
             assert queue[first + number].payload == b"%d" % number
-            assert queue.at(later + number) == first + number
+            assert queue.at_ns(later + number) == first + number
     before = index_of(path)
     queue.close()
     make_unclean(path)
@@ -249,7 +251,7 @@ def test_small_messages_in_one_are_found_by_index_and_by_time(make, path):
         assert index_of(path) == before
         for number in random.Random(8).sample(range(4000), 600):
             assert again[first + number].payload == b"%d" % number
-            assert again.at(later + number) == first + number
+            assert again.at_ns(later + number) == first + number
 
 
 # ---------------------------------------------------------------- after a power cut

@@ -147,7 +147,7 @@ def test_take_of_an_explicit_group_acknowledges(filled):
 
 
 def test_a_late_ack_is_told_that_the_lease_was_lost_and_changes_nothing(queue):
-    """The message was given to somebody else: his ack counts, and ours does not."""
+    """The message was given to somebody else: its ack counts, and ours does not."""
     queue.put(b"x")
     slow, quick = join(queue, lease=0.02), join(queue)
     late, parallel = slow.get(0), quick.get(WAIT)
@@ -460,7 +460,7 @@ def test_a_group_option_without_group_is_refused(queue):
 
 # ---------------------------------------------------------------- the window
 def test_the_window_bounds_what_is_in_flight(queue):
-    """At its edge nothing more is handed out, and it says so; an ack makes room, and wakes who waits for it."""
+    """At its edge nothing more is handed out at once, and it says so; an ack makes room, and wakes who waits for it."""
     put_numbers(queue, 100)
     holder, other = join(queue, window=64), join(queue)
     held = everything(holder)
@@ -468,8 +468,9 @@ def test_the_window_bounds_what_is_in_flight(queue):
     with pytest.raises(shmq.Empty, match="its window is full, 64 of 64"):
         other.get(0)
     got = []
-    waiter = threading.Thread(target=lambda: got.append(other.get(WAIT)))
+    waiter = threading.Thread(target=lambda: got.append(holder.get(WAIT)))
     waiter.start()
+    until(lambda: queue.consumers()["g"].group.full)
     held[0].ack()
     waiter.join(WAIT)
     assert payloads(got) == [b"64"]
@@ -518,7 +519,7 @@ def test_a_message_that_was_parked_for_its_holder_comes_back_when_he_dies(queue)
 
 @pytest.mark.parametrize("end", ["ack", "ack many", "extend", "nack", "reject", "close"])
 def test_a_message_parked_where_its_holder_has_not_mapped_the_table_is_still_his(queue, monkeypatch, end):
-    """The side table may have grown since he looked last, and what is parked for him may lie in what came."""
+    """The side table may have grown since it looked last, and what is parked for it may lie in what came."""
     monkeypatch.setattr(_native, "SIDE_BLOCKS", 1)
     entries, more, mine = 511, 100, 2
     holder, other = join(queue, window=64), join(queue)
@@ -710,3 +711,16 @@ def test_ten_idle_members_use_no_processor(path):
         [sys.executable, "-c", code, path], capture_output=True, text=True, timeout=60, cwd="/", check=True
     )
     assert float(done.stdout) < 0.5
+
+
+@pytest.mark.parametrize(
+    "verb", [lambda m: m.nack(), lambda m: m.nack(delay=1), lambda m: m.reject("no"), lambda m: m.extend(1)]
+)
+def test_found_what_a_group_with_auto_acks_cannot_do_was_done_without_a_word(queue, verb):
+    """A message that was to come again, or to go to the dead letters, was finished."""
+    queue.put(b"x")
+    with queue.consumer("auto", group=True) as member:
+        message = member.get(timeout=0)
+        with pytest.raises(shmq.Mismatch, match='made with ack="explicit"'):
+            verb(message)
+        message.ack()  # is finished anyway

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import typing
 from pathlib import Path
 
 import pytest
-from support import DONE, Child, chunk_files, flip, hold_until_killed, words
+from support import DEADLINE, DONE, Child, chunk_files, flip, hold_until_killed, make_unclean, patch, words
 
 import shmq
+from shmq import _native
 from shmq.cli import main
 from shmq.storage import files, ring
 
@@ -66,11 +69,13 @@ def test_an_ack_from_before_a_seek_finishes_nothing(queue):
     member.seek(0)
     again = member.get(0)
     assert (before.index, again.index, again.attempts) == (0, 0, 1)
-    before.ack()
+    with pytest.raises(shmq.LeaseLost):
+        before.ack()
     member._held[0] = before  # as if it were not known to be over
     with pytest.raises(shmq.LeaseLost):
         before.ack()
     assert member.head == 0
+    member._held[0] = again
     again.nack()
 
 
@@ -81,9 +86,11 @@ def test_seek_needs_the_group_alone_and_a_place_that_is_there(queue):
     with pytest.raises(shmq.Busy, match="somebody else is in it"):
         member.seek(0)
     other.close()
-    with pytest.raises(IndexError, match="up to 5"):
+    with pytest.raises(IndexError, match="from 0 to 5"):
         member.seek(6)
-    with pytest.raises(ValueError, match="start="):
+    with pytest.raises(IndexError, match="cannot seek to -1"):
+        member.seek(-1)
+    with pytest.raises(ValueError, match="to='soon': \"earliest\""):
         member.seek("soon")
     assert everything(member) == list(range(5))
     member.seek(2)
@@ -260,3 +267,76 @@ def test_a_group_that_never_comes_back_is_dropped_and_frees_the_disk(queue, path
     assert queue.first_index > 29000
     assert sum(file.stat().st_blocks for file in Path(path).rglob("*")) < before / 2
     capsys.readouterr()
+
+
+def test_a_wait_maps_a_side_table_that_is_full_anew_to_pass_what_is_missing(make, path, monkeypatch):
+    """What is held before a gap that no window reaches over must be parked first."""
+    monkeypatch.setattr(_native, "SIDE_BLOCKS", 1)
+    queue = make(chunk_bytes=16384)
+    for _ in range(2000):
+        queue.put(b"x")
+    files = chunk_files(path)
+    broken, behind = (int(file.name[:16], 16) for file in files[-2:])
+    patch(files[-2], 16, bytes(8))
+    with queue.consumer("g", group=True, ack="explicit", window=64, skip_corrupt=True) as member:
+        for _ in range(511):
+            member.get(timeout=0).nack(delay=3600)
+        while (message := member.get(timeout=0)).index < broken - 1:
+            message.ack()
+        assert member._ring.side_blocks() == 1
+        assert shmq.wait([member], timeout=DEADLINE) == [member]
+        assert member._ring.side_blocks() == 2
+        assert member.get(timeout=0).index == behind
+
+
+@pytest.mark.parametrize("group", [False, True])
+@pytest.mark.parametrize("taken", [0, 3])
+def test_what_a_power_cut_took_is_not_called_retired(make, path, group, taken):
+    """A queue that retires nothing has lost its beginning: who had not read it goes on behind it, untold."""
+    with make(chunk_bytes=16384, retention=shmq.Retention.forever()) as queue:
+        for _ in range(1000):
+            queue.put(bytes(100))
+        with queue.consumer("c", group=group, ack="explicit") as consumer:
+            for _ in range(taken):
+                consumer.get().ack()
+        queue.sync()
+    chunk_files(path)[0].unlink()
+    make_unclean(path)
+    patch(f"{path}/queue.shmq", 3 * 4096, bytes(8192))  # the watermark: all of it was lost
+    with shmq.open(path) as queue:
+        index = queue.put(b"new")
+        assert queue.first_index == index
+        for name in ("c", "another"):
+            with queue.consumer(name, group=group, ack="explicit", start=0) as consumer:
+                assert consumer.lag == 1
+                assert consumer.take(timeout=0) == b"new"
+
+
+def test_what_a_power_cut_took_of_what_a_group_had_put_aside_is_not_called_retired(make, path):
+    """It was to come again, and is not there any more; what is behind it comes."""
+    with make(chunk_bytes=16384, retention=shmq.Retention.forever()) as queue:
+        for _ in range(20):
+            queue.put(bytes(100))
+        with queue.consumer("g", group=True, ack="explicit") as member:
+            for message in member.get_many(20):
+                message.nack(delay=0.01)
+        queue.sync()
+    flip(chunk_files(path)[0], words(path)[10].position + 60)
+    make_unclean(path)
+    patch(f"{path}/queue.shmq", 3 * 4096, bytes(8192))
+    with shmq.open(path) as queue:
+        assert queue.recovery.kept == 10
+        index = queue.put(b"new")
+        with queue.consumer("g", group=True, ack="explicit") as member:
+            found = [member.get(timeout=DEADLINE) for _ in range(11)]
+            assert [message.index for message in found] in ([*range(10), index], [index, *range(10)])
+            with pytest.raises(shmq.Empty):
+                member.get(timeout=0)
+            assert queue.consumers()["g"].group.retired == 0
+
+
+def test_a_group_may_be_typed_with_all_that_it_takes():
+    """What a type checker knows of a group's options is what there is."""
+    _, of_group = typing.get_overloads(shmq.Queue.consumer)
+    known = set(inspect.signature(of_group).parameters)
+    assert known == set(inspect.signature(shmq.Queue.consumer).parameters) - {"hold"}

@@ -1,6 +1,9 @@
 """Bringing a group over: what was finished elsewhere is skipped, and where a group stands can be looked at."""
 
+import os
+
 import pytest
+from support import HEAD, patch
 
 import shmq
 from shmq import _native
@@ -95,7 +98,7 @@ def test_after_a_reboot_a_parked_message_is_not_finished_though_the_head_had_pas
         assert consumer.head == 10
     monkeypatch.setattr(rings, "boot_id", lambda: b"another boot 16b")
     with shmq.open(str(tmp_path / "q"), create=False, read_only=True) as looking:
-        assert looking.group_place("g") == shmq.group.GroupPlace(0, tuple(range(1, 10)), ())
+        assert looking.group_place("g") == shmq.group.GroupPlace(0, tuple(range(1, 10)), (), (0,))
 
 
 def test_before_the_first_snapshot_a_group_of_another_boot_stands_at_its_start(tmp_path, monkeypatch):
@@ -126,3 +129,54 @@ def test_chunks_that_others_have_finished_may_be_retired_before_a_member_comes_t
         with queue.consumer("g", group=True, ack="explicit", start=4) as consumer:
             consumer.skip(6)
             assert rest(consumer) == [4, 5, 7, 8, 9]
+
+
+def test_a_head_beyond_the_queue_is_damage_and_not_a_list_of_everything_below_it(tmp_path):
+    queue, consumer = filled(tmp_path / "q", window=64)
+    with queue, consumer:
+        consumer.get().nack(delay=60)
+        patch(tmp_path / "q" / "consumers" / "g.checkpoint", HEAD, (1 << 50).to_bytes(8, "little"))
+        with pytest.raises(shmq.Corrupt, match=r"the head of group 'g' of .* is 1125899906842624"):
+            queue.group_place("g")
+
+
+def test_a_ring_of_this_boot_is_never_made_anew(tmp_path):
+    """Whoever found it of another boot looks once more when it has the administrative lock."""
+    queue, consumer = filled(tmp_path / "q")
+    with queue, consumer:
+        held = consumer.get()
+        memory = rings.map_ring(queue._home, "g", writable=True)
+        before = bytes(memory)
+        rings._rebuild(queue._home, memory, queue._home.checkpoint("g"), "here")
+        assert bytes(memory) == before
+        held.ack()
+
+
+def test_whoever_looked_in_vain_and_holds_a_message_does_not_wait_for_the_end(make):
+    """So another member is not told that all is over: what the first one has may come back."""
+    first, second = (make().consumer("g", group=True, ack="explicit") for _ in range(2))
+    with first, second, make() as queue:
+        queue.put_many([b"x", b"y"])
+        queue.finish()
+        message = first.get(timeout=0)
+        other = second.get(timeout=0)
+        with pytest.raises(shmq.Empty):
+            first.get(timeout=0)
+        with pytest.raises(shmq.Empty):
+            second.get(timeout=0)
+        message.nack()
+        other.ack()
+        assert second.take(timeout=0) == b"x"
+
+
+def test_a_ring_that_was_cut_short_keeps_nobody_from_a_seat(make, path):
+    """Only who opens the group is told."""
+    with make() as queue:
+        queue.consumer("g", group=True).close()
+        queue.put(b"x")
+    os.truncate(f"{path}/consumers/g.ring", 3)
+    with make() as queue:
+        assert queue.put(b"y") == 1
+        assert [message.payload for message in queue.reader()] == [b"x", b"y"]
+        with pytest.raises(shmq.Corrupt, match=r"g\.ring"):
+            queue.consumer("g", group=True)

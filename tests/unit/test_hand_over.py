@@ -5,6 +5,7 @@ import gc
 import json
 import os
 import pickle
+import re
 import shutil
 import tempfile
 import time
@@ -14,6 +15,7 @@ from support import Child, flip, in_child, killed_at
 from test_adopt import payloads, staging
 
 import shmq
+from shmq._native import Chunk
 from shmq.storage import staging as module
 
 BEFORE = [b"one", b"two"]
@@ -155,7 +157,7 @@ def test_a_token_that_does_not_fit_is_refused_and_nothing_happens(path, make):
             ([tokens[1], tokens[0]], shmq.NotFound),
             ([tokens[1], tokens[1]], ValueError),
             ([tokens[1], "token"], ValueError),
-            ([tokens[1], tokens[1][:-16] + "0" * 16], shmq.NotFound),
+            ([tokens[1], re.sub(r"-[0-9a-f]{16}-", f"-{0:016x}-", tokens[1])], shmq.NotFound),
         ):
             with pytest.raises(error):
                 queue.adopt(bad)
@@ -163,7 +165,9 @@ def test_a_token_that_does_not_fit_is_refused_and_nothing_happens(path, make):
         for call in (other.adopt, other.staged):
             with pytest.raises(shmq.Mismatch, match="another queue"):
                 call(tokens[1])
-        with pytest.raises(shmq.NotFound, match="adopted, or swept, before"):
+        with pytest.raises(
+            shmq.NotFound, match="it was adopted, and is in the queue at 2 to 121; nothing was adopted now"
+        ):
             queue.staged(tokens[0])
         with shmq.open(path, read_only=True) as reader:
             for refused in (lambda: reader.adopt(tokens[1]), lambda: reader.sweep_staged(older_than=0)):
@@ -313,7 +317,7 @@ def test_killed_while_adopting_several_all_or_nothing(path, stride, first):
 
 @STRIDES
 def test_killed_while_finishing_for_another(path, stride):
-    """The adopter dies right behind the SEAL; whoever goes on for him dies at every step of that."""
+    """The adopter dies right behind the SEAL; whoever goes on for it dies at every step of that."""
 
     def commit_only(path, tokens):
         from shmq._native import Chunk
@@ -441,3 +445,72 @@ def test_what_says_nothing_sensible_of_itself_holds_nobody_up_but_its_adopter(pa
         assert queue.sweep_staged(owner="somebody") == 0
         assert queue.sweep_staged(older_than=10**6) == 1
     assert staging(path) == []
+
+
+# ---------------------------------------------------------------- interrupted
+class Interrupted(BaseException):
+    """What a signal's handler raises."""
+
+
+def test_a_repeat_of_an_adoption_that_was_interrupted_behind_its_commit_returns_its_range(path, monkeypatch):
+    tokens = begin(path)
+    seal = Chunk.seal_adopt
+
+    def seal_and_raise(self, adoption):
+        if seal(self, adoption):
+            raise Interrupted
+
+    with shmq.open(path) as queue:
+        with monkeypatch.context() as signal:
+            signal.setattr(Chunk, "seal_adopt", seal_and_raise)
+            with pytest.raises(Interrupted):
+                queue.adopt(tokens[:2])
+        assert [each.token for each in queue.staged_sets()] == [tokens[2]]
+        with shmq.open(path, read_only=True) as reader:
+            assert [each.token for each in reader.staged_sets()] == [tokens[2]]
+        assert queue.adopt(tokens[:2]) == queue.adopt(tokens[:2]) == range(2, 242)
+        assert queue.adopt(tokens[1]) == range(122, 242)
+        for other, told in ((tokens[1::-1], "is in the queue at 122 to 241"), (tokens[1:], "is in the queue at 122")):
+            with pytest.raises(shmq.NotFound, match=told):
+                queue.adopt(other)
+        with pytest.raises(shmq.NotFound, match="is in the queue at 2 to 121"):
+            queue.adopt(tokens[0], dedup=("p", 1))
+        assert [each.token for each in queue.staged_sets()] == [tokens[2]]
+        assert queue.adopt(tokens[2]) == range(242, 362)
+    assert payloads(path) == BEFORE + ALL
+
+
+def test_a_repeat_after_its_messages_were_retired_says_so(path):
+    token = begin(path)[0]
+    with shmq.open(path) as queue:
+        queue.adopt(token)
+        with queue.stage() as empty:
+            nothing = empty.hand_over()
+        assert queue.adopt(nothing) == queue.adopt(nothing) == range(122, 122)
+        queue.put(b"after")
+        with queue.consumer("c") as consumer:
+            while consumer.take_many(500, 0)[-1] != b"after":
+                pass
+        queue.purge()
+        with pytest.raises(shmq.NotFound, match="was swept, or adopted and retired since; nothing was adopted now"):
+            queue.adopt(token)
+
+
+def test_killed_at_every_step_the_repeat_of_a_token_returns_its_range(path):
+    """Without dedup: what is in the queue is found by its first chunk."""
+    step, alive = 0, True
+    while alive:
+        with shmq.open(path, options=shmq.Options(chunk_bytes=16384)) as queue:
+            queue.put_many(BEFORE)
+            with queue.stage() as staged:
+                staged.put_many([bytes(5000)] * 5)
+                token = staged.hand_over()
+        alive = killed_at(step, lambda token=token: adopt(path, token, None))
+        with shmq.open(path) as queue:
+            assert len(queue.staged_sets()) == (len(payloads(path)) == 2)
+        assert adopt(path, token, None) == range(2, 7)
+        assert len(payloads(path)) == 7
+        assert staging(path) == []
+        shmq.delete(path)
+        step += 1
+    assert step > 30

@@ -13,6 +13,8 @@ from support import DONE, META, PAD, PAGE, Child, chunk_bytes, chunk_files, patc
 
 import shmq
 
+pytestmark = pytest.mark.usefixtures("mebibytes")
+
 CHUNK = 1 << 20
 BLOCK = 16 + 512 * 16
 SLOTS = PAGE + 16
@@ -138,7 +140,7 @@ def test_a_small_chunk_has_no_blocks(make, path):
     assert len(chunk_files(path)) > 1
     assert not any(any(blocks(path, which)) for which in range(len(chunk_files(path))))
     assert [int(queue[i].payload) for i in range(0, 2000, 7)] == list(range(0, 2000, 7))
-    assert queue.at(0) == 0
+    assert queue.at_ns(0) == 0
 
 
 def test_no_block_is_begun_where_it_does_not_fit(make, path):
@@ -168,7 +170,7 @@ def right(queue, total=1000, step=1):
     for i in range(0, total, step):
         message = queue[i]
         assert (message.index, message.payload) == (i, b"%d" % i)
-        assert queue.at(1000 + i) == i
+        assert queue.at_ns(1000 + i) == i
 
 
 def test_lost_entries_cost_a_walk_and_are_put_back(indexed, path):
@@ -180,7 +182,7 @@ def test_lost_entries_cost_a_walk_and_are_put_back(indexed, path):
     wipe(path)
     assert indexed[40].payload == b"40"
     assert {j: entry[:2] for j, entry in entries(path).items()} == {j: before[j][:2] for j in (1, 2)}
-    assert indexed.at(1999) == 999
+    assert indexed.at_ns(1999) == 999
     assert entries(path) == before
     file = chunk_files(path)[0]
     patch(file, entry_position(path, 61), bytes(32))
@@ -229,7 +231,7 @@ def test_one_damaged_time_is_found_out(indexed, path, j, time_max):
     """Its neighbours contradict it."""
     patch(chunk_files(path)[0], entry_position(path, j) + 8, struct.pack("<q", time_max))
     for i in range(0, 1000, 9):
-        assert indexed.at(1000 + i) == i
+        assert indexed.at_ns(1000 + i) == i
 
 
 @pytest.mark.parametrize("slot", [0, 1, 8, PAGE, (1 << 64) - 8, CHUNK - 8])
@@ -264,10 +266,10 @@ def test_an_open_claim_ends_what_is_known_of_times(make, path):
     for i in range(6):
         queue.put(b"b", time_ns=10 + i)
     assert [entry[2] for entry in entries(path).values()] == [5, 0, 0]
-    assert queue.at(10) == 7
-    assert queue.at(60) == 13
+    assert queue.at_ns(10) == 7
+    assert queue.at_ns(60) == 13
     slot.commit()
-    assert queue.at(10) == 6
+    assert queue.at_ns(10) == 6
     queue.put_many([b"c"] * 4, times_ns=[1] * 4)
     assert entries(path) == expected(path, 4)
 
@@ -318,7 +320,7 @@ def test_everything_as_the_reference(  # noqa: C901  # one case a line
         assert [message.index for message in queue.reader(reverse=True)] == there[::-1]
         for time in range(-22, 22):
             first = next((i for i in there if reference[i] >= time), len(reference))
-            assert queue.at(time) == first
+            assert queue.at_ns(time) == first
         noise = random.Random(seed)
         for _ in range(20):
             a, b = (noise.randrange(-len(reference) - 2, len(reference) + 3) for _ in range(2))
@@ -367,7 +369,7 @@ def test_lookups_beside_producers(make, batch):
             assert seen.setdefault(index, bytes(message.payload)) == message.payload
             found += 1
             if found % 100 == 0:
-                at = queue.at(message.time_ns)
+                at = queue.at_ns(message.time_ns)
                 assert at <= index
                 assert queue[at].time_ns >= message.time_ns
         say(found)

@@ -206,7 +206,7 @@ def test_an_expired_message_lets_the_next_of_its_key_go(queue):
     queue.put(b"a2", key=b"a", ttl=0.05)
     put(queue, "a3")
     assert everything(dropped) == everything(moved) == []
-    until(queue[1].expired)
+    until(lambda: queue[1].expired)
     for message in held:
         message.ack()
     for member in (dropped, moved):
@@ -455,7 +455,7 @@ def test_a_lease_that_ends_on_what_waited_outside_the_window(queue):
 
 
 def test_a_window_full_of_waiting_messages_moves_without_another_call(queue):
-    """Whoever sleeps at the edge looks again by himself."""
+    """Whoever sleeps at the edge looks again by itself."""
     slow, quick = join(queue, window=64), join(queue)
     put(queue, " ".join(f"s{i}" for i in range(500)))
     slow.get(0)
@@ -476,7 +476,7 @@ def test_the_order_is_fixed_when_the_group_is_made(queue):
 @pytest.mark.parametrize("options", [{"ordered_by": "type"}, {"ordered_by": "key", "ack": "auto"}, {"ordered_by": 5}])
 def test_orders_that_mean_nothing_are_refused(queue, options):
     """Before anything is made."""
-    with pytest.raises(ValueError, match="ordered_by"):
+    with pytest.raises((ValueError, TypeError), match="ordered_by"):
         queue.consumer("g", group=True, **{"ack": "explicit", **options})
     assert queue.consumers() == {}
 

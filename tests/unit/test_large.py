@@ -18,6 +18,8 @@ from support import Child, chunk_files, flip, words
 import shmq
 from shmq.storage import spares, warm
 
+pytestmark = pytest.mark.usefixtures("mebibytes")
+
 MIB = 1 << 20
 PATIENCE = 200.0
 """Seconds for half a gigabyte of fresh pages, on a machine that has other things to do."""
@@ -287,7 +289,7 @@ def test_a_used_file_is_zeroed_before_it_serves_again(make, path, mapped):
     finally:
         os.close(folder)
         if spare is not None:
-            os.close(spare.fd)
+            spare.fd.close()
 
 
 def test_a_file_whose_zeroing_was_cut_short_is_zeroed_whole(make, path):
@@ -309,7 +311,7 @@ def test_a_file_whose_zeroing_was_cut_short_is_zeroed_whole(make, path):
     finally:
         os.close(folder)
         if spare is not None:
-            os.close(spare.fd)
+            spare.fd.close()
 
 
 def test_a_disk_that_refuses_the_zeros_costs_a_used_file_and_no_message(make, path, monkeypatch):

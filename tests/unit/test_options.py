@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import copy
+import datetime
+import decimal
 import pickle
 import subprocess
 import sys
+import uuid
 
+import hypothesis
+import hypothesis.strategies as st
 import pytest
 from support import records, run_python
 
 import shmq
+from shmq import codec as codecs
 
 
 @pytest.mark.parametrize(
@@ -89,6 +95,80 @@ def test_an_option_that_cannot_be_is_refused_by_its_name(wrong):
         shmq.Options(**wrong)
 
 
+def test_retention_and_durability_may_be_given_as_words(make, path):
+    """They are stored as what they mean, so the queue can be opened again; by keyword too."""
+    make(retention="forever", durability="process").close()
+    with shmq.open(path, retention=shmq.Retention.forever(), durability="process", codec="bytes") as queue:
+        assert queue.options.retention == shmq.Retention.forever()
+    assert shmq.Options(retention="acked", durability="sync") == shmq.Options(durability=shmq.Durability.SYNC)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "hint"),
+    [
+        ({"retention": 3600}, TypeError, r"Retention.age\(3600\)"),
+        ({"retention": "age"}, ValueError, r"Retention.age\(3600\)"),
+        ({"retention": None}, TypeError, "a Retention is wanted"),
+        ({"durability": 0.5}, TypeError, r"Durability.interval\(0.5\)"),
+        ({"durability": "fsync"}, ValueError, r"Durability.interval\(0.1\)"),
+        ({"durability": shmq.Retention()}, TypeError, "a Durability is wanted"),
+    ],
+)
+def test_what_is_no_retention_or_durability_is_refused_at_once(path, given, error, hint):
+    """It says what to write instead, and nothing is made."""
+    with pytest.raises(error, match=hint):
+        shmq.Options(**given)
+    with pytest.raises(error, match=hint):
+        shmq.open(path, **given)
+    with pytest.raises(shmq.NotFound):
+        shmq.open(path, create=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "error"),
+    [("age", "x", TypeError), ("age", True, TypeError), ("bytes", -1, ValueError), ("forever", 5, ValueError)],
+)
+def test_a_retention_that_means_nothing_is_refused(name, limit, error):
+    with pytest.raises(error, match=f"{name}.*{limit}|{limit}"):
+        shmq.Retention(name, limit)
+
+
+def test_options_may_be_given_by_keyword(path):
+    """They are held against the queue as those in `options` are."""
+    with shmq.open(path, codec="json", max_messages=10_000, retention="forever") as queue:
+        assert (queue.options.codec, queue.options.max_messages) == ("json", 10_000)
+    with pytest.raises(shmq.Mismatch, match="codec='text'"):
+        shmq.open(path, codec="text")
+    shmq.open(path).close()
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"options": {"codec": "json"}}, r"shmq.open\(path, \*\*options\)"),
+        ({"options": "json"}, r"shmq.Options\(...\)"),
+        ({"options": shmq.Options(), "codec": "json"}, "options= and codec were both given"),
+        ({"craete": False}, "no argument 'craete'; the options are chunk_bytes,"),
+    ],
+)
+def test_options_of_the_wrong_kind_are_a_type_error_that_says_what_to_write(path, given, says):
+    with pytest.raises(TypeError, match=says):
+        shmq.open(path, **given)
+    with pytest.raises(shmq.NotFound):
+        shmq.open(path, create=False)
+
+
+def test_a_tilde_is_the_home_directory(tmp_path, monkeypatch):
+    """As in a shell: for open, copy and delete."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with shmq.open("~/orders") as queue:
+        assert queue.path == f"{tmp_path}/orders"
+        queue.copy("~/copied")
+    shmq.delete("~/orders")
+    assert [each.name for each in tmp_path.iterdir()] == ["copied"]
+    assert shmq.verify("~/copied")
+
+
 @pytest.mark.parametrize("wrong", [{"chunk_bytes": 16384.0}, {"chunk_bytes": "1"}, {"codec": 1}, {"checksum": 1}])
 def test_an_option_of_the_wrong_kind_is_a_type_error(wrong):
     """With name and value."""
@@ -127,6 +207,66 @@ def test_what_a_codec_cannot_encode_is_refused_before_the_claim(make, path, code
     with pytest.raises(TypeError):
         queue.put(wrong)
     assert records(path) == []
+
+
+NAIVE = datetime.datetime(2026, 1, 1)  # noqa: DTZ001
+STRANGE = [{1}, NAIVE, decimal.Decimal("1.5"), uuid.UUID(int=1), 1j, shmq.Options(), datetime.date(2026, 1, 1)]
+STRANGE_IN_JSON = [b"x", float("nan"), float("-inf"), {1: "a"}, {None: 1}, NAIVE.astimezone(datetime.UTC)]
+
+
+@pytest.mark.parametrize(
+    ("codec", "wrong"),
+    [("msgpack", wrong) for wrong in STRANGE] + [("json", wrong) for wrong in STRANGE + STRANGE_IN_JSON],
+)
+def test_what_would_come_back_as_something_else_is_refused(make, path, codec, wrong):
+    """JSON wrote NaN as null, bytes as base64 and sets as lists. At any depth, and nothing of a batch is put."""
+    queue = make(codec=codec)
+    for payload in (wrong, [1, (2, {"a": [wrong]})]):
+        with pytest.raises((TypeError, ValueError), match=f"codec '{codec}' cannot hold "):
+            queue.put(payload)
+        with pytest.raises((TypeError, ValueError), match=f"codec '{codec}' cannot hold "):
+            queue.put_many([1, payload])
+    assert len(queue) == 0
+
+
+def test_headers_that_would_come_back_as_something_else_are_refused(queue):
+    """They are msgpack."""
+    with pytest.raises(TypeError, match="cannot hold"):
+        queue.put(b"a", headers={"tags": {"x"}})
+    with pytest.raises(TypeError, match="cannot hold"):
+        queue.put_many([b"a", b"b"], headers=[{"when": NAIVE}, None])
+    assert len(queue) == 0
+
+
+def test_a_payload_within_itself_is_an_error_and_no_crash(make, tmp_path):
+    """RecursionError; nothing is put."""
+    for codec in ("json", "msgpack"):
+        with make(f"{tmp_path}/{codec}", codec=codec) as queue:
+            endless = []
+            endless.append(endless)
+            with pytest.raises(RecursionError):
+                queue.put({"a": endless})
+            assert len(queue) == 0
+
+
+PLAIN = st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.floats(allow_nan=False) | st.text()
+TREES = st.recursive(
+    PLAIN | st.binary() | st.sets(st.integers()) | st.datetimes(timezones=st.none() | st.just(datetime.UTC)),
+    lambda inner: st.lists(inner) | st.dictionaries(PLAIN | st.binary(), inner),
+    max_leaves=10,
+)
+
+
+@pytest.mark.parametrize("name", ["json", "msgpack"])
+@hypothesis.given(tree=TREES)
+def test_what_is_put_comes_back_equal_or_is_refused(name, tree):
+    """Whatever it is made of."""
+    chosen = codecs.codec(name)
+    try:
+        data = chosen.encode(tree)
+    except (TypeError, ValueError):
+        return
+    assert chosen.decode(data) == tree
 
 
 def test_pickle_needs_trust_on_both_sides(make, path):
@@ -176,7 +316,6 @@ def test_importing_shmq_imports_nothing_heavy():
     code = "import sys, shmq; print(*sorted(sys.modules))"
     heavy = {
         "msgspec",
-        "filelock",
         "numpy",
         "asyncio",
         "pyarrow",

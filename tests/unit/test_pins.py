@@ -9,6 +9,7 @@ from support import Child, chunk_files, hold_until_killed, in_child, make_unclea
 
 import shmq
 from shmq.storage import space
+from shmq.storage.pins import Pin
 
 KINDS = {
     "acked": shmq.Retention.acked(),
@@ -214,6 +215,77 @@ def test_killed_while_it_is_made_it_holds_or_is_not_there(make, path):
     assert retire(queue) > first
 
 
+# ---------------------------------------------------------------- names that are only looked at
+def test_a_name_that_holds_nothing_releases_nothing_either(make, path):
+    """Alone in the queue, whatever its place, everything stays; beside others, what they have finished goes."""
+    queue = make(retention=KINDS["acked"])
+    fill(queue)
+    with queue.consumer("mirror", ack="explicit", start="latest", hold="nothing") as mirror:
+        mirror.seek(150)
+        assert retire(queue) == 0
+        assert queue.consumers()["mirror"].hold == "nothing"
+        assert queue.consumers()["mirror"].lag == 50
+    queue.close()
+    queue = make(retention=KINDS["acked"])
+    assert retire(queue) == 0
+    finish(queue)  # another name, at the end
+    assert retire(queue) > 190
+    with queue.consumer("mirror") as mirror:  # far behind what there is, and moved on all the same
+        mirror.seek(200)
+    assert queue.consumers()["mirror"].lag == 0
+
+
+def test_a_bounded_queue_does_not_wait_for_a_name_that_holds_nothing(make):
+    queue = make(max_messages=10, full="raise")
+    with queue.consumer("reader") as reader, queue.consumer("mirror", hold="nothing"):
+        for number in range(50):
+            queue.put(b"%d" % number)
+            assert reader.take(0) == b"%d" % number
+
+
+def test_a_name_is_told_to_hold_nothing_and_to_hold_again(make):
+    """Who has the queue open, and waits for room, sees each change."""
+    queue = make(max_messages=3, full="raise")
+    queue.consumer("other").close()
+    queue.consumer("left").close()
+    queue.put_many([b"1", b"2", b"3"])
+    with queue.consumer("other") as other:
+        other.take_many(3, 0)
+    with pytest.raises(shmq.Full, match="'left'"):
+        queue.put(b"4")
+    queue.consumer("left", hold="nothing").close()
+    queue.put(b"4")
+    queue.consumer("left", hold=False).close()
+    with pytest.raises(shmq.Full, match="'left'"):
+        queue.put(b"5")
+
+
+def test_that_it_holds_nothing_goes_along(make, path):
+    """To another name and into a copy; and with the name, so that a later one of that name, or a group, holds."""
+    queue = make(retention=KINDS["acked"])
+    fill(queue)
+    queue.consumer("mirror", start=200, hold="nothing").close()
+    queue.rename_consumer("mirror", "m")
+    queue.copy(f"{path}.copy")
+    with shmq.open(f"{path}.copy") as copy:
+        assert retire(copy) == 0
+        assert copy.consumers()["m"].hold == "nothing"
+    queue.drop_consumer("m")
+    assert retire(queue) == 0
+    with open(f"{path}/consumers/m.hold", "wb") as left:  # as by one that was killed while it dropped it
+        left.write(b"shmqnone")
+    os.chmod(left.name, 0o600)
+    with queue.consumer("m", group=True):
+        finish(queue)
+        assert retire(queue) == 0
+
+
+@pytest.mark.parametrize("said", ["never", 1])
+def test_what_a_name_holds_is_said_in_one_of_three_ways(queue, said):
+    with pytest.raises(TypeError, match='True or False, or "nothing" is wanted'):
+        queue.consumer("c", hold=said)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_happens_what_is_held_is_there(make, path, seed):
     """Pins and an archive come, move and go, chunks retire: the first index never passes any of their places."""
@@ -240,3 +312,15 @@ def test_whatever_happens_what_is_held_is_there(make, path, seed):
         reader.close()
     assert len(pins(path)) == 0
     assert len(chunk_files(path)) >= 1
+
+
+def test_a_closed_pin_has_no_descriptor_open(queue):
+    fill(queue, 3)
+    with queue.reader():  # what every first reader opens is open
+        pass
+    before = len(os.listdir("/proc/self/fd"))
+    pin = Pin(queue._home, "p")
+    pin.take()
+    assert len(os.listdir("/proc/self/fd")) > before
+    pin.close()
+    assert len(os.listdir("/proc/self/fd")) == before

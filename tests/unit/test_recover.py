@@ -6,6 +6,7 @@ import shutil
 import signal
 import struct
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from support import (
     SEAL,
     Child,
     change_journal,
+    chunk_bytes,
     chunk_files,
     flip,
     journal_slots,
@@ -27,6 +29,7 @@ from support import (
 )
 
 import shmq
+from shmq.storage import directory, files, recover, space, staging
 
 SMALL = shmq.Options(chunk_bytes=16384)
 GAP = 4
@@ -119,6 +122,7 @@ def test_an_empty_queue_stays_empty(path):
         assert queue.first_index == index
 
 
+@pytest.mark.usefixtures("mebibytes")
 def test_an_index_is_right_and_fast_afterwards(path):
     """Hints and index blocks that a power cut has left are made anew, and lead to within a spacing of every message."""
     fill(path, 3000)
@@ -484,6 +488,44 @@ def test_an_adopted_set_that_is_not_whole_goes_as_a_whole(path, which, damage):
         assert queue.adopted("p") == (1, again)
 
 
+def retired_up_to(path, monkeypatch, read):
+    """A set was adopted, and its removal was not synced; what was read before is retired: the queue's first index."""
+    with shmq.open(path, options=shmq.Options(chunk_bytes=16384, retention=shmq.Retention.acked())) as queue:
+        queue.put_many(numbers(3))
+    with shmq.open(path) as queue, queue.consumer("c", start="earliest", ack="explicit") as consumer:
+        with monkeypatch.context() as unsynced:
+            unsynced.setattr(staging.Set, "remove", lambda _: None)
+            staged(path)
+        for _ in range(read):
+            consumer.ack(consumer.get(timeout=0))
+        space.retire(queue._home, queue._chain(), queue._joined().control)
+        return queue.first_index
+
+
+@pytest.mark.parametrize(("read", "first"), [(3, 3), (203, 60)])
+def test_an_adopted_set_stays_when_what_was_before_it_is_retired_and_its_removal_was_not_synced(
+    path, monkeypatch, read, first
+):
+    """Also when its own first chunks are: the chain begins in the set, and its SEALs name it."""
+    begins = retired_up_to(path, monkeypatch, read)
+    assert begins >= first
+    with reopened(path) as queue:
+        assert payloads(queue) == BATCH[begins - 3 :]
+        assert (queue.first_index, queue.recovery.end) == (begins, 303)
+        assert queue.adopted("p") == (1, range(3, 303))
+    assert os.listdir(f"{path}/staging") == []
+
+
+def test_of_a_set_whose_beginning_is_retired_what_is_whole_is_kept(path, monkeypatch):
+    begins = retired_up_to(path, monkeypatch, 203)
+    file = chunk_files(path)[-1]
+    lost = int(file.name.split("-")[0], 16)
+    file.unlink()
+    with reopened(path) as queue:
+        assert payloads(queue) == BATCH[begins - 3 : lost - 3]
+        assert queue.recovery.end == lost
+
+
 def test_a_seal_that_names_no_set_is_cut(path):
     fill(path, 3)
     with shmq.open(path) as queue:
@@ -550,7 +592,7 @@ def _comparable(path):
     """All bytes, but for seats, which every opening takes anew, and the inode that each copy has."""
     found = tree(path)
     found["control.shmq"] = found["control.shmq"][256:384] + found["control.shmq"][400:416]
-    slots = [slot[:56] + slot[72:92] for _, slot in journal_slots(path)]
+    slots = [slot[:56] + slot[72:100] for _, slot in journal_slots(path)]
     found["queue.shmq"] = b"".join(slots) + found["queue.shmq"][3 * 4096 :]
     return found
 
@@ -684,3 +726,218 @@ def test_a_group_goes_on_by_its_snapshot_and_believes_nobody_who_held_anything(p
             assert sorted(found) == [b"1", b"3", b"4", b"6", b"7", b"8", b"9"]
             queue.put(b"after")
             assert member.get(0).payload == b"after"
+
+
+# ---------------------------------------------------------------- what lies behind the cut
+def test_what_lies_behind_a_cut_is_set_aside_and_counted_and_can_be_had_again(path):
+    """A hole in an older chunk, without a watermark: an unbroken beginning is kept, and nothing is deleted."""
+    fill(path, 1000)
+    assert len(chunk_files(path)) > 3
+    last = len(words(path, 0)) - 2
+    patch(chunk_files(path)[1], words(path, 1)[40].position, bytes(8))
+    first = int(chunk_files(path)[1].name[:16], 16)
+    files = [f"chunks/{file.name}" for file in chunk_files(path)[1:]]
+    make_unclean(path)
+    with shmq.open(path) as queue:
+        recovery = queue.recovery
+        assert recovery.kept == recovery.end == first + 40 > last
+        assert "a hole" in recovery.reason
+        assert sorted(recovery.aside) == files
+        assert recovery.aside_messages == 1000 - recovery.end - 1
+        assert [message.payload for message in queue.reader()] == [b"%d" % n for n in range(recovery.end)]
+    done = shmq.repair(path, aside=recovery.from_epoch)
+    assert done.path == f"{path}.aside-{recovery.from_epoch}"
+    with shmq.open(done.path) as queue:
+        assert {message.index: message.payload for message in queue.reader()} == {
+            number: b"%d" % number for number in range(first, 1000) if number != first + 40
+        }
+    with pytest.raises(shmq.NotFound, match="no recovery of epoch 77"):
+        shmq.repair(path, aside=77)
+
+
+def test_a_tail_that_is_only_torn_sets_nothing_aside(path):
+    fill(path, 100)
+    flip(chunk_files(path)[-1], words(path, -1)[-1].position + 40)
+    make_unclean(path)
+    with shmq.open(path) as queue:
+        assert (queue.recovery.kept, queue.recovery.aside, queue.recovery.aside_messages) == (99, (), 0)
+
+
+def test_a_disk_without_room_for_what_lies_behind_a_cut_is_told_and_nothing_is_cut(path, monkeypatch):
+    fill(path, 100)
+    flip(chunk_files(path)[-1], words(path, -1)[-5].position + 40)
+    make_unclean(path)
+    before = {file: file.read_bytes() for file in chunk_files(path)}
+
+    def no_room(directory, size, mode, where):
+        raise files.disk_full(where, size, OSError(28, "No space left on device"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "new_file", no_room)
+        with pytest.raises(shmq.DiskFull, match="aside"):
+            shmq.open(path)
+    assert {file: file.read_bytes() for file in chunk_files(path)} == before
+    with shmq.open(path) as queue:
+        assert queue.recovery.aside_messages == 4
+
+
+def test_a_recovery_that_sets_whole_messages_aside_says_so_in_the_log(path, caplog):
+    """Else `cat` on a damaged copy prints nothing, and whoever asks `verify` then is told that all is well."""
+    fill(path, 100)
+    flip(chunk_files(path)[-1], words(path, -1)[-5].position + 40)
+    make_unclean(path)
+    with shmq.open(path) as queue:
+        epoch = queue.recovery.from_epoch
+    assert [record.message for record in caplog.records if "aside/" in record.message]
+    assert f"--aside {epoch}" in caplog.text
+    caplog.clear()
+    make_unclean(path)
+    shmq.open(path).close()
+    assert "aside" not in caplog.text
+
+
+# ---------------------------------------------------------------- a long queue
+def test_a_recovery_looks_only_at_the_ends_of_chunks_below_the_watermark(path, monkeypatch):
+    """To all of them the disk has agreed; a damaged message there is found by who reads it."""
+    with shmq.open(path, options=shmq.Options(chunk_bytes=16384, retention=shmq.Retention.forever())) as queue:
+        for number in range(1000):
+            queue.put(b"%d" % number)
+        queue.reserve(8).abort()
+        for number in range(1001, 1500):
+            queue.put(b"%d" % number)
+        queue.sync()
+        for number in range(1500, 1520):
+            queue.put(b"%d" % number)
+    first = int(chunk_files(path)[1].name[:16], 16)
+    flip(chunk_files(path)[1], words(path, 1)[7].position + 40)
+    make_unclean(path)
+    looked = []
+    survey = recover._native.Bare.survey
+
+    def noted(self, **given):
+        if not given.get("position"):
+            looked.append(self.base)
+        return survey(self, **given)
+
+    monkeypatch.setattr(recover._native.Bare, "survey", noted)
+    with shmq.open(path) as queue:
+        assert len(looked) <= 2
+        assert queue.recovery.end == 1520
+        assert len(queue) == 1519
+        with pytest.raises(shmq.Corrupt):
+            list(queue.reader())
+        assert len(list(queue.reader(skip_corrupt=True))) == 1518
+        assert [queue[number].payload for number in (0, first - 1, first + 9, 1519)] == [
+            b"%d" % number for number in (0, first - 1, first + 9, 1519)
+        ]
+    found = shmq.verify(path)
+    assert (found.lost, len(found.problems)) == (1, 1)
+
+
+def test_hints_and_index_that_a_power_cut_took_below_the_watermark_are_made_anew(path):
+    with shmq.open(path, options=shmq.Options(chunk_bytes=1 << 18, retention=shmq.Retention.forever())) as queue:
+        for number in range(20000):
+            queue.put(b"%d" % number)
+        queue.sync()
+    which = 2
+    before = chunk_bytes(path, which)
+    patch(chunk_files(path)[which], 128, bytes(8))
+    patch(chunk_files(path)[which], 320, bytes(8))
+    patch(chunk_files(path)[which], 4112, bytes(8))
+    make_unclean(path)
+    with shmq.open(path) as queue:
+        assert queue.recovery.end == 20000
+        assert chunk_bytes(path, which)[4096 : 4096 + 80] == before[4096 : 4096 + 80]
+        assert queue[15000].payload == b"15000"
+
+
+def recovers_slowly(say, path, beats):
+    home = directory.Directory(path, read_only=False)
+    with home.admin():
+        say("held")
+        for _ in range(beats):
+            time.sleep(0.1)
+            os.utime(f"{path}/queue.shmq")
+        if not beats:
+            time.sleep(60)
+
+
+def test_an_opener_waits_as_long_as_a_recovery_makes_progress(path, monkeypatch, caplog):
+    fill(path, 10)
+    make_unclean(path)
+    monkeypatch.setattr(recover, "PATIENCE", 1.0)
+    with Child(recovers_slowly, path, 30) as child:
+        assert child.hear() == "held"
+        with shmq.open(path) as queue:
+            assert queue.recovery.kept == 10
+        assert child.join() == 0
+    assert f"waiting to open {path}: somebody recovers it, and makes progress" in caplog.text
+
+
+def test_an_opener_does_not_wait_for_one_who_makes_no_progress(path, monkeypatch):
+    fill(path, 10)
+    make_unclean(path)
+    monkeypatch.setattr(recover, "PATIENCE", 0.3)
+    with Child(recovers_slowly, path, 0) as child:
+        assert child.hear() == "held"
+        with pytest.raises(shmq.Busy, match="has been held by somebody"):
+            shmq.open(path)
+        child.kill()
+
+
+def test_a_recovery_that_takes_long_says_how_far_it_is(path, monkeypatch, caplog):
+    fill(path, 1000)
+    make_unclean(path)
+    monkeypatch.setattr(recover, "_TELL_NS", 0)
+    monkeypatch.setattr(recover, "_BEAT_NS", 0)
+    before = os.stat(f"{path}/queue.shmq").st_mtime_ns
+    with shmq.open(path):
+        pass
+    assert f"recovering {path}: looking at chunk 2 of" in caplog.text
+    assert os.stat(f"{path}/queue.shmq").st_mtime_ns > before
+
+
+@pytest.mark.parametrize("kind", [{"ack": "explicit"}, {"group": True}], ids=["alone", "group"])
+def test_found_a_leap_of_an_empty_queue_was_a_loss_at_the_second_recovery(path, kind):
+    """The first one moved the name over indexes that never were messages, and did not have that on the disk."""
+    queue = shmq.open(path, retention=shmq.Retention.age(3600))
+    queue.consumer("all", **kind).close()
+    for payload in (b"first", b"second"):
+        queue.close()
+        make_unclean(path)
+        queue = shmq.open(path)
+        queue.put(payload)
+    with queue, queue.consumer("all", **kind) as everything:
+        assert [everything.get(timeout=0).payload for _ in range(2)] == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("kept", range(16))
+def test_found_a_recovery_that_was_cut_behind_an_adopted_set_had_the_set_go(path, kept):
+    """
+    Its last chunk gets a GAP in place of its SEAL, and the SEAL behind that; of these words the disk had some. The
+    manifest had gone long ago, so nothing said that the set was whole.
+    """
+    fill(path, 3)
+    staged(path)
+    assert os.listdir(f"{path}/staging") == []
+    file = chunk_files(path)[-1]
+    seal = words(path, -1)[-1]
+    before = file.read_bytes()
+    reopened(path).close()
+    assert words(path, -1)[-1].position == seal.position + 24
+    for at in range(4):
+        if not kept >> at & 1:
+            position = seal.position + 8 * at
+            patch(file, position, before[position:][:8])
+    with reopened(path) as queue:
+        assert payloads(queue) == [*numbers(3), *BATCH]
+        assert queue.recovery.aside == ()
+
+
+def test_an_adopted_set_that_no_ledger_knows_yet_is_entered_under_its_own_indexes(path, monkeypatch):
+    """Its SEAL was on the disk, and the ledger was not; also when its own first chunks are retired."""
+    begins = retired_up_to(path, monkeypatch, 203)
+    os.unlink(f"{path}/ledger.shmq")
+    with reopened(path) as queue:
+        assert payloads(queue) == BATCH[begins - 3 :]
+        assert queue.adopted("p") == (1, range(3, 303))

@@ -111,3 +111,79 @@ def test_reserve_of_nothing_and_of_less(queue):
     assert queue[0].payload == b""
     with pytest.raises(ValueError, match="-1"):
         queue.reserve(-1)
+
+
+@pytest.mark.parametrize("count", [4, 3 << 20])
+def test_an_array_that_is_kept_changes_no_committed_message(queue, count):
+    """What it stores later goes nowhere; the array keeps its own. Copied, and mapped a second time."""
+    with queue.reserve(4 * count) as slot:
+        kept = numpy.frombuffer(slot.buffer, dtype="<u4")
+        kept[:] = 1
+        half = memoryview(slot.buffer)[8:]
+    kept += 1
+    half[:8] = bytes(8)
+    queue.put(b"behind")
+    consumer = queue.consumer("c")
+    assert consumer.take(timeout=0) == numpy.full(count, 1, "<u4").tobytes()
+    assert consumer.take(timeout=0) == b"behind"
+    assert kept[:4].tolist() == [2, 2, 0, 0]
+    assert (kept[4:] == 2).all()
+
+
+def test_a_large_slot_keeps_its_neighbours_and_keeps_no_page_of_the_file(queue):
+    """Whoever puts meanwhile shares its first and last page; behind the commit an array has pages of its own."""
+
+    def mapped():
+        with open("/proc/self/maps", "rb") as maps:
+            return sum(b".chunk" in line for line in maps)
+
+    queue.put(b"before")
+    slot = queue.reserve(9 << 20)
+    queue.put(b"behind")
+    before = mapped()
+    kept = numpy.frombuffer(slot.buffer, dtype="u1")
+    kept[:] = 7
+    slot.commit(9 << 20)
+    assert mapped() < before
+    kept[:] = 8
+    assert [len(message.payload) for message in queue.reader()] == [6, 9 << 20, 6]
+    assert set(queue[1].payload) == {7}
+
+
+def test_what_an_aborted_slots_array_stores_changes_nothing(queue):
+    """Also when the room is somebody else's by then."""
+    slot = queue.reserve(16)
+    kept = numpy.frombuffer(slot.buffer, dtype="u1")
+    slot.abort()
+    kept += 1
+    assert queue[queue.put(b"x" * 16)].payload == b"x" * 16
+
+
+def test_the_buffer_of_a_slot_begins_as_zeros(queue):
+    """Nothing of another message, or of this process, is sent by whoever fills only a part."""
+    for _ in range(40):
+        queue.put(b"secret" * 200)
+    with queue.reserve(1000) as slot:
+        slot.buffer[:1] = b"a"
+    assert queue[slot.index].payload == b"a" + bytes(999)
+
+
+def test_a_commit_behind_an_open_slot_waits_no_longer_than_told(path):
+    """With SYNC nothing is on the disk before what was reserved before it; its own thread may never come to that."""
+    with shmq.open(path, options=shmq.Options(durability=shmq.Durability.SYNC)) as queue:
+        first, second = queue.reserve(1), queue.reserve(1)
+        with pytest.raises(shmq.SyncPending) as told:
+            second.commit(timeout=0.01)
+        assert told.value.index == second.index
+        assert first.commit() == 0
+        queue.sync()
+        assert queue.durable_index == 2
+
+
+@pytest.mark.parametrize("dedup", [None, ("p", 1)])
+def test_a_batch_whose_wait_ends_early_says_where_it_begins(path, dedup):
+    with shmq.open(path, options=shmq.Options(durability=shmq.Durability.SYNC)) as queue, queue.reserve(1):
+        with pytest.raises(shmq.SyncPending) as told:
+            queue.put_many([b"a", b"b", b"c"], timeout=0.01, dedup=dedup)
+        assert told.value.index == 1
+        assert queue.next_index == 4

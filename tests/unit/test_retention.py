@@ -1,4 +1,4 @@
-"""Retention: which chunks go, when, and that nobody loses what he looks at."""
+"""Retention: which chunks go, when, and that nobody loses what it looks at."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import support
 
 import shmq
-from shmq.storage import chain, spares
+from shmq.storage import chain, files, space, spares
 
 
 def chunk_files(path, prefix=""):
@@ -109,7 +109,8 @@ def test_a_name_that_is_overtaken_in_the_middle_is_told_once(make):
         try:
             seen += numbers([consumer.take(timeout=0)])
         except shmq.Gone as told:
-            gone += told.first_index == queue.first_index
+            lost = f"no message {len(seen) + 1} any more: what came before {queue.first_index} was retired"
+            gone += told.first_index == queue.first_index and lost in str(told)
         except shmq.Empty:
             break
     assert gone == 1
@@ -265,7 +266,7 @@ def test_a_name_is_opened_again_while_the_chunk_it_stood_in_is_retired(queue, pa
 
 
 def test_A2_a_slow_roller_cannot_bring_a_retired_name_back(queue, path):  # noqa: N802
-    """Whoever links a chunk below first_live finds out before his first claim there, and takes it away again."""
+    """Whoever links a chunk below first_live finds out before its first claim there, and takes it away again."""
     fill(queue, 120)
     stale = queue.producer()
     tail = stale._tail
@@ -288,11 +289,7 @@ def test_retiring_and_putting_and_naming_race(make, path):
     """Producers, consumers and new names at once, from several processes: every name sees an unbroken run."""
     queue = make()
     consumers = [queue.consumer(f"c{i}") for i in range(2)]
-    child = os.fork()
-    if child == 0:
-        for i in range(4000):
-            queue.put(i.to_bytes(4, "big").ljust(60, b"."))
-        os._exit(0)
+    child = support.start(fill, queue, 4000, 60)
     expected = [0, 0]
     chance = random.Random(5)
     while min(expected) < 4000:
@@ -304,5 +301,49 @@ def test_retiring_and_putting_and_naming_race(make, path):
             with queue.consumer("guest") as guest, contextlib.suppress(shmq.Empty):
                 seen = numbers(guest.take_many(20, timeout=0))
                 assert seen == list(range(seen[0], seen[0] + len(seen)))
-    os.waitpid(child, 0)
+    assert os.waitpid(child, 0)[1] == 0
     queue.drop_consumer("guest") if "guest" in queue.consumers() else None
+
+
+def test_of_what_came_back_after_it_was_retired_a_group_is_told_once(make):
+    """However few it asks for at a time, and whichever member asks."""
+    queue = make(retention=shmq.Retention.bytes(2 * 16384))
+    one, other = (queue.consumer("g", group=True, ack="explicit") for _ in range(2))
+    fill(queue, 10)
+    held = [one.get(timeout=0) for _ in range(10)]
+    later = queue.consumer("g", group=True, ack="explicit")
+    fill(queue, 2000)
+    assert queue.first_index > held[-1].index
+    one.close()
+
+    told, seen = [], []
+    while len(seen) < 20:
+        for member in (other, later):
+            try:
+                seen.append(member.get(timeout=0))
+            except shmq.Gone as gone:
+                told.append(gone.first_index)
+    assert told == [queue.first_index]
+    assert seen[0].index == queue.first_index
+    assert queue.stats().consumers["g"].group.retired == seen[0].index
+
+
+@pytest.mark.parametrize(("room", "kept"), [(4 * 4096, 4), (3 * 4096, 3), (4 * 4096 - 1, 3)])
+def test_more_than_keep_are_kept_as_far_as_the_room_goes(tmp_path, monkeypatch, room, kept):
+    """What fills it exactly, too."""
+    monkeypatch.setattr(spares, "KEEP", 2)
+    for number in range(6):
+        (tmp_path / f"retired-{number:020d}-{number:010d}.chunk").write_bytes(bytes(4096))
+    with files.open_directory(str(tmp_path)) as directory:
+        spares.reclaim(directory, 4096, room)
+    assert len(os.listdir(tmp_path)) == kept
+
+
+def test_a_chunk_that_was_cut_short_has_no_age(make, path):
+    """Whoever retires by age names the file."""
+    queue = make(retention=shmq.Retention.age(3600))
+    fill(queue)
+    name = live(path)[1]
+    os.truncate(f"{path}/chunks/{name}", 20)
+    with pytest.raises(shmq.Corrupt, match=f"{name}: it was cut short"):
+        space._created(queue._home, queue._chain().names()[1])

@@ -1,16 +1,36 @@
 """verify, repair, skip_corrupt: damage is named, what is whole is delivered and saved, and nothing else is."""
 
+import contextlib
+import dataclasses
+import errno
 import json
 import os
 import random
+import resource
 import shutil
 from pathlib import Path
 
 import pytest
-from support import DONE, SEAL, Child, chunk_files, flip, make_unclean, patch, set_watermark, words
+from support import (
+    DONE,
+    HINT,
+    SEAL,
+    Child,
+    chunk_files,
+    flip,
+    in_child,
+    make_unclean,
+    patch,
+    records,
+    set_watermark,
+    words,
+)
 
 import shmq
 from shmq import cli
+from shmq.storage import recover
+
+BATCH = 1500
 
 
 def fill(path, count=1000):
@@ -218,7 +238,7 @@ def test_a_repaired_queue_is_whole_and_every_message_keeps_its_index(path, what)
 def test_a_queue_that_cannot_be_opened_can_be_repaired(path):
     fill(path)
     set_watermark(path, 3, words(path, 3)[-1].position, 990)
-    damage(path, 1, 9)
+    damage(path, 3, 9)
     make_unclean(path)
     with pytest.raises(shmq.Corrupt, match="repair"):
         shmq.open(path)
@@ -277,6 +297,76 @@ def test_at_random_repair_saves_what_skip_corrupt_delivers(path, tmp_path):
         shutil.rmtree(done.path)
 
 
+@pytest.mark.parametrize("what", ["payload", "word", "span", "zeros"])
+@pytest.mark.parametrize("members", [[0], [700], [BATCH - 1], [17, 18, 1000]])
+def test_of_a_damaged_batch_the_whole_messages_are_saved(path, what, members):
+    """All of it was put, and what of it is whole still is; but its first one's word is what said that it was put."""
+    with shmq.open(path, options=shmq.Options(retention=shmq.Retention.forever())) as queue:
+        queue.put(b"before")
+        queue.put_many([b"%d" % number for number in range(BATCH)])
+        queue.put(b"after")
+    batches = [[record.batch for record in records(path, which)] for which in range(len(chunk_files(path)))]
+    which = next(which for which, sizes in enumerate(batches) if BATCH in sizes)  # smaller chunks may be beside it
+    first = batches[which].index(BATCH)
+    if what == "zeros":
+        done = [word for word in words(path, which) if word.state == DONE]
+        for member in members:
+            patch(chunk_files(path)[which], done[first + member].position, bytes(8))
+    else:
+        damage_all(path, [(which, first + member) for member in members], what)
+    whole = what == "payload" or members != [0]
+    lost = len(members) if whole else BATCH
+    with shmq.open(path) as queue:
+        reader = queue.reader(skip_corrupt=True)
+        assert len(list(reader)) == BATCH + 2 - lost
+        assert reader.skipped == lost
+    found = shmq.verify(path)
+    assert not found
+    assert (found.messages, found.lost) == (BATCH + 2 - lost, lost)
+    done = shmq.repair(path)
+    assert (done.messages, done.lost) == (BATCH + 2 - lost, lost)
+    assert cli.main(["repair", path, "--to", f"{path}-again"]) == 3
+    for _ in range(2):  # a recovery keeps what repair has saved, once and again
+        assert shmq.verify(done.path), shmq.verify(done.path)
+        with shmq.open(done.path) as queue:
+            kept = {message.index: message.payload for message in queue.reader()}
+            assert kept == {0: b"before", BATCH + 1: b"after"} | {
+                1 + number: b"%d" % number for number in range(BATCH) if whole and number not in members
+            }
+            assert len(queue) == len(kept)
+        make_unclean(done.path)
+
+
+def test_of_a_damaged_batch_at_the_end_what_comes_before_is_saved(path):
+    with shmq.open(path, options=shmq.Options(retention=shmq.Retention.forever())) as queue:
+        queue.put_many([b"%d" % number for number in range(100)])
+    which = len(chunk_files(path)) - 1
+    last = words(path, which)[-1]
+    patch(chunk_files(path)[which], last.position, bytes(last.span * 8))
+    patch(chunk_files(path)[which], HINT, bytes(8))
+    assert shmq.verify(path).lost == 1
+    done = shmq.repair(path)
+    assert (done.messages, done.lost) == (99, 1)
+    for _ in range(2):
+        assert payloads(done.path) == [b"%d" % number for number in range(99)]
+        make_unclean(done.path)
+
+
+def test_of_a_damaged_adopted_set_the_whole_messages_are_saved(path):
+    with shmq.open(path, options=shmq.Options(retention=shmq.Retention.forever())) as queue:
+        queue.put(b"before")
+        with queue.stage() as staged:
+            staged.put_many([b"%d" % number for number in range(5000)])
+            queue.adopt(staged)
+        queue.put(b"after")
+    which = max(range(len(chunk_files(path))), key=lambda at: len(words(path, at)))
+    damage(path, which, 1234)
+    assert (shmq.verify(path).messages, shmq.verify(path).lost) == (5001, 1)
+    done = shmq.repair(path)
+    assert (done.messages, done.lost) == (5001, 1)
+    assert payloads(done.path) == [b"before", *(b"%d" % number for number in range(5000) if number != 1234), b"after"]
+
+
 # ---------------------------------------------------------------- the command
 def test_the_verbs(path, capsys):
     fill(path)
@@ -288,10 +378,85 @@ def test_the_verbs(path, capsys):
     assert (facts["format"], facts["messages"], facts["lost"]) == ("shmq", 999, 1)
     assert facts["problems"][0]["file"] == f"chunks/{name}"
     assert facts["problems"][0]["position"] == position
-    assert cli.main(["repair", path]) == 0
+    assert cli.main(["repair", path]) == 3
     assert "999 messages, clean; 1 lost" in capsys.readouterr().out
     assert cli.main(["repair", path]) == 1
-    assert cli.main(["repair", path, "--in-place", "--json"]) == 0
+    assert cli.main(["repair", path, "--in-place", "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["kept"] == f"{path}.damaged"
     assert cli.main(["verify", path]) == 0
     assert SEAL in [word.state for word in words(path)]
+
+
+def test_a_lost_ledger_is_a_loss_that_repair_tells(path, capsys):
+    with shmq.open(path) as queue:
+        queue.consumer("c").close()
+        with queue.stage() as staged:
+            staged.put(b"x")
+            queue.adopt(staged, dedup=("p", 1))
+    flip(f"{path}/ledger.shmq", os.stat(f"{path}/ledger.shmq").st_size - 1)
+    done = shmq.repair(path)
+    assert (done.messages, done.lost, done.gone) == (1, 0, ("ledger.shmq",))
+    assert cli.main(["repair", path, "--to", f"{path}-again"]) == 3
+    assert "ledger.shmq is lost: a batch that was adopted can be adopted again" in capsys.readouterr().out
+    flip(f"{path}/consumers/c.checkpoint", 50)
+    assert shmq.repair(path, f"{path}-more").gone == ("consumers/c.checkpoint", "ledger.shmq")
+
+
+def test_found_verify_without_a_descriptor_names_no_damage(path):
+    """However many there are: it can look at everything, or says that it cannot."""
+    fill(path)
+    with shmq.open(path) as queue:
+        queue.consumer("c", group=True).close()
+        queue.put(b"once", dedup=("p", 1))
+
+    def whole(left):
+        with shmq.open(path) as queue:
+            most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 40, most))
+            fds = []
+            with contextlib.suppress(OSError):
+                while True:
+                    fds.append(os.dup(0))
+            for fd in fds[:left]:
+                os.close(fd)
+            try:
+                return queue.verify().problems
+            except OSError as problem:
+                return errno.errorcode[problem.errno]
+
+    answers = [in_child(lambda left=left: whole(left)) for left in range(12)]
+    assert set(answers) == {"EMFILE", "()"}
+
+
+def test_a_name_whose_checkpoint_is_not_its_own_is_a_loss_that_repair_and_copy_tell(path):
+    """Damaged, or of another queue: the name begins anew."""
+    fill(path, 3)
+    with shmq.open(path) as queue:
+        for name in ("damaged", "stranger", "whole"):
+            queue.consumer(name).close()
+        queue.consumer("g", group=True).close()
+        queue_id = queue._home.queue_id
+    stranger = f"{path}-other"
+    with shmq.open(stranger) as other:
+        other.consumer("stranger").close()
+    shutil.copy(f"{stranger}/consumers/stranger.checkpoint", f"{path}/consumers/stranger.checkpoint")
+    flip(f"{path}/consumers/damaged.checkpoint", 50)
+    assert not recover.checkpoint_is_whole(
+        Path(path, "consumers/stranger.checkpoint").read_bytes(), queue_id, "stranger"
+    )
+    os.truncate(f"{path}/consumers/g.ring", 3)
+    done = shmq.repair(path, f"{path}-repaired")
+    assert sorted(done.gone) == [f"consumers/{name}.checkpoint" for name in ("damaged", "g", "stranger")]
+    assert "whole.checkpoint" in os.listdir(f"{path}-repaired/consumers")
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_repair_whose_work_would_not_be_kept_leaves_the_damaged_one_as_it_was(path, monkeypatch, in_place):
+    fill(path, 3)
+    os.truncate(f"{path}/control.shmq", 3)
+    inode = os.stat(path).st_ino
+    plan = recover.make_plan
+    monkeypatch.setattr(recover, "make_plan", lambda home: dataclasses.replace(plan(home), pieces=[]))
+    with pytest.raises(shmq.Corrupt, match="opening it would keep 0"):
+        shmq.repair(path, **({"in_place": True} if in_place else {"to": f"{path}-repaired"}))
+    assert os.stat(path).st_ino == inode

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
-from support import Child, hold_until_killed, in_child, peek, until
+from support import Child, chunk_files, flip, hold_until_killed, in_child, peek, until, words
 
 import shmq
 
@@ -17,7 +18,7 @@ SLEEPERS = 128  # in the control page
 
 
 def asleep(path) -> bool:
-    """Whether somebody has said that he sleeps at that queue."""
+    """Whether somebody has said that it sleeps at that queue."""
     return peek(Path(path, "control.shmq"), SLEEPERS) & 0xFFFFFFFF == 1
 
 
@@ -171,3 +172,118 @@ def test_a_forked_child_is_told(queue):
             return type(problem).__name__
 
     assert in_child(wait) == "Forked"
+
+
+@pytest.mark.parametrize("how", [{}, {"group": True}], ids=["name", "group"])
+@pytest.mark.parametrize("ttl", [None, 1e-6], ids=["delayed", "expired"])
+def test_what_no_get_would_have_is_not_something(queue, how, ttl):
+    """A loop with get(0) behind it would never sleep."""
+    consumer = queue.consumer("c", **how)
+    queue.put(b"not now", ttl=ttl, delay=None if ttl else 1000)
+    assert shmq.wait([consumer], timeout=0.01) == []
+    with pytest.raises(shmq.Empty):
+        consumer.get(0)
+
+
+@pytest.mark.parametrize("how", [{}, {"group": True}], ids=["name", "group"])
+def test_what_is_delayed_is_something_when_it_is_due(queue, how):
+    consumer = queue.consumer("c", **how)
+    queue.put(b"soon", delay=0.05)
+    assert shmq.wait([consumer], timeout=LONG) == [consumer]
+    assert consumer.get(0).payload == b"soon"
+
+
+def test_a_delayed_message_that_is_purged_keeps_nobody_awake(queue, monkeypatch):
+    """Neither whoever waits for one, nor for several."""
+    consumer = queue.consumer("c")
+    queue.put(b"soon", delay=0.01)
+    assert shmq.wait([consumer], timeout=0) == []
+    until(lambda: queue[0].due_ns < time.time_ns(), LONG)
+    queue.purge()
+    assert shmq.wait([consumer], timeout=0) == []
+    assert consumer._due_ns() is None
+
+
+def test_damage_that_is_passed_over_is_not_something(queue, path):
+    queue.put_many([b"damaged"])
+    flip(chunk_files(path)[0], words(path)[0].position + 40)
+    assert shmq.wait([queue.consumer("c")], timeout=0)
+    assert shmq.wait([queue.consumer("d", skip_corrupt=True)], timeout=0) == []
+
+
+# ---------------------------------------------------------------- and what a peek shows is what a get would have
+@pytest.mark.parametrize("how", [{}, {"ack": "explicit"}, {"group": True}], ids=["auto", "explicit", "group"])
+def test_a_peek_shows_what_the_next_get_has(queue, how):
+    consumer = queue.consumer("c", **how)
+    queue.put_many([b"purged"] * 3)
+    queue.purge()
+    assert consumer.peek() is None
+    queue.put(b"expired", ttl=1e-6)
+    until(lambda: queue[3].expired, LONG)
+    assert consumer.peek() is None
+    queue.put(b"next")
+    queue.put(b"delayed", delay=1000)
+    assert consumer.peek().payload == consumer.peek().payload == b"next"
+    assert consumer.get(0).payload == b"next"
+    assert consumer.peek() is None
+    queue.put(b"behind it")
+    shown = consumer.peek()
+    assert (None if shown is None else shown.payload) == (b"behind it" if "group" in how else None)
+
+
+def test_a_peek_of_a_group_in_order_shows_what_does_not_wait_for_its_key(queue):
+    group = queue.consumer("g", group=True, ack="explicit", ordered_by="key")
+    for payload, key in ((b"0", b"a"), (b"1", b"a"), (b"2", b"b")):
+        queue.put(payload, key=key)
+    group.get(0)
+    assert group.peek().payload == b"2"
+
+
+def test_a_peek_says_what_is_damaged(queue, path):
+    queue.put_many([b"damaged"])
+    flip(chunk_files(path)[0], words(path)[0].position + 40)
+    with pytest.raises(shmq.Corrupt):
+        queue.consumer("c").peek()
+
+
+def test_a_group_by_key_whose_rest_was_purged_is_not_named(path):
+    with shmq.open(path) as queue, queue.consumer("g", group=True, ack="explicit", ordered_by="key") as member:
+        queue.put_many([b"1", b"2", b"3"], keys=[b"a", b"a", b"b"])
+        held = member.get(0)
+        queue.purge()
+        assert shmq.wait([member], 0) == []
+        held.ack()
+        queue.put(b"4", key=b"a")
+        assert shmq.wait([member], 10) == [member]
+        assert member.get(0).payload == b"4"
+
+
+def test_a_group_by_key_is_named_when_the_next_of_a_key_may_come_and_not_before(path):
+    with shmq.open(path) as queue, queue.consumer("g", group=True, ack="explicit", ordered_by="key") as member:
+        queue.put_many([b"1", b"2"], keys=[b"a", b"a"])
+        held = member.get(0)
+        assert shmq.wait([member], 0) == []
+        held.ack()
+        assert shmq.wait([member], 0) == shmq.wait([member], 0) == [member]
+        assert member.get(0).payload == b"2"
+
+
+@pytest.mark.parametrize("ordered_by", [None, "key"])
+def test_a_group_is_not_named_for_what_was_handed_out_too_often(path, ordered_by):
+    """It goes to the dead letters meanwhile, and the next of its key comes then, as if for the first time."""
+    options = {"group": True, "ack": "explicit", "max_attempts": 1, "ordered_by": ordered_by}
+    with shmq.open(path) as queue, queue.consumer("g", **options) as member:
+        queue.put(b"1", key=b"a")
+        other = queue.consumer("g", **options)
+        other.get(0)
+        other.close()
+        assert shmq.wait([member], 0) == []
+        assert queue.consumers()["g"].group.moved == 1
+        queue.put(b"2", key=b"a")
+        other = queue.consumer("g", **options)
+        other.get(0)
+        queue.put(b"3", key=b"a")
+        if ordered_by:
+            other.close()
+        assert shmq.wait([member], 10) == [member]
+        assert member.get(0).payload == b"3"

@@ -6,6 +6,8 @@ import fcntl
 import os
 import signal
 import struct
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -35,7 +37,7 @@ LOCK_BASE = 1 << 40
 
 
 def asleep(path) -> bool:
-    """Whether somebody has said that he sleeps."""
+    """Whether somebody has said that it sleeps."""
     return peek(Path(path, "control.shmq"), SLEEPERS) & 0xFFFFFFFF == 1
 
 
@@ -181,6 +183,51 @@ def test_b1_a_waker_that_dies_before_the_wake_is_replaced_by_its_death(queue, pa
         child.kill()
     thread.join(DEADLINE)
     assert got == [b"silent"]
+
+
+def take_one(queue, _other):
+    """A consumer that sleeps for a message."""
+    return queue.consumer("c").take(timeout=DEADLINE)
+
+
+def take_from_the_group(queue, _other):
+    """A member of a group that does."""
+    return queue.consumer("g", group=True, ack="auto").take(timeout=DEADLINE)
+
+
+def wait_for_either(queue, other):
+    """Who sleeps for several."""
+    consumer = queue.consumer("c")
+    assert shmq.wait([consumer, other.consumer("c")], timeout=DEADLINE) == [consumer]
+    return consumer.take(timeout=0)
+
+
+@pytest.mark.parametrize("sleep", [take_one, take_from_the_group, wait_for_either])
+def test_a_waker_that_is_stopped_before_the_wake_keeps_nobody_asleep(queue, path, tmp_path, sleep):
+    """
+    P6: P puts, and is stopped when it has cleared the sleeper's mark and has not made the call. Others who put find no
+    mark and wake nobody either; the sleeper looks by itself.
+    """
+    got = []
+
+    def put_without_a_sound(say):
+        queue.producer()  # joining rings the bell
+        say("here")
+        until(lambda: asleep(path))
+        time.sleep(0.05)
+        patch(Path(path, "control.shmq"), SLEEPERS, bytes(4))
+        for _ in range(5):
+            queue.put(b"silent")
+        hold_until_killed(say)
+
+    with shmq.open(tmp_path / "other") as other, Child(put_without_a_sound) as child:
+        child.hear()
+        thread = threading.Thread(target=lambda: got.append(sleep(queue, other)))
+        thread.start()
+        assert child.hear() == "ready"
+        child.signal(signal.SIGSTOP)
+        thread.join(DEADLINE / 2)
+        assert got == [b"silent"]
 
 
 def test_a_stopped_producer_is_not_a_dead_one(queue, path):
@@ -353,14 +400,23 @@ def test_a_consumer_in_another_pid_namespace_is_not_needed_to_see_a_death(queue,
     assert got == [b"behind"]
 
 
+def another_member(joined, path):
+    """One more at that queue, as another process would be."""
+    fds = [os.open(f"{path}/control.shmq", os.O_RDWR) for _ in range(2)]
+    try:
+        return _native.Member(joined.control, *fds)
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
 def test_who_was_looked_at_while_he_sat_down_is_not_polled_for_ever(path):
-    """His seat did not say yet which process he is: the watcher asked for his lock every 5 ms from then on."""
+    """Its seat did not say yet which process it is: the watcher asked for its lock every 5 ms from then on."""
     with shmq.open(path) as queue:
         joined = queue._joined()
         joined.watch()
         watcher = joined._watcher
-        fds = [os.open(f"{path}/control.shmq", os.O_RDWR) for _ in range(2)]
-        other = _native.Member(joined.control, *fds)
+        other = another_member(joined, path)
         try:
             slot, *_ = other.lock()
             os.eventfd_write(watcher._nudge, 1)
@@ -374,14 +430,14 @@ def test_who_was_looked_at_while_he_sat_down_is_not_polled_for_ever(path):
 
 
 def test_a_seat_that_still_names_its_last_tenant_is_looked_at_again(path):
-    """He lives, and has left: who watched him would never hear of the new one's death."""
+    """It lives, and has left: who watched it would never hear of the new one's death."""
     with shmq.open(path) as queue:
         joined = queue._joined()
         joined.watch()
         watcher = joined._watcher
         with Child(lambda say: (shmq.open(path).close(), say("left"), signal.pause())) as child:
             child.hear()
-            other = _native.Member(joined.control, *[os.open(f"{path}/control.shmq", os.O_RDWR) for _ in range(2)])
+            other = another_member(joined, path)
             try:
                 slot, *_ = other.lock()
                 os.eventfd_write(watcher._nudge, 1)
@@ -392,3 +448,14 @@ def test_a_seat_that_still_names_its_last_tenant_is_looked_at_again(path):
                 until(lambda: len([1 for where in list(watcher._watched.values()) if where[0] == slot]) == 2)
             finally:
                 other.leave()
+
+
+@pytest.mark.parametrize("kind", ["a wait", "an interval"])
+def test_a_process_ends_that_closed_a_queue_before_what_had_waited_at_it(path, kind):
+    """The last handle goes with the interpreter, whose daemon threads never come back: one was waited for, for ever."""
+    waited = "c = queue.consumer('c')\ntry: c.get(timeout=0.05)\nexcept shmq.Empty: pass"
+    kept = "p = queue.producer(); p.put(b'x')"
+    durability = "PROCESS" if kind == "a wait" else "interval(0.01)"
+    program = f"import shmq\nqueue = shmq.open({str(path)!r}, durability=shmq.Durability.{durability})\n"
+    program += f"{waited if kind == 'a wait' else kept}\nqueue.close()\n"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -127,7 +127,7 @@ class Flights:
         return dict(zip(self._names, self._row(number + 1), strict=True))
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return this object, which the `with` block closes."""
         return self
 
     def __exit__(

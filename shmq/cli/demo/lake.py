@@ -23,7 +23,7 @@ from shmq.cli.demo import flights as data
 from shmq.cli.demo.screen import Progress, shorter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 _BATCH = 5000
@@ -152,7 +152,7 @@ def _run(file: Path, top: Path, flights: list[data.Flight], progress: Progress) 
         if facts.get("rows") and "sink" in facts:
             batches[facts["sink"]] += 1
             rows[facts["sink"]] += facts["rows"]
-            progress.show("  " + "   ".join(f"{name} {count:,}" for name, count in rows.items()) + " rows in", now=True)
+            progress.show(progress_line(rows, len(flights)), now=True)
 
     progress.say("starting Spark; the flights come in while it reads")
     with shmq.open(top / "live", options=shmq.Options(retention=shmq.Retention.forever())) as queue:
@@ -167,6 +167,11 @@ def _run(file: Path, top: Path, flights: list[data.Flight], progress: Progress) 
         finally:
             producer.join()
     raise show.Problem(f"after {_RUNS} runs the pipeline had not read all flights: {dict(rows)}")
+
+
+def progress_line(rows: Mapping[str, int], flights: int) -> str:
+    """How many flights each sink has been given; the message behind the last one, which closes a window, is none."""
+    return "  " + "   ".join(f"{name} {min(count, flights):,}" for name, count in rows.items()) + f"   of {flights:,}"
 
 
 def _there_and_back(top: Path, flights: int) -> tuple[int, int, list[str]]:

@@ -170,7 +170,7 @@ class Run:
         """Until all have finished: look at their notes, kill two of them half-way, shut the queue down at the end."""
         victim = random.randrange(PRODUCERS)  # noqa: S311  # no secret
         share = self._total // PRODUCERS
-        kills: dict[str, tuple[str, int, Callable[[], None]]] = {  # whom; which note says how far he is, of how much
+        kills: dict[str, tuple[str, int, Callable[[], None]]] = {  # whom; which note says how far it is, of how much
             _producer(victim): (f"returned{victim}", share, lambda: self._producer_again(queue, victim)),
             AVERAGER: ("summed", self._total, lambda: self._averager_again(queue)),
         }

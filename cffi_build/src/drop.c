@@ -1,0 +1,159 @@
+/* drop.c - what a group will not be handed any more: dropped for room, purged, or retired under it.
+ *
+ * Whoever drops finishes messages that nobody has, each by the one CAS on its own word that finishing always is. A member
+ * that claims one at the same moment has it or has it not; no member need look at anything for it. What a member has stays
+ * there to be finished; when it comes back instead, given back or by the member's death, the mark `dropped_to` says that it
+ * is to be finished and not handed out again. What lies behind the window, because a member holds something before it,
+ * is finished by the same mark: when the head comes to it, or a member that walks. */
+#include "bounds.h"
+#include "chunk.h"
+#include "error.h"
+#include "ring.h"
+
+/* From so many windows on, a head that retention left behind is moved in one step, and not over each word. */
+#define FAR_WINDOWS 256u
+
+bool ring_is_dropped(const shmq_ring *ring, uint64_t index)
+{
+    return index < load_relaxed(&ring->page->dropped_to);
+}
+
+void ring_count_dropped(shmq_ring *ring, uint64_t count)
+{
+    add_relaxed(&ring->checkpoint->dropped, count);
+}
+
+bool ring_drop_word(shmq_ring *ring, uint64_t index, bool by_force)
+{
+    for (;;) {
+        const uint64_t word = ring_look(ring, index);
+        const uint32_t state = ring_state(ring, index, word);
+        if (state == RING_PARKED) {
+            side_passes(ring, index, word); /* from here on the table says who has it */
+            return false;
+        }
+        if (state == RING_DONE || (!by_force && ring_somebody_has(state, word))
+            || index < load_acquire(&ring->checkpoint->head)
+            || (load_relaxed(&ring->page->term) & ((1u << RING_TERM_BITS) - 1)) != ring->term) {
+            return false; /* the last: its only member has moved the group; what we have seen is of before */
+        }
+        if (cas_release(ring_word(ring, index), word, ring_stamp(ring, index) | RING_DONE)) {
+            keyed_ready(ring, keyed_at(ring, index));
+            return true;
+        }
+    }
+}
+
+bool ring_drop(shmq_ring *ring, uint64_t index)
+{
+    const bool done = ring_drop_word(ring, index, false);
+    if (done) {
+        ring_count_dropped(ring, 1);
+    }
+    return done;
+}
+
+/* Finish everything below `target` that nobody has; *by_force*: in the window, also what somebody has. How many. */
+static uint64_t sweep(shmq_ring *ring, uint64_t target, bool by_force)
+{
+    uint64_t count = 0;
+    uint64_t head;
+    do {
+        const uint64_t before = count;
+        head = load_acquire(&ring->checkpoint->head);
+        const uint64_t end = target < head + ring->window ? target : head + ring->window;
+        for (uint64_t index = head; index < end; index++) {
+            if (!ring_is_dropped(ring, index) || !ring_drop(ring, index)) { /* that is counted, and no loss */
+                count += ring_drop_word(ring, index, by_force);
+            }
+        }
+        ring_settled(ring, count - before);
+    } while (load_acquire(&ring->checkpoint->head) != head && load_acquire(&ring->checkpoint->head) < target);
+    return count + side_drop(ring, target); /* behind the window: messages move from there to here only */
+}
+
+/* As a tenant: whoever finds us dead finishes what we have left between two steps. */
+static int enter(shmq_ring *ring)
+{
+    if (member_forked(ring->member)) {
+        return error_set(SHMQ_FORKED, "this handle belongs to the parent process");
+    }
+    if (load_acquire(&ring->page->side_blocks) > ring->blocks) {
+        return SHMQ_GROW;
+    }
+    return shmq_ring_join(ring);
+}
+
+int shmq_ring_drop(shmq_ring *ring, uint64_t target)
+{
+    const int code = enter(ring);
+    if (code != SHMQ_OK) {
+        return code;
+    }
+    uint64_t seen = load_relaxed(&ring->page->dropped_to);
+    while (seen < target && !cas_relaxed(&ring->page->dropped_to, seen, target)) {
+        seen = load_relaxed(&ring->page->dropped_to);
+    }
+    ring_count_dropped(ring, sweep(ring, target, false)); /* the rest: what was put aside */
+    keyed_wake(ring);
+    return SHMQ_OK;
+}
+
+int64_t shmq_ring_held(shmq_ring *ring, uint64_t target)
+{
+    const int code = enter(ring);
+    if (code != SHMQ_OK) {
+        return code;
+    }
+    const uint64_t head = load_acquire(&ring->checkpoint->head);
+    const uint64_t end = target < head + ring->window ? target : head + ring->window;
+    for (uint64_t index = head; index < end; index++) {
+        const uint64_t word = ring_look(ring, index);
+        const uint32_t state = ring_state(ring, index, word);
+        if (state == RING_PARKED) {
+            side_passes(ring, index, word);
+        } else if (ring_somebody_has(state, word)) {
+            target = index;
+        }
+    }
+    return (int64_t)side_held(ring, target);
+}
+
+int64_t shmq_ring_lowest(shmq_ring *ring)
+{
+    const uint64_t lowest = side_lowest(ring, load_acquire(&ring->checkpoint->head));
+    return load_acquire(&ring->page->side_blocks) > ring->blocks ? SHMQ_GROW : (int64_t)lowest;
+}
+
+void shmq_ring_count_retired(shmq_ring *ring, uint64_t count) { add_relaxed(&ring->page->retired, count); }
+
+/* Move a head that is far behind `first` to a window before it: how many on the way nobody had finished. Nothing behind the
+ * window can have been handed out while the head stands, and in the window each word says who finished it. */
+static uint64_t leap(shmq_ring *ring, uint64_t first)
+{
+    uint64_t lost = 0;
+    for (;;) {
+        const uint64_t head = load_relaxed(&ring->checkpoint->head); /* the CAS passes on what it was moved over */
+        if (first <= head + (uint64_t)FAR_WINDOWS * ring->window) {
+            return lost;
+        }
+        for (uint64_t index = head; index < head + ring->window; index++) {
+            lost += ring_drop_word(ring, index, true);
+        }
+        if (cas_release(&ring->checkpoint->head, head, first - ring->window)) {
+            return lost + (first - ring->window) - (head + ring->window);
+        }
+    }
+}
+
+int64_t shmq_ring_retire(shmq_ring *ring, uint64_t first)
+{
+    const int code = enter(ring);
+    if (code != SHMQ_OK) {
+        return code;
+    }
+    uint64_t lost = leap(ring, first);
+    lost += sweep(ring, first, true);
+    keyed_wake(ring);
+    return (int64_t)lost;
+}

@@ -1,0 +1,190 @@
+"""
+How much a consumer name has not finished, exactly: what was put and not finished, without padding and gaps.
+
+Indexes are counted by subtraction, and what has no message is taken off: padding, which stands in the words of the
+chunks, and what a recovery left out between two of them. As long as the control page counts none, nothing is looked
+for; else each chunk is walked over once in a process, and remembered.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from shmq import _native, errors, locks
+from shmq.storage.chain import Chain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shmq.access import Access
+    from shmq.membership import Membership
+    from shmq.storage.directory import Directory
+
+
+class Backlog(NamedTuple):
+    """
+    What a name has before it.
+
+    Attributes:
+        lag: messages that are not finished.
+        floor: the index of the first of them; the next put's when there is none.
+        handed: of a name of one process at a time: how many of them were handed out.
+    """
+
+    lag: int
+    floor: int
+    handed: int = 0
+
+
+class _Part:
+    """What has no message in one chunk, as far as it was walked over."""
+
+    __slots__ = ("ordinal", "position", "runs", "sealed")
+
+    def __init__(
+        self, position: int = 0, ordinal: int = 0, sealed: bool = False, runs: list[tuple[int, int]] | None = None
+    ) -> None:
+        """*runs*: (first, behind the last), ascending."""
+        self.position = position
+        self.ordinal = ordinal
+        self.sealed = sealed
+        self.runs = [] if runs is None else runs
+
+
+class Missing:
+    """Which indexes of a queue have no message, as one process knows it. Safe to share between threads."""
+
+    def __init__(self, membership: Membership) -> None:
+        """Nothing was looked at yet."""
+        self._control = membership.control
+        self._member = membership.member
+        self._parts: dict[int, _Part] = {}
+        self._lock = locks.Lock()
+
+    def between(self, home: Directory, first: int, end: int) -> list[tuple[int, int]]:
+        """Runs of such indexes from *first* to before *end*: (first, behind the last), ascending."""
+        chain = Chain(home, self._member)
+        if first < end and not home.read_only:
+            settle(chain)
+        if first >= end or (home.view is None and not (self._control.counters()[0] or self._member.padding_doubted())):
+            return []
+        with self._lock:
+            return list(self._between(chain, first, end))
+
+    def _between(self, chain: Chain, first: int, end: int) -> Iterator[tuple[int, int]]:
+        live = chain.listed()
+        behind = [base for _, base in live[1:]] + [end]
+        self._parts = {sequence: part for sequence, part in self._parts.items() if live and sequence >= live[0][0]}
+        for (sequence, base), following in zip(live, behind, strict=True):
+            if following <= first or base >= end:
+                continue
+            part = self._look(chain, sequence, base)
+            runs = part.runs
+            for start, stop in runs[max(bisect.bisect_right(runs, (first, end)) - 1, 0) :]:
+                if stop > first and start < end:
+                    yield max(start, first), min(stop, end)
+            gap = max(base + part.ordinal, first)
+            if part.sealed and gap < min(following, end):
+                yield gap, min(following, end)  # a recovery went on behind it
+
+    def _look(self, chain: Chain, sequence: int, base: int) -> _Part:
+        part = self._parts.setdefault(sequence, _Part())
+        if part.sealed:
+            return part
+        with contextlib.suppress(errors.ShmqError, FileNotFoundError):  # damaged, or retired: it is said elsewhere
+            found = chain.open(sequence, base)
+            code, part.position, part.ordinal, part.runs = _walk(found, part.position, part.ordinal, part.runs)
+            part.sealed = code == _native.ROLL
+            *_, ordinal, runs = _walk(found, part.position, part.ordinal, part.runs, claims=True)
+            return part if part.sealed else _Part(0, ordinal, False, runs)
+        return part
+
+
+def of_name(
+    home: Directory, membership: Membership, checkpoint: _native.Checkpoint, end: int, start: int = 0
+) -> Backlog:
+    """
+    Of a name of one process at a time, before *end*, without what lies before *start*.
+
+    What it acknowledged out of order, or passed behind something that it has, only that process knows.
+    """
+    dropped = membership.control.bounds().dropped
+    first = min(max(checkpoint.floor(dropped), _first(home, membership), start), end)
+    handed = max(min(checkpoint.handed, end), first) if checkpoint.explicit else first
+    fresh = min(max(handed, dropped), end)  # what lies between the two was dropped before it was handed out
+    runs = membership.missing()
+    missing, behind = runs.between(home, first, handed), runs.between(home, fresh, end)
+    pending = handed - first - _count(missing)
+    lag = pending + end - fresh - _count(behind)
+    floor = _behind(first, missing)
+    return Backlog(lag, floor if floor < handed else _behind(fresh, behind), pending)
+
+
+def of_group(home: Directory, membership: Membership, ring: _native.Ring, end: int) -> Backlog:
+    """Of a group, before *end*: what waits, is parked or handed out counts, what was finished out of order does not."""
+    first = min(_first(home, membership), end)
+    lag, head, floor = ring.unfinished(first, end)
+    missing = membership.missing().between(home, max(head, first), end)
+    lag -= sum(ring.open_in(head, *run) for run in missing)
+    return Backlog(max(lag, 0), floor if floor < head else _behind(floor, missing))
+
+
+def oldest(access: Access, backlog: Backlog, end: int) -> float | None:
+    """The age in seconds of the first message that is not finished; None when there is none."""
+    if backlog.lag:
+        with contextlib.suppress(errors.ShmqError):  # damaged: its reader is told
+            for message in access.forward(backlog.floor, min(backlog.floor + 1024, end)):
+                return max(time.time_ns() - message.time_ns, 0) / 1e9
+    return None
+
+
+def _first(home: Directory, membership: Membership) -> int:
+    """The first index that is still there; what came before it nobody can finish any more."""
+    live = Chain(home, membership.member).listed()
+    return live[0][1] if live else home.journal.first_index
+
+
+def _walk(
+    chunk: _native.Chunk, position: int, ordinal: int, runs: list[tuple[int, int]], *, claims: bool = False
+) -> tuple[int, int, int, list[tuple[int, int]]]:
+    """On from there, up to the end, or without *claims* up to one: code, position, ordinal, and the runs with more."""
+    runs, code = list(runs), 0
+    while code == 0:
+        code, position, ordinal, first, count = chunk.missing(position, ordinal, claims=claims)
+        if count:
+            runs.append((chunk.base + first, chunk.base + first + count))
+    return code, position, ordinal, runs
+
+
+def settle(chain: Chain) -> None:
+    """
+    What the dead had claimed at the end is no message: have it padded, and counted so, also behind living claims.
+
+    From the last chunk back to one that is full, and settled.
+    """
+    for sequence, base in reversed(chain.listed()):
+        code = _native.ROLL
+        with contextlib.suppress(errors.ShmqError, FileNotFoundError):  # damaged, or retired: it is said elsewhere
+            chunk = chain.open(sequence, base, writable=True)
+            settled = chunk.resolved()  # notes how far that is: the next one goes on from there
+            code = settled.code
+            if code == _native.WAITING:
+                _walk(chunk, settled.position, settled.next_index - base, [], claims=True)
+        if code == _native.ROLL:
+            return
+
+
+def _count(runs: list[tuple[int, int]]) -> int:
+    return sum(stop - start for start, stop in runs)
+
+
+def _behind(first: int, runs: list[tuple[int, int]]) -> int:
+    """The first index from *first* on that has a message, or will have one."""
+    for start, stop in runs:
+        if start > first:
+            break
+        first = max(first, stop)
+    return first

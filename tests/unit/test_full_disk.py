@@ -1,0 +1,101 @@
+"""A disk that is full: what all names have finished makes room, whoever has it mapped, and whoever administers."""
+
+import os
+import threading
+import time
+
+import pytest
+from support import Child
+
+import shmq
+from shmq.storage import spares
+from tests.disks import in_memory
+
+
+@pytest.fixture
+def full(tmp_path):
+    """A queue on a disk of 1 MiB without room for one chunk more, of which the name "all" has had nothing yet."""
+    with in_memory(tmp_path, 1 << 20) as disk, shmq.open(disk / "q", chunk_bytes=16384) as queue:
+        queue.consumer("all", group=True, ack="explicit", window=64).close()
+        while True:
+            try:
+                queue.put(bytes(1000), timeout=0)
+            except shmq.DiskFull:
+                break
+        yield queue
+
+
+def drain(queue):
+    member = queue.consumer("all", group=True, ack="explicit")
+    while member.lag:
+        for message in member.get_many(64, timeout=0):
+            message.ack()
+    return member
+
+
+def test_found_what_another_process_had_left_stayed_locked_where_it_could_not_retire(full):
+    """Every put was DiskFull for ever: its mappings were let go of only where the administrative lock was free."""
+
+    def work(say):
+        with shmq.open(full.path) as queue, queue.consumer("all", group=True, ack="explicit"):
+            say("there")
+            os.read(go, 1)
+            with drain(queue):
+                say("done")
+                time.sleep(60)
+
+    go, tell = os.pipe()
+    child = Child(work)
+    try:
+        assert child.hear() == "there"
+        with full._home.admin():
+            os.write(tell, b"!")
+            assert child.hear() == "done"
+        for _ in range(len(full) * 3 // 4):
+            full.put(bytes(1000), timeout=0)
+    finally:
+        child.kill()
+
+
+def test_found_a_put_on_a_full_disk_did_not_wait_for_who_administered_in_that_moment(full):
+    """DiskFull, although everything was finished; the next put found the room."""
+    busy, put = threading.Event(), threading.Event()
+
+    def administer():
+        with full._home.admin():
+            busy.set()
+            put.wait(30)
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=administer)
+    thread.start()
+    busy.wait(30)
+    try:
+        drain(full).close()
+        put.set()
+        full.put(b"there is room", timeout=0)
+    finally:
+        put.set()
+        thread.join()
+
+
+def test_found_who_slept_in_a_group_had_what_was_retired_mapped(full):
+    """Every put was DiskFull for ever, though all was finished: what came back had been looked up, and was mapped."""
+
+    def retire(_):
+        with shmq.open(full.path) as queue:
+            queue.purge()
+
+    with full.consumer("all", group=True, ack="explicit") as member:
+        first = member.get(timeout=0)
+        while member.lag > 1:
+            for message in member.get_many(64, timeout=0):
+                message.ack()
+        first.nack()
+        del first, message
+        member.get(timeout=0).ack()  # the first one, again
+        assert Child(retire).join() == 0
+        with pytest.raises(shmq.Empty):
+            member.get(timeout=0.01)
+        spares.drop(full._home.chunks)
+        assert not [name for name in os.listdir(f"{full.path}/chunks") if name.startswith("retired-")]
