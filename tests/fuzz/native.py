@@ -45,7 +45,7 @@ EXTREMES = [
 ]
 CHECKSUMS = {  # by the end of a file's name: (where the checksum stands, first byte covered, first one not covered)
     ".chunk": [(12, 16, 128)],
-    "queue.shmq": [(PAGE + 92, PAGE, PAGE + 92), (3 * PAGE + 44, 3 * PAGE, 3 * PAGE + 44)],
+    "queue.shmq": [(PAGE + 100, PAGE, PAGE + 100), (3 * PAGE + 44, 3 * PAGE, 3 * PAGE + 44)],
     ".checkpoint": [(60, 0, 128)],
 }
 
