@@ -3,6 +3,7 @@ The long part: larger payloads, all of Python stepped, every state's recovery ki
 
     python -m tests.crash.campaign                     all of it: hours
     python -m tests.crash.campaign --only NAME         walks whose name contains NAME
+    python -m tests.crash.campaign --pick N            one of the walks, whatever N is
     python -m tests.crash.campaign --only NAME --state N   recover the state of that number alone, and keep it
     python -m tests.crash.campaign --kills 200000      real kills only
 """
@@ -24,6 +25,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests.crash.campaign", description="Every instruction: the long part.")
     parser.add_argument("--only", default="", help="walks whose name contains this")
     parser.add_argument("--state", type=int, help="recover this state alone, and keep it here")
+    parser.add_argument("--pick", type=int, help="the one of that number; behind the last comes the first")
+    parser.add_argument("--walks", type=int, default=1, help="that one, and so many in all from it on")
     parser.add_argument("--short", action="store_true", help="pytest's scenarios instead of the long ones")
     parser.add_argument("--everything", action="store_true", help="step all of Python, not only the core")
     parser.add_argument("--recoveries", type=int, default=0, help="walk the recovery of so many states of each walk")
@@ -34,6 +37,8 @@ def _arguments() -> argparse.Namespace:
 
 def _chosen(arguments: argparse.Namespace) -> list[Scenario]:
     known = scenarios.short() if arguments.short or arguments.state is not None else scenarios.long()
+    if arguments.pick is not None:
+        return [known[(arguments.pick + each) % len(known)] for each in range(arguments.walks)]
     exact = [each for each in known if each.name == arguments.only]
     return exact or [each for each in known if arguments.only in each.name]
 
@@ -86,12 +91,13 @@ def main() -> int:
     if reason:
         print(f"nothing was walked: {reason}")
         return 2
-    whole = not (arguments.only or arguments.kills or arguments.short)
+    picked = arguments.pick is not None
+    whole = not (arguments.only or arguments.kills or arguments.short or picked)
     if whole:
         arguments.everything, arguments.recoveries, arguments.kills = True, 1_000_000, 200_000
     began = time.monotonic()
     findings: list[str] = []
-    if whole or arguments.only or arguments.short:
+    if whole or arguments.only or arguments.short or picked:
         with scratch() as folder, contextlib.suppress(KeyboardInterrupt):
             for each in _walks(arguments, Tools(Path(folder))):
                 findings += each.findings

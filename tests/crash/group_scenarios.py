@@ -20,6 +20,7 @@ AUTO = {"ack": "auto"}
 NEXT = (("open",), ("member", "r"), ("fetch", "r", 1000), ("put", 3), ("close",))
 """What the next member does where its recovery is killed, too."""
 OPENING = (("open",), ("close",))
+DROPPING = (("max_messages", groups.BOUND), ("full", "drop_oldest"))
 BRIEFLY = {"lease": 0.05}
 """A lease that is over when the walk comes to look: a walk takes longer, and so may whoever is judged by it."""
 BY_KEY = {"ordered_by": "key"}
@@ -36,10 +37,21 @@ def group(
     setup: tuple[Any, ...] = TWELVE,
     before: tuple[Any, ...] = JOINED,
     seat: int = 0,
+    made_with: tuple[Any, ...] = (),
 ) -> Scenario:
     """A walk of a member."""
     seated = name if seat == 0 else f"{name}, beside another"
-    return Scenario(f"group: {seated}", setup, before, walked, seat=seat, judge=groups.judge, says=says, recovery=NEXT)
+    return Scenario(
+        f"group: {seated}",
+        setup,
+        before,
+        walked,
+        seat=seat,
+        made_with=made_with,
+        judge=groups.judge,
+        says=says,
+        recovery=NEXT,
+    )
 
 
 def of_groups() -> list[Scenario]:
@@ -77,6 +89,12 @@ def of_groups() -> list[Scenario]:
             setup=(*TWELVE, ("die_holding", 3)),
             before=OPEN,
         ),
+        group(
+            "open where a dead one sat",
+            (*OPEN, MEMBER),
+            setup=(*TWELVE, ("die_holding", 3)),
+            before=(),
+        ),
         group("leave", (("part", "m"),), before=holding),
         group(
             "walk over padding",
@@ -94,6 +112,12 @@ def of_groups() -> list[Scenario]:
             (("fetch", "m", 3), ("finish", "m", 0), ("fetch", "m", 3)),
             setup=WINDOWFUL,
             before=(*JOINED, ("fetch", "m", 64), ("finish", "m", *range(1, 62))),
+        ),
+        group(
+            "what another holds at the window's edge",
+            (("fetch", "n", 2), ("finish", "m", 0, 5), ("finish", "n", 64), ("fetch", "n", 1)),
+            setup=WINDOWFUL,
+            before=(*JOINED, OTHER, ("fetch", "m", 64), ("fetch", "n", 1), ("pause", 0.01)),
         ),
         group(
             "the window moves",
@@ -121,6 +145,19 @@ def of_groups() -> list[Scenario]:
             before=(*JOINED, ("fetch", "m", 9)),
         ),
         group("drop", (("drop_group",),), before=OPEN),
+        group(
+            "purge",
+            (("purge_group",), ("put", 4)),
+            before=(*holding, ("later", "m", 2), ("back", "m", 0)),
+            seat=1,
+        ),
+        group("drop the oldest", (("full",), *(("put_over", 4),) * 3), before=OPEN, made_with=DROPPING),
+        group(
+            "drop the oldest that were put aside",
+            (("full",), *(("put_over", 4),) * 3),
+            before=(*JOINED, ("fetch", "m", 2), ("later", "m", 1), ("back", "m", 0), ("part", "m")),
+            made_with=DROPPING,
+        ),
     ]
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import shmq
 from shmq import _native
+from tests.support import fork
 
 from .payloads import payload
 from .recover import DEADLINE, brief, check, opened
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 NAME = "g"
 WINDOW = 64
+BOUND = 12
 HOUR = 3600.0
 OPTIONS: dict[str, Any] = {"ack": "explicit", "window": WINDOW}
 
@@ -45,6 +47,8 @@ class Team:
     done: set[int] = dataclasses.field(default_factory=set)
     letters: set[int] = dataclasses.field(default_factory=set)
     later: set[int] = dataclasses.field(default_factory=set)
+    oldest: set[int] = dataclasses.field(default_factory=set)
+    """What the next put drops, which may be killed before it puts."""
 
     def fate(self, index: int) -> str:
         """What became of a message that is in the queue."""
@@ -93,6 +97,17 @@ class Truth:
     def _put_dull(self, number: int, length: int) -> None:
         self._put(number, length)  # type: ignore[attr-defined]
         self.dull.add(max(self.messages))
+
+    def _purge_group(self, number: int) -> None:
+        self._known().done |= set(self.messages)
+
+    def _full(self, number: int) -> None:
+        self._known().oldest = {max(self.messages) + 1 - BOUND}
+
+    def _put_over(self, number: int, length: int) -> None:
+        self._known().done |= self._known().oldest
+        self._put(number, length)  # type: ignore[attr-defined]
+        self._full(number)
 
     def _put_keyed(self, number: int, keys: str) -> None:
         self._put_many(number, *(4,) * len(keys))  # type: ignore[attr-defined]
@@ -189,6 +204,16 @@ class Hands:
     def _put_later(self, number: int, length: int) -> None:
         self.queue.put(self.payload(number, length), delay=HOUR)
 
+    def _purge_group(self, number: int) -> None:
+        self.queue.purge()
+
+    def _full(self, number: int) -> None:
+        """From here on, a put drops."""
+
+    def _put_over(self, number: int, length: int) -> None:
+        """Into a queue that is full, and drops the oldest."""
+        self.queue.put(self.payload(number, length), timeout=0)
+
     def _put_dull(self, number: int, length: int) -> None:
         self.queue.put(self.payload(number, length), ttl=0.001)
 
@@ -224,7 +249,7 @@ class Hands:
     def _sit_before(self, number: int) -> None:
         """Take a seat; go on in a child, which takes another, and end when it has ended."""
         self.queue.stats()
-        child = os.fork()
+        child = fork()
         if child:
             os.waitpid(child, 0)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -265,10 +290,10 @@ class _Shift:
             try:
                 messages = self.members[turn % 2].get_many(5, timeout=0)
             except shmq.Empty:
-                if self.keys and self.held:  # what comes next of their keys waits for them
+                missing = wanted - set(self.acked) - set(self.held)
+                if self.held and (self.keys or missing):  # what comes next of their keys, or behind the window, waits
                     self.finish()
                     continue
-                missing = wanted - set(self.acked) - set(self.held)
                 idle = 0 if missing and time.monotonic() < deadline else idle + 1
                 if missing:
                     time.sleep(0.01)
@@ -362,6 +387,8 @@ def _work_off(queue: Any, path: str, first: Any, second: Any, models: list[Model
     models = [model for model in models if model.messages == messages]
     check(bool(models), "no run of operations leaves these messages", brief(messages))
     fates = {index: {_fates(model, index) for model in models} for index in messages}
+    for index in set().union(*(model.team.oldest for model in models if model.team is not None)):
+        fates[index] |= {"comes", "done"}
     shift = _Shift(first, second, models[0].keys, lease=lease)
     shift.work(index for index, may in fates.items() if may == {"comes"})
     letters = _letters(path)

@@ -72,10 +72,12 @@ static void open_queue(void)
     snprintf(path, sizeof path, "%s/control.shmq", home);
     control = map(path, &fd, &bytes, true);
     test_fd = open(path, O_RDONLY | O_CLOEXEC);
-    member = shmq_member_new(control, fd, test_fd);
-    if (member == NULL) {
-        fail("shmq_member_new", -1);
+    member = shmq_member_new(control);
+    if (member == NULL || shmq_member_open(member, fd, test_fd) != SHMQ_OK) {
+        fail("shmq_member_open", -1);
     }
+    close(fd);
+    close(test_fd);
 }
 
 static void open_chunk(void)

@@ -18,6 +18,7 @@ import warnings
 from typing import Any
 
 import shmq
+from tests.support import start
 
 from .recover import check
 from .walker import scratch
@@ -117,11 +118,7 @@ def kill(kills: int, seed: int) -> Killed:
                 queue.consumer("child").close()
                 for _ in range(min(ROUNDS_PER_QUEUE, kills - life)):
                     said[PUT] = said[TAKEN] = said[LIVES] = 0
-                    child = os.fork()
-                    if child == 0:
-                        with contextlib.suppress(BaseException):
-                            _live(path, queue, life, said)
-                        os._exit(1)
+                    child = start(_live, path, queue, life, said)
                     while not said[LIVES] and os.waitpid(child, os.WNOHANG) == (0, 0):
                         time.sleep(0.0001)
                     until = time.perf_counter_ns() + chance.randrange(1_500_000)

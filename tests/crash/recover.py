@@ -127,7 +127,13 @@ class Expected:
     def check_head(self, head: int, states: list[Name]) -> None:
         heads = {state.head for state in states}
         between = self.verb in ("take_many", "ack") and min(heads) <= head <= max(heads)
-        check(head in heads or between, "a consumer stands where no run of operations leaves it", head, heads)
+        # Whoever finds nothing more passes the padding there, what a dead one had claimed; never a message.
+        passed = any(
+            start < head <= model.next and not any(start <= index < head for index in model.messages)
+            for model in self.existing()
+            for start in heads
+        )
+        check(head in heads or between or passed, "a consumer stands where no run of operations leaves it", head, heads)
 
 
 @contextlib.contextmanager
@@ -232,8 +238,7 @@ def _go_on(path: str, expected: Expected) -> None:
             check(got == {index: b"after"}, f"consumer {name!r} did not get what was put afterwards", got)
         for each in [*list(seen)[-3:], index]:
             check(queue[each].payload == {**seen, index: b"after"}[each], "an index leads to another message", each)
-        padding = index + 1 - queue.first_index - len(seen) - 1
-        check(0 <= len(queue) - len(seen) - 1 <= padding, "len() counts what is not there", len(queue), len(seen) + 1)
+        check(len(queue) == len(seen) + 1, "len() is not how many there are", len(queue), len(seen) + 1)
     _open_again(path, names, index)
 
 

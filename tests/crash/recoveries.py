@@ -4,6 +4,7 @@ the next process, which may be killed in the same way: it is always the same byt
 
     python -m tests.crash.recoveries                       every case; the recovery of 5 states of each walked as well
     python -m tests.crash.recoveries --only sets --nested 100
+    python -m tests.crash.recoveries --pick N              one of the cases, whatever N is
     python -m tests.crash.recoveries --everything          all of Python stepped: nothing but the core stores into files
 """
 
@@ -286,6 +287,7 @@ def main() -> int:
         prog="tests.crash.recoveries", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--pick", type=int, help="the one of that number; behind the last comes the first")
     parser.add_argument("--nested", type=int, default=5, help="states of each whose recovery is walked as well")
     parser.add_argument("--openers", type=int, default=5, help="states at which somebody else comes")
     parser.add_argument("--everything", action="store_true", help="step all of Python")
@@ -294,17 +296,22 @@ def main() -> int:
     if reason:
         print(f"nothing was walked: {reason}")
         return 2
+    cases = [case for case in unclean.CASES if given.only in case]
+    if given.pick is not None:
+        cases = [cases[given.pick % len(cases)]]
     findings: list[str] = []
+    walks, steps = 0, 0
     print(f"{'recovery':40} {'kill points':>11} {'states':>8} {'openers':>8} {'seconds':>8}")
     with scratch() as folder:
         tools = Tools(Path(folder))
-        for case in [case for case in unclean.CASES if given.only in case]:
+        for case in cases:
             for each in walk(case, tools, nested=given.nested, openers=given.openers, everything=given.everything):
                 print(each.row(), flush=True)
+                walks, steps = walks + 1, steps + each.steps
                 for finding in each.findings:
                     print("FOUND", finding, flush=True)
                 findings += each.findings
-    print(f"{len(findings)} findings")
+    print(f"{walks} walks: {steps:,} kill points, {len(findings)} findings")
     return 1 if findings else 0
 
 

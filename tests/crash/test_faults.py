@@ -10,6 +10,7 @@ import time
 import pytest
 
 import shmq
+from tests.support import Child, start
 
 from .operations import Hands
 
@@ -44,22 +45,24 @@ def test_a_name_is_given_back_when_its_consumer_is_closed_not_when_it_is_forgott
         assert closed.head == 0
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_does_not_keep_its_dead_parent_alive(path):
     """A producer forks, is killed in a claim, and its child lives on: consumers pass the claim all the same."""
     ends = os.pipe()
+
+    def live_on(slot):
+        os.close(ends[1])
+        os.read(ends[0], 1)  # until the test ends
+        assert slot.index == 1
+
+    def parent(_say):
+        own = shmq.open(path)
+        start(live_on, own.reserve(8))
+        os.kill(os.getpid(), signal.SIGKILL)
+
     with shmq.open(path) as queue:
         queue.put(b"before")
-        parent = os.fork()
-        if parent == 0:
-            own = shmq.open(path)
-            slot = own.reserve(8)
-            if os.fork() == 0:
-                os.close(ends[1])
-                os.read(ends[0], 1)  # until the test ends
-                os._exit(slot.index)
-            os.kill(os.getpid(), signal.SIGKILL)
-        os.waitpid(parent, 0)
+        with Child(parent) as killed:
+            assert killed.join() == -signal.SIGKILL
         try:
             queue.put(b"after")
             with queue.consumer("any") as consumer:
@@ -94,7 +97,6 @@ def test_a_deletion_that_was_killed_is_finished_by_the_next_creation(path, monke
         assert consumer.take(timeout=0) == b"new"
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_killed_while_it_lists_the_chunks_leaves_its_parent_the_whole_list(path):
     """
     A descriptor inherited by a child has one place for both: where the killed one stopped is not where we begin.
@@ -102,13 +104,14 @@ def test_a_child_killed_while_it_lists_the_chunks_leaves_its_parent_the_whole_li
     with shmq.open(path) as queue, queue.consumer("name") as consumer:
         queue.put(b"message")
         assert consumer.take(timeout=0) == b"message"
-        child = os.fork()
-        if child == 0:
+
+        def list_them(_say):
             reading = [os.scandir(fd) for fd in (queue._home.chunks, queue._home.consumers)]
             list(map(next, reading))
             os.kill(os.getpid(), signal.SIGKILL)
-        os.waitpid(child, 0)
 
+        with Child(list_them) as killed:
+            assert killed.join() == -signal.SIGKILL
         assert queue.next_index == 1
         assert set(queue.consumers()) == {"name"}
 
@@ -129,19 +132,18 @@ def test_threads_that_list_the_chunks_at_once_all_see_them_all(path):
         assert seen == {1}
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_message_that_was_parked_for_its_holder_comes_again_when_both_are_dead(path):
     """
     Killed between parking a message on its holder's behalf and settling its entry, the parker's heir settled it for the
     dead holder, and nobody looked for it again.
     """
     window, entry, owner_bits = 64, 1, 11
-    words = 12288  # layout.h: the header, then words, leases and attempts, then the side table
-    side = words + window * 24 + entry * 56
+    words = 12288  # layout.h: the header, then words and attempts, then the side table
+    side = words + window * 16 + entry * 56
     with shmq.open(path) as queue:
         queue.put_many([b"one", b"two"])
-        child = os.fork()
-        if child == 0:
+
+        def park(_say):
             member = queue.consumer("g", group=True, ack="explicit", window=window)
             member.get(timeout=0)
             with open(f"{path}/consumers/g.ring", "r+b", buffering=0) as ring:
@@ -151,7 +153,9 @@ def test_a_message_that_was_parked_for_its_holder_comes_again_when_both_are_dead
                 os.pwrite(ring.fileno(), b"".join(each.to_bytes(8, "little") for each in prepared), side)
                 os.pwrite(ring.fileno(), (entry << 3 | 5).to_bytes(8, "little"), words)
             os.kill(os.getpid(), signal.SIGKILL)
-        os.waitpid(child, 0)
+
+        with Child(park) as killed:
+            assert killed.join() == -signal.SIGKILL
         with queue.consumer("g", group=True, ack="explicit") as member:
             assert sorted(member.take(timeout=20) for _ in range(2)) == [b"one", b"two"]
             assert member.head == 2

@@ -14,7 +14,6 @@ import json
 import os
 import signal
 import sys
-import warnings
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 BOOT, EARLIER = b"this boot's id..", b"another boot id!"
-_ASKING = ("directory", "recover", "ring", "staging")
+_ASKING = ("directory", "recover", "ring", "floors", "staging")
 _CHUNK = 16384
 
 
@@ -63,15 +62,11 @@ def _options(**more: Any) -> Any:
 
 def _child(work: Callable[[], None]) -> None:
     """Do it in a process that ends without closing anything."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
-        try:
-            work()
-        finally:
-            os._exit(0)
-    os.waitpid(pid, 0)
+    from tests.support import start
+
+    _, status = os.waitpid(start(work), 0)
+    if status:
+        raise AssertionError("the process that was to leave something did not")
 
 
 def _flip(path: str, payload: bytes) -> None:
@@ -196,7 +191,6 @@ def main() -> None:
     """Be a process that recovers the queue at PATH."""
     sys.path[:0] = json.loads(sys.argv[1])
     path, how = sys.argv[2:]
-    import filelock  # noqa: F401  # what the library imports late is not what is walked
 
     from shmq import errors
 

@@ -165,8 +165,8 @@ def scratch() -> Iterator[str]:
 
 
 def may_tear(path: str) -> bool:
-    """Whether a file with a name may be written by system calls: the journal, and chunks that were taken away."""
-    return path.endswith("queue.shmq") or "/retired-" in path
+    """Whether system calls may write a file with a name: the journal, a set's place, chunks that were taken away."""
+    return path.endswith(("queue.shmq", "/placed")) or "/retired-" in path
 
 
 def torn(before: Image, after: Image) -> Iterator[Image]:

@@ -27,14 +27,23 @@ def tell(result: explorer.Run) -> int:
 
 
 def weakenings() -> None:
-    """A line for each weakened site: who caught it, in which execution."""
+    """A line for each weakened site: who caught it, in which execution. All of them into shown.json."""
+    rows = []
+    silent = []
     for site, order, ways in explorer.sites():
         for way in ways:
-            caught = explorer.caught_by(site, way)
-            by = "nobody: harmless" if caught is None else f"{caught[0]}, execution {caught[1]}"
-            if caught is None and not explorer.harmless(site, way):
-                sys.exit(f"{site} weakened by {way} is noticed by no schedule")
+            harmless = explorer.harmless(site, way)
+            caught = None if harmless else explorer.caught_by(site, way)
+            nobody = "nobody: harmless" if harmless else "nobody"
+            by = nobody if caught is None else f"{caught[0]}, execution {caught[1]}"
             print(f"{site:<24} {order:<8} {way:<6} {by}", flush=True)
+            if caught is not None:
+                rows.append((site, way, caught))
+            elif not harmless:
+                silent.append(f"{site}={way}")
+    explorer.write_shown(rows)
+    if silent:
+        sys.exit(f"noticed by no schedule: {', '.join(silent)}")
 
 
 def main() -> None:
@@ -42,17 +51,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--executions", type=int, default=1_000_000_000, help="stop after so many in all")
     parser.add_argument("--seconds", type=float, default=600, help="for exhausting each large scenario")
+    parser.add_argument("--shown", action="store_true", help="only look who shows each weakening, and write shown.json")
     parser.add_argument("--seed", type=int, default=1, help="of the first random batch")
+    parser.add_argument("--draw", action="store_true", help="only draw large scenarios at random, beginning with any")
     wishes = parser.parse_args()
+    if wishes.shown:
+        weakenings()
+        return
     since = time.monotonic()
-    total = tell(explorer.run("--litmus", "--small"))
-    weakenings()
-    open_ones = []
-    for name in explorer.named("LARGE"):
-        result = explorer.run("--scenario", name, "--seconds", str(wishes.seconds))
-        total += tell(result)
-        if result.code != explorer.EXHAUSTED:
-            open_ones.append(name)
+    total = 0
+    large = explorer.named("LARGE")
+    if wishes.draw:
+        at = wishes.seed % len(large)
+        open_ones = large[at:] + large[:at]
+    else:
+        total += tell(explorer.run("--litmus", "--small"))
+        weakenings()
+        open_ones = []
+        for name in large:
+            result = explorer.run("--scenario", name, "--seconds", str(wishes.seconds))
+            total += tell(result)
+            if result.code != explorer.EXHAUSTED:
+                open_ones.append(name)
     for seed, name in zip(itertools.count(wishes.seed), itertools.cycle(open_ones)):
         if total >= wishes.executions:
             break

@@ -4,7 +4,7 @@
  *   search.c    threads as coroutines; every choice, tried in turn or drawn at random
  *   kernel.c    the os table of the model: locks, futex, clocks
  *   stage.c     one chunk and the processes around it; what must hold at every step and at the end
- *   scenarios.c, group_..., keyed_..., space_..., sync_scenarios.c  the schedules, by name
+ *   scenarios.c, group_..., keyed_..., space_..., pads_..., sync_scenarios.c  the schedules, by name
  *   litmus.c    known programs with known outcomes, to test memory.c itself
  *   main.c      the command line */
 #ifndef SHMQ_EXPLORER_H
@@ -23,6 +23,7 @@ struct model_thread {
     const char *name;
     void (*body)(void);
     bool killable;
+    bool stoppable; /* instead: for ever, and nobody is told */
 };
 
 struct scenario {
@@ -32,7 +33,7 @@ struct scenario {
     void (*check)(void);      /* after each execution, straight on the memory */
     bool (*may_sleep)(void);  /* may somebody still sleep at the end? NULL = never */
     struct model_thread threads[THREADS];
-    uint32_t kills;           /* how many of the killable may be killed in one execution */
+    uint32_t kills;           /* how many of those may be killed or stopped in one execution */
     bool large;               /* too large for the short share, which draws it at random instead */
     uint32_t (*outcome)(void); /* a litmus test: what came out, 0 .. 31 ... */
     uint32_t outcomes;         /* ... and the set of what must come out in some execution, and may in any */
@@ -45,6 +46,8 @@ extern const struct scenario keyed_scenarios[];
 extern const size_t keyed_scenarios_count;
 extern const struct scenario space_scenarios[];
 extern const size_t space_scenarios_count;
+extern const struct scenario pads_scenarios[];
+extern const size_t pads_scenarios_count;
 extern const struct scenario sync_scenarios[];
 extern const size_t sync_scenarios_count;
 extern const struct scenario litmus[]; /* small programs whose outcomes are known: they test the model itself */
@@ -78,6 +81,8 @@ uint32_t model_self(void);
 const char *model_thread_name(uint32_t thread);
 bool model_is_dead(uint32_t thread);
 bool model_somebody_died(void);
+bool model_is_stopped(uint32_t thread);
+bool model_somebody_is_stopped(void);
 bool model_is_done(uint32_t thread);
 bool model_is_asleep(uint32_t thread);
 /* Go on only once the condition holds; it may look at the kernel's and the search's state, not at memory. */
@@ -126,6 +131,7 @@ void memory_heed(const void *at); /* take that back */
 #define MEMORY_LOCKS 8u
 void memory_release(uint32_t lock, uint32_t thread);
 void memory_acquire(uint32_t lock);
+void memory_ages(uint32_t thread); /* so much time has passed that it sees the newest of each word */
 /* The kernel's look at a futex word: never older than what an earlier waker of it had seen. */
 uint32_t memory_futex_look(const uint32_t *word);
 void memory_futex_wake(const uint32_t *word);
@@ -141,11 +147,12 @@ bool kernel_locked(uint32_t slot);
 int kernel_lock_fd(uint32_t thread);
 int kernel_test_fd(uint32_t thread);
 void kernel_hold(uint32_t slot, uint32_t thread); /* in setup */
-void kernel_drop(uint32_t slot);                  /* the lock is gone though its holder lives, or he exits */
+void kernel_drop(uint32_t slot);                  /* the lock is gone though its holder lives, or it exits */
 void kernel_set_clock(int64_t ns);                /* all clocks are one, and stand still until then */
 int64_t kernel_clock(void);
 /* The disk under the chunk: everything below that position of it is there. */
 uint64_t kernel_on_disk(void);
+void kernel_tests_order(void);        /* in setup: who finds a lock free sees what its holder did, as Linux has it */
 void kernel_wakes_order(void);        /* in setup: who is woken sees what the waker did, as Linux promises */
 void kernel_set_patience(int64_t ns); /* in setup: a sleep that takes so long, without a death, is a fault */
 void kernel_refuse_sync(uint32_t which); /* in setup: that sync fails, 1 = the first */

@@ -157,6 +157,12 @@ static void ack_it(void)
     shmq_taken taken = mine_in(0);
     finish(&ring, &taken);
 }
+static void ack_behind_head(void)
+{
+    struct shmq_ring ring = member(model_self());
+    shmq_taken taken = {.index = 1 + model_self(), .word = actor_self()->notes[3], .attempts = 1};
+    finish(&ring, &taken);
+}
 static void ack_parked(void)
 {
     struct shmq_ring ring = member(model_self());
@@ -191,7 +197,7 @@ static void park_for_an_hour(void)
 {
     struct shmq_ring ring = member(model_self());
     shmq_taken taken = mine_in(0);
-    if (shmq_ring_nack(&ring, &taken, NEVER, 0) != SHMQ_OK) {
+    if (shmq_ring_nack(&ring, &taken, NEVER, 7) != SHMQ_OK) {
         model_fault("what is mine cannot be given back");
     }
 }
@@ -316,6 +322,14 @@ static void move_it(void)
     }
     go();
 }
+static void move_it_and_stay(void)
+{
+    struct shmq_ring ring = member(model_self());
+    shmq_taken taken = mine_in(0);
+    if (shmq_ring_moving(&ring, &taken) == SHMQ_OK) {
+        end_with(shmq_ring_ack(&ring, &taken), 0);
+    }
+}
 static void move_parked(void)
 {
     struct shmq_ring ring = member(model_self());
@@ -329,6 +343,11 @@ static void count_moved(void)
 {
     struct shmq_ring ring = member(model_self());
     shmq_ring_count_moved(&ring, false);
+}
+static void count_unmoved(void)
+{
+    struct shmq_ring ring = member(model_self());
+    shmq_ring_count_unmoved(&ring);
 }
 
 /* What the dead first one held, and nothing else. */
@@ -412,6 +431,31 @@ static void setup_full(void)
     stage.actors[0].notes[3] = *the_word(0);
     the_checkpoint()->handed = 4;
 }
+/* The first of a window of four is held by one who does nothing, the next by members 0 and 1, as far as there are `held`; the
+ * rest is finished. Who has walked to the edge may park the first when the others are finished. */
+static void begin_held_at_edge(uint32_t held)
+{
+    begin(5);
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct shmq_member *const holder = &stage.members[i == 0 ? 2 : i - 1];
+        *the_word(i) = i <= held ? ring_low(holder->owner, 1, RING_CLAIMED) : RING_DONE;
+        if (i != 0 && i <= held) {
+            stage.actors[i - 1].notes[3] = *the_word(i);
+        }
+    }
+    the_checkpoint()->handed = 4;
+    for (uint32_t t = 1; t < 3; t++) {
+        shmq_reader_seek(stage.actors[t].chunk, &stage.actors[t].reader, 4);
+    }
+}
+static void setup_one_of_two_at_edge(void) { begin_held_at_edge(1); }
+static void setup_two_of_three_at_edge(void) { begin_held_at_edge(2); }
+/* Somebody sleeps there until two of them are finished. */
+static void setup_two_wanted_at_edge(void)
+{
+    begin_held_at_edge(2);
+    the_ring()->edge = 2;
+}
 static void setup_first_seat_is_free(void)
 {
     begin(2);
@@ -421,6 +465,7 @@ static void setup_counted(void)
 {
     begin(0);
     memory_heed(&the_ring()->moved);
+    memory_heed(&the_ring()->unmoved);
 }
 static void setup_lease_of_dead(void)
 {
@@ -550,7 +595,7 @@ static void check_two_parked(void)
     uint64_t found = 0;
     for (uint64_t i = 1; i <= SIDE_ENTRIES; i++) {
         found |= (the_entry(i)->state & 7) == SIDE_LIVE ? UINT64_C(1) << (the_entry(i)->index - 1) : 0;
-        if (the_entry(i)->due_ns != (uint64_t)NEVER) {
+        if (the_entry(i)->due_ns != (uint64_t)NEVER || the_entry(i)->behind != 7) {
             model_fault("entry %llu is due at another time", (unsigned long long)i);
         }
     }
@@ -580,10 +625,23 @@ static void check_edge_of_dead(void)
     }
     check_table_empty();
 }
+static void check_nobody_sleeps_at_edge(void)
+{
+    if (the_ring()->edge != 0) {
+        model_fault("both are finished, and who sleeps at the edge waits for %llu more",
+                    (unsigned long long)the_ring()->edge);
+    }
+}
 static void check_room(void)
 {
     if (!ended(1, 4)) {
         model_fault("there was room, and nobody used it");
+    }
+}
+static void check_room_for_third(void)
+{
+    if (!ended(2, 4)) {
+        model_fault("what holds the window up could be parked, and nobody did");
     }
 }
 static void check_killed(void)
@@ -601,8 +659,9 @@ static void check_moved(void)
 }
 static void check_two_counted(void)
 {
-    if (the_ring()->moved != 2) {
-        model_fault("two were moved, and %llu are counted", (unsigned long long)the_ring()->moved);
+    if (the_ring()->moved + the_ring()->unmoved != 2) {
+        model_fault("two were moved, or not, and %llu are counted",
+                    (unsigned long long)(the_ring()->moved + the_ring()->unmoved));
     }
 }
 static void check_redelivered(void)
@@ -795,7 +854,7 @@ static void reap_when_first_is_gone(void)
     memory_acquire(0);
     reap_first();
 }
-/* The kernel says that the first is dead, and he is not. */
+/* The kernel says that the first is dead, and it is not. */
 static void lose_first(void)
 {
     model_step(1);
@@ -874,10 +933,732 @@ static void check_reuse(void)
     check_head(2);
 }
 
+/* ------------------------------------------------------------------ room, and what is dropped for it */
+static void begin_bounds_with(void (*setup)(void))
+{
+    setup();
+    the_control()->bounds = 1;
+    memory_quiet(&the_control()->bounds);
+    memory_quiet(&the_checkpoint()->dropped);
+    the_ring()->tenants[2] = 1;
+}
+static void setup_held_bounded(void) { begin_bounds_with(setup_held); }
+static void setup_held_parked_bounded(void) { begin_bounds_with(setup_held_parked); }
+static void setup_parked_bounded(void) { begin_bounds_with(setup_parked); }
+static void setup_one_bounded(void)
+{
+    begin(1);
+    the_control()->bounds = 1;
+    the_ring()->tenants[2] = 1;
+    memory_quiet(&the_checkpoint()->dropped);
+}
+/* A producer that waits until the group has finished message 0. */
+static void wait_for_the_group(void)
+{
+    struct actor *const actor = actor_self();
+    struct shmq_ring ring = member(model_self());
+    for (;;) {
+        const uint32_t seen = shmq_room_begin(actor->member);
+        if (shmq_ring_lowest(&ring) >= 1) {
+            return;
+        }
+        shmq_room_wait(actor->member, seen, -1);
+    }
+}
+/* One that waits until it may drop message 0, and drops it. */
+static void wait_and_drop(void)
+{
+    struct actor *const actor = actor_self();
+    struct shmq_ring ring = member(model_self());
+    for (;;) {
+        const uint32_t seen = shmq_room_begin(actor->member);
+        if (shmq_ring_held(&ring, 1) == 1) {
+            shmq_ring_drop(&ring, 1);
+        }
+        if (shmq_ring_lowest(&ring) >= 1) {
+            return;
+        }
+        shmq_room_wait(actor->member, seen, -1);
+    }
+}
+static void drop_first(void)
+{
+    struct shmq_ring ring = member(model_self());
+    shmq_ring_drop(&ring, 1);
+}
+static void retire_first(void)
+{
+    struct shmq_ring ring = member(model_self());
+    actor_self()->notes[0] = (uint64_t)shmq_ring_retire(&ring, 1);
+}
+/* Drop it, or find that somebody has it; then nothing of it comes any more to us. */
+static void drop_and_look(void)
+{
+    struct shmq_ring ring = member(model_self());
+    shmq_ring_drop(&ring, 1);
+    ring.returns_seen = ring.side_seen = UINT64_MAX;
+    work_off(&ring, true);
+    if (had(model_self(), 0)) {
+        model_fault("what was dropped was handed out afterwards");
+    }
+}
+/* A window of one: message 1 lies behind it as long as message 0 is held. */
+static void setup_held_before_another(void)
+{
+    begin(2);
+    window = 1;
+    the_control()->bounds = 1;
+    the_ring()->tenants[2] = 1;
+    memory_quiet(&the_checkpoint()->dropped);
+    memory_quiet(&the_ring()->edge);
+    struct shmq_ring ring = member(0);
+    hand(0, 0, &ring);
+}
+static void setup_purged_behind_the_window(void)
+{
+    setup_held_before_another();
+    struct shmq_ring ring = member(0);
+    shmq_ring_drop(&ring, 2);
+}
+static void walk_over_nothing(void)
+{
+    struct actor *const actor = actor_self();
+    struct shmq_ring ring = member(model_self());
+    shmq_taken taken;
+    while (shmq_ring_take(&ring, actor->chunk, &actor->reader, 1, 0, &taken) == 1) {
+        model_fault("what lay behind the window when it was dropped was handed out afterwards");
+    }
+}
+/* One that may have had message 1 just before it was dropped. */
+static void walk_to_the_end(void)
+{
+    struct actor *const actor = actor_self();
+    struct shmq_ring ring = member(model_self());
+    shmq_taken taken;
+    while (shmq_ring_take(&ring, actor->chunk, &actor->reader, 1, 0, &taken) == 1) {
+        finish(&ring, &taken);
+    }
+}
+static void check_both_over(void)
+{
+    check_head(2);
+    if ((the_checkpoint()->dropped != 0) == ended(2, 1)) {
+        model_fault("dropped and had, or neither");
+    }
+}
+static void check_had_or_dropped(void)
+{
+    check_head(1);
+    if ((had(0, 0) || had(1, 0)) != (ended(0, 0) || ended(1, 0))) {
+        model_fault("whoever was handed a message cannot finish it");
+    }
+    if ((the_checkpoint()->dropped != 0) == (ended(0, 0) || ended(1, 0))) {
+        model_fault("dropped and had, or neither");
+    }
+}
+/* It was finished by its holder, or is lost and counted. */
+static void check_had_or_retired(void)
+{
+    check_head(1);
+    if ((stage.actors[1].notes[0] != 0) == ended(0, 0)) {
+        model_fault("retired and finished, or neither");
+    }
+}
+
+static void skip_first(void)
+{
+    struct shmq_ring ring = member(model_self());
+    actor_self()->notes[0] = shmq_ring_skip_one(&ring, 0) == SHMQ_OK;
+}
+static void check_had_or_skipped(void)
+{
+    if ((stage.actors[1].notes[0] != 0) == had(0, 0)) {
+        model_fault("skipped and handed out, or neither");
+    }
+}
+
+/* ------------------------------------------------------------------ the end of a stream */
+static void setup_held_to_the_end(void)
+{
+    setup_held();
+    memory_heed(&the_control()->shut_down);
+}
+static void setup_one_each_at_the_end(void)
+{
+    setup_one_each();
+    shmq_shut_down(the_control(), 1);
+    memory_heed(&the_control()->shut_down);
+}
+static void end_it(void)
+{
+    shmq_shut_down(the_control(), 1);
+    shmq_wake_always(the_control());
+}
+/* A member that holds nothing, and is told of the end when all is finished. */
+static void wait_for_the_end(void)
+{
+    struct actor *const actor = actor_self();
+    struct shmq_ring ring = member(model_self());
+    for (;;) {
+        const uint32_t seen = shmq_wait_begin(actor->member);
+        if (shmq_is_shut_down(the_control()) != 0 && shmq_ring_drained(&ring, false)) {
+            return;
+        }
+        shmq_wait(actor->member, seen, -1);
+    }
+}
+/* One that holds a message, and is told of the end when all is with such. */
+static void hold_to_the_end(void)
+{
+    struct actor *const actor = actor_self();
+    struct shmq_ring ring = member(model_self());
+    for (;;) {
+        const uint32_t seen = shmq_wait_begin(actor->member);
+        shmq_ring_rest(&ring, true);
+        if (shmq_ring_drained(&ring, true)) {
+            return;
+        }
+        shmq_wait(actor->member, seen, -1);
+    }
+}
+
+/* ------------------------------------------------------------------ who is next sees what was done */
+/* What is done for a message, as plain memory: whoever works at it next, or is told that it is finished, is behind it. */
+static void work_at(uint64_t index)
+{
+    uint64_t done;
+    uint64_t *const at = the_words() + 40 + index;
+    shared_read(&done, at, sizeof done);
+    done++;
+    shared_write(at, &done, sizeof done);
+}
+/* In a block that is looked through in any case: nothing but the entry itself orders anybody. */
+static void setup_held_parked_in_a_due_block(void)
+{
+    setup_held_parked();
+    the_block()->due = 0;
+}
+static void work_off_with_care(shmq_ring *ring)
+{
+    shmq_taken taken;
+    int64_t next;
+    while (shmq_ring_retake(ring, true, 1, &taken, &next) == 1) {
+        work_at(taken.index);
+        finish(ring, &taken);
+    }
+}
+static void work_and_return(void)
+{
+    work_at(0);
+    return_it();
+}
+static void work_and_nack(void)
+{
+    work_at(0);
+    nack_it();
+}
+static void work_and_nack_parked(void)
+{
+    work_at(0);
+    nack_parked();
+}
+static void work_and_ack(void)
+{
+    work_at(0);
+    ack_it();
+}
+static void work_and_ack_parked(void)
+{
+    work_at(0);
+    ack_parked();
+}
+static void take_next_with_care(void)
+{
+    struct actor *const actor = actor_self();
+    struct shmq_ring ring = member(model_self());
+    shmq_taken taken;
+    if (shmq_ring_take(&ring, actor->chunk, &actor->reader, 1, 0, &taken) == 1) {
+        work_at(taken.index);
+        finish(&ring, &taken);
+    }
+}
+static void look_with_care(void)
+{
+    struct shmq_ring ring = newcomer(model_self());
+    work_off_with_care(&ring);
+}
+/* As retention does, and a producer that waits for room. */
+static void ask_for_the_lowest(void)
+{
+    struct shmq_ring ring = member(model_self());
+    if (shmq_ring_lowest(&ring) >= 1) {
+        work_at(0);
+    }
+}
+static void ask_for_the_end(void)
+{
+    struct shmq_ring ring = member(model_self());
+    if (shmq_ring_drained(&ring, false)) {
+        work_at(0);
+    }
+}
+static void ask_how_many(void)
+{
+    struct shmq_ring ring = member(model_self());
+    uint64_t head;
+    uint64_t lowest;
+    if (shmq_ring_unfinished(&ring, 0, 1, &head, &lowest) == 0) {
+        work_at(0);
+    }
+}
+/* Message 0 is finished, and stays in the window for want of somebody who moves the head. */
+static void park_and_settle(void)
+{
+    struct shmq_ring ring = member(model_self());
+    shmq_taken taken = mine_in(0);
+    work_at(0);
+    shmq_ring_nack(&ring, &taken, 0, 0);
+}
+
+/* ------------------------------------------------------------------ two at once, and a third who waits for both */
+static void return_mine(void)
+{
+    struct shmq_ring ring = member(model_self());
+    shmq_taken taken = {.index = model_self(), .word = actor_self()->notes[3], .attempts = 1};
+    shmq_ring_return(&ring, &taken);
+}
+static void wait_for_both(void)
+{
+    struct actor *const actor = actor_self();
+    struct shmq_ring ring = member(model_self());
+    for (;;) {
+        const uint32_t seen = shmq_wait_begin(actor->member);
+        work_off(&ring, false);
+        if (had(model_self(), 0) && had(model_self(), 1)) {
+            return;
+        }
+        shmq_wait(actor->member, seen, -1);
+    }
+}
+static void raise_head_to_two(void)
+{
+    struct shmq_ring ring = member(model_self());
+    shmq_ring_raise_head(&ring, 2);
+}
+static void setup_three(void) { begin(3); }
+static void check_head_of_two(void) { check_head(2); }
+static void drop_two(void)
+{
+    struct shmq_ring ring = member(model_self());
+    shmq_ring_drop(&ring, 2);
+}
+static void check_dropped_to(void)
+{
+    if (the_ring()->dropped_to != 2) {
+        model_fault("dropped up to 2, and it says %llu", (unsigned long long)the_ring()->dropped_to);
+    }
+    check_head(2);
+}
+static void setup_two_bounded(void)
+{
+    begin_bounds_with(setup_three);
+    memory_heed(&the_ring()->dropped_to);
+}
+
+/* ------------------------------------------------------------------ finished, as shut down */
+static void setup_held_to_the_finish(void)
+{
+    setup_held();
+    memory_heed(&the_control()->finished);
+}
+static void finish_the_stream(void)
+{
+    shmq_set_finished(the_control(), FINISHED);
+    shmq_seal(actor_self()->chunk);
+    shmq_wake_always(the_control());
+}
+static void wait_for_the_finish(void)
+{
+    struct actor *const actor = actor_self();
+    struct shmq_ring ring = member(model_self());
+    for (;;) {
+        const uint32_t seen = shmq_wait_begin(actor->member);
+        if (shmq_finished(the_control()) == FINISHED && shmq_ring_drained(&ring, false)) {
+            return;
+        }
+        shmq_wait(actor->member, seen, -1);
+    }
+}
+static void put_or_be_told(void)
+{
+    actor_put();
+    if (actor_self()->puts[0].answer == SHMQ_ROLL && shmq_finished(the_control()) != FINISHED) {
+        model_fault("the chunk is sealed, and nobody says that the stream has ended");
+    }
+}
+
+/* ------------------------------------------------------------------ two who do the same to one entry, or one seat */
+static void advance_head(void)
+{
+    struct shmq_ring ring = member(model_self());
+    shmq_ring_advance(&ring);
+}
+/* Message 0 lies in entry 1 as far as the commit: whoever finds it there makes it what it was prepared for. */
+static void setup_unsettled(void)
+{
+    begin(1);
+    struct shmq_ring ring = member(2);
+    side_prepare(&ring, 0, side_then(&ring, 0, 0, 1, SIDE_LIVE), 0, 0, 0);
+    *the_word(0) = UINT64_C(1) << RING_COUNT_SHIFT | RING_PARKED;
+    the_ring()->tenants[2] = 1;
+}
+static void settle_entry(void)
+{
+    struct shmq_ring ring = member(model_self());
+    side_settle(&ring, 1);
+}
+static void settle_and_take(void)
+{
+    settle_entry();
+    struct shmq_ring ring = newcomer(model_self());
+    work_off(&ring, true);
+    ring_advance(&ring);
+}
+/* What the dead member 0 had in the table, by the table alone. */
+static void reap_table(void)
+{
+    struct shmq_ring ring = member(model_self());
+    side_reap(&ring, stage.members[0].owner);
+}
+static void reap_table_and_take(void)
+{
+    reap_table();
+    struct shmq_ring ring = newcomer(model_self());
+    work_off(&ring, true);
+}
+static void reap_table_and_prepare(void)
+{
+    reap_table();
+    prepare_one();
+}
+static void setup_dead_in(uint32_t state)
+{
+    setup_held_parked();
+    kernel_drop(0);
+    the_entry(1)->state = (the_entry(1)->state & ~UINT64_C(7)) | state;
+}
+static void setup_dead_moving(void) { setup_dead_in(SIDE_MOVING); }
+static void setup_dead_ending(void)
+{
+    setup_dead_in(SIDE_ENDING);
+    the_entry(2)->state = ring_low(stage.members[2].owner, 0, SIDE_PREPARED); /* no other one is free */
+    the_block()->used = 1;
+}
+static void check_prepared(void)
+{
+    const uint64_t entry = stage.actors[1].notes[0];
+    if (entry != 1 || (the_entry(1)->state & 7) != SIDE_PREPARED) {
+        model_fault("an entry was prepared, and it is in state %llu", (unsigned long long)the_entry(1)->state & 7);
+    }
+}
+static void move_parked_if_mine(void)
+{
+    struct shmq_ring ring = member(model_self());
+    shmq_taken taken = mine_in(1);
+    if (shmq_ring_moving(&ring, &taken) == SHMQ_OK) {
+        end_with(shmq_ring_ack(&ring, &taken), 0);
+    }
+}
+static void setup_next_in_seat(void)
+{
+    begin(1);
+    stage.members[0].owner = owner_make(0, 2);
+    the_control()->participants[0].generation = 2;
+}
+static void enter_seat(void)
+{
+    struct shmq_ring ring = member(model_self());
+    shmq_ring_join(&ring);
+}
+static void check_seat(void)
+{
+    if (the_ring()->tenants[0] != 2 || the_ring()->tenants[1] != 1) {
+        model_fault("a member entered, and the ring does not know it: %llu, %llu",
+                    (unsigned long long)the_ring()->tenants[0], (unsigned long long)the_ring()->tenants[1]);
+    }
+}
+/* Both messages in the table, each with its holder, and nothing in it is due. */
+static void setup_two_held_parked(void)
+{
+    begin(2);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct shmq_ring ring = member(i);
+        shmq_taken taken = hand(i, i, &ring);
+        int64_t next;
+        shmq_ring_nack(&ring, &taken, 0, 0);
+        ring.side_seen = UINT64_MAX;
+        shmq_ring_retake(&ring, false, 1, &taken, &next);
+        stage.actors[i].notes[2] = 0;
+        stage.actors[i].notes[3] = taken.word;
+    }
+    the_block()->due = UINT64_MAX >> SIDE_DUE_SHIFT << SIDE_DUE_SHIFT;
+    the_ring()->side_version = 0;
+}
+static void nack_mine_until(int64_t due_ns, uint64_t behind)
+{
+    struct shmq_ring ring = member(model_self());
+    shmq_taken taken = {.index = model_self(), .word = actor_self()->notes[3], .attempts = 1, .entry = 1 + model_self()};
+    if (shmq_ring_nack(&ring, &taken, due_ns, behind) != SHMQ_OK) {
+        model_fault("what is mine cannot be given back");
+    }
+}
+static void nack_mine(void) { nack_mine_until(0, 0); }
+static void nack_mine_for_long(void) { nack_mine_until(AFTER, 7); }
+static void check_due(void)
+{
+    if (the_entry(2)->due_ns != (uint64_t)AFTER || the_entry(2)->behind != 7) {
+        model_fault("an entry says nothing of the time that it was given");
+    }
+    if (the_block()->due >> SIDE_DUE_SHIFT != 0) {
+        model_fault("one is due at once, and its block at %llu", (unsigned long long)the_block()->due >> SIDE_DUE_SHIFT);
+    }
+}
+
+/* ------------------------------------------------------------------ an entry of another message, a word of another lap */
+/* Member 0 holds message 0 in entry 1 and message 1 in the window; no other entry is free. */
+static void setup_one_entry(void)
+{
+    begin(2);
+    struct shmq_ring ring = member(0);
+    hand_parked(0, &ring);
+    struct shmq_ring again = member(0);
+    stage.actors[0].notes[0] = hand(0, 1, &again).word;
+    stage.actors[0].notes[3] = the_entry(1)->state;
+    stage.actors[0].notes[1] = 0;
+    the_entry(2)->state = ring_low(stage.members[2].owner, 0, SIDE_PREPARED);
+    the_block()->used = 1;
+    the_ring()->tenants[2] = 1;
+}
+static void ack_and_park_the_next(void)
+{
+    const uint64_t word = actor_self()->notes[0];
+    ack_parked();
+    struct shmq_ring ring = member(model_self());
+    shmq_taken taken = {.index = 1, .word = word, .attempts = 1};
+    if (shmq_ring_nack(&ring, &taken, 0, 0) != SHMQ_OK) {
+        model_fault("what is mine cannot be given back");
+    }
+}
+static void drop_of_the_table(void)
+{
+    struct shmq_ring ring = member(model_self());
+    side_drop(&ring, 1);
+}
+/* The same, and message 1 is another's: it is parked if the entry is free by then. */
+static void setup_one_entry_of_two(void)
+{
+    setup_one_entry();
+    const uint64_t word = ring_low(stage.members[1].owner, 1, RING_CLAIMED);
+    *the_word(1) = word;
+    stage.actors[1].notes[3] = word;
+}
+static void park_if_there_is_room(void)
+{
+    struct shmq_ring ring = member(model_self());
+    shmq_taken taken = mine_in(0);
+    actor_self()->notes[0] = shmq_ring_nack(&ring, &taken, 0, 0) == SHMQ_OK;
+}
+static void check_next_is_there(void)
+{
+    if (the_entry(1)->index != 2 || (the_entry(1)->state & 7) != SIDE_LIVE) {
+        model_fault("what was parked is not there: index %llu, state %llu", (unsigned long long)the_entry(1)->index,
+                    (unsigned long long)the_entry(1)->state & 7);
+    }
+}
+static void check_next_if_parked(void)
+{
+    if (stage.actors[1].notes[0]) {
+        check_next_is_there();
+    }
+}
+static void check_next_or_had(void)
+{
+    if (had(1, 0)) {
+        model_fault("what was finished is handed out");
+    }
+    if (!had(1, 1)) {
+        check_next_is_there();
+    }
+}
+/* Padding in one lap of a window of one, a message in the next. */
+static void setup_padding_and_lap(void)
+{
+    setup_padding();
+    const uint64_t tag = 1;
+    shmq_put(stage.actors[5].chunk, (const char *)&tag, sizeof tag);
+    memory_quiet(&the_ring()->edge);
+}
+static void check_behind_padding(void)
+{
+    if (ended(0, 1) + ended(1, 1) > 1) {
+        model_fault("a message behind padding was finished twice");
+    }
+    if (ended(0, 1) + ended(1, 1) == 1) {
+        check_head(2);
+    }
+    if ((had(0, 1) || had(1, 1)) && !ended(0, 1) && !ended(1, 1)) {
+        model_fault("whoever was handed a message cannot finish it");
+    }
+}
+/* A group many windows behind what is retired. */
+static void setup_far(void)
+{
+    begin(4);
+    window = 1;
+    the_control()->bounds = 1;
+    the_ring()->tenants[2] = 1;
+    memory_quiet(&the_ring()->edge);
+}
+static void retire_three(void)
+{
+    struct shmq_ring ring = member(model_self());
+    actor_self()->notes[0] = (uint64_t)shmq_ring_retire(&ring, 3);
+}
+static void take_three(void)
+{
+    struct actor *const actor = actor_self();
+    struct shmq_ring ring = member(model_self());
+    shmq_taken taken;
+    for (uint32_t i = 0; i < 3 && shmq_ring_take(&ring, actor->chunk, &actor->reader, 1, 0, &taken) == 1; i++) {
+        finish(&ring, &taken);
+    }
+}
+/* It is stopped before it moves the head. */
+static void work_and_finish_the_word(void)
+{
+    work_at(0);
+    store_release(the_word(0), RING_DONE);
+}
+/* It says that message 0 is finished, and knows it from the word alone. */
+static void leap_over_what_is_done(void)
+{
+    struct shmq_ring ring = member(model_self());
+    if (ring_state(&ring, 0, load_relaxed(the_word(0))) == RING_DONE) {
+        shmq_ring_retire(&ring, 3);
+    }
+}
+static void check_far(void)
+{
+    uint64_t finished = 0;
+    for (uint64_t i = 0; i < 3; i++) {
+        finished += ended(0, i);
+    }
+    if (the_checkpoint()->head < 3 || finished + stage.actors[1].notes[0] != 3) {
+        model_fault("%llu were finished, %llu retired, and the head stands at %llu", (unsigned long long)finished,
+                    (unsigned long long)stage.actors[1].notes[0], (unsigned long long)the_checkpoint()->head);
+    }
+}
+
 /* ------------------------------------------------------------------ the table */
 const struct scenario group_scenarios[] = {
+    PLAY("ring_returned_work_is_seen", "who is handed what came back sees what was done for it", setup_held, NULL, NULL, 0,
+         THREAD("member", work_and_return), THREAD("other", look_with_care)),
+    PLAY("side_nacked_work_is_seen", "also out of the table", setup_held, NULL, NULL, 0, THREAD("member", work_and_nack),
+         THREAD("other", look_with_care)),
+    PLAY("side_parked_work_is_seen", "also when it was there before", setup_held_parked, NULL, NULL, 0,
+         THREAD("member", work_and_nack_parked), THREAD("other", look_with_care)),
+    PLAY("side_due_work_is_seen", "also when all look through that block", setup_held_parked_in_a_due_block, NULL, NULL, 0,
+         THREAD("member", work_and_nack_parked), THREAD("other", look_with_care)),
+    LARGE("side_passed_work_is_seen", "also through one who finished it in between", setup_held, NULL, NULL, 0,
+          THREAD("member", park_and_settle), THREAD("other", look_with_care), THREAD("asker", ask_for_the_lowest)),
+    PLAY("ended_work_is_seen", "who is told that it is finished sees what was done for it", setup_held, NULL, NULL, 0,
+         THREAD("member", work_and_ack), THREAD("asker", ask_for_the_lowest)),
+    PLAY("ended_work_is_seen_at_the_end", "also at the end of the stream", setup_held, NULL, NULL, 0,
+         THREAD("member", work_and_ack), THREAD("asker", ask_for_the_end)),
+    PLAY("ended_work_is_seen_when_counted", "also when what is left is counted", setup_held, NULL, NULL, 0,
+         THREAD("member", work_and_ack), THREAD("asker", ask_how_many)),
+    PLAY("ended_parked_work_is_seen", "also in the table", setup_held_parked, NULL, NULL, 0,
+         THREAD("member", work_and_ack_parked), THREAD("asker", ask_for_the_lowest)),
+    PLAY("ended_parked_work_is_seen_at_the_end", "also in the table", setup_held_parked, NULL, NULL, 0,
+         THREAD("member", work_and_ack_parked), THREAD("asker", ask_for_the_end)),
+    PLAY("ended_parked_work_is_seen_when_counted", "also in the table", setup_held_parked, NULL, NULL, 0,
+         THREAD("member", work_and_ack_parked), THREAD("asker", ask_how_many)),
+    PLAY("ended_work_is_seen_through_another", "also when another one moves the head", setup_held, NULL, NULL, 0,
+         THREAD("member", work_and_ack), THREAD("mover", advance_head), THREAD("asker", ask_for_the_lowest)),
+    PLAY("ended_work_is_seen_behind_a_leap", "also when another one moves it over many windows", setup_held, NULL, NULL, 0,
+         THREAD("member", work_and_finish_the_word), THREAD("mover", leap_over_what_is_done), THREAD("asker", ask_for_the_lowest)),
+    PLAY("side_two_settle", "what two make of a prepared entry, one of them has made", setup_unsettled, check_one, NULL, 0,
+         THREAD("settler", settle_entry), THREAD("other", settle_and_take)),
+    PLAY("side_two_reap_a_move", "also of a move that a dead one had begun", setup_dead_moving, check_one, NULL, 0,
+         THREAD("dead", go), THREAD("taker", reap_table_and_take), THREAD("reaper", reap_table)),
+    PLAY("side_two_reap_an_end", "also of an entry that a dead one was about to free", setup_dead_ending, check_prepared, NULL,
+         0, THREAD("dead", go), THREAD("taker", reap_table_and_prepare), THREAD("reaper", reap_table)),
+    PLAY("side_parked_move_races_redelivery", "B10, B14: who moves it away, or who takes over", setup_held_parked,
+         check_back_or_taken, NULL, 0, THREAD("zombie", move_parked_if_mine), THREAD("reaper", reap_when_lost),
+         THREAD("mishap", lose_first)),
+    PLAY("ring_seat_is_entered_while_reaped", "B12: who sits down in a dead one's seat stays in the ring", setup_next_in_seat,
+         check_seat, NULL, 0, THREAD("newcomer", enter_seat), THREAD("other", enter_seat)),
+    PLAY("side_two_are_due", "of two who give back, the earlier time holds", setup_two_held_parked, check_due, NULL, 0,
+         THREAD("member", nack_mine), THREAD("other", nack_mine_for_long)),
+    LARGE("side_two_nack", "both are found, also by who was about to sleep", setup_two_held_parked, NULL, NULL, 0,
+          THREAD("member", nack_mine), THREAD("other", nack_mine), THREAD("third", wait_for_both)),
+    PLAY("side_next_is_not_dropped", "A9: who drops what lay in an entry does not drop what lies there now", setup_one_entry,
+         check_next_is_there, NULL, 0, THREAD("member", ack_and_park_the_next), THREAD("other", drop_of_the_table)),
+    PLAY("side_freed_is_used_by_another", "A9: who frees an entry writes nothing into what is parked there next",
+         setup_one_entry_of_two, check_next_if_parked, NULL, 0, THREAD("holder", ack_parked),
+         THREAD("parker", park_if_there_is_room)),
+    PLAY("side_next_is_handed_out", "A9: nor hands out the one for the other", setup_one_entry, check_next_or_had, NULL, 0,
+         THREAD("member", ack_and_park_the_next), THREAD("other", look_once)),
+    PLAY("ring_padding_of_an_earlier_lap", "B8: who walks over padding late takes nothing from the next lap",
+         setup_padding_and_lap, check_behind_padding, NULL, 0, THREAD("member", take_next), THREAD("other", take_next)),
+    LARGE("ring_far_behind_is_retired", "a head that is moved over many windows never falls", setup_far, check_far, NULL, 0,
+          THREAD("member", take_three), THREAD("other", retire_three)),
+    PLAY("ended_work_of_all_is_seen", "also when another one moves the head", setup_one_bounded, NULL, NULL, 0,
+         THREAD("member", take_next_with_care), THREAD("other", drop_first), THREAD("asker", ask_for_the_lowest)),
+    LARGE("ring_two_return", "both are found, also by who was about to sleep", setup_one_each, NULL, NULL, 0,
+          THREAD("member", return_mine), THREAD("other", return_mine), THREAD("third", wait_for_both)),
+    PLAY("ring_two_raise_the_head", "it stands where the farther one put it", setup_three, check_head_of_two, NULL, 0,
+         THREAD("member", raise_head_to_one), THREAD("other", raise_head_to_two)),
+    PLAY("ring_two_drop", "whoever drops less", setup_two_bounded, check_dropped_to, NULL, 0, THREAD("member", drop_first),
+         THREAD("other", drop_two)),
+    PLAY("ended_stream_is_finished", "who waits for the end of a finished stream is told of it", setup_held_to_the_finish,
+         NULL, NULL, 0, THREAD("member", ack_it), THREAD("other", wait_for_the_finish), THREAD("ender", finish_the_stream)),
+    PLAY("ended_stream_takes_no_more", "who finds the end sealed is told why", setup_held_to_the_finish, NULL, NULL, 0,
+         THREAD("ender", finish_the_stream), THREAD("producer", put_or_be_told)),
+    PLAY("ring_skipped_or_had", "one CAS decides between being handed out and being skipped", setup_one_bounded,
+         check_had_or_skipped, NULL, 0, THREAD("member", take_next), THREAD("other", skip_first)),
+    PLAY("ended_last_ack", "the last acknowledgement wakes who waits for the end", setup_held_to_the_end, NULL, NULL, 0,
+         THREAD("member", ack_it), THREAD("other", wait_for_the_end), THREAD("ender", end_it)),
+    PLAY("ended_all_hold", "who hold something and wait do not wait for each other", setup_one_each_at_the_end, NULL, NULL,
+         0, THREAD("member", hold_to_the_end), THREAD("other", hold_to_the_end)),
+    PLAY("ring_finishing_makes_room", "who waits for room is woken by the group that moves its head", setup_held_bounded,
+         NULL, NULL, 0, THREAD("member", ack_it), THREAD("other", wait_for_the_group)),
+    PLAY("side_finishing_makes_room", "and by the end of what was put aside", setup_held_parked_bounded, NULL, NULL, 0,
+         THREAD("member", ack_parked), THREAD("other", wait_for_the_group)),
+    PLAY("ring_dropped_or_had", "one CAS decides between being handed out and being dropped", setup_one_bounded,
+         check_had_or_dropped, NULL, 0, THREAD("member", take_next), THREAD("other", drop_first)),
+    PLAY("ring_given_back_is_dropped", "who waits to drop is woken by who gives it back", setup_held_bounded, NULL, NULL,
+         0, THREAD("member", return_it), THREAD("other", wait_and_drop)),
+    PLAY("side_given_back_is_dropped", "also when it is put aside", setup_held_bounded, NULL, NULL, 0,
+         THREAD("member", nack_it), THREAD("other", wait_and_drop)),
+    PLAY("side_parked_back_is_dropped", "also when it was put aside before", setup_held_parked_bounded, NULL, NULL, 0,
+         THREAD("member", nack_parked), THREAD("other", wait_and_drop)),
+    PLAY("ring_purged_comes_no_more", "what was dropped while somebody had it is not handed out again", setup_held_bounded,
+         NULL, NULL, 0, THREAD("member", return_it), THREAD("other", drop_and_look)),
+    PLAY("ring_purged_behind_the_window", "nor what lay behind the window", setup_purged_behind_the_window,
+         check_both_over, NULL, 0, THREAD("member", ack_it), THREAD("other", walk_over_nothing)),
+    LARGE("ring_purged_behind_or_had", "unless somebody had it by then", setup_held_before_another, check_both_over, NULL, 0,
+         THREAD("member", ack_it), THREAD("other", drop_two), THREAD("third", walk_to_the_end)),
+    PLAY("side_purged_comes_no_more", "also when it is put aside", setup_held_parked_bounded, NULL, NULL, 0,
+         THREAD("member", nack_parked), THREAD("other", drop_and_look)),
+    PLAY("ring_retired_or_finished", "what was retired under its holder is finished or counted", setup_held_bounded,
+         check_had_or_retired, NULL, 0, THREAD("member", ack_it), THREAD("other", retire_first)),
     PLAY("ring_moved_are_counted", "counters lose nothing", setup_counted, check_two_counted, NULL, 0,
          THREAD("member", count_moved), THREAD("other", count_moved)),
+    PLAY("ring_unmoved_are_counted", "also of what could not be moved", setup_counted, check_two_counted, NULL, 0,
+         THREAD("member", count_unmoved), THREAD("other", count_unmoved)),
+    PLAY("side_dropped_or_had", "also of what is put aside", setup_parked_bounded, check_had_or_dropped, NULL, 0,
+         THREAD("member", look_once), THREAD("other", drop_first)),
     PLAY("ring_expired_are_counted", "what is too old for two names is counted twice", setup_expired,
          check_both_counted, NULL, 0, THREAD("reader", read_timed), THREAD("other", read_timed)),
     PLAY("ring_attempts_are_told", "a return carries how often it was handed out", setup_held, NULL, NULL, 0,
@@ -892,6 +1673,14 @@ const struct scenario group_scenarios[] = {
          THREAD("member", ack_it), THREAD("other", take_in_next_lap)),
     PLAY("ring_edge_wakes", "B8: who sleeps at the edge of the window is woken by who moves the head", setup_full,
          check_room, NULL, 0, THREAD("member", ack_it), THREAD("other", take_when_there_is_room)),
+    PLAY("ring_edge_wakes_who_may_park", "P7b: who sleeps at the edge is woken when what holds it up may be parked",
+         setup_one_of_two_at_edge, check_room, NULL, 0, THREAD("member", ack_behind_head),
+         THREAD("other", take_when_there_is_room)),
+    PLAY("ring_edge_counts_two", "... each of two who finish", setup_two_wanted_at_edge, check_nobody_sleeps_at_edge, NULL, 0,
+         THREAD("member", ack_behind_head), THREAD("other", ack_behind_head)),
+    LARGE("ring_edge_counts_who_finish", "... also when several finish at once", setup_two_of_three_at_edge,
+         check_room_for_third, NULL, 0, THREAD("member", ack_behind_head), THREAD("other", ack_behind_head),
+         THREAD("sleeper", take_when_there_is_room)),
     PLAY("ring_padding_is_passed", "two walk over padding at once", setup_padding, check_padding, NULL, 0,
          THREAD("member", take_next), THREAD("other", take_next)),
     PLAY("ring_expired_once", "what is too old is finished and counted once", setup_expired, check_expired, NULL, 0,
@@ -935,6 +1724,8 @@ const struct scenario group_scenarios[] = {
          THREAD("member", park_for_an_hour), THREAD("other", park_for_an_hour)),
     LARGE("side_parked_for_its_holder", "B9: parked by another, it is still its holder's", setup_edge, check_edge, NULL,
          0, THREAD("holder", ack_it), THREAD("parker", take_next)),
+    LARGE("side_parked_for_its_mover", "P7b: ... also while it moves it to another queue", setup_edge, check_edge, NULL, 0,
+          THREAD("mover", move_it_and_stay), THREAD("parker", take_next)),
     PLAY("side_parker_is_killed", "B9: whom a message was parked for was dead, and so is who parked it",
          setup_edge_of_dead, check_edge_of_dead, NULL, 1, THREAD("dead", go), MORTAL("parker", take_next_and_go),
          THREAD("next", take_all_after_second)),

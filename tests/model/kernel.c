@@ -21,6 +21,7 @@ struct kernel {
     uint64_t on_disk;             /* the chunk, up to there */
     uint64_t refuse;              /* the number of syncs until one fails; 0 = none does */
     int64_t patience_ns;          /* while all live, nobody sleeps as long as that */
+    uint64_t tests_order;         /* who finds a lock free sees what its last holder did */
     uint64_t wakes_order;         /* who is woken sees what the waker did */
 };
 static int64_t now_ns;
@@ -49,6 +50,7 @@ void kernel_begin(void)
 void kernel_set_clock(int64_t ns) { now_ns = ns; }
 int64_t kernel_clock(void) { return now_ns; }
 uint64_t kernel_on_disk(void) { return kernel.on_disk; }
+void kernel_tests_order(void) { kernel.tests_order = 1; }
 void kernel_wakes_order(void) { kernel.wakes_order = 1; }
 void kernel_set_patience(int64_t ns) { kernel.patience_ns = ns; }
 void kernel_refuse_sync(uint32_t which) { kernel.refuse = which; }
@@ -104,6 +106,9 @@ static int sleep_on(uint32_t *const *words, const uint32_t *seen, uint32_t count
     }
     const bool late = model_sleep((const void *const *)words, count, bits, deadline_ns < 0 ? NO_DEADLINE : deadline_ns);
     model_remember(late);
+    if (late && model_somebody_is_stopped() && now_ns < deadline_ns) {
+        now_ns = deadline_ns; /* for who measures how long that lasts */
+    }
     if (!late && kernel.wakes_order) {
         memory_acquire(WAKES);
     }
@@ -111,7 +116,7 @@ static int sleep_on(uint32_t *const *words, const uint32_t *seen, uint32_t count
         model_trace("is woken by the clock");
     }
     if (late && deadline_ns - now_ns >= kernel.patience_ns && !model_somebody_died()) {
-        model_fault("all live, and somebody sleeps until the clock wakes him: the wake-up was lost");
+        model_fault("all live, and somebody sleeps until the clock wakes it: the wake-up was lost");
     }
     return late ? -ETIMEDOUT : 0;
 }
@@ -204,6 +209,13 @@ static int unlock_byte(int fd, uint64_t byte)
     return 0;
 }
 
+static int unlock_all(int fd)
+{
+    (void)fd; /* no scenario frees a lock while another looks */
+    return 0;
+}
+static int open_again(int fd) { return fd; }
+
 static int byte_is_locked(int fd, uint64_t byte)
 {
     (void)fd; /* a descriptor of its own: it sees its own process's lock as well */
@@ -213,6 +225,9 @@ static int byte_is_locked(int fd, uint64_t byte)
         model_remember(kernel_locked(lock));
         if (model_tracing()) {
             model_trace("asks whether slot %u is locked: %d", lock, kernel_locked(lock));
+        }
+        if (kernel.tests_order && !kernel_locked(lock)) {
+            memory_acquire(lock);
         }
     }
     return kernel_locked(lock);
@@ -233,6 +248,22 @@ static void unmap_window(void *window, uint64_t position, size_t bytes)
 static void populate(void *pages, size_t bytes)
 {
     (void)pages;
+    (void)bytes;
+}
+static uint8_t *map_again(uint8_t *begin, size_t bytes)
+{
+    (void)bytes;
+    return begin;
+}
+static int make_private(uint8_t *again, size_t bytes)
+{
+    (void)again;
+    (void)bytes;
+    return 0;
+}
+static void unmap_again(uint8_t *again, size_t bytes)
+{
+    (void)again;
     (void)bytes;
 }
 static int rename_new(int directory, const char *from, const char *to)
@@ -267,6 +298,7 @@ static int at_fork_child(void (*child)(void))
     (void)child;
     return 0;
 }
+static void fork_gate(int shut) { (void)shut; }
 
 static const struct os_calls model_calls = {
     .clock_wall_ns = clock_ns,
@@ -283,15 +315,21 @@ static const struct os_calls model_calls = {
     .lock_byte = lock_byte,
     .share_byte = lock_byte,
     .unlock_byte = unlock_byte,
+    .unlock_all = unlock_all,
+    .open_again = open_again,
     .byte_is_locked = byte_is_locked,
     .yield = yield,
     .map_window = map_window,
     .unmap_window = unmap_window,
+    .map_again = map_again,
+    .make_private = make_private,
+    .unmap_again = unmap_again,
     .populate = populate,
     .rename_new = rename_new,
     .close = close_fd,
     .guard_new = guard_new,
     .guard_free = guard_free,
     .at_fork_child = at_fork_child,
+    .fork_gate = fork_gate,
 };
 const struct os_calls *os = &model_calls;

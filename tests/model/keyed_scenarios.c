@@ -2,8 +2,8 @@
  *
  * What is judged at each store, on the newest of every word, is the promise itself: of one key no two messages are out,
  * and none is out before all earlier ones are finished. Whoever works on a message also writes down plainly, one word for
- * each bucket, that he did: so who is handed the next one must be ordered behind whoever finished the last, or that is a
- * fault. At the end the one who stays (`stays`) goes on where he stands, and must be handed whatever is not finished yet:
+ * each bucket, that it did: so who is handed the next one must be ordered behind whoever finished the last, or that is a
+ * fault. At the end the one who stays (`stays`) goes on where it stands, and must be handed whatever is not finished yet:
  * what nobody looks for any more is found to be lost then.
  *
  * There are two buckets. A message's key is one letter, and `bucket_of` says where it falls. Notes are as in
@@ -31,7 +31,7 @@ static uint64_t blocks; /* of the side table */
 static uint32_t count;  /* messages */
 static uint64_t buckets_of[MESSAGES]; /* 0 = it has no key */
 static shmq_taken handed[THREADS];    /* in setup */
-static uint32_t stays;                /* who goes on at the end, where he stands; 1 if the setup does not say otherwise */
+static uint32_t stays;                /* who goes on at the end, where it stands; 1 if the setup does not say otherwise */
 static bool zombies;                  /* some work on what is another's by now */
 
 static uint64_t bucket_of(char key) { return (crc32c(0, &key, 1) & (BUCKETS - 1)) + 1; }
@@ -79,7 +79,7 @@ static struct ring_side *the_entry(uint64_t i) { return (struct ring_side *)(voi
 static uint64_t entries(void) { return blocks * (SIDE_ENTRIES + 1); }
 
 /* ------------------------------------------------------------------ at every step */
-enum fate { WAITS, OUT, FINISHED };
+enum fate { WAITS, OUT, IS_FINISHED };
 
 static enum fate fate_of_state(uint64_t state)
 {
@@ -87,14 +87,14 @@ static enum fate fate_of_state(uint64_t state)
     case SIDE_LIVE: return WAITS;
     case SIDE_CLAIMED: return OUT;
     case SIDE_MOVING: return ring_owner(state) == 0 ? WAITS : OUT;
-    default: return FINISHED;
+    default: return IS_FINISHED;
     }
 }
 static enum fate parked_fate(uint64_t index, uint64_t entry)
 {
     const struct ring_side *const side = the_entry(entry);
     if (side->index != index + 1) {
-        return FINISHED;
+        return IS_FINISHED;
     }
     return fate_of_state((side->state & 7) == SIDE_PREPARED ? side->then : side->state);
 }
@@ -102,7 +102,8 @@ static enum fate fate_of(const struct shmq_ring *ring, uint64_t index)
 {
     const uint64_t word = *ring_word(ring, index);
     const bool of_it = word >> RING_LAP_SHIFT == ring_stamp(ring, index) >> RING_LAP_SHIFT;
-    const uint32_t state = ring_state(ring, index, word);
+    const uint32_t outside = index < the_checkpoint()->head ? RING_DONE : RING_PENDING;
+    const uint32_t state = of_it ? (uint32_t)word & 7 : outside; /* as ring_state, of what is newest */
     if (of_it && state == RING_PARKED) {
         return parked_fate(index, ring_entry(word));
     }
@@ -112,7 +113,7 @@ static enum fate fate_of(const struct shmq_ring *ring, uint64_t index)
         }
     }
     switch (state) {
-    case RING_DONE: return FINISHED;
+    case RING_DONE: return IS_FINISHED;
     case RING_CLAIMED: return OUT;
     case RING_MOVING: return ring_owner(word) == 0 ? WAITS : OUT;
     default: return WAITS;
@@ -127,7 +128,7 @@ static void judge_order(void)
             continue;
         }
         for (uint64_t index = 0; index < later; index++) {
-            if (buckets_of[index] == buckets_of[later] && fate_of(&ring, index) != FINISHED) {
+            if (buckets_of[index] == buckets_of[later] && fate_of(&ring, index) != IS_FINISHED) {
                 model_fault("message %llu is out, and message %llu of its key %s", (unsigned long long)later,
                             (unsigned long long)index, fate_of(&ring, index) == OUT ? "is out, too" : "still waits");
             }
@@ -563,6 +564,7 @@ static void take_at_the_edge(void)
 {
     struct shmq_ring ring = worker(model_self());
     ring.stuck_ns = -NEVER;
+    ring.holds = NEVER; /* what others hold is another schedule's business */
     walk(&ring);
 }
 /* As keyed_park does, to what it finds met. */
@@ -623,7 +625,7 @@ static void keep_first(void)
     if (ring_state(&ring, 0, word) != RING_PENDING || keyed_enter(&ring, 0, word, 0, false, &order) != SHMQ_OK) {
         return;
     }
-    if (!ring_claim(&ring, 0, word, SHMQ_TAKEN_MESSAGE, mine)) {
+    if (!ring_claim(&ring, 0, word, SHMQ_TAKEN_MESSAGE, false, mine)) {
         mine->word = 0;
         keyed_ready(&ring, order.bucket);
         return;
@@ -845,7 +847,7 @@ static void check_rest(void)
         if (ends > 1) {
             model_fault("message %llu was finished %u times", (unsigned long long)i, ends);
         }
-        if (fate_of(&ring, i) != FINISHED) {
+        if (fate_of(&ring, i) != IS_FINISHED) {
             model_fault("message %llu is never handed out: it %s", (unsigned long long)i,
                         fate_of(&ring, i) == OUT ? "is with somebody" : "waits");
         }
@@ -859,8 +861,9 @@ static void check_rest_after_holder(void)
 {
     for (uint32_t t = 0; t < THREADS; t++) {
         struct shmq_ring ring = worker(t);
-        if (handed[t].word != 0 && !model_is_dead(t) && !ended(t, handed[t].index)) {
-            stage.actors[t].notes[2] |= (uint64_t)(shmq_ring_ack(&ring, &handed[t]) == SHMQ_OK) << handed[t].index;
+        shmq_taken mine = handed[t]; /* its end may move it on, and the next execution begins with what setup handed out */
+        if (mine.word != 0 && !model_is_dead(t) && !ended(t, mine.index)) {
+            stage.actors[t].notes[2] |= (uint64_t)(shmq_ring_ack(&ring, &mine) == SHMQ_OK) << mine.index;
         }
     }
     check_rest();
@@ -897,7 +900,7 @@ const struct scenario keyed_scenarios[] = {
          MORTAL("holder", move_and_go), THREAD("other", take_over)),
     PLAY("keyed_taker_is_killed", "killed at any step of a claim", setup_two, check_rest, NULL, 1,
          MORTAL("member", take_and_go), THREAD("other", take_over)),
-    LARGE("keyed_delayed_holds_its_key", "who waits for his time holds his key", setup_delayed, check_rest, NULL, 0,
+    LARGE("keyed_delayed_holds_its_key", "who waits for its time holds its key", setup_delayed, check_rest, NULL, 0,
          THREAD("member", take_next), THREAD("other", work)),
     PLAY("keyed_bits_of_two", "two finish, of two buckets", setup_both_held, check_rest, NULL, 0,
          THREAD("holder", ack_mine), THREAD("other", ack_mine)),
@@ -918,9 +921,9 @@ const struct scenario keyed_scenarios[] = {
          check_rest_after_holder, NULL, 0, THREAD("holder", nack_mine_for_long), THREAD("looker", keep_ready)),
     PLAY("keyed_two_park", "two park into an empty block", setup_both_park, check_rest, NULL, 0,
          THREAD("holder", nack_mine_for_long), THREAD("other", nack_mine_for_long)),
-    PLAY("keyed_laps_do_not_mix", "who slept over a lap does not say of the next what he saw", setup_laps,
+    PLAY("keyed_laps_do_not_mix", "who slept over a lap does not say of the next what it saw", setup_laps,
          check_rest_after_holder, NULL, 0, THREAD("member", go_round), THREAD("walker", keep_first)),
-    PLAY("keyed_met_after_a_death", "met behind one who was killed when he had met it", setup_next_is_unmet,
+    PLAY("keyed_met_after_a_death", "met behind one who was killed when it had met it", setup_next_is_unmet,
          check_rest_after_holder, NULL, 1, MORTAL("dead", keep_next), THREAD("walker", keep_next),
          THREAD("looker", keep_ready)),
     PLAY("keyed_looker_is_killed", "killed at any step of a look", setup_came_back, check_rest, NULL, 1,

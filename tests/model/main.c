@@ -9,6 +9,7 @@
  *     --family PREFIX                       only those whose name begins so
  *     --small | --large | --litmus          only those
  *     --until-fault                         end with the first scenario that shows a fault
+ *     --reached                             name the core's sites that each one has run
  *     --plain                               take no state for one met before: the reduction's own test
  *     --replay CHOICES                      run one execution again, and tell its steps
  *
@@ -47,7 +48,7 @@ static const struct scenario *scenario_at(size_t i)
         size_t count;
     } tables[] = {{litmus, litmus_count}, {scenarios, scenarios_count}, {group_scenarios, group_scenarios_count},
                 {keyed_scenarios, keyed_scenarios_count}, {space_scenarios, space_scenarios_count},
-                {sync_scenarios, sync_scenarios_count}};
+                {pads_scenarios, pads_scenarios_count}, {sync_scenarios, sync_scenarios_count}};
     for (size_t table = 0; table < sizeof tables / sizeof tables[0]; table++) {
         if (i < tables[table].count) {
             return &tables[table].first[i];
@@ -137,6 +138,7 @@ struct wishes {
     bool large;
     bool litmus;
     bool until_fault;
+    bool reached;
 };
 
 static bool read_flag(struct wishes *wishes, const char *option)
@@ -145,7 +147,8 @@ static bool read_flag(struct wishes *wishes, const char *option)
         const char *name;
         bool *flag;
     } flags[] = {{"--small", &wishes->small}, {"--large", &wishes->large}, {"--litmus", &wishes->litmus},
-                 {"--until-fault", &wishes->until_fault}, {"--plain", &wishes->search.plain}};
+                 {"--until-fault", &wishes->until_fault}, {"--reached", &wishes->reached},
+                 {"--plain", &wishes->search.plain}};
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         if (strcmp(option, flags[i].name) == 0) {
             *flags[i].flag = true;
@@ -194,6 +197,19 @@ static bool wanted(const struct wishes *wishes, const struct scenario *scenario)
     return true;
 }
 
+/* The core's sites that were run since the last call. */
+static void tell_reached(bool aloud)
+{
+    for (struct model_site *site = __start_model_sites; site < __stop_model_sites; site++) {
+        char name[80];
+        if (aloud && site->reached && in_core(site)) {
+            site_name(site, name, sizeof name);
+            printf("    reached %s\n", name);
+        }
+        site->reached = false;
+    }
+}
+
 /* 0 as it should be, 1 a fault, 3 not exhausted. */
 static int run_one(const struct wishes *wishes, const struct scenario *scenario)
 {
@@ -201,6 +217,7 @@ static int run_one(const struct wishes *wishes, const struct scenario *scenario)
     search.scenario = scenario;
     search_run(&search);
     report(&search, wishes->weakened);
+    tell_reached(wishes->reached);
     return search.fault ? 1 : search.exhausted || search.random || search.replay != NULL ? 0 : 3;
 }
 

@@ -18,7 +18,7 @@
 
 #include "explorer.h"
 
-#define LOCATIONS 40u
+#define LOCATIONS 48u
 #define STORES 40u
 #define NOBODY 0xffu
 
@@ -217,6 +217,15 @@ uint64_t memory_hash(void)
         hash += mix(i + 1, view_hash(&locks[i]));
     }
     return hash;
+}
+
+/* What was stored half a second ago is there to see, though nothing orders anybody behind it. */
+void memory_ages(uint32_t thread)
+{
+    for (uint32_t i = 0; i < locations_count; i++) {
+        memories[thread].now.seen[i] = locations[i].order[locations[i].count - 1u];
+    }
+    changed(&memories[thread]);
 }
 
 /* ------------------------------------------------------------------ locations */
@@ -445,22 +454,24 @@ static void store_to(struct location *location, uint64_t value, bool release)
 /* Setup and checks, and words of one process that no other can see: plain memory. */
 static bool is_plain(const void *at) { return model_direct() || !inside(at); }
 
-uint64_t model_load(const struct model_site *site, const void *at, size_t bytes)
+uint64_t model_load(struct model_site *site, const void *at, size_t bytes)
 {
     if (is_plain(at)) {
         return peek(at, bytes);
     }
+    site->reached = true;
     const uint64_t value = load_from(approach(site, at, bytes), acquires(site));
     trace(site, "load", at, value);
     return value;
 }
 
-void model_store(const struct model_site *site, void *at, size_t bytes, uint64_t value)
+void model_store(struct model_site *site, void *at, size_t bytes, uint64_t value)
 {
     if (is_plain(at)) {
         poke(at, bytes, value);
         return;
     }
+    site->reached = true;
     if (site->weakness == MODEL_SKIP) {
         return;
     }
@@ -475,13 +486,14 @@ static uint64_t change(const struct model_site *site, uint64_t old, uint64_t ope
     return site->operation == MODEL_ADD ? old + operand : operand;
 }
 
-static uint64_t swap(const struct model_site *site, void *at, size_t bytes, uint64_t operand)
+static uint64_t swap(struct model_site *site, void *at, size_t bytes, uint64_t operand)
 {
     if (is_plain(at)) {
         const uint64_t old = peek(at, bytes);
         poke(at, bytes, change(site, old, operand));
         return old;
     }
+    site->reached = true;
     if (site->weakness == MODEL_SKIP) {
         return load_from(approach(site, at, bytes), false);
     }
@@ -508,11 +520,11 @@ static uint64_t swap(const struct model_site *site, void *at, size_t bytes, uint
     return old;
 }
 
-uint64_t model_exchange(const struct model_site *site, void *at, size_t bytes, uint64_t value)
+uint64_t model_exchange(struct model_site *site, void *at, size_t bytes, uint64_t value)
 {
     return swap(site, at, bytes, value);
 }
-uint64_t model_add(const struct model_site *site, void *at, size_t bytes, uint64_t value)
+uint64_t model_add(struct model_site *site, void *at, size_t bytes, uint64_t value)
 {
     return swap(site, at, bytes, value);
 }
@@ -528,7 +540,7 @@ static bool cas_broken(const struct model_site *site, uint64_t *at, uint64_t exp
     return seen == expected;
 }
 
-bool model_cas(const struct model_site *site, uint64_t *at, uint64_t expected, uint64_t desired)
+bool model_cas(struct model_site *site, uint64_t *at, uint64_t expected, uint64_t desired)
 {
     if (is_plain(at)) {
         const bool same = *at == expected;
@@ -537,6 +549,7 @@ bool model_cas(const struct model_site *site, uint64_t *at, uint64_t expected, u
         }
         return same;
     }
+    site->reached = true;
     if (site->weakness == MODEL_SPLIT || site->weakness == MODEL_BLIND) {
         return cas_broken(site, at, expected, desired);
     }
@@ -559,9 +572,13 @@ bool model_cas(const struct model_site *site, uint64_t *at, uint64_t expected, u
     return same;
 }
 
-void model_fence(const struct model_site *site)
+void model_fence(struct model_site *site)
 {
-    if (model_direct() || weak(site)) {
+    if (model_direct()) {
+        return;
+    }
+    site->reached = true;
+    if (weak(site)) {
         return;
     }
     model_step((uintptr_t)site);

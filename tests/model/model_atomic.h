@@ -28,21 +28,22 @@ struct model_site {
     enum model_operation operation;
     enum model_order order;
     enum model_weakness weakness;
+    bool reached; /* by the scenario that runs */
 } __attribute__((aligned(32))); /* so that the linker lays them out as an array */
 
 #define MODEL_SITE(operation, order)                                                                                  \
     __extension__({                                                                                                   \
         static struct model_site model_here __attribute__((section("model_sites"), used)) =                           \
-            {__FILE__, __LINE__, (operation), (order), MODEL_AS_WRITTEN};                                             \
+            {__FILE__, __LINE__, (operation), (order), MODEL_AS_WRITTEN, false};                                      \
         &model_here;                                                                                                  \
     })
 
-uint64_t model_load(const struct model_site *site, const void *at, size_t bytes);
-void model_store(const struct model_site *site, void *at, size_t bytes, uint64_t value);
-bool model_cas(const struct model_site *site, uint64_t *at, uint64_t expected, uint64_t desired);
-uint64_t model_exchange(const struct model_site *site, void *at, size_t bytes, uint64_t value);
-uint64_t model_add(const struct model_site *site, void *at, size_t bytes, uint64_t value);
-void model_fence(const struct model_site *site);
+uint64_t model_load(struct model_site *site, const void *at, size_t bytes);
+void model_store(struct model_site *site, void *at, size_t bytes, uint64_t value);
+bool model_cas(struct model_site *site, uint64_t *at, uint64_t expected, uint64_t desired);
+uint64_t model_exchange(struct model_site *site, void *at, size_t bytes, uint64_t value);
+uint64_t model_add(struct model_site *site, void *at, size_t bytes, uint64_t value);
+void model_fence(struct model_site *site);
 
 /* *(p) + 0 has the type without its const. */
 #define MODEL_TYPE(p) __typeof__(*(p) + 0)
@@ -55,6 +56,8 @@ void model_fence(const struct model_site *site);
     model_exchange(MODEL_SITE(MODEL_EXCHANGE, MODEL_RELAXED), (p), sizeof *(p), (value))
 #define exchange_acquire(p, value)                                                                                    \
     model_exchange(MODEL_SITE(MODEL_EXCHANGE, MODEL_ACQUIRE), (p), sizeof *(p), (value))
+#define exchange_release(p, value)                                                                                    \
+    model_exchange(MODEL_SITE(MODEL_EXCHANGE, MODEL_RELEASE), (p), sizeof *(p), (value))
 #define add_relaxed(p, value) model_add(MODEL_SITE(MODEL_ADD, MODEL_RELAXED), (p), sizeof *(p), (value))
 #define add_release(p, value) model_add(MODEL_SITE(MODEL_ADD, MODEL_RELEASE), (p), sizeof *(p), (value))
 #define cas_relaxed(p, expected, desired) model_cas(MODEL_SITE(MODEL_CAS, MODEL_RELAXED), (p), (expected), (desired))

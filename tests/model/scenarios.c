@@ -376,6 +376,10 @@ static bool nothing_was_sent(void)
 {
     return *mail(0) == 0; /* killed before the commit: nobody is owed anything */
 }
+static bool nobody_has_mail(void) /* of those who sleep: the second for the first letter, the third for the second */
+{
+    return !(model_is_asleep(1) && *mail(0) != 0) && !(model_is_asleep(2) && *mail(1) != 0);
+}
 
 /* The same with a real put and a real read. */
 static void read_or_sleep(void)
@@ -473,6 +477,22 @@ static void raise_low(void)
     shmq_raise_first_live(the_control(), 1);
     shmq_newest_raise(the_control(), 1);
 }
+/* A chunk is sealed, and then another one is made. */
+static void seal_and_roll(void)
+{
+    shmq_chunk *const chunk = actor_self()->chunk;
+    shmq_seal(chunk);
+    shmq_newest_raise(the_control(), chunk->sequence + 2);
+}
+static void head_to_one(void) { shmq_checkpoint_raise_head(the_checkpoint(), 1); }
+static void head_to_two(void) { shmq_checkpoint_raise_head(the_checkpoint(), 2); }
+static void check_heads(void)
+{
+    if (shmq_checkpoint_head(the_checkpoint()) != 2) {
+        model_fault("acknowledged up to 2, and the head is at %llu",
+                    (unsigned long long)shmq_checkpoint_head(the_checkpoint()));
+    }
+}
 static void check_raised(void)
 {
     if (shmq_first_live(the_control()) != 2 || shmq_newest(the_control()) != 2) {
@@ -556,7 +576,7 @@ static void consume_after(void)
 {
     struct actor *actor = actor_self();
     model_until(name_is_free);
-    if (shmq_lock_try(actor->member->lock, LOCK_BASE + NAME_LOCK) == 1
+    if (shmq_lock_try(&actor->member->lock, LOCK_BASE + NAME_LOCK) == 1
         && shmq_reader_seek(actor->chunk, &actor->reader, shmq_checkpoint_head(the_checkpoint())) == SHMQ_OK) {
         take_messages();
     }
@@ -598,7 +618,7 @@ static void go_on_at_cursor(void)
     uint64_t sequence;
     uint64_t index;
     model_until(name_is_free);
-    if (shmq_lock_try(actor->member->lock, LOCK_BASE + NAME_LOCK) == 1
+    if (shmq_lock_try(&actor->member->lock, LOCK_BASE + NAME_LOCK) == 1
         && shmq_cursor_load(the_checkpoint(), &sequence, &actor->reader.position, &actor->reader.ordinal, &index)) {
         actor_read(2, 1);
     }
@@ -733,7 +753,7 @@ static void check_came_back(void)
     check_head_at_the_end();
 }
 
-/* Death, or what looks like it: member 0's lock goes at any moment; member 1 takes over what he holds. */
+/* Death, or what looks like it: member 0's lock goes at any moment; member 1 takes over what it holds. */
 static void reap_and_ack(void)
 {
     struct shmq_ring ring = stage_ring(model_self());
@@ -763,8 +783,8 @@ static void ack_and_exit(void)
     kernel_drop(0);
 }
 
-/* Who asks about the lock of a dead member sees all that he did: the kernel asks under the lock of the list, which the
- * dead one's exit gave up (and the list is never empty, since who asks has a seat himself). Elsewhere in this model a
+/* Who asks about the lock of a dead member sees all that it did: the kernel asks under the lock of the list, which the
+ * dead one's exit gave up (and the list is never empty, since who asks has a seat itself). Elsewhere in this model a
  * test orders nothing; here it does, by memory_acquire.
  *
  * Killed while taking, or while taking back what a dead one held: whoever comes next finds all of it. */
@@ -880,6 +900,10 @@ const struct scenario scenarios[] = {
     PLAY("waker_killed_before_the_call",
          "B1: death makes no sound, so every death wakes all", stage_setup, NULL, nothing_was_sent, 1,
          MORTAL("waker", send_first), THREAD("sleeper", sleep_for_first), THREAD("watcher", wake_after_death)),
+    PLAY("waker_stops_before_the_call",
+         "P6: one that is stopped at any step of a wake keeps nobody asleep who has mail", stage_setup, NULL,
+         nobody_has_mail, 1, STOPS("waker", send_first), THREAD("sleeper", sleep_for_first),
+         THREAD("other", send_second)),
     PLAY("reader_sleeps_until_a_put",
          "B1: the same with a real put and a real read", stage_setup, check, NULL, 0,
          THREAD("producer", put_one), THREAD("reader", read_or_sleep)),
@@ -902,6 +926,10 @@ const struct scenario scenarios[] = {
          THREAD("mishap", lose_lock_of_first)),
     PLAY("marks_only_rise", "A2: first_live rises before anything is unlinked, and never falls", stage_setup,
          check_raised, NULL, 0, THREAD("first", raise_high), THREAD("other", raise_low)),
+    PLAY("marks_of_who_rolls", "A2: who sees that there is a later chunk sees that this one is sealed", setup, check, NULL, 0,
+         THREAD("roller", seal_and_roll), THREAD("reader", read_twice)),
+    PLAY("marks_of_a_head", "two threads of one handle acknowledge: the head stands where the farther one put it",
+         stage_setup, check_heads, NULL, 0, THREAD("thread", head_to_one), THREAD("other", head_to_two)),
     PLAY("two_threads_of_one_reader", "one of them goes first, or is told that it did not", setup_one_reader,
          check_one_reader, NULL, 0, THREAD("thread", read_from_one_reader), THREAD("other", read_one_by_call)),
     PLAY("two_seal_at_once",
@@ -980,6 +1008,10 @@ const struct scenario scenarios[] = {
     LARGE("killed_sleeper_and_two_mails",
          "B1: a mark that stays, two messages", stage_setup, NULL, NULL, 1,
          MORTAL("sleeper", sleep_for_first), THREAD("waker", send_both), THREAD("other", sleep_for_second)),
+    LARGE("waker_stops_before_two_sleepers",
+         "P6: likewise, and one of two is woken by somebody else", stage_setup, NULL, nobody_has_mail, 1,
+         STOPS("waker", send_first), THREAD("sleeper", sleep_for_first), THREAD("second", sleep_for_second),
+         THREAD("other", send_second)),
     LARGE("three_tenants",
          "B12: tenants that put, killed or leaving", setup_takeover, check_generations, NULL, 1,
          MORTAL("tenant", put_and_exit), MORTAL("newcomer", put_as_tenant), THREAD("next", put_as_tenant)),

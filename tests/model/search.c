@@ -22,9 +22,10 @@
 
 #define STACK_BYTES (128u * 1024u)
 #define TRAIL 2000u
+#define LOOKS 2u
 #define STATES_MAX 24000000u /* half a gigabyte */
 
-enum status { READY, BLOCKED, ASLEEP, DONE, DEAD };
+enum status { READY, BLOCKED, ASLEEP, DONE, DEAD, STOPPED };
 
 struct thread {
     jmp_buf start; /* at the bottom of its stack, for the next execution */
@@ -39,6 +40,7 @@ struct thread {
     uint32_t bits;                  /* ... and for whose wakes */
     int64_t deadline_ns;
     bool late;                      /* the clock woke it */
+    uint8_t looks;                  /* how often it may wake by itself, once somebody is stopped */
     uint64_t history; /* what it has learned, or what it kept of that ... */
     uint64_t next;    /* ... and what it is about to do, should it have kept too little */
 };
@@ -122,7 +124,8 @@ static uint64_t state_now(void)
     uint64_t hash = mix(memory_hash(), mix(kernel_hash(), kills_left));
     for (uint32_t i = 0; i < threads_count; i++) {
         const struct thread *thread = &threads[i];
-        hash = mix(hash, mix(mix(thread->history, thread->next), mix(memory_thread_hash(i), thread->status)));
+        const uint64_t status = thread->status + 8u * thread->looks;
+        hash = mix(hash, mix(mix(thread->history, thread->next), mix(memory_thread_hash(i), status)));
     }
     return hash == 0 ? 1 : hash;
 }
@@ -231,15 +234,18 @@ void model_forget(const void *summary, size_t bytes)
 uint32_t model_self(void) { return current; }
 bool model_direct(void) { return !running; }
 bool model_is_dead(uint32_t thread) { return threads[thread].status == DEAD; }
-bool model_somebody_died(void)
+static bool somebody_is(enum status status)
 {
     for (uint32_t i = 0; i < threads_count; i++) {
-        if (threads[i].status == DEAD) {
+        if (threads[i].status == status) {
             return true;
         }
     }
     return false;
 }
+bool model_somebody_died(void) { return somebody_is(DEAD); }
+bool model_is_stopped(uint32_t thread) { return threads[thread].status == STOPPED; }
+bool model_somebody_is_stopped(void) { return somebody_is(STOPPED); }
 bool model_is_done(uint32_t thread) { return threads[thread].status == DONE; }
 bool model_is_asleep(uint32_t thread) { return threads[thread].status == ASLEEP; }
 const char *model_thread_name(uint32_t thread) { return search->scenario->threads[thread].name; }
@@ -251,17 +257,22 @@ static bool enabled(uint32_t i)
 
 static bool mortal(uint32_t i)
 {
-    return kills_left > 0 && search->scenario->threads[i].killable && threads[i].status < DONE;
+    const struct model_thread *const thread = &search->scenario->threads[i];
+    return kills_left > 0 && (thread->killable || thread->stoppable) && threads[i].status < DONE;
 }
 
+/* Stopped for ever is as good as dead, but that nobody hears of it, and that its locks stay. */
 static void kill(uint32_t i)
 {
+    const bool stops = search->scenario->threads[i].stoppable;
     if (model_tracing()) {
-        model_trace("(%s is killed)", model_thread_name(i));
+        model_trace("(%s is %s)", model_thread_name(i), stops ? "stopped" : "killed");
     }
-    threads[i].status = DEAD;
+    threads[i].status = stops ? STOPPED : DEAD;
     kills_left--;
-    kernel_death(i);
+    if (!stops) {
+        kernel_death(i);
+    }
 }
 
 /* True when all that follows from here was explored before. */
@@ -299,6 +310,25 @@ static uint32_t whose_clock_rings(uint8_t *who)
     return count;
 }
 
+/* Each sleep ends by itself after a while. While all go on, nobody may need that; so here it does only where somebody is
+ * stopped and nobody else can go on, and not for ever again. */
+static bool sleepers_look(void)
+{
+    bool look = false;
+    for (uint32_t i = 0; model_somebody_is_stopped() && i < threads_count; i++) {
+        if (threads[i].status == ASLEEP && threads[i].looks > 0) {
+            if (model_tracing()) {
+                model_trace("(%s looks by itself)", model_thread_name(i));
+            }
+            threads[i].looks--;
+            memory_ages(i);
+            threads[i].status = READY;
+            look = true;
+        }
+    }
+    return look;
+}
+
 /* Who goes on? Kills on the way. Does not return when the execution is over. */
 static uint32_t next_thread(void)
 {
@@ -321,6 +351,9 @@ static uint32_t next_thread(void)
                 who[count++] = (uint8_t)i;
             }
         }
+        if (runs == 0 && sleepers_look()) {
+            continue;
+        }
         if (runs == 0) { /* who could still be killed has nothing more to do: that changes nothing for anybody */
             leave();
         }
@@ -337,6 +370,9 @@ static uint32_t next_thread(void)
         if (choice < runs) {
             current = who[choice];
             threads[current].late = threads[current].status == ASLEEP;
+            if (threads[current].late && model_somebody_is_stopped()) {
+                memory_ages(current);
+            }
             threads[current].status = READY;
             return current;
         }
@@ -456,7 +492,7 @@ static void give_birth(uint32_t i)
 
 /* ------------------------------------------------------------------ one execution */
 
-/* Everybody up to his first step; then from choice to choice. */
+/* Everybody up to its first step; then from choice to choice. */
 static void run_threads(void)
 {
     volatile uint32_t booted = 0; /* lives across the jumps home */
@@ -519,6 +555,7 @@ static void execute(void)
         threads[i].history = 0;
         threads[i].next = 0;
         threads[i].late = false;
+        threads[i].looks = LOOKS;
         memory_begin_thread(i);
     }
     run_threads();
@@ -576,6 +613,9 @@ void search_run(struct search *wanted)
     threads_count = 0;
     while (threads_count < THREADS && search->scenario->threads[threads_count].body != NULL) {
         give_birth(threads_count++);
+    }
+    for (uint32_t i = 0; i < THREADS; i++) {
+        threads[i].status = READY; /* the last scenario may have had more */
     }
     running = false;
     memory_clear();

@@ -9,6 +9,7 @@
 /* ------------------------------------------------------------------ how schedules are written */
 #define THREAD(name_, body_) {.name = name_, .body = body_}
 #define MORTAL(name_, body_) {.name = name_, .body = body_, .killable = true}
+#define STOPS(name_, body_) {.name = name_, .body = body_, .stoppable = true}
 #define SCENARIO(name_, rule_, setup_, check_, may_sleep_, kills_, large_, ...)                                       \
     {.name = name_, .rule = rule_, .setup = setup_, .check = check_, .may_sleep = may_sleep_, .kills = kills_,        \
      .large = large_, .threads = {__VA_ARGS__}}
@@ -47,6 +48,7 @@ struct stage {
     struct actor actors[THREADS + 1]; /* the last one belongs to the checks */
     struct shmq_member members[THREADS + 1];
     bool head_rises; /* a group's head never falls */
+    bool uncounted;  /* the chunk lies aside: its padding does not count */
     void (*watch)(const void *at, uint64_t before, uint64_t after); /* what the scenario asks of each store; or NULL */
 };
 extern struct stage stage;

@@ -1,7 +1,7 @@
 /* sync_scenarios.c - the group commit, and waiting for several queues at once.
  *
  * The disk is a height in the chunk (kernel.c): what a sync is asked for is there once it returns. Whoever is told that
- * his message is on the disk is compared with that. Time passes only where nobody can go on without (search.c), and
+ * its message is on the disk is compared with that. Time passes only where nobody can go on without (search.c), and
  * unless somebody died nobody may have to wait for it: that would be a wake-up lost, and 8 ms. */
 #include <string.h>
 
@@ -139,10 +139,27 @@ static void put_durably(void)
         wait_durably((uint64_t)put->answer);
     }
 }
-/* Who has put before; the schedule begins with his wait. */
+/* Who has put before; the schedule begins with its wait. */
 static void await_first(void) { wait_durably(0); }
 static void await_second(void) { wait_durably(1); }
 static void await_third(void) { wait_durably(2); }
+/* Stands for a second in which a leader did not end: it goes on, and others lead. */
+static void overtake(void) { store_relaxed(&the_control()->sync_leader, 0); }
+static void setup_stopped(void)
+{
+    setup_put();
+    kernel_set_patience(INT64_MAX);
+}
+static void check_overtaken(void)
+{
+    const uint64_t durable = shmq_durable(the_control());
+    if (durable > 0) {
+        must_be_on_disk(durable - 1, "the control page");
+    }
+    if (durable < messages_there()) {
+        model_fault("everybody was answered, and only %llu of %u are durable", (unsigned long long)durable, messages_there());
+    }
+}
 static void put_durably_twice(void)
 {
     put_durably();
@@ -217,12 +234,10 @@ static void commit_for_all(void)
     store_relaxed(SNAPSHOT, snapshot); /* on the disk: only leaders write it */
     shmq_acks_publish(the_checkpoint(), asked, 1);
 }
-static void acknowledge(uint32_t i)
+static void await_acknowledgement(uint32_t i, uint64_t want)
 {
     struct actor *const actor = actor_self();
     uint32_t leading = 0;
-    store_relaxed(ACK(i), 1);
-    const uint64_t want = shmq_acks_ask(actor->member, the_checkpoint());
     for (;;) {
         const int code = shmq_acks_wait(actor->member, the_checkpoint(), want, &leading);
         if (code == SHMQ_OK) {
@@ -240,12 +255,97 @@ static void acknowledge(uint32_t i)
         model_fault("an acknowledgement is said to be on the disk, and is not");
     }
 }
+static void acknowledge(uint32_t i)
+{
+    store_relaxed(ACK(i), 1);
+    await_acknowledgement(i, shmq_acks_ask(actor_self()->member, the_checkpoint()));
+}
+static void await_first_acknowledgement(void) { await_acknowledgement(0, 1); }
 static void acknowledge_first(void) { acknowledge(0); }
 static void acknowledge_second(void) { acknowledge(1); }
+/* Whoever leads for something else, and only knows by the mark that acknowledgements wait. */
+static void lead_once(void)
+{
+    uint32_t leading = 0;
+    if (shmq_sync_try(actor_self()->member, &leading)) {
+        shmq_sync_release(actor_self()->member);
+    }
+}
+static void ask_for_an_acknowledgement(void) { shmq_acks_ask(actor_self()->member, the_checkpoint()); }
+static void clear_the_mark(void)
+{
+    struct actor *const actor = actor_self();
+    actor->notes[0] = shmq_acks_begin(actor->member);
+    if (actor->notes[0] != 0 && shmq_acks_asked(the_checkpoint()) == 0) {
+        model_fault("the mark of one who asked is cleared, and nobody saw what it asked for");
+    }
+}
+static void check_mark(void)
+{
+    if (stage.actors[1].notes[0] == 0 && the_control()->sync_acks == 0) {
+        model_fault("the mark of one who asked is lost");
+    }
+}
+
+/* One that was overtaken while it led ends beside its successor. */
+static void end_first_sync(void)
+{
+    shmq_sync_publish(actor_self()->member, 1, 1, 64);
+    shmq_acks_publish(the_checkpoint(), 1, 0);
+    shmq_sync_release(actor_self()->member);
+}
+static void end_second_sync(void)
+{
+    shmq_sync_publish(actor_self()->member, 2, 2, 64);
+    shmq_acks_publish(the_checkpoint(), 2, 1);
+    shmq_sync_release(actor_self()->member);
+}
+static void setup_overtaken(void)
+{
+    setup_sync(); /* chunk 0 is the first whose beginning is on the disk */
+    memory_quiet(&the_checkpoint()->snapshot_synced);
+}
+static void check_two_ended(void)
+{
+    const struct control *const control = the_control();
+    const uint64_t synced = shmq_acks_synced(the_checkpoint());
+    if (control->durable != 2 || control->durable_chunk != 2 + 1 || synced != 2 || control->sync_bell != 2) {
+        model_fault("two syncs have ended: durable %llu, in chunk %llu, acks %llu, bell %u",
+                    (unsigned long long)control->durable, (unsigned long long)control->durable_chunk - 1,
+                    (unsigned long long)synced, control->sync_bell);
+    }
+}
+
+/* One that stood still while it led is overtaken, and then gives back what it has not any more. */
+static void setup_led(void)
+{
+    setup_sync();
+    the_control()->sync_leader = stage.members[0].owner;
+}
+static void give_leadership_back(void) { shmq_sync_release(actor_self()->member); }
+static void take_over(void)
+{
+    struct actor *const actor = actor_self();
+    actor->notes[0] = cas_acquire(&the_control()->sync_leader, stage.members[0].owner, actor->member->owner);
+}
+static void check_led(void)
+{
+    const uint64_t leader = stage.actors[1].notes[0] != 0 ? stage.members[1].owner : 0;
+    if (the_control()->sync_leader != leader) {
+        model_fault("who was overtaken gave back what was another's: %llx leads", (unsigned long long)the_control()->sync_leader);
+    }
+}
 static void setup_acks(void)
 {
     setup_sync();
     memory_quiet(&the_checkpoint()->snapshot_synced);
+}
+
+static void setup_acks_asked(void)
+{
+    setup_acks();
+    *ACK(0) = 1;
+    shmq_acks_ask(&stage.members[0], the_checkpoint());
 }
 
 /* ------------------------------------------------------------------ interval: one thread keeps, a put goes its way */
@@ -302,10 +402,15 @@ const struct scenario sync_scenarios[] = {
          THREAD("other", await_second), THREAD("third", await_third)),
     PLAY("sync_hint_only_rises", "A9: whoever says how far all is settled has seen it", setup_hinted, check_rising, NULL, 0,
          THREAD("one", look_and_sync), THREAD("producer", put_and_look), THREAD("other", look_and_sync)),
-    PLAY("sync_leader_is_killed", "A9: who waits for him finds out, and leads", setup_put, check_sync, NULL, 1,
+    PLAY("sync_leader_is_killed", "A9: who waits for it finds out, and leads", setup_put, check_sync, NULL, 1,
          MORTAL("one", await_first), THREAD("other", await_second)),
     LARGE("sync_one_of_three_is_killed", "A9: likewise, and wakes the other", setup_put, check_sync, NULL, 1,
          MORTAL("one", await_first), THREAD("other", await_second), THREAD("third", await_third)),
+    PLAY("sync_leader_is_overtaken", "P6: one that takes long goes on beside the next, and what either says is true",
+         setup_put, check_overtaken, NULL, 0, THREAD("one", await_first), THREAD("other", await_third),
+         THREAD("time", overtake)),
+    PLAY("sync_leader_is_stopped", "P6: wherever that is, the other leads in the end", setup_stopped, NULL, NULL, 1,
+         STOPS("one", await_first), THREAD("other", await_third)),
     PLAY("sync_beside_a_put", "A9: a put that the sync does not answer leads the next", setup_put, check_sync, NULL, 0,
          THREAD("one", await_third), THREAD("producer", put_durably)),
     PLAY("sync_pads_the_dead", "B4: before it waits for the living", setup_put, check_sync, NULL, 1,
@@ -325,6 +430,15 @@ const struct scenario sync_scenarios[] = {
          THREAD("worker", acknowledge_first), THREAD("other", acknowledge_second)),
     PLAY("sync_acks_beside_puts", "B6: both wait for the same commit", setup_acks, check_sync, NULL, 0,
          THREAD("worker", acknowledge_first), THREAD("producer", put_durably)),
+    PLAY("sync_mark_says_what_was_asked", "B6: whoever clears a mark has seen what was asked", setup_acks, check_mark, NULL, 0,
+         THREAD("worker", ask_for_an_acknowledgement), THREAD("leader", clear_the_mark)),
+    PLAY("sync_overtaken_ends_late", "P6: what it says then takes nothing back", setup_overtaken, check_two_ended, NULL, 0,
+         THREAD("overtaken", end_first_sync), THREAD("leader", end_second_sync)),
+    PLAY("sync_overtaken_gives_nothing_back", "P6: one that was stopped while it led is overtaken", setup_led, check_led, NULL,
+         0, THREAD("leader", give_leadership_back), THREAD("other", take_over)),
+    LARGE("sync_acks_mark_is_kept", "B6: whoever clears the mark of others has seen what they asked", setup_acks_asked,
+          check_sync,
+         NULL, 0, THREAD("worker", await_first_acknowledgement), THREAD("other", acknowledge_second), THREAD("leader", lead_once)),
     LARGE("sync_acks_and_a_death", "B6: either may lead, and be killed", setup_acks, check_sync, NULL, 1,
           MORTAL("worker", acknowledge_first), MORTAL("producer", put_durably), THREAD("other", acknowledge_second)),
     PLAY("sync_keeper_is_nudged", "interval: it ends when told to, and says nothing that is not so", setup_sync, NULL,

@@ -18,7 +18,7 @@ import shmq
 from shmq.storage import directory, recover  # noqa: F401  # both ask for the boot's id
 
 from .history import History, Named, State, Stored
-from .workloads import Begins, Facts, Returned, dead_letters
+from .workloads import ONCE, Begins, Facts, Returned, dead_letters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +42,8 @@ class Truth:
         unsure: the indexes of what the operation in flight puts: none of them was promised.
         finished, moved: what the group may have acknowledged, or moved to its dead letters.
         kept, letters: of those, what was promised not to come again, and to be found there.
+        once: the sequence and the payload of the last put with dedup that began.
+        waiting: by token, the payloads of what was handed over and nobody had begun to adopt.
     """
 
     messages: dict[int, bytes]
@@ -58,6 +60,8 @@ class Truth:
     moved: frozenset[int] = frozenset()
     letters: frozenset[int] = frozenset()
     lost: dict[int, bytes] = dataclasses.field(default_factory=dict)
+    once: tuple[int, bytes] | None = None
+    waiting: dict[str, tuple[bytes, ...]] = dataclasses.field(default_factory=dict)
 
 
 class Telling:
@@ -90,6 +94,7 @@ class Telling:
         event = self._state.step()
         what = getattr(event, "what", None)
         if isinstance(what, Begins):
+            self._begin(what)
             self._doing = what, next(self._answers, None)
             self._given = False
         elif isinstance(what, Returned):
@@ -100,6 +105,11 @@ class Telling:
             )
         elif isinstance(event, Stored):
             self._given |= event.taken
+
+    def _begin(self, begun: Begins) -> None:
+        waiting = {token: what for token, what in self._group.waiting.items() if token != begun.token}
+        once = self._group.once if begun.sequence is None else (begun.sequence, begun.payloads[0])
+        self._group = dataclasses.replace(self._group, once=once, waiting=waiting)
 
     def _return(self, returned: Returned) -> None:
         assert self._doing
@@ -113,6 +123,9 @@ class Telling:
         self._facts = returned.facts
         for name, head in returned.facts.heads.items():
             self._most[name] = max(head, self._most.get(name, 0))
+        if returned.handed is not None:
+            token, payloads = returned.handed
+            self._group = dataclasses.replace(self._group, waiting={**self._group.waiting, token: payloads})
         self._durable = max(self._durable, returned.durable)
         self._exists |= returned.durable >= 0 or begun.verb in ("create", "sync")
         self._least.update(returned.acknowledged)
@@ -175,8 +188,10 @@ def _worked(truth: Truth, returned: Returned, *, over: bool) -> Truth:
 
 
 # ---------------------------------------------------------------- looking
-_boot_id = directory.boot_id
-_ASKING = ("shmq.storage.directory", "shmq.storage.recover", "shmq.storage.ring", "shmq.membership")
+_ASKING = (
+    *(f"shmq.storage.{name}" for name in ("directory", "recover", "ring", "floors", "staging")),
+    "shmq.membership",
+)
 """Who asks for the boot's id."""
 
 
@@ -210,14 +225,16 @@ def _brief(value: Any) -> str:
 def another_boot(fresh: bytes | None = None) -> Iterator[None]:
     """The machine was started again: everybody who asks for the boot's id is told another one."""
     fresh = fresh or os.urandom(16)
-    asked: list[Any] = [sys.modules[name] for name in _ASKING if name in sys.modules]
-    for module in asked:
+    asked: list[tuple[Any, Any]] = [
+        (sys.modules[name], sys.modules[name].boot_id) for name in _ASKING if name in sys.modules
+    ]
+    for module, _ in asked:
         module.boot_id = lambda: fresh
     try:
         yield
     finally:
-        for module in asked:
-            module.boot_id = _boot_id
+        for module, before in asked:
+            module.boot_id = before  # of a boot around this one, perhaps
 
 
 def judge(path: str, truth: Truth, options: shmq.Options, *, thorough: bool = False, boot: bytes | None = None) -> None:
@@ -312,6 +329,7 @@ def _drain(consumer: Any, first: int) -> dict[int, bytes]:
 
 def _go_on(queue: Any, truth: Truth, seen: dict[int, bytes]) -> None:
     names = queue.consumers()
+    before = sorted(seen)
     strange = set(names) - set(truth.heads)
     check(not strange, "names that nobody made", strange)
     missing = [name for name, (_, least) in truth.heads.items() if least is not None and name not in names]
@@ -321,6 +339,7 @@ def _go_on(queue: Any, truth: Truth, seen: dict[int, bytes]) -> None:
     check(index == behind, "the next index was another one", index, behind)
     check(index >= truth.issued, "an index is given again", index, truth.issued)
     check(not seen or index > max(seen), "an index is given twice", index)
+    dropped = _dropped(queue, [*before, index])
     for name, stats in names.items():
         if stats.group is not None:
             _finish_group(queue, truth, seen, name, index)
@@ -328,14 +347,50 @@ def _go_on(queue: Any, truth: Truth, seen: dict[int, bytes]) -> None:
         most, least = truth.heads[name]
         with queue.consumer(name, ack=stats.ack) as consumer:
             head = consumer.head
-            check(head <= max(most, queue.first_index), "an acknowledgement from nowhere", name, head, most)
+            check(head <= max(most, queue.first_index, dropped), "an acknowledgement from nowhere", name, head, most)
             check(least is None or head >= least, "a synced acknowledgement is forgotten", name, head, least)
-            first = queue.first_index
+            first = max(queue.first_index, dropped)
             got = _drain(consumer, first)
         wanted = {each: data for each, data in {**seen, index: b"after"}.items() if each >= max(head, first)}
         check(got == wanted, "a consumer skipped messages or got others", name, sorted(wanted), sorted(got))
     check(queue[index].payload == b"after", "an index leads to another message", index)
     seen[index] = b"after"
+    _put_once_more(queue, truth, seen)
+    _adopt_what_waits(queue, truth, seen)
+
+
+def _dropped(queue: Any, there: list[int]) -> int:
+    """What lies below was dropped for room: not much more than the bound asks for, which counts padding, too."""
+    dropped = int(queue._joined().control.bounds().dropped)
+    most = queue.options.max_messages or len(there)
+    kept = sum(index >= dropped for index in there)
+    check(2 * kept >= min(most, len(there)), "more was dropped than had to be", dropped, kept, most)
+    return dropped
+
+
+def _put_once_more(queue: Any, truth: Truth, seen: dict[int, bytes]) -> None:
+    """The last put with dedup is repeated: it answers with the index that it had, or puts what went with the power."""
+    if truth.once is None:
+        return
+    sequence, data = truth.once
+    behind = queue.next_index
+    index = queue.put(data, dedup=(ONCE, sequence))
+    where = [each for each, payload in seen.items() if payload == data]
+    if not where and index >= behind:
+        seen[index] = data
+    gone = index < max(queue.first_index, queue._joined().control.bounds().dropped)
+    known = index in where or index in seen or (gone and {**truth.lost, **truth.messages}.get(index) == data)
+    check(known, "a repeated put has another index", index, where)
+    check(not where or gone or where == [index], "what is there is put again", index, where)
+
+
+def _adopt_what_waits(queue: Any, truth: Truth, seen: dict[int, bytes]) -> None:
+    """What was handed over, and nobody had begun to adopt, comes whole and in order."""
+    for token, payloads in truth.waiting.items():
+        indexes = queue.adopt(token)
+        got = [queue[index].payload for index in indexes]
+        check(got == list(payloads), "a set that was handed over is another one", token, len(got), len(payloads))
+        seen.update(zip(indexes, got, strict=True))
 
 
 def _finish_group(queue: Any, truth: Truth, seen: dict[int, bytes], name: str, after: int) -> None:

@@ -127,6 +127,7 @@ class Order:
 
     # ---- names
     def _named(self, event: Named) -> None:
+        moves = event.changes.items()
         for (folder, name), number in event.changes.items():
             path = f"{self._path(folder)}/{name}"
             if number is None:
@@ -141,12 +142,11 @@ class Order:
                 self._beside(path.removesuffix(".checkpoint"), folder, name.removesuffix(".checkpoint"))
             elif path.startswith("q/chunks/") and name.endswith(".chunk"):
                 self._linked(path, number)
+                if any(gone is None and self._path(above).startswith("q/staging/") for (above, _), gone in moves):
+                    places = [number for (_, name), number in self._names.items() if name == "placed"]
+                    self._rule("placed", not any(map(self._unsynced, places)), path)
             elif path.startswith("q/staging/") and name == "manifest":
                 self._rule("staged", not any(map(self._unsynced, self._staged(folder))), path)
-            elif path.startswith("q/staging/") and name == "placed":
-                sealed = max(self._chunks(), default=None)
-                self._rule("adopted", sealed is not None and self._hints_only(sealed[3]), path)
-                self._rule("manifest", self._is_durable(path.removesuffix("placed") + "manifest"), path)
 
     def _beside(self, path: str, folder: int, name: str) -> None:
         """A group's files come before its checkpoint."""
@@ -190,6 +190,10 @@ class Order:
             self._slots("snapshot slots", event, [(at // 8, 12288 // 8) for at in SNAPSHOTS])
         elif path.endswith(".chunk") and path.startswith("q/chunks/"):
             self._chunk_stored(event, path)
+        elif path.startswith("q/staging/") and path.endswith("/placed") and np.any(event.values):
+            sealed = max(self._chunks(), default=None)
+            self._rule("adopted", sealed is not None and self._hints_only(sealed[3]), path)
+            self._rule("manifest", self._is_durable(path.removesuffix("placed") + "manifest"), path)
 
     def _slots(self, rule: str, event: Stored, slots: list[tuple[int, int]]) -> None:
         """Of two slots, one is written while the other is on the disk."""

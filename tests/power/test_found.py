@@ -9,7 +9,7 @@ import resource
 from pathlib import Path
 
 import pytest
-from support import Child, make_unclean
+from support import DONE, Child, chunk_files, make_unclean, patch, words
 
 import shmq
 from shmq.storage import staging, sync
@@ -104,15 +104,22 @@ def test_an_error_of_the_kernel_says_which_queue(queue, path, monkeypatch):
     assert caught.value.filename.startswith(path)
 
 
-def _starved(say, path):
+_HOLDERS = {
+    "consumer": lambda queue: queue.consumer("c"),
+    "group": lambda queue: queue.consumer("g", group=True),
+    "pin": lambda queue: queue.reader(pin=True),
+}
+
+
+def _starved(say, path, what):
     with shmq.open(path) as queue:
-        queue.consumer("c").close()
+        _HOLDERS[what](queue).close()
         before = len(os.listdir("/proc/self/fd"))
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         for room in range(1, 12):
             resource.setrlimit(resource.RLIMIT_NOFILE, (before + room, hard))
             try:
-                queue.consumer("c").close()
+                _HOLDERS[what](queue).close()
             except OSError as problem:
                 if path not in str(problem):
                     say(f"{problem} does not say where")
@@ -120,18 +127,19 @@ def _starved(say, path):
         say(len(os.listdir("/proc/self/fd")) - before)
 
 
-def test_an_opening_that_fails_leaves_no_descriptor(queue, path):
+@pytest.mark.parametrize("what", _HOLDERS)
+def test_an_opening_that_fails_leaves_no_descriptor(queue, path, what):
     """Whatever number of descriptors is left when it is tried."""
     queue.put(b"x")
     queue.close()
-    with Child(_starved, path) as child:
+    with Child(_starved, path, what) as child:
         assert child.hear(120) == "0"
         assert child.join(120) == 0
 
 
 @pytest.mark.parametrize("handed", [False, True])
 def test_a_disk_that_is_full_behind_the_seal_of_an_adoption_loses_nothing(queue, handed, monkeypatch):
-    """DiskFull when only `placed` is left to write: the set is committed, so it is kept; the next one finishes it."""
+    """Only `placed` is left to write: the set is committed, so adopt returns its range; the next one finishes it."""
     queue.put(b"before")
     with contextlib.ExitStack() as opened:
         staged = [opened.enter_context(queue.stage()) for _ in range(2 if handed else 1)]
@@ -152,11 +160,59 @@ def adopt_on_a_full_disk(queue, staged, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(staging.Set, "place", refuse)
-        with pytest.raises(shmq.DiskFull):
-            queue.adopt(staged, dedup=("producer", 1))
+        assert queue.adopt(staged, dedup=("producer", 1)) == range(1, 3)
 
 
 def test_a_letter_may_outlive_its_message_in_a_recovery_that_is_cut(built):
     """The judge took it for another message: with PROCESS a letter is synced before the queue that it came from is."""
     found = child("recoveries", built, "process group", 1795318357, 40)
     assert not found["findings"], "\n".join(found["findings"])
+
+
+def test_a_group_is_not_told_of_a_message_that_went_with_the_power(path):
+    """It was put aside, and the group's snapshot reached the disk before it did: it never was, and none was retired."""
+    with (
+        shmq.open(path, options=shmq.Options(chunk_bytes=16384, retention=shmq.Retention.forever())) as queue,
+        queue.consumer("g", group=True, ack="explicit") as member,
+    ):
+        for payload in (b"done", b"there", b"lost", b"lost, and done"):
+            queue.put(payload)
+        done, there, lost, last = member.get_many(10, timeout=0)
+        there.nack(delay=3600)
+        lost.nack(delay=3600)
+        member.ack(done, last)
+        member._snapshot()
+    (chunk,) = chunk_files(path)
+    position = [each.position for each in words(path) if each.state == DONE][lost.index]
+    patch(chunk, position, bytes(chunk.stat().st_size - position))
+    make_unclean(path)
+
+    with shmq.open(path) as queue, queue.consumer("g", group=True, ack="explicit") as member:
+        assert queue.recovery.end == lost.index
+        assert queue.put(b"after") >= 65536
+        for payload in (b"there", b"after"):
+            message = member.get(timeout=20)
+            assert message.payload == payload
+            message.ack()
+        with pytest.raises(shmq.Empty):
+            member.get(timeout=0)
+        assert member.lag == 0
+
+
+def test_what_a_name_took_before_a_power_cut_is_dropped_for_room_after_it(path):
+    """It had been acknowledged, which is forgotten, so it comes again; nobody holds it, and a put waited for ever."""
+    options = shmq.Options(chunk_bytes=16384, durability=shmq.Durability.SYNC, max_messages=4, full="drop_oldest")
+    with shmq.open(path, options=options) as queue:
+        consumer = queue.consumer("c")
+        for number in range(4):
+            queue.put(b"%d" % number)
+        assert consumer.take(timeout=0) == b"0"
+        consumer.close()
+    patch(Path(path, "consumers", "c.checkpoint"), 4096, bytes(2 * 12288))  # no snapshot had reached the disk
+    make_unclean(path)
+
+    with shmq.open(path) as queue:
+        assert queue.consumers()["c"].head == 0
+        queue.put(b"after", timeout=0)
+        with queue.consumer("c") as consumer:
+            assert consumer.take_many(10, timeout=0) == [b"1", b"2", b"3"]

@@ -27,8 +27,11 @@ FIXED = [
         "names": 1,
     }.items()
     for seed, cuts in [(each + 1, 4500 if "group" not in name else 500) for each in range(share)]
+] + [
+    (name, 1, 600)
+    for name in ("sync once", "process once", "sync drop", "process age", "sync hand over", "process hand over")
 ]
-"""(profile, seed, cuts) of each test: 87,500 cuts in all."""
+"""(profile, seed, cuts) of each test: 91,100 cuts in all."""
 FRESH = ("sync", "process", "sync acked", "sync group")
 GROUPS = ("no snapshot sync", "no letters sync")
 """Faults that groups find."""

@@ -1,45 +1,26 @@
 """
 `Queue.copy` where the file system can share blocks: XFS and btrfs, in an image that root mounts.
 
-Elsewhere the tests are skipped and say why; what copies then is `copy_file_range` (tests/unit/test_copy.py).
+Elsewhere the tests are skipped and say why; what copies then is reading and writing (tests/unit/test_copy.py).
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import shutil
-import subprocess
 
 import pytest
+from disks import mounted
 
 import shmq
-from shmq.storage import copying
-
-IMAGE_BYTES = 320 << 20
-"""Of a sparse file; mkfs.xfs makes nothing smaller than 300 MiB."""
+from shmq.storage import files
 
 
 @pytest.fixture(params=["xfs", "btrfs"])
 def disk(request, tmp_path):
     """A file system of that kind."""
-    if os.geteuid():
-        pytest.skip("only root mounts")
-    if shutil.which(f"mkfs.{request.param}") is None:
-        pytest.skip(f"mkfs.{request.param} is needed to make a file system that can share blocks")
-    image, made = tmp_path / "image", tmp_path / "disk"
-    made.mkdir()
-    with open(image, "wb") as file:
-        file.truncate(IMAGE_BYTES)
-    done = subprocess.run([f"mkfs.{request.param}", "-q", str(image)], capture_output=True, check=False, timeout=120)
-    if done.returncode:
-        pytest.skip(f"mkfs.{request.param} refuses: {done.stderr.decode().strip()[-200:]}")
-    command = ["mount", "-t", request.param, "-o", "loop", str(image), str(made)]
-    done = subprocess.run(command, capture_output=True, check=False, timeout=120)
-    if done.returncode:
-        pytest.skip(f"cannot mount {request.param} here: {done.stderr.decode().strip()}")
-    yield made
-    subprocess.run(["umount", "--lazy", str(made)], check=True, timeout=120)
+    with mounted(request.param, tmp_path) as made:
+        yield made
 
 
 @pytest.mark.parametrize("new_id", [False, True])
@@ -59,7 +40,7 @@ def test_sealed_chunks_are_cloned_and_the_rest_is_copied(disk, new_id, monkeypat
         assert len(sealed) >= 2
         before = {name: (disk / "q" / "chunks" / name).read_bytes() for name in sealed}
         with monkeypatch.context() as patched:
-            patched.setattr(copying.fcntl, "ioctl", told)
+            patched.setattr(files.fcntl, "ioctl", told)
             queue.copy(str(disk / "copy"), new_id=new_id)
         assert sorted(cloned) == sorted(sealed)
         assert {name: (disk / "q" / "chunks" / name).read_bytes() for name in sealed} == before

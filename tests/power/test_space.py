@@ -11,7 +11,7 @@ import shutil
 import subprocess
 
 import pytest
-from support import Child
+from support import Child, until
 
 import shmq
 
@@ -89,6 +89,84 @@ def test_a_full_disk_loses_nothing_of_several_writers(disk):
         assert consumer.get(timeout=0).payload.startswith(b"room again")
 
 
+@pytest.fixture
+def volume(tmp_path):
+    """Six MB in memory: the second chunk of normal growth and the third do not go in together."""
+    made = _mount(tmp_path, "-t", "tmpfs", "-o", "size=6m,mode=700", "tmpfs")
+    yield made
+    subprocess.run(["umount", "--lazy", str(made)], check=True, timeout=60)
+
+
+def _drain(say, path):
+    """Another process finishes everything, and stays, with its mappings."""
+    with shmq.open(path, create=False) as queue, queue.consumer("c", ack="explicit") as consumer:
+        while True:
+            try:
+                messages = consumer.get_many(500, timeout=120)
+            except shmq.ShutDown:
+                break
+            consumer.ack(*messages)
+            if messages[-1].payload == b"last":
+                del messages
+                say("drained")
+
+
+def _put_until_full(queue):
+    before = queue.next_index
+    while _put(queue, bytes(1000)):
+        pass
+    with pytest.raises(shmq.DiskFull, match="have messages finished"):
+        queue.put(bytes(1000))
+    return queue.next_index - before
+
+
+def test_a_small_volume_that_was_filled_and_drained_takes_as_much_again(volume):
+    """Whoever holds the messages, finishes them later or is another process: what nobody needs is given back first."""
+    path = str(volume / "q")
+    with shmq.open(path) as queue:
+        consumer = queue.consumer("c", ack="explicit")
+        first = _put_until_full(queue)
+        assert first > 5000  # of 6,000 that the volume has room for
+        for _ in range(2):
+            messages = []
+            while messages == [] or consumer.lag > len(messages):
+                messages += consumer.get_many(500, timeout=0)
+            consumer.ack(*messages)  # all of it at the end: nobody retires on the way
+            del messages
+            assert _put_until_full(queue) > 5000
+        consumer.close()
+        with Child(_drain, path) as child:
+            for _ in range(2):
+                until(lambda: _put(queue, b"last"), 120)
+                assert child.hear(120) == "drained"
+                assert _put_until_full(queue) > 4000
+            queue.shutdown()
+            assert child.join(120) == 0
+
+
+def _put(queue, payload):
+    """Whether there was room for it."""
+    try:
+        queue.put(payload)
+    except shmq.DiskFull:
+        return False
+    return True
+
+
+def _grow_under_a_limit(say, path):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+    with shmq.open(path) as queue:
+        for _ in range(3000):
+            queue.put(bytes(1000))
+        say(len(queue))
+
+
+def test_where_a_chunk_has_no_room_a_smaller_one_does(tmp_path):
+    """A limit on file sizes stands in for a disk that has no room for the next size."""
+    with Child(_grow_under_a_limit, str(tmp_path / "q")) as child:
+        assert child.hear(120) == "3000"
+
+
 def _stage_too_much(queue):
     with queue.stage() as staged:
         for _ in range(20):
@@ -139,3 +217,44 @@ def test_a_limit_on_file_sizes_needs_no_root(tmp_path):
     with Child(_limited, str(tmp_path / "q")) as child:
         assert [child.hear(120) for _ in range(4)] == ["True", "1", "staged nothing", "[b'0', b'1']"]
         assert child.join(120) == 0
+
+
+def _leave(disk, pages):
+    """Fill it but for so many pages."""
+    room = os.statvfs(disk)
+    with open(disk / "filler", "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, max(room.f_bavail * room.f_frsize - pages * 4096, 1))
+
+
+def _there(path, **how):
+    with shmq.open(path, create=False, **how) as queue:
+        return [message.payload for message in queue.reader()]
+
+
+@pytest.mark.parametrize("handed_over", [False, True])
+@pytest.mark.parametrize("before", [[], [b"before"]])
+@pytest.mark.parametrize("pages", range(9))
+def test_a_set_is_adopted_or_the_disk_is_full_before_anybody_sees_it(disk, pages, before, handed_over):
+    """And everybody reads on, whatever room is left; with room again it can be adopted, once."""
+    path = str(disk / "q")
+    options = shmq.Options(chunk_bytes=16384, retention=shmq.Retention.forever())
+    with shmq.open(path, options=options) as queue:
+        queue.put_many(before)
+        staged = queue.stage()
+        staged.put(b"set")
+        waiting = staged.hand_over(owner="o") if handed_over else staged
+        _leave(disk, pages)
+        try:
+            adopted = queue.adopt(waiting)
+        except shmq.DiskFull:
+            adopted = None
+        there = before if adopted is None else [*before, b"set"]
+        assert [message.payload for message in queue.reader()] == there == _there(path, read_only=True)
+        assert (len(queue), queue.next_index) == (len(there), len(there))
+        assert len(queue.staged_sets("o")) == (handed_over and adopted is None)
+        os.unlink(disk / "filler")
+        if adopted is None:
+            adopted = queue.adopt(waiting)
+        assert adopted == range(len(before), len(before) + 1)
+        assert queue.put(b"after") == len(before) + 1
+    assert _there(path) == [*before, b"set", b"after"]

@@ -11,18 +11,20 @@ import contextlib
 import dataclasses
 import os
 import random
+import time
 from typing import TYPE_CHECKING, Any
 
 import shmq
 from shmq import _native
 from shmq import group as groups
+from shmq.storage import space
 from shmq.storage.chain import Chain
 from tests.grains import grained
 
 from .history import History, Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from .shim import Shim
 
@@ -36,6 +38,10 @@ class Begins:
 
     verb: str
     payloads: tuple[bytes, ...] = ()
+    sequence: int | None = None
+    """Of a put with dedup."""
+    token: str = ""
+    """Of the set that is adopted, if it was handed over."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +66,7 @@ class Returned:
         finished: indexes that the group has acknowledged with this.
         moved: indexes that the group has moved to its dead letters with this.
         kept: that everything the group has acknowledged so far is on the disk, as the library has promised.
+        handed: the token and the payloads of a set that was handed over.
         there: after a recovery: exactly these messages are in the queue from now on, and on the disk.
     """
 
@@ -71,6 +78,7 @@ class Returned:
     finished: frozenset[int] = frozenset()
     moved: frozenset[int] = frozenset()
     kept: bool = False
+    handed: tuple[str, tuple[bytes, ...]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,8 +91,13 @@ class Profile:
     verbs: dict[str, int]
     steps: int = 40
     grained: bool = False
+    bound: int | None = None
+    """Of `max_messages`; the oldest are dropped."""
 
 
+AGE = 1000.0
+ONCE = "once"
+"""The producer of what is put with dedup."""
 _PUTS = {"put": 30, "put_many": 12, "reserve": 6, "abort": 2}
 _GETS = {"auto": 8, "explicit": 8}
 PROFILES = (
@@ -104,6 +117,12 @@ PROFILES = (
     Profile(
         "process group", "process", "acked", {**_PUTS, "work": 40, "other": 6, "leave": 3, "sync": 6, "large": 2}, 60
     ),
+    Profile("sync once", "sync", "acked", {**_PUTS, "dedup": 25, "auto": 20, "explicit": 10, "reopen": 2}, 60),
+    Profile("process once", "process", "acked", {**_PUTS, "dedup": 25, "auto": 15, "sync": 3, "adopt": 3}, 60),
+    Profile("sync drop", "sync", "acked", {**_PUTS, "dedup": 8, "auto": 6, "reopen": 2}, 60, bound=15),
+    Profile("process age", "process", "age", {**_PUTS, "dedup": 8, "auto": 6, "later": 4, "sync": 3}, 60),
+    Profile("sync hand over", "sync", "forever", {**_PUTS, "hand_over": 8, "adopt_handed": 6, "auto": 4}, 30),
+    Profile("process hand over", "process", "acked", {**_PUTS, "hand_over": 8, "adopt_handed": 6, "auto": 8}, 30),
     Profile("names", "process", "forever", {"put": 8, **_GETS, "name": 6, "drop": 6, "sync": 6}),
 )
 
@@ -152,8 +171,37 @@ def options(profile: Profile) -> shmq.Options:
         "forever": shmq.Retention.forever(),
         "acked": shmq.Retention.acked(),
         "bytes": shmq.Retention.bytes(2 * CHUNK_BYTES),
+        "age": shmq.Retention.age(AGE),
     }[profile.retention]
-    return shmq.Options(chunk_bytes=CHUNK_BYTES, retention=retention, durability=durability)
+    full = "drop_oldest" if profile.bound else "block"
+    return shmq.Options(
+        chunk_bytes=CHUNK_BYTES, retention=retention, durability=durability, max_messages=profile.bound, full=full
+    )
+
+
+class Clock:
+    """The clock on the wall, for who retires by age: it can be put forward; the judge goes by the real one."""
+
+    def __init__(self) -> None:
+        self._ahead_ns = 0
+        self.sleep = time.sleep
+
+    def time_ns(self) -> int:
+        """As that of time."""
+        return time.time_ns() + self._ahead_ns
+
+    def put_forward(self, seconds: float) -> None:
+        """So far."""
+        self._ahead_ns += int(seconds * 1e9)
+
+    @contextlib.contextmanager
+    def hung_up(self) -> Iterator[None]:
+        """In the place of the real one."""
+        space.time = self  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            space.time = time  # type: ignore[attr-defined]
 
 
 class Work:
@@ -171,6 +219,10 @@ class Work:
         self._queue: Any = None
         self._members: dict[str, Any] = {}
         self._held: dict[str, list[Any]] = {}
+        self._sequence = 0
+        self._once: tuple[int, bytes, int] | None = None
+        self._handed: list[tuple[str, tuple[bytes, ...]]] = []
+        self.clock = Clock()
 
     def go(self) -> None:
         """Do all of it, and leave without closing anything in order."""
@@ -187,8 +239,17 @@ class Work:
             self._queue.close()
 
     # ---- telling
-    def _do(self, verb: str, call: Callable[[], Any], payloads: tuple[bytes, ...] = (), **group: frozenset[int]) -> Any:
-        self._recorder.say(Begins(verb, payloads))
+    def _do(
+        self,
+        verb: str,
+        call: Callable[[], Any],
+        payloads: tuple[bytes, ...] = (),
+        *,
+        sequence: int | None = None,
+        token: str = "",
+        **group: frozenset[int],
+    ) -> Any:
+        self._recorder.say(Begins(verb, payloads, sequence, token))
         answer = call()
         index = answer.start if isinstance(answer, range) else answer if isinstance(answer, int) else -1
         synced = payloads and (self._profile.durability == "sync" or verb == "adopt")
@@ -206,7 +267,9 @@ class Work:
         kept = verb == "sync" or (bool(group) and self._profile.durability == "sync")
         if group and kept:
             acknowledged = {GROUP: 0}  # the name, at least
-        self._recorder.say(Returned(index if payloads else -1, facts, durable, acknowledged, kept=kept, **group))
+        handed = answer if verb == "hand over" else None
+        index = index if payloads else -1
+        self._recorder.say(Returned(index, facts, durable, acknowledged, kept=kept, handed=handed, **group))
         return answer
 
     def _facts(self) -> Facts:
@@ -317,6 +380,51 @@ class Work:
 
         self._do("adopt", adopt, batch)
 
+    def _once_put(self, sequence: int, data: bytes) -> int:
+        return int(self._queue.put(data, dedup=(ONCE, sequence)))
+
+    def _once_more(self) -> None:
+        """The last put with dedup is repeated: nothing is put."""
+        sequence, data, first = self._once or (0, b"", 0)
+        index = self._do("put again", lambda: self._once_put(sequence, data))
+        assert index == first
+
+    def _put_once(self) -> None:
+        data = self._payload()
+        self._sequence += 1
+        sequence = self._sequence
+        index = self._do("put", lambda: self._once_put(sequence, data), (data,), sequence=sequence)
+        self._once = sequence, data, index
+
+    def _dedup(self) -> None:
+        if self._once and self._chance.random() < 0.3:
+            self._once_more()
+        else:
+            self._put_once()
+
+    def _hand_over(self) -> None:
+        batch = tuple(self._payload() for _ in range(self._chance.randint(1, 20)))
+
+        def hand() -> tuple[str, tuple[bytes, ...]]:
+            with self._queue.stage() as staged:
+                for data in batch:
+                    staged.put(data)
+                return staged.hand_over(), batch
+
+        self._handed.append(self._do("hand over", hand))
+
+    def _adopt_handed(self) -> None:
+        if not self._handed:
+            return
+        token, batch = self._handed.pop(self._chance.randrange(len(self._handed)))
+        self._batch += 1
+        dedup = ("producer", self._batch)
+        self._do("adopt", lambda: self._queue.adopt(token, dedup=dedup), batch, token=token)
+
+    def _later(self) -> None:
+        """Whatever is there now is as old as it may be."""
+        self.clock.put_forward(AGE)
+
     # ---- getting
     def _consumer(self, name: str, ack: str) -> Any:
         if name not in self._names:
@@ -340,14 +448,19 @@ class Work:
         consumer = self._consumer("explicit", "explicit")
         held = self._unfinished.setdefault("explicit", [])
 
-        def finish() -> None:
+        def get() -> None:
             with contextlib.suppress(shmq.Empty, shmq.Gone):
                 held.extend(consumer.get_many(self._chance.randint(1, 20), timeout=0))
             self._chance.shuffle(held)
-            for _ in range(self._chance.choice((0, len(held) // 2, len(held), len(held)))):
+
+        def finish(count: int) -> None:
+            for _ in range(count):
                 held.pop().ack()
 
-        self._do("ack", finish)
+        self._do("get", get)  # it may pass padding, which is on the disk with the next acknowledgement
+        count = self._chance.choice((0, len(held) // 2, len(held), len(held)))
+        if count:
+            self._do("ack", lambda: finish(count))
 
     # ---- a group
     def _member(self, which: str) -> Any:
@@ -431,7 +544,11 @@ def record(profile: Profile, root: str, seed: int, shim: Shim, fault: str = "") 
     small_groups()
     recorder = Recorder(root, fault)
     work = Work(profile, root, recorder, seed)
-    with shim.listening(recorder.heard), grained() if profile.grained else contextlib.nullcontext():
+    with (
+        work.clock.hung_up(),
+        shim.listening(recorder.heard),
+        grained() if profile.grained else contextlib.nullcontext(),
+    ):
         work.go()
     work.close()
     return recorder.history

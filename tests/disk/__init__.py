@@ -1,0 +1,1 @@
+"""Power cuts below a real file system. See README.md."""
