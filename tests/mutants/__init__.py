@@ -1,0 +1,1 @@
+"""Mutants of the Python engine: README is the head of campaign.py."""

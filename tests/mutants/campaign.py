@@ -1,0 +1,318 @@
+"""
+Mutants of the Python engine: one change each, and the tests that run the changed line must notice.
+
+    python -m tests.mutants.campaign --mutants 150 --seed 1     a random sample of all of them
+    python -m tests.mutants.campaign --only group --mutants 50  of the files whose path has that expression in it
+    python -m tests.mutants.campaign --seed 1 --at 17           the 17th of that sample again, with pytest's words
+    python -m tests.mutants.campaign --map                      look anew which test runs which line (minutes)
+
+Which test runs which line is asked of coverage.py once, and kept in .cache until the engine or that file of tests
+changes. First the quickest of those run, then the others, then the files of tests that OWN names for that file of the
+engine, since what runs in a child is not seen by the map. Only what all of these let pass has survived; what makes a
+test hang is caught. Survivors are told one by one. Those that change nothing that anybody could see stand in
+equivalent.py, each with its reason, and are counted apart. Survivors are no findings before the share that is caught
+falls below LEAST.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import concurrent.futures
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from .equivalent import EQUIVALENT
+from .sites import Site, changed, described, key, sites
+
+ROOT = Path(__file__).resolve().parents[2]
+ENGINE = [ROOT / "shmq" / f"{name}.py" for name in ("durability", "walk", "consumer", "group")]
+ENGINE += sorted((ROOT / "shmq" / "storage").glob("[!_]*.py"))
+TESTS = "tests/unit"
+LEAST = 0.9
+OWN = {
+    "durability": "durability recover chain shutdown",
+    "walk": "access reader given",
+    "consumer": "consumer acks shutdown fork wait",
+    "group": "group keyed group_moves group_place group_room letters when backlog",
+    "acks": "acks durability recover",
+    "blocks": "places full_disk extents",
+    "chain": "chain retention bounds recover",
+    "copying": "copy",
+    "dedup": "dedup recover",
+    "directory": "chain retention recover places",
+    "files": "places fork_locks recover volatile chain",
+    "floors": "names retention recover",
+    "mapped": "access places",
+    "names": "names pins",
+    "pins": "pins copy",
+    "recover": "recover damaged_words bad_words",
+    "ring": "ring group_place recover",
+    "space": "full_disk recover adopt",
+    "spares": "retention large grain full_disk",
+    "staging": "adopt hand_over recover",
+    "sync": "durability",
+    "verify": "verify damaged_words holes bad_words",
+    "volatile": "volatile",
+    "warm": "large grain",
+    "watermark": "durability recover",
+}
+"""The files of tests for each file of the engine, the likeliest to notice first."""
+QUICKEST = 40
+"""So many of those that run a line are tried first, then the others."""
+LONGEST, MOST = 5.0, 25.0
+"""Seconds that one test may take, and each further stage as a whole; what takes longer is left out."""
+MAP = dict[str, dict[str, dict[str, float]]]
+"""{file: {line: {test: seconds}}}; of a file of tests, all of its tests stand under the line ''."""
+
+
+# ---------------------------------------------------------------- which test runs which line
+def kept(tests: Path) -> Path:
+    """Where the map of one file of tests is, for this state of the tree."""
+    digest = hashlib.sha256()
+    for path in [*ENGINE, *sorted(Path(ROOT, TESTS).glob("conf*.py")), tests]:
+        digest.update(path.read_bytes())
+    return ROOT / ".cache" / "mutants" / f"{tests.stem}-{digest.hexdigest()[:16]}.json"
+
+
+def tree(folder: Path) -> Path:
+    """The library and its tests, below *folder*, to be changed."""
+    for name in ("shmq", "tests"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "docs", "cffi_build", "README.md"):
+        (folder / name).symlink_to(ROOT / name)
+    return folder
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """The library of that folder before the one that is installed."""
+    return {**os.environ, "PYTHONPATH": str(folder)}
+
+
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-m", "not slow"]
+
+
+def look(paths: list[str]) -> MAP:
+    """Run these tests under coverage.py, each line with the tests that ran it."""
+    with tempfile.TemporaryDirectory(prefix="shmq-mutants-") as scratch:
+        folder = tree(Path(scratch))
+        data, config = folder / ".coverage", folder / "coverage.ini"
+        config.write_text(f"[run]\ndynamic_context = test_function\nsource = shmq\ndata_file = {data}\n")
+        words = [sys.executable, "-m", "coverage", "run", f"--rcfile={config}", *PYTEST[1:]]
+        words += ["-o", "timeout=0", "--durations=0", "--durations-min=0.0", *paths]
+        done = subprocess.run(
+            words, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False, timeout=3600
+        )
+        took = {test: each for test, each in durations(done.stdout).items() if f"FAILED {test}" not in done.stdout}
+        return lines_of(data, folder, took)
+
+
+def durations(said: str) -> dict[str, float]:
+    """{file::test: seconds}, of pytest's words; with all its parameters."""
+    took: dict[str, float] = collections.defaultdict(float)
+    for seconds, test in re.findall(r"^([\d.]+)s call +(\S+?)(?:\[.*)?$", said, re.MULTILINE):
+        took[test] += float(seconds)
+    return took
+
+
+def lines_of(data: Path, folder: Path, took: dict[str, float]) -> MAP:
+    """What coverage.py has written down; only of tests whose time is known, which are those that passed."""
+    import coverage
+
+    measured = coverage.CoverageData(str(data))
+    measured.read()
+    found: MAP = {}
+    for path in ENGINE:
+        name = str(path.relative_to(ROOT))
+        by_line = measured.contexts_by_lineno(str(folder / name))
+        found[name] = {
+            str(line): {test: took[test] for test in took.keys() & {test_of(each) for each in contexts}}
+            for line, contexts in by_line.items()
+        }
+    for test, seconds in took.items():
+        found.setdefault(test.partition("::")[0], {}).setdefault("", {})[test] = seconds
+    return found
+
+
+def test_of(context: str) -> str:
+    """tests.unit.test_x.test_y, or test_x.test_y, as pytest names it."""
+    module, _, test = context.rpartition(".")
+    return f"{TESTS}/{module.rpartition('.')[2]}.py::{test}"
+
+
+def the_map(*, anew: bool = False) -> MAP:
+    """As it is kept; of those files of tests of which it is not, made."""
+    files = sorted(Path(ROOT, TESTS).glob("test_*.py"))
+    unknown = [path for path in files if anew or not kept(path).exists()]
+    if unknown:
+        print(f"looking which test of {len(unknown)} files runs which line: minutes", flush=True)
+        found = look([str(path.relative_to(ROOT)) for path in unknown])
+        for path in unknown:
+            kept(path).parent.mkdir(parents=True, exist_ok=True)
+            kept(path).write_text(json.dumps(of_file(found, path)))
+    known: MAP = {}
+    for path in files:
+        for name, lines in json.loads(kept(path).read_text()).items():
+            for line, tests in lines.items():
+                known.setdefault(name, {}).setdefault(line, {}).update(tests)
+    return known
+
+
+def of_file(found: MAP, path: Path) -> MAP:
+    """What the tests of that file run."""
+    begin = f"{path.relative_to(ROOT)}::"
+    return {
+        name: {
+            line: {test: took for test, took in tests.items() if test.startswith(begin)}
+            for line, tests in lines.items()
+        }
+        for name, lines in found.items()
+    }
+
+
+# ---------------------------------------------------------------- one mutant
+def sample(seed: int, count: int, only: str) -> list[tuple[Path, Site]]:
+    """So many of all mutants, in an order that is the seed's."""
+    every = [(path, site) for path in ENGINE if re.search(only, str(path)) for site in sites(path.read_text())]
+    random.Random(seed).shuffle(every)
+    return every[:count]
+
+
+def stages(path: Path, site: Site, known: MAP) -> list[dict[str, float]]:
+    """The tests to try, with their seconds: the quickest of those that run the line, the others, and what OWN names."""
+    lines = known.get(str(path.relative_to(ROOT)), {})
+    line = next((line for line in range(site.line, 0, -1) if str(line) in lines), 0)
+    tests = quick(lines.get(str(line), {}))  # of a statement of several lines, coverage.py knows not all
+    own: dict[str, float] = {}
+    for name in OWN[path.stem].split():
+        own |= quick(known.get(f"{TESTS}/test_{name}.py", {}).get("", {}))
+    for test in tests:
+        own.pop(test, None)
+    first = dict(list(tests.items())[:QUICKEST])
+    behind = dict(list(tests.items())[QUICKEST:])
+    return [part for part in (first, no_longer(behind), no_longer(own)) if part]
+
+
+def quick(tests: dict[str, float]) -> dict[str, float]:
+    """Without the long ones, the quickest first."""
+    return dict(sorted(((test, took) for test, took in tests.items() if took <= LONGEST), key=lambda each: each[1]))
+
+
+def no_longer(tests: dict[str, float]) -> dict[str, float]:
+    """As many of them as MOST allows."""
+    sums = itertools.accumulate(tests.values())
+    return {test: took for (test, took), so_far in zip(tests.items(), sums, strict=True) if so_far <= MOST}
+
+
+def outcome(path: Path, site: Site, known: MAP, folder: Path, *, loud: bool = False) -> str:
+    """ "caught", "equivalent" or "survived"."""
+    source, mutant = path.read_text(), folder / path.relative_to(ROOT)
+    if (path.name, *key(source, site)) in EQUIVALENT:
+        return "equivalent"
+    put(mutant, changed(source, site))
+    try:
+        noticed = any(fails(part, folder, loud=loud) for part in stages(path, site, known))
+    finally:
+        put(mutant, source)
+    return "caught" if noticed else "survived"
+
+
+def put(mutant: Path, source: str) -> None:
+    """Write that; what Python has compiled of an earlier one goes, since it may be of the same second and length."""
+    mutant.write_text(source)
+    for compiled in mutant.parent.glob(f"__pycache__/{mutant.stem}.*"):
+        compiled.unlink()
+
+
+def fails(tests: dict[str, float], folder: Path, *, loud: bool) -> bool:
+    """Whether one of these tests does, or hangs."""
+    words = [*PYTEST, "-x", "-o", "timeout=60", *tests]
+    out = None if loud else subprocess.DEVNULL
+    with subprocess.Popen(
+        words, cwd=folder, env=environment(folder), stdout=out, stderr=out, process_group=0
+    ) as process:
+        try:
+            return process.wait(60 + 5 * sum(tests.values())) != 0
+        except subprocess.TimeoutExpired:
+            return True
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def main() -> int:
+    """One sample; 1 when too few were caught."""
+    parser = argparse.ArgumentParser(
+        prog="tests.mutants.campaign", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--mutants", type=int, default=150)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="files whose path has this regular expression in it")
+    parser.add_argument("--at", type=int, help="this one of the sample alone")
+    parser.add_argument("--begin", type=int, default=0, help="at this one of the sample")
+    parser.add_argument("--seconds", type=float, default=1e9, help="end when this time is up")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--map", action="store_true", help="look anew which test runs which line")
+    given = parser.parse_args()
+    try:
+        import coverage  # noqa: F401
+    except ImportError:
+        print("nothing was changed: coverage is missing; python -m pip install coverage")
+        return 2
+    known, began = the_map(anew=given.map), time.monotonic()
+    tried = [
+        (number, *each)
+        for number, each in enumerate(sample(given.seed, given.mutants, given.only))
+        if number >= given.begin and given.at in (None, number)
+    ]
+    by_file: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+
+    left = iter(tried)
+
+    def work(_: int) -> None:
+        with tempfile.TemporaryDirectory(prefix="shmq-mutants-") as scratch:
+            folder = tree(Path(scratch))
+            for number, path, site in left:
+                if time.monotonic() - began > given.seconds:
+                    break
+                result = outcome(path, site, known, folder, loud=given.at is not None)
+                by_file[path.name][result] += 1
+                where = f"{path.relative_to(ROOT)}:{described(path.read_text(), site)}"
+                print(f"{number} {result}{'' if result == 'caught' else f': {where}'}", flush=True)
+
+    with concurrent.futures.ThreadPoolExecutor(given.jobs) as workers:
+        list(workers.map(work, range(given.jobs)))
+    return told(by_file, given.seed, time.monotonic() - began)
+
+
+def told(by_file: dict[str, collections.Counter[str]], seed: int, seconds: float) -> int:
+    """The sums; 1 when too few were caught."""
+    for name, each in sorted(by_file.items()):
+        print(f"{name:18} {each['caught']:4} caught {each['survived']:4} survived {each['equivalent']:4} equivalent")
+    counts = sum(by_file.values(), collections.Counter[str]())
+    tried = counts["caught"] + counts["survived"]
+    share = counts["caught"] / tried if tried else 1.0
+    print(
+        f"{tried} mutants, {share:.1%} caught, {counts['survived']} survived; {counts['equivalent']} more are "
+        f"equivalent; {seconds:.0f} s, seed {seed}"
+    )
+    if share < LEAST and tried >= 50:
+        print(f"FOUND only {share:.1%} caught  [python -m tests.mutants.campaign --seed {seed}]")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""Mutants that change nothing which a test could see, each with the reason; looked at one by one."""
+
+EQUIVALENT: dict[tuple[str, str, str, int], str] = {
+    ("spares.py", "if worse is not None:", "never", 0): "its descriptor closes with the last name for it",
+    ("copying.py", "sequence=2,", "one more", 0): "any number that a journal begins with is as good",
+    (
+        "durability.py",
+        "self.mark_due_ns = time.monotonic_ns() + MARK_NS",
+        "arithmetic",
+        0,
+    ): "the watermark moves with the first sync, too",
+    (
+        "durability.py",
+        "warnings.warn(str(problem), RuntimeWarning, stacklevel=1)",
+        "one more",
+        0,
+    ): "a warning names another line of ours",
+    (
+        "ring.py",
+        "if any(tenant) and size >= _native.RING_HEADER_BYTES:",
+        "always",
+        0,
+    ): "a seat in a ring where nobody sat is marked too",
+    (
+        "ring.py",
+        "size = _native.ring_bytes(ring.figures().window, ring.buckets, ring.cells, 2 * blocks)",
+        "one more",
+        0,
+    ): "the side table grows by half as much more",
+    ("staging.py", "elif self._fd.fileno() >= 0:", "always", 0): "a closed folder cannot be listed, so nothing goes",
+    ("acks.py", "if known is None or before != inode:", "always", 0): "the checkpoint is mapped once more",
+    ("consumer.py", "if place < 0:", "one more", 0): "no message lies at position 0, where the chunk's header is",
+    ("consumer.py", "if timeout is not None:", "always", 0): "given.timeout(None) is None",
+    (
+        "consumer.py",
+        "self._acking = 0",
+        "one more",
+        0,
+    ): "no thread has the ident 1, so the mark is off with any number that is no ident",
+    (
+        "dedup.py",
+        "if kept != memory or found.sequence > last:",
+        "compare",
+        0,
+    ): "writes once more a note that says the same",
+    ("dedup.py", "self._noted = 0", "one more", 0): "_begin sets it before anybody looks",
+    (
+        "directory.py",
+        "region = region if before < sequence else 0  # consumers retire: large messages settle in a few files",
+        "one more",
+        0,
+    ): "a region of 1 byte is rounded up to the same chunk as one of 0",
+    (
+        "durability.py",
+        "if not self._thread.pause(self._seconds):",
+        "always",
+        0,
+    ): "at the end `stop` syncs what is left, too",
+    ("durability.py", "if not written:", "never", 0): "it only naps before it looks again",
+    (
+        "group.py",
+        "while len(messages) < limit and size < most:",
+        "compare",
+        0,
+    ): "it asks for 0 messages, gets none, and ends",
+    ("mapped.py", "_LAST = (1 << 64) - 1", "one more", 2): "no chunk's last index comes near it",
+    (
+        "pins.py",
+        'self.name = f"{os.getpid()}-{os.urandom(6).hex()}" if name is None else check_consumer_name(name)',
+        "one more",
+        0,
+    ): "a random name of 7 bytes is as good as one of 6",
+    (
+        "recover.py",
+        "fd = files.new_file(folder, size, home.options.mode & 0o600, where)",
+        "one more",
+        0,
+    ): "the mode is 0o600 or 0o700 (Options), and neither has that bit",
+    (
+        "recover.py",
+        "new[_ACKS_AT:_ACKS_END] = bytes(_ACKS_END - _ACKS_AT)",
+        "arithmetic",
+        0,
+    ): "what is too long is not written: the bytes behind _ACKS_END stay outside of what is",
+    (
+        "ring.py",
+        "tenant = os.pread(fd, 8, _native.RING_TENANTS + 8 * slot)",
+        "one more",
+        0,
+    ): "a seat that nobody had before is marked too, which changes nothing for who sits there",
+    ("staging.py", "_DAY_NS = 86_400_000_000_000", "one more", 0): "the seventh day ends a nanosecond later",
+    (
+        "staging.py",
+        "for _ in range(10):",
+        "one more",
+        0,
+    ): "how often to look again while somebody else finishes the same set",
+    (
+        "walk.py",
+        "SPINS = 2000 if len(os.sched_getaffinity(0)) > 1 else 0",
+        "one more",
+        0,
+    ): "how long to look before sleeping is a matter of speed",
+}
+"""{(file, the line's words, the way, the how-manieth such in that line): why}"""
