@@ -50,10 +50,10 @@ def measure(directory: str, count: int) -> tuple[float, float, float, float]:
         indexes = [noise.randrange(count) for _ in range(LOOKUPS)]
         for index in indexes:
             assert queue[index].index == index
-        assert queue.at(indexes[0]) == indexes[0]
+        assert queue.at_ns(indexes[0]) == indexes[0]
         one = per_call(queue.__getitem__, indexes)
         payload = per_call(lambda index: queue[index].payload, indexes)
-        at = per_call(queue.at, indexes[: LOOKUPS // 20])
+        at = per_call(queue.at_ns, indexes[: LOOKUPS // 20])
         began, read = time.process_time_ns(), 0
         for _ in queue.reader(max(count - LOOKUPS, 0), reverse=True):
             read += 1

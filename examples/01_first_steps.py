@@ -38,3 +38,5 @@ with shmq.open("orders", create=False) as queue:
 
     lags = {name: consumer.lag for name, consumer in queue.consumers().items()}
     print(f"{len(queue)} messages, billing is {lags['billing']} behind and audit {lags['audit']}")
+
+shmq.delete("orders")  # the directory, with everything in it; without this line it is there next week

@@ -53,6 +53,7 @@ if __name__ == "__main__":
     put_in_a_process_that_is_killed(theirs)
     say("multiprocessing.Queue", count(theirs.get))
 
-    ours = shmq.open("survivor")
-    put_in_a_process_that_is_killed(ours)
-    say("shmq", count(ours.consumer("heir").take))
+    with shmq.open("survivor") as ours, ours.consumer("heir") as heir:
+        put_in_a_process_that_is_killed(ours)
+        say("shmq", count(heir.take))
+    shmq.delete("survivor")

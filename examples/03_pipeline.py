@@ -1,12 +1,13 @@
 """
-A pipeline of processes: read -> square -> add up, with a queue between the stages.
+A pipeline of processes: read -> square -> add up, with a queue between the stages and two workers that square.
 
-Each stage is a process with a name of its own in the queue before it. When a stage has put everything, it shuts its
-queue down: the next one drains it, and then its loop ends by itself.
+The workers of a stage are a group: each message goes to one of them. What one has not acknowledged goes to the others
+if it dies, so it acknowledges when its result is in the next queue. A queue is finished by whoever knows that all who
+put into it are done: that is not the first worker who ends, but who waits for all of them.
 
 Prints:
     read: 10,000 numbers
-    square: 10,000 squares
+    square: 10,000 squares by 2 workers
     add up: 333,283,335,000
 """
 
@@ -14,25 +15,24 @@ import multiprocessing
 
 import shmq
 
-NUMBERS = 10_000
+NUMBERS, WORKERS = 10_000, 2
 
 
 def read(numbers):
-    with numbers.producer() as producer:
-        for number in range(NUMBERS):
-            producer.put(number)
-    numbers.shutdown()
+    for first in range(0, NUMBERS, 1000):
+        numbers.put_many(range(first, first + 1000))
+    numbers.finish()  # the only one who puts there: those who take drain it, and then their loops end
     return f"read: {NUMBERS:,} numbers"
 
 
 def square(numbers, squares):
     count = 0
-    with numbers.consumer("square") as consumer:
-        for message in consumer:  # ends when numbers is shut down and drained
+    with numbers.consumer("square", group=True, ack="explicit") as consumer:
+        for message in consumer:
             squares.put(message.payload**2)
+            message.ack()  # only now: the result is in the next queue
             count += 1
-    squares.shutdown()
-    return f"square: {count:,} squares"
+    return count
 
 
 def add_up(squares):
@@ -41,10 +41,15 @@ def add_up(squares):
 
 
 if __name__ == "__main__":
-    numbers = shmq.open("numbers", options=shmq.Options(codec="msgpack"))
-    squares = shmq.open("squares", options=shmq.Options(codec="msgpack"))
-    context = multiprocessing.get_context("spawn")  # a queue crosses to any kind of process: it pickles to its path
-    with context.Pool(3) as pool:
-        stages = [(read, (numbers,)), (square, (numbers, squares)), (add_up, (squares,))]
-        for result in [pool.apply_async(stage, arguments) for stage, arguments in stages]:
-            print(result.get(timeout=60))
+    numbers, squares = shmq.open("numbers", codec="msgpack"), shmq.open("squares", codec="msgpack")
+    # A queue crosses to any kind of process: it pickles to its path.
+    with multiprocessing.get_context("spawn").Pool(2 + WORKERS) as pool:
+        reading, adding = pool.apply_async(read, (numbers,)), pool.apply_async(add_up, (squares,))
+        squaring = [pool.apply_async(square, (numbers, squares)) for _ in range(WORKERS)]
+        print(reading.get(timeout=60))
+        print(f"square: {sum(worker.get(timeout=60) for worker in squaring):,} squares by {WORKERS} workers")
+        squares.finish()  # all who put there have ended
+        print(adding.get(timeout=60))
+    for queue in (numbers, squares):
+        queue.close()
+        shmq.delete(queue.path)

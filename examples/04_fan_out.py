@@ -34,7 +34,7 @@ def follow(queue, job):
 
 
 if __name__ == "__main__":
-    queue = shmq.open("readings", options=shmq.Options(codec="json"))
+    queue = shmq.open("readings", codec="json")
     with multiprocessing.get_context("spawn").Pool(3) as pool:
         results = [pool.apply_async(follow, (queue, job)) for job in (count, highest, alarms)]
         queue.put_many([{"degrees": number / 10} for number in range(1000)])
@@ -46,3 +46,4 @@ if __name__ == "__main__":
     with shmq.open("readings") as queue, queue.consumer("latecomer", start="latest") as latecomer:
         queue.put("late reading")
         print(f"latecomer: nothing older than itself, then {latecomer.take()!r}")
+    shmq.delete("readings")

@@ -34,7 +34,7 @@ def worker(queue):
 
 
 if __name__ == "__main__":
-    with shmq.open("orders", options=shmq.Options(codec="text")) as queue:
+    with shmq.open("shipments", codec="text") as queue:
         queue.put_many([f"order {number}" for number in range(5)])
 
         process = multiprocessing.get_context("spawn").Process(target=worker, args=(queue,))
@@ -46,3 +46,4 @@ if __name__ == "__main__":
                 print(f"second worker: {message.payload}, attempt {message.attempts}")
                 message.ack()
             print("lag", consumer.lag)
+    shmq.delete("shipments")

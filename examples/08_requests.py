@@ -47,8 +47,8 @@ def wait_for(inbox, index):
 
 
 if __name__ == "__main__":
-    requests = shmq.open("requests", options=shmq.Options(codec="msgpack"))
-    replies = shmq.open("replies", options=shmq.Options(codec="text"))
+    requests = shmq.open("requests", codec="msgpack")
+    replies = shmq.open("replies", codec="text")
     inbox = replies.consumer("client")
 
     server = start(requests, replies)
@@ -64,3 +64,8 @@ if __name__ == "__main__":
     print("after its restart:", wait_for(inbox, index))
     requests.shutdown()
     server.join()
+
+    inbox.close()
+    for queue in (requests, replies):
+        queue.close()
+        shmq.delete(queue.path)
