@@ -78,10 +78,10 @@ class Turn:
         return handle._known  # noqa: SLF001
 
     def _note(self) -> None:
-        """Now and then, so that the next process has not far to walk."""
+        """Now and then, so that the next process has not far to walk. What fails here is no error of the put."""
         handle, known = self._handle, self._handle._known  # noqa: SLF001
         before = 0 if known is None else known.worth_noting()
         if known is not None and before:
-            with contextlib.suppress(errors.Busy, OSError), handle._home.admin(timeout=0):  # noqa: SLF001
+            with contextlib.suppress(errors.ShmqError, OSError), handle._home.admin(timeout=0):  # noqa: SLF001
                 if dedup.note(handle._home, handle._chain, before):  # noqa: SLF001
                     known.noted(before)

@@ -20,6 +20,8 @@ from shmq.storage import dedup, floors, pins, spares, warm
 from shmq.storage.directory import CHUNKS, chunk_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from shmq.storage.chain import Chain
     from shmq.storage.directory import Directory
 
@@ -42,20 +44,20 @@ def floor(home: Directory, member: _native.Member) -> int | None:
     return min(names.floors(dropped).values(), default=dropped or None)
 
 
-def retire(home: Directory, chain: Chain, control: _native.Control, *, patience: float = 0) -> int:
-    """Take away what retention allows: how many chunks. Does nothing while somebody else administers, for so long."""
-    if home.read_only or home.options.retention.kind == "forever":
-        return 0
-    try:
-        with home.admin(timeout=patience):
-            return _retire_and_reclaim(home, chain, control, purged=False)
-    except errors.Busy:
-        return 0
+def retire(home: Directory, chain: Chain, control: _native.Control) -> None:
+    """
+    Take away what retention allows, unless somebody else administers just now.
+
+    It is done beside what the caller was asked for: where the world refuses it, the log says so, and the next one does
+    it.
+    """
+    with _beside(home, "keeps what retention allows to take away"):
+        _try(home, chain, control, patience=0)
 
 
 def make_room(home: Directory, chain: Chain, control: _native.Control) -> None:
     """The same where the disk is full: who administers just now may not have seen what was finished last."""
-    retire(home, chain, control, patience=_PATIENCE)
+    _try(home, chain, control, patience=_PATIENCE)
 
 
 def retire_purged(home: Directory, chain: Chain, control: _native.Control) -> None:
@@ -64,26 +66,35 @@ def retire_purged(home: Directory, chain: Chain, control: _native.Control) -> No
 
     What was purged is purged: where the world refuses its space, the log says so.
     """
-    import logging  # noqa: PLC0415  # rare
-
-    try:
+    with _beside(home, "is purged, but its disk space was not given back yet"):
         _retire_and_reclaim(home, chain, control, purged=True)
-    except (OSError, errors.DiskFull) as problem:
-        logging.getLogger("shmq").warning(
-            "%s is purged, but its disk space was not given back yet: %s; the next retirement or purge does it",
-            home.path,
-            problem,
-        )
 
 
-def _retire_and_reclaim(home: Directory, chain: Chain, control: _native.Control, *, purged: bool) -> int:
-    gone = _retire(home, chain, control, purged=purged)
+def _try(home: Directory, chain: Chain, control: _native.Control, *, patience: float) -> None:
+    if home.read_only or home.options.retention.kind == "forever":
+        return
+    with contextlib.suppress(errors.Busy), home.admin(timeout=patience):
+        _retire_and_reclaim(home, chain, control, purged=False)
+
+
+@contextlib.contextmanager
+def _beside(home: Directory, what: str) -> Iterator[None]:
+    """Log what goes wrong, as *what*."""
+    try:
+        yield
+    except (OSError, errors.ShmqError) as problem:
+        import logging  # noqa: PLC0415  # rare
+
+        logging.getLogger("shmq").warning("%s %s: %s; the next retirement or purge does it", home.path, what, problem)
+
+
+def _retire_and_reclaim(home: Directory, chain: Chain, control: _native.Control, *, purged: bool) -> None:
+    _retire(home, chain, control, purged=purged)
     warm.settle()  # what was looked at on the way stays locked until then
     spares.reclaim(home.chunks, home.worth_keeping(), home.room_for_spares())
-    return gone
 
 
-def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: bool) -> int:
+def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: bool) -> None:
     live = chain.names()
     kind = "acked" if purged else home.options.retention.kind
     count = min(_count(home, live, chain, kind), len(live) - 1)
@@ -91,13 +102,13 @@ def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: 
     if held is not None:
         count = min(count, sum(base <= held for _, base in live[1:]))
     if count <= 0:
-        return 0
+        return
     if kind != "acked":
         for sequence, base in live[:count]:  # a late producer is fenced, not told a dead index
             chain.open(sequence, base).bury(0)
     sequence, base = live[count]
     if not dedup.note(home, chain, sequence):
-        return 0  # somebody may still put with dedup there
+        return  # somebody may still put with dedup there
     less = 0
     if control.counters()[0]:
         less = sum(_without(home, chain, *pair) for pair in itertools.pairwise(live[: count + 1]))
@@ -115,7 +126,6 @@ def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: 
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(chunk_name(base_below, sequence_below), dir_fd=home.chunks)
     control.room()  # with age and bytes, what has gone is finished for everybody
-    return count
 
 
 def _without(home: Directory, chain: Chain, name: tuple[int, int], after: tuple[int, int]) -> int:

@@ -402,6 +402,18 @@ def test_nobody_walks_from_the_beginning(make, path, monkeypatch):
     assert 0 < len(walked) <= dedup.NOTE_CHUNKS + 1
 
 
+def test_found_a_take_failed_where_what_retires_behind_it_was_refused(make, path, caplog):
+    """Here by a damaged note; a full disk and too few descriptors did the same. What was asked for is there."""
+    queue = make()
+    for number in range(40):
+        queue.put(BIG, dedup=("p", number))
+    flip(f"{path}/dedup.shmq", 20)
+    with queue.consumer("c") as consumer:
+        assert [consumer.take(timeout=0) for _ in range(40)] == [BIG] * 40
+    assert "keeps what retention allows to take away" in caplog.text
+    assert len(queue.extents()) > 5
+
+
 def test_a_damaged_note_is_told(make, path):
     queue = make()
     queue.put(b"x", dedup=("p", 1))

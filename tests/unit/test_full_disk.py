@@ -1,5 +1,6 @@
 """A disk that is full: what all names have finished makes room, whoever has it mapped, and whoever administers."""
 
+import contextlib
 import os
 import threading
 import time
@@ -8,7 +9,7 @@ import pytest
 from support import Child
 
 import shmq
-from shmq.storage import spares
+from shmq.storage import dedup, spares
 from tests.disks import in_memory
 
 
@@ -99,3 +100,20 @@ def test_found_who_slept_in_a_group_had_what_was_retired_mapped(full):
             member.get(timeout=0.01)
         spares.drop(full._home.chunks)
         assert not [name for name in os.listdir(f"{full.path}/chunks") if name.startswith("retired-")]
+
+
+def test_found_a_put_with_dedup_was_there_and_said_that_the_disk_was_full(tmp_path):
+    """What it notes for the next process, when it is there already, had no page; so much for "nothing was put"."""
+    with (
+        in_memory(tmp_path, 1 << 20) as disk,
+        shmq.open(disk / "q", chunk_bytes=16384, retention=shmq.Retention.forever()) as queue,
+    ):
+        queue.put(b"first", dedup=("p", 0))
+        while queue._producer._tail.sequence <= dedup.NOTE_CHUNKS + 1:
+            queue.put(bytes(1000))
+        with open(disk / "filler", "wb", buffering=0) as file, contextlib.suppress(OSError):
+            while file.write(bytes(4096)):
+                pass
+        end = queue.next_index
+        assert queue.put_many([b"a", b"b"], dedup=("p", 1), timeout=0) == range(end, end + 2)
+        assert queue.next_index == end + 2
