@@ -187,7 +187,7 @@ class Origin(NamedTuple):
         return (
             f"It was planned on host {self.host}, and Spark runs tasks on any host that has an executor: each of them "
             f"needs that very directory. Else run the query on {self.host} alone, with the master local[*], or archive "
-            "each host's shards to storage that all can see (docs/spark.md, On a cluster)"
+            "each host's shards to storage that all can see (docs/spark/clusters.md)"
         )
 
 

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 SOME = 10_000
 SPACES = ["--net", "--mount", "--uts"]
 ADDRESSES = {"host-a": "10.77.0.1", "host-b": "10.77.0.2"}
-MOVE_ON = {  # what docs/spark.md tells who has a queue on one of several hosts
+MOVE_ON = {  # what docs/spark/clusters.md tells who has a queue on one of several hosts
     "spark.excludeOnFailure.enabled": "true",
     "spark.excludeOnFailure.task.maxTaskAttemptsPerNode": "1",
     "spark.excludeOnFailure.stage.maxFailedTasksPerExecutor": "1000",
