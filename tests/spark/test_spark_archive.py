@@ -15,6 +15,7 @@ import pyarrow.parquet as pq  # noqa: E402
 
 from shmq.cli import main  # noqa: E402
 from shmq.spark import archive  # noqa: E402
+from shmq.spark.archive import files  # noqa: E402
 
 SOME = 400
 
@@ -81,7 +82,7 @@ def test_a_run_that_is_killed_is_done_again_without_a_trace(some, to, at):
     syncs = iter(range(at))
 
     def work(_):
-        archive.os.fsync = lambda _: next(syncs, None) is not None or os.kill(os.getpid(), signal.SIGKILL)
+        files.os.fsync = lambda _: next(syncs, None) is not None or os.kill(os.getpid(), signal.SIGKILL)
         archive.archive(some.path, to)
 
     with Child(work) as child:
@@ -164,7 +165,7 @@ def test_a_full_disk_leaves_nothing_half_done(some, to, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(archive.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         archive.archive(some.path, to)
     assert sorted(os.listdir(to)) == there

@@ -1,0 +1,322 @@
+"""
+The files of an archive, and the manifest that says which of them count.
+
+    archive/
+        manifest.json                       which files count, and up to where each shard is in them
+        <topic>-<shard>-<first>-<stop>.parquet
+
+The manifest is the truth. It is there before anything else, and knows what is to be a file before that is written, so
+that what a killed run left is removed, and nothing else ever is: what it does not name is somebody else's. A file is on
+the disk before the manifest counts it. What is in the files is nothing of its business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+import re
+from typing import IO, TYPE_CHECKING, Any, Self
+
+import shmq
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+MANIFEST = "manifest.json"
+_LOCK = "lock"
+_UNFINISHED = ".unfinished"
+_MANIFEST_UNFINISHED = MANIFEST + _UNFINISHED
+_FILE = re.compile(r".+-\d{3}-\d{16}-\d{16}\.parquet")
+VERSION = 1
+FILE_BYTES = 256 << 20
+_GROUP_ROWS, _GROUP_BYTES = 1_000_000, 64 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class File:
+    """One Parquet file: the messages of a shard from *first* to before *stop*."""
+
+    name: str
+    topic: str
+    shard: int
+    queue_id: str
+    first: int
+    stop: int
+    rows: int
+    nbytes: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """What is in an archive."""
+
+    files: tuple[File, ...] = ()
+    replaced: tuple[str, ...] = ()
+    """
+    Files of ours to go with the next run: those that compaction put together (who reads them now may finish), and what
+    is being written, until it counts.
+    """
+
+    def of(self, topic: str, shard: int) -> list[File]:
+        """A shard's files, in order."""
+        return sorted((f for f in self.files if (f.topic, f.shard) == (topic, shard)), key=lambda f: f.first)
+
+    def end(self, topic: str, shard: int) -> int | None:
+        """The index behind what is archived of a shard."""
+        return max((f.stop for f in self.of(topic, shard)), default=None)
+
+
+class Archive:
+    """
+    An archive's directory. A context manager: one process at a time writes to it.
+
+    Raises:
+        Busy: another process does.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Nothing is made or opened yet."""
+        self.path = os.path.abspath(path)
+        self._lock = -1
+
+    def __enter__(self) -> Self:
+        """
+        Hold it; make the directory if it is not there.
+
+        Raises:
+            BadFormat: it is no archive, or its manifest is lost; nothing was changed.
+        """
+        self.manifest()
+        os.makedirs(self.path, exist_ok=True)
+        fd = os.open(f"{self.path}/{_LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise shmq.Busy(f"cannot write to the archive {self.path}: another process does") from None
+        self._lock = fd
+        try:
+            self._tidy()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go."""
+        os.close(self._lock)
+        self._lock = -1
+
+    def manifest(self) -> Manifest:
+        """
+        What is in it.
+
+        Raises:
+            Corrupt: it cannot be read.
+            BadFormat: there is none, though there are files.
+        """
+        try:
+            with open(f"{self.path}/{MANIFEST}", encoding="utf-8") as file:
+                stored = json.load(file)
+            if stored["v"] != VERSION:
+                raise shmq.BadFormat(f"{self.path}/{MANIFEST} is of version {stored['v']!r}, and this is {VERSION}")
+            return Manifest(tuple(File(**each) for each in stored["files"]), tuple(stored["replaced"]))
+        except FileNotFoundError:
+            self._check_empty()
+            return Manifest()
+        except (ValueError, KeyError, TypeError) as problem:
+            raise shmq.Corrupt(f"cannot read {self.path}/{MANIFEST}: {problem}; nothing was changed") from None
+
+    def replace(self, manifest: Manifest) -> None:
+        """Put another manifest in its place, on the disk before this returns."""
+        content = {
+            "v": VERSION,
+            "files": [dataclasses.asdict(each) for each in manifest.files],
+            "replaced": list(manifest.replaced),
+        }
+        with _unfinished(f"{self.path}/{_MANIFEST_UNFINISHED}") as file:
+            file.write(json.dumps(content, indent=1).encode())
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(file.name, f"{self.path}/{MANIFEST}")
+        self.sync()
+
+    def sync(self) -> None:
+        """The names in it are on the disk."""
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def _check_empty(self) -> None:
+        """
+        Refuse a folder without a manifest in which there is anything.
+
+        Raises:
+            BadFormat: there is.
+        """
+        there = set(os.listdir(self.path)) if os.path.isdir(self.path) else set()
+        if MANIFEST in there:
+            return  # made this moment
+        there -= {_LOCK, _MANIFEST_UNFINISHED}  # of one that was killed before it had made one
+        if any(map(_FILE.fullmatch, there)):
+            raise shmq.BadFormat(
+                f"{self.path} holds archived messages, and its {MANIFEST} is gone; nothing was changed. Bring it back "
+                "from a copy of the folder; or archive to an empty folder, which goes on where this one ends, and read "
+                "these files by themselves (spark.read.parquet)"
+            )
+        if there:
+            raise shmq.BadFormat(
+                f"{self.path} is no archive: it has no {MANIFEST}, and there is {min(there)} in it; nothing was "
+                "changed. Archive to a folder that is empty, or not there yet"
+            )
+
+    def _tidy(self) -> None:
+        """Make the first manifest; remove what a killed run left, and what compaction replaced before."""
+        manifest = self.manifest()
+        kept = {each.name for each in manifest.files}
+        for name in manifest.replaced:
+            if name not in kept:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(f"{self.path}/{name}")
+        if manifest.replaced or not os.path.exists(f"{self.path}/{MANIFEST}"):
+            self.replace(dataclasses.replace(manifest, replaced=()))
+
+    # ---- files
+    def write(
+        self,
+        tables: Iterator[pa.Table],
+        *,
+        topic: str,
+        shard: int,
+        queue_id: str,
+        first: int,
+        stop: int,
+        instead_of: Sequence[File] = (),
+    ) -> File | None:
+        """
+        One file of what *tables* has, on the disk and in the manifest when this returns; None if that is nothing.
+
+        Args:
+            tables: messages from *first* to before *stop*.
+            topic, shard, queue_id: of that queue.
+            first, stop: where it begins and ends; padding included.
+            instead_of: files that it replaces.
+
+        Raises:
+            OSError: the disk is full, for one; nothing is left.
+            BadFormat: somebody else's file of that name lies there.
+        """
+        name = f"{topic}-{shard:03d}-{first:016d}-{stop:016d}.parquet"
+        self._announce(name, name + _UNFINISHED)
+        with _unfinished(f"{self.path}/{name}{_UNFINISHED}") as sink:
+            rows = _write_parquet(tables, sink)
+            if not rows:
+                return None
+            sink.flush()
+            os.fsync(sink.fileno())
+            digest, nbytes = _digest(sink.name)
+            os.replace(sink.name, f"{self.path}/{name}")
+        self.sync()
+        whole = File(name, topic, shard, queue_id, first, stop, rows, nbytes, digest)
+        manifest = self.manifest()
+        gone = {each.name for each in instead_of}
+        kept = [each for each in manifest.files if each.name not in gone]
+        replaced = {*manifest.replaced, *gone} - {name, name + _UNFINISHED}
+        self.replace(Manifest((*kept, whole), tuple(sorted(replaced))))
+        return whole
+
+    def _announce(self, *names: str) -> None:
+        """From now on these are ours, to be removed unless they come to count."""
+        manifest = self.manifest()
+        for name in names:
+            if name not in manifest.replaced and os.path.lexists(f"{self.path}/{name}"):
+                raise shmq.BadFormat(
+                    f"cannot write {self.path}/{name}: a file of that name lies there, and this archive did not write "
+                    "it; nothing was changed. Move it away"
+                )
+        self.replace(dataclasses.replace(manifest, replaced=tuple({*manifest.replaced, *names})))
+
+    def paths(self, files: list[File]) -> list[str]:
+        """Where they lie."""
+        return [f"{self.path}/{each.name}" for each in files]
+
+
+@contextlib.contextmanager
+def _unfinished(path: str) -> Iterator[IO[bytes]]:
+    """A file to be written, and then given its name; gone afterwards where it was not."""
+    try:
+        with open(path, "wb") as file:
+            yield file
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def _write_parquet(tables: Iterator[pa.Table], sink: IO[bytes]) -> int:
+    """All of them, if there is anything: how many rows."""
+    import pyarrow.parquet as pq  # noqa: PLC0415  # heavy, and only for who archives
+
+    rows = 0
+    with contextlib.ExitStack() as stack:
+        writer: Any = None
+        for table in _gathered(tables):
+            if writer is None:
+                writer = stack.enter_context(
+                    pq.ParquetWriter(
+                        sink,
+                        table.schema,
+                        compression="zstd",
+                        compression_level=1,
+                        use_dictionary=["key", "topic", "partition"],
+                        column_encoding={"offset": "DELTA_BINARY_PACKED"},
+                        store_schema=False,
+                    )
+                )
+            writer.write_table(table, row_group_size=table.num_rows)
+            rows += table.num_rows
+    return rows
+
+
+def _gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in tables that are worth a row group each."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    some: list[Any] = []
+    rows = nbytes = 0
+    for table in tables:
+        some.append(table)
+        rows, nbytes = rows + table.num_rows, nbytes + table.nbytes
+        if rows >= _GROUP_ROWS or nbytes >= _GROUP_BYTES:
+            yield pa.concat_tables(some)
+            some, rows, nbytes = [], 0, 0
+    if some:
+        yield pa.concat_tables(some)
+
+
+def _digest(path: str) -> tuple[str, int]:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size
+
+
+def verify(path: str) -> list[str]:
+    """What is wrong with an archive's files: missing, or not as they were written."""
+    there = Archive(path)
+    problems = []
+    for each in there.manifest().files:
+        try:
+            digest, _ = _digest(f"{there.path}/{each.name}")
+        except FileNotFoundError:
+            problems.append(f"{each.name} is missing")
+            continue
+        if digest != each.sha256:
+            problems.append(f"{each.name} is not what was written: its SHA-256 is {digest}")
+    return problems

@@ -1,0 +1,103 @@
+"""What is archived, put into a queue again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import shmq
+from shmq.spark.archive.files import Archive, File
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+
+def replay(
+    source: str,
+    queue: str,
+    *,
+    since: int | None = None,
+    until: int | None = None,
+    shard: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> int:
+    """
+    Put what is archived into *queue* again, in order, with its keys, times, types and headers; return how many.
+
+    Where a message was is in its header `source`: {"topic", "partition", "index"}. A replay that was killed goes on
+    where it was when it is called again: what is in the queue already is not put twice.
+
+    Args:
+        source: the archive.
+        queue: a queue's directory; made if it is not there.
+        since, until: only messages of this time in ns or later, and before that one.
+        shard: only of this shard.
+        progress: told how many messages are done.
+    """
+    there = Archive(source)
+    done = 0
+    with shmq.open(queue) as opened:
+        for each in sorted(there.manifest().files, key=lambda file: (file.topic, file.shard, file.first)):
+            if shard is None or each.shard == shard:
+                for count in _replay_file(there, each, opened, since, until):
+                    done += count
+                    if progress is not None:
+                        progress(done)
+    return done
+
+
+def _replay_file(there: Archive, file: File, queue: shmq.Queue, since: int | None, until: int | None) -> Iterator[int]:
+    import pyarrow.compute as pc  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    who = f"replay {file.queue_id} {file.topic}/{file.shard} {since}-{until}"
+    with pq.ParquetFile(f"{there.path}/{file.name}") as opened:
+        for group in range(opened.num_row_groups):
+            table = opened.read_row_group(group)
+            sequence = table["offset"][-1].as_py()  # ascends over all files of a shard
+            before = queue.adopted(who)
+            if before is not None:  # compaction may have put what is there, and what is not, into one group
+                table = table.filter(pc.greater(table["offset"], before[0]))
+            if since is not None:
+                table = table.filter(pc.greater_equal(table["timestamp_ns"], since))
+            if until is not None:
+                table = table.filter(pc.less(table["timestamp_ns"], until))
+            if not table.num_rows:
+                continue
+            with queue.stage() as staged:
+                for batch in table.to_batches(max_chunksize=4096):
+                    _put(staged, batch)
+                queue.adopt(staged, dedup=(who, sequence))
+            yield table.num_rows
+
+
+def _put(staged: shmq.Staged, batch: pa.RecordBatch) -> None:
+    headers = [
+        {
+            **{each["key"]: each["value"] for each in kept or ()},
+            "source": {"topic": topic, "partition": partition, "index": index},
+        }
+        for kept, topic, partition, index in zip(
+            batch["headers"].to_pylist(),
+            batch["topic"].to_pylist(),
+            batch["partition"].to_pylist(),
+            batch["offset"].to_pylist(),
+            strict=True,
+        )
+    ]
+    values = batch["value"].to_pylist()
+    at = 0
+    while at < len(values):  # a claim must fit into a chunk
+        stop, nbytes = at, 0
+        while stop < len(values) and (stop == at or nbytes < 8 << 20):
+            nbytes += len(values[stop])
+            stop += 1
+        staged.put_many(
+            values[at:stop],
+            keys=batch["key"].to_pylist()[at:stop],
+            types=batch["type"].to_pylist()[at:stop],
+            times_ns=batch["timestamp_ns"].to_pylist()[at:stop],
+            headers=headers[at:stop],
+        )
+        at = stop
