@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import signal
+import time
 
 import pytest
 from support import Child
@@ -15,7 +18,7 @@ import pyarrow.parquet as pq  # noqa: E402
 
 from shmq.cli import main  # noqa: E402
 from shmq.spark import archive  # noqa: E402
-from shmq.spark.archive import files  # noqa: E402
+from shmq.spark.archive import files, merging  # noqa: E402
 
 SOME = 400
 
@@ -47,6 +50,19 @@ def rows(to):
     there = archive.Archive(to)
     files = there.manifest().of("q", 0)
     return [row for path in there.paths(files) for row in pq.read_table(path).to_pylist()]
+
+
+def in_parts(queue, to, *stops):
+    """A file up to each of these."""
+    for stop in stops:
+        with queue.consumer("work", ack="explicit") as consumer:
+            consumer.seek(stop)
+        archive.archive(queue.path, to, behind="work")
+
+
+def into_one(to):
+    """Of all files there are, one is made."""
+    return archive.compact(to, file_bytes=sum(each.nbytes for each in archive.Archive(to).manifest().files))
 
 
 def test_everything_of_a_message_is_in_the_archive(some, to):
@@ -125,15 +141,14 @@ def test_found_with_a_lost_manifest_nothing_is_deleted_and_nothing_is_lost(some,
 
 
 def test_what_others_put_beside_its_files_stays(some, to):
-    archive.archive(some.path, to)
+    in_parts(some, to, 200, SOME)
     own = ("mine.parquet", "q-000-0000000000000007-0000000000000009.parquet", "x.unfinished")
     for name in own:
         with open(f"{to}/{name}", "w", encoding="ascii") as file:
             file.write("mine")
     some.put(b"more")
+    assert into_one(to) == 1
     assert archive.archive(some.path, to) == 1
-    assert archive.compact(to) == 1
-    assert archive.archive(some.path, to) == 0
     assert set(own) <= set(os.listdir(to))
     some.put(b"and more")
     in_the_way = f"{to}/q-000-0000000000000401-0000000000000402.parquet"
@@ -224,18 +239,75 @@ def test_only_what_is_old_or_finished(some, to):
 
 
 def test_small_files_become_large_and_readers_are_not_disturbed(some, to):
-    for stop in (100, 200, 300):
-        with some.consumer("work", ack="explicit") as consumer:
-            consumer.seek(stop)
-        archive.archive(some.path, to, behind="work")
+    in_parts(some, to, 100, 200, 300)
     old = archive.Archive(to).paths(archive.Archive(to).manifest().of("q", 0))
     assert len(old) == 3
-    assert archive.compact(to) == 2
-    assert all(os.path.exists(path) for path in old)  # somebody may be reading them
+    assert into_one(to) == 2
     assert [row["offset"] for row in rows(to)] == list(range(300))
     assert archive.verify(to) == []
     archive.archive(some.path, to)
-    assert not any(os.path.exists(path) for path in old)
+    assert [row["offset"] for row in rows(to)] == list(range(SOME))
+    assert all(os.path.exists(path) for path in old)  # somebody may be reading them
+
+
+def test_found_replaced_files_stay_for_who_planned_with_them_and_not_for_ever(some, to, monkeypatch):
+    """They went with the next cycle, half a minute later, under the queries that read them."""
+    in_parts(some, to, 100, 200)
+    old = archive.Archive(to).paths(archive.Archive(to).manifest().of("q", 0))
+    into_one(to)
+    now = time.time_ns()
+    for hours, there in ((0, True), (23, True), (25, False)):
+        monkeypatch.setattr(files.time, "time_ns", lambda hours=hours: now + hours * 3600 * 10**9)
+        archive.archive(some.path, to)
+        assert [os.path.exists(path) for path in old] == [there] * 2
+    assert len(archive.Archive(to).manifest().leaving) == 0
+    assert [row["offset"] for row in rows(to)] == list(range(SOME))
+
+
+def test_found_compaction_after_each_cycle_writes_each_message_only_a_few_times(some, to):
+    """What had been put together was put together with each new file again: 21 times what 40 cycles archived."""
+    written, seen = 0, set()
+    for stop in range(10, SOME + 1, 10):
+        in_parts(some, to, stop)
+        archive.compact(to)
+        for each in archive.Archive(to).manifest().files:
+            written += (each.stop - each.first) * (each.name not in seen)
+            seen.add(each.name)
+    assert written <= 3 * SOME
+    assert len(archive.Archive(to).manifest().files) < 16
+    assert [row["offset"] for row in rows(to)] == list(range(SOME))
+
+
+@pytest.mark.parametrize("nbytes", [1 << 10, 10_000, 1 << 20])
+def test_what_is_put_together_is_nearly_full_in_the_end(nbytes):
+    """Sizes alone: 5,000 files of 100 bytes come, and what is worth it is put together after each."""
+    there, written = [], 0
+    for number in range(5000):
+        there.append(files.File(str(number), "q", 0, "id", number, number + 1, 1, 100, ""))
+        for run in merging._small_runs(files.Manifest(tuple(there)), nbytes):
+            total = sum(each.nbytes for each in run)
+            written += total
+            there = [each for each in there if each not in run]
+            there.append(files.File("", "q", 0, "id", run[0].first, run[-1].stop, 1, total, ""))
+            there.sort(key=lambda each: each.first)
+            assert total <= nbytes
+    assert written <= 500_000 * (2 + math.log(nbytes / 100, merging.GROWTH))
+    assert len(there) <= 4 * 500_000 / nbytes + 3 * merging.GROWTH
+
+
+def test_a_manifest_of_the_version_before_is_read(some, to):
+    in_parts(some, to, 100, 200)
+    path = f"{to}/manifest.json"
+    with open(path, encoding="utf-8") as file:
+        stored = json.load(file)
+    name = "q-000-0000000000000200-0000000000000300.parquet"
+    with open(f"{to}/{name}", "wb"):
+        pass
+    assert stored.pop("leaving") == []
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({**stored, "v": 1, "replaced": [name]}, file)
+    assert archive.archive(some.path, to) == SOME - 200
+    assert not os.path.exists(f"{to}/{name}")
     assert [row["offset"] for row in rows(to)] == list(range(SOME))
 
 
@@ -256,14 +328,11 @@ def test_replay_brings_everything_back_once(some, to, tmp_path, capsys):
 def test_found_replay_after_compaction_puts_only_what_is_new(some, to, tmp_path):
     """A group of rows, part of which was replayed before, was put whole: 6,000 messages, 4,000 of them distinct."""
     again = str(tmp_path / "again")
-    for stop in (100, 250):
-        with some.consumer("work", ack="explicit") as consumer:
-            consumer.seek(stop)
-        archive.archive(some.path, to, behind="work")
+    in_parts(some, to, 100, 250)
     assert archive.replay(to, again, until=180 * 10**9) == 180
     assert archive.replay(to, f"{again}.all") == 250
     archive.archive(some.path, to)
-    assert archive.compact(to) == 2
+    assert into_one(to) == 2
     assert archive.replay(to, f"{again}.all") == SOME - 250
     assert archive.replay(to, again, until=180 * 10**9) == 0
     with shmq.open(f"{again}.all") as queue:

@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import re
+import time
 from typing import IO, TYPE_CHECKING, Any, Self
 
 import shmq
@@ -33,7 +34,10 @@ _LOCK = "lock"
 _UNFINISHED = ".unfinished"
 _MANIFEST_UNFINISHED = MANIFEST + _UNFINISHED
 _FILE = re.compile(r".+-\d{3}-\d{16}-\d{16}\.parquet")
-VERSION = 1
+VERSION = 2
+_VERSIONS = {1, VERSION}
+GRACE_NS = 24 * 3600 * 10**9
+"""For so long a file stays that others have replaced: a query that was planned with it may run."""
 FILE_BYTES = 256 << 20
 _GROUP_ROWS, _GROUP_BYTES = 1_000_000, 64 << 20
 
@@ -54,15 +58,24 @@ class File:
 
 
 @dataclasses.dataclass(frozen=True)
+class Leaving:
+    """A file that does not count: one that was replaced *since_ns* (ns since 1970), or, with 0, is being written."""
+
+    name: str
+    since_ns: int = 0
+
+    def is_due(self, now_ns: int) -> bool:
+        """Whether nobody is to miss it any more."""
+        return now_ns - self.since_ns >= GRACE_NS
+
+
+@dataclasses.dataclass(frozen=True)
 class Manifest:
     """What is in an archive."""
 
     files: tuple[File, ...] = ()
-    replaced: tuple[str, ...] = ()
-    """
-    Files of ours to go with the next run: those that compaction put together (who reads them now may finish), and what
-    is being written, until it counts.
-    """
+    leaving: tuple[Leaving, ...] = ()
+    """Files of ours that do not count, and are to go."""
 
     def of(self, topic: str, shard: int) -> list[File]:
         """A shard's files, in order."""
@@ -125,9 +138,10 @@ class Archive:
         try:
             with open(f"{self.path}/{MANIFEST}", encoding="utf-8") as file:
                 stored = json.load(file)
-            if stored["v"] != VERSION:
+            if stored["v"] not in _VERSIONS:
                 raise shmq.BadFormat(f"{self.path}/{MANIFEST} is of version {stored['v']!r}, and this is {VERSION}")
-            return Manifest(tuple(File(**each) for each in stored["files"]), tuple(stored["replaced"]))
+            leaving = [{"name": each} for each in stored["replaced"]] if stored["v"] == 1 else stored["leaving"]
+            return Manifest(tuple(File(**each) for each in stored["files"]), tuple(Leaving(**each) for each in leaving))
         except FileNotFoundError:
             self._check_empty()
             return Manifest()
@@ -139,7 +153,7 @@ class Archive:
         content = {
             "v": VERSION,
             "files": [dataclasses.asdict(each) for each in manifest.files],
-            "replaced": list(manifest.replaced),
+            "leaving": [dataclasses.asdict(each) for each in manifest.leaving],
         }
         with _unfinished(f"{self.path}/{_MANIFEST_UNFINISHED}") as file:
             file.write(json.dumps(content, indent=1).encode())
@@ -180,15 +194,19 @@ class Archive:
             )
 
     def _tidy(self) -> None:
-        """Make the first manifest; remove what a killed run left, and what compaction replaced before."""
+        """Make the first manifest; remove what a killed run left, and what was replaced long ago."""
         manifest = self.manifest()
         kept = {each.name for each in manifest.files}
-        for name in manifest.replaced:
-            if name not in kept:
+        now = time.time_ns()
+        due = [each for each in manifest.leaving if each.is_due(now)]
+        for each in due:
+            if each.name not in kept:
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(f"{self.path}/{name}")
-        if manifest.replaced or not os.path.exists(f"{self.path}/{MANIFEST}"):
-            self.replace(dataclasses.replace(manifest, replaced=()))
+                    os.unlink(f"{self.path}/{each.name}")
+        if due or not os.path.exists(f"{self.path}/{MANIFEST}"):
+            self.replace(
+                dataclasses.replace(manifest, leaving=tuple(each for each in manifest.leaving if each not in due))
+            )
 
     # ---- files
     def write(
@@ -230,20 +248,24 @@ class Archive:
         manifest = self.manifest()
         gone = {each.name for each in instead_of}
         kept = [each for each in manifest.files if each.name not in gone]
-        replaced = {*manifest.replaced, *gone} - {name, name + _UNFINISHED}
-        self.replace(Manifest((*kept, whole), tuple(sorted(replaced))))
+        now = time.time_ns()
+        leaving = [each for each in manifest.leaving if each.name not in {name, name + _UNFINISHED}]
+        leaving += [Leaving(each.name, now) for each in instead_of]
+        self.replace(Manifest((*kept, whole), tuple(leaving)))
         return whole
 
     def _announce(self, *names: str) -> None:
         """From now on these are ours, to be removed unless they come to count."""
         manifest = self.manifest()
+        known = {each.name for each in manifest.leaving}
         for name in names:
-            if name not in manifest.replaced and os.path.lexists(f"{self.path}/{name}"):
+            if name not in known and os.path.lexists(f"{self.path}/{name}"):
                 raise shmq.BadFormat(
                     f"cannot write {self.path}/{name}: a file of that name lies there, and this archive did not write "
                     "it; nothing was changed. Move it away"
                 )
-        self.replace(dataclasses.replace(manifest, replaced=tuple({*manifest.replaced, *names})))
+        new = tuple(Leaving(name) for name in names if name not in known)
+        self.replace(dataclasses.replace(manifest, leaving=(*manifest.leaving, *new)))
 
     def paths(self, files: list[File]) -> list[str]:
         """Where they lie."""
