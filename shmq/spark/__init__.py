@@ -8,8 +8,9 @@ shmq and Apache Spark: read queues as tables and streams, write tables and strea
 A map:
     setup, java                       a session, and what it needs
     options, offsets, places, plan    what is asked for, how far, which queues, cut into tasks: without Spark
-    columns, payload                  messages as Arrow columns, and what is in them
-    source, sink                      what Spark calls
+    schema, ends                      what the columns mean, and where a query begins and ends
+    columns, payload, rows            messages as Arrow columns, what is in them, and what Spark gets
+    source, stream, sink              what Spark calls
     mirror, listener                  the queues know how far Spark is
     archive, pipeline                 Parquet for ever; the whole way by one TOML
 

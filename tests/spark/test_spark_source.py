@@ -24,7 +24,8 @@ with warnings.catch_warnings():
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-    from shmq.spark import mirror, offsets, options, places, sink, source
+    from shmq.spark import mirror, offsets, options, places, rows, sink, source
+    from shmq.spark.schema import HEADERS
 
 SOME = 300
 
@@ -174,7 +175,7 @@ def test_only_a_worker_of_spark_freezes_what_it_has_imported(some, where):
     def frozen():
         import gc
 
-        source._spare_the_collector.cache_clear()  # of the process that this one was forked from
+        rows._spare_the_collector.cache_clear()  # of the process that this one was forked from
         if where == "a worker of Spark":
             TaskContext._getOrCreate()
         for _ in range(2):
@@ -705,7 +706,7 @@ def test_the_driver_may_die_between_two_shards(tmp_path):
 
 
 def test_rows_carry_key_time_type_and_headers(path):
-    kind = source.HEADERS
+    kind = HEADERS
     schema = struct(
         key=t.StringType(), value=t.StringType(), timestamp=t.TimestampType(), type=t.IntegerType(), headers=kind
     )

@@ -1,0 +1,195 @@
+"""
+Ends and starts: where each shard of a query begins and ends, where a query does, and what is between, cut into tasks.
+
+It is all on the driver, and knows nothing of Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import shmq
+from shmq.spark import places, plan
+from shmq.spark.options import EARLIEST, LATEST, BadOption, SourceOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from shmq.spark.offsets import Key
+
+
+class Ends(NamedTuple):
+    """One shard as it is now."""
+
+    queue_id: str
+    first: int
+    end: int
+
+
+def ends(shards: Iterable[places.Shard], options: SourceOptions | None = None) -> dict[Key, Ends]:
+    """Where each shard begins and ends: what may be read by these options, or all that is decided."""
+    found = {}
+    for shard in shards:
+        queue = places.open_queue(shard.path)
+        end = queue.committed_index if options is None else readable_end(queue, durable_only=options.durable_only)
+        found[shard.topic, shard.number] = Ends(queue.id, min(queue.first_index, end), end)
+    return found
+
+
+def readable_end(queue: shmq.Queue, *, durable_only: bool) -> int:
+    """
+    The index behind the last message that may be read.
+
+    Up to there everything is decided. And where the queue syncs, or only what is durable is wanted, it is on the disk:
+    a result must not come from messages that a power cut takes back.
+    """
+    end = queue.committed_index
+    if queue.options.durability.kind == "process" and not durable_only:
+        return end
+    if queue.durable_index < end == queue.next_index:  # else a sync would wait for who is in the middle of a put
+        with contextlib.suppress(shmq.Closed, shmq.SyncFailed):
+            queue.sync()
+    return min(end, queue.durable_index)
+
+
+def _at_time(queue: shmq.Queue, ms: int, end: int) -> int:
+    return min(queue.at_ns(ms * 1_000_000), end)
+
+
+class Range(NamedTuple):
+    """What is to be read of each shard."""
+
+    start: dict[Key, int]
+    end: dict[Key, int]
+
+
+def _one(said: Any, key: Key) -> Any:
+    """What was said for one shard: for all of them, or for it."""
+    if isinstance(said, dict):
+        return said.get(key[0], {}).get(str(key[1]))
+    return said
+
+
+def _check_named(option: str, said: Any, shards: list[places.Shard]) -> None:
+    """
+    What is misspelt would be read from where such queries begin by default.
+
+    Raises:
+        BadOption: a shard is named that is not there.
+    """
+    there = [(shard.topic, str(shard.number)) for shard in shards]
+    named = [(topic, number) for topic, each in said.items() for number in each] if isinstance(said, dict) else []
+    for topic, number in named:
+        if (topic, number) not in there:
+            labels = ", ".join(f"{topic}/{number}" for topic, number in there)
+            raise BadOption(f"{option} names shard {topic}/{number}, and this query reads {labels}")
+
+
+def starts(
+    options: SourceOptions, shards: list[places.Shard], there: Mapping[Key, Ends], default: str
+) -> dict[Key, int]:
+    """
+    Where each shard is begun: by time, by offset, or where such queries begin.
+
+    Raises:
+        BadOption: a shard is named that is not there, or a time that has not come.
+        Gone: an offset that is not there.
+    """
+    _check_named("startingOffsets", options.starting, shards)
+    _check_named("startingOffsetsByTimestamp", options.starting_ms, shards)
+    found = {}
+    for shard in shards:
+        key = (shard.topic, shard.number)
+        now = there[key]
+        ms, said = _one(options.starting_ms, key), _one(options.starting, key)
+        if ms is not None:
+            index = _at_time(places.open_queue(shard.path), ms, now.end)
+            if index >= now.end and options.time_strategy == "error" and now.end > now.first:
+                raise BadOption(
+                    f"shard {shard.label} has no message of {ms} ms or later yet; "
+                    "startingOffsetsByTimestampStrategy=latest begins at its end"
+                )
+            found[key] = index
+        else:
+            found[key] = _offset(said if said is not None else default, now)
+            if isinstance(said, int) and said >= 0:
+                check_start(options, shard, said, now)
+                found[key] = min(max(said, now.first), now.end)
+    return found
+
+
+def _offset(said: str | int, now: Ends) -> int:
+    if said in {EARLIEST, -2}:
+        return now.first
+    if said in {LATEST, -1}:
+        return now.end
+    return int(said)
+
+
+def check_start(options: SourceOptions, shard: places.Shard, start: int, now: Ends) -> None:
+    """
+    An offset must lie within its shard, unless what was lost is no matter.
+
+    Raises:
+        Gone: it was retired, or never was there.
+    """
+    if not options.fail_on_loss:
+        return
+    if start < now.first:
+        raise shmq.Gone(
+            f"shard {shard.label} ({shard.path}) is to be read from {start} and begins at {now.first}: the "
+            f"{now.first - start:,} messages before it were retired. Nothing was read. Begin at {now.first}, or say "
+            "failOnDataLoss=false to go on without them; a consumer name keeps a queue from retiring what is not read",
+            now.first,
+        )
+    if start > now.end:
+        raise shmq.Gone(
+            f"shard {shard.label} ({shard.path}) is to be read from {start} and ends at {now.end}: it was cut behind "
+            "what was read before, or is another queue. Nothing was read. Say failOnDataLoss=false to go on at its "
+            "end, or begin a new checkpoint",
+            now.first,
+        )
+
+
+def stops(options: SourceOptions, shards: list[places.Shard], there: Mapping[Key, Ends]) -> dict[Key, int]:
+    """
+    Where each shard is ended, of a batch query.
+
+    Raises:
+        BadOption: a shard is named that is not there.
+    """
+    _check_named("endingOffsets", options.ending, shards)
+    _check_named("endingOffsetsByTimestamp", options.ending_ms, shards)
+    found = {}
+    for shard in shards:
+        key = (shard.topic, shard.number)
+        now = there[key]
+        ms, said = _one(options.ending_ms, key), _one(options.ending, key)
+        if ms is not None:
+            found[key] = _at_time(places.open_queue(shard.path), ms, now.end)
+        else:
+            found[key] = now.end if said is None else min(_offset(said, now), now.end)
+    return found
+
+
+def tasks_of(options: SourceOptions, shards: list[places.Shard], wanted: Range) -> list[list[plan.Piece]]:
+    """What is between, cut into tasks."""
+    stretches = []
+    for shard in shards:
+        key = (shard.topic, shard.number)
+        start, stop = wanted.start.get(key, 0), wanted.end.get(key, 0)
+        if start >= stop:
+            continue
+        queue = places.open_queue(shard.path)
+        bases = {extent.stop: extent for extent in queue.extents(0, stop)}
+        runs = [
+            plan.Run(bases[extent.stop].first if extent.stop in bases else extent.first, *extent)
+            for extent in queue.extents(start, stop)
+        ]
+        stretches.append(
+            plan.Stretch(shard.topic, shard.number, shard.path, queue.options.index_spacing, runs, queue.id)
+        )
+    processors = len(os.sched_getaffinity(0))
+    return plan.cut(stretches, rows=options.partition_rows, least=options.min_partitions, processors=processors)
