@@ -182,23 +182,22 @@ def _visible(frame: Any) -> Any:
 
 # ---------------------------------------------------------------- the sinks
 def _start(frame: Any, sink: Sink, pipeline: Pipeline, trigger: dict[str, Any]) -> Any:
-    stream = _visible(frame).writeStream.queryName(f"{pipeline.name}-{sink.name}").outputMode(sink.mode)
+    name = f"{pipeline.name}-{sink.name}"
+    as_it_is = set(frame.columns) == {"key", "value"}  # dead letters
+    frame = _visible(frame)
+    if sink.format == "shmq" and sink.key and not as_it_is:
+        from pyspark.sql import functions as f  # noqa: PLC0415
+
+        frame = frame.withColumn("_key", f.col(sink.key).cast("string"))
+    stream = frame.writeStream.queryName(name).outputMode(sink.mode)
     stream = stream.option("checkpointLocation", f"{pipeline.checkpoint}/{sink.name}").trigger(**trigger)
     if sink.format == "parquet":
         return stream.format("parquet").partitionBy(*sink.partition_by).start(sink.path)
     if sink.format == "shmq":
-        if set(frame.columns) == {"key", "value"}:
-            return stream.format("shmq").option("delivery", sink.delivery).start(sink.queue)
-        if sink.key:
-            from pyspark.sql import functions as f  # noqa: PLC0415
-
-            frame = _visible(frame).withColumn("_key", f.col(sink.key).cast("string"))
-            stream = frame.writeStream.queryName(f"{pipeline.name}-{sink.name}").outputMode(sink.mode)
-            stream = stream.option("checkpointLocation", f"{pipeline.checkpoint}/{sink.name}").trigger(**trigger)
-        stream = stream.format("shmq").option("value.format", sink.value).option("delivery", sink.delivery)
-        return stream.start(sink.queue)
+        stream = stream if as_it_is else stream.option("value.format", sink.value)
+        return stream.format("shmq").option("delivery", sink.delivery).start(sink.queue)
     if sink.format == "delta":
-        return _start_delta(stream, sink, f"{pipeline.name}-{sink.name}")
+        return _start_delta(stream, sink, name)
     return stream.format("console").option("truncate", "false").start()
 
 
