@@ -196,12 +196,13 @@ class Living:
         assert kept <= passed
         self.log.dropped = max(kept, self.log.purged)  # what a bound dropped in the last chunk may come again
         self.shut = self.immediate = False
+        self.log.retired = max(self.log.retired, self.queue.first_index)
         seen = self.queue.consumers()
         for name, known in self.log.names.items():
             if isinstance(known, Group):
                 known.forgets(range(self.log.dropped, passed))
             else:
-                least = max(known.floor(most=True), passed, self.queue.first_index)
+                least = max(known.floor(most=True), passed)
                 assert seen[name].head <= least, (seen[name], vars(known), passed)
                 known.forgets(seen[name].head)
         self.marks.add("recovered")

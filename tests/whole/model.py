@@ -67,6 +67,10 @@ class Alone:
         """What was dropped or purged does not come, but for what this name was handed since it sought."""
         return self.log.dropped if index >= self.handed else 0
 
+    def _gone(self, index: int) -> int:
+        """The same, and what retention has taken: there is nothing to wait for."""
+        return max(self._passed(index), self.log.retired)
+
     def hand_out(self, index: int, *, finished: bool = False) -> None:
         if not self.unacked:  # what lies before it was passed
             self.head = max(self.head, index)
@@ -107,7 +111,7 @@ class Alone:
     def floor(self, *, most: bool = False) -> int:
         """The first index that it needs; *most*: once it has looked as far as it can."""
         index = self.head
-        while most and index < self.log.next and (self.log.is_nothing(index) or index < self._passed(index)):
+        while most and index < self.log.next and (self.log.is_nothing(index) or index < self._gone(index)):
             index += 1
         return index
 
@@ -240,10 +244,11 @@ class Group:
             self.state[index] = LATER if later else BACK
 
     def may_have_counted(self) -> None:
-        """A get that failed may have claimed what can be had, and given it back: an attempt more (not true yet)."""
+        """A get that failed may have claimed what is parked, and given it back: an attempt more (not true yet)."""
         for index in self.available(surely=False) if self.explicit else []:
-            self.state[index] = UNSURE
-            self.letters.perhaps.add(index)
+            if self.attempts.get(index):  # else it was never parked
+                self.state[index] = UNSURE
+                self.letters.perhaps.add(index)
 
     def reject(self, index: int) -> None:
         self.state[index] = DEAD
