@@ -38,7 +38,7 @@ def add(verb: argparse.ArgumentParser) -> None:
     )
     how.add_argument("--continuous", action="store_true", help="batch after batch, for lower latency")
     verb.add_argument("--master", help="where Spark runs, like spark://host:7077 (this machine)")
-    verb.add_argument("--dry-run", action="store_true", help="check the file, show what would be read; start nothing")
+    verb.add_argument("--dry-run", action="store_true", help="check all of it, show what would be read; run nothing")
     verb.add_argument("--json", action="store_true", help="a line of JSON for each batch")
 
 
@@ -58,8 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         pipeline = spark.read_pipeline(arguments.file)
         if arguments.dry_run:
-            _show_plan(spark.plan_pipeline(pipeline), as_json=arguments.json)
-            return 0
+            return _dry_run(pipeline, master=arguments.master, as_json=arguments.json)
         how = "once" if arguments.once else "continuous" if arguments.continuous else "every"
         tell = _teller(as_json=arguments.json)
         spark.run(arguments.file, how=how, every=arguments.every, master=arguments.master, tell=tell)
@@ -68,6 +67,17 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     except (spark.Failed, spark.Missing, spark.NoJava, spark.BadOption) as problem:
         raise show.Problem(str(problem)) from None
+    return 0
+
+
+def _dry_run(pipeline: Any, *, master: str | None, as_json: bool) -> int:
+    plan = spark.plan_pipeline(pipeline)
+    try:
+        spark.check_pipeline(pipeline, master=master)
+    except (spark.Missing, spark.NoJava) as problem:
+        _show_plan(plan, as_json=as_json)
+        raise show.Problem(f"steps and sinks were not checked: {problem}") from None
+    _show_plan(plan, as_json=as_json)
     return 0
 
 

@@ -29,6 +29,7 @@ _HOMES = {
     "Missing": "setup.Missing",
     "NoJava": "java.NoJava",
     "archive_queue": "archive.archive",
+    "check_pipeline": "pipeline.check",
     "compact": "archive.compact",
     "findings": "setup.findings",
     "history": "archive.history",

@@ -12,6 +12,7 @@ import difflib
 import json
 import re
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from shmq.spark import offsets
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 VALUE_FORMATS = ("raw", "json", "arrow", "msgpack", "struct")
 MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 EARLIEST, LATEST = "earliest", "latest"
+_EARLIEST = -2
 _SPARKS_OWN = {"checkpointlocation", "queryname"}
 """What Spark puts beside the user's options."""
 
@@ -28,8 +30,14 @@ Offsets = str | dict[str, dict[str, int]]
 """`earliest`, `latest`, or {queue: {shard: offset}} with -2 for earliest and -1 for latest, as for Kafka."""
 
 
+_WANTED = 'earliest, latest, or JSON like {"orders": {"0": 23}}'
+
+
 class BadOption(ValueError):
     """An option of the source or sink that cannot be; the message says which, and what would do."""
+
+    why = ""
+    """The same without its name, of a word that cannot be."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,10 +119,10 @@ class SinkOptions:
 # ---------------------------------------------------------------- words into values
 def _number(low: int) -> Callable[[str], int]:
     def parse(word: str) -> int:
-        number = int(word.replace("_", "").replace(",", ""))
-        if number < low:
-            raise ValueError(f"at least {low}")
-        return number
+        digits = word.strip().replace("_", "").replace(",", "")
+        if not re.fullmatch(r"[+-]?\d+", digits, re.ASCII) or int(digits) < low:
+            raise ValueError(f"a whole number, at least {low}")
+        return int(digits)
 
     return parse
 
@@ -140,21 +148,61 @@ def _names(word: str) -> tuple[str, ...]:
 
 
 def _by_shard(word: str) -> dict[str, dict[str, int]]:
-    parsed = json.loads(word)
-    if not isinstance(parsed, dict) or not all(isinstance(shards, dict) for shards in parsed.values()):
-        raise ValueError('JSON like {"orders": {"0": 23}}')
-    return {name: {str(int(shard)): int(at) for shard, at in shards.items()} for name, shards in parsed.items()}
+    try:
+        parsed = json.loads(word)
+        return {name: {str(int(shard)): int(at) for shard, at in shards.items()} for name, shards in parsed.items()}
+    except (ValueError, TypeError, AttributeError):
+        raise ValueError('JSON like {"orders": {"0": 23}} is wanted: queue, shard, and where') from None
 
 
-def _offsets(word: str) -> Offsets:
-    return word if word in {EARLIEST, LATEST} else _by_shard(word)
+def offsets_by_word(word: str) -> Offsets:
+    """
+    What offsets a word means.
+
+    Raises:
+        ValueError: none; the message says what would do.
+    """
+    if word in {EARLIEST, LATEST}:
+        return word
+    try:
+        found = _by_shard(word)
+    except ValueError:
+        raise ValueError(f"{_WANTED} is wanted") from None
+    for name, shards in found.items():
+        for shard, at in shards.items():
+            if at < _EARLIEST:
+                raise ValueError(f"{at} of shard {name}/{shard}: an offset is 0 or more; -1 is latest, -2 is earliest")
+    return found
+
+
+def _ending(word: str) -> Offsets:
+    found = offsets_by_word(word)
+    if found == EARLIEST or (isinstance(found, dict) and any(_EARLIEST in each.values() for each in found.values())):
+        raise ValueError("nothing ends at the earliest message: latest (-1), or the offset behind the last one")
+    return found
+
+
+def local_path(word: str) -> str:
+    """A place as Spark's users may write it, `file:///data/q`, as a path; any other stays as it is."""
+    found = re.fullmatch(r"file:(?://(?:localhost)?)?(/.*)", word, re.DOTALL)
+    return unquote(found[1]) if found else word
+
+
+def _directory(word: str) -> str:
+    path = local_path(word)
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path):
+        raise ValueError("a queue is a directory of this machine, like /data/orders")
+    return path
 
 
 def _assigned(word: str) -> dict[str, list[int]]:
-    parsed = json.loads(word)
-    if not isinstance(parsed, dict) or not all(isinstance(shards, list) for shards in parsed.values()):
-        raise ValueError('JSON like {"orders": [0, 1]}')
-    return {name: [int(shard) for shard in shards] for name, shards in parsed.items()}
+    try:
+        parsed = json.loads(word)
+        if not all(isinstance(shards, list) for shards in parsed.values()):
+            raise ValueError
+        return {name: [int(shard) for shard in shards] for name, shards in parsed.items()}
+    except (ValueError, TypeError, AttributeError):
+        raise ValueError('JSON like {"orders": [0, 1]} is wanted: queue, and which of its shards') from None
 
 
 def _pattern(word: str) -> str:
@@ -163,7 +211,12 @@ def _pattern(word: str) -> str:
 
 
 def _time(word: str) -> int | dict[str, dict[str, int]]:
-    return _by_shard(word) if word.lstrip().startswith("{") else int(word)
+    if word.lstrip().startswith("{"):
+        return _by_shard(word)
+    try:
+        return int(word)
+    except ValueError:
+        raise ValueError("milliseconds since 1970 are wanted, like 1700000000000") from None
 
 
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -179,13 +232,13 @@ def seconds(word: str) -> float:
 
 
 _SOURCE: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "queue": ("queue", str),
-    "path": ("queue", str),
+    "queue": ("queue", _directory),
+    "path": ("queue", _directory),
     "subscribe": ("subscribe", _names),
     "subscribePattern": ("pattern", _pattern),
     "assign": ("assign", _assigned),
-    "startingOffsets": ("starting", _offsets),
-    "endingOffsets": ("ending", _offsets),
+    "startingOffsets": ("starting", offsets_by_word),
+    "endingOffsets": ("ending", _ending),
     "startingTimestamp": ("starting_ms", _time),
     "endingTimestamp": ("ending_ms", _time),
     "startingOffsetsByTimestamp": ("starting_ms", _by_shard),
@@ -211,8 +264,8 @@ _SOURCE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "columns": ("columns", _names),
 }
 _SINK: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "queue": ("queue", str),
-    "path": ("queue", str),
+    "queue": ("queue", _directory),
+    "path": ("queue", _directory),
     "value.format": ("value_format", _one_of(*(each for each in VALUE_FORMATS if each != "struct"))),
     "txnAppId": ("app", str),
     "txnVersion": ("version", _number(0)),
@@ -236,7 +289,9 @@ def _parse(given: Mapping[str, str], known: dict[str, tuple[str, Callable[[str],
         try:
             parsed[field] = parse(str(word))
         except (ValueError, TypeError, re.error) as problem:
-            raise BadOption(f"option {name}={word!r} of the shmq {what}: {problem}") from None
+            refused = BadOption(f"option {name}={word!r} of the shmq {what}: {problem}")
+            refused.why = str(problem)
+            raise refused from None
     if not parsed.get("queue"):
         raise BadOption(f'the shmq {what} needs to know the queue: .load("orders"), or option queue=orders')
     return parsed

@@ -8,14 +8,11 @@ see new shards, and leave room for the archive. `continuous` keeps the queries r
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import logging
 import os
-import re
 import shutil
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -23,33 +20,25 @@ from concurrent import futures
 from typing import TYPE_CHECKING, Any
 
 import shmq
-from shmq.spark import archive, offsets, places, setup
+from shmq.spark import archive, checks, offsets, places, setup
 from shmq.spark.listener import caught_up
 from shmq.spark.options import BadOption, source_options
 from shmq.spark.spec import BadPipeline, Pipeline, Sink, Source, read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 _LOOK = 0.2
 _PATIENCE = 60.0
 _ATTEMPTS = 10
 _SLOW = "failed to connect back"
 """What Spark says when a Python worker needs more than 10 s to start, which on a busy machine it may."""
-_OURS = re.compile(r"^(?:shmq\.[\w.]+|[A-Za-z.]*(?:Error|Exception)): (.+)$", re.MULTILINE)
 _META = "_key BINARY, _offset BIGINT, _timestamp TIMESTAMP, _corrupt BINARY"
 _HIDDEN = ("_key", "_offset", "_timestamp", "_corrupt")
 
 
 class Failed(RuntimeError):
-    """A step cannot be, or a sink's query ended with an error. What was done is in the checkpoint: run it again."""
-
-
-def _failed(what: str, problem: BaseException) -> Failed:
-    """In one line: what our own code said, if it was that, else what Spark says first."""
-    said = str(problem)
-    ours = _OURS.findall(said)
-    return Failed(f"{what}: {ours[-1] if ours else said.strip().partition(chr(10))[0]}")
+    """A sink's query ended with an error. What was done is in the checkpoint: run it again."""
 
 
 # ---------------------------------------------------------------- before Spark
@@ -142,37 +131,60 @@ def tables(spark: Any, pipeline: Pipeline, pause: str = "", sink: str = "") -> d
     """
     found: dict[str, Any] = {}
     for source in pipeline.sources.values():
-        with _naming(f"source {source.name}"):
+        try:
             frame = _source_frame(spark, source, pause, sink)
+        except Exception as problem:
+            where = pipeline.lines(f"source.{source.name}", "queue" if source.value == "raw" else "schema")
+            raise BadPipeline(f"{where}: source {source.name}: {checks.said(problem)}") from problem
         if source.value != "raw":
             corrupt = frame.where("_corrupt is not null")
             found[f"{source.name}.corrupt"] = corrupt.selectExpr("_key as key", "_corrupt as value")
             frame = frame.where("_corrupt is null").drop("_corrupt")
         found[source.name] = frame
+    problems = []
     for step in pipeline.steps.values():
-        inputs = {origin: found[origin] for origin in step.origin}
-        if step.watermark:
-            column, delay = step.watermark.split(maxsplit=1)
-            first = step.origin[0]
-            inputs[first] = inputs[first].withWatermark(column, delay)
-        with _naming(f"step {step.name}"):
-            if step.python:
-                module, _, name = step.python.partition(":")
-                found[step.name] = getattr(importlib.import_module(module), name)(*inputs.values())
-            else:
-                for name, frame in inputs.items():
-                    frame.createOrReplaceTempView(name.replace(".", "_"))
-                found[step.name] = spark.sql(step.sql)
+        if all(origin in found for origin in step.origin):  # else what it is made of is told already
+            try:
+                inputs = {origin: found[origin] for origin in step.origin}
+                found[step.name] = checks.step_frame(spark, pipeline, step, inputs)
+            except BadPipeline as problem:
+                problems.append(str(problem))
+    if problems:
+        raise BadPipeline("\n".join(problems))
     return found
 
 
-@contextlib.contextmanager
-def _naming(what: str) -> Iterator[None]:
-    """Errors of Spark, or of a step in Python, say whose they are."""
+def check(pipeline: Pipeline, *, master: str | None = None) -> None:
+    """
+    Have Spark look at every step and sink, without running any.
+
+    Args:
+        master: where Spark runs, if none runs yet; one processor of this machine by default.
+
+    Raises:
+        BadPipeline: they cannot run as they stand.
+        Missing, NoJava: Spark is not installed, or cannot start.
+    """
+    _check(_session(pipeline, master or "local[1]"), pipeline)
+
+
+def _check(spark: Any, pipeline: Pipeline) -> None:
+    frames = tables(spark, pipeline)
+    checks.check(
+        spark, pipeline, frames, {sink.name: _visible(frames[sink.origin]) for sink in pipeline.sinks.values()}
+    )
+
+
+def _session(pipeline: Pipeline, master: str | None) -> Any:
+    conf = {"spark.sql.adaptive.enabled": "false", **pipeline.conf}  # streams cannot have it
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # tells as JSON what we tell in words
     try:
-        yield
+        return setup.session(master, name=f"shmq pipeline {pipeline.name}", **conf)
+    except (setup.Missing, RuntimeError):
+        raise
     except Exception as problem:
-        raise _failed(what, problem) from problem
+        where = pipeline.lines("pipeline", "conf")
+        raise BadPipeline(f"{where}: Spark does not start with these settings: {checks.said(problem)}") from problem
 
 
 def _visible(frame: Any) -> Any:
@@ -183,18 +195,16 @@ def _visible(frame: Any) -> Any:
 # ---------------------------------------------------------------- the sinks
 def _start(frame: Any, sink: Sink, pipeline: Pipeline, trigger: dict[str, Any]) -> Any:
     name = f"{pipeline.name}-{sink.name}"
-    as_it_is = set(frame.columns) == {"key", "value"}  # dead letters
     frame = _visible(frame)
-    if sink.format == "shmq" and sink.key and not as_it_is:
-        from pyspark.sql import functions as f  # noqa: PLC0415
-
-        frame = frame.withColumn("_key", f.col(sink.key).cast("string"))
+    if sink.key:
+        own = "key" if sink.value_format == "raw" else "_key"
+        frame = frame.withColumn(own, frame[sink.key].cast("string"))
     stream = frame.writeStream.queryName(name).outputMode(sink.mode)
     stream = stream.option("checkpointLocation", f"{pipeline.checkpoint}/{sink.name}").trigger(**trigger)
     if sink.format == "parquet":
         return stream.format("parquet").partitionBy(*sink.partition_by).start(sink.path)
     if sink.format == "shmq":
-        stream = stream if as_it_is else stream.option("value.format", sink.value)
+        stream = stream.option("value.format", sink.value_format)
         return stream.format("shmq").option("delivery", sink.delivery).start(sink.queue)
     if sink.format == "delta":
         return _start_delta(stream, sink, name)
@@ -298,7 +308,11 @@ class Run:
         for name, sink in self._pipeline.sinks.items():
             if grouped or not frames:
                 frames = tables(self._spark, self._pipeline, self._pause, name)
-            found[name] = _start(frames[sink.origin], sink, self._pipeline, trigger)
+            try:
+                found[name] = _start(frames[sink.origin], sink, self._pipeline, trigger)
+            except Exception as problem:
+                self._end(found)
+                raise self._failed(name, problem) from problem
         return found
 
     def _follow(self, queries: dict[str, Any], archive_every: float = 0.0) -> None:
@@ -322,7 +336,10 @@ class Run:
         for name, query in queries.items():
             problem = query.exception()
             if problem is not None:
-                raise _failed(f"sink {name}", problem) from problem
+                raise self._failed(name, problem) from problem
+
+    def _failed(self, sink: str, problem: BaseException) -> Failed:
+        return Failed(f"{self._pipeline.lines(f'sink.{sink}')}: sink {sink}: {checks.said(problem)}")
 
     def _tell_progress(self, queries: dict[str, Any], told: dict[str, int]) -> None:
         for name, query in queries.items():
@@ -392,14 +409,10 @@ def run(
     """
     pipeline = read(path)
     plan(pipeline)  # queues that are not there are told before a JVM is started
-    folder = os.path.dirname(os.path.abspath(path))
-    if folder not in sys.path:
-        sys.path.insert(0, folder)  # for steps in Python that lie beside the file
-    conf = {"spark.sql.adaptive.enabled": "false", **pipeline.conf}  # streams cannot have it
-    spark = setup.session(master, name=f"shmq pipeline {pipeline.name}", **conf)
+    spark = _session(pipeline, master)
+    _check(spark, pipeline)
     if pipeline.archive is not None:  # before anything is read, and so could be forgotten
         archive.hold(pipeline.sources[pipeline.archive.source].queue)
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # tells as JSON what we tell in words
     running = Run(pipeline, spark, tell or _print)
     with contextlib.closing(running), _signals(running.stop):
         if how == "once":

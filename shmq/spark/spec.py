@@ -20,7 +20,8 @@ import re
 import tomllib
 from typing import Any
 
-from shmq.spark.options import VALUE_FORMATS, seconds
+from shmq.spark.options import VALUE_FORMATS, BadOption, local_path, offsets_by_word, sink_options, source_options
+from shmq.spark.options import seconds as in_seconds
 
 SINKS = ("parquet", "delta", "shmq", "console")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -29,6 +30,38 @@ _CORRUPT = ".corrupt"
 
 class BadPipeline(ValueError):
     """What is wrong with a pipeline's file, a line each."""
+
+
+class Lines:
+    """A pipeline's file, line by line: where what was said in it stands."""
+
+    def __init__(self, path: str, text: str) -> None:
+        """*path* is how errors call it."""
+        self.path = path
+        self._lines = text.splitlines()
+
+    def number(self, section: str, key: str | None = None) -> int:
+        """Of a section, or a key in it; 1 if it stands nowhere."""
+        inside = 0
+        for number, line in enumerate(self._lines, 1):
+            heading = re.match(r"\s*\[\s*([^\]]+?)\s*\]", line)
+            if heading:
+                inside = number if heading[1].replace('"', "") == section else 0
+                if inside and key is None:
+                    return number
+            elif inside and key is not None and re.match(rf"\s*\"?{re.escape(key)}\"?\s*=", line):
+                return number
+        return 1 if key is None else self.number(section)
+
+    def within(self, section: str, key: str, line: int) -> int:
+        """Of the *line*-th line, from 1, of a text that is a key's value."""
+        at = self.number(section, key)
+        begins_below = self._lines[at - 1].rstrip().endswith(("'''", '"""')) if self._lines else False
+        return min(at + line - 1 + begins_below, max(len(self._lines), 1))
+
+    def __call__(self, section: str, key: str | None = None) -> str:
+        """As compilers have it: file and line."""
+        return f"{self.path}:{self.number(section, key)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,10 +112,16 @@ class Sink:
     path: str = ""
     queue: str = ""
     mode: str = "append"
-    value: str = "json"
+    value: str = ""
+    """Empty where the file does not say it."""
     key: str = ""
     partition_by: tuple[str, ...] = ()
     delivery: str = "exactly_once"
+
+    @property
+    def value_format(self) -> str:
+        """What payloads are: what did not parse stays as it is, the rest is JSON, unless the file says otherwise."""
+        return self.value or ("raw" if self.origin.endswith(_CORRUPT) else "json")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +146,8 @@ class Pipeline:
     steps: dict[str, Step]
     sinks: dict[str, Sink]
     archive: Archiving | None
+    lines: Lines
+    """Where all of it stands, for errors."""
 
 
 def read(path: str) -> Pipeline:
@@ -119,13 +160,24 @@ def read(path: str) -> Pipeline:
     """
     with open(path, "rb") as file:
         raw = file.read()
-    text = raw.decode("utf-8", "replace")
+    text = _decoded(path, raw)
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         at = re.search(r"line (\d+)", str(problem))  # at the end of the file there is none
         raise BadPipeline(f"{path}:{at[1] if at else len(text.splitlines())}: {problem}") from None
     return _Checker(path, text).pipeline(content)
+
+
+def _decoded(path: str, raw: bytes) -> str:
+    """As text, without the mark that some editors put in front of it."""
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = raw.count(b"\n", 0, problem.start) + 1
+        raise BadPipeline(
+            f"{path}:{line}: byte {problem.start} is no UTF-8, which TOML is: have your editor save it as UTF-8"
+        ) from None
 
 
 _ALLOWED: dict[str, dict[str, Any]] = {
@@ -157,29 +209,23 @@ _ALLOWED: dict[str, dict[str, Any]] = {
 }
 
 
+_OF_FORMATS = {
+    "key": ("shmq",),
+    "value": ("shmq",),
+    "delivery": ("shmq",),
+    "partition_by": ("parquet", "delta"),
+}
+"""Keys of a sink that mean nothing to the other formats."""
+
+
 class _Checker:
     def __init__(self, path: str, text: str) -> None:
-        self._path = path
         self._folder = os.path.dirname(os.path.abspath(path))
-        self._lines = text.splitlines()
+        self._lines = Lines(path, text)
         self._problems: list[tuple[int, str]] = []
 
-    # ---- lines
-    def _line(self, section: str, key: str | None = None) -> int:
-        """Where a section, or a key in it, stands; 1 if it stands nowhere."""
-        inside = 0
-        for number, line in enumerate(self._lines, 1):
-            heading = re.match(r"\s*\[\s*([^\]]+?)\s*\]", line)
-            if heading:
-                inside = number if heading[1].replace('"', "") == section else 0
-                if inside and key is None:
-                    return number
-            elif inside and key is not None and re.match(rf"\s*\"?{re.escape(key)}\"?\s*=", line):
-                return number
-        return 1 if key is None else self._line(section)
-
     def _object(self, section: str, key: str | None, what: str) -> None:
-        self._problems.append((self._line(section, key), what))
+        self._problems.append((self._lines.number(section, key), what))
 
     # ---- the whole
     def pipeline(self, content: dict[str, Any]) -> Pipeline:
@@ -201,7 +247,7 @@ class _Checker:
         archive = self._archive(content["archive"], sources) if "archive" in content else None
         every = self._seconds("pipeline", "every", head.get("every", "30s"))
         if self._problems:
-            told = [f"{self._path}:{line}: {what}" for line, what in sorted(set(self._problems))]
+            told = [f"{self._lines.path}:{line}: {what}" for line, what in sorted(set(self._problems))]
             raise BadPipeline("\n".join(told))
         return Pipeline(
             name=head["name"],
@@ -212,6 +258,7 @@ class _Checker:
             steps=_in_order(steps),
             sinks=sinks,
             archive=archive,
+            lines=self._lines,
         )
 
     def _named(self, content: dict[str, Any], kind: str) -> list[tuple[str, dict[str, Any]]]:
@@ -241,11 +288,19 @@ class _Checker:
         return good
 
     def _place(self, path: str) -> str:
+        path = local_path(path)
         return path if "://" in path else os.path.normpath(os.path.join(self._folder, path))
+
+    def _here(self, section: str, key: str, path: str) -> str:
+        """A place that must be on this machine."""
+        place = self._place(path)
+        if "://" in place:
+            self._object(section, key, f"{key} = {path!r}: a queue, or an archive, is a directory of this machine")
+        return place
 
     def _seconds(self, section: str, key: str, word: str) -> float:
         try:
-            return seconds(word)
+            return in_seconds(word)
         except ValueError as problem:
             self._object(section, key, f"{key} = {word!r}: {problem}")
             return 0.0
@@ -267,8 +322,21 @@ class _Checker:
                 )
         if value == "struct" and not each.get("dtype"):
             self._object(section, "value", 'value = "struct" needs dtype = "price:<f8, ..."')
-        where = f"{self._path}:{self._line(section, 'queue')}"
-        return Source(name, **{**each, "queue": self._place(each.get("queue", "")), "where": where})
+        starting = each.get("starting", "earliest")
+        try:
+            offsets_by_word(starting)
+        except ValueError as problem:
+            self._object(section, "starting", f"starting = {starting!r}: {problem}")
+            each = {**each, "starting": "earliest"}
+        where = self._lines(section, "queue")
+        queue = self._here(section, "queue", each.get("queue", ""))
+        found = Source(name, **{**each, "queue": queue, "where": where})
+        if each.get("options"):
+            try:
+                source_options(found.words())
+            except BadOption as problem:
+                self._object(section, "options", f"source {name}: {problem}")
+        return found
 
     def _step(self, name: str, each: dict[str, Any]) -> Step:
         section = f"step.{name}"
@@ -297,11 +365,33 @@ class _Checker:
             self._object(section, "mode", f"mode = {each['mode']!r}: append or update")
         if each.get("mode") == "update" and kind in {"parquet", "delta"}:
             self._object(section, "mode", f"{kind} files only grow: mode = append (with a watermark before a window)")
-        for key in ("path", "queue"):
-            if each.get(key):
-                each[key] = self._place(each[key])
+        self._for_its_format(section, kind, each)
         each["partition_by"] = tuple(map(str, each.get("partition_by", [])))
         return Sink(name, origin, kind, **each)
+
+    def _for_its_format(self, section: str, kind: str, each: dict[str, Any]) -> None:
+        """Keys that its format has no use for, or cannot use so; and its places."""
+        for key in each.keys() & _OF_FORMATS.keys():
+            if kind in SINKS and kind not in _OF_FORMATS[key]:
+                self._object(
+                    section,
+                    key,
+                    f"{_said(section)}: {key} is for format = {' or '.join(_OF_FORMATS[key])}, and this is {kind}",
+                )
+        if each.get("path"):
+            each["path"] = self._place(each["path"])
+        if each.get("queue"):
+            each["queue"] = self._here(section, "queue", each["queue"])
+        if kind == "shmq" and each.get("queue"):
+            self._sink_options(section, each)
+
+    def _sink_options(self, section: str, each: dict[str, Any]) -> None:
+        for key, option in (("value", "value.format"), ("delivery", "delivery")):
+            if key in each:
+                try:
+                    sink_options({"queue": each["queue"], option: each[key]})
+                except BadOption as problem:
+                    self._object(section, key, f"{_said(section)}: {key} = {each[key]!r}: {problem.why}")
 
     def _archive(self, raw: dict[str, Any], sources: dict[str, Source]) -> Archiving:
         each = self._section("archive", raw)
@@ -313,7 +403,9 @@ class _Checker:
         if not each.get("to"):
             self._object("archive", None, "[archive] needs to")
         after = self._seconds("archive", "after", each.get("after", "0s"))
-        return Archiving(source, self._place(each.get("to", "")), after, self._bytes(each.get("compact_to", "0")))
+        return Archiving(
+            source, self._here("archive", "to", each.get("to", "")), after, self._bytes(each.get("compact_to", "0"))
+        )
 
     def _bytes(self, word: str) -> int:
         found = re.fullmatch(r"\s*(\d+)\s*([KMG]?)i?B?\s*", word)
@@ -339,6 +431,10 @@ class _Checker:
         for sink in sinks.values():
             if sink.queue and sink.queue in read:
                 self._object(f"sink.{sink.name}", "queue", f"{sink.queue} is read by this pipeline: it would never end")
+
+
+def _said(section: str) -> str:
+    return section.replace(".", " ", 1)
 
 
 def _nothing(origin: str, there: set[str], sources: dict[str, Source]) -> str:

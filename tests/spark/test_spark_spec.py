@@ -109,8 +109,7 @@ def test_all_objections_come_at_once(file):
     assert len(str(problem.value).splitlines()) >= 3
 
 
-def test_a_dry_run_starts_nothing_and_says_what_waits(file, tmp_path, capsys):
-    pytest.importorskip("pyspark", reason="pip install 'shmq[spark]'")
+def test_a_dry_run_makes_nothing_and_says_what_waits(spark, file, tmp_path, capsys):  # else it starts one
     with shmq.open(tmp_path / "q") as queue:
         queue.put_many([b"{}"] * 42)
     assert main(["pipeline", "run", str(file), "--dry-run", "--json"]) == 0
@@ -136,9 +135,10 @@ def test_a_bad_file_is_told_as_compilers_do(file, capsys):
 
 
 def test_a_folder_that_cannot_be_an_archive_is_told_before_spark_starts(file, tmp_path, capsys):
+    pytest.importorskip("pyspark", reason="pip install 'shmq[spark]'")
     shmq.open(tmp_path / "q").close()
     (tmp_path / "archive").mkdir()
-    assert main(["pipeline", "run", str(file), "--dry-run"]) == 0
+    shmq.spark.plan_pipeline(spec.read(str(file)))
     (tmp_path / "archive" / "mine.parquet").touch()
     assert main(["pipeline", "run", str(file), "--once"]) == 1
     assert f"archive: {tmp_path}/archive is no archive" in capsys.readouterr().err

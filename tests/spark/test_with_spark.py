@@ -199,7 +199,7 @@ def test_sql_that_cannot_be_is_told_with_the_name_of_its_step(spark, pipeline_fi
     pipeline_file.write_text(pipeline_file.read_text().replace("sum(n) as total", "sum(nonsense) as total"))
     assert main(["pipeline", "run", str(pipeline_file), "--once"]) == 1
     said = capsys.readouterr().err.splitlines()[-1]  # PySpark itself may log before it
-    assert said.startswith("shmq: step hourly: ")
+    assert said.startswith(f"{pipeline_file}:20: step hourly: ")
     assert "nonsense" in said
 
 
