@@ -10,7 +10,7 @@
 #include "error.h"
 #include "ring.h"
 
-/* From so many windows on, a head that retention left behind is moved in one step, and not over each word. */
+/* From so many windows on, a head that was left behind is moved in one step, and not over each word. */
 #define FAR_WINDOWS 256u
 
 bool ring_is_dropped(const shmq_ring *ring, uint64_t index)
@@ -53,23 +53,66 @@ bool ring_drop(shmq_ring *ring, uint64_t index)
     return done;
 }
 
-/* Finish everything below `target` that nobody has; *by_force*: in the window, also what somebody has. How many. */
+static bool window_is_done(const shmq_ring *ring, uint64_t head)
+{
+    for (uint64_t index = head; index < head + ring->window; index++) {
+        if (ring_state(ring, index, ring_look(ring, index)) != RING_DONE) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether that is finished by now, and is a loss: what was dropped is counted as that. */
+static bool lose(shmq_ring *ring, uint64_t index, bool by_force)
+{
+    return !(ring_is_dropped(ring, index) && ring_drop(ring, index)) && ring_drop_word(ring, index, by_force);
+}
+
+/* Move a head that is far behind `target` to a window before it, unless somebody has something before it (*by_force*: all the
+ * same): how many were lost on the way. Nothing behind the window can have been handed out while the head stands, and in the
+ * window each word says who finished it. */
+static uint64_t leap(shmq_ring *ring, uint64_t target, bool by_force)
+{
+    uint64_t lost = 0;
+    for (;;) {
+        const uint64_t head = load_relaxed(&ring->checkpoint->head); /* the CAS passes on what it was moved over */
+        if (target <= head + (uint64_t)FAR_WINDOWS * ring->window) {
+            return lost;
+        }
+        for (uint64_t index = head; index < head + ring->window; index++) {
+            lost += lose(ring, index, by_force);
+        }
+        if (!by_force && !window_is_done(ring, head)) {
+            return lost;
+        }
+        if (cas_release(&ring->checkpoint->head, head, target - ring->window)) {
+            const uint64_t begin = head + ring->window;
+            const uint64_t end = target - ring->window;
+            const uint64_t marked = load_relaxed(&ring->page->dropped_to);
+            const uint64_t dropped = marked < begin ? begin : marked < end ? marked : end;
+            ring_count_dropped(ring, dropped - begin);
+            lost += end - dropped;
+        }
+    }
+}
+
+/* Finish everything below `target` that nobody has; *by_force*: in the window, also what somebody has. How many were lost. */
 static uint64_t sweep(shmq_ring *ring, uint64_t target, bool by_force)
 {
-    uint64_t count = 0;
+    uint64_t lost = 0;
     uint64_t head;
     do {
-        const uint64_t before = count;
+        const uint64_t before = lost;
+        lost += leap(ring, target, by_force);
         head = load_acquire(&ring->checkpoint->head);
         const uint64_t end = target < head + ring->window ? target : head + ring->window;
         for (uint64_t index = head; index < end; index++) {
-            if (!ring_is_dropped(ring, index) || !ring_drop(ring, index)) { /* that is counted, and no loss */
-                count += ring_drop_word(ring, index, by_force);
-            }
+            lost += lose(ring, index, by_force);
         }
-        ring_settled(ring, count - before);
+        ring_settled(ring, lost - before);
     } while (load_acquire(&ring->checkpoint->head) != head && load_acquire(&ring->checkpoint->head) < target);
-    return count + side_drop(ring, target); /* behind the window: messages move from there to here only */
+    return lost + side_drop(ring, target); /* behind the window: messages move from there to here only */
 }
 
 /* As a tenant: whoever finds us dead finishes what we have left between two steps. */
@@ -127,33 +170,13 @@ int64_t shmq_ring_lowest(shmq_ring *ring)
 
 void shmq_ring_count_retired(shmq_ring *ring, uint64_t count) { add_relaxed(&ring->page->retired, count); }
 
-/* Move a head that is far behind `first` to a window before it: how many on the way nobody had finished. Nothing behind the
- * window can have been handed out while the head stands, and in the window each word says who finished it. */
-static uint64_t leap(shmq_ring *ring, uint64_t first)
-{
-    uint64_t lost = 0;
-    for (;;) {
-        const uint64_t head = load_relaxed(&ring->checkpoint->head); /* the CAS passes on what it was moved over */
-        if (first <= head + (uint64_t)FAR_WINDOWS * ring->window) {
-            return lost;
-        }
-        for (uint64_t index = head; index < head + ring->window; index++) {
-            lost += ring_drop_word(ring, index, true);
-        }
-        if (cas_release(&ring->checkpoint->head, head, first - ring->window)) {
-            return lost + (first - ring->window) - (head + ring->window);
-        }
-    }
-}
-
 int64_t shmq_ring_retire(shmq_ring *ring, uint64_t first)
 {
     const int code = enter(ring);
     if (code != SHMQ_OK) {
         return code;
     }
-    uint64_t lost = leap(ring, first);
-    lost += sweep(ring, first, true);
+    const uint64_t lost = sweep(ring, first, true);
     keyed_wake(ring);
     return (int64_t)lost;
 }

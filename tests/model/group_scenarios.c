@@ -1524,6 +1524,11 @@ static void retire_three(void)
     struct shmq_ring ring = member(model_self());
     actor_self()->notes[0] = (uint64_t)shmq_ring_retire(&ring, 3);
 }
+static void drop_three(void)
+{
+    struct shmq_ring ring = member(model_self());
+    shmq_ring_drop(&ring, 3);
+}
 static void take_three(void)
 {
     struct actor *const actor = actor_self();
@@ -1556,6 +1561,18 @@ static void check_far(void)
     if (the_checkpoint()->head < 3 || finished + stage.actors[1].notes[0] != 3) {
         model_fault("%llu were finished, %llu retired, and the head stands at %llu", (unsigned long long)finished,
                     (unsigned long long)stage.actors[1].notes[0], (unsigned long long)the_checkpoint()->head);
+    }
+}
+
+static void check_far_dropped(void)
+{
+    uint64_t finished = 0;
+    for (uint64_t i = 0; i < 3; i++) {
+        finished += ended(0, i);
+    }
+    if (the_checkpoint()->head < 3 || finished + the_checkpoint()->dropped != 3) {
+        model_fault("%llu were finished, %llu dropped, and the head stands at %llu", (unsigned long long)finished,
+                    (unsigned long long)the_checkpoint()->dropped, (unsigned long long)the_checkpoint()->head);
     }
 }
 
@@ -1613,6 +1630,8 @@ const struct scenario group_scenarios[] = {
          setup_padding_and_lap, check_behind_padding, NULL, 0, THREAD("member", take_next), THREAD("other", take_next)),
     LARGE("ring_far_behind_is_retired", "a head that is moved over many windows never falls", setup_far, check_far, NULL, 0,
           THREAD("member", take_three), THREAD("other", retire_three)),
+    LARGE("ring_far_behind_is_dropped", "each is finished or dropped, however far the head was behind", setup_far,
+          check_far_dropped, NULL, 0, THREAD("member", take_three), THREAD("other", drop_three)),
     PLAY("ended_work_of_all_is_seen", "also when another one moves the head", setup_one_bounded, NULL, NULL, 0,
          THREAD("member", take_next_with_care), THREAD("other", drop_first), THREAD("asker", ask_for_the_lowest)),
     LARGE("ring_two_return", "both are found, also by who was about to sleep", setup_one_each, NULL, NULL, 0,

@@ -629,3 +629,35 @@ def test_damage_in_what_was_purged_is_met_by_no_member(make, path):
     flip(chunk_files(path)[0], words(path)[0].position + 40 + 80 * 48)
     held[0].ack()
     assert drained(group) == []
+
+
+def at(group):
+    """Where the head stands, and how many were dropped."""
+    return group._checkpoint.head, group._checkpoint.dropped
+
+
+def test_found_a_group_far_behind_what_is_dropped_went_over_every_index_of_it(make):
+    """The mark of a queue that was damaged on purpose lay 2^32 indexes ahead: no signal was heard meanwhile."""
+    far = 1 << 50
+    with make().consumer("g", group=True, ack="explicit", window=64) as group:
+        ring = group._ring
+        ring.drop(far)
+        assert at(group) == (far, far)
+        assert ring.retire(2 * far) == far
+        assert at(group) == (2 * far, far)
+
+
+def test_a_group_far_behind_what_is_dropped_stays_where_somebody_has_something(make):
+    far = 1 << 50
+    queue = make()
+    queue.put_many([b"x"] * 100)
+    with queue.consumer("g", group=True, ack="explicit", window=64) as group:
+        ring, held = group._ring, group.get_many(2)
+        ring.drop(far)
+        assert at(group) == (0, 62)
+        held[0].nack()
+        assert at(group) == (1, 63)
+        held[1].ack()
+        ring.drop(far)
+        assert at(group) == (far, far - 1)
+        assert ring.retire(far + 10_000 * 64) == 10_000 * 64
