@@ -73,7 +73,14 @@ def rename(home: Directory, old: str, new: str) -> None:
             pins.set_hold(home, new, hold=pins.holds(home, old))
             if checkpoint.group:
                 ring.copy(home, old, new)  # with the checkpoint, which comes last, the group exists
-        if not files.make_file(home.consumers, _file(new), content, home.options.mode & 0o600, path):
+        try:
+            made = files.make_file(home.consumers, _file(new), content, home.options.mode & 0o600, path)
+        except (errors.DiskFull, OSError):
+            if new not in home.consumer_names():  # what it would have had is no use without it
+                ring.remove(home, new)
+                pins.set_hold(home, new, hold=False)
+            raise
+        if not made:
             there = home.read(home.consumers, _file(new), _native.CHECKPOINT_BYTES)
             if there != content or old == new:
                 raise errors.Mismatch(

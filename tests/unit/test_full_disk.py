@@ -117,3 +117,23 @@ def test_found_a_put_with_dedup_was_there_and_said_that_the_disk_was_full(tmp_pa
         end = queue.next_index
         assert queue.put_many([b"a", b"b"], dedup=("p", 1), timeout=0) == range(end, end + 2)
         assert queue.next_index == end + 2
+
+
+def free(disk):
+    at = os.statvfs(disk)
+    return at.f_bavail * at.f_frsize
+
+
+@pytest.mark.parametrize("pages", range(4))
+def test_found_a_rename_that_the_disk_refused_kept_a_ring_for_nobody(tmp_path, pages):
+    with in_memory(tmp_path, 1 << 20) as disk, shmq.open(disk / "q", chunk_bytes=16384) as queue:
+        before = free(disk)
+        queue.consumer("g", group=True, ack="explicit", window=64).close()
+        wanted = before - free(disk) - 4096 * (4 - pages)
+        with open(disk / "filler", "wb", buffering=0) as file:
+            os.posix_fallocate(file.fileno(), 0, free(disk) - wanted)
+            left = free(disk)
+            with pytest.raises(shmq.DiskFull):
+                queue.rename_consumer("g", "h")
+        assert free(disk) == left
+        assert set(queue.consumers()) == {"g"}

@@ -478,7 +478,11 @@ class Taking:
         self.have(name)
         self.let_go(name)
         self.queue.rename_consumer(name, f"{name}.new")
-        self.queue.rename_consumer(f"{name}.new", name)
+        try:
+            self.queue.rename_consumer(f"{name}.new", name)
+        except (shmq.DiskFull, OSError):  # it has the other name, and nobody here knows it by that
+            del self.log.names[name]
+            raise
 
     @verb(name=ANY)
     def hands_off(self, name):
