@@ -42,7 +42,7 @@ _OWN = (
     "doctor",
 )
 _FOREIGN = ("import", "export", "convert", "dump", "verify", "repair")
-_SPARK = ("pipeline", "replay")
+_SPARK = ("pipeline", "archive", "replay")
 VERBS = _OWN + _FOREIGN + _SPARK
 INTERRUPTED, PIPE_CLOSED = 130, 141
 

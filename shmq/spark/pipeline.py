@@ -66,8 +66,8 @@ def plan(pipeline: Pipeline) -> dict[str, Any]:
     places.close_all()
     if pipeline.archive is not None:
         try:
-            archive.Archive(pipeline.archive.to).manifest()
-        except (shmq.BadFormat, shmq.Corrupt) as problem:
+            archive.store(pipeline.archive.to, pipeline.archive.format or None).check()
+        except (shmq.BadFormat, shmq.Corrupt, shmq.Mismatch, setup.Missing) as problem:
             raise BadPipeline(f"archive: {problem}") from problem
     return {
         "name": pipeline.name,
@@ -371,8 +371,15 @@ class Run:
         wanted = self._pipeline.archive
         if wanted is None:
             return
-        queue = self._pipeline.sources[wanted.source].queue
-        rows = archive.archive(queue, wanted.to, older_than=wanted.after or None)
+        source = self._pipeline.sources[wanted.source]
+        typed: dict[str, Any] = {"schema": wanted.schema, "value": source.value, "dtype": source.dtype}
+        rows = archive.archive(
+            source.queue,
+            wanted.to,
+            form=wanted.format or None,
+            older_than=wanted.after or None,
+            **(typed if wanted.schema else {}),
+        )
         merged = archive.compact(wanted.to, file_bytes=wanted.compact_to) if wanted.compact_to else 0
         self._tell({"pipeline": self._pipeline.name, "archive": wanted.to, "rows": rows, "files_merged": merged})
 

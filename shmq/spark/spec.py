@@ -6,7 +6,7 @@ A pipeline as its TOML says it: read, checked whole before anything starts, each
                           options
     [step.NAME]           from, sql or python, watermark
     [sink.NAME]           from, format (parquet, delta, shmq, console), path or queue, mode, value, key, partition_by
-    [archive]             source, to, after, compact_to
+    [archive]             source, to, format (parquet, delta), schema, after, compact_to
 
 A source whose payloads are parsed has a sibling `NAME.corrupt`: what did not parse, for a dead-letter queue.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import os
 import re
 import tomllib
@@ -130,6 +131,10 @@ class Archiving:
 
     source: str
     to: str
+    format: str = ""
+    """Of an archive that is new."""
+    schema: str = ""
+    """Of payloads, that are what the source says, as columns."""
     after: float = 0.0
     compact_to: int = 0
 
@@ -205,7 +210,7 @@ _ALLOWED: dict[str, dict[str, Any]] = {
         "partition_by": list,
         "delivery": str,
     },
-    "archive": {"source": str, "to": str, "after": str, "compact_to": str},
+    "archive": {"source": str, "to": str, "format": str, "schema": str, "after": str, "compact_to": str},
 }
 
 
@@ -403,9 +408,28 @@ class _Checker:
         if not each.get("to"):
             self._object("archive", None, "[archive] needs to")
         after = self._seconds("archive", "after", each.get("after", "0s"))
-        return Archiving(
-            source, self._here("archive", "to", each.get("to", "")), after, self._bytes(each.get("compact_to", "0"))
-        )
+        kind = each.get("format", "")
+        if kind not in {"", "parquet", "delta"}:
+            self._object("archive", "format", f"format = {kind!r}: parquet or delta")
+        place = self._place if kind == "delta" else functools.partial(self._here, "archive", "to")
+        if each.get("schema"):
+            self._archived_schema(each["schema"], sources.get(source))
+        compact_to = self._bytes(each.get("compact_to", "256MB"))
+        return Archiving(source, place(each.get("to", "")), kind, each.get("schema", ""), after, compact_to)
+
+    def _archived_schema(self, words: str, source: Source | None) -> None:
+        """Fields of payloads that can be columns of an archive."""
+        from shmq.spark.archive import messages  # noqa: PLC0415  # which needs pyarrow
+
+        if source is not None and source.value not in messages.TYPED:
+            kinds = ", ".join(messages.TYPED)
+            self._object(
+                "archive", "schema", f'schema needs payloads of {kinds}, and source {source.name} has "{source.value}"'
+            )
+        try:
+            messages.Layout("json", words).schema()
+        except BadOption as problem:
+            self._object("archive", "schema", str(problem))
 
     def _bytes(self, word: str) -> int:
         found = re.fullmatch(r"\s*(\d+)\s*([KMG]?)i?B?\s*", word)

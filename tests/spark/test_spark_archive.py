@@ -280,19 +280,17 @@ def test_found_compaction_after_each_cycle_writes_each_message_only_a_few_times(
 
 @pytest.mark.parametrize("nbytes", [1 << 10, 10_000, 1 << 20])
 def test_what_is_put_together_is_nearly_full_in_the_end(nbytes):
-    """Sizes alone: 5,000 files of 100 bytes come, and what is worth it is put together after each."""
-    there, written = [], 0
-    for number in range(5000):
-        there.append(files.File(str(number), "q", 0, "id", number, number + 1, 1, 100, ""))
-        for run in merging._small_runs(files.Manifest(tuple(there)), nbytes):
-            total = sum(each.nbytes for each in run)
+    """Sizes alone: 2,000 files of 100 bytes come, and what is worth it is put together after each."""
+    sizes, written = [], 0
+    for _ in range(2000):
+        sizes.append(100)
+        for first, stop in reversed(merging.runs(sizes, (), nbytes)):
+            total = sum(sizes[first:stop])
             written += total
-            there = [each for each in there if each not in run]
-            there.append(files.File("", "q", 0, "id", run[0].first, run[-1].stop, 1, total, ""))
-            there.sort(key=lambda each: each.first)
+            sizes[first:stop] = [total]
             assert total <= nbytes
-    assert written <= 500_000 * (2 + math.log(nbytes / 100, merging.GROWTH))
-    assert len(there) <= 4 * 500_000 / nbytes + 3 * merging.GROWTH
+    assert written <= 200_000 * (2 + math.log(nbytes / 100, merging.GROWTH))
+    assert len(sizes) <= 4 * 200_000 / nbytes + 3 * merging.GROWTH
 
 
 def test_a_manifest_of_the_version_before_is_read(some, to):

@@ -81,6 +81,8 @@ def test_a_good_one_reads_as_it_says(file):
         ('queue = "dead"', 'queue = "q"', 28, "it would never end"),
         ("[archive]", "[archiv]", 30, "there is no section [archiv]"),
         ('compact_to = "256MB"', 'compact_to = "much"', 33, "like 256MB"),
+        ('compact_to = "256MB"', 'format = "csv"', 33, "parquet or delta"),
+        ('compact_to = "256MB"', 'schema = "n BIGNT"', 33, "there is no type BIGNT"),
     ],
 )
 def test_an_objection_names_its_line(file, old, new, line, said):

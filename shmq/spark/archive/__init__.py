@@ -2,17 +2,18 @@
 Messages for ever: Parquet, before a queue may forget them; and back.
 
 A map:
-    intake      out of a queue
-    files       Parquet files, and the manifest that says which of them count
-    merging     fewer, larger files
-    playback    into a queue again
-    past        with the live queue behind it, as one table for Spark
+    messages, ddl     which columns a row has
+    intake            out of a queue
+    forms             what every archive does: files, plain ones with a manifest; lake, a Delta table
+    parquet, merging  how a file is written, and which of them are put together
+    playback          into a queue again
+    past              with the live queue behind it, as one table for Spark
 """
 
-from shmq.spark.archive.files import Archive, verify
-from shmq.spark.archive.intake import CONSUMER, archive, hold
-from shmq.spark.archive.merging import compact
+from shmq.spark.archive.files import Archive
+from shmq.spark.archive.forms import form_of, store
+from shmq.spark.archive.intake import CONSUMER, archive, compact, hold, verify
 from shmq.spark.archive.past import history
 from shmq.spark.archive.playback import replay
 
-__all__ = ["CONSUMER", "Archive", "archive", "compact", "history", "hold", "replay", "verify"]
+__all__ = ["CONSUMER", "Archive", "archive", "compact", "form_of", "history", "hold", "replay", "store", "verify"]

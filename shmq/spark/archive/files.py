@@ -20,12 +20,15 @@ import json
 import os
 import re
 import time
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Self
 
 import shmq
+from shmq.spark.archive import merging, parquet
+from shmq.spark.archive.forms import Snapshot, Times, another_queue
+from shmq.spark.archive.messages import RAW, Layout, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -38,8 +41,6 @@ VERSION = 2
 _VERSIONS = {1, VERSION}
 GRACE_NS = 24 * 3600 * 10**9
 """For so long a file stays that others have replaced: a query that was planned with it may run."""
-FILE_BYTES = 256 << 20
-_GROUP_ROWS, _GROUP_BYTES = 1_000_000, 64 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +56,13 @@ class File:
     rows: int
     nbytes: int
     sha256: str
+    earliest_ns: int | None = None
+    latest_ns: int | None = None
+    """The times of its first and last message by time; None where that was not written down."""
+
+    def may_hold(self, times: Times) -> bool:
+        """Whether there may be a message of these times in it."""
+        return self.earliest_ns is None or self.latest_ns is None or times.meet(self.earliest_ns, self.latest_ns)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,9 +89,16 @@ class Manifest:
         """A shard's files, in order."""
         return sorted((f for f in self.files if (f.topic, f.shard) == (topic, shard)), key=lambda f: f.first)
 
-    def end(self, topic: str, shard: int) -> int | None:
-        """The index behind what is archived of a shard."""
-        return max((f.stop for f in self.of(topic, shard)), default=None)
+    def places(self) -> list[tuple[str, int]]:
+        """Of which shards there is something."""
+        return sorted({(each.topic, each.shard) for each in self.files})
+
+    def end_of(self, path: str, topic: str, shard: int, queue_id: str) -> int | None:
+        """See `Archive.end_of`."""
+        files = self.of(topic, shard)
+        if any(each.queue_id != queue_id for each in files):
+            raise another_queue(path, topic, shard)
+        return max((each.stop for each in files), default=None)
 
 
 class Archive:
@@ -208,43 +223,57 @@ class Archive:
                 dataclasses.replace(manifest, leaving=tuple(each for each in manifest.leaving if each not in due))
             )
 
-    # ---- files
-    def write(
-        self,
-        tables: Iterator[pa.Table],
-        *,
-        topic: str,
-        shard: int,
-        queue_id: str,
-        first: int,
-        stop: int,
-        instead_of: Sequence[File] = (),
-    ) -> File | None:
+    # ---- what every form of an archive has
+    def check(self) -> None:
+        """See `forms.Store`."""
+        self.manifest()
+
+    def columns(self) -> list[str] | None:
+        """The names of its columns; None while it has none."""
+        import pyarrow.parquet as pq  # noqa: PLC0415  # heavy, and only for who archives
+
+        files = self.manifest().files
+        return list(pq.read_schema(f"{self.path}/{files[-1].name}").names) if files else None
+
+    def end_of(self, topic: str, shard: int, queue_id: str) -> int | None:
         """
-        One file of what *tables* has, on the disk and in the manifest when this returns; None if that is nothing.
+        The index behind what is archived of a shard.
+
+        Raises:
+            Mismatch: what is archived under that name is of another queue.
+        """
+        return self.manifest().end_of(self.path, topic, shard, queue_id)
+
+    def sweep(self, queue_id: str) -> None:
+        """What killed runs left was removed when it was opened."""
+
+    def write(self, tables: Iterable[pa.Table], span: Span, how: Layout, instead_of: Sequence[File] = ()) -> int:
+        """
+        One file of what *tables* has, on the disk and in the manifest when this returns: how many rows.
 
         Args:
-            tables: messages from *first* to before *stop*.
-            topic, shard, queue_id: of that queue.
-            first, stop: where it begins and ends; padding included.
+            tables: the messages of *span*, as *how* says.
             instead_of: files that it replaces.
 
         Raises:
             OSError: the disk is full, for one; nothing is left.
             BadFormat: somebody else's file of that name lies there.
         """
-        name = f"{topic}-{shard:03d}-{first:016d}-{stop:016d}.parquet"
+        del how  # the tables have it
+        name = f"{span.topic}-{span.shard:03d}-{span.first:016d}-{span.stop:016d}.parquet"
         self._announce(name, name + _UNFINISHED)
         with _unfinished(f"{self.path}/{name}{_UNFINISHED}") as sink:
-            rows = _write_parquet(tables, sink)
-            if not rows:
-                return None
+            with parquet.Writer(sink) as writer:
+                for table in tables:
+                    writer.add(table)
+            if not writer.rows:
+                return 0
             sink.flush()
             os.fsync(sink.fileno())
             digest, nbytes = _digest(sink.name)
             os.replace(sink.name, f"{self.path}/{name}")
         self.sync()
-        whole = File(name, topic, shard, queue_id, first, stop, rows, nbytes, digest)
+        whole = File(name, *span, writer.rows, nbytes, digest, writer.earliest_ns, writer.latest_ns)
         manifest = self.manifest()
         gone = {each.name for each in instead_of}
         kept = [each for each in manifest.files if each.name not in gone]
@@ -252,7 +281,56 @@ class Archive:
         leaving = [each for each in manifest.leaving if each.name not in {name, name + _UNFINISHED}]
         leaving += [Leaving(each.name, now) for each in instead_of]
         self.replace(Manifest((*kept, whole), tuple(leaving)))
-        return whole
+        return writer.rows
+
+    def compact(self, nbytes: int) -> int:
+        """Put neighbouring small files together: how many files went."""
+        manifest = self.manifest()
+        gone = 0
+        for topic, shard in manifest.places():
+            files = manifest.of(topic, shard)
+            breaks = {at for at in range(1, len(files)) if files[at - 1].stop != files[at].first}
+            for first, stop in merging.runs([each.nbytes for each in files], breaks, nbytes):
+                run = files[first:stop]
+                span = Span(topic, shard, run[0].queue_id, run[0].first, run[-1].stop)
+                self.write(parquet.groups(self.paths(run)), span, RAW, instead_of=run)
+                gone += len(run) - 1
+        return gone
+
+    def verify(self) -> list[str]:
+        """What is wrong with its files: missing, or not as they were written."""
+        problems = []
+        for each in self.manifest().files:
+            try:
+                digest, _ = _digest(f"{self.path}/{each.name}")
+            except FileNotFoundError:
+                problems.append(f"{each.name} is missing")
+                continue
+            if digest != each.sha256:
+                problems.append(f"{each.name} is not what was written: its SHA-256 is {digest}")
+        return problems
+
+    def shards(self) -> list[tuple[str, int, str]]:
+        """Of which shards there is something, and whose: (topic, number, id)."""
+        manifest = self.manifest()
+        return [(topic, number, manifest.of(topic, number)[0].queue_id) for topic, number in manifest.places()]
+
+    def rows(self, topic: str, shard: int, behind: int, times: Times) -> Iterator[pa.Table]:
+        """What is archived of a shard behind that offset, in order; of these times, and perhaps others."""
+        files = [each for each in self.manifest().of(topic, shard) if each.stop > behind + 1 and each.may_hold(times)]
+        yield from parquet.groups(self.paths(files))
+
+    def snapshot(self) -> Snapshot:
+        """What is in it now, for who plans with it."""
+        manifest = self.manifest()
+
+        def names(times: Times) -> list[str]:
+            return self.paths([each for each in manifest.files if each.may_hold(times)])
+
+        def end(topic: str, shard: int, queue_id: str) -> int | None:
+            return manifest.end_of(self.path, topic, shard, queue_id)
+
+        return Snapshot(self.path, self.columns() or [], names, end)
 
     def _announce(self, *names: str) -> None:
         """From now on these are ours, to be removed unless they come to count."""
@@ -283,62 +361,6 @@ def _unfinished(path: str) -> Iterator[IO[bytes]]:
             os.unlink(path)
 
 
-def _write_parquet(tables: Iterator[pa.Table], sink: IO[bytes]) -> int:
-    """All of them, if there is anything: how many rows."""
-    import pyarrow.parquet as pq  # noqa: PLC0415  # heavy, and only for who archives
-
-    rows = 0
-    with contextlib.ExitStack() as stack:
-        writer: Any = None
-        for table in _gathered(tables):
-            if writer is None:
-                writer = stack.enter_context(
-                    pq.ParquetWriter(
-                        sink,
-                        table.schema,
-                        compression="zstd",
-                        compression_level=1,
-                        use_dictionary=["key", "topic", "partition"],
-                        column_encoding={"offset": "DELTA_BINARY_PACKED"},
-                        store_schema=False,
-                    )
-                )
-            writer.write_table(table, row_group_size=table.num_rows)
-            rows += table.num_rows
-    return rows
-
-
-def _gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in tables that are worth a row group each."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    some: list[Any] = []
-    rows = nbytes = 0
-    for table in tables:
-        some.append(table)
-        rows, nbytes = rows + table.num_rows, nbytes + table.nbytes
-        if rows >= _GROUP_ROWS or nbytes >= _GROUP_BYTES:
-            yield pa.concat_tables(some)
-            some, rows, nbytes = [], 0, 0
-    if some:
-        yield pa.concat_tables(some)
-
-
 def _digest(path: str) -> tuple[str, int]:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size
-
-
-def verify(path: str) -> list[str]:
-    """What is wrong with an archive's files: missing, or not as they were written."""
-    there = Archive(path)
-    problems = []
-    for each in there.manifest().files:
-        try:
-            digest, _ = _digest(f"{there.path}/{each.name}")
-        except FileNotFoundError:
-            problems.append(f"{each.name} is missing")
-            continue
-        if digest != each.sha256:
-            problems.append(f"{each.name} is not what was written: its SHA-256 is {digest}")
-    return problems

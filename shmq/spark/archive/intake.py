@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 
 import shmq
 from shmq.spark import places
-from shmq.spark.archive.files import FILE_BYTES, Archive
+from shmq.spark.archive import forms, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import pyarrow as pa
-
 CONSUMER = "archive"
-_BATCH_ROWS = 100_000
+FILE_BYTES = 256 << 20
 
 
 def hold(queue: str) -> None:
@@ -39,6 +37,10 @@ def archive(
     queue: str,
     to: str,
     *,
+    form: str | None = None,
+    schema: str | None = None,
+    value: str | None = None,
+    dtype: str | None = None,
     older_than: float | None = None,
     behind: str | None = None,
     file_bytes: int = FILE_BYTES,
@@ -49,6 +51,12 @@ def archive(
 
     Args:
         queue: a queue's directory, or one with its shards.
+        to: the archive's directory; or, for a Delta table, an object store's URL.
+        form: "parquet" or "delta", for an archive that is new; plain Parquet by default.
+        schema: the fields of the payloads, like "user BIGINT, kind STRING", which become columns; None for payloads as
+            they are.
+        value: what payloads are then: "json", "msgpack" or "struct"; by default what the queue's codec says.
+        dtype: for "struct": numpy's description of one record.
         older_than: only what was put so many seconds ago, or longer.
         behind: only what the consumer of that name has finished.
         file_bytes: about how many bytes of messages go into one file.
@@ -57,57 +65,69 @@ def archive(
     Raises:
         Busy: another process archives to the same place, or holds the name `archive`.
         BadFormat: there are files at *to*, and no archive, or one that has lost its manifest; nothing was changed.
+        BadOption: such payloads have no such fields.
         Gone: messages went that were not archived yet. Retention waits for the name `archive`; so somebody dropped or
             moved it, or purged, or the queue is bounded with full="drop_oldest".
+        Mismatch: the archive is of another form, of other columns, or of another queue; nothing was archived.
+        Missing: a Delta table needs the package deltalake.
     """
     done = 0
-    with Archive(to) as there:
+    with forms.store(to, form) as there:
         for shard in places.shards_of(queue):
             with shmq.open(shard.path, create=False, trusted=True) as opened:
-                for count in _shard(there, shard, opened, older_than, behind, file_bytes):
+                how = messages.layout(opened, value, schema, dtype)
+                _check_columns(there, how)
+                for count in _shard(there, shard, opened, how, _until(opened, older_than, behind), file_bytes):
                     done += count
                     if progress is not None:
                         progress(done)
     return done
 
 
+def _check_columns(there: forms.Store, how: messages.Layout) -> None:
+    """
+    What was archived before has the same columns, or a field would be lost from here on, without a word.
+
+    Raises:
+        Mismatch: it has others.
+    """
+    found, wanted = there.columns(), how.schema().names
+    if found is None or set(found) == set(wanted):
+        return
+    more, less = sorted(set(wanted) - set(found)), sorted(set(found) - set(wanted))
+    which = [f"it has no {', '.join(more)}"] if more else []
+    which += [f"it has {', '.join(less)}, which the schema does not name"] if less else []
+    raise shmq.Mismatch(
+        f"{there.path} has other columns: {'; '.join(which)}. Nothing was archived. Give the schema that it was begun "
+        "with, or archive to another place"
+    )
+
+
 def _shard(
-    there: Archive, shard: places.Shard, queue: shmq.Queue, older_than: float | None, behind: str | None, nbytes: int
+    there: forms.Store, shard: places.Shard, queue: shmq.Queue, how: messages.Layout, stop: int, nbytes: int
 ) -> Iterator[int]:
-    before = there.manifest().of(shard.topic, shard.number)
-    if any(each.queue_id != queue.id for each in before):
-        raise shmq.Mismatch(
-            f"{there.path} holds messages of another queue that lay at {shard.path} before; nothing was archived. "
-            "Archive to another place"
-        )
-    start = before[-1].stop if before else None
-    begin = queue.first_index if start is None else start
+    before = there.end_of(shard.topic, shard.number, queue.id)
+    begin = queue.first_index if before is None else before
     with queue.consumer(CONSUMER, ack="explicit", start=begin, hold=True) as consumer:
-        if start is None:
-            start = consumer.head
+        there.sweep(queue.id)
+        before = there.end_of(shard.topic, shard.number, queue.id)  # who held the name may have archived meanwhile
+        start = consumer.head if before is None else before
         if consumer.head < start:
-            consumer.seek(start)  # killed between the manifest and this
-        if start < queue.first_index and before:
+            consumer.seek(start)  # killed between the archive and this
+        if before is not None and start < queue.first_index:
             raise shmq.Gone(
                 f"messages {start} to {queue.first_index - 1} of {shard.path} were retired before they came into "
                 f"{there.path}; nothing was archived. The name {CONSUMER!r}, which makes retention wait, was dropped "
                 "or moved, the queue was purged, or it is bounded with full='drop_oldest'",
                 queue.first_index,
             )
-        stop = _until(queue, older_than, behind)
         while start < stop:
             upto = _file_end(queue, start, stop, nbytes)
-            file = there.write(
-                _tables(queue, shard, start, upto),
-                topic=shard.topic,
-                shard=shard.number,
-                queue_id=queue.id,
-                first=start,
-                stop=upto,
-            )
-            if file is not None:
+            span = messages.Span(shard.topic, shard.number, queue.id, start, upto)
+            rows = there.write(messages.tables(queue, shard, start, upto, how), span, how)
+            if rows:
                 consumer.seek(upto)
-                yield file.rows
+                yield rows
             start = upto
 
 
@@ -131,24 +151,17 @@ def _file_end(queue: shmq.Queue, start: int, stop: int, nbytes: int) -> int:
     return stop
 
 
-def _tables(queue: shmq.Queue, shard: places.Shard, start: int, stop: int) -> Iterator[pa.Table]:
-    """The messages as Spark and everybody else will read them."""
-    import pyarrow as pa  # noqa: PLC0415
+def compact(to: str, *, file_bytes: int = FILE_BYTES) -> int:
+    """
+    Put neighbouring small files together, up to about *file_bytes* each; return how many files went.
 
-    from shmq.spark import columns  # noqa: PLC0415
+    Readers are not disturbed: the old files stay for a day, and for a week in a Delta table. To call it often costs
+    nothing: see `merging.is_worth`.
+    """
+    with forms.store(to) as there:
+        return there.compact(file_bytes)
 
-    wanted = frozenset({"value", "key", "time", "kind", "headers"})
-    for batch in columns.read(queue, start, stop, wanted, _BATCH_ROWS):
-        yield pa.table(
-            {
-                "offset": batch.index,
-                "timestamp": batch.time.cast(pa.timestamp("us", "UTC"), safe=False),
-                "timestamp_ns": batch.time.view(pa.int64()),
-                "partition": pa.repeat(pa.scalar(shard.number, pa.int32()), batch.rows),
-                "topic": pa.repeat(pa.scalar(shard.topic, pa.string()), batch.rows),
-                "type": batch.kind,
-                "key": batch.key,
-                "value": batch.value,
-                "headers": batch.headers,
-            }
-        )
+
+def verify(path: str) -> list[str]:
+    """What is wrong with an archive's files: missing, or not as they were written."""
+    return forms.store(path).verify()

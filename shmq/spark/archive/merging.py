@@ -1,5 +1,5 @@
 """
-Fewer, larger files: which of them are put together, and when.
+Which files are put together, and when, whatever files they are.
 
 A file that grew by a little each time would be written again each time, so all of it costs the square of what is
 archived. Files are put together when what comes of it is many times as large as each of them.
@@ -7,71 +7,44 @@ archived. Files are put together when what comes of it is many times as large as
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from shmq.spark.archive.files import FILE_BYTES, Archive, File, Manifest
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Sequence
 
 GROWTH = 8
 
 
-def compact(to: str, *, file_bytes: int = FILE_BYTES) -> int:
+def runs(sizes: Sequence[int], breaks: Collection[int], nbytes: int) -> list[tuple[int, int]]:
     """
-    Put neighbouring small files together, up to about *file_bytes* each; return how many files went.
+    Runs of neighbours that are worth one file, as (first, stop).
 
-    Readers are not disturbed: the old files stay for a day. To call it often costs nothing: see `is_worth`.
+    Args:
+        sizes: of the files, in their order.
+        breaks: files that those before them cannot be put together with.
+        nbytes: how large files are to be.
     """
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    gone = 0
-    with Archive(to) as there:
-        for run in _small_runs(there.manifest(), file_bytes):
-            first, last = run[0], run[-1]
-
-            def tables(files: list[File] = run) -> Iterator[Any]:
-                for each in files:
-                    with pq.ParquetFile(f"{there.path}/{each.name}") as opened:
-                        for group in range(opened.num_row_groups):
-                            yield opened.read_row_group(group)
-
-            there.write(
-                tables(),
-                topic=first.topic,
-                shard=first.shard,
-                queue_id=first.queue_id,
-                first=first.first,
-                stop=last.stop,
-                instead_of=run,
-            )
-            gone += len(run) - 1
-    return gone
-
-
-def _small_runs(manifest: Manifest, nbytes: int) -> list[list[File]]:
-    """Runs of neighbours that are worth one file."""
-    runs = []
-    for topic, shard in sorted({(each.topic, each.shard) for each in manifest.files}):
-        files = manifest.of(topic, shard)
-        at = 0
-        while at < len(files):
-            run = files[at : at + _run(files[at:], nbytes)]
-            runs.append(run)
-            at += max(len(run), 1)
-    return [run for run in runs if len(run) > 1]
-
-
-def _run(files: list[File], nbytes: int) -> int:
-    """How many of *files*, from the first one on, are worth one file; 0 if none."""
-    found = total = largest = 0
-    for number, each in enumerate(files, 1):
-        total, largest = total + each.nbytes, max(largest, each.nbytes)
-        if (number > 1 and files[number - 2].stop != each.first) or total > nbytes:
-            break
-        if is_worth(total, largest, nbytes):
-            found = number
+    found = []
+    at = 0
+    while at < len(sizes):
+        stop = _run(sizes, at, breaks, nbytes)
+        if stop > at:
+            found.append((at, stop))
+        at = max(stop, at + 1)
     return found
+
+
+def _run(sizes: Sequence[int], first: int, breaks: Collection[int], nbytes: int) -> int:
+    """Behind the last of those that are worth one file with the *first* one; *first* itself where there is none."""
+    stop = first
+    total = largest = 0
+    for at in range(first, len(sizes)):
+        total, largest = total + sizes[at], max(largest, sizes[at])
+        if (at > first and at in breaks) or total > nbytes:
+            break
+        if at > first and is_worth(total, largest, nbytes):
+            stop = at + 1
+    return stop
 
 
 def is_worth(total: int, largest: int, nbytes: int) -> bool:

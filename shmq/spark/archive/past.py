@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import datetime
+import functools
 import json
 from typing import TYPE_CHECKING, Any
 
 import shmq
 from shmq.spark import places
-from shmq.spark.archive.files import Archive
+from shmq.spark.archive import forms, messages
+from shmq.spark.options import BadOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_ALWAYS_ZERO = {"timestampType", "_timestampType", "_row"}
 
-def history(spark: Any, archive_path: str | Sequence[str], queue: str | None = None, **options: Any) -> Any:
+
+def history(
+    spark: Any,
+    archive_path: str | Sequence[str],
+    queue: str | None = None,
+    *,
+    since: datetime.datetime | None = None,
+    until: datetime.datetime | None = None,
+    **options: Any,
+) -> Any:
     """
     Everything there ever was, as one DataFrame: the archive, natively, and behind it the live queue.
 
@@ -21,35 +36,142 @@ def history(spark: Any, archive_path: str | Sequence[str], queue: str | None = N
         spark: the session.
         archive_path: the archive; or several, of hosts that each archive their own shards to storage that all can see.
         queue: a queue's directory, or one with its shards; None for what is archived alone.
-        options: further options of the source, for the live part.
+        since, until: only messages of this time or later, and before that one: files without any are not opened.
+        options: `schema`, and further options of the source; of a typed archive, its `value.format`.
 
     Raises:
+        BadOption: there is no such column in the archive.
         Gone: messages between the archive and the live queue are in neither.
         NotFound: there is nothing in the archive, and no queue was named.
     """
-    archives = [Archive(path) for path in ([archive_path] if isinstance(archive_path, str) else archive_path)]
-    manifests = [(there, there.manifest()) for there in archives]
+    archives = [archive_path] if isinstance(archive_path, str) else list(archive_path)
+    snapshots = [forms.store(path).snapshot() for path in archives]  # before the tail, which begins behind them
+    times = forms.Times(_ns(since), _ns(until))
+    stored = [(each, _stored(spark, each, times)) for each in snapshots if each.columns]
     if queue is None:
-        names = [path for there, manifest in manifests for path in there.paths(list(manifest.files))]
-        if not names:
-            raise shmq.NotFound(f"nothing is archived in {', '.join(each.path for each in archives)}")
-        return spark.read.parquet(*names)
+        if not stored:
+            raise shmq.NotFound(f"nothing is archived in {', '.join(each.path for each in snapshots)}")
+        return _together([frame for _, frame in stored])
     shards = places.shards_of(queue)
-    starting: dict[str, dict[str, int]] = {}
-    for shard in shards:
-        end = max((manifest.end(shard.topic, shard.number) or -2 for _, manifest in manifests), default=-2)
-        starting.setdefault(shard.topic, {})[str(shard.number)] = end
-    live = spark.read.format("shmq").option("startingOffsets", json.dumps(starting)).options(**options).load(queue)
-    topics = {shard.topic for shard in shards}
-    names = [
-        path
-        for there, manifest in manifests
-        for path in there.paths([each for each in manifest.files if each.topic in topics])
-    ]
-    if not names:
-        return live
+    live = _live(spark, queue, _ends(snapshots, shards), dict(options))
+    typed = _is_typed(live, options)
+    when = "_timestamp" if typed else "timestamp"
+    if times != forms.Times() and when not in live.columns:
+        raise BadOption(f"since and until of history() need the column {when}: name it in the schema, too")
+    mode = str(options.get("mode", "PERMISSIVE")).upper()
+    topics = sorted({shard.topic for shard in shards})
+    frames = [_as_live(each.path, frame, live, topics, typed=typed, mode=mode) for each, frame in stored]
+    return _together([*frames, _of_times(live, when, times)])
+
+
+def _ns(when: datetime.datetime | None) -> int | None:
+    if when is None:
+        return None
+    since = (when if when.tzinfo is not None else when.replace(tzinfo=datetime.UTC)) - _EPOCH
+    return (since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000
+
+
+def _together(frames: list[Any]) -> Any:
+    return functools.reduce(lambda one, other: one.unionByName(other), frames)
+
+
+# ---------------------------------------------------------------- what is archived
+def _stored(spark: Any, snapshot: forms.Snapshot, times: forms.Times) -> Any:
+    """An archive's own columns."""
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
+    names = snapshot.names(times)
+    reader = spark.read.option("__globPaths__", "false")  # a name may have stars in it
+    if snapshot.schema is not None:  # the day and the shard of a Delta table are in the folders' names
+        schema = StructType.fromJson(json.loads(snapshot.schema))
+        reader = reader.schema(schema).option("basePath", _for_spark(snapshot.path))
+    frame = reader.parquet(*map(_for_spark, names or snapshot.names(forms.Times())[:1]))
+    frame = frame.select(*snapshot.columns)
+    prefix = messages.prefix_of(snapshot.columns)
+    return _of_times(frame if names else frame.where("false"), f"{prefix}timestamp", times)
+
+
+def _for_spark(path: str) -> str:
+    """Spark's own name for where that is."""
+    return "s3a" + path.removeprefix("s3") if path.startswith("s3://") else path
+
+
+def _of_times(frame: Any, column: str, times: forms.Times) -> Any:
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    old = spark.read.parquet(*names)
-    wanted = [f.lit(0).cast("int").alias(c) if c == "timestampType" else f.col(c) for c in live.columns]
-    return old.select(*wanted).unionByName(live)
+    if times.since is not None:
+        frame = frame.where(f.col(column) >= f.timestamp_micros(f.lit(times.since // 1000)))
+    if times.until is not None:
+        frame = frame.where(f.col(column) < f.timestamp_micros(f.lit(times.until // 1000)))
+    return frame
+
+
+def _as_live(path: str, frame: Any, live: Any, topics: list[str], *, typed: bool, mode: str) -> Any:
+    """
+    The columns that the live queue has, out of those of an archive.
+
+    Raises:
+        BadOption: one of them is not in it.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    prefix = messages.prefix_of(frame.columns)
+    if typed and mode != "PERMISSIVE" and messages.CORRUPT in frame.columns:
+        corrupt = f.col(messages.CORRUPT).isNotNull()
+        told = f.raise_error(
+            f.concat(f.lit(f"mode=FAILFAST: {path} has a payload that does not parse, of offset "), "_offset")
+        )
+        frame = frame.where(
+            ~corrupt if mode == "DROPMALFORMED" else f.when(corrupt, told.cast("boolean")).otherwise(True)
+        )
+    frame = frame.where(f.col(f"{prefix}topic").isin(topics))
+    there = {field.name: field.dataType for field in frame.schema.fields}
+    wanted = []
+    for field in live.schema.fields:
+        name = field.name if typed else f"{prefix}{field.name}"
+        if field.name in _ALWAYS_ZERO:
+            column = f.lit(0).cast("int")
+        elif name in there:
+            column = f.col(f"`{name}`")
+            column = column if there[name] == field.dataType else column.cast(field.dataType)
+        else:
+            raise BadOption(_no_column(path, name, frame.columns, prefix))
+        wanted.append(column.alias(field.name))
+    return frame.select(*wanted)
+
+
+def _no_column(path: str, name: str, columns: list[str], prefix: str) -> str:
+    if not prefix:
+        return (
+            f"{path} has payloads as they are, and no column {name!r}: read it without value.format, and take them "
+            "apart by from_json; or archive with a schema, to another place"
+        )
+    return f"{path} has no column {name!r}; it has {', '.join(columns)}"
+
+
+# ---------------------------------------------------------------- what is live
+def _ends(snapshots: list[forms.Snapshot], shards: list[places.Shard]) -> dict[str, dict[str, int]]:
+    """Where the tail of each shard begins: behind what is archived, or (-2) at the first message there is."""
+    found: dict[str, dict[str, int]] = {}
+    for shard in shards:
+        whose = places.open_queue(shard.path, read_only=True).id
+        ends = [each.end_of(shard.topic, shard.number, whose) for each in snapshots]
+        found.setdefault(shard.topic, {})[str(shard.number)] = max((end for end in ends if end is not None), default=-2)
+    places.close_all()
+    return found
+
+
+def _live(spark: Any, queue: str, starting: dict[str, dict[str, int]], options: dict[str, Any]) -> Any:
+    """The queue behind that."""
+    schema = options.pop("schema", None)
+    pushdown = {"pushdown": "true"} if spark.conf.get(_PUSHDOWN, "false") == "true" else {}
+    reader = spark.read.format("shmq").options(**{**pushdown, "startingOffsets": json.dumps(starting), **options})
+    return (reader if schema is None else reader.schema(schema)).load(queue)
+
+
+def _is_typed(live: Any, options: dict[str, Any]) -> bool:
+    """Whether columns are fields of the payloads: as the user says, or because they are called like nothing else."""
+    said = options.get("value.format")
+    if said is not None:
+        return bool(said != "raw")
+    return any(each not in {*messages.META, *_ALWAYS_ZERO} for each in live.columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq.spark.archive.files import Archive, File
+from shmq.spark.archive import forms, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,41 +35,42 @@ def replay(
         shard: only of this shard.
         progress: told how many messages are done.
     """
-    there = Archive(source)
+    there = forms.store(source)
+    times = forms.Times(since, until)
     done = 0
     with shmq.open(queue) as opened:
-        for each in sorted(there.manifest().files, key=lambda file: (file.topic, file.shard, file.first)):
-            if shard is None or each.shard == shard:
-                for count in _replay_file(there, each, opened, since, until):
+        for topic, number, whose in there.shards():
+            if shard is None or number == shard:
+                who = f"replay {whose} {topic}/{number} {since}-{until}"
+                before = opened.adopted(who)
+                tables = there.rows(topic, number, -1 if before is None else before[0], times)
+                for count in _replay(tables, opened, who, times):
                     done += count
                     if progress is not None:
                         progress(done)
     return done
 
 
-def _replay_file(there: Archive, file: File, queue: shmq.Queue, since: int | None, until: int | None) -> Iterator[int]:
+def _replay(tables: Iterator[pa.Table], queue: shmq.Queue, who: str, times: forms.Times) -> Iterator[int]:
+    """Each table at once, known by its last offset, which ascends over all that there is of a shard."""
     import pyarrow.compute as pc  # noqa: PLC0415
-    import pyarrow.parquet as pq  # noqa: PLC0415
 
-    who = f"replay {file.queue_id} {file.topic}/{file.shard} {since}-{until}"
-    with pq.ParquetFile(f"{there.path}/{file.name}") as opened:
-        for group in range(opened.num_row_groups):
-            table = opened.read_row_group(group)
-            sequence = table["offset"][-1].as_py()  # ascends over all files of a shard
-            before = queue.adopted(who)
-            if before is not None:  # compaction may have put what is there, and what is not, into one group
-                table = table.filter(pc.greater(table["offset"], before[0]))
-            if since is not None:
-                table = table.filter(pc.greater_equal(table["timestamp_ns"], since))
-            if until is not None:
-                table = table.filter(pc.less(table["timestamp_ns"], until))
-            if not table.num_rows:
-                continue
-            with queue.stage() as staged:
-                for batch in table.to_batches(max_chunksize=4096):
-                    _put(staged, batch)
-                queue.adopt(staged, dedup=(who, sequence))
-            yield table.num_rows
+    for each in tables:
+        table = messages.as_raw(each)
+        before = queue.adopted(who)
+        if before is not None:  # merging may have put what is there, and what is not, into one file
+            table = table.filter(pc.greater(table["offset"], before[0]))
+        if times.since is not None:
+            table = table.filter(pc.greater_equal(table["timestamp_ns"], times.since))
+        if times.until is not None:
+            table = table.filter(pc.less(table["timestamp_ns"], times.until))
+        if not table.num_rows:
+            continue
+        with queue.stage() as staged:
+            for batch in table.to_batches(max_chunksize=4096):
+                _put(staged, batch)
+            queue.adopt(staged, dedup=(who, table["offset"][-1].as_py()))
+        yield table.num_rows
 
 
 def _put(staged: shmq.Staged, batch: pa.RecordBatch) -> None:

@@ -1,0 +1,126 @@
+"""
+Bring messages into a Delta table, or plain Parquet, before their queue may forget them.
+
+Examples:
+    shmq archive orders /data/lake/orders --every 30s
+    shmq archive orders s3://lake/orders --schema "user BIGINT, amount DOUBLE"
+    shmq archive orders /data/archive/orders --form parquet
+
+Each message is in the table exactly once, whoever is killed. With a schema its payload is decoded, once, into columns.
+SIGTERM finishes the file that is being written. A Delta table needs: pip install 'shmq[delta]'
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import re
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from shmq import spark
+from shmq.cli import show, transfer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+_FORMS = ("delta", "parquet")
+_VALUES = ("json", "msgpack", "struct")
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
+
+
+class _Stopped(Exception):
+    """Told to stop, between two files."""
+
+
+def add(verb: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    verb.add_argument("queue", type=show.place, metavar="QUEUE", help="a queue, or a directory with its shards")
+    verb.add_argument("table", type=show.place, metavar="TABLE", help="where to; made if it is not there")
+    verb.add_argument("--form", choices=_FORMS, help="what a new one is (delta)")
+    verb.add_argument("--schema", metavar="DDL", help="fields of the payloads, which become columns")
+    verb.add_argument("--value", choices=_VALUES, help="what payloads are then (as the queue's codec says)")
+    verb.add_argument("--dtype", help="of --value struct: price:<f8, size:<i4")
+    verb.add_argument("--every", type=_seconds, metavar="TIME", help="again and again, like 30s or 5m (once)")
+    verb.add_argument("--after", type=_seconds, metavar="TIME", help="only what was put so long ago, like 6h")
+    verb.add_argument(
+        "--compact-to", type=_bytes, metavar="SIZE", default="256MB", help="how large files become, at most (256MB)"
+    )
+    verb.add_argument("--json", action="store_true", help="a line of JSON each time")
+
+
+def _seconds(word: str) -> float:
+    try:
+        return float(spark.seconds(word))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} is no time like 30s, 5m or 6h") from None
+
+
+def _bytes(word: str) -> int:
+    found = re.fullmatch(r"([1-9]\d*)([KMG]?)i?B?", word)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{word!r} is no size like 256MB")
+    return int(found[1]) << _UNITS[found[2]]
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Archive, once or again and again, and say how much."""
+    stop = threading.Event()
+    try:
+        with _signals(stop):
+            while True:
+                began = time.monotonic()
+                _once(arguments, stop)
+                if arguments.every is None or stop.wait(max(arguments.every - (time.monotonic() - began), 0)):
+                    return 0
+    except (spark.Missing, spark.BadOption) as problem:
+        raise show.Problem(str(problem)) from None
+
+
+def _once(arguments: argparse.Namespace, stop: threading.Event) -> None:
+    progress = transfer.Progress("archived")
+    done = 0
+
+    def at(count: int) -> None:
+        nonlocal done
+        done = count
+        progress.at(count)
+        if stop.is_set():
+            raise _Stopped
+
+    given = {"schema": arguments.schema, "value": arguments.value, "dtype": arguments.dtype}
+    form = arguments.form or spark.archive_form(arguments.table) or "delta"
+    merged = 0
+    try:
+        spark.archive_queue(
+            arguments.queue, arguments.table, form=form, older_than=arguments.after, progress=at, **given
+        )
+        merged = spark.compact(arguments.table, file_bytes=arguments.compact_to)
+    except _Stopped:
+        pass
+    finally:
+        progress.end()
+    _tell(arguments, done, merged)
+
+
+def _tell(arguments: argparse.Namespace, rows: int, merged: int) -> None:
+    facts: dict[str, Any] = {"archive": arguments.table, "rows": rows, "files_merged": merged}
+    if arguments.json:
+        print(json.dumps(facts), flush=True)
+    elif rows or merged or arguments.every is None:
+        more = f"; put {merged + 1:,} files together" if merged else ""
+        print(f"{rows:,} messages into {arguments.table}{more}", flush=True)
+
+
+@contextlib.contextmanager
+def _signals(stop: threading.Event) -> Iterator[None]:
+    """SIGTERM stops between two files."""
+    before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,140 @@
+"""
+The forms that an archive has, and what is the same in all of them.
+
+    files       plain Parquet with a manifest: on a disk of this machine, and nothing to install
+    lake        a Delta table: also in an object store, for every engine that reads such tables
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+
+import shmq
+from shmq.spark import delta
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import pyarrow as pa
+
+    from shmq.spark.archive.messages import Layout, Span
+
+PARQUET, DELTA = "parquet", "delta"
+FORMS = (PARQUET, DELTA)
+MANIFEST = "manifest.json"
+
+
+class Times(NamedTuple):
+    """From *since* to before *until*, in ns since 1970; None where there is no limit."""
+
+    since: int | None = None
+    until: int | None = None
+
+    def meet(self, earliest: int, latest: int) -> bool:
+        """Whether there may be one of them in between."""
+        return (self.since is None or latest >= self.since) and (self.until is None or earliest < self.until)
+
+
+class Snapshot(NamedTuple):
+    """What is in an archive at one moment."""
+
+    path: str
+    columns: list[str]
+    names: Callable[[Times], list[str]]
+    """The files in which there may be messages of these times."""
+    end_of: Callable[[str, int, str], int | None]
+    """See `Store.end_of`."""
+    schema: str | None = None
+    """In Spark's JSON, where files alone do not tell it."""
+
+
+class Store(Protocol):
+    """An archive, in whatever form. A context manager for who writes to it."""
+
+    path: str
+
+    def __enter__(self) -> Self:
+        """Hold it; make it if it is not there."""
+
+    def __exit__(self, *_: object) -> None:
+        """Let go."""
+
+    def check(self) -> None:
+        """
+        Whether it can be where it is to be; changes nothing.
+
+        Raises:
+            BadFormat: there are other files.
+            Corrupt: it cannot be read.
+        """
+
+    def columns(self) -> list[str] | None:
+        """The names of its columns; None while it has none."""
+
+    def end_of(self, topic: str, shard: int, queue_id: str) -> int | None:
+        """
+        The index behind what is archived of a shard.
+
+        Raises:
+            Mismatch: what is archived under that name is of another queue.
+        """
+
+    def sweep(self, queue_id: str) -> None:
+        """Remove what who archived that queue, and was killed, has left. The caller is the only one who archives it."""
+
+    def write(self, tables: Iterable[pa.Table], span: Span, how: Layout) -> int:
+        """The messages of *span*, which come behind what is archived: on the disk when this returns, or not at all."""
+
+    def compact(self, nbytes: int) -> int:
+        """Put small files together, up to about so many bytes each: how many files went."""
+
+    def verify(self) -> list[str]:
+        """What is wrong with its files: missing, or not as they were written."""
+
+    def shards(self) -> list[tuple[str, int, str]]:
+        """Of which shards there is something: (topic, number, whose)."""
+
+    def rows(self, topic: str, shard: int, behind: int, times: Times) -> Iterator[pa.Table]:
+        """What is archived of a shard behind that offset, in order; of these times, and perhaps others."""
+
+    def snapshot(self) -> Snapshot:
+        """What is in it now, for who plans with it."""
+
+
+def another_queue(path: str, topic: str, shard: int) -> shmq.Mismatch:
+    """What is archived under that name is of another queue."""
+    return shmq.Mismatch(
+        f"{path} holds messages of another queue that was called {topic}/{shard} before; nothing was changed. Give "
+        "each of them an archive of its own"
+    )
+
+
+def store(path: str, form: str | None = None) -> Store:
+    """
+    The archive at *path*: what is there, or is to be.
+
+    Args:
+        path: a directory; or, for a Delta table, an object store's URL.
+        form: "parquet" or "delta", for one that is new; None for whatever is there.
+
+    Raises:
+        Mismatch: what is there is of the other form.
+        Missing: it is a Delta table, and the package deltalake is not installed.
+    """
+    from shmq.spark.archive import files, lake  # noqa: PLC0415  # which are made of what is here
+
+    there = form_of(path)
+    if form is not None and there is not None and there != form:
+        raise shmq.Mismatch(
+            f"{path} is an archive of the form {there!r}, and {form!r} was asked for; nothing was changed. Leave the "
+            "form out, or archive to another place"
+        )
+    return lake.Lake(path) if (there or form) == DELTA else files.Archive(path)
+
+
+def form_of(path: str) -> str | None:
+    """Of which form the archive is that is there; None if none is."""
+    if delta.is_remote(path) or os.path.isdir(f"{path}/{delta.LOG}"):
+        return DELTA
+    return PARQUET if os.path.exists(f"{path}/{MANIFEST}") else None
