@@ -588,7 +588,7 @@ class Consumer(_native.Head):
         """
         Go on from there, forward or back: "earliest", "latest", an index, or the first message of a time or later.
 
-        What is pending is forgotten.
+        What is pending is forgotten, and attempts are counted anew.
 
         Args:
             to: a time is a datetime (local when it names no zone) or a float of seconds since 1970.
@@ -609,8 +609,8 @@ class Consumer(_native.Head):
             self._pending.clear()
             self._again.clear()
             self._walk.seek(index)
-            self._handed_before = self._checkpoint.handed
-            self._checkpoint.handed = min(self._handed_before, index)  # nothing is: what is purged meanwhile is dropped
+            # Nothing behind it is: what is purged meanwhile is dropped, and attempts are counted anew.
+            self._checkpoint.handed = self._handed_before = min(self._checkpoint.handed, index)
             self._checkpoint.head = index
             self._membership.control.recount()
         self._membership.forget_retired()

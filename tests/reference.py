@@ -82,7 +82,7 @@ class Consumer:
             self.head = next(iter(self.unacked), self.at)
 
     def seek(self, index):
-        self.head = index
+        self.head, self.handed = index, min(self.handed, index)
         self.reopen()
 
     @property

@@ -431,3 +431,15 @@ def test_a_forked_child_that_closes_its_copy_leaves_the_name_to_its_parent(fille
     assert known.holder != 0
     assert known.cursor() is None
     assert consumer.take(timeout=0) == b"3"
+
+
+def test_found_attempts_behind_a_seek_were_two_until_the_name_was_opened_again(make):
+    """They are counted anew, whoever looks."""
+    queue = make()
+    queue.put_many([b"x"] * 3)
+    with queue.consumer("c", ack="explicit") as consumer:
+        assert [message.attempts for message in consumer.get_many(3)] == [1, 1, 1]
+        consumer.seek(1)
+        assert consumer.get().attempts == 1
+    with queue.consumer("c", ack="explicit") as consumer:
+        assert [message.attempts for message in consumer.get_many(3)] == [2, 1]
