@@ -74,17 +74,26 @@ def _one(said: Any, key: Key) -> Any:
 
 def _check_named(option: str, said: Any, shards: list[places.Shard]) -> None:
     """
-    What is misspelt would be read from where such queries begin by default.
+    What is misspelt or left out would be read from where such queries begin by default, without a word.
 
     Raises:
-        BadOption: a shard is named that is not there.
+        BadOption: a shard is named that is not there, or one that is there is not.
     """
+    if not isinstance(said, dict):
+        return
     there = [(shard.topic, str(shard.number)) for shard in shards]
-    named = [(topic, number) for topic, each in said.items() for number in each] if isinstance(said, dict) else []
+    named = [(topic, number) for topic, each in said.items() for number in each]
+    labels = ", ".join(f"{topic}/{number}" for topic, number in there)
     for topic, number in named:
         if (topic, number) not in there:
-            labels = ", ".join(f"{topic}/{number}" for topic, number in there)
             raise BadOption(f"{option} names shard {topic}/{number}, and this query reads {labels}")
+    for topic, number in there:
+        if (topic, number) not in named:
+            special = "" if "Timestamp" in option else " (-1 is its latest, -2 its earliest)"
+            raise BadOption(
+                f"{option} says nothing of shard {topic}/{number}, and this query reads {labels}: say where for "
+                f"each of them{special}, as for Kafka"
+            )
 
 
 def starts(
@@ -94,7 +103,7 @@ def starts(
     Where each shard is begun: by time, by offset, or where such queries begin.
 
     Raises:
-        BadOption: a shard is named that is not there, or a time that has not come.
+        BadOption: a shard is named that is not there, or is not named, or a time that has not come.
         Gone: an offset that is not there.
     """
     _check_named("startingOffsets", options.starting, shards)
@@ -115,7 +124,7 @@ def starts(
         else:
             found[key] = _offset(said if said is not None else default, now)
             if isinstance(said, int) and said >= 0:
-                check_start(options, shard, said, now)
+                _check_said(options, shard, said, now)
                 found[key] = min(max(said, now.first), now.end)
     return found
 
@@ -130,25 +139,47 @@ def _offset(said: str | int, now: Ends) -> int:
 
 def check_start(options: SourceOptions, shard: places.Shard, start: int, now: Ends) -> None:
     """
-    An offset must lie within its shard, unless what was lost is no matter.
+    What a checkpoint says must lie within its shard, unless what was lost is no matter.
 
     Raises:
         Gone: it was retired, or never was there.
     """
-    if not options.fail_on_loss:
-        return
-    if start < now.first:
+    if options.fail_on_loss and start < now.first:
         raise shmq.Gone(
-            f"shard {shard.label} ({shard.path}) is to be read from {start} and begins at {now.first}: the "
-            f"{now.first - start:,} messages before it were retired. Nothing was read. Begin at {now.first}, or say "
-            "failOnDataLoss=false to go on without them; a consumer name keeps a queue from retiring what is not read",
+            f"shard {shard.label} ({shard.path}) is to be read on from {start}, as the checkpoint has it, and begins "
+            f"at {now.first}: the {now.first - start:,} messages before it were retired. Nothing was read. "
+            f"failOnDataLoss=false goes on without them. {_KEEP}",
             now.first,
         )
-    if start > now.end:
+    if options.fail_on_loss and start > now.end:
         raise shmq.Gone(
-            f"shard {shard.label} ({shard.path}) is to be read from {start} and ends at {now.end}: it was cut behind "
-            "what was read before, or is another queue. Nothing was read. Say failOnDataLoss=false to go on at its "
-            "end, or begin a new checkpoint",
+            f"shard {shard.label} ({shard.path}) was read up to {start}, as the checkpoint has it, and ends at "
+            f"{now.end}: it was cut, or is an older copy. Nothing was read. failOnDataLoss=false goes on with what is "
+            "put from now on",
+            now.first,
+        )
+
+
+_KEEP = (
+    "From then on, the option group (a consumer name; in a pipeline, the source's key group) keeps a queue from "
+    "retiring what this query has not read"
+)
+
+
+def _check_said(options: SourceOptions, shard: places.Shard, start: int, now: Ends) -> None:
+    """What the user says must, too; no checkpoint is there yet, so the user can say another."""
+    if options.fail_on_loss and start < now.first:
+        raise shmq.Gone(
+            f"startingOffsets says {start} for shard {shard.label} ({shard.path}), which begins at {now.first}: the "
+            f"{now.first - start:,} messages before it were retired. Nothing was read. Say {now.first}, or -2, which "
+            "is the earliest there is; or failOnDataLoss=false, which begins there, too",
+            now.first,
+        )
+    if options.fail_on_loss and start > now.end:
+        raise shmq.Gone(
+            f"startingOffsets says {start} for shard {shard.label} ({shard.path}), which ends at {now.end}. Nothing "
+            f"was read. Say {now.end} at most, or -1, which is the latest; or failOnDataLoss=false, which begins "
+            "there, too",
             now.first,
         )
 
@@ -158,7 +189,7 @@ def stops(options: SourceOptions, shards: list[places.Shard], there: Mapping[Key
     Where each shard is ended, of a batch query.
 
     Raises:
-        BadOption: a shard is named that is not there.
+        BadOption: a shard is named that is not there, or is not named.
     """
     _check_named("endingOffsets", options.ending, shards)
     _check_named("endingOffsetsByTimestamp", options.ending_ms, shards)

@@ -106,9 +106,9 @@ class Rows:
         first = queue.first_index if found > start and self.options.fail_on_loss else 0
         if start < first:
             raise shmq.Gone(
-                f"messages {start} to {min(first, found) - 1} of {piece.path} were retired while Spark was reading; "
-                "start the query again, or say failOnDataLoss=false. A consumer name (option group) makes retention "
-                "wait",
+                f"messages {start} to {min(first, found) - 1} of {piece.path} were retired while Spark was reading. "
+                "failOnDataLoss=false goes on without them; a stream with the option group, a consumer name, makes "
+                "retention wait",
                 first,
             )
 

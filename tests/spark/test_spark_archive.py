@@ -230,7 +230,8 @@ def test_one_archives_at_a_time(some, to):
 
 
 def test_only_what_is_old_or_finished(some, to):
-    assert archive.archive(some.path, to, behind="nobody") == 0
+    with pytest.raises(shmq.NotFound, match="behind 'nobody': it has no such consumer; nothing was archived"):
+        archive.archive(some.path, to, behind="nobody")
     with some.consumer("work", ack="explicit") as consumer:
         consumer.seek(100)
     assert archive.archive(some.path, to, behind="work") == 100

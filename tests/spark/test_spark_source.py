@@ -541,6 +541,61 @@ def test_found_a_misspelt_shard_is_an_error_and_not_latest(some, option):
     assert some.first_index == 0
 
 
+@pytest.mark.parametrize(
+    "option", ["startingOffsets", "endingOffsets", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"]
+)
+def test_found_a_shard_that_is_left_out_is_an_error_and_not_latest(tmp_path, option):
+    """Kafka's source refuses that; here it was read from where such queries begin by default."""
+    for number in range(2):
+        with shmq.open(tmp_path / f"0.00{number}") as queue:
+            queue.put(b"x", time_ns=5_000_000)
+    name = tmp_path.name
+    with pytest.raises(
+        options.BadOption, match=f"says nothing of shard {name}/1, and this query reads {name}/0, {name}/1"
+    ):
+        load(queue=tmp_path, **{option: json.dumps({name: {"0": 1}})})
+    load(queue=tmp_path, **{option: json.dumps({name: {"0": 1, "1": 1}})})
+
+
+def test_found_what_gone_advises_can_be_followed(some):
+    """It said "begin at 5" to a query whose checkpoint says where it begins, and "another queue" of a wrong offset."""
+    with pytest.raises(shmq.Gone, match=r"ends at 300\. Nothing was read\. Say 300 at most, or -1"):
+        load(queue=some.path, startingOffsets='{"q": {"0": 301}}')
+    for starting in ('{"q": {"0": 300}}', '{"q": {"0": -1}}'):
+        assert load(queue=some.path, startingOffsets=starting)[0] == []
+    assert load(queue=some.path, startingOffsets='{"q": {"0": 301}}', failOnDataLoss="false")[0] == []
+    reader = stream(some.path)
+    start = reader.initialOffset()
+    with some.consumer("all") as consumer:
+        consumer.seek(250)
+    first = some.first_index
+    with pytest.raises(shmq.Gone, match=f"Say {first}, or -2"):
+        load(queue=some.path, startingOffsets='{"q": {"0": 1}}')
+    for at in (first, -2):
+        assert load(queue=some.path, startingOffsets=json.dumps({"q": {"0": at}}))[0][0]["offset"] == first
+    end = reader.latestOffset(start, ReadAllAvailable())
+    with pytest.raises(shmq.Gone) as gone:
+        reader.partitions(start, end)
+    assert "as the checkpoint has it" in str(gone.value)
+    assert "Begin at" not in str(gone.value)
+    assert batch_of(stream(some.path, failOnDataLoss="false"), start, end)[0] == first
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"startingOffsets": '{"q": {"0": -7}}'}, {"endingOffsets": '{"q": {"0": -2}}'}, {"endingOffsets": "earliest"}],
+)
+def test_found_offsets_that_are_none_are_refused(some, given):
+    with pytest.raises(options.BadOption, match=next(iter(given))):
+        load(queue=some.path, **given)
+
+
+def test_places_may_be_written_as_spark_writes_them(some):
+    assert len(load(queue=f"file://{some.path}")[0]) == SOME
+    with pytest.raises(options.BadOption, match="a queue is a directory of this machine"):
+        load(queue="hdfs://host/q")
+
+
 def test_the_progress_that_a_listener_sees_is_enough(some):
     reader = stream(some.path, group="reports")
     end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(100))

@@ -64,6 +64,7 @@ def archive(
 
     Raises:
         Busy: another process archives to the same place, or holds the name `archive`.
+        NotFound: there is no queue, or none called *behind* reads it; nothing was archived.
         BadFormat: there are files at *to*, and no archive, or one that has lost its manifest; nothing was changed.
         BadOption: such payloads have no such fields.
         Gone: messages went that were not archived yet. Retention waits for the name `archive`; so somebody dropped or
@@ -136,8 +137,13 @@ def _until(queue: shmq.Queue, older_than: float | None, behind: str | None) -> i
     if older_than is not None:
         stop = min(stop, queue.at_ns(time.time_ns() - int(older_than * 1e9)))
     if behind is not None:
-        known = queue.consumers().get(behind)
-        stop = min(stop, 0 if known is None else known.head)
+        consumers = queue.consumers()
+        if behind not in consumers:
+            raise shmq.NotFound(
+                f"cannot archive {queue.path} behind {behind!r}: it has no such consumer; nothing was archived. It has "
+                f"{', '.join(sorted(consumers)) or 'none'}"
+            )
+        stop = min(stop, consumers[behind].head)
     return stop
 
 
