@@ -13,6 +13,7 @@ Needs: pip install 'shmq[spark]'
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import sys
 from typing import TYPE_CHECKING, Any
@@ -56,12 +57,23 @@ def _seconds(word: str) -> float:
 def run(arguments: argparse.Namespace) -> int:
     """Check it, and run it or show what it would do."""
     try:
-        pipeline = spark.read_pipeline(arguments.file)
         if arguments.dry_run:
+            pipeline = spark.read_pipeline(arguments.file)
             return _dry_run(pipeline, master=arguments.master, as_json=arguments.json)
         how = "once" if arguments.once else "continuous" if arguments.continuous else "every"
         tell = _teller(as_json=arguments.json)
-        spark.run(arguments.file, how=how, every=arguments.every, master=arguments.master, tell=tell)
+        with spark.Stopping() as stopping:  # before anything that takes time
+            try:
+                spark.run(
+                    arguments.file,
+                    how=how,
+                    every=arguments.every,
+                    master=arguments.master,
+                    tell=tell,
+                    stopping=stopping,
+                )
+            finally:
+                atexit.register(spark.deafen)  # before Spark is stopped, which takes its time, too
     except spark.BadPipeline as problem:
         print(problem, file=sys.stderr)  # a line each, as compilers have it
         return 1

@@ -12,6 +12,7 @@ A map:
     columns, payload, rows            messages as Arrow columns, what is in them, and what Spark gets
     source, stream, sink              what Spark calls
     mirror, listener                  the queues know how far Spark is
+    spec, checks, stopping            a pipeline's file, what is wrong with it, and when it is to end
     archive, pipeline                 Parquet for ever; the whole way by one TOML
 
 Nothing of Spark is imported before it is needed.
@@ -28,10 +29,12 @@ _HOMES = {
     "Failed": "pipeline.Failed",
     "Missing": "setup.Missing",
     "NoJava": "java.NoJava",
+    "Stopping": "stopping.Stopping",
     "archive_form": "archive.form_of",
     "archive_queue": "archive.archive",
     "check_pipeline": "pipeline.check",
     "compact": "archive.compact",
+    "deafen": "stopping.deafen",
     "findings": "setup.findings",
     "history": "archive.history",
     "is_automatic_group": "offsets.is_automatic",

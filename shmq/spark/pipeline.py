@@ -12,9 +12,7 @@ import json
 import logging
 import os
 import shutil
-import signal
 import tempfile
-import threading
 import time
 from concurrent import futures
 from typing import TYPE_CHECKING, Any
@@ -24,8 +22,10 @@ from shmq.spark import archive, checks, offsets, places, setup
 from shmq.spark.listener import caught_up
 from shmq.spark.options import BadOption, source_options
 from shmq.spark.spec import BadPipeline, Pipeline, Sink, Source, read
+from shmq.spark.stopping import Stopping
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
 
 _LOOK = 0.2
@@ -35,6 +35,10 @@ _SLOW = "failed to connect back"
 """What Spark says when a Python worker needs more than 10 s to start, which on a busy machine it may."""
 _META = "_key BINARY, _offset BIGINT, _timestamp TIMESTAMP, _corrupt BINARY"
 _HIDDEN = ("_key", "_offset", "_timestamp", "_corrupt")
+
+
+class _Enough(Exception):
+    """It is to stop, between two files of the archive."""
 
 
 class Failed(RuntimeError):
@@ -65,6 +69,7 @@ def plan(pipeline: Pipeline) -> dict[str, Any]:
         sources[source.name] = {"queue": source.queue, "value": source.value, "shards": shards}
     places.close_all()
     if pipeline.archive is not None:
+        _check_archive_waits(pipeline, pipeline.archive.source)
         try:
             archive.store(pipeline.archive.to, pipeline.archive.format or None).check()
         except (shmq.BadFormat, shmq.Corrupt, shmq.Mismatch, setup.Missing) as problem:
@@ -79,6 +84,25 @@ def plan(pipeline: Pipeline) -> dict[str, Any]:
         },
         "archive": pipeline.archive.to if pipeline.archive else None,
     }
+
+
+def _check_archive_waits(pipeline: Pipeline, name: str) -> None:
+    """
+    What is archived may be forgotten, also what no sink has read, unless they hold the queue, too.
+
+    Raises:
+        BadPipeline: they do not.
+    """
+    source = pipeline.sources[name]
+    if source.group or not _readers(pipeline, name):
+        return
+    for shard in places.shards_of(source.queue):
+        with shmq.open(shard.path, create=False, read_only=True, trusted=True) as queue:
+            if queue.options.retention.kind == "acked":
+                raise BadPipeline(
+                    f"{source.where}: source {name}: {source.queue} forgets what is archived, also what a sink has not "
+                    f'read yet: say group = "{pipeline.name}" in [source.{name}], and it waits for both'
+                )
 
 
 def _readers(pipeline: Pipeline, source: str) -> list[str]:
@@ -252,22 +276,20 @@ def write_delta(table: Any, sink: Sink, app: str, number: int) -> bool:
 class Run:
     """One `shmq pipeline run`, until it is done or told to stop."""
 
-    def __init__(self, pipeline: Pipeline, spark: Any, tell: Callable[[dict[str, Any]], None]) -> None:
-        """*tell* gets a line of facts for each batch and each archiving."""
+    def __init__(
+        self, pipeline: Pipeline, spark: Any, tell: Callable[[dict[str, Any]], None], stop: threading.Event
+    ) -> None:
+        """*tell* gets a line of facts for each batch and each archiving; *stop* is set when it is to end."""
         self._pipeline = pipeline
         self._spark = spark
         self._tell = tell
-        self._stop = threading.Event()
+        self._stop = stop
         self._folder = tempfile.mkdtemp(prefix="shmq-pipeline-")
         self._pause = f"{self._folder}/pause"
 
     def close(self) -> None:
         """Take away what it has made for itself."""
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def stop(self, *_: object) -> None:
-        """Finish the batches that run, and end. Also a signal handler."""
-        self._stop.set()
 
     def once(self) -> None:
         """What is there now, and no more."""
@@ -324,7 +346,7 @@ class Run:
                 self._tell_progress(queries, told)
                 if self._stop.wait(_LOOK) or any(query.exception() for query in queries.values()):
                     self._end(queries)
-                if archive_every and time.monotonic() - last_archive >= archive_every:
+                if archive_every and not self._stop.is_set() and time.monotonic() - last_archive >= archive_every:
                     self._archive()
                     last_archive = time.monotonic()
         finally:
@@ -373,14 +395,25 @@ class Run:
             return
         source = self._pipeline.sources[wanted.source]
         typed: dict[str, Any] = {"schema": wanted.schema, "value": source.value, "dtype": source.dtype}
-        rows = archive.archive(
-            source.queue,
-            wanted.to,
-            form=wanted.format or None,
-            older_than=wanted.after or None,
-            **(typed if wanted.schema else {}),
-        )
-        merged = archive.compact(wanted.to, file_bytes=wanted.compact_to) if wanted.compact_to else 0
+        rows = merged = 0
+
+        def count(done: int) -> None:  # after each file, which is in the archive by then
+            nonlocal rows
+            rows = done
+            if self._stop.is_set():
+                raise _Enough
+
+        with contextlib.suppress(_Enough):
+            archive.archive(
+                source.queue,
+                wanted.to,
+                form=wanted.format or None,
+                older_than=wanted.after or None,
+                progress=count,
+                **(typed if wanted.schema else {}),
+            )
+        if wanted.compact_to and not self._stop.is_set():
+            merged = archive.compact(wanted.to, file_bytes=wanted.compact_to)
         self._tell({"pipeline": self._pipeline.name, "archive": wanted.to, "rows": rows, "files_merged": merged})
 
 
@@ -400,6 +433,7 @@ def run(
     every: float | None = None,
     master: str | None = None,
     tell: Callable[[dict[str, Any]], None] | None = None,
+    stopping: Stopping | None = None,
 ) -> None:
     """
     Run the pipeline in the file *path*.
@@ -409,46 +443,34 @@ def run(
         every: seconds, instead of the file's.
         master: where Spark runs; this machine by default.
         tell: gets a line of facts for each batch; printed as JSON by default.
+        stopping: who may have been asked to stop already; by default signals are heard from here on.
 
     Raises:
         BadPipeline: the file cannot be run as it stands; nothing was started.
         Failed: a sink's query ended with an error; run it again to go on.
     """
-    pipeline = read(path)
-    plan(pipeline)  # queues that are not there are told before a JVM is started
-    spark = _session(pipeline, master)
-    _check(spark, pipeline)
-    if pipeline.archive is not None:  # before anything is read, and so could be forgotten
-        archive.hold(pipeline.sources[pipeline.archive.source].queue)
-    running = Run(pipeline, spark, tell or _print)
-    with contextlib.closing(running), _signals(running.stop):
-        if how == "once":
-            running.once()
-        elif how == "continuous":
-            running.continuous(pipeline.every if every is None else every)
-        else:
-            running.loop(pipeline.every if every is None else every)
+    with stopping or Stopping() as stop:
+        pipeline = read(path)
+        plan(pipeline)  # queues that are not there are told before a JVM is started
+        spark = None if stop.asked.is_set() else _session(pipeline, master)
+        stop.listen()
+        if spark is None or stop.asked.is_set():
+            return
+        _check(spark, pipeline)
+        if pipeline.archive is not None:  # before anything is read, and so could be forgotten
+            archive.hold(pipeline.sources[pipeline.archive.source].queue)
+        with contextlib.closing(Run(pipeline, spark, tell or _print, stop.asked)) as running:
+            seconds = pipeline.every if every is None else every
+            if how == "once":
+                running.once()
+            elif how == "continuous":
+                running.continuous(seconds)
+            else:
+                running.loop(seconds)
 
 
 def _print(facts: dict[str, Any]) -> None:
     print(json.dumps(facts), flush=True)  # noqa: T201  # what a runner of a pipeline reads
-
-
-class _signals:  # noqa: N801  # used like a function
-    """SIGTERM and Ctrl-C ask it to stop, as long as this lasts."""
-
-    def __init__(self, stop: Callable[..., None]) -> None:
-        self._stop = stop
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._before[number] = signal.signal(number, self._stop)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
 
 def write(frame: Any, queue: str, *, value: str | None = None, **options: Any) -> None:

@@ -222,3 +222,17 @@ def test_found_places_may_be_written_as_spark_writes_them(tmp_path):
     found = spec.read(str(file))
     assert (found.sources["events"].queue, found.checkpoint) == ("/data/q", "/data/c k")
     assert found.sinks["lake"].path == "s3a://b/l"
+
+
+def test_found_an_archive_whose_queue_forgets_what_no_sink_has_read_is_refused(tmp_path):
+    """The archive was quicker than a sink without a group, which then ended with Gone."""
+    shmq.open(tmp_path / "q").close()
+    file = tmp_path / "p.toml"
+    text = GOOD + '\n[archive]\nto = "archive"\n'
+    file.write_text(text)
+    with pytest.raises(spec.BadPipeline) as problem:
+        shmq.spark.plan_pipeline(spec.read(str(file)))
+    assert str(problem.value).startswith(f"{file}:6: source events: {tmp_path}/q forgets what is archived, also what")
+    assert 'say group = "test" in [source.events]' in str(problem.value)
+    file.write_text(text.replace('value = "json"', 'value = "json"\ngroup = "test"', 1))
+    shmq.spark.plan_pipeline(spec.read(str(file)))
