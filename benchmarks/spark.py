@@ -2,6 +2,7 @@
 The Spark source, sink and archive, as ratios within one session.
 
     python -m benchmarks.spark --rows 16000000
+    python -m benchmarks.spark --rows 4000000 --only faults      # what payloads that do not parse cost
 
 The same rows lie in queues (two shards), in Parquet and in JSON lines, and take turns. Each figure is a median of five.
 Absolute numbers move with the machine; the ratios move less, and are what is promised. 16 million rows take some
@@ -150,6 +151,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dir", help="where to work (a new directory in the temporary one)")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--only", choices=["faults"], help="this part alone")
     arguments = parser.parse_args()
     place = arguments.dir or tempfile.gettempdir()
     free, wanted = shutil.disk_usage(place).free, arguments.rows * _ROW_BYTES
@@ -159,7 +161,8 @@ def main():
         )
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="shmq-bench-spark-", dir=arguments.dir) as top:
-        found = measure(Path(top), arguments.rows, arguments.rounds)
+        work = faults if arguments.only == "faults" else measure
+        found = work(Path(top), arguments.rows, arguments.rounds)
     found["the whole run (s)"] = round(time.monotonic() - began)
     if arguments.json:
         print(json.dumps(found, indent=2))
@@ -173,11 +176,15 @@ def say(what):
     print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
 
 
+def session():
+    conf = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"}
+    return shmq.spark.session("local[2]", **conf)
+
+
 def measure(top, rows, rounds):
     say(f"putting {rows:,} records and {rows:,} JSON objects into queues")
     fill(top, rows)
-    conf = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"}
-    spark = shmq.spark.session("local[2]", **conf)
+    spark = session()
     spark.dataSource.register(rows_source())
     spark.dataSource.register(row_sink())
     found = {"rows": rows}
@@ -246,6 +253,52 @@ def reading(spark, top, rows, rounds):
     found["groupBy: shmq JSON / JSON lines"] = rate["groupBy, shmq JSON"] / rate["groupBy, JSON lines"]
     found["groupBy: Arrow / row tuples"] = rate["groupBy, shmq records"] / rate["groupBy, row tuples"]
     return found
+
+
+_SHARES = (0, 1, 50)
+"""Per cent of the payloads that have a fault: half of these text where a number should be, half of them no end."""
+
+
+def faults(top, rows, rounds):
+    """JSON payloads of which some have a fault, by the source and by Spark's own `from_json`."""
+    from pyspark.sql import functions as f
+
+    def group(frame):  # anew each time: Spark keeps what it has shuffled for a frame
+        return lambda: frame.groupBy("kind", f.col("_corrupt").isNull()).sum("amount").collect()
+
+    works = {}
+    spark = session()
+    for share in _SHARES:
+        place = str(top / f"faults{share}")
+        put_faulty(place, rows, share)
+        reader = spark.read.format("shmq")
+        parsed = f.from_json(f.col("value").cast("string"), FIELDS + ", _corrupt STRING")
+        theirs = reader.option("columns", "value").load(place).select(parsed.alias("row")).select("row.*")
+        reader = spark.read.format("shmq").option("value.format", "json").schema(FIELDS + ", _corrupt STRING")
+        for name, frame in (("shmq", reader.load(place)), ("from_json", theirs)):
+            works[f"{share} % faults, {name}"] = (rows, group(frame))
+    rate = rates(works, rounds)
+    spark.stop()
+    found = {"rows": rows} | {f"{name} (rows/s)": round(value) for name, value in rate.items()}
+    for name in ("shmq", "from_json"):
+        for share in _SHARES[1:]:
+            found[f"{share} % faults / none, time, {name}"] = (
+                rate[f"0 % faults, {name}"] / rate[f"{share} % faults, {name}"]
+            )
+    return found
+
+
+def put_faulty(place, rows, share):
+    """So many per cent of the payloads, evenly spread, have one of the two faults."""
+    with shmq.open(place, options=shmq.Options(retention=shmq.Retention.forever())) as queue:
+        for start in range(0, rows, _BATCH):
+            payloads = []
+            for each in range(start, min(start + _BATCH, rows)):
+                good = b'{"user":%d,"kind":"k%d","amount":%d.5,"ts":%d}' % (each % 1000, each % 7, each, each)
+                is_bad = each * share // 100 != (each + 1) * share // 100
+                no_number = good.replace(b'amount":', b'amount":"').replace(b".5", b'.5"')
+                payloads.append(good if not is_bad else good[:-1] if each % 4 < 2 else no_number)
+            queue.put_many(payloads)
 
 
 def sinks(spark, top, rows, rounds):

@@ -17,6 +17,7 @@ from shmq.spark import places
 from shmq.spark.schema import CORRUPT, ROW, columns_of
 
 if TYPE_CHECKING:
+    import datetime
     from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from shmq.spark import plan
     from shmq.spark.columns import Columns
     from shmq.spark.options import SourceOptions
-    from shmq.spark.payload import Decoded
+    from shmq.spark.payload import Decoded, Decoder
 
 _NO_TIMESTAMP_TYPE = 0  # Kafka's CreateTime
 
@@ -61,9 +62,22 @@ class Rows:
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415  # needs pyarrow, which the driver may lack
 
         self.arrow = to_arrow_schema(self.schema, timezone="UTC")
+        self.decoder = self._decoder()
         for piece in pieces:
             yield from self._piece(piece)
         _spare_the_collector()
+
+    def _decoder(self) -> Decoder | None:
+        """For the payloads, if their fields are wanted."""
+        if self.kind == "raw":
+            return None
+        import pyarrow as pa  # noqa: PLC0415
+
+        from shmq.spark.payload import Decoder  # noqa: PLC0415
+
+        names = {each.name for each in self.columns if each.meta is None}
+        fields = pa.schema([pa.field(field.name, field.type) for field in self.arrow if field.name in names])
+        return Decoder(self.kind, fields, self.options.dtype, _zone())
 
     def _piece(self, piece: plan.Piece) -> Iterator[pa.RecordBatch]:
         from shmq.spark import columns  # noqa: PLC0415
@@ -159,16 +173,11 @@ class Rows:
 
     def _decoded(self, piece: plan.Piece, batch: Columns) -> tuple[Decoded | None, Columns]:
         """The payloads' fields, and the messages, row for row beside them."""
-        if self.kind == "raw":
+        if self.decoder is None:
             return None, batch
-        import pyarrow as pa  # noqa: PLC0415
         import pyarrow.compute as pc  # noqa: PLC0415
 
-        from shmq.spark import payload  # noqa: PLC0415
-
-        names = {each.name for each in self.columns if each.meta is None}
-        fields = pa.schema([field for field in self.arrow if field.name in names])
-        decoded = payload.decode(self.kind, batch.value, fields, self.options.dtype)
+        decoded = self.decoder(batch.value)
         if decoded.messages is not None:
             taken = [None if array is None else array.take(decoded.messages) for array in batch[1:]]
             batch = type(batch)(len(decoded.messages), *taken)
@@ -216,6 +225,17 @@ def _spare_the_collector() -> None:
     if TaskContext.get() is not None:
         gc.collect()  # what is garbage now would stay, too
         gc.freeze()
+
+
+def _zone() -> datetime.tzinfo | None:
+    """Spark's own for times that name none; None, this machine's, where the session has not said."""
+    from pyspark import TaskContext  # noqa: PLC0415  # here it is loaded already
+
+    from shmq.spark.values import zone_of  # noqa: PLC0415
+
+    context = TaskContext.get()
+    name = context.getLocalProperty("spark.sql.session.timeZone") if context else "UTC"
+    return zone_of(name) if name else None
 
 
 def _empty(rows: int) -> Any:

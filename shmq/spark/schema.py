@@ -10,13 +10,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.types import (
     ArrayType,
+    AtomicType,
     BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
     IntegerType,
+    IntegralType,
     LongType,
     MapType,
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -48,6 +57,19 @@ META = {
 }
 """The fields of a message; beside fields of payloads each has a `_` before its name."""
 CORRUPT, ROW = "_corrupt", "_row"
+_READABLE = (
+    BooleanType,
+    IntegralType,
+    FloatType,
+    DoubleType,
+    DecimalType,
+    StringType,
+    BinaryType,
+    DateType,
+    TimestampType,
+    TimestampNTZType,
+)
+"""Types of columns that JSON and msgpack are read into, and structs, arrays and maps of them."""
 
 
 class Column(NamedTuple):
@@ -78,10 +100,24 @@ def columns_of(schema: StructType, kind: str) -> list[Column]:
             raise BadOption(f"column {field.name!r} is {wanted.simpleString()}, not {field.dataType.simpleString()}")
         if meta == CORRUPT and not isinstance(field.dataType, BinaryType | StringType):
             raise BadOption(f"column {CORRUPT!r} is binary or string, not {field.dataType.simpleString()}")
-        if meta is None and kind == "json" and isinstance(field.dataType, MapType):
-            raise BadOption(f"column {field.name!r}: JSON is not read into maps; say STRUCT<...>, or raw and from_json")
+        if meta is None and kind in {"json", "msgpack"} and not _is_readable(field.dataType):
+            raise BadOption(
+                f"column {field.name!r}: {kind} is not read into {field.dataType.simpleString()}; say STRING, and let "
+                "Spark make something of it"
+            )
         found.append(Column(field.name, meta))
     return found
+
+
+def _is_readable(kind: DataType) -> bool:
+    """Whether JSON and msgpack are read into such a column."""
+    if isinstance(kind, StructType):
+        return all(_is_readable(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _is_readable(kind.elementType)
+    if isinstance(kind, MapType):
+        return isinstance(kind.keyType, AtomicType) and _is_readable(kind.keyType) and _is_readable(kind.valueType)
+    return isinstance(kind, _READABLE)
 
 
 def _meta_of(name: str, kind: str) -> str | None:

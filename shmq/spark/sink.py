@@ -99,23 +99,14 @@ class Encoder:
         return pa.RecordBatch.from_pydict(columns)
 
     def _payloads(self, batch: pa.RecordBatch) -> pa.Array:
-        import pyarrow as pa  # noqa: PLC0415
-
         if self.kind == "raw":
             values = batch["value"]
             if values.null_count:
                 raise ValueError("a row has no value (null), and a message is bytes: filter them, or coalesce to ''")
             return values
-        fields = batch.select(self.fields)
-        if self.kind == "arrow":
-            out = pa.BufferOutputStream()
-            with pa.ipc.new_stream(out, fields.schema) as stream:
-                stream.write_batch(fields)
-            return pa.array([out.getvalue().to_pybytes()], pa.binary())
-        import msgspec  # noqa: PLC0415  # only who encodes pays for it
+        from shmq.spark.encoding import encoded  # noqa: PLC0415  # needs pyarrow, which the driver may lack
 
-        encoder = msgspec.json.Encoder() if self.kind == "json" else msgspec.msgpack.Encoder()
-        return pa.array(list(map(encoder.encode, fields.to_pylist())), pa.binary())
+        return encoded(self.kind, batch.select(self.fields))
 
     def _rest(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """Keys, times, types and headers."""

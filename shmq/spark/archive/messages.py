@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     import shmq
     from shmq.spark import places
+    from shmq.spark.payload import Decoder
 
 _BATCH_ROWS = 100_000
 _WANTED = frozenset({"value", "key", "time", "kind", "headers"})
@@ -77,6 +78,12 @@ class Layout:
         """The fields of payloads."""
         return ddl.schema(self.fields)
 
+    def decoder(self) -> Decoder | None:
+        """What takes them out of payloads; None where nothing does."""
+        from shmq.spark.payload import Decoder  # noqa: PLC0415
+
+        return None if self.kind == "raw" else Decoder(self.kind, self.payload(), self.dtype or None)
+
 
 RAW = Layout()
 
@@ -123,6 +130,7 @@ def tables(queue: shmq.Queue, shard: places.Shard, start: int, stop: int, how: L
     from shmq.spark import columns  # noqa: PLC0415
 
     schema = how.schema()
+    decoder = how.decoder()
     for batch in columns.read(queue, start, stop, _WANTED, _BATCH_ROWS):
         own = {
             "offset": batch.index,
@@ -136,19 +144,17 @@ def tables(queue: shmq.Queue, shard: places.Shard, start: int, stop: int, how: L
             "headers": batch.headers,
         }
         found = {f"{how.prefix}{name}": column for name, column in own.items()}
-        if how.kind != "raw":
-            found |= _decoded(batch.value, how)
+        if decoder is not None:
+            found |= _decoded(batch.value, decoder)
         yield pa.Table.from_arrays([found[name] for name in schema.names], schema=schema)
 
 
-def _decoded(values: pa.Array, how: Layout) -> dict[str, pa.Array]:
+def _decoded(values: pa.Array, decoder: Decoder) -> dict[str, pa.Array]:
     """The payloads' fields, by the source's own decoder; and those that have none."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
-    from shmq.spark import payload  # noqa: PLC0415
-
-    found = payload.decode(how.kind, values, how.payload(), how.dtype or None)
+    found = decoder(values)
     nothing = pa.scalar(None, pa.binary())
     corrupt = pa.nulls(len(values), pa.binary()) if found.bad is None else pc.if_else(found.bad, values, nothing)
     return {**{name: found.table[name] for name in found.table.schema.names}, CORRUPT: corrupt}
