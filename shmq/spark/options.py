@@ -59,7 +59,6 @@ class SourceOptions:
         group: the consumer name that retention and bounds wait for; None for one that only shows the lag, "" for none.
         headers: whether the column `headers` is there without being asked for.
         batch_rows: rows of one Arrow batch.
-        pushdown: whether Spark's filters on offset, time and partition are used; needs Spark's own switch.
         pause: a file: while it is there, a stream begins no new batch.
         durable_only: sync first, and read only what the disk has, also of a queue that does not sync by itself.
         value_format: what payloads are; None: what the queue's codec says.
@@ -87,7 +86,6 @@ class SourceOptions:
     group: str | None = None
     headers: bool = False
     batch_rows: int = 32_000
-    pushdown: bool = False
     pause: str | None = None
     durable_only: bool = False
     value_format: str | None = None
@@ -255,7 +253,6 @@ _SOURCE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "kafka.group.id": ("group", str),
     "includeHeaders": ("headers", _truth),
     "batchRows": ("batch_rows", _number(1)),
-    "pushdown": ("pushdown", _truth),
     "pause": ("pause", str),
     "durableOnly": ("durable_only", _truth),
     "value.format": ("value_format", _one_of(*VALUE_FORMATS)),

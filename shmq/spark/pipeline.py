@@ -489,8 +489,7 @@ def write(frame: Any, queue: str, *, value: str | None = None, **options: Any) -
 
 
 def read_all(spark: Any, queue: str, **options: Any) -> Any:
-    """A batch DataFrame of *queue*, with filters on offset, time and partition pushed down."""
-    given = {"pushdown": "true", **options}
-    schema = given.pop("schema", None)
-    reader = spark.read.format("shmq").options(**given)
+    """A batch DataFrame of *queue*; *options* of the source, and `schema`."""
+    schema = options.pop("schema", None)
+    reader = spark.read.format("shmq").options(**options)
     return (reader if schema is None else reader.schema(schema)).load(queue)

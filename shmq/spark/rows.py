@@ -91,7 +91,7 @@ class Rows:
         doing = f"read {piece.topic}/{piece.number}"
         queue = self.origin.open(doing, piece.path, piece.queue_id, places.open_to_read)
         start = piece.start
-        while True:
+        while start < piece.stop:
             try:
                 for batch in columns.read(queue, start, piece.stop, frozenset(wanted), self.options.batch_rows):
                     self._check_nothing_went(queue, piece, start, batch.index[0].as_py())
@@ -99,8 +99,9 @@ class Rows:
                     yield from self._batches(piece, batch)
                 self._check_nothing_went(queue, piece, start, piece.stop)
             except shmq.Gone as gone:
-                if self.options.fail_on_loss or gone.first_index is None or gone.first_index <= start:
+                if gone.first_index is None or gone.first_index <= start:
                     raise
+                yield from self._instead(piece, start, gone)
                 start = gone.first_index
             except shmq.Corrupt as problem:
                 raise shmq.Corrupt(
@@ -109,6 +110,17 @@ class Rows:
                 ) from None
             else:
                 return
+
+    def _instead(self, piece: plan.Piece, start: int, gone: shmq.Gone) -> Iterable[pa.RecordBatch]:  # noqa: ARG002
+        """
+        What is read in the place of messages from *start* on, that were retired meanwhile.
+
+        Raises:
+            Gone: nothing is, and that is to be an error.
+        """
+        if self.options.fail_on_loss:
+            raise gone
+        return ()
 
     def _check_nothing_went(self, queue: shmq.Queue, piece: plan.Piece, start: int, found: int) -> None:
         """

@@ -191,7 +191,6 @@ def defaults(*, local: bool = False) -> dict[str, str]:
         "spark.executor.heartbeatInterval": "60s",
         "spark.network.timeout": "600s",
         "spark.ui.showConsoleProgress": "false",  # it writes over what others write to the terminal
-        "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",  # a crash in C says where
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",  # batches that writers get
         "spark.sql.session.timeZone": "UTC",  # what a day is must not depend on who computes it

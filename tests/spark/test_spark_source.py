@@ -301,30 +301,6 @@ def test_a_damaged_message_is_named_and_never_delivered(some):
         load(queue=some.path)
 
 
-# ---------------------------------------------------------------- filters
-def pushed(filters, **given):
-    found = source.ShmqDataSource(api.CaseInsensitiveDict({**given, "pushdown": "true"}))
-    reader = found.reader(found.schema())
-    assert list(reader.pushFilters(filters)) == filters  # Spark checks each row again
-    return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
-
-
-def test_filters_on_offset_time_and_partition_read_less(some):
-    second = datetime.datetime(1970, 1, 1, 0, 4, 50, tzinfo=datetime.UTC)
-    rows = pushed([api.GreaterThanOrEqual(("offset",), 10), api.LessThan(("offset",), 20)], queue=some.path)
-    assert {10, 19} <= {row["offset"] for row in rows} <= set(range(9, 21))
-    rows = pushed([api.GreaterThanOrEqual(("timestamp",), second)], queue=some.path)
-    assert [row["offset"] for row in rows] == list(range(290, 300))
-    assert pushed([api.EqualTo(("partition",), 1)], queue=some.path) == []
-    assert pushed([api.In(("partition",), [1, 2])], queue=some.path) == []
-    assert len(pushed([api.EqualTo(("key",), b"odd")], queue=some.path)) == SOME
-
-
-def test_a_reader_pushes_only_when_asked(some):
-    found = source.ShmqDataSource(api.CaseInsensitiveDict({"queue": some.path}))
-    assert type(found.reader(found.schema())).pushFilters is api.DataSourceReader.pushFilters
-
-
 # ---------------------------------------------------------------- stream
 def stream(queue_path, **given):
     given = {"queue": str(queue_path), "startingOffsets": "earliest", **{k: str(v) for k, v in given.items()}}

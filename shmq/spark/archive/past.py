@@ -15,7 +15,6 @@ from shmq.spark.options import BadOption
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _ALWAYS_ZERO = {"timestampType", "_timestampType", "_row"}
 
@@ -53,7 +52,7 @@ def history(
             raise shmq.NotFound(f"nothing is archived in {', '.join(each.path for each in snapshots)}")
         return _together([frame for _, frame in stored])
     shards = places.shards_of(queue)
-    live = _live(spark, queue, _ends(snapshots, shards), dict(options))
+    live = _live(spark, queue, _ends(snapshots, shards, times), [each.path for each in snapshots], dict(options))
     typed = _is_typed(live, options)
     when = "_timestamp" if typed else "timestamp"
     if times != forms.Times() and when not in live.columns:
@@ -150,22 +149,29 @@ def _no_column(path: str, name: str, columns: list[str], prefix: str) -> str:
 
 
 # ---------------------------------------------------------------- what is live
-def _ends(snapshots: list[forms.Snapshot], shards: list[places.Shard]) -> dict[str, dict[str, int]]:
-    """Where the tail of each shard begins: behind what is archived, or (-2) at the first message there is."""
+def _ends(snapshots: list[forms.Snapshot], shards: list[places.Shard], times: forms.Times) -> dict[str, dict[str, int]]:
+    """Where the tail of each shard begins: behind what is archived, and what is older than all that is wanted."""
     found: dict[str, dict[str, int]] = {}
     for shard in shards:
-        whose = places.open_queue(shard.path, read_only=True).id
-        ends = [each.end_of(shard.topic, shard.number, whose) for each in snapshots]
-        found.setdefault(shard.topic, {})[str(shard.number)] = max((end for end in ends if end is not None), default=-2)
+        queue = places.open_queue(shard.path, read_only=True)
+        ends = [each.end_of(shard.topic, shard.number, queue.id) for each in snapshots]
+        begin = max((end for end in ends if end is not None), default=queue.first_index)
+        begin = begin if times.since is None else max(begin, min(queue.at_ns(times.since), queue.committed_index))
+        found.setdefault(shard.topic, {})[str(shard.number)] = begin
     places.close_all()
     return found
 
 
-def _live(spark: Any, queue: str, starting: dict[str, dict[str, int]], options: dict[str, Any]) -> Any:
+def _live(
+    spark: Any, queue: str, starting: dict[str, dict[str, int]], archives: list[str], options: dict[str, Any]
+) -> Any:
     """The queue behind that."""
+    from shmq.spark.archive import tail  # noqa: PLC0415  # needs pyspark
+
     schema = options.pop("schema", None)
-    pushdown = {"pushdown": "true"} if spark.conf.get(_PUSHDOWN, "false") == "true" else {}
-    reader = spark.read.format("shmq").options(**{**pushdown, "startingOffsets": json.dumps(starting), **options})
+    said = {"startingOffsets": json.dumps(starting), tail.ARCHIVES: json.dumps(archives), **options}
+    spark.dataSource.register(tail.TailSource)
+    reader = spark.read.format(tail.NAME).options(**said)
     return (reader if schema is None else reader.schema(schema)).load(queue)
 
 
