@@ -9,7 +9,7 @@ A map:
     setup, java                       a session, and what it needs
     options, offsets, places, plan    what is asked for, how far, which queues, cut into tasks: without Spark
     schema, ends                      what the columns mean, and where a query begins and ends
-    columns, payload, rows            messages as Arrow columns, what is in them, and what Spark gets
+    columns, payload, tombstones, rows  messages as Arrow columns, what is in them, and what Spark gets
     source, stream, sink              what Spark calls
     mirror, listener                  the queues know how far Spark is
     spec, checks, stopping            a pipeline's file, what is wrong with it, and when it is to end

@@ -211,7 +211,7 @@ def _partitions(sink: Sink, frame: Any) -> str | None:
 
 def _messages(sink: Sink, frame: Any) -> str | None:
     """What hinders rows from becoming messages of that queue."""
-    from shmq.spark.sink import Encoder  # noqa: PLC0415  # needs pyspark
+    from shmq.spark.sink import Encoder, routed  # noqa: PLC0415  # needs pyspark
 
     if not sink.value and sink.value_format != "raw" and {"key", "value"} == set(frame.columns):
         return (
@@ -219,9 +219,16 @@ def _messages(sink: Sink, frame: Any) -> str | None:
             '"json", and they are fields of its payload like any other'
         )
     try:
-        Encoder(SinkOptions(queue=sink.queue, value_format=sink.value_format), frame.schema)
+        options = SinkOptions(queue=sink.queue, value_format=sink.value_format)
+        Encoder(options, frame.schema)
+        if routed(options, frame.columns):
+            return None
     except BadOption as problem:
         return str(problem).replace("value.format=json (or msgpack, arrow)", 'value = "json" (or "msgpack", "arrow")')
+    return _codec(sink)
+
+
+def _codec(sink: Sink) -> str | None:
     try:
         shards = places.shards_of(sink.queue)
     except shmq.NotFound:

@@ -59,6 +59,12 @@ def read(queue: shmq.Queue, start: int, stop: int, wanted: frozenset[str], rows:
             )
 
 
+def packed_headers(queue: shmq.Queue, start: int, stop: int) -> pa.Array:
+    """The headers of the messages from *start* to before *stop*, as msgpack."""
+    with queue.read_arrow(start, stop, columns=["headers"]) as batches:
+        return pa.chunked_array([batch["headers"] for batch in batches], pa.binary()).combine_chunks()
+
+
 def _column(batch: Any, name: str) -> pa.Array:
     column = batch[_NAMES[name]]
     if name == "kind":

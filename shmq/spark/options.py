@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import logging
 import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from shmq.spark import offsets
+from shmq.spark import offsets, places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,6 +26,8 @@ EARLIEST, LATEST = "earliest", "latest"
 _EARLIEST = -2
 _SPARKS_OWN = {"checkpointlocation", "queryname"}
 """What Spark puts beside the user's options."""
+_KAFKAS_OWN = re.compile(r"kafka\..*|groupidprefix|kafkaconsumer\..*|fetchoffset\..*")
+"""What means something to Kafka's source and sink alone: named, and passed over, so that a job can stay as it is."""
 
 Offsets = str | dict[str, dict[str, int]]
 """`earliest`, `latest`, or {queue: {shard: offset}} with -2 for earliest and -1 for latest, as for Kafka."""
@@ -65,6 +68,7 @@ class SourceOptions:
         dtype: for "struct": numpy's description of one record.
         mode: what becomes of payloads that do not parse.
         columns: only these of the columns there are.
+        foreign: options that mean something to Kafka, and nothing here.
     """
 
     queue: str
@@ -92,6 +96,7 @@ class SourceOptions:
     dtype: str | None = None
     mode: str = "PERMISSIVE"
     columns: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,9 +110,13 @@ class SinkOptions:
         app: who writes, for exactly once: the query's id by default. A checkpoint that is deleted needs another one.
         version: of a batch write, which write of that app this is: one that is not larger than the last is passed over.
         delivery: "exactly_once", or "at_least_once": straight into the queue, task by task.
+        topic: the queue below *queue*, which is a directory with queues then; it comes before a column of that name.
+        foreign: options that mean something to Kafka, and nothing here.
     """
 
     queue: str
+    topic: str | None = None
+    foreign: tuple[str, ...] = ()
     value_format: str | None = None
     app: str | None = None
     version: int | None = None
@@ -260,10 +269,28 @@ _SOURCE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "mode": ("mode", _one_of(*MODES)),
     "columns": ("columns", _names),
 }
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def check_topic(word: str) -> str:
+    """
+    A queue's name in a directory of queues, by Kafka's rules.
+
+    Raises:
+        BadOption: it is none.
+    """
+    if not _TOPIC.fullmatch(word) or word in {".", ".."} or places.SHARD.fullmatch(word):
+        raise BadOption(
+            f"{word!r} is no topic: up to 249 letters, digits, dots, dashes and underscores; not like a shard, 0.000"
+        )
+    return word
+
+
 _SINK: dict[str, tuple[str, Callable[[str], Any]]] = {
     "queue": ("queue", _directory),
     "path": ("queue", _directory),
     "value.format": ("value_format", _one_of(*(each for each in VALUE_FORMATS if each != "struct"))),
+    "topic": ("topic", check_topic),
     "txnAppId": ("app", str),
     "txnVersion": ("version", _number(0)),
     "delivery": ("delivery", _one_of("exactly_once", "at_least_once")),
@@ -275,7 +302,10 @@ def _parse(given: Mapping[str, str], known: dict[str, tuple[str, Callable[[str],
     parsed: dict[str, Any] = {}
     for key, word in given.items():
         if key.lower() not in by_lower:
-            if key.lower() in _SPARKS_OWN:
+            if key.lower() in _SPARKS_OWN or (what == "sink" and key.lower() == "includeheaders"):
+                continue  # a sink takes the headers there are, as Kafka's does
+            if _KAFKAS_OWN.fullmatch(key.lower()):
+                parsed["foreign"] = (*parsed.get("foreign", ()), key)
                 continue
             near = difflib.get_close_matches(key.lower(), by_lower, n=3)
             names = ", ".join(by_lower[each][0] for each in near) or ", ".join(known)
@@ -292,6 +322,17 @@ def _parse(given: Mapping[str, str], known: dict[str, tuple[str, Callable[[str],
     if not parsed.get("queue"):
         raise BadOption(f'the shmq {what} needs to know the queue: .load("orders"), or option queue=orders')
     return parsed
+
+
+def say_foreign(what: str, foreign: tuple[str, ...]) -> None:
+    """Name what was passed over."""
+    if foreign:
+        logging.getLogger("shmq").warning(
+            "the shmq %s does nothing with %s, which is Kafka's: here the option queue is the place, a directory, and "
+            "group the consumer name",
+            what,
+            ", ".join("groupIdPrefix" if each.lower() == "groupidprefix" else each for each in foreign),
+        )
 
 
 def source_options(given: Mapping[str, str]) -> SourceOptions:

@@ -96,7 +96,7 @@ class Rows:
                 for batch in columns.read(queue, start, piece.stop, frozenset(wanted), self.options.batch_rows):
                     self._check_nothing_went(queue, piece, start, batch.index[0].as_py())
                     start = batch.index[-1].as_py() + 1
-                    yield from self._batches(piece, batch)
+                    yield from self._batches(piece, self._with_tombstones(queue, batch))
                 self._check_nothing_went(queue, piece, start, piece.stop)
             except shmq.Gone as gone:
                 if gone.first_index is None or gone.first_index <= start:
@@ -121,6 +121,17 @@ class Rows:
         if self.options.fail_on_loss:
             raise gone
         return ()
+
+    def _with_tombstones(self, queue: shmq.Queue, batch: Columns) -> Columns:
+        """Null where a message says that of its key there is nothing any more."""
+        if self.kind != "raw" or batch.value is None:
+            return batch
+        from shmq.spark import columns, tombstones  # noqa: PLC0415
+
+        def headers() -> Any:
+            return columns.packed_headers(queue, batch.index[0].as_py(), batch.index[-1].as_py() + 1)
+
+        return batch._replace(value=tombstones.nulls(batch.value, headers))
 
     def _check_nothing_went(self, queue: shmq.Queue, piece: plan.Piece, start: int, found: int) -> None:
         """

@@ -13,6 +13,7 @@ import dataclasses
 import hashlib
 import logging
 import os
+import socket
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,8 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Tim
 
 import shmq
 from shmq.spark import places
-from shmq.spark.options import BadOption, SinkOptions, sink_options
+from shmq.spark.options import BadOption, SinkOptions, check_topic, local_path, say_foreign, sink_options
+from shmq.spark.tombstones import HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -47,10 +49,10 @@ _PASSED_OVER = {"topic", "offset", "timestampType"}
 
 @dataclasses.dataclass
 class Staged(WriterCommitMessage):  # type: ignore[misc]
-    """What one task has staged: tokens by shard, in order."""
+    """What one task has staged: tokens by topic and shard, in order."""
 
     app: str
-    tokens: dict[int, str]
+    tokens: dict[Key, str]
     rows: int
 
 
@@ -58,9 +60,14 @@ class Staged(WriterCommitMessage):  # type: ignore[misc]
 class Encoder:
     """How rows become payloads. Plain data: it travels to executors."""
 
-    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+    def __init__(self, options: SinkOptions, schema: StructType, *, routed: bool = False) -> None:
         """
         Check the columns.
+
+        Args:
+            options: how payloads are made.
+            schema: of the rows.
+            routed: whether each row says which queue it goes to.
 
         Raises:
             BadOption: there is no way to make messages of them.
@@ -79,12 +86,13 @@ class Encoder:
                     f"without value.format there is a column value, and perhaps {', '.join(_OWN)}, headers; "
                     f"{'there is no value' if 'value' not in names else f'what should become of {strange[0]}?'}"
                 )
-        own = {*_OWN, "headers"} if self.kind == "raw" else {"_" + name for name in (*_OWN, "headers")}
         self.prefix = "" if self.kind == "raw" else "_"
+        self.topic = f"{self.prefix}topic" if routed else None
+        own = {self.prefix + name for name in (*_OWN, "headers", *(("topic",) if routed else ()))}
         self.own = {name.removeprefix(self.prefix) for name in names if name in own}
         for field in schema.fields:
             name = field.name.removeprefix(self.prefix) if field.name in own else field.name
-            allowed = _OWN.get(name) if field.name in own else None
+            allowed = {**_OWN, "topic": (StringType,)}.get(name) if field.name in own else None
             if allowed and not isinstance(field.dataType, allowed):
                 raise BadOption(f"column {field.name!r} is {field.dataType.simpleString()}, and cannot be a {name}")
             if self.kind == "raw" and name == "value" and not isinstance(field.dataType, BinaryType | StringType):
@@ -100,10 +108,9 @@ class Encoder:
 
     def _payloads(self, batch: pa.RecordBatch) -> pa.Array:
         if self.kind == "raw":
-            values = batch["value"]
-            if values.null_count:
-                raise ValueError("a row has no value (null), and a message is bytes: filter them, or coalesce to ''")
-            return values
+            import pyarrow as pa  # noqa: PLC0415
+
+            return batch["value"].cast(pa.binary()).fill_null(b"")
         from shmq.spark.encoding import encoded  # noqa: PLC0415  # needs pyarrow, which the driver may lack
 
         return encoded(self.kind, batch.select(self.fields))
@@ -117,24 +124,29 @@ class Encoder:
             found["time"] = batch[self.prefix + "timestamp_ns"].view(pa.timestamp("ns", "UTC"))
         elif "timestamp" in self.own:
             found["time"] = batch[self.prefix + "timestamp"]
-        if "headers" in self.own:
-            found["headers"] = _packed(batch[self.prefix + "headers"])
+        gone = batch["value"].is_null() if self.kind == "raw" and batch["value"].null_count else None
+        if "headers" in self.own or gone is not None:
+            found["headers"] = _packed(batch[self.prefix + "headers"] if "headers" in self.own else None, gone)
         return found
 
 
-def _packed(headers: pa.Array) -> pa.Array:
-    """As messages have them: a map in msgpack, or nothing."""
+def _packed(headers: pa.Array | None, gone: pa.Array | None) -> pa.Array:
+    """As messages have them: a map in msgpack, or nothing. *gone*: which rows have no value, and so are tombstones."""
+    import msgspec  # noqa: PLC0415  # few rows have headers
     import pyarrow as pa  # noqa: PLC0415
-
-    if headers.null_count == len(headers):
-        return pa.nulls(len(headers), pa.binary())
-    import msgspec  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
 
     pack = msgspec.msgpack.Encoder().encode
-    return pa.array(
-        [pack({each["key"]: each["value"] for each in row}) if row else None for row in headers.to_pylist()],
-        pa.binary(),
-    )
+    if headers is None or headers.null_count == len(headers):
+        if gone is None:
+            return pa.nulls(len(headers or ()), pa.binary())
+        return pc.if_else(gone, pa.scalar(pack({HEADER: True}), pa.binary()), pa.scalar(None, pa.binary()))
+    marks = [False] * len(headers) if gone is None else gone.to_pylist()
+    maps = [
+        {each["key"]: each["value"] for each in row or ()} | ({HEADER: True} if mark else {})
+        for row, mark in zip(headers.to_pylist(), marks, strict=True)
+    ]
+    return pa.array([pack(each) if each else None for each in maps], pa.binary())
 
 
 def _claims(messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -148,16 +160,136 @@ def _claims(messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         at += piece.num_rows
 
 
-# ---------------------------------------------------------------- which shard
-def shards(options: SinkOptions) -> list[places.Shard]:
-    """Where rows may go; a queue that is not there yet is made."""
+# ---------------------------------------------------------------- which queue, which shard
+Key = tuple[str, int]
+"""Topic and shard."""
+
+
+def routed(options: SinkOptions, names: Iterable[str]) -> bool:
+    """
+    Whether each row says by its topic which queue it goes to.
+
+    Raises:
+        BadOption: it is not clear.
+    """
     path = os.path.abspath(options.queue)
+    there = bool(_shards_at(path))
+    if options.topic is not None:
+        if there:
+            raise BadOption(f"topic={options.topic}: {path} is a queue itself; topics are queues in a directory")
+        return False
+    column = "topic" if options.value_format in {None, "raw"} else "_topic"
+    if column not in names or there:
+        return False
+    if os.path.isdir(path):
+        return True
+    raise BadOption(
+        f"there is nothing at {path}, and rows have a column {column}: make that directory (mkdir), and each row goes "
+        "to the queue in it that its topic names; or leave the column out, and all go to one queue"
+    )
+
+
+class Targets:
+    """
+    Where rows may go, as it was planned: one queue, or the queues of a directory, each by its name.
+
+    Plain data: it travels to executors.
+    """
+
+    def __init__(self, options: SinkOptions, names: Iterable[str]) -> None:
+        """
+        On the driver.
+
+        Args:
+            options: the queue, or the directory, and perhaps the topic.
+            names: of the columns.
+
+        Raises:
+            BadOption: it is not clear which is meant.
+        """
+        self.origin = places.Origin.here()
+        path = os.path.abspath(options.queue)
+        self.root = path if routed(options, names) else None
+        self.shards: dict[str, list[places.Shard]] = {}
+        if options.topic is not None:
+            os.makedirs(path, exist_ok=True)
+            self.add(options.topic, _made(f"{path}/{options.topic}"))
+        elif self.root is None:
+            self.add("", _made(path))
+        else:
+            for name in sorted(os.listdir(path)):
+                self.add(name, _shards_at(f"{path}/{name}"))
+        self.ids = {shard.path: _id_of(shard) for each in self.shards.values() for shard in each}
+
+    def add(self, topic: str, shards: list[places.Shard]) -> None:
+        """Know that queue, if it is one."""
+        if shards:
+            self.shards[topic] = shards
+
+    def of(self, topic: str) -> list[places.Shard]:
+        """
+        The shards of a topic; of one that is not there yet, the one that will be.
+
+        Raises:
+            BadOption: there cannot be a queue of that name.
+        """
+        if topic not in self.shards:
+            self.shards[topic] = _shards_at(f"{self.root}/{check_topic(topic)}") or [
+                places.Shard(topic, 0, f"{self.root}/{topic}")
+            ]
+        return self.shards[topic]
+
+    def open(self, shard: places.Shard) -> shmq.Queue:
+        """
+        To write to it, on an executor.
+
+        Raises:
+            NotFound, Mismatch: this host has no such queue, or another one in its place.
+        """
+        doing = f"write to {shard.label}"
+        if shard.path in self.ids:
+            return self.origin.open(doing, shard.path, self.ids[shard.path], places.open_to_write)
+        if socket.gethostname() != self.origin.host:
+            raise shmq.NotFound(
+                f"cannot {doing} on host {socket.gethostname()}: there was no such queue on host {self.origin.host} "
+                "when this was planned, and only there it is made. Make it first: shmq create"
+            )
+        _made(shard.path)
+        return places.open_to_write(shard.path)
+
+
+def _shards_at(path: str) -> list[places.Shard]:
     try:
         return places.shards_of(path)
     except shmq.NotFound:
+        return []
+
+
+def _made(path: str) -> list[places.Shard]:
+    """The shards of the queue at *path*, which is made if it is not there."""
+    if not _shards_at(path):
         # Each batch is adopted in chunks of its own: large ones would take room for little.
         shmq.open(path, options=shmq.Options(chunk_bytes=_CHUNK_BYTES)).close()
-        return places.shards_of(path)
+    return places.shards_of(path)
+
+
+def by_topic(batch: pa.RecordBatch, column: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """
+    The rows of each topic, in their order.
+
+    Raises:
+        ValueError: a row has none.
+    """
+    if column is None:
+        yield "", batch
+        return
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    topics = batch[column]
+    if topics.null_count:
+        raise ValueError(f"a row has no {column} (null): filter such rows, or say option topic, for all of them")
+    for topic in sorted(pc.unique(topics).to_pylist()):
+        yield topic, batch.filter(pc.equal(topics, topic))
 
 
 def shard_numbers(batch: pa.RecordBatch, encoder: Encoder, count: int, default: int) -> list[int] | None:
@@ -201,43 +333,44 @@ def parts(batch: pa.RecordBatch, encoder: Encoder, count: int, default: int) -> 
 class Writer:
     """What both writers do. Plain data: it travels to executors."""
 
-    def __init__(self, options: SinkOptions, encoder: Encoder, targets: list[places.Shard], app: str) -> None:
+    def __init__(self, options: SinkOptions, encoder: Encoder, targets: Targets, app: str) -> None:
         """On the driver. *app*: who writes; empty if only the query will tell."""
         self.options = options
         self.encoder = encoder
         self.targets = targets
         self.app = app
-        self.ids = [_id_of(target) for target in targets]
-        self.origin = places.Origin.here()
+
+    def _parts(self, batch: pa.RecordBatch, default: int) -> Iterator[tuple[Key, places.Shard, pa.RecordBatch]]:
+        """The rows of each queue and shard, in their order."""
+        for topic, rows in by_topic(batch, self.encoder.topic):
+            name = topic if self.encoder.topic else next(iter(self.targets.shards))
+            shards = self.targets.of(name)
+            for number, part in parts(rows, self.encoder, len(shards), default):
+                yield (name, number), shards[number], part
 
     def stage(self, batches: Iterable[pa.RecordBatch], app: str, default: int) -> Staged:
         """Stage everything, and hand it over to whoever commits."""
         rows = 0
         with contextlib.ExitStack() as stack:
-            open_sets: dict[int, shmq.Staged] = {}
+            open_sets: dict[Key, shmq.Staged] = {}
             for batch in batches:
                 rows += batch.num_rows
-                for number, part in parts(batch, self.encoder, len(self.targets), default):
-                    if number not in open_sets:
-                        queue = stack.enter_context(self._target(number))
+                for key, shard, part in self._parts(batch, default):
+                    if key not in open_sets:
+                        queue = stack.enter_context(self.targets.open(shard))
                         _check_codec(queue)
-                        open_sets[number] = stack.enter_context(queue.stage())
-                    open_sets[number].put_arrow(self.encoder.messages(part))
-            tokens = {number: staged.hand_over(owner=app) for number, staged in open_sets.items()}
+                        open_sets[key] = stack.enter_context(queue.stage())
+                    open_sets[key].put_arrow(self.encoder.messages(part))
+            tokens = {key: staged.hand_over(owner=app) for key, staged in open_sets.items()}
         return Staged(app, tokens, rows)
-
-    def _target(self, number: int) -> shmq.Queue:
-        """A shard that rows go to, on an executor."""
-        target = self.targets[number]
-        return self.origin.open(f"write to {target.label}", target.path, self.ids[number], places.open_to_write)
 
     def straight(self, batches: Iterable[pa.RecordBatch], default: int) -> Staged:
         """Put everything at once, for delivery=at_least_once."""
         rows = 0
         for batch in batches:
             rows += batch.num_rows
-            for number, part in parts(batch, self.encoder, len(self.targets), default):
-                with self._target(number) as queue, queue.producer() as to:
+            for _, shard, part in self._parts(batch, default):
+                with self.targets.open(shard) as queue, queue.producer() as to:
                     _check_codec(queue)
                     for messages in _claims(self.encoder.messages(part)):
                         to.put_arrow(messages)
@@ -255,8 +388,8 @@ class Writer:
         if len(apps) > 1:
             raise RuntimeError(f"tasks of different queries, {sorted(apps)}, come to one commit; nothing was adopted")
         app = apps.pop()
-        for number, shard in enumerate(self.targets):
-            tokens = [each.tokens[number] for each in there if number in each.tokens]
+        for key, shard in self._touched(there):
+            tokens = [each.tokens[key] for each in there if key in each.tokens]
             with shmq.open(shard.path, create=False, trusted=True) as queue:
                 before = queue.adopted(app) if app else None
                 if tokens and (before is None or before[0] < sequence):
@@ -265,10 +398,17 @@ class Writer:
                     say_passed_over(shard.label, app, sequence, before[0])
                 _drop(queue, app)  # of attempts whose message was lost, and of batches that were there before
 
+    def _touched(self, messages: Iterable[Any]) -> list[tuple[Key, places.Shard]]:
+        """Every queue and shard that was there, or that these tasks have made."""
+        for topic in {topic for each in messages for topic, _ in each.tokens}:
+            self.targets.of(topic)
+        return [((topic, n), each) for topic, all_ in self.targets.shards.items() for n, each in enumerate(all_)]
+
     def forget(self, messages: Iterable[Any]) -> None:
         """Sweep what tasks have staged for a batch that is not committed."""
-        apps = {each.app for each in messages if each is not None and each.app} or {self.app}
-        for shard in self.targets:
+        there = [each for each in messages if each is not None]
+        apps = {each.app for each in there if each.app} or {self.app}
+        for _, shard in self._touched(there):
             with contextlib.suppress(shmq.ShmqError), shmq.open(shard.path, create=False, trusted=True) as queue:
                 for app in apps:
                     _drop(queue, app)
@@ -355,8 +495,10 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 # ---------------------------------------------------------------- the doors
 def _writer(kind: Callable[..., Any], options: SinkOptions, schema: StructType, app: str) -> Any:
-    encoder = Encoder(options, schema)
-    return kind(options, encoder, shards(options), options.app or app)
+    Encoder(options, schema)  # before anything is made
+    targets = Targets(options, [field.name for field in schema.fields])
+    encoder = Encoder(options, schema, routed=targets.root is not None)
+    return kind(options, encoder, targets, options.app or app)
 
 
 def batch_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchWriter:
@@ -378,6 +520,7 @@ def batch_writer(given: Mapping[str, str], schema: StructType, *, overwrite: boo
         raise BadOption(
             "txnVersion needs delivery=exactly_once: what is put straight into a queue cannot be told again"
         )
+    say_foreign("sink", options.foreign)
     return _writer(BatchWriter, options, schema, f"spark-batch-{uuid.uuid4().hex}")  # type: ignore[no-any-return]
 
 
@@ -396,4 +539,12 @@ def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bo
     options = sink_options(given)
     if options.version is not None:
         raise BadOption("txnVersion is for batch writes: a stream's batches have numbers of their own")
+    if _is_first_batch(given):
+        say_foreign("sink", options.foreign)
     return _writer(StreamWriter, options, schema, "")  # type: ignore[no-any-return]
+
+
+def _is_first_batch(given: Mapping[str, str]) -> bool:
+    """Spark makes a writer for each batch; what is to be said once is said with the first."""
+    checkpoint = local_path(given.get("checkpointLocation", ""))
+    return not (os.path.isdir(f"{checkpoint}/commits") and os.listdir(f"{checkpoint}/commits"))

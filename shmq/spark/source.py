@@ -14,7 +14,7 @@ from pyspark.sql.types import StructField, StructType
 
 from shmq.spark import places
 from shmq.spark.ends import Range, ends, starts, stops, tasks_of
-from shmq.spark.options import EARLIEST, BadOption, SourceOptions, source_options
+from shmq.spark.options import EARLIEST, BadOption, SourceOptions, say_foreign, source_options
 from shmq.spark.rows import Pieces, Rows
 from shmq.spark.schema import HEADERS, KAFKA, META, kind_of
 from shmq.spark.stream import StreamReader
@@ -90,11 +90,15 @@ class ShmqDataSource(DataSource):  # type: ignore[misc]
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For a batch query."""
-        return Reader(source_options(self.options), schema)
+        options = source_options(self.options)
+        say_foreign("source", options.foreign)
+        return Reader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's names
         """For a stream."""
-        return StreamReader(source_options(self.options), schema)
+        options = source_options(self.options)
+        say_foreign("source", options.foreign)
+        return StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         """For `df.write`."""

@@ -55,7 +55,7 @@ class Writer(sink.StreamWriter):  # ours, that says where it is and then waits t
 
     def commit(self, messages, batchId):
         import shmq
-        with shmq.open(self.targets[0].path, create=False) as queue:
+        with shmq.open(self.targets.of("")[0].path, create=False) as queue:
             before = queue.adopted(messages[0].app)
         new = before is None or before[0] < batchId
         if new:

@@ -256,3 +256,30 @@ def test_the_demos_lake_has_the_numbers_of_the_table(spark, flights_table, tmp_p
     key = next(iter(doubled))
     doubled[key] = [2 * each for each in doubled[key]]
     assert "1 windows differ" in lake.compare(lake.in_parquet(tmp_path / "lake" / "hours"), doubled, "queue")[-1]
+
+
+# ---------------------------------------------------------------- from Kafka
+def test_found_a_job_of_kafkas_that_writes_moves_here_by_two_lines(spark, some, tmp_path):
+    """Its topics, by column and by option, its tombstones, and options that are Kafka's alone."""
+    root = tmp_path / "root"
+    root.mkdir()
+    kafkas = {"kafka.bootstrap.servers": "host:9092", "groupIdPrefix": "job"}
+    orders = spark.readStream.format("shmq").options(startingOffsets="earliest", **kafkas).load(some.path)
+    rows = orders.selectExpr(
+        "key", "case when offset % 10 = 0 then null else value end as value", "concat('to-', key) topic"
+    )
+    query = (
+        rows.writeStream.format("shmq")
+        .options(**kafkas, checkpointLocation=str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(root))
+    )
+    query.awaitTermination()
+    written = spark.read.format("shmq").option("subscribePattern", "to-.*").load(str(root))
+    assert written.count() == SOME
+    assert written.where("value is null").count() == SOME // 10
+    assert written.where("topic != concat('to-', key)").count() == 0
+    assert sorted(each.name for each in root.iterdir()) == [f"to-{n}" for n in range(7)]
+    rows = spark.read.format("shmq").load(some.path).select("key", "value")
+    rows.write.format("shmq").option("topic", "all").mode("append").save(str(root))
+    assert spark.read.format("shmq").load(str(root / "all")).count() == SOME
