@@ -1346,7 +1346,8 @@ static void mark_done(const shmq_ring *ring, struct snapshot *made, uint64_t hea
     }
 }
 
-/* Name no more what was finished since: from the last to the first, as with what is marked. */
+/* Name no more what was finished since: from the last to the first, as with what is marked. The bucket comes first: where it
+ * is that of another message, which lies in the entry by now, we see that ours does not. */
 static void keep_unfinished(const shmq_ring *ring, struct snapshot *made, uint64_t entries[])
 {
     for (uint32_t at = made->parked; at-- > 0;) {
