@@ -21,6 +21,7 @@ GROUPS = {"g": True, "h": False}
 A_NAME, A_GROUP, ANY = st.sampled_from(list(ALONE)), st.sampled_from(list(GROUPS)), st.sampled_from([*ALONE, *GROUPS])
 WHERE = st.floats(0, 1)
 MEMBERS = 4
+COLUMNS = ["index", "type", "key", "payload"]
 DEADLINE = 10.0
 
 
@@ -89,7 +90,7 @@ class Taking:
         known = self.alone(name)
         expected = known.next()
         limit = 1 if how == "one" else limit
-        given = {"columns": ["index", "type", "key", "payload"]} if how == "arrow" else {}
+        given = {"columns": COLUMNS} if how == "arrow" else {}
         call = {"take": known.handle.take_many, "arrow": known.handle.take_arrow}.get(how, known.handle.get_many)
         try:
             several = self.asked(lambda: call(limit, timeout=0, **given))
@@ -222,12 +223,19 @@ class Taking:
         if len(known.members) < MEMBERS:
             self.join(name, known)
 
-    @verb(name=A_GROUP, which=st.integers(0, MEMBERS - 1), limit=st.integers(1, 8), payloads=st.booleans())
-    def get_group(self, name, which, limit, payloads):
+    @verb(
+        name=A_GROUP,
+        which=st.integers(0, MEMBERS - 1),
+        limit=st.integers(1, 8),
+        how=st.sampled_from(["get", "get", "take", "arrow"]),
+    )
+    def get_group(self, name, which, limit, how):
         known = self.group(name)
         serial, member = known.members[which % len(known.members)]
+        given = {"columns": [*COLUMNS, "attempts"]} if how == "arrow" else {}
+        call = {"take": member.take_many, "arrow": member.take_arrow}.get(how, member.get_many)
         try:
-            got = self.asked(lambda: (member.take_many if payloads else member.get_many)(limit, timeout=0))
+            got = self.asked(lambda: call(limit, timeout=0, **given))
         except shmq.Empty:
             self.nothing_left(known)
             return
@@ -237,18 +245,26 @@ class Taking:
                 self.nothing_left(known)
             return
         assert 1 <= len(got) <= limit
-        if payloads:
+        if how == "take":
             self.took(known, serial, got)
-            return
-        for message in got:
-            self.may_come(known, message.index)
-            unsure = known.of(message.index) == model.UNSURE or "recovered" in self.marks
-            attempts = known.hand_out(message.index, serial)
-            assert unsure or message.attempts == attempts
-            known.attempts[message.index] = message.attempts
-            self.check(message.index, message)
-            if known.explicit:
-                self.handed.append((name, member, message))
+        elif how == "arrow":
+            for row in got.to_pylist():
+                self.comes(known, serial, row["index"], row["attempts"])
+                self.check_row(row["index"], row)
+                known.state[row["index"]] = model.DONE
+        else:
+            for message in got:
+                self.comes(known, serial, message.index, message.attempts)
+                self.check(message.index, message)
+            self.handed += [(name, member, message) for message in got if known.explicit]
+
+    def comes(self, known, serial, index, attempts):
+        """That member has it, for so many times of the group."""
+        self.may_come(known, index)
+        unsure = known.of(index) == model.UNSURE or "recovered" in self.marks
+        counted = known.hand_out(index, serial)
+        assert unsure or attempts == counted
+        known.attempts[index] = attempts
 
     def may_come(self, known, index):
         """Whether the model agrees that this group is handed that message now."""
@@ -316,7 +332,7 @@ class Taking:
     )
     def settle(self, which, how):
         if not self.held_messages():
-            first(self, "get_group", name="g", which=which, limit=3, payloads=False)
+            first(self, "get_group", name="g", which=which, limit=3, how="get")
         mine = self.held_messages()
         if not mine:
             return False
