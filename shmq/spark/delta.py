@@ -19,6 +19,7 @@ import logging
 import math
 import os
 import time
+import urllib.parse
 import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -133,6 +134,11 @@ class Table:
         found = self._table.transaction_version(app)
         return None if found is None else int(found)
 
+    def has(self, app: str, version: int) -> bool:
+        """Whether that application is so far."""
+        done = self.mark(app)
+        return done is not None and done >= version
+
     def schema(self) -> dict[str, Any]:
         """Its columns, as Spark has them; in Delta they are the same."""
         found: dict[str, Any] = json.loads(self.schema_json())
@@ -141,6 +147,10 @@ class Table:
     def schema_json(self) -> str:
         """Likewise, as JSON."""
         return str(self._table.schema().to_json())
+
+    def partition_by(self) -> list[str]:
+        """The columns that are in its folders' names, and not in its files."""
+        return list(self._table.metadata().partition_columns)
 
     def dataset(self) -> Any:
         """For pyarrow."""
@@ -157,7 +167,9 @@ class Table:
                 what, dot, column = name.partition(".")
                 if dot and what in facts and value is not None:
                     facts[what][column] = value
-            found.append(Part(row["path"], row["size_bytes"], row["num_records"] or 0, *facts.values()))
+            found.append(
+                Part(urllib.parse.unquote(row["path"]), row["size_bytes"], row["num_records"] or 0, *facts.values())
+            )
         return found
 
     def uri(self, part: Part) -> str:
@@ -302,8 +314,7 @@ class Table:
             Raced: others commit all the time.
         """
         for _ in range(_ATTEMPTS):
-            done = self.mark(app)
-            if done is not None and done >= version:
+            if self.has(app, version):
                 return False
             try:
                 self.commit(add, marks=marks)
@@ -311,7 +322,29 @@ class Table:
                 self.again()
             else:
                 return True
-        raise Raced(
+        raise self._raced()
+
+    def append(self, rows: Any, app: str, version: int) -> bool:
+        """
+        Write an Arrow table as files of deltalake's own, unless that application is so far already: False then.
+
+        Raises:
+            Raced: others commit all the time.
+        """
+        mark = self._delta.CommitProperties(
+            max_commit_retries=0, app_transactions=[self._delta.Transaction(app, version)]
+        )
+        for _ in range(_ATTEMPTS):
+            if self.has(app, version):
+                return False
+            with contextlib.suppress(self._delta.exceptions.CommitFailedError):
+                self._delta.write_deltalake(self._table, rows, mode="append", commit_properties=mark)
+                return True
+            self.again()
+        raise self._raced()
+
+    def _raced(self) -> Raced:
+        return Raced(
             f"cannot commit to {self.path}: others did so {_ATTEMPTS} times meanwhile; nothing was committed. Try again"
         )
 
@@ -411,6 +444,12 @@ def _make_folders(top: str, folder: str) -> list[str]:
             os.makedirs(f"{at}/{each}", exist_ok=True)
         at = f"{at}/{each}"
     return fresh
+
+
+def sync_file(path: str) -> None:
+    """What is in it is on the disk."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
 
 
 def sync_folder(path: str) -> None:

@@ -18,7 +18,7 @@ from concurrent import futures
 from typing import TYPE_CHECKING, Any
 
 import shmq
-from shmq.spark import archive, checks, offsets, places, setup
+from shmq.spark import archive, checks, deltasink, offsets, places, setup
 from shmq.spark.listener import caught_up
 from shmq.spark.options import BadOption, source_options
 from shmq.spark.spec import BadPipeline, Pipeline, Sink, Source, read
@@ -240,36 +240,11 @@ def _start_delta(stream: Any, sink: Sink, name: str) -> Any:
     query_id: futures.Future[str] = futures.Future()  # which Spark gives when it has started
 
     def write(batch: Any, number: int) -> None:
-        write_delta(batch.toArrow(), sink, f"{name}-{query_id.result(_PATIENCE)}", number)
+        deltasink.append(batch, sink.path, sink.partition_by, f"{name}-{query_id.result(_PATIENCE)}", number)
 
     query = stream.foreachBatch(write).start()
     query_id.set_result(query.id)
     return query
-
-
-def write_delta(table: Any, sink: Sink, app: str, number: int) -> bool:
-    """
-    Append one batch to a Delta table, once: False when that batch is in it already.
-
-    Raises:
-        Missing: the package deltalake is not installed.
-    """
-    try:
-        import deltalake  # noqa: PLC0415  # an extra of its own
-    except ImportError:
-        raise setup.Missing("format = \"delta\" needs the package deltalake: pip install 'shmq[delta]'") from None
-    if deltalake.DeltaTable.is_deltatable(sink.path):
-        done = deltalake.DeltaTable(sink.path).transaction_version(app)
-        if done is not None and done >= number:
-            from shmq.spark.sink import say_passed_over  # noqa: PLC0415  # needs pyspark
-
-            say_passed_over(sink.path, app, number, done)
-            return False
-    mark = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(app, number)])
-    deltalake.write_deltalake(
-        sink.path, table, mode="append", partition_by=list(sink.partition_by) or None, commit_properties=mark
-    )
-    return True
 
 
 # ---------------------------------------------------------------- running

@@ -121,7 +121,7 @@ class Lake:
         except BaseException:
             with contextlib.suppress(Exception):  # where it cannot be read, nothing is removed
                 table.again()
-                if (table.mark(_by_queue(span.queue_id)) or 0) < span.stop:
+                if not table.has(_by_queue(span.queue_id), span.stop):
                     table.drop(path for path, _ in written)
             raise
         return rows
