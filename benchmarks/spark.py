@@ -3,6 +3,7 @@ The Spark source, sink and archive, as ratios within one session.
 
     python -m benchmarks.spark --rows 16000000
     python -m benchmarks.spark --rows 4000000 --only faults      # what payloads that do not parse cost
+    python -m benchmarks.spark --only aggregate                  # sums by group, begun in the reading task
 
 The same rows lie in queues (two shards), in Parquet and in JSON lines, and take turns. Each figure is a median of five.
 Absolute numbers move with the machine; the ratios move less, and are what is promised. 16 million rows take some
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import sys
@@ -49,11 +51,11 @@ def rates(works, rounds):
     return {name: statistics.median(each) for name, each in found.items()}
 
 
-def fill(top, rows, shards=2):
+def fill(top, rows, shards=2, kinds=("records", "json")):
     """Two queues of the same rows: fixed records and JSON."""
     import numpy as np
 
-    for kind in ("records", "json"):
+    for kind in kinds:
         (top / kind).mkdir()
         for shard in range(shards):
             with shmq.open(
@@ -151,7 +153,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dir", help="where to work (a new directory in the temporary one)")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--only", choices=["faults"], help="this part alone")
+    parser.add_argument("--only", choices=["faults", "aggregate"], help="this part alone")
     arguments = parser.parse_args()
     place = arguments.dir or tempfile.gettempdir()
     free, wanted = shutil.disk_usage(place).free, arguments.rows * _ROW_BYTES
@@ -161,7 +163,7 @@ def main():
         )
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="shmq-bench-spark-", dir=arguments.dir) as top:
-        work = faults if arguments.only == "faults" else measure
+        work = {"faults": faults, "aggregate": aggregating, None: measure}[arguments.only]
         found = work(Path(top), arguments.rows, arguments.rounds)
     found["the whole run (s)"] = round(time.monotonic() - began)
     if arguments.json:
@@ -198,6 +200,69 @@ def measure(top, rows, rounds):
     found |= streams(spark, top)
     spark.stop()
     return found
+
+
+def aggregating(top, rows, rounds):
+    """A sum by group, begun in the task that reads, beside Parquet's: by the clock, and by processor time."""
+    fill(top, rows, kinds=("records",))
+    spark = session()
+    options = {"value.format": "struct", "value.dtype": DTYPE}
+    place = str(top / "records")
+    spark.read.format("shmq").schema(RECORD).options(**options).load(place).write.parquet(str(top / "parquet"))
+    parquet = spark.read.parquet(str(top / "parquet"))
+    never_null = "kind BIGINT NOT NULL, amount DOUBLE NOT NULL"
+
+    def plainly():
+        frame = spark.read.format("shmq").schema(never_null).options(**options).load(place)
+        return sorted(map(tuple, frame.groupBy("kind").sum("amount").collect()))
+
+    def in_the_task():
+        given = {"by": ["kind"], "sums": ["amount"], "schema": RECORD, "spark": spark}
+        return sorted(map(tuple, shmq.spark.aggregate(place, **given, **options).collect()))
+
+    def by_parquet():
+        return sorted(map(tuple, parquet.groupBy("kind").sum("amount").collect()))
+
+    works = {"Parquet": by_parquet, "shmq.spark.aggregate": in_the_task, "groupBy, two columns NOT NULL": plainly}
+    assert len({str(work()) for work in works.values()}) == 1
+    clock, processor = {name: [] for name in works}, {name: [] for name in works}
+    for number in range(rounds + 1):
+        say(f"round {number} of {rounds}: {', '.join(works)}")
+        for name, work in works.items():
+            began, used = time.perf_counter(), processor_time()
+            work()
+            if number:  # the first round only warms up
+                clock[name].append(time.perf_counter() - began)
+                processor[name].append((processor_time() - used) / rows * 1e9)
+    spark.stop()
+    found = {"rows": rows}
+    for name in works:
+        found[f"{name} (ms)"] = statistics.median(clock[name]) * 1000
+        found[f"{name} (ns of processor time a row)"] = statistics.median(processor[name])
+    for kind, times in (("time", clock), ("processor time", processor)):
+        for name in list(works)[1:]:
+            ratios = [ours / theirs for ours, theirs in zip(times[name], times["Parquet"], strict=True)]
+            found[f"{kind}, {name} / Parquet"] = statistics.median(ratios)
+    return found
+
+
+def processor_time():
+    """Of this process and all below it, the JVM and its Pythons, in seconds."""
+    children, used = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it has ended
+                continue
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+            used[int(entry.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    todo, total = [os.getpid()], 0.0
+    while todo:
+        pid = todo.pop()
+        total += used.get(pid, 0.0)
+        todo += children.get(pid, [])
+    return total
 
 
 def reading(spark, top, rows, rounds):

@@ -30,6 +30,7 @@ _HOMES = {
     "Missing": "setup.Missing",
     "NoJava": "java.NoJava",
     "Stopping": "stopping.Stopping",
+    "aggregate": "partial.aggregate",
     "archive_form": "archive.form_of",
     "archive_queue": "archive.archive",
     "check_pipeline": "pipeline.check",

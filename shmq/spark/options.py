@@ -69,6 +69,7 @@ class SourceOptions:
         mode: what becomes of payloads that do not parse.
         columns: only these of the columns there are.
         foreign: options that mean something to Kafka, and nothing here.
+        aggregate: what is added up before Spark has it, as `shmq.spark.aggregate` says it.
     """
 
     queue: str
@@ -97,6 +98,7 @@ class SourceOptions:
     mode: str = "PERMISSIVE"
     columns: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
+    aggregate: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -268,6 +270,7 @@ _SOURCE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "value.dtype": ("dtype", str),
     "mode": ("mode", _one_of(*MODES)),
     "columns": ("columns", _names),
+    "aggregate": ("aggregate", str),
 }
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
