@@ -80,6 +80,7 @@ class Access:
         self._mapped = membership.mapped
         self._names: tuple[list[int], list[int]] = ([], [])  # bases, sequences: replaced whole
         self._time_max: dict[int, int] = {}  # of sealed chunks, by sequence
+        self._undecided = 0  # all chunks of smaller sequences are sealed, and all of them is decided
         self.shelf = self._mapped.shelf
         """Where the built-in for q[i] looks."""
         self.skipped = 0
@@ -98,6 +99,44 @@ class Access:
         self._names = [base for _, base in live], [sequence for sequence, _ in live]
         return self._names
 
+    def _known(self) -> tuple[list[int], list[int]]:
+        """
+        The same from what is known, by a look at both of its ends: it costs nothing that grows with what is there.
+
+        What is missing in the middle is found missing by who goes there, and looks again by `_refresh`.
+        """
+        bases, sequences = self._names
+        first = self._membership.control.first_live()
+        if self._home.view is not None or not sequences or not sequences[0] <= first <= sequences[-1]:
+            return self._refresh()
+        found = self._behind(sequences[-1], bases[-1])
+        if found is None:
+            return self._refresh()
+        if found or first != sequences[0]:
+            self._mapped.forget_below(first)
+            gone = first - sequences[0]
+            for retired in sequences[:gone]:
+                self._time_max.pop(retired, None)
+            bases = [*bases[gone:], *(base for _, base in found)]
+            sequences = [*sequences[gone:], *(sequence for sequence, _ in found)]
+            self._names = bases, sequences
+        return self._names
+
+    def _behind(self, sequence: int, base: int) -> list[tuple[int, int]] | None:
+        """What follows a chunk, each by the name that the one before it tells; None if one is missing, or for much."""
+        self._chain.refuse_removed()
+        found: list[tuple[int, int]] = []
+        for _ in range(_TRIES):
+            try:
+                end = self._chunk(sequence, base).sealed()
+            except FileNotFoundError:
+                return None
+            if end is None or not self._chain.is_there(sequence + 1, end):
+                return found if self._chain.newest() <= sequence else None
+            sequence, base = sequence + 1, end
+            found.append((sequence, base))
+        return None
+
     def _chunk(self, sequence: int, base: int) -> _native.Chunk:
         chunk = self._mapped.get(sequence)
         if chunk is None:
@@ -110,7 +149,8 @@ class Access:
 
     def first_index(self) -> int:
         """The first index still there."""
-        return self._chain.first_index()
+        bases, _ = self._known()
+        return bases[0] if bases else self._chain.first_index()
 
     def next_index(self) -> int:
         """The index behind the last claimed one."""
@@ -126,7 +166,7 @@ class Access:
                 if following is None:
                     return chunk.next_index()
                 last = sequences[-1]
-                bases, sequences = self._refresh()
+                bases, sequences = self._known()
                 if sequences and sequences[-1] == last:
                     # Who may only read does not move what was adopted to its place: the chain knows where it is.
                     return self._chain.next_index() if chunk.adoption() else following
@@ -317,8 +357,8 @@ class Access:
     # ---- how far, and how much
     def committed(self) -> int:
         """The index before which everything is decided: nothing below it can appear, change or go on being claimed."""
-        for _ in range(_TRIES):
-            bases, sequences = self._refresh()
+        for attempt in range(_TRIES):
+            bases, sequences = self._refresh() if attempt else self._known()
             found = self._committed(bases, sequences)
             if found is not None:
                 return found
@@ -327,8 +367,10 @@ class Access:
     def _committed(self, bases: list[int], sequences: list[int]) -> int | None:
         """None when chunks were retired meanwhile."""
         end = 0
-        for base, sequence in zip(bases, sequences, strict=True):
+        begin = bisect.bisect_left(sequences, self._undecided)
+        for base, sequence in zip(bases[begin:], sequences[begin:], strict=True):
             if sequence in self._time_max and sequence != sequences[-1]:
+                self._undecided = sequence + 1
                 continue  # sealed, and all of it decided
             try:
                 chunk = self._chunk(sequence, base)
@@ -356,18 +398,25 @@ class Access:
 
     def extents(self, start: int, stop: int) -> list[Extent]:
         """What there is between two indexes, by chunk. What was retired meanwhile is left out."""
-        bases, sequences = self._refresh()
-        ends = [*bases[1:], stop][: len(bases)]
+        names = self._known()
+        for _ in range(_TRIES):
+            try:
+                return self._extents(*names, start, stop)
+            except FileNotFoundError:
+                names = self._refresh()
+        raise errors.Busy(f"cannot look for what lies where in {self._home.path}: chunks are retired too fast")
+
+    def _extents(self, bases: list[int], sequences: list[int], start: int, stop: int) -> list[Extent]:
         found = []
-        for base, sequence, end in zip(bases, sequences, ends, strict=True):
-            first, last = max(base, start), min(end, stop)
-            if first < last:
-                try:
-                    chunk = self._chunk(sequence, base)
-                except FileNotFoundError:
-                    continue
-                used = self._used(chunk, min(end, stop))
-                found.append(Extent(first, last, used * (last - first) // max(min(end, stop) - base, 1)))
+        for at in range(max(bisect.bisect_right(bases, start) - 1, 0), len(bases)):
+            base = bases[at]
+            end = min(bases[at + 1], stop) if at + 1 < len(bases) else stop
+            first = max(base, start)
+            if base >= stop:
+                break
+            if first < end:
+                used = self._used(self._chunk(sequences[at], base), end)
+                found.append(Extent(first, end, used * (end - first) // max(end - base, 1)))
         return found
 
     def _used(self, chunk: _native.Chunk, stop: int) -> int:

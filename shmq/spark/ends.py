@@ -214,11 +214,7 @@ def tasks_of(options: SourceOptions, shards: list[places.Shard], wanted: Range) 
         if start >= stop:
             continue
         queue = places.open_queue(shard.path)
-        bases = {extent.stop: extent for extent in queue.extents(0, stop)}
-        runs = [
-            plan.Run(bases[extent.stop].first if extent.stop in bases else extent.first, *extent)
-            for extent in queue.extents(start, stop)
-        ]
+        runs = [plan.Run(extent.first, *extent) for extent in queue.extents(start, stop)]
         stretches.append(
             plan.Stretch(shard.topic, shard.number, shard.path, queue.options.index_spacing, runs, queue.id)
         )

@@ -26,6 +26,10 @@ def hold(path: str, group: str) -> None:
             queue.consumer(group, ack="explicit").close()
 
 
+_followed: dict[tuple[str, str, str], int] = {}
+"""How far this process has brought each name, by path, queue and name."""
+
+
 def follow(done: offsets.Offsets, shards: Iterable[places.Shard]) -> None:
     """Move the name's head in each shard to where Spark is; forward only."""
     for shard in shards:
@@ -35,16 +39,17 @@ def follow(done: offsets.Offsets, shards: Iterable[places.Shard]) -> None:
         queue = places.open_queue(shard.path)
         if queue.id != place.queue_id:
             continue  # another queue in its place
-        known = queue.consumers().get(done.group)
-        hold: Literal["nothing"] | None = "nothing" if offsets.is_automatic(done.group) else None
-        if known is not None and known.head >= place.next and hold in {None, known.hold}:
+        known = shard.path, queue.id, done.group
+        if _followed.get(known, -1) >= place.next:
             continue
+        hold: Literal["nothing"] | None = "nothing" if offsets.is_automatic(done.group) else None
         with (
             contextlib.suppress(shmq.Busy, shmq.Closed, IndexError),
             queue.consumer(done.group, ack="explicit", start=min(place.next, queue.next_index), hold=hold) as consumer,
         ):
             if consumer.head < place.next:
                 consumer.seek(place.next)
+            _followed[known] = place.next
 
 
 def follow_json(stored: Mapping[str, Any]) -> None:

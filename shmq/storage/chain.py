@@ -62,7 +62,7 @@ class Chain:
         if self._home.view is not None:
             return self._home.view.names()
         while True:
-            first_live, newest = self._member.control.first_live(), self._newest()
+            first_live, newest = self._member.control.first_live(), self.newest()
             live, problem = self._filled(self._home.chunk_names(), first_live, newest)
             if self._member.control.first_live() == first_live:  # else some were retired, and may be missing in it
                 break
@@ -84,7 +84,7 @@ class Chain:
         rest = collections.deque(name for name in listed if name[0] >= first_live)
         if not rest or rest[0][0] != first_live:
             journal = self._home.read_journal()
-            if journal.first_live != first_live or not self._is_there(first_live, journal.first_index):
+            if journal.first_live != first_live or not self.is_there(first_live, journal.first_index):
                 return [], f"chunk {first_live} is missing, where the queue begins"
             rest.appendleft((first_live, journal.first_index))
         while rest:
@@ -92,7 +92,7 @@ class Chain:
             wanted = live[-1][0] + 1
             if wanted <= (rest[-1][0] if rest else newest) and not (rest and rest[0][0] <= wanted):
                 base = self._end_of(*live[-1])
-                if base is None or not self._is_there(wanted, base):
+                if base is None or not self.is_there(wanted, base):
                     break
                 rest.appendleft((wanted, base))
         problem = break_in([*live, *rest])
@@ -100,7 +100,17 @@ class Chain:
             problem = f"chunk {newest} is missing, where the queue ends"
         return live, problem
 
-    def _is_there(self, sequence: int, base: int) -> bool:
+    def refuse_removed(self) -> None:
+        """
+        For who goes on with what is mapped.
+
+        Raises:
+            NotFound: the queue was removed.
+        """
+        files.refuse_removed(self._home.fd, self._home.path)
+
+    def is_there(self, sequence: int, base: int) -> bool:
+        """Whether there is a chunk of that name."""
         try:
             os.stat(chunk_name(base, sequence), dir_fd=self._home.chunks, follow_symlinks=False)
         except FileNotFoundError:
@@ -120,7 +130,7 @@ class Chain:
         first_live = self._member.control.first_live()
         return [name for name in self._home.chunk_names() if name[0] >= first_live]
 
-    def _newest(self) -> int:
+    def newest(self) -> int:
         """The sequence of a chunk that must be there; -1 when none must. The control page knows only its boot."""
         return self._member.control.newest() if self._home.same_boot else -1
 
@@ -350,7 +360,7 @@ class Chain:
         """Why there should be such a chunk; nothing, if nobody has made it yet."""
         if self._home.view is not None:
             return ""
-        newest = self._newest()
+        newest = self.newest()
         if self._home.same_boot and newest < sequence:
             return ""
         later = [name for name in self._home.chunk_names() if name[0] >= sequence]

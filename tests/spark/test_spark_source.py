@@ -13,6 +13,8 @@ import pytest
 from support import chunk_files, flip, in_child, records
 
 import shmq
+from shmq.access import Access
+from shmq.storage.directory import Directory
 
 pa = pytest.importorskip("pyarrow", reason="pip install 'shmq[spark]'")
 with warnings.catch_warnings():
@@ -413,6 +415,25 @@ def test_another_queue_in_its_place_is_told(some):
         stream(some.path).partitions(start, end)
     there = stream(some.path, failOnDataLoss="false")
     assert batch_of(there, end, there.latestOffset(end, ReadAllAvailable())) == [0]
+
+
+def test_found_planning_a_batch_costs_nothing_that_grows_with_history(queue, monkeypatch):
+    """100 ms for 3,000 chunks, and all of them mapped, for a batch of one message."""
+    queue.put_many([b"x" * 1000] * 150)
+    reader = stream(queue.path, startingOffsets="latest")
+    start = reader.initialOffset()
+    queue.put(b"first")
+    end = reader.latestOffset(start, ReadAllAvailable())
+    reader.partitions(start, end)
+    reader.commit(end)
+    looked = []
+    monkeypatch.setattr(Access, "_used", lambda *_: looked.append("a chunk") or 0)
+    monkeypatch.setattr(Directory, "chunk_names", lambda _: looked.append("all"))
+    queue.put(b"second")
+    last = reader.latestOffset(end, ReadAllAvailable())
+    (part,) = reader.partitions(end, last)
+    assert [piece.rows for piece in part.pieces] == [1]
+    assert looked == ["a chunk"]
 
 
 # ---------------------------------------------------------------- the queue knows

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from support import Child, chunk_files, hold_until_killed, until
 
 import shmq
+from shmq.access import Access
+from shmq.storage.directory import Directory
 
 
 def fill(queue, count=600):
@@ -87,6 +90,42 @@ def test_extents_of_a_part(queue):
     assert (extents[0].first, extents[-1].stop) == (10, 333)
     assert sum(each.stop - each.first for each in extents) == 323
     assert queue.extents(5, 5) == []
+
+
+def test_what_was_put_and_retired_since_is_seen_by_who_looks_again(queue):
+    """Also when it is by others, and when all that was known is gone."""
+    with shmq.open(queue.path) as other, other.consumer("all") as consumer:
+        for turn in range(1, 5):
+            fill(other)
+            assert (queue.committed_index, queue.next_index) == (600 * turn, 600 * turn)
+            assert queue.extents()[-1].stop == 600 * turn
+            consumer.seek(600 * turn if turn == 3 else 600 * turn - 400)
+            assert queue.first_index == queue.extents()[0].first == other.first_index
+            assert queue.extents(0, 600 * turn)[0].first == queue.first_index
+
+
+def test_a_chunk_that_was_taken_away_is_told_when_it_is_wanted(queue):
+    fill(queue)
+    with shmq.open(queue.path) as other:
+        assert other.next_index == 600
+        there = other.extents(500, 600)
+        chunk_files(queue.path)[2].unlink()
+        assert other.extents(500, 600) == there
+        with pytest.raises(shmq.Corrupt, match="missing"):
+            other.extents()
+
+
+def test_found_a_look_at_the_end_costs_nothing_that_grows_with_what_is_there(queue, monkeypatch):
+    """All chunks were listed and opened, by each batch of a stream."""
+    fill(queue, 3000)
+    assert (queue.committed_index, queue.first_index, len(queue.extents(2990))) == (3000, 0, 1)
+    looked = []
+    monkeypatch.setattr(Directory, "chunk_names", lambda _: looked.append("listed"))
+    monkeypatch.setattr(Access, "_used", lambda *_: looked.append("chunk") or 0)
+    fill(queue, 100)
+    assert (queue.committed_index, queue.first_index) == (3100, 0)
+    assert queue.extents(3050)[-1].stop == 3100
+    assert looked in (["chunk"], ["chunk", "chunk"])
 
 
 def test_padding_at_the_end_of_a_chunk_costs_a_guess_and_no_more(queue):
