@@ -10,6 +10,7 @@ A map:
     options, offsets, places, plan    what is asked for, how far, which queues, cut into tasks: without Spark
     schema, ends                      what the columns mean, and where a query begins and ends
     columns, payload, tombstones, rows  messages as Arrow columns, what is in them, and what Spark gets
+    objects, values, encoding         JSON and msgpack: from_json's rules, and the way back
     source, stream, sink              what Spark calls
     mirror, listener                  the queues know how far Spark is
     spec, checks, stopping            a pipeline's file, what is wrong with it, and when it is to end

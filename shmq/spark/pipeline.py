@@ -223,16 +223,27 @@ def _start(frame: Any, sink: Sink, pipeline: Pipeline, trigger: dict[str, Any]) 
     if sink.key:
         own = "key" if sink.value_format == "raw" else "_key"
         frame = frame.withColumn(own, frame[sink.key].cast("string"))
+    kind = sink.value_format
+    if sink.format == "shmq" and kind == "json":
+        frame, kind = _json(frame)
     stream = frame.writeStream.queryName(name).outputMode(sink.mode)
     stream = stream.option("checkpointLocation", f"{pipeline.checkpoint}/{sink.name}").trigger(**trigger)
     if sink.format == "parquet":
         return stream.format("parquet").partitionBy(*sink.partition_by).start(sink.path)
     if sink.format == "shmq":
-        stream = stream.option("value.format", sink.value_format)
+        stream = stream.option("value.format", kind)
         return stream.format("shmq").option("delivery", sink.delivery).start(sink.queue)
     if sink.format == "delta":
         return _start_delta(stream, sink, name)
     return stream.format("console").option("truncate", "false").start()
+
+
+def _json(frame: Any) -> tuple[Any, str]:
+    """What the sink is to write as JSON, and as what it comes to it: Spark makes the JSON where it can."""
+    from shmq.spark.by_spark import as_json  # noqa: PLC0415  # needs pyspark
+
+    made = as_json(frame)
+    return (frame, "json") if made is None else (made, "raw")
 
 
 def _start_delta(stream: Any, sink: Sink, name: str) -> Any:
@@ -453,12 +464,13 @@ def write(frame: Any, queue: str, *, value: str | None = None, **options: Any) -
     Append a DataFrame's rows to *queue*: all of them appear at once, or none.
 
     Args:
-        value: "json" has Spark make an object of each row, which is faster than in Python; None takes the column value.
+        value: "json" has Spark make an object of each row where it can, which is faster than in Python; None takes the
+            column value.
         options: further options of the sink.
     """
     if value == "json":
-        frame = frame.selectExpr("to_json(struct(*)) as value")
-    elif value is not None:
+        frame, value = _json(frame)
+    if value is not None:
         options["value.format"] = value
     frame.write.format("shmq").options(**options).mode("append").save(queue)
 

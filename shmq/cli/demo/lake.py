@@ -8,6 +8,7 @@ and delays by carrier and hour into Parquet and into a second queue. Then the qu
 from __future__ import annotations
 
 import collections
+import datetime
 import json
 import shutil
 import threading
@@ -208,7 +209,7 @@ def in_queue(path: Path) -> Windows:
     with shmq.open(path, create=False, read_only=True) as queue:
         for message in queue.reader():
             row = json.loads(message.payload)
-            _enter(found, row["hour"], row)
+            _enter(found, _hour(datetime.datetime.fromisoformat(row["hour"])), row)
     return found
 
 
@@ -218,8 +219,13 @@ def in_parquet(path: Path) -> Windows:
 
     found: Windows = {}
     for row in pq.read_table(path).to_pylist():
-        _enter(found, row["hour"].strftime("%Y-%m-%dT%H:%M:%SZ"), row)
+        _enter(found, _hour(row["hour"]), row)
     return found
+
+
+def _hour(when: datetime.datetime) -> str:
+    """As the table has it."""
+    return when.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _enter(found: Windows, hour: str, row: dict[str, Any]) -> None:
