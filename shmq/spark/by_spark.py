@@ -25,7 +25,10 @@ def as_json(frame: Any) -> Any | None:
     The same rows as the sink takes them with `value.format=raw`: a column `value`, and the message's own beside it.
 
     None where Spark's JSON would not read back equal: it writes keys of maps that are no text as it has them in memory.
+    Neither where there is a `_topic`, of which the sink alone knows whether it names a queue.
     """
+    if "_topic" in frame.columns:
+        return None
     fields = [field for field in frame.schema.fields if field.name not in _OWN]
     if not fields or not all(_is_equal(field.dataType) for field in fields):
         return None
