@@ -4,6 +4,7 @@ The Spark source, sink and archive, as ratios within one session.
     python -m benchmarks.spark --rows 16000000
     python -m benchmarks.spark --rows 4000000 --only faults      # what payloads that do not parse cost
     python -m benchmarks.spark --only aggregate                  # sums by group, begun in the reading task
+    python -m benchmarks.spark --rows 4000000 --only history     # what is archived, beside native Parquet
 
 The same rows lie in queues (two shards), in Parquet and in JSON lines, and take turns. Each figure is a median of five.
 Absolute numbers move with the machine; the ratios move less, and are what is promised. 16 million rows take some
@@ -153,7 +154,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dir", help="where to work (a new directory in the temporary one)")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--only", choices=["faults", "aggregate"], help="this part alone")
+    parser.add_argument("--only", choices=["faults", "aggregate", "history"], help="this part alone")
     arguments = parser.parse_args()
     place = arguments.dir or tempfile.gettempdir()
     free, wanted = shutil.disk_usage(place).free, arguments.rows * _ROW_BYTES
@@ -163,7 +164,7 @@ def main():
         )
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="shmq-bench-spark-", dir=arguments.dir) as top:
-        work = {"faults": faults, "aggregate": aggregating, None: measure}[arguments.only]
+        work = {"faults": faults, "aggregate": aggregating, "history": history, None: measure}[arguments.only]
         found = work(Path(top), arguments.rows, arguments.rounds)
     found["the whole run (s)"] = round(time.monotonic() - began)
     if arguments.json:
@@ -403,6 +404,74 @@ def archiving(top, rows):
         "archive to Parquet (rows/s of processor time)": round(done / processor),
         "archive (rows/s)": round(done / wall),
     }
+
+
+_TAIL = 1000
+"""So many rows are in the queue alone, of each shard."""
+_CYCLES, _CYCLE_ROWS = 40, 8000
+
+
+def history(top, rows, rounds):
+    """What is archived of JSON, typed and as it was, beside native Parquet of the same columns; and what it writes."""
+    from pyspark.sql import functions as f
+
+    say(f"putting {rows:,} JSON objects into queues")
+    fill(top, rows)
+    spark = session()
+    queue, place = str(top / "json"), top / "json-parquet"
+    shards = sorted(Path(queue).iterdir())
+    say("the same JSON into Parquet, and into archives: typed, and as it is")
+    found = {"rows": rows}
+    for name, given in (("typed", {"schema": FIELDS, "value": "json"}), ("raw", {})):
+        for shard in shards:
+            with shmq.open(shard) as opened:
+                if archive.CONSUMER in opened.consumers():
+                    opened.drop_consumer(archive.CONSUMER)
+        began = time.process_time()
+        done = archive.archive(queue, str(top / name), form="delta", **given)
+        found[f"archive to Delta, {name} (rows/s of processor time)"] = round(done / (time.process_time() - began))
+    source = {"value.format": "json"}
+    live = spark.read.format("shmq").options(**source).schema(FIELDS).load(queue)
+    live.write.parquet(str(place))
+    for shard in shards:
+        with shmq.open(shard) as opened:
+            opened.put_many([b'{"user":1,"kind":"k1","amount":0.5,"ts":%d}' % n for n in range(_TAIL)])
+    raw = shmq.spark.history(spark, str(top / "raw"), queue)
+    frames = {
+        "native Parquet": spark.read.parquet(str(place)),
+        "history, typed": shmq.spark.history(spark, str(top / "typed"), queue, schema=FIELDS, **source),
+        "history, raw, by from_json": raw.select(f.from_json(raw.value.cast("string"), FIELDS).alias("o")).select(
+            "o.*"
+        ),
+        "live queue": live,
+    }
+
+    def group(frame):
+        return lambda: frame.groupBy("kind").sum("amount").collect()
+
+    rate = rates({name: (rows, group(frame)) for name, frame in frames.items()}, rounds)
+    for name in list(frames)[1:]:
+        found[f"JSON groupBy, {name}: times native Parquet"] = rate["native Parquet"] / rate[name]
+    spark.stop()
+    return {**found, **written(top)}
+
+
+def written(top):
+    """Bytes of files that are written, over those that are archived, where small ones are put together each time."""
+    say(f"{_CYCLES} cycles of {_CYCLE_ROWS:,} messages")
+    found = {}
+    for form in ("parquet", "delta"):
+        place, sizes = top / f"cycles-{form}", {}
+        with shmq.open(top / f"cycles-{form}-queue", retention="forever") as queue:
+            for cycle in range(_CYCLES):
+                numbers = range(cycle * _CYCLE_ROWS, (cycle + 1) * _CYCLE_ROWS)
+                queue.put_many([b'{"user":%d,"amount":%d.5,"ts":%d}' % (n * 7919 % 1000, n, n) for n in numbers])
+                archive.archive(queue.path, str(place), form=form)
+                archive.compact(str(place))
+                sizes |= {file: file.stat().st_size for file in place.rglob("*.parquet")}
+        archived = sum(sorted(sizes.values())[:_CYCLES])  # what was put together is larger
+        found[f"bytes written over bytes archived, {_CYCLES} cycles, {form}"] = sum(sizes.values()) / archived
+    return found
 
 
 _SHARDS = (1, 8)

@@ -18,19 +18,21 @@ import json
 import logging
 import math
 import os
+import re
 import time
 import urllib.parse
 import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import shmq
-from shmq.spark import setup
+from shmq.spark import disk, setup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 LOG = "_delta_log"
 _UNFINISHED = ".unfinished"
+_COMMIT = re.compile(r"\d{20}(\.json|\.checkpoint.*\.parquet)")
 _KEEP_HOURS = 7 * 24
 _ATTEMPTS = 30
 _LONGEST = 32
@@ -77,7 +79,13 @@ def is_table(path: str) -> bool:
     """Whether there is a Delta table."""
     if is_remote(path):
         return bool(library().DeltaTable.is_deltatable(path))
-    return os.path.isdir(f"{path}/{LOG}")
+    return bool(_commits(path))
+
+
+def _commits(path: str) -> list[str]:
+    """The files of a local table's log, of which there is none yet where one was killed that made it."""
+    there = os.listdir(f"{path}/{LOG}") if os.path.isdir(f"{path}/{LOG}") else []
+    return [each for each in there if _COMMIT.fullmatch(each)]
 
 
 class Table:
@@ -104,7 +112,7 @@ class Table:
         delta = library()
         if not is_table(path):
             if not is_remote(path):
-                os.makedirs(path, exist_ok=True)
+                disk.make_folder(os.path.abspath(path))
             with contextlib.suppress(delta.exceptions.CommitFailedError):  # another one makes it
                 delta.DeltaTable.create(
                     path, delta.Schema.from_arrow(schema), mode="ignore", partition_by=list(partition_by)
@@ -209,7 +217,7 @@ class Table:
                 yield stream, path
             return
         where, _, last = f"{self.path}/{path}".rpartition("/")
-        fresh = _make_folders(self.path, folder)
+        disk.make_folder(where)
         hidden = f"{where}/.{last}{_UNFINISHED}"
         try:
             with open(hidden, "wb") as file:
@@ -221,8 +229,7 @@ class Table:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(hidden)
             raise
-        for each in (where, *fresh):
-            sync_folder(each)
+        disk.sync_folder(where)
 
     def sweep(self, prefix: str) -> None:
         """Remove what killed ones left unfinished, of files that are called like that."""
@@ -359,10 +366,10 @@ class Table:
         """What was committed is on the disk."""
         if is_remote(self.path):
             return
-        with contextlib.suppress(FileNotFoundError), open(_commit_file(self.path, self.version), "rb") as file:
-            os.fsync(file.fileno())
-        sync_folder(f"{self.path}/{LOG}")
-        sync_folder(self.path)
+        with contextlib.suppress(FileNotFoundError):
+            disk.sync_file(f"{self.path}/{LOG}/{self.version:020d}.json")
+        disk.sync_folder(f"{self.path}/{LOG}")
+        disk.sync_folder(self.path)
 
 
 def action(table: Table, path: str, partition: Mapping[str, Any], *, same_rows: bool = False) -> Any:
@@ -433,47 +440,14 @@ def _as_partition_values(partition: Mapping[str, Any]) -> dict[str, str | None]:
     return {name: None if value is None else str(value) for name, value in partition.items()}
 
 
-# ---------------------------------------------------------------- the disk
-def _make_folders(top: str, folder: str) -> list[str]:
-    """Make them; return those above which are to be synced, for what is new in them."""
-    fresh = []
-    at = top
-    for each in folder.split("/"):
-        if not os.path.isdir(f"{at}/{each}"):
-            fresh.append(at)
-            os.makedirs(f"{at}/{each}", exist_ok=True)
-        at = f"{at}/{each}"
-    return fresh
-
-
-def sync_file(path: str) -> None:
-    """What is in it is on the disk."""
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-
-
-def sync_folder(path: str) -> None:
-    """The names in it are on the disk."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _commit_file(path: str, version: int) -> str:
-    return f"{path}/{LOG}/{version:020d}.json"
-
-
+# ---------------------------------------------------------------- the log's files
 def mend(path: str) -> None:
     """
     Set the last commit of a local table aside where a power cut has left it in pieces.
 
     Who commits is told when it is on the disk, so nobody was told of this one: what it named is put there again.
     """
-    if is_remote(path) or not os.path.isdir(f"{path}/{LOG}"):
-        return
-    names = [each for each in os.listdir(f"{path}/{LOG}") if each.endswith(".json") and each[:-5].isdigit()]
+    names = [] if is_remote(path) else [each for each in _commits(path) if each.endswith(".json")]
     if not names:
         return
     last = f"{path}/{LOG}/{max(names)}"
@@ -487,5 +461,5 @@ def mend(path: str) -> None:
         whole = False
     if not whole:
         os.replace(last, f"{last}.torn")
-        sync_folder(f"{path}/{LOG}")
+        disk.sync_folder(f"{path}/{LOG}")
         logging.getLogger(__name__).warning("%s was in pieces, as a power cut leaves it, and was set aside", last)

@@ -15,7 +15,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import shmq
-from shmq.spark import delta
+from shmq.spark import delta, disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -118,10 +118,10 @@ def _written(table: delta.Table, batch: Any, folder: str) -> Iterator[tuple[str,
             count = pq.read_metadata(f"{where}/{name}").num_rows
             found += count
             if count:
-                delta.sync_file(f"{where}/{name}")
+                disk.sync_file(f"{where}/{name}")
                 yield os.path.relpath(f"{where}/{name}", table.path), partition
-        delta.sync_folder(where)
-    delta.sync_folder(table.path)
+        disk.sync_folder(where)
+    disk.sync_folder(table.path)
     if found != seen.get["rows"]:
         raise shmq.Mismatch(
             f"cannot append to the Delta table {table.path}: tasks have written {seen.get['rows']} rows, and there are "

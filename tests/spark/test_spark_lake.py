@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 import support
@@ -18,7 +19,7 @@ pa = pytest.importorskip("pyarrow", reason="pip install 'shmq[spark]'")
 deltalake = pytest.importorskip("deltalake", reason="pip install 'shmq[delta]'")
 
 from shmq.cli import main  # noqa: E402
-from shmq.spark import archive, delta  # noqa: E402
+from shmq.spark import archive, delta, pipeline, spec  # noqa: E402
 from shmq.spark.archive import lake  # noqa: E402
 
 SOME = 400
@@ -132,7 +133,7 @@ def work(say, path, at):
             return real(*args, **given)
         return instead
 
-    delta.os.fsync, delta.os.replace = step(os.fsync), step(os.replace)
+    os.fsync, os.replace, os.makedirs = step(os.fsync), step(os.replace), step(os.makedirs)
     delta.Table.commit, delta.Table.again = step(delta.Table.commit), step(delta.Table.again)
     shmq.Consumer.seek = step(shmq.Consumer.seek)
     with shmq.open(path) as queue:
@@ -270,7 +271,7 @@ def test_a_full_disk_leaves_nothing_half_done(some, to, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(delta.os, "fsync", full)
+        patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space"):
             archive.archive(some.path, to)
     assert [each[2] for each in sorted(os.walk(to)) if each[2]] == [each[2] for each in there if each[2]]
@@ -292,6 +293,34 @@ def test_a_commit_that_a_power_cut_left_in_pieces_is_set_aside(some, to, caplog)
     assert archive.archive(some.path, to) == SOME - 100
     assert "was set aside" in caplog.text
     assert offsets(to) == list(range(SOME))
+
+
+@pytest.mark.parametrize("form", ["parquet", "delta"])
+def test_found_the_folder_of_an_archive_is_on_the_disk_itself(some, tmp_path, monkeypatch, form):
+    """It was synced, and the folder above it, where its name is, was not: a power cut took all of it."""
+    synced = set()
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.add(os.readlink(f"/proc/self/fd/{fd}")))
+    archive.archive(some.path, str(tmp_path / "a" / "b"), form=form)
+    wanted = {str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")}
+    for top, folders, _ in os.walk(tmp_path / "a" / "b"):
+        wanted |= {f"{top}/{each}" for each in folders}
+    assert wanted <= synced
+
+
+def test_found_who_is_killed_while_the_table_is_made_is_no_hindrance(some, to):
+    """There is a folder for its log, and no commit in it: it was Corrupt, for good."""
+    os.makedirs(f"{to}/_delta_log")
+    with open(f"{to}/_delta_log/{0:020d}.json#1", "wb"):
+        pass
+    assert archive.archive(some.path, to, form="delta") == SOME
+    version = deltalake.DeltaTable(to).version()
+    other = f"{to}.other"
+    os.makedirs(f"{other}/_delta_log")
+    with open(f"{other}/_delta_log/{0:020d}.json", "wb"):
+        pass  # of a power cut
+    fill(some, SOME, SOME + 10)
+    assert archive.archive(some.path, other, form="delta") == 10
+    assert version == 1
 
 
 # ---------------------------------------------------------------- what is refused
@@ -383,6 +412,26 @@ def test_a_damaged_table_is_told(some, to):
     assert json.dumps(archive.verify(to))
 
 
+def test_by_deltalakes_own_way_to_files_as_in_an_object_store_it_is_the_same(some, to, tmp_path, monkeypatch):
+    monkeypatch.setattr(delta, "is_remote", lambda path: path == to)
+    in_parts(some, to, 90, 130, 250, 300)
+    assert archive.compact(to, file_bytes=6_000) > 0
+    in_parts(some, to, SOME)
+    assert offsets(to) == list(range(SOME))
+    assert archive.verify(to) == []
+    assert archive.replay(to, str(tmp_path / "again")) == SOME
+    with monkeypatch.context() as patch:
+        patch.setattr(delta.Table, "once", lambda *_: (_ for _ in ()).throw(OSError("no network")))
+        fill(some, SOME, SOME + 10)
+        with pytest.raises(OSError, match="no network"):
+            archive.archive(some.path, to)
+    parts = {each.path for each in delta.Table(to).parts()}
+    files = {os.path.relpath(f"{top}/{name}", to) for top, _, names in os.walk(to) for name in names}
+    assert parts <= {each for each in files if each.endswith(".parquet")}
+    assert f"{SOME:016d}-" not in " ".join(files)  # what was written for nothing is gone
+    assert archive.archive(some.path, to) == 10
+
+
 # ---------------------------------------------------------------- the command
 def test_the_command_archives_into_a_delta_table_again_and_again(make, to, tmp_path):
     queue = make()
@@ -412,3 +461,33 @@ def test_the_command_says_what_is_wrong_in_one_line(some, to, capsys):
     assert main(["archive", some.path, to, "--schema", "n BIGINT", "--value", "json"]) == 1
     assert "has other columns: it has no _corrupt" in capsys.readouterr().err
     assert offsets(to) == list(range(SOME))
+
+
+def test_a_pipeline_archives_as_its_file_says(make, tmp_path):
+    queue = make()
+    queue.put_many([b'{"n":%d}' % n for n in range(100)])
+    file = tmp_path / "pipeline.toml"
+    file.write_text(f"""
+        [pipeline]
+        name = "p"
+        checkpoint = "checkpoint"
+        [source.events]
+        queue = "{queue.path}"
+        value = "json"
+        schema = "n BIGINT NOT NULL, more STRING"
+        [archive]
+        to = "lake"
+        format = "delta"
+        schema = "n BIGINT NOT NULL"
+    """)
+    told = []
+    run = pipeline.Run(spec.read(str(file)), None, told.append, threading.Event())
+    pipeline.plan(spec.read(str(file)))
+    run._archive()
+    run.close()
+    assert told[0]["rows"] == 100
+    assert deltalake.DeltaTable(str(tmp_path / "lake")).to_pyarrow_table()["n"].to_pylist() == list(range(100))
+    pipeline.plan(spec.read(str(file)))
+    file.write_text(file.read_text().replace('format = "delta"', 'format = "parquet"'))
+    with pytest.raises(spec.BadPipeline, match="of the form 'delta', and 'parquet' was asked for"):
+        pipeline.plan(spec.read(str(file)))

@@ -23,6 +23,7 @@ import time
 from typing import IO, TYPE_CHECKING, Self
 
 import shmq
+from shmq.spark import disk
 from shmq.spark.archive import merging, parquet
 from shmq.spark.archive.forms import Snapshot, Times, another_queue
 from shmq.spark.archive.messages import RAW, Layout, Span
@@ -122,7 +123,7 @@ class Archive:
             BadFormat: it is no archive, or its manifest is lost; nothing was changed.
         """
         self.manifest()
-        os.makedirs(self.path, exist_ok=True)
+        disk.make_folder(self.path)
         fd = os.open(f"{self.path}/{_LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -175,15 +176,7 @@ class Archive:
             file.flush()
             os.fsync(file.fileno())
             os.replace(file.name, f"{self.path}/{MANIFEST}")
-        self.sync()
-
-    def sync(self) -> None:
-        """The names in it are on the disk."""
-        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        disk.sync_folder(self.path)
 
     def _check_empty(self) -> None:
         """
@@ -272,7 +265,7 @@ class Archive:
             os.fsync(sink.fileno())
             digest, nbytes = _digest(sink.name)
             os.replace(sink.name, f"{self.path}/{name}")
-        self.sync()
+        disk.sync_folder(self.path)
         whole = File(name, *span, writer.rows, nbytes, digest, writer.earliest_ns, writer.latest_ns)
         manifest = self.manifest()
         gone = {each.name for each in instead_of}

@@ -56,7 +56,8 @@ class Lake:
         self._table = None
 
     def _check_empty(self) -> None:
-        there = [] if delta.is_remote(self.path) or not os.path.isdir(self.path) else os.listdir(self.path)
+        is_there = not delta.is_remote(self.path) and os.path.isdir(self.path)
+        there = set(os.listdir(self.path)) - {delta.LOG} if is_there else set()
         if there:
             what = "an archive of plain Parquet" if MANIFEST in there else "no Delta table"
             raise shmq.BadFormat(
