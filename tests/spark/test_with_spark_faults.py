@@ -93,6 +93,57 @@ def test_whoever_commits_is_killed_around_the_record(streams, some, mortal, wher
     assert swept(streams.target)
 
 
+def test_kills_before_the_first_batch_is_logged_leave_no_names(streams, some, spark, tmp_path):
+    """Whoever looks for the ends dies before Spark has written anything down, three times; then there is one name."""
+    from shmq.spark.source import ShmqDataSource
+    from shmq.spark.stream import StreamReader
+
+    deaths = str(tmp_path / "deaths")
+    os.mkdir(deaths)
+
+    # Of this function, so that it travels to the workers whole.
+    class Reader(StreamReader):
+        def latestOffset(self, start, limit):  # noqa: N802
+            import signal
+
+            found = super().latestOffset(start, limit)
+            if len(os.listdir(deaths)) < 3:
+                open(f"{deaths}/{os.getpid()}", "x").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return found
+
+    class Stillborn(ShmqDataSource):
+        @classmethod
+        def name(cls):
+            return "stillborn"
+
+        def streamReader(self, schema):  # noqa: N802
+            from shmq.spark.options import source_options
+
+            return Reader(source_options(self.options), schema)
+
+    spark.dataSource.register(Stillborn)
+
+    def run():
+        stream = spark.readStream.format("stillborn").option("startingOffsets", "earliest").load(some.path)
+        stream = stream.select("key", "value").writeStream.format("shmq")
+        stream = stream.option("checkpointLocation", streams.checkpoint).trigger(availableNow=True)
+        stream.start(streams.target).awaitTermination()
+
+    expected = [message.payload for message in some.reader()]
+    for _ in range(20):
+        if len(os.listdir(deaths)) == 3:
+            break
+        with pytest.raises(Exception):  # noqa: B017  # whatever Spark makes of it
+            run()
+        assert os.listdir(f"{streams.checkpoint}/offsets") == []
+        assert some.consumers() == {}
+    assert len(os.listdir(deaths)) == 3
+    streams.run(some.path)
+    assert streams.out() == expected
+    assert len(some.consumers()) == 1
+
+
 def test_a_task_that_is_killed_is_done_again_by_spark(streams, some, mortal):
     expected = [message.payload for message in some.reader()]
     streams.run(some.path, sink="mortal", comment="in a task", minPartitions="2")
