@@ -112,7 +112,7 @@ def test_all_objections_come_at_once(file):
 
 
 def test_a_dry_run_makes_nothing_and_says_what_waits(spark, file, tmp_path, capsys):  # else it starts one
-    with shmq.open(tmp_path / "q") as queue:
+    with shmq.open(tmp_path / "q", retention="forever") as queue:
         queue.put_many([b"{}"] * 42)
     assert main(["pipeline", "run", str(file), "--dry-run", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
@@ -138,7 +138,7 @@ def test_a_bad_file_is_told_as_compilers_do(file, capsys):
 
 def test_a_folder_that_cannot_be_an_archive_is_told_before_spark_starts(file, tmp_path, capsys):
     pytest.importorskip("pyspark", reason="pip install 'shmq[spark]'")
-    shmq.open(tmp_path / "q").close()
+    shmq.open(tmp_path / "q", retention="forever").close()
     (tmp_path / "archive").mkdir()
     shmq.spark.plan_pipeline(spec.read(str(file)))
     (tmp_path / "archive" / "mine.parquet").touch()
