@@ -33,47 +33,49 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Self
 
+from . import forked
 from .equivalent import EQUIVALENT
 from .sites import Site, changed, described, key, sites
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = [ROOT / "shmq" / f"{name}.py" for name in ("durability", "walk", "consumer", "group")]
 ENGINE += sorted((ROOT / "shmq" / "storage").glob("[!_]*.py"))
-TESTS = "tests/unit"
+FILES = [*sorted((ROOT / "tests" / "unit").glob("test_*.py")), ROOT / "tests" / "house" / "test_numbers.py"]
+"""What `make test` runs of these is asked; what it has beyond them is not."""
+TESTS = {path.stem: str(path.relative_to(ROOT)) for path in FILES}
 LEAST = 0.9
 OWN = {
-    "durability": "durability recover chain shutdown",
-    "walk": "access reader given",
-    "consumer": "consumer acks shutdown fork wait",
-    "group": "group keyed group_moves group_place group_room letters when backlog",
-    "acks": "acks durability recover",
-    "blocks": "places full_disk extents",
-    "chain": "chain retention bounds recover",
-    "copying": "copy",
-    "dedup": "dedup recover",
-    "directory": "chain retention recover places",
-    "files": "places fork_locks recover volatile chain",
-    "floors": "names retention recover",
-    "mapped": "access places",
-    "names": "names pins",
-    "pins": "pins copy",
-    "recover": "recover damaged_words bad_words",
-    "ring": "ring group_place recover",
-    "space": "full_disk recover adopt",
-    "spares": "retention large grain full_disk",
-    "staging": "adopt hand_over recover",
-    "sync": "durability",
-    "verify": "verify damaged_words holes bad_words",
-    "volatile": "volatile",
-    "warm": "large grain",
-    "watermark": "durability recover",
+    "durability": "synced durability recover chain shutdown",
+    "walk": "reading_on access reader given",
+    "consumer": "reading_on consumer acks shutdown fork wait",
+    "group": "member group keyed group_moves group_place group_room letters when backlog",
+    "acks": "synced acks durability recover",
+    "blocks": "numbers files places full_disk extents",
+    "chain": "directory chain retention bounds recover",
+    "copying": "numbers saved copy",
+    "dedup": "small_files dedup recover",
+    "directory": "directory chain retention recover places",
+    "files": "numbers files places fork_locks recover volatile chain",
+    "floors": "saved names retention recover",
+    "mapped": "files access places",
+    "names": "names pins reading_on",
+    "pins": "saved pins copy",
+    "recover": "numbers saved recover damaged_words bad_words",
+    "ring": "saved ring group_place recover",
+    "space": "numbers saved full_disk recover adopt",
+    "spares": "numbers files retention large grain full_disk",
+    "staging": "numbers small_files adopt hand_over recover",
+    "sync": "synced durability",
+    "verify": "saved verify damaged_words holes bad_words",
+    "volatile": "saved volatile directory",
+    "warm": "files large grain",
+    "watermark": "synced durability recover",
 }
 """The files of tests for each file of the engine, the likeliest to notice first."""
-QUICKEST = 40
-"""So many of those that run a line are tried first, then the others."""
-LONGEST, MOST = 5.0, 25.0
-"""Seconds that one test may take, and each further stage as a whole; what takes longer is left out."""
+LONGEST, MOST = 10.0, 60.0
+"""Seconds that one test may take, and those that run a line, and those of OWN; what takes longer is left out."""
 MAP = dict[str, dict[str, dict[str, float]]]
 """{file: {line: {test: seconds}}}; of a file of tests, all of its tests stand under the line ''."""
 
@@ -82,7 +84,7 @@ MAP = dict[str, dict[str, dict[str, float]]]
 def kept(tests: Path) -> Path:
     """Where the map of one file of tests is, for this state of the tree."""
     digest = hashlib.sha256()
-    for path in [*ENGINE, *sorted(Path(ROOT, TESTS).glob("conf*.py")), tests]:
+    for path in [*ENGINE, *sorted(tests.parent.glob("conf*.py")), tests]:
         digest.update(path.read_bytes())
     return ROOT / ".cache" / "mutants" / f"{tests.stem}-{digest.hexdigest()[:16]}.json"
 
@@ -149,13 +151,12 @@ def lines_of(data: Path, folder: Path, took: dict[str, float]) -> MAP:
 def test_of(context: str) -> str:
     """tests.unit.test_x.test_y, or test_x.test_y, as pytest names it."""
     module, _, test = context.rpartition(".")
-    return f"{TESTS}/{module.rpartition('.')[2]}.py::{test}"
+    return f"{TESTS.get(module.rpartition('.')[2], module)}::{test}"
 
 
 def the_map(*, anew: bool = False) -> MAP:
     """As it is kept; of those files of tests of which it is not, made."""
-    files = sorted(Path(ROOT, TESTS).glob("test_*.py"))
-    unknown = [path for path in files if anew or not kept(path).exists()]
+    unknown = [path for path in FILES if anew or not kept(path).exists()]
     if unknown:
         print(f"looking which test of {len(unknown)} files runs which line: minutes", flush=True)
         found = look([str(path.relative_to(ROOT)) for path in unknown])
@@ -163,7 +164,7 @@ def the_map(*, anew: bool = False) -> MAP:
             kept(path).parent.mkdir(parents=True, exist_ok=True)
             kept(path).write_text(json.dumps(of_file(found, path)))
     known: MAP = {}
-    for path in files:
+    for path in FILES:
         for name, lines in json.loads(kept(path).read_text()).items():
             for line, tests in lines.items():
                 known.setdefault(name, {}).setdefault(line, {}).update(tests)
@@ -190,19 +191,17 @@ def sample(seed: int, count: int, only: str) -> list[tuple[Path, Site]]:
     return every[:count]
 
 
-def stages(path: Path, site: Site, known: MAP) -> list[dict[str, float]]:
-    """The tests to try, with their seconds: the quickest of those that run the line, the others, and what OWN names."""
+def chosen(path: Path, site: Site, known: MAP) -> dict[str, float]:
+    """The tests to try, with their seconds: those that run the line, the quickest first; then what OWN names."""
     lines = known.get(str(path.relative_to(ROOT)), {})
     line = next((line for line in range(site.line, 0, -1) if str(line) in lines), 0)
-    tests = quick(lines.get(str(line), {}))  # of a statement of several lines, coverage.py knows not all
+    tests = no_longer(quick(lines.get(str(line), {})))  # of a statement of several lines, coverage.py knows not all
     own: dict[str, float] = {}
     for name in OWN[path.stem].split():
-        own |= quick(known.get(f"{TESTS}/test_{name}.py", {}).get("", {}))
+        own |= quick(known.get(TESTS[f"test_{name}"], {}).get("", {}))
     for test in tests:
         own.pop(test, None)
-    first = dict(list(tests.items())[:QUICKEST])
-    behind = dict(list(tests.items())[QUICKEST:])
-    return [part for part in (first, no_longer(behind), no_longer(own)) if part]
+    return tests | no_longer(own)
 
 
 def quick(tests: dict[str, float]) -> dict[str, float]:
@@ -216,17 +215,67 @@ def no_longer(tests: dict[str, float]) -> dict[str, float]:
     return {test: took for (test, took), so_far in zip(tests.items(), sums, strict=True) if so_far <= MOST}
 
 
-def outcome(path: Path, site: Site, known: MAP, folder: Path, *, loud: bool = False) -> str:
-    """ "caught", "equivalent" or "survived"."""
-    source, mutant = path.read_text(), folder / path.relative_to(ROOT)
-    if (path.name, *key(source, site)) in EQUIVALENT:
-        return "equivalent"
-    put(mutant, changed(source, site))
-    try:
-        noticed = any(fails(part, folder, loud=loud) for part in stages(path, site, known))
-    finally:
-        put(mutant, source)
-    return "caught" if noticed else "survived"
+class Runner:
+    """A copy of the tree, and a pytest that has collected its tests (forked.py). A context manager."""
+
+    def __init__(self, *, loud: bool = False) -> None:
+        self._loud = loud
+        self._opened = contextlib.ExitStack()
+        self._folder = tree(Path(self._opened.enter_context(tempfile.TemporaryDirectory(prefix="shmq-mutants-"))))
+        (asked, ask), (answered, answer) = os.pipe(), os.pipe()
+        self._ask, self._answers = os.fdopen(ask, "w"), os.fdopen(answered)
+        words = [*PYTEST, "-p", "tests.mutants.forked", "-o", "timeout=60", *TESTS.values()]
+        self._process = subprocess.Popen(
+            words,
+            cwd=self._folder,
+            env={**environment(self._folder), forked.PIPES: f"{asked} {answer}"},
+            pass_fds=(asked, answer),
+            stdout=None if loud else subprocess.DEVNULL,
+            stderr=None if loud else subprocess.DEVNULL,
+        )
+        os.close(asked)
+        os.close(answer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ask.close()
+        self._process.wait()
+        self._opened.close()
+
+    def outcome(self, path: Path, site: Site, known: MAP) -> str:
+        """ "caught", "equivalent" or "survived"."""
+        source, mutant = path.read_text(), self._folder / path.relative_to(ROOT)
+        if (path.name, *key(source, site)) in EQUIVALENT:
+            return "equivalent"
+        tests = chosen(path, site, known)
+        try:
+            result = self._tried(path, site, tests)
+        finally:
+            put(mutant, source)
+        return "survived" if result == forked.SURVIVED else "caught"
+
+    def _tried(self, path: Path, site: Site, tests: dict[str, float]) -> int:
+        limit = 60 + 5 * sum(tests.values())
+        asked = {"path": str(path), "site": site, "tests": list(tests), "limit": limit, "loud": self._loud}
+        put(self._folder / path.relative_to(ROOT), changed(path.read_text(), site))  # for new interpreters
+        print(json.dumps(asked), file=self._ask, flush=True)
+        result = int(self._answers.readline())
+        if result != forked.ELSEWHERE:
+            return result
+        words = [*PYTEST, "-x", "-o", "timeout=60", *tests]
+        out = None if self._loud else subprocess.DEVNULL
+        with subprocess.Popen(
+            words, cwd=self._folder, env=environment(self._folder), stdout=out, stderr=out, process_group=0
+        ) as process:
+            try:
+                return forked.CAUGHT if process.wait(limit) else forked.SURVIVED
+            except subprocess.TimeoutExpired:
+                return forked.CAUGHT
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
 
 
 def put(mutant: Path, source: str) -> None:
@@ -234,22 +283,6 @@ def put(mutant: Path, source: str) -> None:
     mutant.write_text(source)
     for compiled in mutant.parent.glob(f"__pycache__/{mutant.stem}.*"):
         compiled.unlink()
-
-
-def fails(tests: dict[str, float], folder: Path, *, loud: bool) -> bool:
-    """Whether one of these tests does, or hangs."""
-    words = [*PYTEST, "-x", "-o", "timeout=60", *tests]
-    out = None if loud else subprocess.DEVNULL
-    with subprocess.Popen(
-        words, cwd=folder, env=environment(folder), stdout=out, stderr=out, process_group=0
-    ) as process:
-        try:
-            return process.wait(60 + 5 * sum(tests.values())) != 0
-        except subprocess.TimeoutExpired:
-            return True
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
 
 
 def main() -> int:
@@ -282,12 +315,11 @@ def main() -> int:
     left = iter(tried)
 
     def work(_: int) -> None:
-        with tempfile.TemporaryDirectory(prefix="shmq-mutants-") as scratch:
-            folder = tree(Path(scratch))
+        with Runner(loud=given.at is not None) as runner:
             for number, path, site in left:
                 if time.monotonic() - began > given.seconds:
                     break
-                result = outcome(path, site, known, folder, loud=given.at is not None)
+                result = runner.outcome(path, site, known)
                 by_file[path.name][result] += 1
                 where = f"{path.relative_to(ROOT)}:{described(path.read_text(), site)}"
                 print(f"{number} {result}{'' if result == 'caught' else f': {where}'}", flush=True)

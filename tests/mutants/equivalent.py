@@ -101,5 +101,33 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         "one more",
         0,
     ): "how long to look before sleeping is a matter of speed",
+    ("space.py", "if control.counters()[0]:", "always", 0): "where nothing is padding, the sum is 0",
+    (
+        "blocks.py",
+        r'if flags & _IN_PLACE and tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) < _BTRFS_KEEPS:',
+        "one more",
+        0,
+    ): "a third number of a kernel comes behind the two that decide",
+    (
+        "recover.py",
+        "if adoption and len(pieces) > max(begun, 0) and looker.is_over(adoption, pieces[-1]):",
+        "one more",
+        0,
+    ): "where there is one piece, it names the set by its own SEAL, and what ends with a SEAL is not over",
+    (
+        "copying.py",
+        "if start <= crc_at < stop:",
+        "compare",
+        0,
+    ): "no checksum stands where the bytes that it is of begin",
+    (
+        "walk.py",
+        "damaged = [sequence for sequence, base in live if base <= here]",
+        "compare",
+        0,
+    ): "the damaged one is tried once more, and passed over then",
+    ("group.py", "if self._loan.is_over():", "never", 0): "each step of a close can be repeated",
+    ("consumer.py", "if self._syncer is None:", "always", 0): "one that is made anew does the same",
+    ("group.py", "if self._syncer is None:", "always", 0): "one that is made anew does the same",
 }
 """{(file, the line's words, the way, the how-manieth such in that line): why}"""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -87,7 +86,14 @@ def sites(source: str) -> list[Site]:
 
 def changed(source: str, site: Site) -> str:
     """The file with that change."""
+    return ast.unparse(mutated(source, site))
+
+
+def mutated(source: str, site: Site | None = None) -> ast.Module:
+    """The file, with that change, and every line where it was."""
     tree = ast.parse(source)
+    if site is None:
+        return tree
     node = list(ast.walk(tree))[site.node]
     if site.way == "compare":
         node.ops[0] = OTHER[type(node.ops[0])]()  # type: ignore[attr-defined]
@@ -101,7 +107,7 @@ def changed(source: str, site: Site) -> str:
         node.value += 1  # type: ignore[attr-defined]
     elif site.way in ("not called", "returns None", "returns True"):
         node.value = ast.Constant(True if site.way == "returns True" else None)  # type: ignore[attr-defined]
-    return ast.unparse(ast.fix_missing_locations(copy.copy(tree)))
+    return ast.fix_missing_locations(tree)
 
 
 def key(source: str, site: Site) -> tuple[str, str, int]:

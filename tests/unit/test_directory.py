@@ -205,6 +205,19 @@ def test_the_ceiling_is_raised_ahead_and_a_slot_counts_once_the_other_was_writte
     assert home.journal.ceiling == 65537 + 65536
 
 
+def test_the_ceiling_waits_for_nobody_who_administers(home, monkeypatch):
+    waited = []
+
+    def busy(timeout):
+        waited.append(timeout)
+        raise errors.Busy("busy")
+
+    monkeypatch.setattr(home, "admin", busy)
+    monkeypatch.setattr(sync, "directory", lambda fd, what: waited.append(what))
+    home.cover(1, 65536 * _native.RECORD_BYTES_MIN)
+    assert waited == [0, "chunks"]
+
+
 def test_a_copy_is_told_by_the_file_that_is_another_one(home):
     home.look_at_boot()
     assert (home.same_boot, home.copied, home.unclean()) == (True, False, False)

@@ -397,6 +397,7 @@ class Kernel:
             assert len(given) == 8
             return self.flags.to_bytes(4, "little") + b"\xff\xff\xff\xff"
         if request == blocks._SET_FLAGS:
+            assert len(given) == 8
             self.flags = int.from_bytes(given, "little")
             self.asked.append(self.flags)
             return given

@@ -763,6 +763,19 @@ def test_what_cannot_be_rejected_is_still_held_and_says_so(queue, monkeypatch):
     assert member.get(0).index == 1
 
 
+@pytest.mark.parametrize("verb", ["reject", "nack"])
+def test_what_was_lost_before_it_could_be_moved_is_held_no_more(queue, monkeypatch, verb):
+    put(queue, 1)
+    member = join(queue, max_attempts=1)
+    message = member.get(0)
+    monkeypatch.setattr(type(member._ring), "moving", lambda self, taken: _native.LOST)
+    what = {"reject": "reject", "nack": "give back"}[verb]
+    with pytest.raises(errors.LeaseLost, match=re.escape(f"cannot {what} message 0 of {queue.path}")):
+        getattr(message, verb)()
+    assert (member.pending, member._aside, message._over) == (0, [], False)
+    assert message._batch.whole is False
+
+
 def test_what_could_not_be_moved_waits_a_second_or_as_long_as_its_queue_rests(queue, monkeypatch):
     put(queue, 4)
     member = join(queue, max_attempts=1)
@@ -879,6 +892,24 @@ def test_a_chunk_that_cannot_be_used_is_passed_over_by_a_group(long, which):
     lost = range(live[which][1], live[which + 1][1])
     assert found == [index for index in range(long.next_index) if index not in lost]
     assert member.skipped == len(lost)
+
+
+@pytest.mark.parametrize("how", ["name", "group"])
+def test_what_is_damaged_up_to_the_end_of_its_chunk_is_passed_over_and_counted(long, how):
+    """Nothing whole is behind it there: the next chunk is where it goes on."""
+    live = long._chain().names()
+    consumer = join(long, skip_corrupt=True) if how == "group" else long.consumer("c", skip_corrupt=True)
+    file, position = chunk_files(long.path)[1], words(long.path, 1)[3].position
+    patch(file, position, b"\xff" * (file.stat().st_size - position))
+    found = []
+    while True:
+        try:
+            found += [message.index for message in consumer.get_many(100, 0)]
+        except errors.Empty:
+            break
+    lost = range(live[1][1] + 3, live[2][1])
+    assert found == [index for index in range(long.next_index) if index not in lost]
+    assert consumer.skipped == len(lost)
 
 
 def test_a_forked_child_is_a_member_of_its_own(queue):

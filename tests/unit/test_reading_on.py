@@ -252,6 +252,17 @@ def test_what_was_dropped_between_two_chunks_is_counted_by_who_was_on_its_way(ma
     assert queue._home.checkpoint("c").dropped == first - base
 
 
+def test_what_was_retired_on_the_way_to_where_somebody_goes_is_not_lost_to_him(make):
+    queue = make(retention=AGE)
+    while len(queue._chain().names()) < 4:
+        queue.put(bytes(1000))
+    consumer = queue.consumer("c")
+    _, base = queue._chain().names()[2]
+    consumer._walk._enter(queue._chain().open(0, 0), start=base + 2)
+    retire_up_to(queue, 2)
+    assert consumer.get(timeout=0).index == base + 2
+
+
 def test_a_name_that_has_finished_a_chunk_lets_what_is_behind_it_go(long, monkeypatch):
     called = []
     consumer = long.consumer("c")
@@ -766,3 +777,20 @@ def test_who_waits_in_another_thread_is_told_of_a_close(queue):
     consumer.close()
     thread.join(DEADLINE)
     assert ended == [f"consumer 'c' of {queue.path} was closed"]
+
+
+def test_a_purge_moves_the_names_that_nobody_holds_and_counts_what_they_missed(queue):
+    queue.put_many([b"x"] * 9)
+    for name, start in (("a", 2), ("b", 9), ("mine", 3)):
+        queue.consumer(name, start=start).close()
+    known = queue._home.checkpoint("a", writable=True)
+    known.handed = 5
+    with queue.consumer("mine") as consumer:
+        queue.purge()
+        found = {name: queue._home.checkpoint(name) for name in ("a", "b", "mine")}
+        assert {name: (each.head, each.handed, each.dropped) for name, each in found.items()} == {
+            "a": (9, 9, 7), "b": (9, found["b"].handed, 0), "mine": (3, found["mine"].handed, 0)
+        }  # fmt: skip
+        queue.put(b"after")
+        assert consumer.take(timeout=0) == b"after"
+        assert queue._home.checkpoint("mine").dropped == 6

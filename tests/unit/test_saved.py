@@ -246,6 +246,28 @@ def test_damage_below_the_watermark_is_told_with_all_that_is_known(long):
     assert said.startswith(f"cannot recover {path}: {path}/chunks: {files[0].name} is missing; up to index {mark} ")
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_set_whose_manifest_says_nothing_is_not_taken_for_one_that_is_over(path, monkeypatch, damaged):
+    """Of one that is over the last SEAL may be missing: a recovery was writing it."""
+    with shmq.open(path, options=shmq.Options(chunk_bytes=16384)) as queue:
+        queue.put(b"before")
+        with queue.stage() as staged:
+            staged.put_many([bytes(200)] * 100)
+            with monkeypatch.context() as unremoved:
+                unremoved.setattr(staging.Set, "remove", lambda self: None)
+                queue.adopt(staged)
+    (manifest,) = Path(path, "staging").glob("*/manifest")
+    if damaged:
+        flip(manifest, manifest.stat().st_size - 1)
+    else:
+        shutil.rmtree(manifest.parent)
+    seal = words(path, -1)[-1]
+    patch(chunk_files(path)[-1], seal.position, bytes(8))
+    make_unclean(path)
+    with shmq.open(path) as queue:
+        assert len(queue) == (1 if damaged else 101)
+
+
 def test_an_index_that_nobody_can_give_is_no_next_one(path):
     with shmq.open(path) as queue:
         queue.put(b"x")
@@ -646,6 +668,33 @@ def test_a_chunk_that_is_lost_becomes_an_empty_one_and_all_its_indexes_are_lost(
         with shmq.open(done.path) as clean:
             assert [message.index for message in clean.reader()] == [each for each in range(end) if each not in gone]
             assert clean.put(b"x") >= end
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("member", range(5))
+@pytest.mark.parametrize("which", [0, 1, 3])
+def test_of_a_batch_that_is_damaged_what_is_whole_is_saved_also_at_the_end_of_its_chunk(
+    make, tmp_path, which, member, sealed
+):
+    """A batch that is not whole ends with padding; else the next recovery would cut before it."""
+    queue = make(retention=FOREVER)
+    while len(queue._chain().names()) < 4:
+        queue.put_many([b"%d" % queue.next_index + bytes(300)] * 5)
+    path, end, bases = queue.path, queue.next_index, [base for _, base in queue._chain().names()]
+    there = [word for word in words(path, which) if word.state == 2]
+    first = len(there) - 5 + member
+    position, file = there[first].position, chunk_files(path)[which]
+    last = words(path, which)[-1]
+    end_of_last = last.position + 8 * last.span
+    behind = last.position if sealed and which < 3 else end_of_last if which == 3 else file.stat().st_size
+    patch(file, position, b"\xff" * (behind - position))
+    lost = range(bases[which] + first, bases[which] + len(there))
+    done = shmq.repair(path, tmp_path / "clean")
+    assert (done.messages, done.lost) == (end - len(lost), len(lost))
+    assert shmq.verify(done.path)
+    with shmq.open(done.path) as clean:
+        assert [message.index for message in clean.reader()] == [each for each in range(end) if each not in lost]
+        assert [base for _, base in clean._chain().names()] == bases
 
 
 def test_what_is_whole_is_not_repaired_in_place_and_beside_it_is_copied(queue, tmp_path):
@@ -1137,6 +1186,17 @@ def test_notes_of_queues_that_last_as_long_as_others_are_written_once(shm_root):
         assert volatile._is_used("a", "00" * 16) is False
         assert volatile._is_used("nobody", queue_id) is False
     assert list(base.iterdir()) == []
+
+
+def test_a_queue_that_lasts_as_long_as_another_is_shared_by_who_opens_it(shm_root, monkeypatch):
+    monkeypatch.setattr(volatile, "_PATIENCE", 0.5)
+    with shmq.open("shm:a") as a:
+        with shmq.open("shm:b") as b:
+            volatile.attach("shm:b", "shm:a", a._home.queue_id.hex())
+            b.put(b"x")
+        with shmq.open("shm:b", create=False) as first, shmq.open("shm:b", create=False) as second:
+            assert len(first) == len(second) == 1
+    assert volatile.names() == []
 
 
 def test_a_place_in_shared_memory_that_is_not_ours_alone_is_refused(shm_root):

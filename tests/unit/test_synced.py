@@ -178,13 +178,15 @@ def test_of_an_empty_queue_that_was_recovered_nothing_is_doubted(make, monkeypat
     syncer_of(queue).doubt()
 
 
-def test_a_sync_that_was_told_of_a_chunk_that_is_not_there_begins_anew(make):
+@pytest.mark.parametrize("messages", [3, 60])
+def test_a_sync_that_was_told_of_a_chunk_that_is_not_there_begins_anew(make, messages):
     """Also when the lie came behind the opening, which looks for one."""
-    queue = make()
-    queue.put_many([b"x"] * 3)
+    queue = make(retention=shmq.Retention.forever())
+    for _ in range(messages):
+        queue.put(bytes(1000))
     control(queue).reset_durable(2, 50)
     found = syncer_of(queue)._sync_chunks()
-    assert found[1].next_index == 3
+    assert found[1].next_index == messages
     assert control(queue).durable_chunk() == 0
 
 
@@ -820,6 +822,17 @@ def test_a_name_that_cannot_be_opened_stops_only_who_means_it(make):
     os.unlink(f"{queue.path}/consumers/b.checkpoint")
     with pytest.raises(shmq.NotFound, match=whole(f"consumer 'b' of {queue.path} was dropped")):
         take(queue, names, own="b")
+
+
+def test_a_name_that_was_dropped_and_made_again_is_the_new_one(make):
+    queue = make()
+    queue.put_many([b"x"] * 5)
+    names = acks.Names(queue._home)
+    for start in (1, 4):
+        queue.consumer("c", start=start).close()
+        take(queue, names, own="c")
+        assert queue._home.checkpoint("c").newest_snapshot().head == start
+        queue.drop_consumer("c")
 
 
 def test_a_groups_snapshot_is_its_rings_also_when_the_side_table_has_grown_since(make, events):
