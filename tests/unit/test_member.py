@@ -566,8 +566,9 @@ def test_a_killed_holder_of_the_last_attempt_leaves_a_letter_with_as_many_attemp
     join(queue, max_attempts=1).close()
 
     def die(say):
-        join(queue).get(0)
-        hold_until_killed(say)
+        with join(queue) as holder:
+            holder.get(0)
+            hold_until_killed(say)
 
     with Child(die) as child:
         assert child.hear() == "ready"

@@ -1228,10 +1228,8 @@ def test_anonymous_queues_of_the_dead_are_looked_for_once_a_minute(monkeypatch):
 
 def test_whoever_is_left_by_the_dead_is_taken_away_and_the_living_stay(shm_root):
     def die(say):
-        shmq.open("shm:dead").put(b"x")
-        anonymous = shmq.open(None)
-        hold_until_killed(say)
-        anonymous.close()
+        with shmq.open("shm:dead"), shmq.open(None):
+            hold_until_killed(say)
 
     with shmq.open("shm:alive"), Child(die) as child:
         assert child.hear() == "ready"
