@@ -224,7 +224,8 @@ class Runner:
         self._folder = tree(Path(self._opened.enter_context(tempfile.TemporaryDirectory(prefix="shmq-mutants-"))))
         (asked, ask), (answered, answer) = os.pipe(), os.pipe()
         self._ask, self._answers = os.fdopen(ask, "w"), os.fdopen(answered)
-        words = [*PYTEST, "-p", "tests.mutants.forked", "-o", "timeout=60", *TESTS.values()]
+        self._pytest = [*PYTEST, "-o", "timeout=60", f"--basetemp={self._folder / 'tmp'}"]
+        words = [*self._pytest, "-p", "tests.mutants.forked", *TESTS.values()]
         self._process = subprocess.Popen(
             words,
             cwd=self._folder,
@@ -264,7 +265,7 @@ class Runner:
         result = int(self._answers.readline())
         if result != forked.ELSEWHERE:
             return result
-        words = [*PYTEST, "-x", "-o", "timeout=60", *tests]
+        words = [*self._pytest, "-x", *tests]
         out = None if self._loud else subprocess.DEVNULL
         with subprocess.Popen(
             words, cwd=self._folder, env=environment(self._folder), stdout=out, stderr=out, process_group=0

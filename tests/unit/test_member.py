@@ -11,7 +11,7 @@ import pytest
 from support import DEADLINE, Child, chunk_files, flip, hold_until_killed, in_child, make_unclean, patch, until, words
 
 import shmq
-from shmq import _native, errors, group
+from shmq import _native, dead, errors, group
 from shmq.storage import acks, pins, space, warm
 
 AGE = shmq.Retention.age(3600)
@@ -713,6 +713,21 @@ def test_a_sync_group_has_its_acks_on_the_disk(make, monkeypatch):
     auto = join(queue, "auto", ack="auto")
     auto.take(0)
     assert len(asked) == 3
+
+
+@pytest.mark.parametrize("verb", ["take", "take_many"])
+def test_what_cannot_be_decoded_is_finished_where_all_is_that_is_handed_out(make, verb):
+    queue = make(codec="json")
+    with shmq.open(queue.path) as raw:
+        dead._Raw(raw).put(b"{not json")
+    member = join(queue, ack="auto")
+    with pytest.raises(errors.Corrupt):
+        member.take(0) if verb == "take" else member.take_many(5, 0)
+    queue.put(2)
+    assert member.take(0) == 2
+    with pytest.raises(errors.Empty):
+        member.get(0)
+    assert (member.lag, member.pending) == (0, 0)
 
 
 # ---------------------------------------------------------------- to other queues

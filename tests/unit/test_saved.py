@@ -268,6 +268,24 @@ def test_a_set_whose_manifest_says_nothing_is_not_taken_for_one_that_is_over(pat
         assert len(queue) == (1 if damaged else 101)
 
 
+def test_a_chunk_that_is_not_the_one_that_was_staged_is_told_and_its_set_goes(path, monkeypatch):
+    with shmq.open(path, options=shmq.Options(chunk_bytes=16384, checksum=False)) as queue:
+        queue.put(b"before")
+        with queue.stage() as staged, monkeypatch.context() as unremoved:
+            staged.put_many([bytes(200)] * 100)
+            unremoved.setattr(staging.Set, "remove", lambda self: None)
+            queue.adopt(staged)
+    file = chunk_files(path)[-1]
+    fd = os.open(file, os.O_RDWR)
+    os.pwrite(fd, b"another!", 56)
+    copying._mend_crc(fd, 12, 16, 128)
+    os.close(fd)
+    make_unclean(path)
+    with shmq.open(path) as queue:
+        assert f"chunks/{file.name} is not the chunk that was staged" in queue.recovery.reason
+        assert len(queue) == 1
+
+
 def test_an_index_that_nobody_can_give_is_no_next_one(path):
     with shmq.open(path) as queue:
         queue.put(b"x")
@@ -582,6 +600,16 @@ def test_a_copy_has_these_files_and_numbers_and_no_others(long, tmp_path):
         assert copy.consumers()["c"].head == 7
 
 
+def test_a_copy_is_on_the_disk_with_its_folders_and_its_name(long, tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    long.copy(tmp_path / "copy")
+    making = {path for path in synced if re.search(r"/copy\.making-[0-9a-f]{8}(/(chunks|consumers))?$", path)}
+    assert {path.rpartition("/")[2][:12] for path in making} == {"copy.making-", "chunks", "consumers"}
+    assert synced[-1] == str(tmp_path)
+    assert len([path for path in synced if "(deleted)" in path]) == 4 + 2  # chunks, control.shmq and queue.shmq
+
+
 def test_a_copy_is_refused_where_something_is_or_nothing_can_be(queue, tmp_path):
     (tmp_path / "there").write_bytes(b"")
     said = f"cannot write to {tmp_path}/there: something is there; nothing was changed"
@@ -863,6 +891,21 @@ def test_a_retirement_is_written_down_before_anything_goes_and_counts_padding_do
     del events[:]
     retire(queue)
     assert events == []
+
+
+def test_what_is_before_a_pin_goes_up_to_the_chunk_that_begins_there(make):
+    for beyond in (0, -1):
+        queue = make(f"{make().path}{beyond}", retention=shmq.Retention.bytes(16384))
+        with queue.reader(0, pin=True):
+            while len(queue._chain().names()) < 4:
+                queue.put(bytes(1000))
+            live = queue._chain().names()
+            pin = pins.Pin(queue._home, "mine")
+            pin.take()
+            pin.move(live[2][1] + beyond)
+        retire(queue)
+        assert queue._chain().names() == live[2 if beyond == 0 else 1 :]
+        pin.close()
 
 
 def test_what_a_slow_roller_brought_back_is_taken_away(make):
