@@ -50,17 +50,9 @@ def tried(session: pytest.Session, items: list[pytest.Item], wanted: dict[str, A
     functions = changed_functions(Path(wanted["path"]), Site(*wanted["site"]))
     if not functions:
         return ELSEWHERE
-    pid = os.fork()
-    if not pid:
-        try:
-            os.setpgid(0, 0)
-            if not wanted["loud"]:
-                quiet()
-            for function, code in functions:
-                function.__code__ = code
-            run(session, items)
-        finally:
-            os._exit(CAUGHT)
+    from support import start  # where it lies, pytest knows by now
+
+    pid = start(live, session, items, functions, wanted["loud"])
     watched = os.pidfd_open(pid)
     until = time.monotonic() + wanted["limit"]
     while time.monotonic() < until and not os.waitid(os.P_PIDFD, watched, os.WEXITED | os.WNOHANG | os.WNOWAIT):
@@ -82,13 +74,18 @@ def quiet() -> None:
         os.dup2(null, fd)
 
 
-def run(session: pytest.Session, items: list[pytest.Item]) -> None:
-    """One after the other, up to the first that fails."""
+def live(
+    session: pytest.Session, items: list[pytest.Item], functions: list[tuple[FunctionType, CodeType]], loud: bool
+) -> None:
+    """In the fork: change them, and run one test after the other, up to the first that fails."""
+    os.setpgid(0, 0)
+    if not loud:
+        quiet()
+    for function, code in functions:
+        function.__code__ = code
     for item, following in zip(items, [*items[1:], None], strict=True):
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        if session.testsfailed:
-            os._exit(CAUGHT)
-    os._exit(SURVIVED)
+        assert not session.testsfailed, item.nodeid
 
 
 # ---------------------------------------------------------------- new code for a function that is there
