@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import re
 import struct
@@ -32,6 +33,7 @@ def home(queue):
 @pytest.fixture
 def events(monkeypatch):
     """What was written and synced."""
+    gc.collect()  # what an earlier test has left in a cycle writes when it goes
     seen = []
     write = sync.write
     monkeypatch.setattr(sync, "data", lambda fd, what: seen.append(f"data {what}"))
