@@ -451,6 +451,15 @@ def test_the_command_archives_into_a_delta_table_again_and_again(make, to, tmp_p
     assert found["_value"].to_pylist()[100] == b'{"user":100}'
 
 
+def test_found_an_empty_queue_makes_no_plain_archive_of_what_is_to_be_a_table(make, to):
+    """Nothing was archived, and putting files together made a manifest; from then on it was plain Parquet."""
+    queue = make()
+    assert main(["archive", queue.path, to]) == 0
+    fill(queue)
+    assert main(["archive", queue.path, to]) == 0
+    assert offsets(to) == list(range(SOME))
+
+
 def test_the_command_says_what_is_wrong_in_one_line(some, to, capsys):
     assert main(["archive", some.path, to, "--schema", "n BIGNT", "--value", "json"]) == 1
     assert "there is no type BIGNT; there are BIGINT" in capsys.readouterr().err

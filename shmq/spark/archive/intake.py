@@ -164,6 +164,9 @@ def compact(to: str, *, file_bytes: int = FILE_BYTES) -> int:
     Readers are not disturbed: the old files stay for a day, and for a week in a Delta table. To call it often costs
     nothing: see `merging.is_worth`.
     """
+    if forms.form_of(to) is None:
+        forms.store(to).check()
+        return 0
     with forms.store(to) as there:
         return there.compact(file_bytes)
 
