@@ -353,3 +353,44 @@ def test_a_damaged_archive_is_not_replayed(some, to, tmp_path, capsys):
     assert "is not what was written" in capsys.readouterr().err
     os.unlink(path)
     assert "is missing" in archive.verify(to)[0]
+
+
+# ---------------------------------------------------------------- nothing is made for nothing
+def test_found_nothing_is_made_for_a_queue_that_is_not_there(make, tmp_path, capsys):
+    """A mistyped name left an archive of plain Parquet behind; as its own archive, at the queue's very path."""
+    missing, lake = str(tmp_path / "typo"), str(tmp_path / "lake")
+    for to in (lake, missing):
+        assert main(["archive", missing, to, "--form", "parquet"]) == 1
+        assert "there is no queue there" in capsys.readouterr().err
+        assert not os.path.exists(to)
+
+
+@pytest.mark.parametrize("refused", [["--schema", "user NOTHING"], ["--schema", "user BIGINT", "--value", "struct"]])
+def test_found_nothing_is_made_for_a_schema_that_is_refused(some, to, refused):
+    """The folder was there afterwards, with a lock and a manifest."""
+    assert main(["archive", some.path, to, "--form", "parquet", *refused]) == 1
+    with pytest.raises(shmq.NotFound):
+        archive.archive(some.path, to, behind="nobody")
+    assert not os.path.exists(to)
+
+
+@pytest.mark.parametrize("inside", ["", "/lake", "/deep/lake"])
+def test_found_an_archive_in_the_folder_of_its_queue_is_refused(some, inside):
+    """It would go with the queue."""
+    there = sorted(os.listdir(some.path))
+    with pytest.raises(shmq.BadFormat, match="is in the queue's own folder"):
+        archive.archive(some.path, some.path + inside)
+    assert sorted(os.listdir(some.path)) == there
+    assert archive.archive(some.path, f"{some.path}.lake") == SOME
+
+
+def test_found_a_file_and_a_lost_manifest_are_told_by_the_command(some, to, capsys):
+    """The first was `Not a directory`, and of the second it said that it was no Delta table."""
+    with open(f"{to}.file", "wb"):
+        pass
+    assert main(["archive", some.path, f"{to}.file"]) == 1
+    assert "it is a file, and an archive is a folder" in capsys.readouterr().err
+    archive.archive(some.path, to)
+    os.unlink(f"{to}/manifest.json")
+    assert main(["archive", some.path, to]) == 1
+    assert "its manifest.json is gone" in capsys.readouterr().err

@@ -348,6 +348,19 @@ def test_a_folder_with_other_files_and_the_other_form_are_refused(some, to, tmp_
     assert os.listdir(to) == ["mine"]
 
 
+@pytest.mark.parametrize("url", ["", "file://"])
+def test_found_a_table_that_has_nothing_yet_does_not_become_plain_parquet(make, to, url):
+    """To put together what was not there made a manifest, and from then on the table was refused."""
+    queue = make()
+    words = ["archive", queue.path, url + to, "--form", "delta"]
+    assert main([*words, "--after", "6h"]) == 0
+    assert main(words) == 0
+    queue.put(b"x")
+    assert main(words) == 0
+    assert offsets(to) == [0]
+    assert archive.form_of(url + to) == "delta"
+
+
 # ---------------------------------------------------------------- fewer files, and back
 def test_found_small_files_become_large_without_the_square_of_it(some, to, monkeypatch):
     written = []

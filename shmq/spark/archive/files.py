@@ -18,14 +18,13 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import time
 from typing import IO, TYPE_CHECKING, Self
 
 import shmq
 from shmq.spark import disk
 from shmq.spark.archive import merging, parquet
-from shmq.spark.archive.forms import Snapshot, Times, another_queue
+from shmq.spark.archive.forms import ARCHIVED, MANIFEST, Snapshot, Times, another_queue
 from shmq.spark.archive.messages import RAW, Layout, Span
 
 if TYPE_CHECKING:
@@ -33,11 +32,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-MANIFEST = "manifest.json"
 _LOCK = "lock"
 _UNFINISHED = ".unfinished"
 _MANIFEST_UNFINISHED = MANIFEST + _UNFINISHED
-_FILE = re.compile(r".+-\d{3}-\d{16}-\d{16}\.parquet")
 VERSION = 2
 _VERSIONS = {1, VERSION}
 GRACE_NS = 24 * 3600 * 10**9
@@ -189,7 +186,7 @@ class Archive:
         if MANIFEST in there:
             return  # made this moment
         there -= {_LOCK, _MANIFEST_UNFINISHED}  # of one that was killed before it had made one
-        if any(map(_FILE.fullmatch, there)):
+        if any(map(ARCHIVED.fullmatch, there)):
             raise shmq.BadFormat(
                 f"{self.path} holds archived messages, and its {MANIFEST} is gone; nothing was changed. Bring it back "
                 "from a copy of the folder; or archive to an empty folder, which goes on where this one ends, and read "

@@ -8,6 +8,7 @@ The forms that an archive has, and what is the same in all of them.
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import shmq
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 PARQUET, DELTA = "parquet", "delta"
 FORMS = (PARQUET, DELTA)
 MANIFEST = "manifest.json"
+ARCHIVED = re.compile(r".+-\d{3}-\d{16}-\d{16}\.parquet")
+"""What files of plain Parquet are called."""
 
 
 class Times(NamedTuple):
@@ -119,11 +122,17 @@ def store(path: str, form: str | None = None) -> Store:
         form: "parquet" or "delta", for one that is new; None for whatever is there.
 
     Raises:
+        BadFormat: a file is there.
         Mismatch: what is there is of the other form.
         Missing: it is a Delta table, and the package deltalake is not installed.
     """
     from shmq.spark.archive import files, lake  # noqa: PLC0415  # which are made of what is here
 
+    path = plain(path)
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise shmq.BadFormat(
+            f"{path} is no archive: it is a file, and an archive is a folder; nothing was changed. Give another path"
+        )
     there = form_of(path)
     if form is not None and there is not None and there != form:
         raise shmq.Mismatch(
@@ -134,7 +143,14 @@ def store(path: str, form: str | None = None) -> Store:
 
 
 def form_of(path: str) -> str | None:
-    """Of which form the archive is that is there; None if none is."""
+    """Of which form the archive is that is there, also where its manifest is lost; None if none is."""
+    path = plain(path)
     if delta.is_remote(path) or os.path.isdir(f"{path}/{delta.LOG}"):
         return DELTA
-    return PARQUET if os.path.exists(f"{path}/{MANIFEST}") else None
+    there = os.listdir(path) if os.path.isdir(path) else []
+    return PARQUET if MANIFEST in there or any(map(ARCHIVED.fullmatch, there)) else None
+
+
+def plain(path: str) -> str:
+    """A path of this machine without what says so."""
+    return path.removeprefix("file://")

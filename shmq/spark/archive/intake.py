@@ -9,15 +9,16 @@ millions of rows a second.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq.spark import places
+from shmq.spark import delta, places
 from shmq.spark.archive import forms, messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 CONSUMER = "archive"
 FILE_BYTES = 256 << 20
@@ -64,25 +65,49 @@ def archive(
 
     Raises:
         Busy: another process archives to the same place, or holds the name `archive`.
-        NotFound: there is no queue, or none called *behind* reads it; nothing was archived.
-        BadFormat: there are files at *to*, and no archive, or one that has lost its manifest; nothing was changed.
+        NotFound: there is no queue, or none called *behind* reads it; nothing was made or archived.
+        BadFormat: there are files at *to*, and no archive, or one that has lost its manifest; or it is in the queue's
+            own folder. Nothing was changed.
         BadOption: such payloads have no such fields.
         Gone: messages went that were not archived yet. Retention waits for the name `archive`; so somebody dropped or
             moved it, or purged, or the queue is bounded with full="drop_oldest".
         Mismatch: the archive is of another form, of other columns, or of another queue; nothing was archived.
         Missing: a Delta table needs the package deltalake.
     """
+    shards = places.shards_of(queue)
+    check_apart(shards, to)
+    layouts = []
+    for shard in shards:  # before anything is made
+        with shmq.open(shard.path, create=False, trusted=True) as opened:
+            _until(opened, older_than, behind)
+            layouts.append(messages.layout(opened, value, schema, dtype))
     done = 0
     with forms.store(to, form) as there:
-        for shard in places.shards_of(queue):
+        for shard, how in zip(shards, layouts, strict=True):
             with shmq.open(shard.path, create=False, trusted=True) as opened:
-                how = messages.layout(opened, value, schema, dtype)
                 _check_columns(there, how)
                 for count in _shard(there, shard, opened, how, _until(opened, older_than, behind), file_bytes):
                     done += count
                     if progress is not None:
                         progress(done)
     return done
+
+
+def check_apart(shards: Iterable[places.Shard], to: str) -> None:
+    """
+    An archive in a queue's own folder would go with it.
+
+    Raises:
+        BadFormat: it is to be there.
+    """
+    folder = os.path.realpath(forms.plain(to))
+    for shard in () if delta.is_remote(to) else shards:
+        home = os.path.realpath(shard.path)
+        if f"{folder}/".startswith(f"{home}/"):
+            raise shmq.BadFormat(
+                f"cannot archive {shard.path} to {to}: that is in the queue's own folder, and would go with it; "
+                "nothing was changed. Archive to a folder beside it"
+            )
 
 
 def _check_columns(there: forms.Store, how: messages.Layout) -> None:
