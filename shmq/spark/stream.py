@@ -82,10 +82,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             return start
         shards = places.find(self.options)
         group = begun.group if self.options.group is None else self.options.group  # it may be said later, too
-        known = begun.places if group == begun.group else {}
-        self._hold(group, [shard for shard in shards if (shard.topic, shard.number) not in known])
+        known = {place.queue_id for place in begun.places.values()} if group == begun.group else set()
+        for shard in shards:
+            self._check_before(shard, begun)
+        self._hold(group, [shard for shard in shards if places.open_queue(shard.path).id not in known])
         there = self._pinned or ends(shards, self.options)
-        where = {key: self._start_of(key, now, begun) for key, now in there.items()}
+        paths = {(shard.topic, shard.number): shard.path for shard in shards}
+        where = {key: self._start_of(paths.get(key), now, begun.places.get(key)) for key, now in there.items()}
         end = {key: max(now.end, where[key]) for key, now in there.items()}
         self._latest = offsets.Offsets(
             group, begun.root, {key: offsets.Place(there[key].queue_id, at) for key, at in end.items()}
@@ -97,11 +100,38 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             self._last_batch = time.monotonic()
         return self._offsets(group, kept | placed)
 
-    def _start_of(self, key: Key, now: Ends, begun: offsets.Offsets) -> int:
-        """How far a shard was read; one that is new begins with its first message, also one in an old one's place."""
-        place = begun.places.get(key)
-        if place is None or (place.queue_id != now.queue_id and not self.options.fail_on_loss):
+    def _check_before(self, shard: places.Shard, begun: offsets.Offsets) -> None:
+        """Before a batch is planned, for Spark writes its end down before it asks for what is in it."""
+        place = begun.places.get((shard.topic, shard.number))
+        if place is None:
+            return
+        queue = places.open_queue(shard.path)
+        if queue.id != place.queue_id:
+            self._check_same(shard, queue.first_index)
+        elif place.next > queue.committed_index:
+            now = ends([shard])[shard.topic, shard.number]
+            check_start(self.options, shard, place.next, now)
+
+    def _check_same(self, shard: places.Shard, first: int) -> None:
+        """It is not; which ends the query, unless what is lost is no matter."""
+        if self.options.fail_on_loss:
+            raise shmq.Gone(
+                f"{shard.path} is another queue than the one that was read before: it was deleted and made again. "
+                "Nothing was read. Begin a new checkpoint, or say failOnDataLoss=false to read the new one from "
+                "its beginning",
+                first,
+            )
+
+    def _start_of(self, path: str | None, now: Ends, place: offsets.Place | None) -> int:
+        """
+        How far a shard was read; one that is new begins with its first message, also one in an old one's place.
+
+        What lies behind the end, in a queue that was cut, was read up to the end: what is put from now on comes.
+        """
+        if place is None or place.queue_id != now.queue_id:
             return now.first
+        if place.next > now.end and path is not None:
+            return min(place.next, places.open_queue(path).committed_index)
         return place.next
 
     def _should_wait(self, start: Mapping[Key, int], end: Mapping[Key, int]) -> bool:
@@ -167,12 +197,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         key = (shard.topic, shard.number)
         place = begun.places.get(key)
         target = done.places[key]
-        if target.queue_id != now.queue_id or (place is not None and place.queue_id != now.queue_id):
-            if self.options.fail_on_loss:
+        if target.queue_id != now.queue_id:
+            self._check_same(shard, now.first)
+            return now.end  # nothing: what the batch was to have is gone, and the next one begins the queue there is
+        if place is not None and place.queue_id != now.queue_id:
+            self._check_same(shard, now.first)
+            if target.next > now.end:
                 raise shmq.Gone(
-                    f"{shard.path} is another queue than the one that was read before: it was deleted and made again. "
-                    "Nothing was read. Begin a new checkpoint, or say failOnDataLoss=false to read the new one from "
-                    "its beginning",
+                    f"{shard.path} is to be read up to {target.next}, as the checkpoint has it, and ends at {now.end}: "
+                    "what is put there next would be taken for read. Nothing was read. Begin a new checkpoint",
                     now.first,
                 )
             return now.first

@@ -417,6 +417,68 @@ def test_another_queue_in_its_place_is_told(some):
     assert batch_of(there, end, there.latestOffset(end, ReadAllAvailable())) == [0]
 
 
+def made_again(queue, count):
+    places.close_all()
+    queue.close()
+    shmq.delete(queue.path)
+    with shmq.open(queue.path) as other:
+        other.put_many([b"new"] * count)
+
+
+def test_found_nothing_is_planned_of_another_queue_before_it_is_told(some):
+    """Spark writes the end of a batch down before it asks what is in it: 300 messages of the new queue were "done"."""
+    reader = stream(some.path, group="reports")
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    made_again(some, 5)
+    with pytest.raises(shmq.Gone, match="is another queue"):
+        stream(some.path, group="reports").latestOffset(end, ReadAllAvailable())
+    with shmq.open(some.path) as other:
+        assert other.consumers() == {}  # who fails holds nothing
+    going_on = stream(some.path, group="reports", failOnDataLoss="false")
+    new = going_on.latestOffset(end, ReadAllAvailable())
+    assert batch_of(going_on, end, new) == list(range(5))
+    with shmq.open(some.path) as other:
+        assert other.consumers()["reports"].head == 0  # held, as any queue that is new
+        other.put(b"more")
+    assert batch_of(going_on, new, going_on.latestOffset(new, ReadAllAvailable())) == [5]
+
+
+def test_found_a_batch_of_the_old_queue_takes_nothing_of_the_new_one(some):
+    """It was made again when the batch was planned already; the batch and the one behind it read its beginning."""
+    reader = stream(some.path)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    made_again(some, 5)
+    going_on = stream(some.path, failOnDataLoss="false")
+    assert batch_of(going_on, start, end) == []
+    assert batch_of(going_on, end, going_on.latestOffset(end, ReadAllAvailable())) == list(range(5))
+
+
+def test_found_what_an_older_shmq_planned_beyond_a_new_queues_end_is_never_done(some):
+    reader = stream(some.path)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    made_again(some, 5)
+    with shmq.open(some.path) as other:
+        poisoned = json.loads(json.dumps(end).replace(end["queues"]["q"]["0"]["id"], other.id))
+    with pytest.raises(shmq.Gone, match=r"is to be read up to 300.* and ends at 5.*Begin a new checkpoint"):
+        stream(some.path, failOnDataLoss="false").partitions(end, poisoned)
+
+
+def test_found_an_offset_beyond_the_end_is_told_before_anything_is_planned(some):
+    """A copy that is older was 'read' up to where the checkpoint was, without a word, however it grew."""
+    reader = stream(some.path)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    end["queues"]["q"]["0"]["next"] = SOME + 20
+    with pytest.raises(shmq.Gone, match=f"was read up to {SOME + 20}.* ends at {SOME}: it was cut"):
+        stream(some.path).latestOffset(end, ReadAllAvailable())
+    going_on = stream(some.path, failOnDataLoss="false")
+    now = going_on.latestOffset(end, ReadAllAvailable())
+    assert nexts(now) == {("q", "0"): SOME}
+    assert batch_of(going_on, end, now) == []
+    some.put_many([b"later"] * 30)
+    assert batch_of(going_on, now, going_on.latestOffset(now, ReadAllAvailable())) == list(range(SOME, SOME + 30))
+
+
 def test_found_planning_a_batch_costs_nothing_that_grows_with_history(queue, monkeypatch):
     """100 ms for 3,000 chunks, and all of them mapped, for a batch of one message."""
     queue.put_many([b"x" * 1000] * 150)

@@ -238,3 +238,51 @@ def test_another_schema_than_there_is_is_told(spark, streams, some):
     with pytest.raises(Exception, match="cast it to binary or string"):
         spark.range(3).selectExpr("id as value").write.format("shmq").mode("append").save(streams.target)
     assert not os.path.exists(streams.target)
+
+
+def made_again(path, *payloads):
+    with shmq.open(f"{path}-new") as queue:
+        queue.put_many(list(payloads))
+    os.rename(path, f"{path}-old")
+    os.rename(f"{path}-new", path)
+
+
+@pytest.mark.parametrize("given", [{}, {"group": "reports"}])
+def test_found_following_what_gone_says_of_another_queue_skips_no_message(streams, tmp_path, given):
+    """The run that failed left the new queue's id with the old one's end in Spark's log: 20 messages were "read"."""
+    path = str(tmp_path / "q")
+    old = [b"old %d" % n for n in range(20)]
+    with shmq.open(path) as queue:
+        queue.put_many(old)
+    streams.run(path, **given)
+    there = [b"n%d" % n for n in range(5)]
+    made_again(path, *there)
+    for _ in range(2):
+        assert "is another queue" in streams.fails(path, **given)
+    for new in ([], [b"p0", b"p1", b"p2"], [b"r%d" % n for n in range(12)]):
+        with shmq.open(path) as queue:
+            queue.put_many(new)
+        streams.run(path, failOnDataLoss="false", **given)
+        there += new
+        assert streams.out() == old + there
+    assert len(streams.out()) == 40
+    streams.run(path, **given)  # and from then on it is the queue that is meant
+    assert len(streams.out()) == 40
+
+
+def test_found_a_stream_that_runs_when_its_queue_is_made_again_skips_no_message(spark, streams, tmp_path):
+    path = str(tmp_path / "q")
+    with shmq.open(path) as queue:
+        queue.put_many([b"old %d" % n for n in range(20)])
+    stream = spark.readStream.format("shmq").option("startingOffsets", "earliest").load(path).select("value")
+    stream = stream.writeStream.format("shmq").option("checkpointLocation", streams.checkpoint)
+    query = stream.trigger(processingTime="0 seconds").start(streams.target)
+    try:
+        query.processAllAvailable()
+        made_again(path, *(b"n%d" % n for n in range(30)))
+        with pytest.raises(Exception, match=r"is another queue|there is no queue"):
+            query.awaitTermination(60)
+    finally:
+        query.stop()
+    streams.run(path, failOnDataLoss="false")
+    assert streams.out()[20:] == [b"n%d" % n for n in range(30)]
