@@ -17,10 +17,12 @@ import contextlib
 import json
 import re
 import signal
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import shmq
 from shmq import spark
 from shmq.cli import show, transfer
 
@@ -99,12 +101,22 @@ def _once(arguments: argparse.Namespace, stop: threading.Event) -> None:
         spark.archive_queue(
             arguments.queue, arguments.table, form=form, older_than=arguments.after, progress=at, **given
         )
-        merged = spark.compact(arguments.table, file_bytes=arguments.compact_to)
+        progress.end()
+        merged = _put_together(arguments)
     except _Stopped:
         pass
     finally:
         progress.end()
     _tell(arguments, done, merged)
+
+
+def _put_together(arguments: argparse.Namespace) -> int:
+    """Work beside: where it cannot be done, nothing is lost but a little speed of who reads."""
+    try:
+        return int(spark.compact(arguments.table, file_bytes=arguments.compact_to))
+    except (OSError, shmq.Busy) as problem:
+        print(f"shmq: {spark.not_together(arguments.table, problem)}", file=sys.stderr, flush=True)
+        return 0
 
 
 def _tell(arguments: argparse.Namespace, rows: int, merged: int) -> None:

@@ -40,6 +40,7 @@ _HOMES = {
     "findings": "setup.findings",
     "history": "archive.history",
     "is_automatic_group": "offsets.is_automatic",
+    "not_together": "archive.not_together",
     "plan_pipeline": "pipeline.plan",
     "prepare": "setup.prepare",
     "read": "pipeline.read_all",

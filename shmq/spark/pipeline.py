@@ -382,6 +382,7 @@ class Run:
         source = self._pipeline.sources[wanted.source]
         typed: dict[str, Any] = {"schema": wanted.schema, "value": source.value, "dtype": source.dtype}
         rows = merged = 0
+        why: dict[str, str] = {}
 
         def count(done: int) -> None:  # after each file, which is in the archive by then
             nonlocal rows
@@ -399,8 +400,11 @@ class Run:
                 **(typed if wanted.schema else {}),
             )
         if wanted.compact_to and not self._stop.is_set():
-            merged = archive.compact(wanted.to, file_bytes=wanted.compact_to)
-        self._tell({"pipeline": self._pipeline.name, "archive": wanted.to, "rows": rows, "files_merged": merged})
+            try:
+                merged = archive.compact(wanted.to, file_bytes=wanted.compact_to)
+            except (OSError, shmq.Busy) as problem:
+                why = {"not_merged": archive.not_together(wanted.to, problem)}
+        self._tell({"pipeline": self._pipeline.name, "archive": wanted.to, "rows": rows, "files_merged": merged, **why})
 
 
 def _behind(progress: Any) -> int | None:

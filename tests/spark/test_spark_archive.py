@@ -394,3 +394,25 @@ def test_found_a_file_and_a_lost_manifest_are_told_by_the_command(some, to, caps
     os.unlink(f"{to}/manifest.json")
     assert main(["archive", some.path, to]) == 1
     assert "its manifest.json is gone" in capsys.readouterr().err
+
+
+def test_found_no_room_to_put_files_together_does_not_end_the_archive(make, to, capsys, monkeypatch):
+    """It ended with 1, without a word of the messages that it had archived, and so did `--every`."""
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    queue = make(retention=shmq.Retention.forever())
+    words = ["archive", queue.path, to, "--form", "parquet"]
+    monkeypatch.setattr(files.parquet, "groups", full)
+    for _ in range(20):
+        queue.put(b"x" * 100)
+        assert main(words) == 0
+    told = capsys.readouterr()
+    assert told.out == f"1 messages into {to}\n" * 20
+    assert f"cannot put files of {to} together: [Errno 28] No space left on device; everything is archived" in told.err
+    assert [row["offset"] for row in rows(to)] == list(range(20))
+    monkeypatch.undo()
+    assert main(words) == 0
+    assert "files together" in capsys.readouterr().out
+    assert [row["offset"] for row in rows(to)] == list(range(20))

@@ -381,6 +381,34 @@ def test_found_small_files_become_large_without_the_square_of_it(some, to, monke
     assert archive.compact(to) == 0
 
 
+@pytest.mark.parametrize("problem", [OSError(28, "No space left on device"), deltalake.exceptions.DeltaError("full")])
+def test_found_a_merge_that_is_not_committed_leaves_no_file_and_does_not_end_the_archive(
+    some, to, monkeypatch, problem
+):
+    """The file stayed for ever, with each attempt another one."""
+    in_parts(some, to, *range(10, 101, 10))
+    before = sorted(each.path for each in delta.Table(to).parts())
+
+    def full(*_, **__):
+        raise problem
+
+    words = ["archive", some.path, to, "--after", "1h"]
+    with monkeypatch.context() as patch:
+        patch.setattr(delta.Table, "commit", full)
+        assert archive.archive(some.path, to, behind="work") == 0
+        with pytest.raises(OSError, match=r"No space|deltalake says full"):
+            archive.compact(to, file_bytes=6_000)
+    assert "merged" not in "".join(name for _, _, names in os.walk(to) for name in names)
+    assert sorted(each.path for each in delta.Table(to).parts()) == before
+    monkeypatch.setattr(delta.Table, "sync_log", full)  # behind a commit, which counts
+    with pytest.raises(OSError, match=r"No space|deltalake says full"):
+        archive.compact(to, file_bytes=6_000)
+    monkeypatch.undo()
+    assert archive.verify(to) == []
+    assert main(words) == 0
+    assert offsets(to) == list(range(SOME))
+
+
 def test_replay_brings_everything_back_once_also_behind_a_merge(some, to, tmp_path, capsys):
     again = str(tmp_path / "again")
     in_parts(some, to, 90, 130, 250)

@@ -12,8 +12,20 @@ A map:
 
 from shmq.spark.archive.files import Archive
 from shmq.spark.archive.forms import form_of, store
-from shmq.spark.archive.intake import CONSUMER, archive, compact, hold, verify
+from shmq.spark.archive.intake import CONSUMER, archive, compact, hold, not_together, verify
 from shmq.spark.archive.past import history
 from shmq.spark.archive.playback import replay
 
-__all__ = ["CONSUMER", "Archive", "archive", "compact", "form_of", "history", "hold", "replay", "store", "verify"]
+__all__ = [
+    "CONSUMER",
+    "Archive",
+    "archive",
+    "compact",
+    "form_of",
+    "history",
+    "hold",
+    "not_together",
+    "replay",
+    "store",
+    "verify",
+]

@@ -188,12 +188,24 @@ def compact(to: str, *, file_bytes: int = FILE_BYTES) -> int:
 
     Readers are not disturbed: the old files stay for a day, and for a week in a Delta table. To call it often costs
     nothing: see `merging.is_worth`.
+
+    Raises:
+        Busy: another process writes to it.
+        OSError: the disk is full, for one; the files are what they were, and nothing is missing. See `not_together`.
     """
     if forms.form_of(to) is None:
         forms.store(to).check()
         return 0
     with forms.store(to) as there:
         return there.compact(file_bytes)
+
+
+def not_together(to: str, problem: Exception) -> str:
+    """What to say where `compact` failed behind `archive`, of which nothing depends."""
+    return (
+        f"cannot put files of {to} together: {problem}; everything is archived, in more and smaller files, and the "
+        "next run tries it again"
+    )
 
 
 def verify(path: str) -> list[str]:

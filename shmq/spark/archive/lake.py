@@ -133,9 +133,12 @@ class Lake:
         if table is None:
             return 0
         with self._alone() as alone:
-            gone = sum(self._merge(table, run) for run in _runs(table, nbytes)) if alone else 0
-            if gone:
-                table.vacuum()
+            try:
+                gone = sum(self._merge(table, run) for run in _runs(table, nbytes)) if alone else 0
+                if gone:
+                    table.vacuum()
+            except delta.library().exceptions.DeltaError as problem:
+                raise OSError(f"deltalake says {problem}") from problem
         return gone
 
     @contextlib.contextmanager
@@ -167,6 +170,12 @@ class Lake:
             table.drop([path])
             table.again()
             return 0
+        except BaseException:
+            with contextlib.suppress(Exception):  # where it cannot be read, nothing is removed
+                table.again()
+                if not any(each.path.endswith(path.rpartition("/")[2]) for each in table.parts()):
+                    table.drop([path])
+            raise
         return len(run) - 1
 
     def verify(self) -> list[str]:
