@@ -137,7 +137,7 @@ class Looking:
         assert seen.damaged == () or not seen.damaged
         if not self.loses:
             there = sum(index >= self.queue.first_index for index in self.log.entries)
-            there += len(self.slots)
+            there += sum(index >= self.queue.first_index for index, *_ in self.slots)
             found = len(self.queue)
             assert there <= found <= there + self.claims_far_back(self.queue.first_index), (found, there, self.slots)
         self.lags(seen)
