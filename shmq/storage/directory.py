@@ -16,6 +16,7 @@ A queue's home in a directory: its files, made once and opened by all.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -64,6 +65,11 @@ def grain_for(region: int, messages: int, size: int) -> int:
     A small message takes a whole grain, so there is one only where few are small.
     """
     return _GRAIN if region in _GRAINED and size >= messages * _GRAINED.start else 0
+
+
+def _smallest(size: int) -> int:
+    """The smallest chunk that has so many bytes."""
+    return max(-(-size // _native.PAGE_BYTES) * _native.PAGE_BYTES, CHUNK_MIN)
 
 
 def chunk_name(base: int, sequence: int) -> str:
@@ -380,14 +386,14 @@ class Directory:
             return made
         size = max(normal, needed)
         with contextlib.suppress(errors.DiskFull):
-            return self._of_new_file(base, sequence, grain, size, size)
+            return self._of_new_file(base, sequence, grain, size, size, needed)
         if make_room is not None:
             make_room()
         made = self._of_spare(base, sequence, grain, needed, _native.CHUNK_BYTES_MAX)
         if made is not None:
             return made
         spares.drop(self.chunks)
-        return self._of_new_file(base, sequence, grain, size, needed)
+        return self._of_new_file(base, sequence, grain, size, needed, needed)
 
     def _of_spare(self, base: int, sequence: int, grain: int, at_least: int, at_most: int) -> bool | None:
         """As `make_chunk`, of a used file of such a size; None when there is none."""
@@ -399,28 +405,41 @@ class Directory:
             self.format_chunk(spare.fd, spare.size, base, sequence, grain=grain, mapped=spare.map)
             return spare.become(chunk_name(base, sequence))
 
-    def _of_new_file(self, base: int, sequence: int, grain: int, size: int, needed: int) -> bool:
+    def _of_new_file(self, base: int, sequence: int, grain: int, size: int, least: int, needed: int) -> bool:
         """As `make_chunk`, of a new file."""
-        fd, size = self.new_chunk_file(self.chunks, size, needed, f"{self.path}/{CHUNKS}")
+        fd, size = self.new_chunk_file(self.chunks, size, least, f"{self.path}/{CHUNKS}", needed)
         with fd:
             self.format_chunk(fd, size, base, sequence, grain=grain)
             return files.link_file(fd, self.chunks, chunk_name(base, sequence), f"{self.path}/{CHUNKS}")
 
-    def new_chunk_file(self, folder: int, size: int, needed: int, path: str) -> tuple[_native.Fd, int]:
+    def new_chunk_file(
+        self, folder: int, size: int, least: int, path: str, needed: int | None = None
+    ) -> tuple[_native.Fd, int]:
         """
-        A new file for a chunk of *size* bytes, or of fewer where the disk has no room for so many: it, and its size.
+        A new file for a chunk of *size* bytes, or of as few as *least* where the disk has no room for so many: it, and
+        its size.
+
+        Where it has more than is *needed*, so much more is left on the disk: the last chunk is given back only behind
+        another one, also when all names have finished it.
 
         Raises:
-            DiskFull: there is no room for *needed* bytes, nor for the smallest chunk.
+            DiskFull: there is no room for *least* bytes.
         """
-        least = max(needed, min(SMALLEST_CHUNK, self.options.chunk_bytes))
+        needed = _smallest(least if needed is None else needed)
+        least = _smallest(least)
         while True:
             try:
-                return files.new_file(folder, size, self.options.mode & 0o600, path), size
+                fd = files.new_file(folder, size, self.options.mode & 0o600, path)
             except errors.DiskFull:
                 if size <= least:
                     raise
-                size = max(size // 4 & -_native.PAGE_BYTES, least)
+            else:
+                if size <= needed or files.has_free(folder, needed):
+                    return fd, size
+                fd.close()
+                if size <= least:
+                    raise files.disk_full(path, needed, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+            size = max(size // 4 & -_native.PAGE_BYTES, least)
 
     def format_chunk(
         self, fd: int, size: int, base: int, sequence: int, *, grain: int = 0, mapped: mmap.mmap | None = None

@@ -161,6 +161,12 @@ def _refusal(info: os.stat_result, *, trust_owner: bool) -> str:
     return ""
 
 
+def has_free(directory: int, size: int) -> bool:
+    """Whether that file system has so many bytes left; also where it does not say how many it has."""
+    at = os.fstatvfs(directory)
+    return at.f_blocks == 0 or at.f_bavail * at.f_frsize >= size
+
+
 def new_file(directory: int, size: int, mode: int, path: str) -> _native.Fd:
     """
     A nameless file of *size* zero bytes that the disk has promised.

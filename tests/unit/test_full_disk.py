@@ -137,3 +137,24 @@ def test_found_a_rename_that_the_disk_refused_kept_a_ring_for_nobody(tmp_path, p
                 queue.rename_consumer("g", "h")
         assert free(disk) == left
         assert set(queue.consumers()) == {"g"}
+
+
+@pytest.mark.parametrize(("pages", "chunk_bytes"), [(17, 256 << 10), (25, 64 << 20), (8, 16384)])
+def test_found_the_one_chunk_that_all_had_finished_kept_a_full_disk_full(tmp_path, pages, chunk_bytes):
+    """The last chunk is never given back, and a smaller one than 64 KiB was not tried behind it: full for ever."""
+    with (
+        in_memory(tmp_path, 1 << 20) as disk,
+        shmq.open(disk / "q", chunk_bytes=chunk_bytes) as queue,
+        queue.consumer("a") as consumer,
+        open(disk / "filler", "wb") as file,
+    ):
+        os.posix_fallocate(file.fileno(), 0, free(disk) - 4096 * pages)
+        for _ in range(3):
+            put = 0
+            with contextlib.suppress(shmq.DiskFull):
+                while True:
+                    queue.put(bytes(1000))
+                    put += 1
+            assert put > 2
+            while consumer.lag:
+                consumer.take()
