@@ -316,6 +316,10 @@ class Moving:
         self._unsure: set[int] = set()
         """Indexes that were copied, though perhaps not to the disk."""
 
+    def is_unsure(self, index: int) -> bool:
+        """Whether that message was copied, though perhaps not to the disk."""
+        return index in self._unsure
+
     def resting_ns(self, cause: str | None) -> int:
         """For how long nothing is moved for that cause, since the queue it goes to took nothing; 0: it may be tried."""
         trouble = self._trouble.get(_option(cause))

@@ -350,6 +350,8 @@ class GroupConsumer:
         self._gone = 0  # messages that retention took, and nobody was told of yet
         self._last = int(_native.EMPTY)
         self._aside: list[Move] = []
+        self._copied: list[Move] = []
+        """Of what was set aside: copied, though perhaps not to the disk. The mover tries again."""
         self._timer: Worker | None = None
         self._timer_over = False
         self._syncer: Syncer | None = None
@@ -924,7 +926,7 @@ class GroupConsumer:
         By a thread, since that may take hours; and not at once, for more of them may come.
         """
         with self._lock:
-            if self._aside and not self._closed:
+            if (self._aside or self._copied) and not self._closed:
                 if self._timer is None or self._timer_over:
                     self._timer, self._timer_over = Worker(self._move_later, "shmq-mover"), False
                 self._timer.start()  # also one that an interrupted call has left behind
@@ -933,14 +935,20 @@ class GroupConsumer:
         timer = self._timer
         while timer is not None and not timer.pause(_ASIDE_SECONDS):
             try:
+                self._take_up_copied()
                 self._move_now()
             except BaseException:
                 self._timer_over = True
                 raise
             with self._lock:
-                if not self._aside:
+                if not self._aside and not self._copied:
                     self._timer_over = True  # what is set aside from now on has a thread of its own
                     return
+
+    def _take_up_copied(self) -> None:
+        with self._lock:
+            self._aside += self._copied
+            self._copied.clear()
 
     def _move_aside(self) -> None:
         """
@@ -953,6 +961,8 @@ class GroupConsumer:
         except BaseException:
             self._move_soon()
             raise
+        if self._copied:
+            self._move_soon()
 
     def _move_now(self) -> None:
         with self._moving_lock:
@@ -970,7 +980,12 @@ class GroupConsumer:
                     # Interrupted: of the others nobody knows whether they were copied.
                     left = [move._replace(again=True) for at, move in enumerate(moves) if at not in outcomes]
                     self._aside[: len(moves)] = left
+                    # No other member may copy what perhaps is not on the disk as if it were the first.
+                    self._copied += [move._replace(again=True) for move in moves if self._is_copied(move)]
         self._moving.warn()
+
+    def _is_copied(self, move: Move) -> bool:
+        return self._moving.is_unsure(move.message.index)
 
     def _moved(self, move: Move, outcome: Exception | None) -> None:
         """Finish it, or have it tried again. Under the lock."""
@@ -980,8 +995,9 @@ class GroupConsumer:
             self._ring.count_moved(expired=move.cause == "expired")
         else:
             self._ring.count_unmoved()
-            due = _native.boottime_ns() + max(self._moving.resting_ns(move.cause), _TRY_AGAIN_NS)
-            self._growing(self._ring.nack, taken, due, 0)
+            if not self._is_copied(move):
+                due = _native.boottime_ns() + max(self._moving.resting_ns(move.cause), _TRY_AGAIN_NS)
+                self._growing(self._ring.nack, taken, due, 0)
 
     def _reject(self, message: GroupMessage, reason: object) -> None:
         words, text = why(reason)
@@ -1404,6 +1420,7 @@ class GroupConsumer:
                     self._name_lock.share()
             self._held.clear()
             self._aside.clear()
+            self._copied.clear()
             self._enter_ring()
         self._membership.control.recount()
         self._membership.forget_retired()
@@ -1421,6 +1438,7 @@ class GroupConsumer:
         """Leave the group. What was handed out and not acknowledged goes to the others. Closing twice is fine."""
         if os.getpid() != self._pid:
             return
+        self._take_up_copied()
         if self._aside and not self._closed:
             self._move_aside()
         self._close()
@@ -1445,6 +1463,7 @@ class GroupConsumer:
         if self._name_lock is None or self._name_lock.is_free():
             return
         if self._opened:
+            self._take_up_copied()
             for message in [*self._held.values(), *(move.message for move in self._aside)]:
                 self._growing(self._ring.give_back, message._batch.taken + message._at)  # noqa: SLF001
             self._held.clear()

@@ -470,3 +470,25 @@ def test_found_a_close_that_moved_what_was_set_aside_forgot_the_thread_that_woul
         assert group._timer is not None  # it is asked for, and may not be there yet
     assert "shmq-mover" not in {thread.name for thread in threading.enumerate()}
     assert payloads(os.path.join(os.path.dirname(path), "expired")) == [b"too late"]
+
+
+def test_found_what_expired_was_copied_twice_when_the_first_copy_may_not_be_on_the_disk(queue, path, monkeypatch):
+    """It went back to the group as if nobody had copied it; too few descriptors for the sync were enough."""
+    queue.put_many([b"old"] * 3, ttl=0)
+    sync = dead.Mover.sync
+
+    def refused(mover, index):
+        raise shmq.SyncPending(f"message {index} may not be on the disk", index)
+
+    with join(queue, expire_to="old") as member, join(queue, expire_to="old") as other:
+        monkeypatch.setattr(dead.Mover, "sync", refused)
+        with pytest.warns(RuntimeWarning, match="cannot move 3 messages"), pytest.raises(shmq.Empty):
+            member.get(0)
+        monkeypatch.setattr(dead.Mover, "sync", sync)
+        until(lambda: (with_nothing(other), not queue.consumers()["g"].lag)[1])
+    assert payloads(f"{os.path.dirname(path)}/old") == [b"old"] * 3
+
+
+def with_nothing(member):
+    with pytest.raises(shmq.Empty):
+        member.get(0)
