@@ -6,7 +6,7 @@ Examples:
     shmq replay archive q --since 2013-06-01 --until 2013-07-01
 
 Keys, times, types and headers are kept; where a message was is in its header `source`. Killed, it goes on when it is
-called again.
+called again with the same --since and --until. Other times are another replay: what both have is put twice.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ import os
 from shmq import spark
 from shmq.cli import show, transfer
 
+_SINCE = "only messages of this time or later (ISO 8601, local time when it names no zone)"
+
 
 def add(verb: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     verb.add_argument("archive", type=show.place, metavar="ARCHIVE", help="the archive's directory")
     verb.add_argument("queue", type=show.place, metavar="QUEUE", help="the queue; made if it is not there")
-    verb.add_argument("--since", type=_time, metavar="TIME", help="only messages of this time (ISO 8601, UTC) or later")
+    verb.add_argument("--since", type=_time, metavar="TIME", help=_SINCE)
     verb.add_argument("--until", type=_time, metavar="TIME", help="only messages before this time")
     verb.add_argument("--shard", type=int, metavar="N", help="only of this shard")
     verb.add_argument("--json", action="store_true", help="the result as JSON")
 
 
-def _time(word: str) -> int:
+def _time(word: str) -> datetime.datetime:
     try:
-        when = datetime.datetime.fromisoformat(word)
+        return datetime.datetime.fromisoformat(word)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{word!r} is no time like 2013-06-01 or 2013-06-01T12:30:00+02:00") from None
-    since = when.replace(tzinfo=when.tzinfo or datetime.UTC) - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-    return (since.days * 86400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import os
@@ -416,3 +417,35 @@ def test_found_no_room_to_put_files_together_does_not_end_the_archive(make, to, 
     assert main(words) == 0
     assert "files together" in capsys.readouterr().out
     assert [row["offset"] for row in rows(to)] == list(range(20))
+
+
+def test_found_times_without_a_zone_are_local_as_for_a_queue(some, to, tmp_path, monkeypatch):
+    """They were UTC here, and local there."""
+    archive.archive(some.path, to)
+    monkeypatch.setenv("TZ", "UTC-5")  # POSIX for five hours east
+    time.tzset()
+    try:
+        since, until = (datetime.datetime.fromisoformat(f"1970-01-01T05:0{minute}:00") for minute in (1, 2))
+        assert some.at(since) is not None
+        assert archive.replay(to, str(tmp_path / "one"), since=since, until=until) == 60
+        assert main(["replay", to, str(tmp_path / "two"), "--since", since.isoformat(), "--until", "1970-01-01"]) == 0
+        words = ["--since", since.isoformat(), "--until", until.isoformat()]
+        assert main(["replay", to, str(tmp_path / "three"), *words]) == 0
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    for name, count in (("one", 60), ("two", 0), ("three", 60)):
+        with shmq.open(str(tmp_path / name)) as queue:
+            assert len(queue) == count
+    with shmq.open(str(tmp_path / "one")) as queue:
+        assert queue[0].time_ns == some[60].time_ns
+
+
+@pytest.mark.parametrize("when", [datetime.date(1970, 1, 1), "1970-01-01", 1.5, True])
+def test_found_what_is_no_time_is_told(some, to, when):
+    """A date was an AttributeError about tzinfo."""
+    archive.archive(some.path, to)
+    for given in ({"since": when}, {"until": when}):
+        for call in (lambda given: archive.history(None, to, **given), lambda given: archive.replay(to, "q", **given)):
+            with pytest.raises(TypeError, match=r"(since|until)=.*: a datetime is wanted, or an int of ns since 1970"):
+                call(given)

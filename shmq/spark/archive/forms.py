@@ -7,6 +7,7 @@ The forms that an archive has, and what is the same in all of them.
 
 from __future__ import annotations
 
+import datetime
 import os
 import re
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 PARQUET, DELTA = "parquet", "delta"
 FORMS = (PARQUET, DELTA)
 MANIFEST = "manifest.json"
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 ARCHIVED = re.compile(r".+-\d{3}-\d{16}-\d{16}\.parquet")
 """What files of plain Parquet are called."""
 
@@ -37,6 +39,21 @@ class Times(NamedTuple):
     def meet(self, earliest: int, latest: int) -> bool:
         """Whether there may be one of them in between."""
         return (self.since is None or latest >= self.since) and (self.until is None or earliest < self.until)
+
+
+def moment(what: str, when: datetime.datetime | int | None) -> int | None:
+    """
+    A time in ns since 1970. A datetime without a zone is local, as for a queue; an int is that already.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if isinstance(when, datetime.datetime):
+        since = when.astimezone(datetime.UTC) - _EPOCH
+        return (since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000
+    if when is None or (isinstance(when, int) and not isinstance(when, bool)):
+        return when
+    raise TypeError(f"{what}={when!r}: a datetime is wanted, or an int of ns since 1970, not {type(when).__name__}")
 
 
 class Snapshot(NamedTuple):

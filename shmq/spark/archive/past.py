@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 import json
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,9 @@ from shmq.spark.archive import forms, messages
 from shmq.spark.options import BadOption
 
 if TYPE_CHECKING:
+    import datetime
     from collections.abc import Sequence
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _ALWAYS_ZERO = {"timestampType", "_timestampType", "_row"}
 
 
@@ -24,8 +23,8 @@ def history(
     archive_path: str | Sequence[str],
     queue: str | None = None,
     *,
-    since: datetime.datetime | None = None,
-    until: datetime.datetime | None = None,
+    since: datetime.datetime | int | None = None,
+    until: datetime.datetime | int | None = None,
     **options: Any,
 ) -> Any:
     """
@@ -35,17 +34,19 @@ def history(
         spark: the session.
         archive_path: the archive; or several, of hosts that each archive their own shards to storage that all can see.
         queue: a queue's directory, or one with its shards; None for what is archived alone.
-        since, until: only messages of this time or later, and before that one: files without any are not opened.
+        since, until: only messages of this time or later, and before that one: files without any are not opened. A
+            datetime without a zone is local, as everywhere in shmq; an int is ns since 1970.
         options: `schema`, and further options of the source; of a typed archive, its `value.format`.
 
     Raises:
         BadOption: there is no such column in the archive.
         Gone: messages between the archive and the live queue are in neither.
         NotFound: there is nothing in the archive, and no queue was named.
+        TypeError: since or until is no time.
     """
+    times = forms.Times(forms.moment("since", since), forms.moment("until", until))
     archives = [archive_path] if isinstance(archive_path, str) else list(archive_path)
     snapshots = [forms.store(path).snapshot() for path in archives]  # before the tail, which begins behind them
-    times = forms.Times(_ns(since), _ns(until))
     stored = [(each, _stored(spark, each, times)) for each in snapshots if each.columns]
     if queue is None:
         if not stored:
@@ -61,13 +62,6 @@ def history(
     topics = sorted({shard.topic for shard in shards})
     frames = [_as_live(each.path, frame, live, topics, typed=typed, mode=mode) for each, frame in stored]
     return _together([*frames, _of_times(live, when, times)])
-
-
-def _ns(when: datetime.datetime | None) -> int | None:
-    if when is None:
-        return None
-    since = (when if when.tzinfo is not None else when.replace(tzinfo=datetime.UTC)) - _EPOCH
-    return (since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000
 
 
 def _together(frames: list[Any]) -> Any:

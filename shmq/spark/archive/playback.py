@@ -8,6 +8,7 @@ import shmq
 from shmq.spark.archive import forms, messages
 
 if TYPE_CHECKING:
+    import datetime
     from collections.abc import Callable, Iterator
 
     import pyarrow as pa
@@ -17,8 +18,8 @@ def replay(
     source: str,
     queue: str,
     *,
-    since: int | None = None,
-    until: int | None = None,
+    since: datetime.datetime | int | None = None,
+    until: datetime.datetime | int | None = None,
     shard: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> int:
@@ -26,22 +27,27 @@ def replay(
     Put what is archived into *queue* again, in order, with its keys, times, types and headers; return how many.
 
     Where a message was is in its header `source`: {"topic", "partition", "index"}. A replay that was killed goes on
-    where it was when it is called again: what is in the queue already is not put twice.
+    where it was when it is called again, with the same times: what is in the queue already is not put twice. With other
+    times it is another replay, which puts what both have a second time.
 
     Args:
         source: the archive.
         queue: a queue's directory; made if it is not there.
-        since, until: only messages of this time in ns or later, and before that one.
+        since, until: only messages of this time or later, and before that one. A datetime without a zone is local, as
+            everywhere in shmq; an int is ns since 1970.
         shard: only of this shard.
         progress: told how many messages are done.
+
+    Raises:
+        TypeError: since or until is no time.
     """
+    times = forms.Times(forms.moment("since", since), forms.moment("until", until))
     there = forms.store(source)
-    times = forms.Times(since, until)
     done = 0
     with shmq.open(queue) as opened:
         for topic, number, whose in there.shards():
             if shard is None or number == shard:
-                who = f"replay {whose} {topic}/{number} {since}-{until}"
+                who = f"replay {whose} {topic}/{number} {times.since}-{times.until}"
                 before = opened.adopted(who)
                 tables = there.rows(topic, number, -1 if before is None else before[0], times)
                 for count in _replay(tables, opened, who, times):
