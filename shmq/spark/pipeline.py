@@ -230,6 +230,8 @@ def _start(frame: Any, sink: Sink, pipeline: Pipeline, trigger: dict[str, Any]) 
     stream = stream.option("checkpointLocation", f"{pipeline.checkpoint}/{sink.name}").trigger(**trigger)
     if sink.format == "parquet":
         return stream.format("parquet").partitionBy(*sink.partition_by).start(sink.path)
+    if sink.format == "shmq" and sink.mode == "update":
+        return _start_update(stream, sink, name, kind)
     if sink.format == "shmq":
         stream = stream.option("value.format", kind)
         return stream.format("shmq").option("delivery", sink.delivery).start(sink.queue)
@@ -247,13 +249,32 @@ def _json(frame: Any) -> tuple[Any, str]:
 
 
 def _start_delta(stream: Any, sink: Sink, name: str) -> Any:
+    def write(batch: Any, number: int, app: str) -> None:
+        deltasink.append(batch, sink.path, sink.partition_by, app, number)
+
+    return _start_by_batch(stream, name, write)
+
+
+def _start_update(stream: Any, sink: Sink, name: str, kind: str) -> Any:
+    """Spark lets no sink that is in Python have the mode update, and a batch write has none."""
+
+    def write(batch: Any, number: int, app: str) -> None:
+        options = {"value.format": kind, "delivery": sink.delivery}
+        if sink.delivery == "exactly_once":
+            options |= {"txnAppId": app, "txnVersion": str(number)}
+        batch.write.format("shmq").options(**options).mode("append").save(sink.queue)
+
+    return _start_by_batch(stream, name, write)
+
+
+def _start_by_batch(stream: Any, name: str, write: Callable[[Any, int, str], object]) -> Any:
     """Batches are known by the query, whose id is its checkpoint's: another checkpoint begins with batch 0 again."""
     query_id: futures.Future[str] = futures.Future()  # which Spark gives when it has started
 
-    def write(batch: Any, number: int) -> None:
-        deltasink.append(batch, sink.path, sink.partition_by, f"{name}-{query_id.result(_PATIENCE)}", number)
+    def each(batch: Any, number: int) -> None:
+        write(batch, number, f"{name}-{query_id.result(_PATIENCE)}")
 
-    query = stream.foreachBatch(write).start()
+    query = stream.foreachBatch(each).start()
     query_id.set_result(query.id)
     return query
 

@@ -534,7 +534,7 @@ def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bo
     if overwrite:
         raise BadOption(
             'outputMode("complete") would write the whole result again with every batch, and a queue only grows: use '
-            '"append" (with a watermark) or "update"'
+            '"append" (with a watermark), or foreachBatch, as for "update" (docs/spark/writing.md)'
         )
     options = sink_options(given)
     if options.version is not None:

@@ -69,3 +69,65 @@ def test_the_notebook_plots(spark, place, monkeypatch, capsys):
     runpy.run_path(str(EXAMPLES / "plot.py"))
     assert capsys.readouterr().out.splitlines()[-1] == "7 lines of 3 hours"
     assert (place / "hours.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_found_the_first_example_of_the_page_runs(spark, tmp_path):
+    """Spark refused its stream: "shmq does not support Update mode", as it says of every sink in Python."""
+    page = (Path(__file__).parents[2] / "docs" / "spark" / "README.md").read_text()
+    example = page.partition("```python\n")[2].partition("```")[0]
+    for place in ('"orders"', '"totals"', '"checkpoints/totals"'):  # Spark's processes are in the folder they began in
+        assert place in example
+        example = example.replace(place, f'"{tmp_path}/{place[1:]}')
+    with shmq.open(tmp_path / "orders", codec="json") as orders:
+        orders.put({"user": 1, "amount": 1.0})
+        names: dict[str, object] = {}
+        exec(example, names)
+        query = names["query"]
+        try:
+            query.processAllAvailable()  # it has begun, at the end
+            for amount in (2.0, 3.0):
+                orders.put({"user": 7, "amount": amount})
+                query.processAllAvailable()
+        finally:
+            query.stop()
+    assert [json.loads(each) for each in payloads(tmp_path / "totals")] == [
+        {"user": 7, "sum(amount)": n} for n in (2.0, 5.0)
+    ]
+
+
+def test_found_a_sink_that_updates_has_each_batch_once(spark, tmp_path, capsys):
+    """The dry run recommended mode = "update", and the run ended with what Spark says of it."""
+    with shmq.open(tmp_path / "q") as queue:
+        queue.put_many([b'{"k":"a"}', b'{"k":"b"}'])
+        (tmp_path / "p.toml").write_text("""
+            [pipeline]
+            name = "counts"
+            checkpoint = "checkpoint"
+            [source.q]
+            queue = "q"
+            value = "json"
+            schema = "k STRING"
+            group = "counts"
+            [step.counted]
+            from = "q"
+            sql = "select k, count(*) as n from q group by k"
+            [sink.counts]
+            from = "counted"
+            format = "shmq"
+            queue = "counts"
+            mode = "update"
+            key = "k"
+        """)
+        run = ["pipeline", "run", str(tmp_path / "p.toml"), "--once", "--json"]
+        expected = [{"k": "a", "n": 1}, {"k": "b", "n": 1}, {"k": "a", "n": 2}]
+        for new in ([], [b'{"k":"a"}']):
+            queue.put_many(new)
+            assert main(run) == 0, capsys.readouterr().err
+        for name in ("1", ".1.crc"):  # as if killed before Spark's own record of its last batch
+            (tmp_path / "checkpoint" / "counts" / "commits" / name).unlink()
+        assert main(run) == 0, capsys.readouterr().err
+    found = [json.loads(each) for each in payloads(tmp_path / "counts")]
+    assert sorted(found[:2], key=str) == expected[:2]
+    assert found[2:] == expected[2:]
+    with shmq.open(tmp_path / "counts", create=False, read_only=True) as counts:
+        assert counts[2].key == b"a"
