@@ -71,16 +71,20 @@ def _bytes(word: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Archive, once or again and again, and say how much."""
-    stop = threading.Event()
+    stop, cycles = threading.Event(), 0
     try:
         with _signals(stop):
             while True:
                 began = time.monotonic()
                 _once(arguments, stop)
+                cycles += 1
                 if arguments.every is None or stop.wait(max(arguments.every - (time.monotonic() - began), 0)):
                     return 0
     except (spark.Missing, spark.BadOption) as problem:
         raise show.Problem(str(problem)) from None
+    except shmq.NotFound as problem:
+        safe = f"; it was there before, and what was archived of it is safe in {arguments.table}" if cycles else ""
+        raise show.Problem(f"{problem}{safe}") from None
 
 
 def _once(arguments: argparse.Namespace, stop: threading.Event) -> None:

@@ -66,12 +66,12 @@ def shards_of(path: str, topic: str | None = None) -> list[Shard]:
             found.append(Shard(topic, int(shard[2], 16), f"{path}/{name}"))
     if len(kinds) > 1:
         raise shmq.Mismatch(
-            f"cannot read {path} with Spark: there are shards of {len(kinds)} queues in it "
+            f"cannot read {path}: there are shards of {len(kinds)} queues in it "
             f"({', '.join(f'{kind}.*' for kind in sorted(kinds))}), and one number would mean several; give each "
             "queue's shards a directory of their own"
         )
     if not found:
-        raise shmq.NotFound(f"cannot read {path} with Spark: there is no queue there, and no shards of one")
+        raise shmq.NotFound(f"cannot read {path}: there is no queue there, and no shards of one")
     return sorted(found, key=lambda each: each.number)
 
 
@@ -95,18 +95,18 @@ def find(options: SourceOptions) -> list[Shard]:
         found = [shard for shard in named if shard.number in options.assign[shard.topic]]
         missing = {(t, n) for t, ns in options.assign.items() for n in ns} - {(s.topic, s.number) for s in found}
         if missing:
-            raise shmq.NotFound(f"cannot read {root} with Spark: it has no shard {sorted(missing)}")
+            raise shmq.NotFound(f"cannot read {root}: it has no shard {sorted(missing)}")
     elif options.subscribe:
         found = [shard for topic in options.subscribe for shard in shards_of(f"{root}/{topic}", topic)]
     elif options.pattern:
         if not os.path.isdir(root):
-            raise shmq.NotFound(f"cannot read {root} with Spark: there is no such directory")
+            raise shmq.NotFound(f"cannot read {root}: there is no such directory")
         topics = [name for name in sorted(os.listdir(root)) if re.fullmatch(options.pattern, name)]
         found = [shard for topic in topics if _is_topic(f"{root}/{topic}") for shard in shards_of(f"{root}/{topic}")]
     else:
         found = shards_of(root)
     if not found:
-        raise shmq.NotFound(f"cannot read {root} with Spark: no queue in it is called like {options.pattern}")
+        raise shmq.NotFound(f"cannot read {root}: no queue in it is called like {options.pattern}")
     return sorted(found)
 
 

@@ -17,6 +17,7 @@ import shmq
 pa = pytest.importorskip("pyarrow", reason="pip install 'shmq[spark]'")
 import pyarrow.parquet as pq  # noqa: E402
 
+from shmq.cli import archive as command  # noqa: E402
 from shmq.cli import main  # noqa: E402
 from shmq.spark import archive  # noqa: E402
 from shmq.spark.archive import files, merging  # noqa: E402
@@ -449,3 +450,50 @@ def test_found_what_is_no_time_is_told(some, to, when):
         for call in (lambda given: archive.history(None, to, **given), lambda given: archive.replay(to, "q", **given)):
             with pytest.raises(TypeError, match=r"(since|until)=.*: a datetime is wanted, or an int of ns since 1970"):
                 call(given)
+
+
+def test_found_a_second_archive_of_a_queue_is_told_so(some, to):
+    """The advice was to use another name, and there is no option for one."""
+    told = r"another archive of this queue runs, for the name 'archive' is in use"
+    with some.consumer(archive.CONSUMER, ack="explicit", hold=True), pytest.raises(shmq.Busy, match=told):
+        archive.archive(some.path, to)
+    assert archive.archive(some.path, to) == SOME
+
+
+def test_found_a_queue_that_is_deleted_between_two_cycles_leaves_a_safe_archive(some, to, capsys, monkeypatch):
+    """Nothing was said of what had been archived."""
+    once = command._once
+
+    def and_delete(*given):
+        once(*given)
+        some.close()
+        shmq.delete(some.path)
+
+    monkeypatch.setattr(command, "_once", and_delete)
+    assert main(["archive", some.path, to, "--form", "parquet", "--every", "1ms"]) == 1
+    told = capsys.readouterr().err
+    assert "there is no queue there" in told
+    assert f"what was archived of it is safe in {to}" in told
+    assert [row["offset"] for row in rows(to)] == list(range(SOME))
+    assert main(["archive", some.path, to]) == 1
+    assert "safe" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("count", [1, 30])
+def test_what_is_purged_and_not_archived_is_told_or_archived_and_another_archive_begins_behind_it(make, to, count):
+    """As docs/spark/archive.md has it."""
+    queue = make(chunk_bytes=1 << 16)
+    queue.put(b"first")
+    archive.archive(queue.path, to)
+    for _ in range(count):
+        queue.put_many([b"x" * 100] * 50)
+    end = queue.purge()
+    queue.put(b"last")
+    other = f"{to}.other"
+    if queue.first_index:
+        with pytest.raises(shmq.Gone, match=r"the queue was purged, .* Archive to another place"):
+            archive.archive(queue.path, to)
+    assert archive.archive(queue.path, other) == 1
+    assert [row["offset"] for row in rows(other)] == [end]
+    if not queue.first_index:
+        assert archive.archive(queue.path, to) == 51

@@ -134,7 +134,7 @@ def _shard(
 ) -> Iterator[int]:
     before = there.end_of(shard.topic, shard.number, queue.id)
     begin = queue.first_index if before is None else before
-    with queue.consumer(CONSUMER, ack="explicit", start=begin, hold=True) as consumer:
+    with _named(queue, begin) as consumer:
         there.sweep(queue.id)
         before = there.end_of(shard.topic, shard.number, queue.id)  # who held the name may have archived meanwhile
         start = consumer.head if before is None else before
@@ -144,7 +144,8 @@ def _shard(
             raise shmq.Gone(
                 f"messages {start} to {queue.first_index - 1} of {shard.path} were retired before they came into "
                 f"{there.path}; nothing was archived. The name {CONSUMER!r}, which makes retention wait, was dropped "
-                "or moved, the queue was purged, or it is bounded with full='drop_oldest'",
+                "or moved, the queue was purged, or it is bounded with full='drop_oldest'. Archive to another place, "
+                "which goes on behind them; history() takes both",
                 queue.first_index,
             )
         while start < stop:
@@ -155,6 +156,16 @@ def _shard(
                 consumer.seek(upto)
                 yield rows
             start = upto
+
+
+def _named(queue: shmq.Queue, begin: int) -> shmq.Consumer:
+    try:
+        return queue.consumer(CONSUMER, ack="explicit", start=begin, hold=True)
+    except shmq.Busy as problem:
+        raise shmq.Busy(
+            f"cannot archive {queue.path}: another archive of this queue runs, for the name {CONSUMER!r} is in use "
+            f"({problem}); nothing was archived by this one. One at a time does it, for whom the queue waits"
+        ) from None
 
 
 def _until(queue: shmq.Queue, older_than: float | None, behind: str | None) -> int:
