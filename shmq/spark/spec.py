@@ -19,7 +19,7 @@ import functools
 import os
 import re
 import tomllib
-from typing import Any
+from typing import Any, NamedTuple
 
 from shmq.spark.options import VALUE_FORMATS, BadOption, local_path, offsets_by_word, sink_options, source_options
 from shmq.spark.options import seconds as in_seconds
@@ -250,6 +250,7 @@ class _Checker:
             self._object("pipeline", None, "there is no [sink.NAME] and no [archive]: nothing would become of it")
         self._connections(sources, steps, sinks)
         archive = self._archive(content["archive"], sources) if "archive" in content else None
+        self._collisions(head.get("checkpoint", ""), sources, sinks, archive)
         every = self._seconds("pipeline", "every", head.get("every", "30s"))
         if self._problems:
             told = [f"{self._lines.path}:{line}: {what}" for line, what in sorted(set(self._problems))]
@@ -455,6 +456,46 @@ class _Checker:
         for sink in sinks.values():
             if sink.queue and sink.queue in read:
                 self._object(f"sink.{sink.name}", "queue", f"{sink.queue} is read by this pipeline: it would never end")
+
+    def _collisions(
+        self, checkpoint: str, sources: dict[str, Source], sinks: dict[str, Sink], archive: Archiving | None
+    ) -> None:
+        """Places that two write to, who would take each other's files for their own."""
+        taken = [_Place("pipeline", "checkpoint", "checkpoint", self._place(checkpoint))] if checkpoint else []
+        taken += [each._replace(path=f"{each.path}/{name}") for each in taken for name in sinks]
+        taken += [_Place(f"source.{each.name}", "queue", "queue", each.queue) for each in sources.values()]
+        for sink in sinks.values():
+            key = "queue" if sink.format == "shmq" else "path"
+            if sink.format != "console":
+                taken.append(_Place(f"sink.{sink.name}", key, sink.format, getattr(sink, key)))
+        if archive is not None:
+            taken.append(_Place("archive", "to", "archive", archive.to))
+        known = [place for place in taken if place.path]
+        for at, place in enumerate(known):
+            other = next((each for each in known[:at] if place.collides(each)), None)
+            if other is not None:
+                self._object(
+                    place.section,
+                    place.key,
+                    f"{_said(place.section)}: {place.key} = {place.path!r} is the {other.key} of "
+                    f"[{other.section}], too: give each a folder of its own",
+                )
+
+
+class _Place(NamedTuple):
+    """A folder that is read or written, and what for."""
+
+    section: str
+    key: str
+    kind: str
+    path: str
+
+    def collides(self, other: _Place) -> bool:
+        """Queues may have several writers, and Delta tables; to read and write one queue is told elsewhere."""
+        mine, theirs = (each if "://" in each else os.path.realpath(each) for each in (self.path, other.path))
+        if self.kind == "checkpoint":
+            return False
+        return mine == theirs and not (self.key == other.key == "queue") and not (self.kind == other.kind == "delta")
 
 
 def _said(section: str) -> str:

@@ -111,6 +111,72 @@ def test_all_objections_come_at_once(file):
     assert len(str(problem.value).splitlines()) >= 3
 
 
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ('format = "parquet"\npath = "lake"', "sink second: path = '{}/lake' is the path of [sink.first], too"),
+        ('format = "delta"\npath = "lake"', "sink second: path = '{}/lake' is the path of [sink.first], too"),
+        ('format = "shmq"\nqueue = "lake"', "sink second: queue = '{}/lake' is the path of [sink.first], too"),
+        ('format = "delta"\npath = "ckpt"', "sink second: path = '{}/ckpt' is the checkpoint of [pipeline], too"),
+        ('format = "delta"\npath = "ckpt/first"', "sink second: path = '{}/ckpt/first' is the checkpoint of"),
+        ('format = "parquet"\npath = "./q"', "sink second: path = '{}/q' is the queue of [source.events], too"),
+        ('format = "console"\n[archive]\nto = "lake"', "archive: to = '{}/lake' is the path of [sink.first], too"),
+        ('format = "console"\n[archive]\nto = "q"', "archive: to = '{}/q' is the queue of [source.events], too"),
+    ],
+)
+def test_found_places_that_two_write_to_are_told(file, tmp_path, second, said):
+    """Of two Parquet sinks in one folder, each took the other's batches for its own."""
+    first = """
+        [pipeline]
+        name = "p"
+        checkpoint = "ckpt"
+        [source.events]
+        queue = "q"
+        [sink.first]
+        from = "events"
+        format = "parquet"
+        path = "lake"
+        [sink.second]
+        from = "events"
+    """
+    file.write_text(first + second)
+    with pytest.raises(spec.BadPipeline) as problem:
+        spec.read(str(file))
+    (line,) = str(problem.value).splitlines()
+    assert said.format(tmp_path) in line
+    for fine in ('format = "shmq"\nqueue = "r"', 'format = "parquet"\npath = "ckpt/lake"'):
+        file.write_text(first + fine)
+        spec.read(str(file))
+
+
+def test_found_queues_and_delta_tables_may_have_several_writers(file):
+    file.write_text(
+        """
+        [pipeline]
+        name = "p"
+        checkpoint = "ckpt"
+        [source.events]
+        queue = "q"
+        [source.again]
+        queue = "q"
+    """
+        + "".join(
+            f"""
+        [sink.queue{n}]
+        from = "events"
+        format = "shmq"
+        queue = "r"
+        [sink.table{n}]
+        from = "events"
+        format = "delta"
+        path = "t"
+    """
+            for n in range(2)
+        )
+    )
+    spec.read(str(file))
+
+
 def test_a_dry_run_makes_nothing_and_says_what_waits(spark, file, tmp_path, capsys):  # else it starts one
     with shmq.open(tmp_path / "q", retention="forever") as queue:
         queue.put_many([b"{}"] * 42)
