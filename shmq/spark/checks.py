@@ -70,6 +70,7 @@ def step_frame(spark: Any, pipeline: Pipeline, step: Step, inputs: dict[str, Any
     try:
         for name, frame in inputs.items():
             frame.createOrReplaceTempView(name.replace(".", "_"))
+        _check_query(spark, step.sql)
         return spark.sql(step.sql)
     except Exception as problem:
         text = said(problem)
@@ -79,6 +80,25 @@ def step_frame(spark: Any, pipeline: Pipeline, step: Step, inputs: dict[str, Any
             there = ", ".join(name.replace(".", "_") for name in inputs)
             text += f" SQL sees what the step's `from` names: {there}"
         raise BadPipeline(f"{pipeline.lines.path}:{line}: step {step.name}: {text}") from problem
+
+
+def _check_query(spark: Any, sql: str) -> None:
+    """
+    Only queries wait until they are started; a command Spark executes when it is told of it.
+
+    Raises:
+        ParseException: Spark cannot read it.
+        BadOption: it is a command.
+    """
+    parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001  # no other way
+    parser.parsePlan(sql)
+    try:
+        parser.parseQuery(re.sub(r"[\s;]+\Z", "", sql))
+    except Exception as problem:
+        raise BadOption(
+            f"{' '.join(sql.split()[:2])} ... is a command, which Spark would execute at once, and not a query. "
+            "Nothing was executed: say SELECT ..., and have a [sink.NAME] write it"
+        ) from problem
 
 
 def _watermarked(pipeline: Pipeline, step: Step, frame: Any) -> Any:

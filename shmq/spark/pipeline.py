@@ -201,6 +201,8 @@ def _check(spark: Any, pipeline: Pipeline) -> None:
 
 def _session(pipeline: Pipeline, master: str | None) -> Any:
     conf = {"spark.sql.adaptive.enabled": "false", **pipeline.conf}  # streams cannot have it
+    if setup.begins_here(master, conf):  # else Spark makes a folder, which stays empty, wherever it is started
+        conf.setdefault("spark.sql.warehouse.dir", str(setup.warehouse()))
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # tells as JSON what we tell in words
     try:
         return setup.session(master, name=f"shmq pipeline {pipeline.name}", **conf)

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shmq.spark import java
 
 if TYPE_CHECKING:
+    import pathlib
+
     from pyspark.sql import SparkSession
 
 OLDEST = (4, 2)
@@ -129,6 +131,19 @@ def _master(master: str | None, settings: dict[str, str]) -> str | None:
     if said is None and not ("PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_ENV_LOADED" in os.environ):
         return "local[*]"
     return said
+
+
+def begins_here(master: str | None, settings: dict[str, str]) -> bool:
+    """Whether `session` would start Spark, and on this machine alone."""
+    check_installed()
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # 200 ms, and perhaps not there
+
+    return SparkSession.getActiveSession() is None and (_master(master, settings) or "").startswith("local")
+
+
+def warehouse() -> pathlib.Path:
+    """Where Spark is to have tables of its own, which a pipeline has none of."""
+    return java.cache() / "warehouse"
 
 
 def check_installed() -> None:

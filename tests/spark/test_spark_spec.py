@@ -8,7 +8,7 @@ import pytest
 
 import shmq
 from shmq.cli import main
-from shmq.spark import spec
+from shmq.spark import java, pipeline, setup, spec
 
 GOOD = """\
 [pipeline]
@@ -210,3 +210,19 @@ def test_a_folder_that_cannot_be_an_archive_is_told_before_spark_starts(file, tm
     (tmp_path / "archive" / "mine.parquet").touch()
     assert main(["pipeline", "run", str(file), "--once"]) == 1
     assert f"archive: {tmp_path}/archive is no archive" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("conf", "expected"), [({}, "cache"), ({"spark.sql.warehouse.dir": "/mine"}, "/mine")])
+def test_found_no_empty_warehouse_is_left_where_a_pipeline_is_started(file, monkeypatch, conf, expected):
+    sql = pytest.importorskip("pyspark.sql", reason="pip install 'shmq[spark]'")
+    words = ", ".join(f'"{key}" = "{value}"' for key, value in conf.items())
+    file.write_text(GOOD.replace('every = "30s"', f"conf = {{ {words} }}"))
+    given = {}
+    monkeypatch.setattr(sql.SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(setup, "session", lambda *_, **settings: given.update(settings))
+    pipeline._session(spec.read(str(file)), "local[1]")
+    assert given["spark.sql.warehouse.dir"].startswith(str(java.cache()) if expected == "cache" else expected)
+    given.clear()
+    monkeypatch.setattr(sql.SparkSession, "getActiveSession", lambda: "one that runs, and keeps its own")
+    pipeline._session(spec.read(str(file)), "local[1]")
+    assert given.get("spark.sql.warehouse.dir") == conf.get("spark.sql.warehouse.dir")

@@ -155,6 +155,35 @@ def test_found_columns_called_key_and_value_were_raw_without_a_word(dry_run):
         assert dry_run(agg, columns, sink, (STATS, f'{STATS}value = "{value}"\n')) == (0, [])
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "insert overwrite local directory '{}/made' select * from events",
+        "create table made as select 1 as n",
+        "drop table if exists made",
+        "with x as (select 1 as n) insert into made select * from x",
+        "execute immediate 'create table made as select 1 as n'",
+        "begin create table made as select 1 as n; end",
+    ],
+)
+def test_found_a_dry_run_executed_commands(dry_run, tmp_path, spark, command):
+    status, lines = dry_run((CLEAN, f'sql = "{command.format(tmp_path)}"'))
+    assert status == 1
+    begin = " ".join(command.split()[:2])
+    assert lines[0].startswith(f"12: step clean: {begin} ... is a command, which Spark would execute at once"), lines
+    assert not (tmp_path / "made").exists()
+    assert not spark.catalog.tableExists("made")
+
+
+def test_found_queries_are_no_commands(dry_run):
+    for query in (
+        "select * from events;",
+        "with x as (select * from events) select * from x",
+        "from events |> where n > 0",
+    ):
+        assert dry_run((CLEAN, f'sql = "{query}"')) == (0, [])
+
+
 def test_settings_that_spark_refuses_are_one_line(dry_run):
     wrong = ('checkpoint = "ckpt"', 'checkpoint = "ckpt"\nconf = { "spark.sql.shuffle.partitions" = "many" }')
     status, lines = dry_run(wrong)
