@@ -109,6 +109,13 @@ def _once(arguments: argparse.Namespace, stop: threading.Event) -> None:
         merged = _put_together(arguments)
     except _Stopped:
         pass
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        raise show.Problem(
+            f"cannot archive {arguments.queue} to {arguments.table}: {show.one_line(problem)}; what is archived is "
+            "safe, and the queue keeps the rest. Run it again when that is mended"
+        ) from None
     finally:
         progress.end()
     _tell(arguments, done, merged)

@@ -497,3 +497,23 @@ def test_what_is_purged_and_not_archived_is_told_or_archived_and_another_archive
     assert [row["offset"] for row in rows(other)] == [end]
     if not queue.first_index:
         assert archive.archive(queue.path, to) == 51
+
+
+def test_found_a_full_disk_is_told_with_the_place_and_what_is_safe(some, to, capsys, monkeypatch):
+    """It was `No space left on device`, and no word more."""
+    words = ["archive", some.path, to, "--form", "parquet"]
+    assert main(words) == 0
+    some.put(b"more")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        assert main(words) == 1
+    assert capsys.readouterr().err == (
+        f"shmq: cannot archive {some.path} to {to}: No space left on device; what is archived is safe, and the queue "
+        "keeps the rest. Run it again when that is mended\n"
+    )
+    assert main(words) == 0
+    assert [row["offset"] for row in rows(to)] == list(range(SOME + 1))
