@@ -8,7 +8,7 @@ import pytest
 
 import shmq
 from shmq.cli import main
-from shmq.spark import java, pipeline, setup, spec
+from shmq.spark import java, setup, spec
 
 GOOD = """\
 [pipeline]
@@ -215,6 +215,8 @@ def test_a_folder_that_cannot_be_an_archive_is_told_before_spark_starts(file, tm
 @pytest.mark.parametrize(("conf", "expected"), [({}, "cache"), ({"spark.sql.warehouse.dir": "/mine"}, "/mine")])
 def test_found_no_empty_warehouse_is_left_where_a_pipeline_is_started(file, monkeypatch, conf, expected):
     sql = pytest.importorskip("pyspark.sql", reason="pip install 'shmq[spark]'")
+    from shmq.spark import pipeline
+
     words = ", ".join(f'"{key}" = "{value}"' for key, value in conf.items())
     file.write_text(GOOD.replace('every = "30s"', f"conf = {{ {words} }}"))
     given = {}
