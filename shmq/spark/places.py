@@ -82,6 +82,27 @@ def _is_topic(path: str) -> bool:
         return False
 
 
+def _the_queue(root: str) -> list[Shard]:
+    """
+    The shards of the queue *root*.
+
+    Raises:
+        NotFound: it is none; perhaps there are several in it.
+    """
+    try:
+        return shards_of(root)
+    except shmq.NotFound:
+        there = (
+            [name for name in sorted(os.listdir(root)) if _is_topic(f"{root}/{name}")] if os.path.isdir(root) else []
+        )
+        if not there:
+            raise
+    raise shmq.NotFound(
+        f"cannot read {root} with Spark: it is no queue, but a directory with {', '.join(there)}: say which, as "
+        f'.option("subscribe", "{",".join(there)}"), or read {root}/{there[0]}'
+    )
+
+
 def find(options: SourceOptions) -> list[Shard]:
     """
     Every shard that the options name, by topic and number.
@@ -104,7 +125,7 @@ def find(options: SourceOptions) -> list[Shard]:
         topics = [name for name in sorted(os.listdir(root)) if re.fullmatch(options.pattern, name)]
         found = [shard for topic in topics if _is_topic(f"{root}/{topic}") for shard in shards_of(f"{root}/{topic}")]
     else:
-        found = shards_of(root)
+        found = _the_queue(root)
     if not found:
         raise shmq.NotFound(f"cannot read {root}: no queue in it is called like {options.pattern}")
     return sorted(found)

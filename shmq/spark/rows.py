@@ -40,6 +40,10 @@ class Pieces(InputPartition):  # type: ignore[misc]
         self.pieces = pieces
 
 
+class _Unfit(shmq.Corrupt):
+    """A message that is as it was put, and not as the schema says."""
+
+
 class Rows:
     """How pieces become Arrow batches. Plain data until it reads: it travels to executors."""
 
@@ -104,10 +108,9 @@ class Rows:
                 yield from self._instead(piece, start, gone)
                 start = gone.first_index
             except shmq.Corrupt as problem:
-                raise shmq.Corrupt(
-                    f"{problem} (while Spark read {piece.topic}/{piece.number} from {piece.start} to {piece.stop}). "
-                    "`shmq verify` says what else is damaged"
-                ) from None
+                where = f"{piece.topic}/{piece.number} from {piece.start} to {piece.stop}"
+                more = "" if isinstance(problem, _Unfit) else ". `shmq verify` says what else is damaged"
+                raise shmq.Corrupt(f"{problem} (while Spark read {where}){more}") from None
             else:
                 return
 
@@ -188,7 +191,7 @@ class Rows:
         for field, column in zip(self.arrow, whole.columns, strict=True):
             if not field.nullable and column.null_count:
                 first, last = batch.index[0].as_py(), batch.index[-1].as_py()
-                raise shmq.Corrupt(
+                raise _Unfit(
                     f"messages {first} to {last} of {piece.path}: {column.null_count} have no {field.name!r} (or do "
                     "not parse), and the schema says that it is NOT NULL. Leave that out, or say mode=DROPMALFORMED "
                     "for payloads that do not parse"
@@ -207,7 +210,7 @@ class Rows:
         if self.options.mode == "FAILFAST" and decoded.bad is not None and pc.any(decoded.bad).as_py():
             index = batch.index.filter(decoded.bad)[0].as_py()
             shown = batch.value.filter(decoded.bad)[0].as_py()[:80]
-            raise shmq.Corrupt(
+            raise _Unfit(
                 f"message {index} of {piece.path} is no {self.kind} of {self.schema.simpleString()}: {shown!r}. "
                 "mode=PERMISSIVE reads it as nulls (and the column _corrupt), DROPMALFORMED leaves it out"
             )

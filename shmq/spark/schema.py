@@ -87,6 +87,9 @@ def columns_of(schema: StructType, kind: str) -> list[Column]:
     Raises:
         BadOption: there is no such column, or none of that type.
     """
+    twice = _twice(schema)
+    if twice:
+        raise BadOption(f"the schema names {twice!r} twice: give each column, or field, a name of its own")
     found = []
     for field in schema.fields:
         meta = _meta_of(field.name, kind)
@@ -107,6 +110,19 @@ def columns_of(schema: StructType, kind: str) -> list[Column]:
             )
         found.append(Column(field.name, meta))
     return found
+
+
+def _twice(kind: DataType) -> str | None:
+    """A name that two columns have, or two fields of one of them."""
+    if isinstance(kind, ArrayType):
+        return _twice(kind.elementType)
+    if isinstance(kind, MapType):
+        return _twice(kind.keyType) or _twice(kind.valueType)
+    if not isinstance(kind, StructType):
+        return None
+    names = [field.name for field in kind.fields]
+    again = (name for name in names if names.count(name) > 1)
+    return next(again, None) or next(filter(None, (_twice(field.dataType) for field in kind.fields)), None)
 
 
 def _is_readable(kind: DataType) -> bool:

@@ -417,6 +417,32 @@ def test_another_queue_in_its_place_is_told(some):
     assert batch_of(there, end, there.latestOffset(end, ReadAllAvailable())) == [0]
 
 
+def test_found_a_directory_with_queues_names_them(tmp_path):
+    """It was: no queue there, and no shards of one."""
+    (tmp_path / "all" / "no-queue").mkdir(parents=True)
+    for name in ("a", "b"):
+        shmq.open(tmp_path / "all" / name).close()
+    with pytest.raises(shmq.NotFound, match=r'a directory with a, b: say which, as \.option\("subscribe", "a,b"\)'):
+        load(queue=tmp_path / "all")
+    assert load(queue=tmp_path / "all", subscribe="a,b")[0] == []
+
+
+def test_found_a_name_that_stands_twice_is_refused(some):
+    """It was a bare ValueError of a worker."""
+    two = t.StructType([t.StructField("i", t.IntegerType()), t.StructField("i", t.StringType())])
+    for schema in (two, struct(s=two), struct(a=t.ArrayType(two)), struct(m=t.MapType(t.StringType(), two))):
+        with pytest.raises(options.BadOption, match="the schema names 'i' twice"):
+            load(schema, queue=some.path, value__format="json")
+
+
+def test_found_what_only_does_not_fit_is_not_called_damaged(some):
+    filled = t.StructType([t.StructField("nothing", t.LongType(), nullable=False)])
+    for schema, mode in ((struct(n=t.DateType()), "FAILFAST"), (filled, "PERMISSIVE")):
+        with pytest.raises(shmq.Corrupt, match="while Spark read") as problem:
+            load(schema, queue=some.path, value__format="json", mode=mode)
+        assert "shmq verify" not in str(problem.value)
+
+
 def made_again(queue, count):
     places.close_all()
     queue.close()
