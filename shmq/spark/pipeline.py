@@ -71,8 +71,10 @@ def plan(pipeline: Pipeline) -> dict[str, Any]:
     if pipeline.archive is not None:
         _check_archive_waits(pipeline, pipeline.archive.source)
         try:
+            archived = places.shards_of(pipeline.sources[pipeline.archive.source].queue)
+            archive.check_apart(archived, pipeline.archive.to)
             archive.store(pipeline.archive.to, pipeline.archive.format or None).check()
-        except (shmq.BadFormat, shmq.Corrupt, shmq.Mismatch, setup.Missing) as problem:
+        except (shmq.NotFound, shmq.BadFormat, shmq.Corrupt, shmq.Mismatch, setup.Missing) as problem:
             raise BadPipeline(f"archive: {problem}") from problem
     return {
         "name": pipeline.name,

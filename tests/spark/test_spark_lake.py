@@ -541,3 +541,40 @@ def test_a_pipeline_archives_as_its_file_says(make, tmp_path):
     file.write_text(file.read_text().replace('format = "delta"', 'format = "parquet"'))
     with pytest.raises(spec.BadPipeline, match="of the form 'delta', and 'parquet' was asked for"):
         pipeline.plan(spec.read(str(file)))
+
+
+def test_found_a_pipeline_is_told_of_its_archive_and_goes_on_without_room_for_larger_files(make, tmp_path, monkeypatch):
+    """It ended where files could not be put together; and took an archive in the folder of its queue."""
+    queue = make(retention=shmq.Retention.forever())
+    file = tmp_path / "pipeline.toml"
+
+    def written(to):
+        file.write_text(f"""
+            [pipeline]
+            name = "p"
+            checkpoint = "checkpoint"
+            [source.events]
+            queue = "{queue.path}"
+            [archive]
+            to = "{to}"
+            format = "delta"
+            compact_to = "1MB"
+        """)
+        return spec.read(str(file))
+
+    with pytest.raises(spec.BadPipeline, match="is in the queue's own folder"):
+        pipeline.plan(written(f"{queue.path}/lake"))
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(lake.Lake, "compact", full)
+    told = []
+    run = pipeline.Run(written("lake"), None, told.append, threading.Event())
+    for count in range(2):
+        run._archive()
+        queue.put(b"x")
+        assert told[-1]["rows"] == count
+    run.close()
+    assert "not_merged" not in told[0]  # nothing was there
+    assert "No space left on device; everything is archived" in told[1]["not_merged"]

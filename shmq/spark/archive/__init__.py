@@ -12,7 +12,7 @@ A map:
 
 from shmq.spark.archive.files import Archive
 from shmq.spark.archive.forms import form_of, store
-from shmq.spark.archive.intake import CONSUMER, archive, compact, hold, not_together, verify
+from shmq.spark.archive.intake import CONSUMER, archive, check_apart, compact, hold, not_together, verify
 from shmq.spark.archive.past import history
 from shmq.spark.archive.playback import replay
 
@@ -20,6 +20,7 @@ __all__ = [
     "CONSUMER",
     "Archive",
     "archive",
+    "check_apart",
     "compact",
     "form_of",
     "history",
