@@ -83,9 +83,12 @@ def _beside(home: Directory, what: str) -> Iterator[None]:
     try:
         yield
     except (OSError, errors.ShmqError) as problem:
-        import logging  # noqa: PLC0415  # rare
+        with contextlib.suppress(OSError, ImportError):  # what refused it may refuse an import, too
+            import logging  # noqa: PLC0415  # rare
 
-        logging.getLogger("shmq").warning("%s %s: %s; the next retirement or purge does it", home.path, what, problem)
+            logging.getLogger("shmq").warning(
+                "%s %s: %s; the next retirement or purge does it", home.path, what, problem
+            )
 
 
 def _retire_and_reclaim(home: Directory, chain: Chain, control: _native.Control, *, purged: bool) -> None:
