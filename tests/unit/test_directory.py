@@ -97,30 +97,30 @@ def test_a_used_file_serves_first_then_a_new_one_then_any_used_one_then_the_smal
     assert home.make_chunk(700, 9, make_room=room) is True
     assert made.calls == [
         ("spare", 700, 9, 0, 4 * MIB, GIB),
-        ("new", 700, 9, 0, GIB, GIB),
+        ("new", 700, 9, 0, GIB, GIB, needed),
         ("room",),
         ("spare", 700, 9, 0, needed, _native.CHUNK_BYTES_MAX),
         ("drop", home.chunks),
-        ("new", 700, 9, 0, GIB, needed),
+        ("new", 700, 9, 0, GIB, needed, needed),
     ]
     made = Made(home, monkeypatch, [False])
     assert home.make_chunk(700, 9, 3 * MIB, 2, 4096) is False
     assert made.calls == [("spare", 700, 9, 4096, 24 * MIB, 24 * MIB)]
     made = Made(home, monkeypatch, [None, True])
     assert home.make_chunk(700, 9, 3 * MIB, 9, 4096) is True
-    assert made.calls == [("spare", 700, 9, 4096, max(large, 4 * MIB), GIB), ("new", 700, 9, 4096, GIB, GIB)]
+    assert made.calls == [("spare", 700, 9, 4096, max(large, 4 * MIB), GIB), ("new", 700, 9, 4096, GIB, GIB, large)]
     made = Made(home, monkeypatch, [None, "full", False])
     assert home.make_chunk(0, 0) is False
     assert made.calls[0] == ("spare", 0, 0, 0, 64 * KIB, 16 * MIB)
     assert made.calls[2] == ("spare", 0, 0, 0, needed, _native.CHUNK_BYTES_MAX)
     made = Made(home, monkeypatch, [None, True])
     home.make_chunk(5, 3, 0, 1, 0, None, 20_000)
-    assert made.calls[1] == ("new", 5, 3, 0, 77_824, 77_824)
+    assert made.calls[1] == ("new", 5, 3, 0, 77_824, 77_824, needed)
 
 
 @pytest.mark.parametrize(("size", "needed", "chunk_bytes", "tried"), [
-    (GIB, 0, GIB, [GIB, 256 * MIB, 64 * MIB, 16 * MIB, 4 * MIB, MIB, 256 * KIB, 64 * KIB]),
-    (GIB, 100 * MIB, GIB, [GIB, 256 * MIB, 100 * MIB]), (64 * KIB, 0, GIB, [64 * KIB]),
+    (GIB, 0, GIB, [GIB, 256 * MIB, 64 * MIB, 16 * MIB, 4 * MIB, MIB, 256 * KIB, 64 * KIB, 16 * KIB]),
+    (GIB, 100 * MIB, GIB, [GIB, 256 * MIB, 100 * MIB]), (64 * KIB, 0, GIB, [64 * KIB, 16 * KIB]),
     (100 * KIB, 0, 16 * KIB, [100 * KIB, 24 * KIB, 16 * KIB]), (64 * KIB, 32 * KIB, 16 * KIB, [64 * KIB, 32 * KIB]),
 ])  # fmt: skip
 def test_where_the_disk_has_no_room_a_smaller_chunk_will_do(home, monkeypatch, size, needed, chunk_bytes, tried):
