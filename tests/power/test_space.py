@@ -5,6 +5,8 @@ root the tests are skipped and say so, and a limit on file sizes stands in.
 
 from __future__ import annotations
 
+import collections
+import itertools
 import os
 import resource
 import shutil
@@ -114,8 +116,7 @@ def _drain(say, path):
 def _put_until_full(queue):
     before = queue.next_index
     with pytest.raises(shmq.DiskFull, match="have messages finished"):
-        while True:
-            queue.put(bytes(1000))
+        collections.deque(map(queue.put, itertools.repeat(bytes(1000))), 0)
     return queue.next_index - before
 
 
