@@ -981,7 +981,7 @@ class GroupConsumer:
                     left = [move._replace(again=True) for at, move in enumerate(moves) if at not in outcomes]
                     self._aside[: len(moves)] = left
                     # No other member may copy what perhaps is not on the disk as if it were the first.
-                    self._copied += [move._replace(again=True) for move in moves if self._is_copied(move)]
+                    self._copied += [moves[at]._replace(again=True) for at in outcomes if self._is_copied(moves[at])]
         self._moving.warn()
 
     def _is_copied(self, move: Move) -> bool:

@@ -489,6 +489,29 @@ def test_found_what_expired_was_copied_twice_when_the_first_copy_may_not_be_on_t
     assert payloads(f"{os.path.dirname(path)}/old") == [b"old"] * 3
 
 
+def test_found_what_was_tried_again_and_interrupted_was_to_be_moved_twice(queue, monkeypatch):
+    """It stood among what was interrupted, and among what perhaps is not on the disk."""
+    queue.put_many([b"old"] * 3, ttl=0)
+
+    def refused(mover, index):
+        raise shmq.SyncPending(f"message {index} may not be on the disk", index)
+
+    def interrupted(moving, moves, outcomes):
+        raise KeyboardInterrupt
+
+    with join(queue, expire_to="old") as member:
+        with monkeypatch.context() as broken:
+            broken.setattr(dead.Mover, "sync", refused)
+            broken.setattr(member, "_move_soon", lambda: None)
+            with pytest.warns(RuntimeWarning, match="cannot move 3 messages"), pytest.raises(shmq.Empty):
+                member.get(0)
+            broken.setattr(dead.Moving, "carry_out", interrupted)
+            member._take_up_copied()
+            with pytest.raises(KeyboardInterrupt):
+                member._move_now()
+        assert (len(member._aside), len(member._copied)) == (3, 0)
+
+
 def with_nothing(member):
     with pytest.raises(shmq.Empty):
         member.get(0)
