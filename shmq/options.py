@@ -16,11 +16,12 @@ from shmq.codec import NAMES as CODECS
 from shmq.errors import BadFormat, Mismatch
 
 CHUNK_MIN = 16 << 10
+"""The core takes no smaller one; also what a disk that is nearly full is asked for last."""
 CHUNK_MAX = 1 << 30
 _SECONDS_AND_BYTES = {"acked": None, "forever": None, "age": "seconds", "bytes": "bytes"}
 INTERVAL_MAX = 86400
 SMALLEST_CHUNK = 64 << 10
-"""The first chunk of a queue; also what a disk that is nearly full is asked for last."""
+"""The first chunk of a queue."""
 FIRST_CHUNK = 1 << 20
 """Chunks grow by 4x to `chunk_bytes`: from the smallest one to here, and from here on with what is kept."""
 

@@ -128,4 +128,4 @@ class TailSource(ShmqDataSource):
 
     def streamReader(self, schema: StructType) -> Any:  # noqa: N802  # Spark's name
         """It is for batch queries alone: a stream has a checkpoint, and a name that the queue waits for."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{NAME} is what history() reads, a batch; a stream reads format('shmq')")
