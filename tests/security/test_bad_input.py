@@ -1110,7 +1110,7 @@ def test_stored_options_are_json_that_people_can_read(healthy):
 
 def test_the_class_of_an_error_is_a_code_and_no_word_of_its_story(healthy, monkeypatch):
     """Whatever the core's words are: a foreign file is BadFormat as a queue, and Corrupt within one."""
-    monkeypatch.setattr(_native, "story", lambda: "whatever")
+    monkeypatch.setattr(_native.core, "story", lambda: "whatever")
     for file, error in {"queue.shmq": shmq.BadFormat, "control.shmq": shmq.Corrupt}.items():
         there = (healthy / file).read_bytes()
         patch(healthy / file, 0, b"\1")

@@ -156,7 +156,7 @@ def test_nobody_with_a_seat_that_cannot_be_is_alive(path):
     with shmq.open(path) as queue:
         member = queue._joined().member
         for owner in (0x7FFFFFFF, 0xFFFFFFFF, 1 << 21):
-            assert not _native.lib.shmq_owner_alive(member.handle, owner)
+            assert not _native.core.lib.shmq_owner_alive(member.handle, owner)
         assert not member.slot_locked(0xFFFFFFFF)
 
 

@@ -227,7 +227,7 @@ def test_what_was_handed_out_anew_cannot_be_ended_by_who_had_it_before(queue, en
     put_numbers(queue, 3)
     before = member.get_many(3, 0)
     thief, taken = _native.taken_array(3), before[0]._batch.taken
-    _native.ffi.memmove(thief, taken, 3 * _native.ffi.sizeof("shmq_taken"))
+    _native.core.ffi.memmove(thief, taken, 3 * _native.core.ffi.sizeof("shmq_taken"))
     for at in range(3):  # as a lease that ends: the holder does not know
         member._ring.give_back(thief + at)
     after = member.get_many(3, 0)
