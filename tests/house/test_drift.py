@@ -96,6 +96,19 @@ def test_every_relative_link_leads_somewhere(page):
             assert re.search(rf"def {anchor}\b|class {anchor}\b", where.read_text()), f"{page.name} links to {link}"
 
 
+def linked(page: Path) -> set[Path]:
+    """What a page links to."""
+    return {(page.parent / link).resolve() for link in re.findall(r"\]\(([^)\s#]+)[^)\s]*\)", page.read_text())}
+
+
+def test_every_page_is_in_an_index():
+    """In that of its folder, or in docs/README.md, which has the folders' own."""
+    indexes = [*(ROOT / "docs").rglob("README.md")]
+    found = set().union(*map(linked, indexes)) | set(indexes)
+    assert set((ROOT / "docs").rglob("*.md")) - found == set()
+    assert set(indexes) - linked(ROOT / "docs" / "README.md") == {ROOT / "docs" / "README.md"}
+
+
 # ---------------------------------------------------------------- examples
 EXAMPLES = sorted((ROOT / "examples").glob("*.py")) if (ROOT / "examples").exists() else []
 
