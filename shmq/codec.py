@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from shmq._native import Chunk
-    from shmq.message import Message
 
 NAMES = ("bytes", "text", "json", "msgpack", "pickle")
 
@@ -123,21 +122,5 @@ def decode_all(
     except Exception as problem:
         if not (first and done and _is_unreadable(problem)):
             explain(problem, indexes(len(done)), chunk)
-            raise
-    return done
-
-
-def payloads_of(messages: Iterable[Message]) -> list[Any]:
-    """
-    Of these messages: of those before one that its codec cannot read, if there are any.
-
-    Raises:
-        Corrupt: it cannot read the first one.
-    """
-    done: list[Any] = []
-    try:
-        done.extend(message.payload for message in messages)
-    except Corrupt:
-        if not done:
             raise
     return done

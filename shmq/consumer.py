@@ -18,7 +18,7 @@ from shmq import _native, backlog, codec, ending, errors, given, habits, locks, 
 from shmq._native import LENGTH_BITS, LENGTH_MASK
 from shmq.access import Access
 from shmq.loan import Loan
-from shmq.message import Message, no_message
+from shmq.message import Message, no_message, payloads_of
 from shmq.storage import pins, space
 from shmq.storage.directory import CONSUMERS, check_consumer_name
 from shmq.walk import Walk, deadline_of
@@ -190,7 +190,7 @@ class Consumer(_native.Head):
     _take.__qualname__ = "Consumer.take"  # which is what a wrong argument is told about
 
     def _take_explicit(
-        self, limit: int, timeout: float | None, form: Callable[[list[Message]], Any] = codec.payloads_of
+        self, limit: int, timeout: float | None, form: Callable[[list[Message]], Any] = payloads_of
     ) -> Any:
         """Of up to so many *form*: what cannot be decoded, or is interrupted, is not acknowledged, and comes again."""
         messages = self._hand_out(limit, timeout)

@@ -21,7 +21,7 @@ from shmq._native import LENGTH_BITS, LENGTH_MASK
 from shmq.access import Access
 from shmq.dead import Move, Moving, check_paths, why
 from shmq.loan import Loan
-from shmq.message import Message, no_message
+from shmq.message import Message, no_message, payloads_of
 from shmq.storage import acks, pins, space, warm
 from shmq.storage import ring as rings
 from shmq.storage.directory import CONSUMERS, check_consumer_name
@@ -874,7 +874,7 @@ class GroupConsumer:
         if not self._explicit:
             return [message.payload for message in messages]
         try:
-            data = codec.payloads_of(messages)
+            data = payloads_of(messages)
         except errors.Corrupt:
             self._settle(messages[0], "give back", self._ring.give_back)  # an attempt; the others come again uncounted
             raise

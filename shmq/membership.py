@@ -14,9 +14,9 @@ import weakref
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors, locks
-from shmq.storage import warm
+from shmq.storage import boots, warm
 from shmq.storage.chain import Chain
-from shmq.storage.directory import CONTROL, QUEUE, boot_id
+from shmq.storage.directory import CONTROL, QUEUE
 from shmq.storage.mapped import Mapped
 from shmq.worker import Worker
 
@@ -45,11 +45,6 @@ def start_time(pid: int | str = "self") -> int:
 def pid_namespace() -> int:
     """The inode of this process's pid namespace."""
     return os.stat("/proc/self/ns/pid").st_ino
-
-
-def boot_tag() -> int:
-    """The first eight bytes of this boot's id."""
-    return int.from_bytes(boot_id()[:8], "little")
 
 
 class Members:
@@ -128,7 +123,7 @@ class Membership:
         if self.control.is_shut_down() and not self._anybody_else(slot):
             self.control.shut_down(on=False)  # a shutdown lasts until the last participant has left
         since = live[-1][0] if live else 0
-        self.member.join(os.getpid(), pid_namespace(), start_time(), boot_tag(), since)
+        self.member.join(os.getpid(), pid_namespace(), start_time(), boots.boot_tag(), since)
 
     def anybody_else(self) -> bool:
         """Whether another process sits here."""

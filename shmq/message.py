@@ -12,7 +12,7 @@ from shmq.codec import explain
 from shmq.errors import Corrupt, Mismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from shmq._native import Chunk
 
@@ -222,3 +222,19 @@ def no_message(thing: object) -> TypeError:
     """The error for an ack of something else; often a list of messages."""
     hint = "; write ack(*messages)" if isinstance(thing, (list, tuple)) else ""
     return given.wrong_type("ack(message)", thing, "a message that this consumer was handed", hint)
+
+
+def payloads_of(messages: Iterable[Message]) -> list[Any]:
+    """
+    Of these messages: of those before one that its codec cannot read, if there are any.
+
+    Raises:
+        Corrupt: it cannot read the first one.
+    """
+    done: list[Any] = []
+    try:
+        done.extend(message.payload for message in messages)
+    except Corrupt:
+        if not done:
+            raise
+    return done

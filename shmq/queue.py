@@ -17,7 +17,7 @@ from shmq.message import Message
 from shmq.options import OptionKeywords, Options, check_bound
 from shmq.producer import MortalProducer, Producer
 from shmq.reader import Reader
-from shmq.storage import directory, files, names, pins, space, staging, volatile
+from shmq.storage import directory, files, ledger, names, pins, records, shm, space, staging, volatile
 from shmq.storage import ring as rings
 from shmq.storage.chain import Chain
 from shmq.where import says_where
@@ -126,7 +126,7 @@ class Queue(_native.Finder):
         if path is not None and (not isinstance(path, str) or not path):
             raise ValueError(f"{path!r} is no path")
         self._volatile = volatile.is_volatile(path)
-        self.path = volatile.base()  # for what goes wrong before it has a name
+        self.path = shm.base()  # for what goes wrong before it has a name
         if path is None:
             path = volatile.new_name()
             volatile.sweep()
@@ -266,7 +266,7 @@ class Queue(_native.Finder):
         if not self._flags["read_only"] and staging.names(self._home):
             # Without room for the ledger, what is adopted stays where it is, and is read there.
             with contextlib.suppress(errors.Busy, errors.DiskFull), self._home.admin(timeout=0):
-                staging.fold(self._home, self._chain())
+                ledger.fold(self._home, self._chain())
 
     # ---- putting
     def producer(self) -> Producer:
@@ -549,7 +549,7 @@ class Queue(_native.Finder):
         raw = None if owner is None else module.check_producer(owner, "owner")
         return [
             module.describe(self._home.queue_id, name, handed)
-            for name, handed in staging.handed_sets(self._home, self._chain())
+            for name, handed in ledger.handed_sets(self._home, self._chain())
             if handed is not None and raw in (None, handed.owner)
         ]
 
@@ -574,14 +574,14 @@ class Queue(_native.Finder):
         raw = None if owner is None else module.check_producer(owner, "owner")
         age_ns = 0 if older_than is None else int(given.seconds("older_than", older_than, none=True) * 1e9)
 
-        def unwanted(handed: staging.Handed | None) -> bool:
+        def unwanted(handed: records.Handed | None) -> bool:
             if handed is None:
                 return raw is None
             return raw in (None, handed.owner) and handed.age_ns() >= age_ns
 
         with self._home.admin():
-            staging.fold(self._home, self._chain())
-            return staging.remove_handed(self._home, self._chain(), unwanted)
+            ledger.fold(self._home, self._chain())
+            return ledger.remove_handed(self._home, self._chain(), unwanted)
 
     def adopted(self, producer: str | bytes) -> tuple[int, range] | None:
         """

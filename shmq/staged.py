@@ -21,7 +21,7 @@ from shmq import _native, ending, errors, given
 from shmq.producer import Producer
 from shmq.room import Room
 from shmq.storage import dedup as dedup_records
-from shmq.storage import staging, sync
+from shmq.storage import ledger, records, staging, sync
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
@@ -275,14 +275,14 @@ class Staged(Producer):
         self._seal()
         if not self._tried:  # else the chunks may have gone to their places
             ids, counts, sizes = self._chain.checked()
-            self._manifest = staging.Manifest(producer, sequence, self._chain.files, ids, counts, sizes)
+            self._manifest = records.Manifest(producer, sequence, self._chain.files, ids, counts, sizes)
         manifest, indexes = self._manifest, sum(self._manifest.counts)
         home, control = self._home, self._membership.control
         chain = Chain(home, self._membership.member)
         with home.admin(), _alone(home, control, producer):
             before = self._adopted_before(chain, indexes) if self._tried else None
             with _housekeeping() if before is not None else contextlib.nullcontext():
-                staging.fold(home, chain)
+                ledger.fold(home, chain)
             known = before or _known(home, chain, producer, sequence)
             if known is not None:
                 return known
@@ -305,7 +305,7 @@ class Staged(Producer):
                 self._tried = False  # all of them refuse before the SEAL
                 raise
             with _housekeeping():
-                staging.fold(home, chain)
+                ledger.fold(home, chain)
         control.wake()
         return adopted
 
@@ -363,13 +363,13 @@ def _token(queue_id: bytes, name: str, ids: list[int], counts: list[int]) -> str
     return f"{queue_id.hex()}-{name}-{first:016x}-{sum(counts):x}"
 
 
-def describe(queue_id: bytes, name: str, handed: staging.Handed) -> HandedOver:
+def describe(queue_id: bytes, name: str, handed: records.Handed) -> HandedOver:
     """What was handed over, for its users."""
     token = _token(queue_id, name, handed.chunk_ids, handed.counts)
     return HandedOver(token, handed.owner, sum(handed.counts), sum(handed.sizes), handed.time_ns)
 
 
-def find(home: Directory, token: str) -> tuple[staging.Set, staging.Handed]:
+def find(home: Directory, token: str) -> tuple[staging.Set, records.Handed]:
     """
     The set of a token.
 
@@ -384,7 +384,7 @@ def find(home: Directory, token: str) -> tuple[staging.Set, staging.Handed]:
     if bytes.fromhex(match[1]) != home.queue_id:
         raise errors.Mismatch(f"cannot adopt into {home.path} what was staged for another queue")
     with contextlib.suppress(FileNotFoundError):
-        found, handed = staging.handed_set(home, match[2])
+        found, handed = ledger.handed_set(home, match[2])
         if _token(home.queue_id, found.name, handed.chunk_ids, handed.counts) == token:
             return found, handed
         found.close()
@@ -447,7 +447,7 @@ def adopt_handed(home: Directory, membership: Membership, tokens: Sequence[str],
     with home.admin(), _alone(home, control, producer), contextlib.ExitStack() as opened:
         before = functools.partial(_adopted_as, home, chain, [] if producer else tokens)
         try:
-            staging.fold(home, chain)
+            ledger.fold(home, chain)
         except errors.DiskFull:
             known = _known(home, chain, producer, sequence) or before()
             if not known:
@@ -470,20 +470,20 @@ def adopt_handed(home: Directory, membership: Membership, tokens: Sequence[str],
         ending.check_open(home, control)
         if any(sum(handed.counts) for _, handed in parts):
             room = Room(home, membership, chain)
-            adopted = _join_parts(room, chain, parts, staging.Manifest(producer, sequence, [], [], [], []))
+            adopted = _join_parts(room, chain, parts, records.Manifest(producer, sequence, [], [], [], []))
         else:
             adopted = _nothing(home, chain, producer, sequence)
             for part, _ in parts:
                 part.remove()
         with _housekeeping():
-            staging.fold(home, chain)
+            ledger.fold(home, chain)
     control.wake()
     return adopted
 
 
 def _open_all(
     home: Directory, opened: contextlib.ExitStack, tokens: Sequence[str]
-) -> list[tuple[staging.Set, staging.Handed]]:
+) -> list[tuple[staging.Set, records.Handed]]:
     parts = []
     for token in tokens:
         part, handed = find(home, token)
@@ -508,8 +508,8 @@ def _begun(home: Directory) -> Iterator[staging.Set]:
 def _join_parts(
     room: Room,
     chain: Chain,
-    parts: list[tuple[staging.Set, staging.Handed]],
-    whole: staging.Manifest,
+    parts: list[tuple[staging.Set, records.Handed]],
+    whole: records.Manifest,
 ) -> range:
     """Adopt what is in several sets by one more, which names their chunks in order. Empty chunks stay behind."""
     for part, handed in parts:
@@ -534,7 +534,7 @@ def _join_parts(
 
 
 def _seal_again(
-    chain: Chain, joint: staging.Set, whole: staging.Manifest, parts: dict[str, staging.Set]
+    chain: Chain, joint: staging.Set, whole: records.Manifest, parts: dict[str, staging.Set]
 ) -> tuple[int, int]:
     """
     Have each chunk lead to the next one by the id of the joint set; the chain goes on plainly behind the last.
@@ -571,11 +571,11 @@ def _alone(home: Directory, control: _native.Control, producer: bytes) -> contex
     return dedup_records.alone(home, control, producer, dedup_records.admin_deadline(), "adopt into")
 
 
-def last_of(home: Directory, chain: Chain, producer: bytes) -> staging.Adopted | None:
+def last_of(home: Directory, chain: Chain, producer: bytes) -> records.Adopted | None:
     """The last batch of that producer, adopted or put."""
     if dedup_records.is_used(home):
         return dedup_records.Known(home, chain).last(producer)
-    return staging.batches_of(home).get(producer)
+    return ledger.batches_of(home).get(producer)
 
 
 def _known(home: Directory, chain: Chain, producer: bytes, sequence: int) -> range | None:
@@ -585,12 +585,12 @@ def _known(home: Directory, chain: Chain, producer: bytes, sequence: int) -> ran
     tried = f"adopt into {home.path}"
     if dedup_records.is_used(home):
         return dedup_records.Known(home, chain).find(producer, sequence, tried)
-    return dedup_records.known(staging.batches_of(home).get(producer), producer, sequence, tried)
+    return dedup_records.known(ledger.batches_of(home).get(producer), producer, sequence, tried)
 
 
 def _join(
     chunks: staging.Set | None,
-    manifest: staging.Manifest,
+    manifest: records.Manifest,
     chain: Chain,
     allow: Callable[[_native.Chunk], None],
     pads: int,
@@ -664,7 +664,7 @@ def _nothing(home: Directory, chain: Chain, producer: bytes, sequence: int) -> r
     """An empty batch takes no place, but is remembered."""
     end = chain.next_index()
     if producer:
-        staging.write_ledger(home, {**staging.ledger(home), producer: staging.Adopted(sequence, end, 0)})
+        ledger.write_ledger(home, {**ledger.ledger(home), producer: records.Adopted(sequence, end, 0)})
     return range(end, end)
 
 

@@ -11,7 +11,7 @@ import struct
 import time
 
 from shmq import _native, given
-from shmq.membership import boot_tag
+from shmq.storage import boots
 
 FIELD = struct.Struct("<qqQ")  # layout.h, struct field_when
 _FOREVER = 1e9
@@ -20,7 +20,7 @@ _tag = 0
 
 def _this_boot() -> int:
     global _tag  # noqa: PLW0603  # a process lives in one boot
-    _tag = _tag or boot_tag()
+    _tag = _tag or boots.boot_tag()
     return _tag
 
 

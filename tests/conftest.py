@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import shmq
-from shmq.storage import sync, volatile
+from shmq.storage import shm, sync, volatile
 
 
 def pytest_configure() -> None:
@@ -89,7 +89,7 @@ def shm_root(tmp_path, monkeypatch):
     root = Path("/dev/shm") if os.path.isdir("/dev/shm") else tmp_path
     root /= f"shmq-test-{os.getpid()}-{os.urandom(6).hex()}"
     root.mkdir()
-    monkeypatch.setattr(volatile, "ROOT", str(root))
+    monkeypatch.setattr(shm, "ROOT", str(root))
     yield root
     shutil.rmtree(root)
 
@@ -100,7 +100,7 @@ def path(request) -> str:
     if getattr(request, "param", "directory") == "directory":
         return str(request.getfixturevalue("tmp_path") / "q")
     request.getfixturevalue("shm_root")
-    Path(volatile.base()).mkdir(0o700)
+    Path(shm.base()).mkdir(0o700)
     return volatile.home_of("shm:q")
 
 

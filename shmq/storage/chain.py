@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shmq.storage.directory import Directory
-    from shmq.storage.recover import View
+    from shmq.storage.view import View
 
 _TRIES = 1000
 """How often to look for the live end while others fill, finish and retire whole chunks between two of our steps."""

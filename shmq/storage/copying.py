@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from shmq import _native, errors
-from shmq.storage import dedup, directory, files, pins, recover, ring, staging, verify
+from shmq.storage import boots, dedup, directory, files, ledger, pins, records, recover, ring, verify
 from shmq.storage.directory import (
     ASIDE,
     CHUNKS,
@@ -27,7 +27,6 @@ from shmq.storage.directory import (
     DEDUP,
     LEDGER,
     QUEUE,
-    boot_id,
     chunk_name,
     parse_chunk_name,
 )
@@ -343,7 +342,7 @@ def _take_snapshot(home: Directory, target: _Target, name: str, fd: int) -> None
     while code == _native.GROW:  # another part of the side table was made meanwhile
         memory = ring.map_ring(home, name, writable=False)
         path = f"{home.path}/{CONSUMERS}/{name}.ring"
-        if _native.Ring.boot_id(memory, home.queue_id, path) != boot_id():
+        if _native.Ring.boot_id(memory, home.queue_id, path) != boots.boot_id():
             return  # nobody was in it since the last boot: the snapshot that is there is the truth
         code = _native.Ring(memory, home.queue_id, copied, None, path).snapshot(home.journal.epoch)
     newest = copied.newest_snapshot()
@@ -367,16 +366,16 @@ def _copy_group(home: Directory, target: _Target, name: str) -> None:
 
 def _copy_ledger(home: Directory, target: _Target, end: int) -> None:
     batches = {
-        producer: list(batch) for producer, batch in staging.ledger(home).items() if batch.first + batch.indexes <= end
+        producer: list(batch) for producer, batch in ledger.ledger(home).items() if batch.first + batch.indexes <= end
     }
     if batches:
-        target.write(target.fd, LEDGER, staging.pack(batches))
+        target.write(target.fd, LEDGER, records.pack(batches))
 
 
 def _copy_dedup(home: Directory, target: _Target, end: int) -> None:
     note = dedup.read_note(home)
     if note is not None:  # what is in the chunks is looked for anew
-        target.write(target.fd, DEDUP, staging.pack(dedup.content(0, note.memory().before(end))))
+        target.write(target.fd, DEDUP, records.pack(dedup.content(0, note.memory().before(end))))
 
 
 # ---------------------------------------------------------------- a clean copy of a damaged one

@@ -27,7 +27,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmq import _native, errors, locks
-from shmq.storage import staging
+from shmq.storage import ledger, records, staging
 from shmq.storage.directory import ADMIN_TIMEOUT, CONTROL, DEDUP, DEDUP_NEW, LEDGER
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ NOTE_CHUNKS = 4
 """How many whole chunks a walk has passed when it is noted how far it came."""
 PUTS = 1 << 16
 """How many puts with dedup are remembered, whoever made them."""
-PRODUCERS = staging.PRODUCERS
+PRODUCERS = records.PRODUCERS
 """Of how many producers at least the last put is."""
 _FIELD = struct.Struct("<16sQ")
 _PUT = struct.Struct("<16sQQQ")
@@ -50,7 +50,7 @@ _STOPPED_NS = 5_000_000_000
 """Whoever waits for so long looks whether it waits for a process that is stopped."""
 _NAP_FIRST, _NAP_MAX = 0.00005, 0.005
 
-Batches = dict[bytes, staging.Adopted]
+Batches = dict[bytes, records.Adopted]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -88,9 +88,9 @@ class Memory:
     def __init__(self) -> None:
         """Nothing."""
         self.last: Batches = {}
-        self.puts: dict[tuple[bytes, int], staging.Adopted] = {}
+        self.puts: dict[tuple[bytes, int], records.Adopted] = {}
 
-    def enter(self, who: bytes, batch: staging.Adopted) -> None:
+    def enter(self, who: bytes, batch: records.Adopted) -> None:
         """It was put."""
         _enter(self.last, who, batch)
         self.puts[who, batch.sequence] = batch
@@ -117,7 +117,7 @@ class Memory:
     __hash__ = None  # type: ignore[assignment]  # it changes
 
 
-def _by_index(item: tuple[Any, staging.Adopted]) -> int:
+def _by_index(item: tuple[Any, records.Adopted]) -> int:
     return item[1].first
 
 
@@ -146,7 +146,7 @@ class Note:
         self.sequence = sequence
         self._last, self._puts = last, puts
 
-    def last(self, who: bytes) -> staging.Adopted | None:
+    def last(self, who: bytes) -> records.Adopted | None:
         """The last put of that identity."""
         low, high, size = 0, len(self._last) // _PUT.size, _PUT.size
         while low < high:
@@ -156,14 +156,14 @@ class Note:
             else:
                 high = middle
         if low * size < len(self._last) and self._last[low * size : low * size + 16] == who:
-            return staging.Adopted(*_PUT.unpack_from(self._last, low * size)[1:])
+            return records.Adopted(*_PUT.unpack_from(self._last, low * size)[1:])
         return None
 
     def memory(self) -> Memory:
         """All of it."""
         found = Memory()
-        found.puts = {(who, batch[0]): staging.Adopted(*batch) for who, *batch in _PUT.iter_unpack(self._puts)}
-        found.last = {who: staging.Adopted(*batch) for who, *batch in _PUT.iter_unpack(self._last)}
+        found.puts = {(who, batch[0]): records.Adopted(*batch) for who, *batch in _PUT.iter_unpack(self._puts)}
+        found.last = {who: records.Adopted(*batch) for who, *batch in _PUT.iter_unpack(self._last)}
         return found
 
 
@@ -175,7 +175,7 @@ def read_note(home: Directory) -> Note | None:
         Corrupt: it is damaged.
     """
     try:
-        stored = staging.read_record(home, home.fd, DEDUP, home.path)
+        stored = records.read_record(home, home.fd, DEDUP, home.path)
     except FileNotFoundError:
         return None
     sequence, last, puts = stored
@@ -197,7 +197,7 @@ def content(sequence: int, memory: Memory) -> list[Any]:
 
 def write_note(home: Directory, sequence: int, memory: Memory) -> None:
     """Replace the note, synced. Under the administrative lock only."""
-    staging.replace_record(home, DEDUP, DEDUP_NEW, content(sequence, memory), "dedup")
+    records.replace_record(home, DEDUP, DEDUP_NEW, content(sequence, memory), "dedup")
 
 
 def begin(home: Directory) -> None:
@@ -208,7 +208,7 @@ def begin(home: Directory) -> None:
     the note. Who retires looks for it when it knows which chunks go; a put behind this line claims in none of them.
     """
     if not is_used(home):
-        staging.make_record(home, DEDUP, content(0, Memory()), "dedup")
+        records.make_record(home, DEDUP, content(0, Memory()), "dedup")
 
 
 def note(home: Directory, chain: Chain, before: int) -> bool:
@@ -227,7 +227,7 @@ def note(home: Directory, chain: Chain, before: int) -> bool:
             if chunk.resolved().code != _native.ROLL:
                 return False
             for who, batch in _walk(chunk, scan, [0, 0], []):
-                memory.enter(who, staging.Adopted(*batch))
+                memory.enter(who, records.Adopted(*batch))
     staging.sync_up_to(home, before - 1)
     write_note(home, before, memory)
     return True
@@ -259,7 +259,7 @@ def _walk(
             return
 
 
-def _enter(batches: Batches, who: bytes, batch: staging.Adopted) -> None:
+def _enter(batches: Batches, who: bytes, batch: records.Adopted) -> None:
     before = batches.get(who)
     if before is None or before.sequence < batch.sequence:
         batches[who] = batch
@@ -279,7 +279,7 @@ class _Turn:
     def of(cls, home: Directory) -> _Turn:
         """That of *home*, in this process."""
         known = home.turn
-        if known is None or known.pid != os.getpid():
+        if not isinstance(known, _Turn) or known.pid != os.getpid():
             known = home.turn = cls(home)
         return known
 
@@ -382,7 +382,7 @@ class Known:
             last = last if earlier is None else earlier
         return known(last, producer, sequence, tried)
 
-    def last(self, producer: bytes) -> staging.Adopted | None:
+    def last(self, producer: bytes) -> records.Adopted | None:
         """
         The last batch of that producer.
 
@@ -400,9 +400,9 @@ class Known:
         who = identity(producer)
         noted = None if self._note is None else self._note.last(who)
         found = [batch for batch in (noted, self._put.get(who), self._adopted.get(who)) if batch is not None]
-        return staging.Adopted(*max(found, key=operator.itemgetter(0))) if found else None
+        return records.Adopted(*max(found, key=operator.itemgetter(0))) if found else None
 
-    def _earlier(self, who: bytes, sequence: int) -> staging.Adopted | None:
+    def _earlier(self, who: bytes, sequence: int) -> records.Adopted | None:
         """A batch before the last one of that producer. From the first such question on, all of them are kept."""
         adopted = self._adopted.get(who)
         if adopted is not None and adopted.sequence == sequence:
@@ -436,7 +436,7 @@ class Known:
             return
         seen = (info.st_ino, info.st_mtime_ns, info.st_size)
         if seen != self._ledger_seen:
-            for producer, batch in staging.ledger(self._home).items():
+            for producer, batch in ledger.ledger(self._home).items():
                 _enter(self._adopted, identity(producer), batch)
             self._ledger_seen = seen
 
@@ -462,7 +462,7 @@ class Known:
             if before is None or before[0] < batch[0]:
                 put[who] = batch
             if every is not None:
-                every.enter(who, staging.Adopted(*batch))
+                every.enter(who, records.Adopted(*batch))
         if len(put) > 2 * PRODUCERS:
             self._put = dict(sorted(put.items(), key=lambda item: item[1][1])[-PRODUCERS:])
         return int(self._scan.code[0])
@@ -485,14 +485,14 @@ class Known:
                 manifest = found.manifest()
                 if manifest.producer and chunk.chunk_id() not in manifest.chunk_ids:
                     base = chunk.sealed() or 0
-                    batch = staging.Adopted(manifest.sequence, base, sum(manifest.counts))
+                    batch = records.Adopted(manifest.sequence, base, sum(manifest.counts))
                     _enter(self._adopted, identity(manifest.producer), batch)
         except FileNotFoundError:
             self._ledger_seen = None
             self._look_at_ledger()
 
 
-def known(last: staging.Adopted | None, producer: bytes, sequence: int, tried: str) -> range | None:
+def known(last: records.Adopted | None, producer: bytes, sequence: int, tried: str) -> range | None:
     """
     What that batch was put or adopted as; None when it was not.
 

@@ -21,18 +21,17 @@ import os
 import re
 import stat
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from shmq import _native, errors, given, locks
 from shmq.options import BOUND_MAX, CHUNK_MIN, FIRST_CHUNK, SMALLEST_CHUNK, Options
-from shmq.storage import blocks, files, spares, sync, volatile, warm
+from shmq.storage import blocks, boots, files, shm, spares, sync, volatile, warm
 
 if TYPE_CHECKING:
     import mmap
     from collections.abc import Callable
 
-    from shmq.storage.dedup import _Turn
-    from shmq.storage.recover import View
+    from shmq.storage.view import View
 
 QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS = "queue.shmq", "control.shmq", "admin.lock", "chunks", "consumers"
 DELETED = "deleted.shmq"
@@ -83,12 +82,6 @@ def parse_chunk_name(name: str) -> tuple[int, int] | None:
     return (int(match[2], 16), int(match[1], 16)) if match else None
 
 
-def boot_id() -> bytes:
-    """This boot's id."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return bytes.fromhex(file.read().strip().replace("-", ""))
-
-
 _told: set[str] = set()
 
 
@@ -125,6 +118,13 @@ def _stored_options(stored: bytes, where: str) -> Options:
         raise errors.Corrupt(f"cannot read {where}: its options are no options ({problem})") from None
 
 
+class Closable(Protocol):
+    """What goes with an opening."""
+
+    def close(self) -> None:
+        """Let go of what it has."""
+
+
 class Directory:
     """An open queue directory."""
 
@@ -137,10 +137,10 @@ class Directory:
         """
         self.path = os.path.abspath(path)
         self.read_only = read_only
-        self.volatile = volatile.is_inside(self.path)
+        self.volatile = shm.is_inside(self.path)
         self.at_end: Callable[[], None] | None = None
         """Called when the last user has closed."""
-        self.turn: _Turn | None = None
+        self.turn: Closable | None = None
         """How this opening takes turns in putting with dedup (shmq/storage/dedup.py), once it has."""
         self.found_finished = -1
         """How often the queue had been finished in this boot when it was opened here; -1: it was not finished then."""
@@ -204,7 +204,7 @@ class Directory:
 
     def look_at_boot(self) -> None:
         """Tell whether the queue was last open in this boot, and whether its directory is a copy of another one."""
-        self.same_boot = self.journal.boot_id == boot_id()
+        self.same_boot = self.journal.boot_id == boots.boot_id()
         self.copied = False
         if self.journal.inode:
             try:
@@ -715,7 +715,7 @@ def _make_queue(directory: int, path: str, options: Options) -> None:
         device=control.st_dev,
         inode=control.st_ino,
         flags=0,
-        boot_id=boot_id(),
+        boot_id=boots.boot_id(),
     )
     import json  # noqa: PLC0415
 
@@ -784,10 +784,8 @@ def _remove_content(directory: int, path: str, *folders: str) -> None:
             with fd:
                 for name in files.names_in(fd):
                     os.unlink(name, dir_fd=fd)
-    from shmq.storage import staging  # noqa: PLC0415  # it knows this module
-
     for folder in (STAGING, ASIDE):
-        staging.remove_all(directory, path, folder)
+        files.remove_all(directory, path, folder)
     for folder in folders:
         with contextlib.suppress(FileNotFoundError):
             os.rmdir(folder, dir_fd=directory)

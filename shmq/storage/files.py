@@ -15,7 +15,7 @@ import re
 import stat
 
 from shmq import _native, errors
-from shmq.storage import blocks, sync
+from shmq.storage import blocks, shm, sync
 
 NETWORK = {"9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "fuse.glusterfs", "fuse.sshfs", "gfs2", "glusterfs"}
 NETWORK |= {"lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb2", "smb3", "smbfs", "virtiofs"}
@@ -247,9 +247,7 @@ def disk_full(path: str, size: int, problem: OSError) -> errors.DiskFull:
         room = os.statvfs(path)
         free = f"{room.f_bavail * room.f_frsize:,}"
     what = f"get {size:,} bytes" if size else "make a file"
-    from shmq.storage import volatile  # noqa: PLC0415  # it knows this module
-
-    remedy = volatile.REMEDY if volatile.is_inside(path) else _REMEDY
+    remedy = shm.REMEDY if shm.is_inside(path) else _REMEDY
     return errors.DiskFull(
         f"cannot {what} in {path}: {problem.strerror} ({free} bytes free); nothing was lost, and the queue can still "
         f"be read{remedy}"
@@ -348,3 +346,16 @@ def transfer(source: int, target: int, count: int, *, whole: bool) -> None:
         if len(content) < min(count - at, 1 << 20):
             raise errors.Corrupt("a chunk was cut short while it was copied")
         sync.write(target, content, at, "copy")
+
+
+def remove_all(directory: int, path: str, name: str) -> None:
+    """Remove that folder of *directory*, which is *path*, with everything in it: of a queue that is being deleted."""
+    with contextlib.suppress(errors.NotFound):
+        folder = open_directory(f"{path}/{name}", above=directory)
+        with folder:
+            for entry in names_in(folder):
+                try:
+                    os.unlink(entry, dir_fd=folder)
+                except IsADirectoryError:
+                    remove_all(folder, f"{path}/{name}", entry)
+        os.rmdir(name, dir_fd=directory)

@@ -12,9 +12,9 @@ import os
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors
-from shmq.storage import pins
+from shmq.storage import boots, pins
 from shmq.storage import ring as rings
-from shmq.storage.directory import CONSUMERS, boot_id
+from shmq.storage.directory import CONSUMERS
 
 if TYPE_CHECKING:
     import mmap
@@ -118,7 +118,7 @@ class Group(Name):
         if self._memory is None or grown:
             self._memory = rings.map_ring(self._home, self._name, writable=True)
         where = f"{self._home.path}/{CONSUMERS}/{self._name}.ring"
-        if _native.Ring.boot_id(self._memory, self._home.queue_id, where) != boot_id():
+        if _native.Ring.boot_id(self._memory, self._home.queue_id, where) != boots.boot_id():
             return None
         self._ring = _native.Ring(self._memory, self._home.queue_id, self._checkpoint, self._member, where)
         return self._ring

@@ -28,8 +28,9 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
-from shmq.storage import dedup, files, ring, spares, staging, sync, watermark
-from shmq.storage.directory import ASIDE, CHUNKS, CONSUMERS, CONTROL, LEDGER_NEW, QUEUE, STAGING, boot_id, chunk_name
+from shmq.storage import boots, dedup, files, ledger, records, ring, spares, staging, sync, watermark
+from shmq.storage.directory import ASIDE, CHUNKS, CONSUMERS, CONTROL, LEDGER_NEW, QUEUE, STAGING, chunk_name
+from shmq.storage.view import Piece, View, end_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -79,26 +80,6 @@ class Recovery:
     swept: int
 
 
-class Piece(NamedTuple):
-    """One chunk of the chain, as far as it is whole."""
-
-    sequence: int
-    base: int
-    folder: str
-    """chunks, or that of the staged set where it still lies."""
-    file: str
-    size: int
-    survey: _native.Survey
-    chunk_id: int
-    looked: bool
-    """Whether all of it was looked at; else it lies below the watermark, and only its end was."""
-
-    @property
-    def path(self) -> str:
-        """Relative to the queue."""
-        return f"{self.folder}/{self.file}"
-
-
 class _Adopted(NamedTuple):
     """A staged set that a kept SEAL names, all of it whole."""
 
@@ -122,7 +103,7 @@ class Plan:
     refused: list[str]
     """Staged sets that a SEAL named, and that were not whole."""
     mark: _native.Watermark | None
-    ledger: dict[bytes, staging.Adopted] | None
+    ledger: dict[bytes, records.Adopted] | None
     """None when it cannot be read, and nothing has to be entered."""
 
 
@@ -201,7 +182,7 @@ class _Looker:
         self._there = set(home.chunk_names())
         self._progress = _Progress(home, len(self._there))
         self.reason = "nothing was found behind it"
-        self.manifests: dict[int, staging.Manifest] = {}
+        self.manifests: dict[int, records.Manifest] = {}
         self.damaged: set[int] = set()
         """Sets whose manifest is there, and says nothing."""
         for name in staging.names(home):
@@ -268,7 +249,7 @@ class _Looker:
             return False
         with opened(self._home, last.folder, last.file, last.sequence, last.base) as chunk:
             ends = chunk.state(last.survey.stopped) in (_FREE, _META, _SEAL)
-            return ends and not _whole_behind(chunk, _end_of(last.survey), last.survey.ordinal)
+            return ends and not _whole_behind(chunk, end_of(last.survey), last.survey.ordinal)
 
     def _survey(self, folder: str, file: str, sequence: int, base: int) -> Piece:
         with opened(self._home, folder, file, sequence, base) as chunk:
@@ -358,7 +339,7 @@ def _walk(home: Directory, looker: _Looker) -> _Walked:
     return _Walked(pieces[:begun] if begun >= 0 else pieces, sets, [f"{adoption:010x}"])
 
 
-def _is_whole(manifest: staging.Manifest | None, pieces: list[Piece], begun: int) -> bool:
+def _is_whole(manifest: records.Manifest | None, pieces: list[Piece], begun: int) -> bool:
     """Whether its last chunk is all there, though that one's SEAL is not: a recovery was writing it."""
     if manifest is None or not manifest.counts or len(pieces) - begun != len(manifest.counts):
         return False
@@ -402,9 +383,9 @@ def make_plan(home: Directory) -> Plan:
     )
 
 
-def _ledger(home: Directory, *, needed: bool) -> dict[bytes, staging.Adopted] | None:
+def _ledger(home: Directory, *, needed: bool) -> dict[bytes, records.Adopted] | None:
     try:
-        return staging.ledger(home)
+        return ledger.ledger(home)
     except errors.Corrupt:
         if needed:
             raise
@@ -478,25 +459,6 @@ def _whole_behind(chunk: _native.Bare, position: int = 0, ordinal: int = 0) -> i
 
 
 # ---------------------------------------------------------------- for who may only read
-class View:
-    """What is whole in a queue that nobody has recovered yet, for who may change nothing."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.pieces = {piece.sequence: piece for piece in plan.pieces}
-        self._last = plan.pieces[-1].sequence if plan.pieces else -1
-
-    def names(self) -> list[tuple[int, int]]:
-        """(sequence, base) of its chunks."""
-        return [(piece.sequence, piece.base) for piece in self.pieces.values()]
-
-    def ends(self, sequence: int) -> tuple[int, int, bool]:
-        """(position, ordinal) of the end of that chunk, and whether something else must not be seen there."""
-        survey = self.pieces[sequence].survey
-        if sequence == self._last:
-            return _end_of(survey), survey.ordinal, True
-        return survey.gap_position or survey.stopped, survey.stopped_ordinal, False
-
-
 def view(home: Directory) -> View:
     """
     What may be read of an unclean queue. Changes nothing.
@@ -504,7 +466,7 @@ def view(home: Directory) -> View:
     Raises:
         Corrupt: something below the watermark is not whole.
     """
-    return View(make_plan(home))
+    return View(make_plan(home).pieces)
 
 
 # ---------------------------------------------------------------- doing
@@ -558,7 +520,7 @@ def _carry_out(home: Directory, plan: Plan) -> Recovery:
         end=plan.end,
         next_index=plan.next_index,
         cut_bytes=cut,
-        where=(f"{CHUNKS}/{chunk_name(last.base, last.sequence)}", _end_of(last.survey)) if last else None,
+        where=(f"{CHUNKS}/{chunk_name(last.base, last.sequence)}", end_of(last.survey)) if last else None,
         reason=plan.reason,
         aside=tuple(aside.names),
         aside_messages=aside.messages,
@@ -647,7 +609,7 @@ def _settle_staging(home: Directory, plan: Plan, aside: _Aside) -> tuple[set[str
     swept = 0
     for producer, batch in known.items():
         if batch.indexes and batch.first + batch.indexes > plan.end:  # it is not there any more: it may come again
-            batches[producer] = staging.Adopted(batch.sequence - 1, batch.first, 0)
+            batches[producer] = records.Adopted(batch.sequence - 1, batch.first, 0)
     for name in staging.names(home):
         with contextlib.suppress(FileNotFoundError), staging.open_set(home, name) as found:
             place = plan.sets.get(found.adoption)
@@ -656,10 +618,10 @@ def _settle_staging(home: Directory, plan: Plan, aside: _Aside) -> tuple[set[str
             elif place is not None:
                 over |= {name, *_move_in(home, found, place, batches)}
     if batches != known:
-        staging.write_ledger(home, batches)
+        ledger.write_ledger(home, batches)
     for name in staging.names(home):  # what was handed over, and is in nobody's SEAL, goes on waiting
         with contextlib.suppress(FileNotFoundError), staging.open_set(home, name) as found:
-            if name not in over and staging.forgotten(found):
+            if name not in over and ledger.forgotten(found):
                 found.remove()
                 swept += 1
     with contextlib.suppress(FileNotFoundError):
@@ -676,7 +638,7 @@ def _remove_sets(home: Directory, over: set[str]) -> None:
 
 
 def _move_in(
-    home: Directory, found: staging.Set, place: _Adopted, batches: dict[bytes, staging.Adopted]
+    home: Directory, found: staging.Set, place: _Adopted, batches: dict[bytes, records.Adopted]
 ) -> Sequence[str]:
     """Move its chunks to their places: the sets that go with it."""
     try:
@@ -688,7 +650,7 @@ def _move_in(
         staging.move(found, file, chunk_name(base, place.first + number))
         base += count
     sync.directory(home.chunks, "chunks")
-    staging.enter(manifest, place.base, batches)
+    ledger.enter(manifest, place.base, batches)
     return manifest.parts
 
 
@@ -705,11 +667,11 @@ def _settle_chunks(home: Directory, plan: Plan, aside: _Aside) -> int:
         ) as chunk:
             survey = piece.survey
             if last:
-                behind = _whole_behind(chunk, _end_of(survey), survey.ordinal)
+                behind = _whole_behind(chunk, end_of(survey), survey.ordinal)
                 if behind:
                     aside.keep(chunk_name(piece.base, piece.sequence), behind)
-                cut = chunk.cut(_end_of(survey), plan.next_index)
-                chunk.set_in_order(_end_of(survey), survey.ordinal)
+                cut = chunk.cut(end_of(survey), plan.next_index)
+                chunk.set_in_order(end_of(survey), survey.ordinal)
             elif piece.looked or not chunk.indexed(survey.stopped_ordinal):
                 # Not behind a GAP: whoever begins at the hint must meet it.
                 chunk.set_in_order(survey.gap_position or survey.stopped, survey.stopped_ordinal)
@@ -726,11 +688,6 @@ def _settle_chunks(home: Directory, plan: Plan, aside: _Aside) -> int:
                 os.unlink(name, dir_fd=home.chunks)
     sync.directory(home.chunks, "chunks")
     return cut
-
-
-def _end_of(survey: _native.Survey) -> int:
-    """Where the last chunk is cut. One that was cut before is cut at the same place."""
-    return survey.gap_position or survey.position
 
 
 def _sync(home: Directory, name: str) -> None:
@@ -865,7 +822,7 @@ def _renew_ring(home: Directory, name: str, first: int) -> None:
     with fd, contextlib.suppress(errors.Corrupt, errors.BadFormat):  # damage: whoever opens the name is told
         checkpoint = home.checkpoint(name, writable=True)
         with contextlib.closing(ring.map_ring(home, name, writable=True)) as memory:
-            _native.Ring.rebuild(memory, checkpoint, boot_id(), f"{path}.ring", first)
+            _native.Ring.rebuild(memory, checkpoint, boots.boot_id(), f"{path}.ring", first)
         sync.data(fd, "ring")
 
 
@@ -909,7 +866,7 @@ def _commit(home: Directory, plan: Plan) -> None:
     home.write_journal(
         journal._replace(
             epoch=journal.epoch + 1,
-            boot_id=boot_id(),
+            boot_id=boots.boot_id(),
             ceiling=max(journal.ceiling, plan.next_index),
             first_index=journal.first_index if plan.pieces else plan.next_index,
             device=control.st_dev,

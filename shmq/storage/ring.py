@@ -14,8 +14,8 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors
-from shmq.storage import files, sync
-from shmq.storage.directory import CONSUMERS, boot_id
+from shmq.storage import boots, files, sync
+from shmq.storage.directory import CONSUMERS
 
 if TYPE_CHECKING:
     from shmq.storage.directory import Directory
@@ -42,7 +42,7 @@ def make(home: Directory, name: str, options: dict[str, Any], window: int) -> No
     fd = files.new_file(home.consumers, size, mode, where)
     with fd:
         with contextlib.closing(_native.map_file(fd, size, writable=True)) as memory:
-            _native.format_ring(memory, home.queue_id, boot_id(), extent)
+            _native.format_ring(memory, home.queue_id, boots.boot_id(), extent)
         sync.data(fd, "ring")
         files.link_file(fd, home.consumers, f"{name}.ring", where)
     sync.directory(home.consumers, "consumers")
@@ -117,21 +117,21 @@ def look(home: Directory, name: str, checkpoint: _native.Checkpoint) -> _native.
     """
     where = f"{home.path}/{CONSUMERS}/{name}.ring"
     memory = map_ring(home, name, writable=False)
-    if _native.Ring.boot_id(memory, home.queue_id, where) == boot_id():
+    if _native.Ring.boot_id(memory, home.queue_id, where) == boots.boot_id():
         return _native.Ring(memory, home.queue_id, checkpoint, None, where)
     # Rebuilt aside, where nobody sees it: what a snapshot says is known in one place.
     size = _native.ring_bytes(*_native.ring_extent(memory))  # as its header says, however far the file was grown
     aside = mmap.mmap(-1, size)
     aside[:] = memory[:size]
     checkpoint = checkpoint.aside()
-    _native.Ring.rebuild(aside, checkpoint, boot_id(), where)
+    _native.Ring.rebuild(aside, checkpoint, boots.boot_id(), where)
     return _native.Ring(aside, home.queue_id, checkpoint, None, where)
 
 
 def fresh(home: Directory, name: str, memory: mmap.mmap, checkpoint: _native.Checkpoint) -> None:
     """Have the ring speak of this boot. The first call of each boot clears it; recovery may call it before."""
     where = f"{home.path}/{CONSUMERS}/{name}.ring"
-    boot = boot_id()
+    boot = boots.boot_id()
     if _native.Ring.boot_id(memory, home.queue_id, where) == boot:
         return
     with home.admin():
@@ -140,7 +140,7 @@ def fresh(home: Directory, name: str, memory: mmap.mmap, checkpoint: _native.Che
 
 def _rebuild(home: Directory, memory: mmap.mmap, checkpoint: _native.Checkpoint, where: str) -> None:
     """Unless it speaks of this boot. Under the administrative lock."""
-    boot = boot_id()
+    boot = boots.boot_id()
     if _native.Ring.boot_id(memory, home.queue_id, where) != boot:
         _native.Ring.rebuild(memory, checkpoint, boot, where)
 

@@ -23,161 +23,41 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import os
 import re
 import struct
 import time
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from shmq import _native, errors
 from shmq.options import SMALLEST_CHUNK
-from shmq.storage import files, spares, sync
-from shmq.storage.directory import CHUNKS, DEDUP, LEDGER, LEDGER_NEW, STAGING, boot_id, chunk_name
+from shmq.storage import boots, files, spares, sync
+from shmq.storage.directory import CHUNKS, STAGING, chunk_name
+from shmq.storage.records import FILE_NAME, HEAD_BYTES, Handed, Manifest, read_record, with_head, write_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
-    from shmq.storage.chain import Chain
     from shmq.storage.directory import Directory
 
 _SET_NAME = re.compile(r"[0-9a-f]{10}")
-_FILE_NAME = re.compile(r"(?:[0-9a-f]{10}/)?[0-9a-f]{8}\.chunk")
 _LOCK, _HANDED, _MANIFEST, _PLACED = "lock", "handed", "manifest", "placed"
 _ID_BITS = 40
-_HEAD = struct.Struct("<8sII")  # magic, bytes of the body, CRC-32C of the body
-_MAGIC = b"shmqadpt"
 _PLACE = struct.Struct(">BBQBQB")  # an array of two numbers, as wide as they get, and of what is written last
 _ARRAY_OF_THREE, _NUMBER, _TRUE = 0x93, 0xCF, 0xC3  # msgpack
 _ID = struct.Struct("<Q")
 _ID_AT = 56  # layout.h, struct chunk_header, chunk_id
-_RECORD_MAX = 256 << 20
 PRODUCER_MAX = 1024
-PRODUCERS = 1 << 16
-"""How many producers the ledger keeps: those whose last batch is the newest."""
-HANDED_DAYS = 7
-"""How long a set that was handed over waits for its adopter."""
-_DAY_NS = 86_400_000_000_000
 _LOOKS = 100
 """How often to look at a place that fails its checksum, a millisecond apart, before it is damage."""
-
-
-class Manifest(NamedTuple):
-    """What one staged set holds. Every list has one entry for each chunk, in order."""
-
-    producer: bytes
-    """Who staged it; empty when it was not said."""
-    sequence: int
-    files: list[str]
-    chunk_ids: list[int]
-    counts: list[int]
-    """Ordinals."""
-    sizes: list[int]
-    parts: Sequence[str] = ()
-    """The sets whose chunks these are, when it has none of its own; then files are <set>/<file>."""
-
-
-class Handed(NamedTuple):
-    """What one set holds that was handed over; lists as in a Manifest."""
-
-    owner: bytes
-    """For whom; empty when it was not said."""
-    files: list[str]
-    chunk_ids: list[int]
-    counts: list[int]
-    sizes: list[int]
-    boot: bytes
-    since_boot_ns: int
-    time_ns: int
-
-    def age_ns(self) -> int:
-        """Since it was handed over: by the clock that nobody sets, or after a reboot by the wall clock."""
-        if self.boot == boot_id():
-            return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self.since_boot_ns
-        return time.time_ns() - self.time_ns
-
-
-class Adopted(NamedTuple):
-    """The last batch of one producer."""
-
-    sequence: int
-    first: int
-    indexes: int
 
 
 def _are_chunks(listed: Manifest | Handed) -> bool:
     """Whether its lists speak of the same chunks, by names that such have."""
     lengths = {len(each) for each in (listed.files, listed.chunk_ids, listed.counts, listed.sizes)}
-    return len(lengths) == 1 and all(map(_FILE_NAME.fullmatch, listed.files))
+    return len(lengths) == 1 and all(map(FILE_NAME.fullmatch, listed.files))
 
 
-# ---------------------------------------------------------------- small files with a checksum
-def _write_record(directory: int, name: str, content: Any, path: str, mode: int, what: str) -> None:
-    """Make a small file, synced with its directory. One that is there stays."""
-    body = pack(content)
-    fd = files.new_file(directory, len(body), mode, path)
-    with fd:
-        sync.write(fd, body, 0, what)
-        sync.data(fd, what)
-        files.link_file(fd, directory, name, path)
-    sync.directory(directory, "home" if what in ("ledger", "dedup") else "set")
-
-
-def pack(content: Any) -> bytes:
-    """A small file with a checksum, as bytes."""
-    import msgspec  # noqa: PLC0415  # only who adopts pays for it
-
-    return _with_head(msgspec.msgpack.encode(content))
-
-
-def _with_head(body: bytes) -> bytes:
-    return _HEAD.pack(_MAGIC, len(body), _native.crc32c(body)) + body
-
-
-@functools.cache
-def _kinds() -> dict[str, Any]:
-    """What each of the small files holds. Their checksum is right also where somebody means ill."""
-    import msgspec  # noqa: PLC0415
-
-    number: Any = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-    count: Any = Annotated[int, msgspec.Meta(ge=0, le=_native.CHUNK_BYTES_MAX)]
-    form: Any = tuple  # what is made here is for msgspec alone
-    chunks = (list[str], list[number], list[count], list[count])
-    return {
-        _MANIFEST: form[(bytes, number, *chunks, list[str])],
-        _HANDED: form[(bytes, *chunks, bytes, number, number)],
-        _PLACED: form[number, number, bool],
-        LEDGER: dict[bytes, form[number, number, number]],
-        DEDUP: form[number, bytes, bytes],
-    }
-
-
-def read_record(home: Directory, directory: int, name: str, where: str) -> Any:
-    """
-    What is in a small file: in its form, whatever the values. Not more of it is read than it says that there is.
-
-    Raises:
-        FileNotFoundError: there is none.
-        Corrupt: it fails its checksum, or holds something else.
-    """
-    import msgspec  # noqa: PLC0415
-
-    fd, size = home.open(directory, name, writable=False)
-    with fd:
-        head = os.pread(fd, _HEAD.size, 0)
-        magic, length, crc = _HEAD.unpack(head) if len(head) == _HEAD.size else (b"", 0, 0)
-        reason = "it fails its checksum"
-        if magic == _MAGIC and length <= _RECORD_MAX and size == _HEAD.size + length:
-            body = os.pread(fd, length, _HEAD.size)
-            if crc == _native.crc32c(body):
-                try:
-                    return msgspec.msgpack.decode(body, type=_kinds()[name])
-                except (msgspec.DecodeError, ValueError, TypeError, RecursionError, OverflowError) as problem:
-                    reason = f"it holds something else ({problem})"
-    raise errors.Corrupt(f"cannot read {where}/{name}: {reason}; nothing was changed")
-
-
-# ---------------------------------------------------------------- one set
 class Set:
     """One folder below staging/, open. A context manager."""
 
@@ -310,7 +190,7 @@ class Set:
 
     def commit_manifest(self, manifest: Manifest) -> None:
         """Write the manifest, synced, and its folders with it."""
-        _write_record(self.fd, _MANIFEST, list(manifest), self.path, self._mode(), "manifest")
+        write_record(self.fd, _MANIFEST, list(manifest), self.path, self._mode(), "manifest")
         with _folder(self.home) as folder:
             sync.directory(folder, "staging")
         sync.directory(self.home.fd, "home")
@@ -342,8 +222,8 @@ class Set:
     ) -> None:
         """Leave it to whoever adopts it, synced. It is still held."""
         clock = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        handed = Handed(owner, files, chunk_ids, counts, sizes, boot_id(), clock, time.time_ns())
-        _write_record(self.fd, _HANDED, list(handed), self.path, self._mode(), "handed")
+        handed = Handed(owner, files, chunk_ids, counts, sizes, boots.boot_id(), clock, time.time_ns())
+        write_record(self.fd, _HANDED, list(handed), self.path, self._mode(), "handed")
         with _folder(self.home) as folder:
             sync.directory(folder, "staging")
         sync.directory(self.home.fd, "home")
@@ -396,8 +276,8 @@ class Set:
         with contextlib.suppress(FileNotFoundError):
             fd, size = self.home.open(self.fd, _PLACED, writable=False)
             with fd:
-                there = os.pread(fd, _HEAD.size + _PLACE.size, 0)
-                return size == _HEAD.size + _PLACE.size == len(there) and not (there[0] and there[-1])
+                there = os.pread(fd, HEAD_BYTES + _PLACE.size, 0)
+                return size == HEAD_BYTES + _PLACE.size == len(there) and not (there[0] and there[-1])
         return True
 
     def make_room(self) -> None:
@@ -409,7 +289,7 @@ class Set:
         """
         if _PLACED in files.names_in(self.fd):
             return  # by a try that found no room for something else
-        blank = bytes(_HEAD.size + _PLACE.size)
+        blank = bytes(HEAD_BYTES + _PLACE.size)
         fd = files.new_file(self.fd, len(blank), self._mode(), self.path)
         with fd:
             sync.write(fd, blank, 0, "placed")
@@ -431,7 +311,7 @@ class Set:
         fd, _ = self.home.open(self.fd, _PLACED, writable=True)
         with fd:
             if blank:  # several may write this at once, and the same
-                sync.write(fd, _with_head(record), 0, "placed")
+                sync.write(fd, with_head(record), 0, "placed")
             sync.data(fd, "placed")
         there = self.placed()
         if there is None:
@@ -490,7 +370,7 @@ def check_file(name: str) -> str:
     Raises:
         Corrupt: a manifest names something else.
     """
-    if not isinstance(name, str) or not _FILE_NAME.fullmatch(name):
+    if not isinstance(name, str) or not FILE_NAME.fullmatch(name):
         raise errors.Corrupt(f"a manifest names {name!r}, and no staged chunk is called so")
     return name
 
@@ -510,7 +390,6 @@ def new_set(home: Directory) -> Set:
     return Set(home, int.from_bytes(os.urandom(_ID_BITS // 8), "little"))
 
 
-# ---------------------------------------------------------------- finishing what a SEAL has committed
 def _place_in(manifest: Manifest, chunk: _native.Chunk) -> int:
     """Which chunk of the set follows *chunk*."""
     mine = chunk.chunk_id()
@@ -610,46 +489,6 @@ def following(home: Directory, chunk: _native.Chunk, adoption: int) -> tuple[Set
     return found, file
 
 
-# ---------------------------------------------------------------- the ledger, and what is left over
-def ledger(home: Directory) -> dict[bytes, Adopted]:
-    """{producer: the last batch adopted from it}."""
-    try:
-        stored = read_record(home, home.fd, LEDGER, home.path)
-    except FileNotFoundError:
-        return {}
-    return {producer: Adopted(*batch) for producer, batch in stored.items()}
-
-
-def batches_of(home: Directory) -> dict[bytes, Adopted]:
-    """What the ledger says, and what it will say of the sets that are adopted and not written into it yet."""
-    batches = ledger(home)
-    for name in names(home):
-        with contextlib.suppress(FileNotFoundError), open_set(home, name) as found:
-            _enter(found, batches)
-    return batches
-
-
-def write_ledger(home: Directory, batches: dict[bytes, Adopted]) -> None:
-    """Replace the ledger, synced. Under the administrative lock only."""
-    kept = sorted(batches.items(), key=lambda item: item[1].first)[-PRODUCERS:]
-    content = {producer: list(batch) for producer, batch in kept}
-    replace_record(home, LEDGER, LEDGER_NEW, content, "ledger")
-
-
-def make_record(home: Directory, name: str, content: Any, what: str) -> None:
-    """Make a small file, synced, by one step; one that is there, or comes meanwhile, stays. Needs no lock."""
-    _write_record(home.fd, name, content, home.path, home.options.mode & 0o600, what)
-
-
-def replace_record(home: Directory, name: str, new: str, content: Any, what: str) -> None:
-    """Replace a small file, synced; *new* is its name until it is whole. Under the administrative lock only."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(new, dir_fd=home.fd)
-    _write_record(home.fd, new, content, home.path, home.options.mode & 0o600, what)
-    os.rename(new, name, src_dir_fd=home.fd, dst_dir_fd=home.fd)
-    sync.directory(home.fd, "home")
-
-
 def names(home: Directory) -> list[str]:
     """The sets there are."""
     try:
@@ -657,134 +496,3 @@ def names(home: Directory) -> list[str]:
             return [name for name in files.names_in(folder) if _SET_NAME.fullmatch(name)]
     except FileNotFoundError:
         return []
-
-
-def fold(home: Directory, chain: Chain) -> None:
-    """
-    Finish every adoption, write it into the ledger and remove its set; remove orphans that nobody builds any more, and
-    sets that were handed over HANDED_DAYS ago.
-
-    Under the administrative lock only: no adoption is between its manifest and its SEAL then.
-    """
-    there = names(home)
-    if not there:
-        return
-    chain.finish()  # the SEAL at the end may name one that has no place yet
-    batches = ledger(home)
-    known = dict(batches)
-    over: list[Set] = []
-    parts: list[str] = []
-    with contextlib.ExitStack() as opened:
-        for name in there:
-            with contextlib.suppress(FileNotFoundError):
-                found = opened.enter_context(open_set(home, name))
-                if found.placed() is not None:
-                    parts += _enter(found, batches)
-                    over.append(found)
-                elif not found.is_held() and forgotten(found):
-                    over.append(found)
-        if batches != known:
-            write_ledger(home, batches)
-        for name in parts:  # before the set that names them
-            with contextlib.suppress(FileNotFoundError):
-                over.insert(0, opened.enter_context(open_set(home, name)))
-        for found in over:
-            found.remove()
-
-
-def forgotten(found: Set) -> bool:
-    """Whether nobody will adopt it: its builder died, or it was handed over long ago. A damaged one is for users."""
-    try:
-        handed = found.handed()
-    except errors.Corrupt:
-        return False
-    return handed is None or handed.age_ns() > HANDED_DAYS * _DAY_NS
-
-
-def _enter(found: Set, batches: dict[bytes, Adopted]) -> Sequence[str]:
-    """Write it into the ledger to be: the sets that go with it."""
-    placed = found.placed()
-    try:
-        manifest = found.manifest()
-    except FileNotFoundError:
-        return ()  # it is in the ledger, and was being removed
-    if placed:
-        enter(manifest, placed[1], batches)
-    return manifest.parts
-
-
-# ---------------------------------------------------------------- handed over
-def handed_set(home: Directory, name: str) -> tuple[Set, Handed]:
-    """
-    The set of that name, which was handed over and not adopted.
-
-    Raises:
-        FileNotFoundError: there is none (any more).
-        Corrupt: it is damaged.
-    """
-    found = open_set(home, name)
-    try:
-        handed = found.handed()
-        if handed is None:
-            raise FileNotFoundError(name)
-    except BaseException:
-        found.close()
-        raise
-    return found, handed
-
-
-def _adopted_parts(home: Directory, chain: Chain) -> set[str]:
-    """The sets that were handed over and are adopted, and that nobody has removed yet."""
-    adopted: set[str] = set()
-    at_the_end = chain.last_adoption()
-    for name in names(home):
-        with contextlib.suppress(FileNotFoundError, errors.Corrupt), open_set(home, name) as found:
-            if found.adoption == at_the_end or found.placed() is not None:
-                adopted.update(found.manifest().parts)
-    return adopted
-
-
-def handed_sets(home: Directory, chain: Chain) -> Iterator[tuple[str, Handed | None]]:
-    """Every set that was handed over and not adopted, None if damaged."""
-    there = sorted(names(home))
-    adopted = _adopted_parts(home, chain) if there else set()
-    for name in there:
-        if name in adopted:
-            continue
-        handed = None
-        with contextlib.suppress(FileNotFoundError):
-            with contextlib.suppress(errors.Corrupt):
-                found, handed = handed_set(home, name)
-                found.close()
-            yield name, handed
-
-
-def remove_handed(home: Directory, chain: Chain, unwanted: Callable[[Handed | None], bool]) -> int:
-    """Remove those; under the administrative lock, and after `fold`: how many."""
-    removed = 0
-    for name, handed in handed_sets(home, chain):
-        if unwanted(handed):
-            with contextlib.suppress(FileNotFoundError), open_set(home, name) as found:
-                found.remove()
-                removed += 1
-    return removed
-
-
-def enter(manifest: Manifest, first: int, batches: dict[bytes, Adopted]) -> None:
-    """Have the ledger know a batch whose first index that is."""
-    before = batches.get(manifest.producer)
-    if manifest.producer and (before is None or before.sequence < manifest.sequence):
-        batches[manifest.producer] = Adopted(manifest.sequence, first, sum(manifest.counts))
-
-
-def remove_all(directory: int, path: str, name: str) -> None:
-    """Remove the folder staging/, or one like it, with everything in it: of a queue that is being deleted."""
-    with contextlib.suppress(errors.NotFound):
-        folder = files.open_directory(f"{path}/{name}", above=directory)
-        with folder:
-            for entry in files.names_in(folder):
-                try:
-                    os.unlink(entry, dir_fd=folder)
-                except IsADirectoryError:
-                    remove_all(folder, f"{path}/{name}", entry)
-        os.rmdir(name, dir_fd=directory)

@@ -13,7 +13,7 @@ import errno
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
-from shmq.storage import dedup, recover, staging, watermark
+from shmq.storage import dedup, ledger, recover, staging, watermark
 from shmq.storage.chain import break_in
 from shmq.storage.directory import CHUNKS, CONSUMERS, CONTROL, DEDUP, LEDGER, QUEUE, STAGING, chunk_name
 
@@ -295,7 +295,7 @@ def _verify_beside(home: Directory, report: _Report) -> None:
 
 
 def _verify_notes(home: Directory, report: _Report) -> None:
-    for name, look in ((LEDGER, staging.ledger), (DEDUP, dedup.read_note)):
+    for name, look in ((LEDGER, ledger.ledger), (DEDUP, dedup.read_note)):
         try:
             look(home)
         except (OSError, errors.ShmqError, TypeError, AttributeError) as problem:

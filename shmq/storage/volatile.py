@@ -19,18 +19,16 @@ import weakref
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors
-from shmq.storage import files, spares
+from shmq.storage import files, shm, spares
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = "/dev/shm"  # noqa: S108  # ours below it is checked
 PREFIX = "shm:"
 FIRST_CHUNK = 256 << 10
 """Chunks grow from here: shared memory is often small."""
 SHARE = 8
 """A chunk takes up to this part of what is free, if its message allows."""
-REMEDY = "; /dev/shm is full: take messages, or make it larger (docker run --shm-size=2g, or mount -o remount,size=2g)"
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
 _ANONYMOUS = "anonymous."
 _USERS, _QUEUE = ".users", ".queue"
@@ -45,19 +43,9 @@ _PATIENCE = 30.0
 _PAUSE = 0.002
 
 
-def base() -> str:
-    """The directory of this user's volatile queues."""
-    return f"{ROOT}/shmq-{os.geteuid()}"
-
-
 def is_volatile(place: str | None) -> bool:
     """Whether that is the name of a volatile queue, or asks for an anonymous one."""
     return place is None or place.startswith(PREFIX)
-
-
-def is_inside(path: str) -> bool:
-    """Whether that path is in the home of a volatile queue."""
-    return path.startswith(f"{base()}/")
 
 
 def new_name() -> str:
@@ -75,17 +63,17 @@ def home_of(place: str) -> str:
     name = place.removeprefix(PREFIX)
     if not _NAME.fullmatch(name):
         raise ValueError(f"{place!r} names no volatile queue: shm: and 1 to 200 of A-Z a-z 0-9 _ . - , no dot in front")
-    return f"{base()}/{name}{_QUEUE}"
+    return f"{shm.base()}/{name}{_QUEUE}"
 
 
 def _open_base(*, create: bool) -> _native.Fd | None:
     """A descriptor of `base`, ours alone; None when there is none."""
-    path = base()
+    path = shm.base()
     if create:
         try:
             files.make_directory(path)
         except FileNotFoundError:
-            raise errors.NotFound(f"cannot make {path}: this machine has no {ROOT}") from None
+            raise errors.NotFound(f"cannot make {path}: this machine has no {shm.ROOT}") from None
     try:
         fd = files.open_directory(path)
     except errors.NotFound:
@@ -137,9 +125,9 @@ class Hold:
             raise self._nothing()
         if create:
             with contextlib.suppress(FileExistsError):
-                files.make_file(self._base, self._name + _USERS, b"\0", 0o600, base())
+                files.make_file(self._base, self._name + _USERS, b"\0", 0o600, shm.base())
         try:
-            self._users = files.open_file(self._base, self._name + _USERS, base(), writable=True)[0]
+            self._users = files.open_file(self._base, self._name + _USERS, shm.base(), writable=True)[0]
         except FileNotFoundError:
             if create:
                 return False
@@ -214,7 +202,7 @@ class Hold:
     def _take_away(self) -> bool:
         """Take the queue away, if nobody uses it: whether that was so."""
         assert self._base is not None  # noqa: S101  # somebody has been in
-        self._users = files.open_file(self._base, self._name + _USERS, base(), writable=True)[0]
+        self._users = files.open_file(self._base, self._name + _USERS, shm.base(), writable=True)[0]
         with self._users:  # nobody can come in as long as it is locked, also when a signal's handler raises here
             if not spares.lock_alone(self._fd) or not self._is_named() or self._is_kept():
                 return False
@@ -256,7 +244,7 @@ def _is_used(name: str, queue_id: str) -> bool:
     """Whether somebody has the queue of that name and id open."""
     with contextlib.suppress(OSError, ValueError, errors.ShmqError):
         home = home_of(PREFIX + name)
-        with open(f"{base()}/{name}{_USERS}", "rb") as users, open(f"{home}/{QUEUE_FILE}", "rb") as file:
+        with open(f"{shm.base()}/{name}{_USERS}", "rb") as users, open(f"{home}/{QUEUE_FILE}", "rb") as file:
             found, _ = _native.check_queue(file.read(_native.PAGE_BYTES), home)
             return spares.is_locked(users.fileno()) and found.hex() == queue_id
     return False
@@ -277,7 +265,7 @@ def attach(target: str, source: str, queue_id: str) -> None:
     to, source = target.removeprefix(PREFIX), source.removeprefix(PREFIX)
     for name, note in ((source, f"{_TO} {to}\n"), (to, f"{_FOR} {source} {queue_id}\n")):
         flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = _native.Fd.of(os.open, f"{base()}/{name}{_USERS}", flags)
+        fd = _native.Fd.of(os.open, f"{shm.base()}/{name}{_USERS}", flags)
         with fd:
             if note.encode() not in os.pread(fd, _NOTES_MAX, 1):
                 os.write(fd, note.encode())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import importlib
 import json
 import os
 import signal
@@ -22,17 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 BOOT, EARLIER = b"this boot's id..", b"another boot id!"
-_ASKING = ("directory", "recover", "ring", "floors", "staging")
 _CHUNK = 16384
 
 
 @contextlib.contextmanager
 def pretend(boot: bytes = BOOT) -> Iterator[None]:
     """Have everybody in this process who asks for the boot's id be told this one, and make new rings small."""
-    from shmq import _native, group, membership
+    from shmq import _native, group
+    from shmq.storage import boots
 
-    modules: list[Any] = [importlib.import_module(f"shmq.storage.{name}") for name in _ASKING]
-    before = [(module, "boot_id", module.boot_id) for module in [*modules, membership]]
+    before: list[tuple[Any, str, Any]] = [(boots, "boot_id", boots.boot_id)]
     before += [(group, "_GROUP_WINDOW", group._GROUP_WINDOW), (_native, "SIDE_BLOCKS", _native.SIDE_BLOCKS)]
     for module, name, real in before:
         setattr(module, name, (lambda: boot) if callable(real) else 64 if name == "_GROUP_WINDOW" else 1)

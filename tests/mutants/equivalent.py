@@ -88,7 +88,7 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         "one more",
         0,
     ): "a seat that nobody had before is marked too, which changes nothing for who sits there",
-    ("staging.py", "_DAY_NS = 86_400_000_000_000", "one more", 0): "the seventh day ends a nanosecond later",
+    ("ledger.py", "_DAY_NS = 86_400_000_000_000", "one more", 0): "the seventh day ends a nanosecond later",
     (
         "staging.py",
         "for _ in range(10):",

@@ -10,12 +10,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
 import shmq
-from shmq.storage import directory, recover  # noqa: F401  # both ask for the boot's id
+from shmq.storage import boots, directory
 
 from .history import History, Named, State, Stored
 from .workloads import ONCE, Begins, Facts, Returned, dead_letters
@@ -188,13 +187,6 @@ def _worked(truth: Truth, returned: Returned, *, over: bool) -> Truth:
 
 
 # ---------------------------------------------------------------- looking
-_ASKING = (
-    *(f"shmq.storage.{name}" for name in ("directory", "recover", "ring", "floors", "staging")),
-    "shmq.membership",
-)
-"""Who asks for the boot's id."""
-
-
 @contextlib.contextmanager
 def nobody_else() -> Iterator[None]:
     """Nobody administers the queue but this process: what a lock file costs is left out of most cuts."""
@@ -225,16 +217,12 @@ def _brief(value: Any) -> str:
 def another_boot(fresh: bytes | None = None) -> Iterator[None]:
     """The machine was started again: everybody who asks for the boot's id is told another one."""
     fresh = fresh or os.urandom(16)
-    asked: list[tuple[Any, Any]] = [
-        (sys.modules[name], sys.modules[name].boot_id) for name in _ASKING if name in sys.modules
-    ]
-    for module, _ in asked:
-        module.boot_id = lambda: fresh
+    before = boots.boot_id
+    boots.boot_id = lambda: fresh
     try:
         yield
     finally:
-        for module, before in asked:
-            module.boot_id = before  # of a boot around this one, perhaps
+        boots.boot_id = before  # of a boot around this one, perhaps
 
 
 def judge(path: str, truth: Truth, options: shmq.Options, *, thorough: bool = False, boot: bytes | None = None) -> None:

@@ -18,7 +18,7 @@ from support import change_journal, make_unclean
 import shmq
 import shmq.arrow
 from shmq import _native
-from shmq.storage import dedup, directory, ring, staging
+from shmq.storage import dedup, directory, ledger, ring
 
 DEEP = b"\x91" * 5000 + b"\xc0"
 STRANGE = [
@@ -193,7 +193,7 @@ def test_a_record_grown_sparse_is_not_read_whole(source, tmp_path, file, monkeyp
     monkeypatch.setattr(os, "pread", lambda fd, count, at: asked.append(count) or real(fd, count, at))
     home = directory.Directory(path, read_only=True)
     with contextlib.closing(home), pytest.raises(shmq.Corrupt, match=file):
-        (staging.ledger if file == "ledger.shmq" else dedup.read_note)(home)
+        (ledger.ledger if file == "ledger.shmq" else dedup.read_note)(home)
     assert max(asked) <= 20480
 
 

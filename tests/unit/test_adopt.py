@@ -528,7 +528,7 @@ def test_with_too_few_descriptors_nothing_is_adopted_and_the_repeat_adopts_it(tm
         became = in_child(adopt_with_few, path, handed_over, free)
         assert payloads(path) == [b"before", b"set"]
         free += 1
-    assert free > 4  # how many are too few hangs on what this process has open already
+    assert free > 3  # how many are too few hangs on what this process has open already
 
 
 def test_a_place_is_blank_until_it_is_filled_in_and_is_filled_in_once(queue, path):

@@ -295,7 +295,7 @@ def test_a_note_of_many_names_is_not_unpacked_to_put(make, monkeypatch):
     queue.put(b"x", dedup=("p", 1))
     memory = dedup.Memory()
     for number in range(2000):
-        memory.enter(dedup.identity(b"%d" % number), dedup.staging.Adopted(number, number, 1))
+        memory.enter(dedup.identity(b"%d" % number), dedup.records.Adopted(number, number, 1))
     with queue._home.admin():
         dedup.write_note(queue._home, 0, memory)
     monkeypatch.setattr(dedup.Note, "memory", None)
@@ -362,7 +362,7 @@ def test_of_many_first_puts_with_dedup_one_links_the_note(make, monkeypatch):
 
 def test_who_adopts_as_a_producer_holds_its_turn_before_anybody_put_with_dedup(make, monkeypatch):
     queue, other = make(), make()
-    fold = dedup.staging.fold
+    fold = dedup.ledger.fold
 
     def put_meanwhile(*arguments):
         with pytest.raises(shmq.Busy):
@@ -370,7 +370,7 @@ def test_who_adopts_as_a_producer_holds_its_turn_before_anybody_put_with_dedup(m
         assert other.put(b"y", dedup=("q", 1), timeout=0) == 0
         return fold(*arguments)
 
-    monkeypatch.setattr(dedup.staging, "fold", put_meanwhile)
+    monkeypatch.setattr(dedup.ledger, "fold", put_meanwhile)
     with queue.stage() as staged:
         staged.put(b"staged")
         assert queue.adopt(staged, dedup=("p", 1)) == range(1, 2)

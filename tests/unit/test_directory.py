@@ -15,8 +15,8 @@ from support import Child, chunk_files, hold_until_killed, journal_slots
 
 import shmq
 from shmq import _native, errors
+from shmq.storage import boots, directory, files, shm, spares, staging, sync
 from shmq.storage import chain as chains
-from shmq.storage import directory, files, spares, staging, sync, volatile
 from shmq.storage.chain import break_in
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -322,7 +322,7 @@ def test_a_queue_that_is_made_begins_with_these_words_in_its_journal(tmp_path):
     home = directory.Directory(path, read_only=False)
     control = os.stat(f"{path}/control.shmq")
     assert home.journal == _native.Journal(
-        sequence=1, epoch=1, boot_id=directory.boot_id(), ceiling=65536, first_live=0, first_index=0,
+        sequence=1, epoch=1, boot_id=boots.boot_id(), ceiling=65536, first_live=0, first_index=0,
         device=control.st_dev, inode=control.st_ino, max_messages=5, max_bytes=7000, dropped=0, flags=0,
     )  # fmt: skip
     home.close()
@@ -668,5 +668,5 @@ def test_a_chunk_of_a_staged_set_is_no_part_of_the_chain(queue):
 
 
 def test_the_home_of_a_queue_in_shared_memory_is_known_by_its_path():
-    assert volatile.is_inside(f"{volatile.base()}/q.queue")
-    assert not volatile.is_inside(volatile.base())
+    assert shm.is_inside(f"{shm.base()}/q.queue")
+    assert not shm.is_inside(shm.base())

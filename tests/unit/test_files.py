@@ -14,7 +14,7 @@ from support import in_child
 
 import shmq
 from shmq import _native, errors
-from shmq.storage import blocks, files, mapped, spares, warm
+from shmq.storage import blocks, files, mapped, shm, spares, warm
 
 BTRFS_6_16, BTRFS_6_17 = "6.16.12-generic", "6.17.0"
 
@@ -158,11 +158,9 @@ def test_where_there_is_no_room_it_is_said_of_what_and_how_much_is_free(folder, 
 
 
 def test_shared_memory_that_is_full_has_its_own_remedy(shm_root):
-    from shmq.storage import volatile
-
-    problem = files.disk_full(f"{volatile.base()}/q.queue", 0, OSError(errno.ENOSPC, "No space"))
+    problem = files.disk_full(f"{shm.base()}/q.queue", 0, OSError(errno.ENOSPC, "No space"))
     assert "(? bytes free)" in str(problem)
-    assert str(problem).endswith(volatile.REMEDY)
+    assert str(problem).endswith(shm.REMEDY)
 
 
 # ---------------------------------------------------------------- files

@@ -7,6 +7,7 @@ from support import HEAD, patch
 
 import shmq
 from shmq import _native
+from shmq.storage import boots
 from shmq.storage import ring as rings
 
 
@@ -85,7 +86,7 @@ def test_after_a_reboot_the_snapshot_says_where_a_group_stands(tmp_path, monkeyp
     queue, consumer = filled(tmp_path / "q", start=1)
     with queue, consumer:
         consumer.skip(3, 9)
-    monkeypatch.setattr(rings, "boot_id", lambda: b"another boot 16b")
+    monkeypatch.setattr(boots, "boot_id", lambda: b"another boot 16b")
     with shmq.open(str(tmp_path / "q"), create=False, read_only=True) as looking:
         assert looking.group_place("g") == shmq.group.GroupPlace(1, (3, 9), ())
 
@@ -96,7 +97,7 @@ def test_after_a_reboot_a_parked_message_is_not_finished_though_the_head_had_pas
         consumer.get().nack(delay=3600)
         assert rest(consumer) == list(range(1, 10))
         assert consumer.head == 10
-    monkeypatch.setattr(rings, "boot_id", lambda: b"another boot 16b")
+    monkeypatch.setattr(boots, "boot_id", lambda: b"another boot 16b")
     with shmq.open(str(tmp_path / "q"), create=False, read_only=True) as looking:
         assert looking.group_place("g") == shmq.group.GroupPlace(0, tuple(range(1, 10)), (), (0,))
 
@@ -104,7 +105,7 @@ def test_after_a_reboot_a_parked_message_is_not_finished_though_the_head_had_pas
 def test_before_the_first_snapshot_a_group_of_another_boot_stands_at_its_start(tmp_path, monkeypatch):
     queue, consumer = filled(tmp_path / "q", start=4)
     with queue, consumer:
-        monkeypatch.setattr(rings, "boot_id", lambda: b"another boot 16b")
+        monkeypatch.setattr(boots, "boot_id", lambda: b"another boot 16b")
         assert queue.group_place("g") == shmq.group.GroupPlace(4, (), ())
     assert _native.RING_WINDOW == 65536
 

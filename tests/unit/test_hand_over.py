@@ -16,6 +16,7 @@ from test_adopt import payloads, staging
 
 import shmq
 from shmq._native import Chunk
+from shmq.storage import boots, ledger, records
 from shmq.storage import staging as module
 
 BEFORE = [b"one", b"two"]
@@ -236,7 +237,7 @@ def test_after_a_week_it_goes_by_itself(path, monkeypatch):
     begin(path)
     shmq.open(path).close()
     assert len(staging(path)) == 3
-    monkeypatch.setattr(module, "HANDED_DAYS", 0)
+    monkeypatch.setattr(ledger, "HANDED_DAYS", 0)
     shmq.open(path).close()
     assert staging(path) == []
 
@@ -244,7 +245,7 @@ def test_after_a_week_it_goes_by_itself(path, monkeypatch):
 def test_its_age_is_that_of_the_boot_and_after_a_reboot_that_of_the_wall_clock(monkeypatch):
     now, clock = time.time_ns(), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     hour = 3600 * 10**9
-    far_clock = module.Handed(b"", [], [], [], [], module.boot_id(), clock, now - 100 * hour)
+    far_clock = records.Handed(b"", [], [], [], [], boots.boot_id(), clock, now - 100 * hour)
     assert 0 <= far_clock.age_ns() < hour
     rebooted = far_clock._replace(boot=bytes(16), since_boot_ns=clock + hour)
     assert 100 * hour <= rebooted.age_ns() < 101 * hour
@@ -434,9 +435,9 @@ def test_what_says_nothing_sensible_of_itself_holds_nobody_up_but_its_adopter(pa
     if content == "flipped":
         flip(file, os.stat(file).st_size - 1)
     else:
-        handed = module.Handed(b"", ["../../control.shmq"], [1], [1], [1], bytes(16), 0, 0)
+        handed = records.Handed(b"", ["../../control.shmq"], [1], [1], [1], bytes(16), 0, 0)
         with open(file, "wb") as target:
-            target.write(module.pack([1] if content == "nonsense" else list(handed)))
+            target.write(records.pack([1] if content == "nonsense" else list(handed)))
     with pytest.raises(shmq.Corrupt, match="handed"):
         adopt(path, tokens)
     with shmq.open(path) as queue:

@@ -14,7 +14,7 @@ import shmq
 from shmq import dead
 from shmq.cli import main
 from shmq.storage import ring as rings
-from shmq.storage import volatile
+from shmq.storage import shm
 
 WAIT = 60
 """Seconds after which something that should happen at once is taken not to happen."""
@@ -352,7 +352,7 @@ def dying(place, **options):
 
 
 def left(root):
-    base = volatile.base()
+    base = shm.base()
     return sorted(os.listdir(base)) if os.path.isdir(base) else []
 
 

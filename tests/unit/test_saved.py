@@ -32,16 +32,19 @@ from support import (
 import shmq
 from shmq import _native, errors
 from shmq.storage import (
+    boots,
     copying,
     directory,
     floors,
     pins,
     recover,
     ring,
+    shm,
     space,
     staging,
     sync,
     verify,
+    view,
     volatile,
     watermark,
 )
@@ -342,8 +345,8 @@ def test_a_read_only_look_at_an_unclean_queue_ends_where_its_recovery_will(long)
 
 
 def test_an_empty_view_has_nothing():
-    view = recover.View(types.SimpleNamespace(pieces=[]))
-    assert (view.names(), view._last) == ([], -1)
+    nothing = view.View([])
+    assert (nothing.names(), nothing._last) == ([], -1)
 
 
 def test_who_recovers_tells_how_far_it_is_and_keeps_others_waiting(queue, monkeypatch, caplog):
@@ -1161,7 +1164,7 @@ def test_a_ring_is_as_large_as_its_options_need_and_is_synced_before_its_name(qu
     memory = ring.map_ring(home, "n", writable=False)
     assert _native.ring_extent(memory) == wanted
     assert ring.options(home, "n") == options
-    assert _native.Ring.boot_id(memory, home.queue_id, "there") == directory.boot_id()
+    assert _native.Ring.boot_id(memory, home.queue_id, "there") == boots.boot_id()
     memory.close()
     del events[:]
     ring.copy(home, "n", "m")
@@ -1224,7 +1227,7 @@ def test_notes_of_queues_that_last_as_long_as_others_are_written_once(shm_root):
         queue_id = a._home.queue_id.hex()
         for _ in range(2):
             volatile.attach("shm:b", "shm:a", queue_id)
-        base = Path(volatile.base())
+        base = Path(shm.base())
         assert (base / "a.users").read_bytes() == b"\0to b\n"
         assert (base / "b.users").read_bytes() == f"\0for a {queue_id}\n".encode()
         assert volatile._is_used("a", queue_id) is True
@@ -1245,7 +1248,7 @@ def test_a_queue_that_lasts_as_long_as_another_is_shared_by_who_opens_it(shm_roo
 
 
 def test_a_place_in_shared_memory_that_is_not_ours_alone_is_refused(shm_root):
-    base = volatile.base()
+    base = shm.base()
     os.mkdir(base, 0o700)
     for mode in (0o750, 0o705, 0o500):
         os.chmod(base, mode)
@@ -1305,7 +1308,7 @@ def test_who_makes_a_queue_in_shared_memory_lets_others_in_when_it_is_made(shm_r
     hold.leave()
     assert os.path.isdir(hold.path)
     second.leave()
-    assert os.listdir(volatile.base()) == []
+    assert os.listdir(shm.base()) == []
     second.leave()
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import shmq
 from shmq import _native, errors
-from shmq.storage import dedup, directory, files, spares, staging, sync
+from shmq.storage import boots, dedup, directory, files, ledger, records, spares, staging, sync
 
 DAY_NS = 86_400_000_000_000
 
@@ -60,7 +60,7 @@ def a_set(home, adoption=7, manifest=None, placed=None, lock=True):
 
 def manifest_of(producer=b"p", sequence=1, files=("00000000.chunk",), parts=()):
     count = len(files)
-    return staging.Manifest(
+    return records.Manifest(
         producer, sequence, list(files), [11 + each for each in range(count)], [5] * count, [99] * count, list(parts)
     )
 
@@ -75,7 +75,7 @@ def test_a_record_is_on_the_disk_before_it_has_its_name_and_then_its_folder_is(h
         found.hand_over(b"me", ["00000000.chunk"], [1], [2], [3])
         assert events == ["0 handed", "data handed", "directory set", "directory staging", "directory home"]
     del events[:]
-    staging.write_ledger(home, {b"p": staging.Adopted(1, 2, 3)})
+    ledger.write_ledger(home, {b"p": records.Adopted(1, 2, 3)})
     assert events == ["0 ledger", "data ledger", "directory home", "directory home"]
     del events[:]
     dedup.write_note(home, 3, dedup.Memory())
@@ -83,15 +83,15 @@ def test_a_record_is_on_the_disk_before_it_has_its_name_and_then_its_folder_is(h
     assert not {"ledger.new", "dedup.new"} & set(os.listdir(home.path))
     with open(f"{home.path}/ledger.new", "wb") as left:  # of one who was killed
         left.write(b"half")
-    staging.write_ledger(home, {b"q": staging.Adopted(4, 5, 6)})
-    assert staging.ledger(home) == {b"q": staging.Adopted(4, 5, 6)}
+    ledger.write_ledger(home, {b"q": records.Adopted(4, 5, 6)})
+    assert ledger.ledger(home) == {b"q": records.Adopted(4, 5, 6)}
     assert "ledger.new" not in os.listdir(home.path)
 
 
 def test_a_record_that_is_there_stays_when_it_is_made(home):
-    staging.make_record(home, "ledger.shmq", {b"p": [1, 2, 3]}, "ledger")
-    staging.make_record(home, "ledger.shmq", {b"q": [1, 2, 3]}, "ledger")
-    assert staging.ledger(home) == {b"p": staging.Adopted(1, 2, 3)}
+    records.make_record(home, "ledger.shmq", {b"p": [1, 2, 3]}, "ledger")
+    records.make_record(home, "ledger.shmq", {b"q": [1, 2, 3]}, "ledger")
+    assert ledger.ledger(home) == {b"p": records.Adopted(1, 2, 3)}
 
 
 def test_a_record_that_is_damaged_anywhere_is_corrupt_and_says_how(home):
@@ -102,13 +102,13 @@ def test_a_record_that_is_damaged_anywhere_is_corrupt_and_says_how(home):
             file.write(content)
         os.chmod(f"{home.path}/ledger.shmq", 0o600)
         with pytest.raises(errors.Corrupt) as caught:
-            staging.ledger(home)
+            ledger.ledger(home)
         prefix, reason = f"cannot read {home.path}/ledger.shmq: ", caught.value.args[0]
         assert reason.startswith(prefix)
         assert reason.endswith("; nothing was changed")
         return reason[len(prefix) : -len("; nothing was changed")]
 
-    good = staging.pack({b"p": [1, 2, 3]})
+    good = records.pack({b"p": [1, 2, 3]})
     assert good == struct.pack("<8sII", b"shmqadpt", len(good) - 16, _native.crc32c(good[16:])) + good[16:]
     sums = "it fails its checksum"
     for bad in (
@@ -124,10 +124,10 @@ def test_a_record_that_is_damaged_anywhere_is_corrupt_and_says_how(home):
         assert read(bad) == sums
     assert read(struct.pack("<8sII", b"shmqadpt", (256 << 20) + 1, 0)) == sums
     for content in ([1], {b"p": [1, 2]}, {b"p": [1, 2, -1]}, {b"p": [1, 2, 1 << 63]}, "text"):
-        assert read(staging.pack(content)).startswith("it holds something else (")
-    assert read(staging._with_head(msgspec.msgpack.encode([1])[:-1] + b"\xc1")).startswith("it holds something else (")
+        assert read(records.pack(content)).startswith("it holds something else (")
+    assert read(records.with_head(msgspec.msgpack.encode([1])[:-1] + b"\xc1")).startswith("it holds something else (")
     os.unlink(f"{home.path}/ledger.shmq")
-    assert staging.ledger(home) == {}
+    assert ledger.ledger(home) == {}
 
 
 @pytest.mark.parametrize("content", [
@@ -151,7 +151,7 @@ def test_a_manifest_whose_lists_speak_of_different_chunks_is_none(home, content)
 def test_what_was_handed_over_is_as_old_as_the_clock_that_nobody_sets_says_or_after_a_reboot_the_wall_clock(
     monkeypatch,
 ):
-    handed = staging.Handed(b"", [], [], [], [], directory.boot_id(), 1000, 5_000)
+    handed = records.Handed(b"", [], [], [], [], boots.boot_id(), 1000, 5_000)
     monkeypatch.setattr(staging.time, "clock_gettime_ns", lambda clock: {staging.time.CLOCK_BOOTTIME: 1700}[clock])
     monkeypatch.setattr(staging.time, "time_ns", lambda: 9_000)
     assert handed.age_ns() == 700
@@ -160,14 +160,14 @@ def test_what_was_handed_over_is_as_old_as_the_clock_that_nobody_sets_says_or_af
 
 def test_a_set_that_was_handed_over_waits_for_seven_days_and_a_damaged_one_for_its_user(home, monkeypatch):
     with a_set(home) as found:
-        assert staging.forgotten(found)
+        assert ledger.forgotten(found)
         found.hand_over(b"", ["00000000.chunk"], [1], [1], [1])
         for age, over in ((0, False), (7 * DAY_NS, False), (7 * DAY_NS + 1, True)):
-            monkeypatch.setattr(staging.Handed, "age_ns", lambda _, age=age: age)
-            assert staging.forgotten(found) is over
+            monkeypatch.setattr(records.Handed, "age_ns", lambda _, age=age: age)
+            assert ledger.forgotten(found) is over
         with open(f"{found.path}/handed", "r+b") as file:
             file.write(b"x")
-        assert staging.forgotten(found) is False
+        assert ledger.forgotten(found) is False
 
 
 # ---------------------------------------------------------------- sets
@@ -382,29 +382,29 @@ def test_a_staged_file_moves_once_and_one_whose_place_is_taken_says_so(home, mon
 
 
 def test_the_ledger_keeps_the_newest_of_each_producer_and_of_too_many_those_who_came_last(home, monkeypatch):
-    monkeypatch.setattr(staging, "PRODUCERS", 3)
-    batches = {b"%d" % each: staging.Adopted(1, 100 - each, 1) for each in range(5)}
-    staging.write_ledger(home, batches)
-    assert set(staging.ledger(home)) == {b"0", b"1", b"2"}
-    known = {b"p": staging.Adopted(5, 0, 1)}
-    staging.enter(manifest_of(sequence=5, files=["00000000.chunk"] * 2), 40, known)
-    assert known == {b"p": staging.Adopted(5, 0, 1)}
-    staging.enter(manifest_of(sequence=6, files=["00000000.chunk"] * 2), 40, known)
-    assert known == {b"p": staging.Adopted(6, 40, 10)}
-    staging.enter(manifest_of(producer=b"", sequence=9), 40, known)
-    staging.enter(manifest_of(producer=b"new", sequence=1), 50, known)
-    assert known == {b"p": staging.Adopted(6, 40, 10), b"new": staging.Adopted(1, 50, 5)}
+    monkeypatch.setattr(ledger, "PRODUCERS", 3)
+    batches = {b"%d" % each: records.Adopted(1, 100 - each, 1) for each in range(5)}
+    ledger.write_ledger(home, batches)
+    assert set(ledger.ledger(home)) == {b"0", b"1", b"2"}
+    known = {b"p": records.Adopted(5, 0, 1)}
+    ledger.enter(manifest_of(sequence=5, files=["00000000.chunk"] * 2), 40, known)
+    assert known == {b"p": records.Adopted(5, 0, 1)}
+    ledger.enter(manifest_of(sequence=6, files=["00000000.chunk"] * 2), 40, known)
+    assert known == {b"p": records.Adopted(6, 40, 10)}
+    ledger.enter(manifest_of(producer=b"", sequence=9), 40, known)
+    ledger.enter(manifest_of(producer=b"new", sequence=1), 50, known)
+    assert known == {b"p": records.Adopted(6, 40, 10), b"new": records.Adopted(1, 50, 5)}
 
 
 def test_what_is_adopted_and_not_in_the_ledger_yet_is_known_all_the_same(home):
-    staging.write_ledger(home, {b"p": staging.Adopted(1, 0, 5), b"q": staging.Adopted(1, 5, 5)})
+    ledger.write_ledger(home, {b"p": records.Adopted(1, 0, 5), b"q": records.Adopted(1, 5, 5)})
     with a_set(home, 1, manifest_of(sequence=2), placed=(3, 40)), a_set(home, 2, manifest_of(b"q", 2)):
-        assert staging.batches_of(home) == {b"p": staging.Adopted(2, 40, 5), b"q": staging.Adopted(1, 5, 5)}
+        assert ledger.batches_of(home) == {b"p": records.Adopted(2, 40, 5), b"q": records.Adopted(1, 5, 5)}
 
 
 def test_a_fold_enters_what_is_placed_and_removes_it_its_parts_and_orphans(home, queue, events):
     chain = queue._chain()
-    staging.fold(home, chain)
+    ledger.fold(home, chain)
     part = a_set(home, 1, lock=True)
     part.hand_over(b"", ["00000000.chunk"], [1], [1], [1])
     part.close()
@@ -417,21 +417,21 @@ def test_a_fold_enters_what_is_placed_and_removes_it_its_parts_and_orphans(home,
     waits.close()
     held = a_set(home, 5)
     del events[:]
-    staging.fold(home, chain)
+    ledger.fold(home, chain)
     assert sorted(staging.names(home)) == ["0000000004", "0000000005"]
-    assert staging.ledger(home) == {b"p": staging.Adopted(4, 7, 5)}
+    assert ledger.ledger(home) == {b"p": records.Adopted(4, 7, 5)}
     assert events.count("data ledger") == 1
     del events[:]
     a_set(home, 6, manifest_of(sequence=4), placed=(0, 7)).close()
     del events[:]
-    staging.fold(home, chain)
+    ledger.fold(home, chain)
     assert "data ledger" not in events  # it knows that
     held.close()
 
 
 def test_sets_that_were_handed_over_are_told_but_for_those_that_are_adopted(home, queue):
     chain = queue._chain()
-    assert list(staging.handed_sets(home, chain)) == []
+    assert list(ledger.handed_sets(home, chain)) == []
     for adoption in (1, 2, 3):
         found = a_set(home, adoption)
         found.hand_over(b"%d" % adoption, ["00000000.chunk"], [1], [1], [1])
@@ -441,21 +441,21 @@ def test_sets_that_were_handed_over_are_told_but_for_those_that_are_adopted(home
     a_set(home, 4).close()
     a_set(home, 9, manifest_of(files=["0000000001/00000000.chunk"], parts=["0000000001"]), placed=(5, 5)).close()
     a_set(home, 8, manifest_of(files=["0000000002/00000000.chunk"], parts=["0000000002"])).close()  # no SEAL names it
-    told = {name: handed and handed.owner for name, handed in staging.handed_sets(home, chain)}
+    told = {name: handed and handed.owner for name, handed in ledger.handed_sets(home, chain)}
     assert told == {"0000000002": b"2", "0000000003": None}
     with pytest.raises(FileNotFoundError, match="0000000004"):
-        staging.handed_set(home, "0000000004")
-    assert staging.remove_handed(home, chain, lambda handed: handed is None) == 1
+        ledger.handed_set(home, "0000000004")
+    assert ledger.remove_handed(home, chain, lambda handed: handed is None) == 1
     assert "0000000003" not in staging.names(home)
-    assert staging.remove_handed(home, chain, lambda handed: handed is None) == 0
+    assert ledger.remove_handed(home, chain, lambda handed: handed is None) == 0
 
 
 def test_a_deleted_queue_takes_its_folders_with_all_that_is_in_them(home):
     with a_set(home, manifest=manifest_of()):
         pass
     os.mkdir(f"{home.path}/staging/0000000007/deeper")
-    staging.remove_all(home.fd, home.path, "staging")
-    staging.remove_all(home.fd, home.path, "staging")
+    files.remove_all(home.fd, home.path, "staging")
+    files.remove_all(home.fd, home.path, "staging")
     assert not os.path.exists(f"{home.path}/staging")
 
 
@@ -490,7 +490,7 @@ def test_the_chunk_of_an_id_is_found_in_the_queue_or_in_a_set_that_has_a_place(h
 
 # ---------------------------------------------------------------- dedup
 def batch(sequence, first, count=1):
-    return staging.Adopted(sequence, first, count)
+    return records.Adopted(sequence, first, count)
 
 
 WHO = [bytes([each]) * 16 for each in range(40)]
@@ -554,7 +554,7 @@ def test_what_is_no_note_is_refused(home):
     dedup.Note(0, bytes(40), bytes(80))
     assert dedup.read_note(home) is None
     for last, puts in ((bytes(39), b""), (b"", bytes(1)), (bytes(1), bytes(1))):
-        staging.replace_record(home, "dedup.shmq", "dedup.new", [0, last, puts], "dedup")
+        records.replace_record(home, "dedup.shmq", "dedup.new", [0, last, puts], "dedup")
         said = f"cannot read {home.path}/dedup.shmq: it is no note of what was put; nothing was changed"
         with pytest.raises(errors.Corrupt, match=whole(said)):
             dedup.read_note(home)
@@ -616,7 +616,7 @@ def test_what_is_noted_is_what_is_in_the_chunks_before_one_and_was_synced(make, 
     note = dedup.read_note(home)
     end = dict(chain.names())[2]
     assert note.sequence == 2
-    expected = {sequence: staging.Adopted(sequence, sequence - 1, 1) for sequence in range(1, end + 1)}
+    expected = {sequence: records.Adopted(sequence, sequence - 1, 1) for sequence in range(1, end + 1)}
     assert {each.sequence: each for each in note.memory().puts.values()} == expected
     odd = end if end % 2 else end - 1
     assert note.last(dedup.identity(b"odd")) == expected[odd]
@@ -680,7 +680,7 @@ def test_an_earlier_batch_never_takes_the_place_of_a_later_one(make):
     known = dedup.Known(queue._home, queue._chain())
     who = dedup.identity(b"p")
     known._put[who] = (9, 50, 1)
-    assert known.last(b"p") == staging.Adopted(9, 50, 1)
+    assert known.last(b"p") == records.Adopted(9, 50, 1)
     known._put[who] = (7, 51, 1)
     known._place = [0, 0]
     known._chunk = None
@@ -692,10 +692,10 @@ def test_the_ledger_counts_too_and_is_read_anew_when_it_has_changed(make, monkey
     queue.put(b"x", dedup=("p", 1))
     known = dedup.Known(queue._home, queue._chain())
     reads = []
-    ledger = staging.ledger
-    monkeypatch.setattr(staging, "ledger", lambda home: reads.append(True) or ledger(home))
+    usual = ledger.ledger
+    monkeypatch.setattr(ledger, "ledger", lambda home: reads.append(True) or usual(home))
     assert known.last(b"p") == batch(1, 0)
-    staging.write_ledger(queue._home, {b"p": batch(3, 40, 2)})
+    ledger.write_ledger(queue._home, {b"p": batch(3, 40, 2)})
     assert known.last(b"p") == batch(3, 40, 2)
     assert known.last(b"p") == batch(3, 40, 2)
     assert len(reads) == 1

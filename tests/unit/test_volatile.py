@@ -14,7 +14,7 @@ import pytest
 from support import Child, hold_until_killed, in_child, until
 
 import shmq
-from shmq.storage import files, spares, volatile
+from shmq.storage import files, shm, spares, volatile
 
 NAME = "shm:orders"
 PATIENCE = 120.0
@@ -28,7 +28,7 @@ def root(shm_root) -> Path:
 
 def left(root) -> list[str]:
     """What lies in the place of this user's volatile queues."""
-    base = Path(volatile.base())
+    base = Path(shm.base())
     assert base.parent == root
     return sorted(file.name for file in base.iterdir()) if base.exists() else []
 
@@ -68,7 +68,7 @@ def test_a_queue_that_was_forgotten_goes_too(root):
 def test_an_interpreter_that_ends_takes_its_queue_along(root):
     """Also when nothing was closed."""
     code = (
-        "import sys, shmq; from shmq.storage import volatile; volatile.ROOT = sys.argv[1];"
+        "import sys, shmq; from shmq.storage import shm; shm.ROOT = sys.argv[1];"
         "q = shmq.open(None); q.put(b'x'); print(len(shmq.volatile_queues()))"
     )
     done = subprocess.run([sys.executable, "-c", code, str(root)], capture_output=True, text=True, check=True)
@@ -224,7 +224,7 @@ def test_the_place_is_ours_alone(root):
     """Directory 0700, files 0600."""
     with shmq.open(NAME) as queue:
         queue.put(b"x")
-        for folder, _, names in os.walk(volatile.base()):
+        for folder, _, names in os.walk(shm.base()):
             assert os.stat(folder).st_mode & 0o777 == 0o700
             for name in names:
                 assert os.stat(f"{folder}/{name}").st_mode & 0o777 in (0o600, 0o400), name
@@ -233,8 +233,8 @@ def test_the_place_is_ours_alone(root):
 @pytest.mark.parametrize("mode", [0o777, 0o755, 0o750, 0o500])
 def test_a_place_with_another_mode_is_refused(root, mode):
     """Somebody may have made it for us."""
-    Path(volatile.base()).mkdir()
-    os.chmod(volatile.base(), mode)
+    Path(shm.base()).mkdir()
+    os.chmod(shm.base(), mode)
     with pytest.raises(shmq.Unsafe):
         shmq.open(NAME)
     assert left(root) == []
@@ -245,9 +245,9 @@ def test_a_place_that_is_no_directory_is_refused(root, tmp_path, what):
     """Nothing is followed, nothing is changed."""
     (tmp_path / "theirs").mkdir()
     if what == "link":
-        Path(volatile.base()).symlink_to(tmp_path / "theirs")
+        Path(shm.base()).symlink_to(tmp_path / "theirs")
     else:
-        Path(volatile.base()).write_bytes(b"")
+        Path(shm.base()).write_bytes(b"")
     with pytest.raises(shmq.Unsafe):
         shmq.open(NAME)
     assert list((tmp_path / "theirs").iterdir()) == []
@@ -256,8 +256,8 @@ def test_a_place_that_is_no_directory_is_refused(root, tmp_path, what):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory for somebody else")
 def test_a_place_of_another_user_is_refused(root):
     """Names in /dev/shm can be guessed."""
-    Path(volatile.base()).mkdir(0o700)
-    os.chown(volatile.base(), 12345, 12345)
+    Path(shm.base()).mkdir(0o700)
+    os.chown(shm.base(), 12345, 12345)
     with pytest.raises(shmq.Unsafe, match="belongs to user 12345"):
         shmq.open(NAME)
 
@@ -265,10 +265,10 @@ def test_a_place_of_another_user_is_refused(root):
 @pytest.mark.parametrize("part", ["orders.users", "orders.queue"])
 def test_links_inside_the_place_are_refused(root, tmp_path, part):
     """They cannot come from us."""
-    Path(volatile.base()).mkdir(0o700)
+    Path(shm.base()).mkdir(0o700)
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "precious").write_bytes(b"precious")
-    Path(volatile.base(), part).symlink_to(tmp_path / "theirs")
+    Path(shm.base(), part).symlink_to(tmp_path / "theirs")
     with pytest.raises((shmq.Unsafe, shmq.BadFormat)):
         shmq.open(NAME)
     assert (tmp_path / "theirs" / "precious").read_bytes() == b"precious"

@@ -30,6 +30,7 @@ from support import (
 
 import shmq
 from shmq import _native, membership
+from shmq.storage import boots
 
 SLEEPERS = 128  # in the control page
 F_OFD_SETLKW = 38
@@ -421,7 +422,7 @@ def test_who_was_looked_at_while_he_sat_down_is_not_polled_for_ever(path):
             slot, *_ = other.lock()
             os.eventfd_write(watcher._nudge, 1)
             until(lambda: slot in watcher._unseen)
-            other.join(os.getpid(), membership.pid_namespace(), membership.start_time(), membership.boot_tag(), 0)
+            other.join(os.getpid(), membership.pid_namespace(), membership.start_time(), boots.boot_tag(), 0)
             joined.watch()
             until(lambda: slot not in watcher._unseen)
             assert any(where[0] == slot for where in list(watcher._watched.values()))
@@ -442,7 +443,7 @@ def test_a_seat_that_still_names_its_last_tenant_is_looked_at_again(path):
                 slot, *_ = other.lock()
                 os.eventfd_write(watcher._nudge, 1)
                 until(lambda: watcher._known.get(slot, (0, 0))[1] == child.pid)
-                other.join(os.getpid(), membership.pid_namespace(), membership.start_time(), membership.boot_tag(), 0)
+                other.join(os.getpid(), membership.pid_namespace(), membership.start_time(), boots.boot_tag(), 0)
                 joined.watch()
                 until(lambda: watcher._known[slot][1] == os.getpid())
                 until(lambda: len([1 for where in list(watcher._watched.values()) if where[0] == slot]) == 2)

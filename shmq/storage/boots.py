@@ -1,0 +1,12 @@
+"""This boot of the machine."""
+
+
+def boot_id() -> bytes:
+    """This boot's id."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return bytes.fromhex(file.read().strip().replace("-", ""))
+
+
+def boot_tag() -> int:
+    """The first eight bytes of this boot's id."""
+    return int.from_bytes(boot_id()[:8], "little")
