@@ -12,7 +12,7 @@ A map of the package:
     when, dead                                     moments that messages carry; moving them to other queues
     options, codec, errors                         what they are made with, what they carry, what can go wrong
     given, habits                                  what callers give is checked; what others call what is here
-    walk, waiting, room, membership                from message to message; this process's seat and its watcher
+    walk, waiting, room, membership, seat          from message to message; this process's seat and its watcher
     loan, worker                                    what a handle gives back; a thread beside the program's own
     figures                                        what stats() and consumers() say
     storage/                                       directories, chunk files, the chain

@@ -18,7 +18,7 @@ from shmq.storage.chain import Chain
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from shmq.membership import Membership
+    from shmq.seat import Seat
     from shmq.storage.directory import Directory
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -71,7 +71,7 @@ def nanoseconds_of_int(time_ns: int) -> int:
 class Access:
     """One handle's way to any message. Safe to share between threads."""
 
-    def __init__(self, home: Directory, membership: Membership, decode: Callable[[Any], Any] | None) -> None:
+    def __init__(self, home: Directory, membership: Seat, decode: Callable[[Any], Any] | None) -> None:
         """Nothing is mapped yet."""
         self._home = home
         self._membership = membership

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shmq.access import Access
-    from shmq.membership import Membership
+    from shmq.seat import Seat
     from shmq.storage.directory import Directory
 
 
@@ -57,7 +57,7 @@ class _Part:
 class Missing:
     """Which indexes of a queue have no message, as one process knows it. Safe to share between threads."""
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: Seat) -> None:
         """Nothing was looked at yet."""
         self._control = membership.control
         self._member = membership.member
@@ -103,9 +103,7 @@ class Missing:
         return part
 
 
-def of_name(
-    home: Directory, membership: Membership, checkpoint: _native.Checkpoint, end: int, start: int = 0
-) -> Backlog:
+def of_name(home: Directory, membership: Seat, checkpoint: _native.Checkpoint, end: int, start: int = 0) -> Backlog:
     """
     Of a name of one process at a time, before *end*, without what lies before *start*.
 
@@ -115,7 +113,7 @@ def of_name(
     first = min(max(checkpoint.floor(dropped), _first(home, membership), start), end)
     handed = max(min(checkpoint.handed, end), first) if checkpoint.explicit else first
     fresh = min(max(handed, dropped), end)  # what lies between the two was dropped before it was handed out
-    runs = membership.missing()
+    runs = _missing_of(membership)
     missing, behind = runs.between(home, first, handed), runs.between(home, fresh, end)
     pending = handed - first - _count(missing)
     lag = pending + end - fresh - _count(behind)
@@ -123,11 +121,11 @@ def of_name(
     return Backlog(lag, floor if floor < handed else _behind(fresh, behind), pending)
 
 
-def of_group(home: Directory, membership: Membership, ring: _native.Ring, end: int) -> Backlog:
+def of_group(home: Directory, membership: Seat, ring: _native.Ring, end: int) -> Backlog:
     """Of a group, before *end*: what waits, is parked or handed out counts, what was finished out of order does not."""
     first = min(_first(home, membership), end)
     lag, head, floor = ring.unfinished(first, end)
-    missing = membership.missing().between(home, max(head, first), end)
+    missing = _missing_of(membership).between(home, max(head, first), end)
     lag -= sum(ring.open_in(head, *run) for run in missing)
     return Backlog(max(lag, 0), floor if floor < head else _behind(floor, missing))
 
@@ -141,7 +139,15 @@ def oldest(access: Access, backlog: Backlog, end: int) -> float | None:
     return None
 
 
-def _first(home: Directory, membership: Membership) -> int:
+def _missing_of(membership: Seat) -> Missing:
+    """What this process knows of them. Two threads that come at once may look twice."""
+    known = membership.missing
+    if not isinstance(known, Missing):
+        known = membership.missing = Missing(membership)
+    return known
+
+
+def _first(home: Directory, membership: Seat) -> int:
     """The first index that is still there; what came before it nobody can finish any more."""
     live = Chain(home, membership.member).listed()
     return live[0][1] if live else home.journal.first_index

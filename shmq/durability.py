@@ -24,7 +24,7 @@ from shmq.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shmq.membership import Membership
+    from shmq.seat import Seat
     from shmq.storage.directory import Directory
 
 MARK_NS = 1_000_000_000
@@ -52,7 +52,7 @@ class Syncer:
         mark_due_ns: monotonic; whoever syncs from then on moves the watermark too.
     """
 
-    def __init__(self, home: Directory, membership: Membership) -> None:
+    def __init__(self, home: Directory, membership: Seat) -> None:
         """Nothing is synced yet."""
         self._home = home
         self._membership = membership
@@ -356,7 +356,7 @@ class Syncer:
                 self._home.write_journal(journal._replace(flags=journal.flags | _native.JOURNAL_SYNC_FAILED))
 
 
-def mark_at_close(home: Directory, membership: Membership) -> None:
+def mark_at_close(home: Directory, membership: Seat) -> None:
     """
     Have the watermark cover what is on the disk, when a process lets go of a queue: below it, damage is told from what
     a power cut took. Whoever leads at the moment does so itself when it closes. A disk that refuses was said before,
@@ -379,7 +379,7 @@ def _end_of(chain: Chain) -> int:
     return chain.next_index() if chain.names() else 0
 
 
-def verify(home: Directory, membership: Membership) -> bool:
+def verify(home: Directory, membership: Seat) -> bool:
     """
     After a sync that failed, for the only process that has the queue open: write everything again, sync it, and read it
     back from the disk. Whether the queue is as good as before.
@@ -414,7 +414,7 @@ class Keeper:
     whenever somebody joins, leaves or dies, and look twice a second: who keeps may be stopped.
     """
 
-    def __init__(self, home: Directory, membership: Membership, seconds: float) -> None:
+    def __init__(self, home: Directory, membership: Seat, seconds: float) -> None:
         """It begins with `start`."""
         self._home = home
         self._membership = membership

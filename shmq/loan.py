@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shmq.membership import Membership
+    from shmq.seat import Seat
     from shmq.storage.directory import Directory
 
 
@@ -25,7 +25,7 @@ class Loan:
     def __init__(self) -> None:
         """Nothing is lent yet."""
         self.home: Directory | None = None
-        self.membership: Membership | None = None
+        self.membership: Seat | None = None
         self.returned = False
 
     def have(self, home: Directory) -> None:
@@ -33,7 +33,7 @@ class Loan:
         self.home = home
         home.retain(self)
 
-    def sit(self, membership: Membership) -> None:
+    def sit(self, membership: Seat) -> None:
         """Use that membership from now on. One that was inherited through a fork is the parent's, and forgotten."""
         self.membership = membership
         membership.retain(self)

@@ -11,7 +11,7 @@ import contextlib
 import os
 import select
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors, locks
 from shmq.storage import boots, warm
@@ -21,9 +21,7 @@ from shmq.storage.mapped import Mapped
 from shmq.worker import Worker
 
 if TYPE_CHECKING:
-    from shmq.backlog import Missing
     from shmq.durability import Keeper
-    from shmq.group import GroupConsumer
     from shmq.loan import Loan
     from shmq.storage.directory import Directory
 
@@ -53,7 +51,7 @@ class Members:
     def __init__(self) -> None:
         """None yet."""
         self.lock = locks.Lock()
-        self.handles: weakref.WeakSet[GroupConsumer] = weakref.WeakSet()
+        self.handles: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class Membership:
@@ -62,7 +60,7 @@ class Membership:
     def __init__(self, home: Directory) -> None:
         """It begins with `open`."""
         self._key = (0, 0)
-        self._handles: set[Loan] = set()
+        self._handles: set[object] = set()
         self._over = False
         self._ending = locks.Lock()
         self._claiming: dict[int, int] = {}
@@ -70,7 +68,8 @@ class Membership:
         """Chunks kept for random access, by all handles of this process."""
         self._queue_id = home.queue_id
         self._members: dict[str, Members] = {}
-        self._missing: Missing | None = None
+        self.missing: object = None
+        """What backlog.py knows."""
         self._watcher: _Watcher | None = None
         self._keeper: Keeper | None = None
         self._lock = locks.Lock()
@@ -187,16 +186,7 @@ class Membership:
         with self._lock:
             return self._members.setdefault(name, Members())
 
-    def missing(self) -> Missing:
-        """What this process knows of the indexes that have no message."""
-        with self._lock:
-            if self._missing is None:
-                from shmq.backlog import Missing  # noqa: PLC0415  # only who counts pays for it
-
-                self._missing = Missing(self)
-            return self._missing
-
-    def retain(self, handle: Loan) -> None:
+    def retain(self, handle: object) -> None:
         """One handle more. Whoever calls has one, or the lock."""
         self._handles.add(handle)
 
@@ -208,7 +198,7 @@ class Membership:
         """Whether more than one handle of this process sits here."""
         return len(self._handles) > 1
 
-    def leave(self, handle: Loan) -> None:
+    def leave(self, handle: object) -> None:
         """Without that handle; when there is none (any more), the seat is given back. It can be repeated."""
         with _registry_lock:
             self._handles.discard(handle)
@@ -258,6 +248,12 @@ def _forget_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def lent(home: Directory, handle: Loan) -> Membership:
+    """What that handle was lent; a new one in a forked child, or where it has none."""
+    known = handle.membership
+    return known if isinstance(known, Membership) and not known.member.forked() else join(home, handle)
 
 
 def join(home: Directory, handle: Loan) -> Membership:

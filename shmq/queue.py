@@ -232,10 +232,7 @@ class Queue(_native.Finder):
         with self._lock:
             if self.closed:
                 raise errors.Closed(f"{self.path} was closed; open it again")
-            joined = self._loan.membership
-            if joined is None or joined.member.forked():
-                joined = membership.join(self._home, self._loan)
-            return joined
+            return membership.lent(self._home, self._loan)
 
     def _lend(self, handle: Handle) -> None:
         """Home and membership for that handle, which gives both back when it is closed."""

@@ -9,10 +9,7 @@ import ast
 from layout import ROOT
 
 STILL = [
-    {
-        *("access", "arrow", "backlog", "columns", "consumer", "dead", "durability", "ending", "group", "loan"),
-        *("membership", "names", "once", "producer", "queue", "reader", "room", "staged", "walk"),
-    },
+    {"arrow", "columns", "consumer", "dead", "group", "names", "once", "producer", "queue", "reader", "staged"},
     {"spark.options", "spark.places"},
     {"spark.partial", "spark.setup", "spark.source"},
     {"spark.archive.files", "spark.archive.forms", "spark.archive.lake"},
