@@ -96,6 +96,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was made goes
     if given.inside:
         return _inside(given)
+    if given.keep:
+        Path(given.keep).mkdir(parents=True, exist_ok=True)
     reason = device.why_not()
     kinds = [] if reason else there(given.only)
     if not kinds:

@@ -7,9 +7,13 @@ import time
 import numpy as np
 import pytest
 
-from . import device
+import shmq
+from tests.support import Child
+
+from . import device, workers
 from .campaign import child
 from .images import FLUSH, HEADER, LOG_HEADER, RECORD, WRITE, Log, Platter, chosen
+from .told import Told
 
 SECTOR = 512
 pytestmark = pytest.mark.timeout(900)
@@ -50,6 +54,28 @@ def test_what_was_not_flushed_is_kept_lost_and_torn_at_sectors(log):
         assert all(len(each.data) % SECTOR == 0 and each.offset % SECTOR == 0 for each in kept)
         ways.add(tuple((each.offset, len(each.data)) for each in kept))
     assert {(), ((0, 1024),), ((2048, 1024),), ((2048, 1024), (0, 1024)), ((0, 512),), ((2560, 512),)} <= ways
+
+
+def _put_and_say_nothing_more(say, place):
+    queue = shmq.open(f"{place.queues}/bound", create=False)
+    with workers.Teller(place.told, place.log, "bound").doing("bound", "put", ("bound.7",)):
+        say(queue.put(workers.payload("bound.7")))
+        time.sleep(3600)
+
+
+def test_found_the_judge_knows_a_put_that_was_killed_and_dropped_before_anybody_had_it(tmp_path):
+    """It is in an image that was cut before the drop: "never put", said the judge."""
+    for name in ("queues", "told"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "log").write_bytes(HEADER.pack(1, 0).ljust(LOG_HEADER, b"\0"))
+    place = workers.Place(f"{tmp_path}/queues", f"{tmp_path}/told", f"{tmp_path}/log", 0.0)
+    with shmq.open(f"{place.queues}/bound", options=workers.OPTIONS["bound"]) as queue:
+        with Child(_put_and_say_nothing_more, place) as child:
+            index = child.hear()
+            workers.kill(child, place, "bound", "bound")
+        queue.put_many([bytes(1000)] * workers.BOUND)
+        assert int(index) not in [message.index for message in queue.reader()]
+    assert Told(place.told).case("bound", 2).truth.messages == {int(index): workers.payload("bound.7")}
 
 
 def _needs(kind):

@@ -406,6 +406,16 @@ def _begin(_: Callable[[object], None], place: Place) -> None:
         queue.close()
 
 
+def _behind(_: Callable[[object], None], place: Place, name: str, who: str) -> None:
+    """Tell what is there behind one who was killed inside a put: before somebody who puts after it can drop that."""
+    teller = Teller(place.told, place.log, f"behind {who}")
+    with (
+        teller.doing(name, "look") as answer,
+        shmq.open(f"{place.queues}/{name}", create=False, unsafe_filesystem=True) as queue,
+    ):
+        answer.update(got=_got(list(queue.reader())), first=queue.first_index)
+
+
 def _end(_: Callable[[object], None], place: Place) -> None:
     """Tell what is there when everybody has gone."""
     teller = Teller(place.told, place.log, "ender")
@@ -426,10 +436,16 @@ def _work(say: Callable[[object], None], kind: type[Any], *given: Any) -> None:
     sys.stdout.flush()
 
 
-def _done(work: Callable[..., None], place: Place) -> None:
-    with Child(work, place) as child:
+def _done(work: Callable[..., None], *given: Any) -> None:
+    with Child(work, *given) as child:
         if child.join(60):
             raise RuntimeError(f"{work.__name__} failed")
+
+
+def kill(child: Child, place: Place, queue: str, who: str) -> None:
+    """kill -9 that worker, and look what it has left."""
+    child.kill()
+    _done(_behind, place, queue, who)
 
 
 def work(place: Place, seed: int, kills: int = 4) -> None:
@@ -459,7 +475,8 @@ def work(place: Place, seed: int, kills: int = 4) -> None:
             if time.monotonic() >= place.until:
                 break  # the machine is slow
             number = chance.choice([at for at, each in enumerate(staff) if each[2]])
-            staff[number][4].kill()
+            queue, _, _, generation, child = staff[number]
+            kill(child, place, queue, f"{queue}{number}x{generation}")
             staff[number][3] += 1
             start(staff[number], number)
         for each in staff:
