@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import numpy as np
@@ -76,6 +77,24 @@ def test_found_the_judge_knows_a_put_that_was_killed_and_dropped_before_anybody_
         queue.put_many([bytes(1000)] * workers.BOUND)
         assert int(index) not in [message.index for message in queue.reader()]
     assert Told(place.told).case("bound", 2).truth.messages == {int(index): workers.payload("bound.7")}
+
+
+def _said(folder, who, *lines):
+    with open(f"{folder}/{who}", "w") as file:
+        file.writelines(
+            json.dumps({"queue": "bound", "wall": 0, "names": [], **line, "op": f"{who}.0"}) + "\n" for line in lines
+        )
+
+
+def test_found_the_judge_knows_that_one_who_was_killed_may_have_retired_on_the_disk_alone(tmp_path):
+    """The journal comes before the control page, by which others say what the first index is; the next one goes on."""
+    _said(tmp_path, "taker", {"verb": "take", "at": 1})
+    _said(tmp_path, "behind taker", {"verb": "look", "at": 10}, {"to": 12, "first": 33})
+    _said(tmp_path, "before", {"verb": "put", "at": 20}, {"to": 22, "first": 33})
+    _said(tmp_path, "retiring", {"verb": "put", "at": 30}, {"to": 32, "first": 38})
+    _said(tmp_path, "later", {"verb": "put", "at": 40}, {"to": 42, "first": 53})
+    told = Told(str(tmp_path))
+    assert [told.case("bound", moment).truth.first for moment in (1, 2, 11, 21, 31, 33)] == [33, 38, 38, 38, 38, 53]
 
 
 def _needs(kind):

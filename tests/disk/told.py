@@ -137,7 +137,7 @@ class Told:
         first = min((first for first in later if first >= 0), default=0)
         # The disk knows before the control page: of who retires at this moment, what it saw when it had done it.
         about = [op.answer.get("first", 0) for op in self._ops[queue] if op.at < moment < op.to]
-        first = max([first, *about])
+        first = max([first, *about, *self._half_retired(queue, moment)])
         if queue == "age":
             old = [
                 self._index[queue][name] + 1
@@ -148,6 +148,20 @@ class Told:
             ]
             first = max([first, *old])
         return first
+
+    def _half_retired(self, queue: str, moment: int) -> list[int]:
+        """
+        What one who was killed may have retired on the disk alone: what the next one to retire says, who goes as far.
+        """
+        ops = self._ops[queue]
+        killed = {op.begun["op"].rpartition(".")[0] for op in ops if op.to == NEVER and op.at < moment}
+        looks = {op.begun["op"].rpartition(".")[0].removeprefix("behind "): op for op in ops if op.verb == "look"}
+        told = sorted((op.to, op.answer["first"]) for op in ops if op.to < NEVER)
+        found = []
+        for look in (looks[who] for who in killed & looks.keys()):
+            further = [each for each in told if each[0] > look.to and each[1] > look.answer["first"]]
+            found += [seen for to, seen in further[:1] if moment < to]
+        return found
 
     def _heads(self, ops: list[Op], moment: int, *, synced: bool) -> dict[str, tuple[int, int | None]]:
         heads: dict[str, tuple[int, int | None]] = {}
