@@ -190,8 +190,8 @@ class Reader:
             raise StopIteration from None
 
     def _ended(self) -> Exception | None:
-        if self._queue.closed:
-            return errors.Closed("the queue was closed")
+        if self._queue.closed or not self._open:
+            return errors.Closed("the reader or its queue was closed")
         control = self._membership.control
         if ending.over(self._home, control):
             return errors.ShutDown(f"the queue {ending.words(control)}")
@@ -209,6 +209,8 @@ class Reader:
         """Read no more. Closing twice is fine; so is forgetting to."""
         self._open = False
         if not self._loan.is_over():
+            if self._follow and not self._home.read_only:  # such a one looks again by itself
+                self._membership.control.wake()  # another thread may be waiting in here
             if self._pin is not None:
                 self._pin.close()
             self._loan.give_back()

@@ -102,6 +102,27 @@ def test_a_reader_that_follows_ends_with_its_queue(queue):
     assert ended.is_set()
 
 
+def test_found_a_reader_that_waits_ends_when_another_thread_closes_it(queue, monkeypatch):
+    """It slept on, until somebody put something."""
+    asleep, ended = threading.Event(), threading.Event()
+    reader = queue.reader(follow=True)
+    sleep = reader._membership.sleep
+
+    def sleeps(*given):
+        asleep.set()
+        return sleep(*given)
+
+    def follow():
+        list(reader)
+        ended.set()
+
+    monkeypatch.setattr(reader._membership, "sleep", sleeps)
+    threading.Thread(target=follow, daemon=True).start()
+    assert asleep.wait(DEADLINE)
+    reader.close()
+    assert ended.wait(DEADLINE)
+
+
 def test_a_read_only_handle_reads_and_changes_nothing(filled, path):
     """It sees what others put; every verb that would write says so; not one byte of any file changes by it."""
 
