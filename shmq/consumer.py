@@ -588,7 +588,8 @@ class Consumer(_native.Head):
         """
         Go on from there, forward or back: "earliest", "latest", an index, or the first message of a time or later.
 
-        What is pending is forgotten, and attempts are counted anew.
+        What is pending is forgotten, and attempts are counted anew. Going back is on the disk when it returns, where
+        the disk has that more is finished: a power cut does not undo it.
 
         Args:
             to: a time is a datetime (local when it names no zone) or a float of seconds since 1970.
@@ -596,6 +597,7 @@ class Consumer(_native.Head):
         Raises:
             IndexError: it is beyond the end of the queue, or negative.
             ValueError: it means no index.
+            SyncFailed, OSError: the disk refused. The name stands there all the same; a power cut may undo that.
         """
         with self._lock:
             self._check_usable()
@@ -613,8 +615,11 @@ class Consumer(_native.Head):
             self._checkpoint.handed = self._handed_before = min(self._checkpoint.handed, index)
             self._checkpoint.head = index
             self._membership.control.recount()
+            synced = self._checkpoint.newest_snapshot()
         self._membership.forget_retired()
         space.retire(self._home, self._walk.chain, self._membership.control)  # what this name alone held back
+        if synced is not None and synced.head > index:
+            self._to_the_disk()
 
     # ---- closing
     def close(self) -> None:

@@ -471,3 +471,16 @@ def test_a_dead_letter_is_on_the_disk_before_its_message_is_done(queue, path, mo
     with shmq.open(f"{path}.g.dead") as letters:
         assert [letter.payload for letter in letters.reader()] == [b"0"]
         assert letters.options.durability == (SYNC if target == "made by the group" else shmq.Durability.PROCESS)
+
+
+@pytest.mark.parametrize("synced", ["sync", "finish"])
+def test_found_a_seek_back_of_a_name_was_undone_by_a_power_cut(make, path, tmp_path, synced):
+    """What the disk had of the name was older, and said that more was finished: nobody was handed the rest again."""
+    queue = make(durability=shmq.Durability.PROCESS)
+    queue.put_many([b"a", b"b", b"c"])
+    name = queue.consumer("n", ack="explicit")
+    name.take_many(3)
+    getattr(queue, synced)()
+    name.seek(1)
+    with shmq.open(cut(queue, path, tmp_path)) as after:
+        assert after.consumers()["n"].head == 1
