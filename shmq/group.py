@@ -606,7 +606,7 @@ class GroupConsumer:
         except BaseException:
             self._give_back(batches)
             raise
-        if found:
+        if found:  # it was only looked for
             self._give_back(batches)
         return bool(found)
 

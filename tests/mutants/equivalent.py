@@ -129,5 +129,17 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
     ("group.py", "if self._loan.is_over():", "never", 0): "each step of a close can be repeated",
     ("consumer.py", "if self._syncer is None:", "always", 0): "one that is made anew does the same",
     ("group.py", "if self._syncer is None:", "always", 0): "one that is made anew does the same",
+    (
+        "group.py",
+        "if found:  # it was only looked for",
+        "always",
+        0,
+    ): "what was not found is finished or set aside, or is tried again, and a letter is there once",
+    (
+        "copying.py",
+        "made.set_in_order(survey.gap_position or survey.stopped, survey.stopped_ordinal)",
+        "not called",
+        0,
+    ): "a copy is recovered before anything else is done to it, and that puts in order what is not",
 }
 """{(file, the line's words, the way, the how-manieth such in that line): why}"""

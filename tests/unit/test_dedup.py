@@ -670,3 +670,19 @@ def test_who_waits_for_a_turn_is_not_refused_because_somebody_is_stopped_before_
 def test_as_much_is_remembered_as_is_promised():
     """docs/promises.md, Once."""
     assert (dedup.PUTS, dedup.PRODUCERS) == (65_536, 65_536)
+
+
+def test_more_puts_in_one_chunk_than_one_look_finds_are_noted_when_it_goes(make, path):
+    """The note is all that is left of them for the next process."""
+    queue = make(chunk_bytes=65536, retention=shmq.Retention.acked())
+    name = queue.consumer("c")
+    for number in range(400):
+        queue.put(b"", dedup=("p", number))
+    assert len(chunk_files(path)) == 1
+    while queue.first_index == 0:
+        queue.put(bytes(20_000))
+        name.take_many(500, timeout=0)
+    assert queue.first_index >= 400
+    assert in_child(lambda: [shmq.open(path).put(b"", dedup=("p", number)) for number in (255, 256, 399)]) == str(
+        [255, 256, 399]
+    )

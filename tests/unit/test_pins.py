@@ -174,6 +174,7 @@ def test_nothing_is_retired_that_an_archive_has_not_passed(make, path, kind):
     queue.copy(f"{path}.copy")
     assert os.path.exists(f"{path}.copy/consumers/parquet.hold")
     queue.drop_consumer("parquet")
+    assert not [file for file in os.listdir(f"{path}/consumers") if file.startswith(("archive", "parquet"))]
     assert retire(queue) > 150
     queue.consumer("parquet", ack="explicit", start="earliest").close()
     first = queue.first_index

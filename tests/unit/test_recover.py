@@ -941,3 +941,25 @@ def test_an_adopted_set_that_no_ledger_knows_yet_is_entered_under_its_own_indexe
     with reopened(path) as queue:
         assert payloads(queue) == BATCH[begins - 3 :]
         assert queue.adopted("p") == (1, range(3, 303))
+
+
+def test_a_set_has_no_more_chunks_than_its_manifest_names(path):
+    """A chunk that says it is one more of it is none of it; that is no reason to fall over."""
+    fill(path, 3)
+    home = directory.Directory(path, read_only=True)
+    looker = recover._Looker(home, None)
+    sequence, base = next(iter(home.chunk_names()))
+    chunk_id = looker.look(sequence, base, 0, 0).chunk_id
+    looker.manifests[7] = staging.Manifest(b"", 0, ["1.chunk"], [chunk_id], [3], [16384])
+    assert looker.look(sequence, base, 7, 0) is not None
+    assert looker.look(sequence, base, 7, 1) is None
+    home.close()
+
+
+def test_who_has_recovered_a_queue_goes_on_in_this_boot(path):
+    """What it is asked for next, a copy for one, goes by what processes agree on in memory."""
+    fill(path, 3)
+    with reopened(path) as queue:
+        assert queue.recovery is not None
+        assert not queue._home.unclean()
+        assert queue._home.same_boot

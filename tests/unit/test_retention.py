@@ -347,3 +347,19 @@ def test_a_chunk_that_was_cut_short_has_no_age(make, path):
     os.truncate(f"{path}/chunks/{name}", 20)
     with pytest.raises(shmq.Corrupt, match=f"{name}: it was cut short"):
         space._created(queue._home, queue._chain().names()[1])
+
+
+def test_what_comes_back_and_is_not_there_is_told_as_gone_only_where_it_was_retired(make, monkeypatch):
+    """Of the first message that is left a power cut may leave the group's snapshot alone; nobody was promised that."""
+    queue = make(retention=shmq.Retention.age(3600))
+    queue.put(b"x")
+    member = queue.consumer("g", group=True, ack="explicit")
+    member.get(0).nack()
+
+    def none(index):
+        raise IndexError(index)
+
+    monkeypatch.setattr(member._access, "message", none)
+    for _ in range(2):
+        with pytest.raises(shmq.Empty):
+            member.get(0)

@@ -29,6 +29,7 @@ from tests.whole.processes import Here, leave_descriptors
 from tests.whole.putting import HOUR, Putting
 from tests.whole.steps import MET, VERBS, noted, told
 from tests.whole.taking import GROUPS, Taking
+from tests.whole.waiting import Waiting
 
 __all__ = ["MET", "VERBS", "Whole"]
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -53,7 +54,7 @@ def small_disk():
         os.rmdir(place)
 
 
-class Whole(Putting, Taking, Looking, Living, RuleBasedStateMachine):
+class Whole(Putting, Taking, Waiting, Looking, Living, RuleBasedStateMachine):
     """One queue, its model, and what is open at it."""
 
     SIMPLE: ClassVar[dict[Any, Any]] = {
@@ -82,7 +83,7 @@ class Whole(Putting, Taking, Looking, Living, RuleBasedStateMachine):
                 "ordered_by": st.sampled_from([None, "key"]),
                 "max_attempts": st.sampled_from([None, 2]),
                 "expire_to": st.sampled_from([None, "expired"]),
-                "lease": st.sampled_from([None, HOUR]),
+                "lease": st.sampled_from([None, HOUR, model.SHORT, model.SHORT]),
             }
         ),
         window=st.sampled_from([64, None, 4096]),
@@ -161,6 +162,10 @@ class Whole(Putting, Taking, Looking, Living, RuleBasedStateMachine):
         self.byte_bound: int | None = None
         self.slots: list[tuple[int, Any, Entry]] = []
         self.handed: list[tuple[str, Any, Any]] = []
+        self.displaced: list[tuple[str, Any, Any]] = []
+        """What was handed to somebody else since."""
+        self.came_meanwhile: list[int] = []
+        """What a group may have handed out before the model heard of what was done beside that."""
         self.pins: list[tuple[Any, int]] = []
         self.staged: list[tuple[str, list[Entry]]] = []
         self.on_the_way: list[Entry] = []
@@ -194,6 +199,7 @@ class Whole(Putting, Taking, Looking, Living, RuleBasedStateMachine):
             "several processes": len(self.processes) > 1,
             "few descriptors": getattr(self.at, "scarce", False),
             "retired": self.log.retired > self.log.begin,
+            "a late holder": any(self.is_member(*each[:2]) for each in self.displaced),
         }
         return found | {feature for feature, is_there in there.items() if is_there}
 
@@ -206,7 +212,9 @@ class Whole(Putting, Taking, Looking, Living, RuleBasedStateMachine):
     @staticmethod
     def of_group(name: Group) -> set[str]:
         found = {f"group {'explicit' if name.explicit else 'auto'}", f"window {name.window}"}
-        found |= {f"group {option}" for option in name.options}
+        found |= {f"group {option}" for option in name.options} | (
+            {"lease short"} if name.lease == model.SHORT else set()
+        )
         telling = {model.HELD, model.BACK, model.LATER, model.DEAD, model.UNSURE}
         found |= {f"group has {state}" for state in telling & set(name.state.values())}
         return found | {"several members"} if len(name.members) > 1 else found

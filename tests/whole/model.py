@@ -8,10 +8,18 @@ nobody has walked over yet) it says MAYBE, and the machine accepts both and lear
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import Any
 
 MAYBE = "maybe"
+SHORT = 0.02
+"""A lease that ends while a test runs, in seconds."""
 FRESH, HELD, BACK, LATER, DONE, DEAD, UNSURE = "FRESH", "HELD", "BACK", "LATER", "DONE", "DEAD", "UNSURE"
+
+
+def now_ns() -> int:
+    """The clock that leases go by."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 @dataclasses.dataclass
@@ -41,6 +49,8 @@ class Alone:
     def __init__(self, log: Log, *, explicit: bool, start: int, hold: bool = False) -> None:
         self.log, self.explicit, self.head, self.handed, self.hold = log, explicit, start, start, hold
         self.handle: Any = None
+        self.synced = True
+        """Whether no seek back was refused by the disk."""
         self.reopen()
 
     def reopen(self) -> None:
@@ -145,11 +155,20 @@ class Letters:
     soon: set[int] = dataclasses.field(default_factory=set)
     """There once the group has been asked again."""
     perhaps: set[int] = dataclasses.field(default_factory=set)
+    rests: bool = False
+    """Some could not be moved: for up to a minute none is, then."""
 
     def asked(self) -> None:
         """Some member looked at all there is."""
+        if self.rests:
+            self.forgotten()
         self.there |= self.soon
         self.soon.clear()
+
+    def forgotten_at(self, index: int) -> None:
+        """That one may never be moved."""
+        self.soon.discard(index)
+        self.perhaps.add(index)
 
     def forgotten(self) -> None:
         """What was not moved yet may never be."""
@@ -172,6 +191,37 @@ class Group:
         self.attempts: dict[int, int] = {}
         self.members: list[Any] = []
         self.serial = 0
+        self.since: dict[int, int] = {}
+        """A moment before it was handed out."""
+        self.uncounted: set[int] = set()
+        """What may have been handed out more often than is known."""
+        self.kept: set[int] = set()
+        """What its holder has extended beyond the end of the test."""
+
+    @property
+    def lease(self) -> float | None:
+        return self.options.get("lease")
+
+    def is_loose(self, index: int) -> bool:
+        """Whether its holder loses it with its lease: it may be anybody's by now, once somebody has looked."""
+        return self.of(index) == HELD and self.lease == SHORT and index not in self.kept
+
+    def loose(self) -> list[int]:
+        return [index for index in self.log.entries if self.is_loose(index)]
+
+    def has_ended(self, index: int) -> bool:
+        """Whether its lease may have ended: no lease ends early."""
+        return self.is_loose(index) and now_ns() >= self.since[index] + SHORT * 1e9
+
+    def gives_up(self, index: int) -> bool:
+        """Whether it was handed out as often as it may be."""
+        most = self.options.get("max_attempts")
+        return most is not None and self.explicit and self.attempts.get(index, 0) >= most
+
+    def may_be_over(self, index: int) -> bool:
+        """Whether nobody may need what is held: who has it loses it, and then it goes."""
+        over = self.gives_up(index) or index in self.uncounted or index < self.log.dropped
+        return self.is_loose(index) and over
 
     def of(self, index: int) -> str:
         return self.state.get(index, FRESH) if index >= self.start else DONE
@@ -187,7 +237,10 @@ class Group:
             and any(
                 other < index
                 and self.log.entries[other].key == key
-                and (self.unfinished_at(other) or (surely and self.may_have_no_room(other)))
+                and (
+                    (self.unfinished_at(other) and (surely or not self.may_be_over(other)))
+                    or (surely and self.may_have_no_room(other))
+                )
                 and (surely or self.of(other) != UNSURE)
                 for other in self.log.entries
             )
@@ -210,15 +263,14 @@ class Group:
         found = []
         for index, entry in self.log.entries.items():
             state = self.of(index)
-            fits = state in (FRESH, BACK) or (state == UNSURE and not surely)
+            fits = state in (FRESH, BACK) or (not surely and (state == UNSURE or self.has_ended(index)))
             if not fits or entry.expired or index < self._gone(index):
                 continue
             if index < self.log.first() and (surely or not self.log.loses):  # who has its chunk mapped may have it yet
                 continue
             if (entry.later and self.attempts.get(index, 0) == 0) or self.waits(index, surely=surely):
                 continue
-            most = self.options.get("max_attempts")
-            if most is not None and self.explicit and self.attempts.get(index, 0) >= most:
+            if self.gives_up(index):
                 continue
             found.append(index)
         return found
@@ -226,8 +278,19 @@ class Group:
     def hand_out(self, index: int, member: int) -> int:
         self.attempts[index] = self.attempts.get(index, 0) + 1
         self.state[index] = HELD if self.explicit else DONE
-        self.holder[index] = member
+        self.holder[index], self.since[index] = member, self.log.now
+        self.kept.discard(index)
+        self.uncounted.discard(index)
+        if self.may_be_over(index):
+            self.letters.perhaps.add(index)
         return self.attempts[index]
+
+    def lose(self, index: int) -> None:
+        """Its holder has it no more, and nobody else was handed it. What was purged or dropped is no letter then."""
+        self.give_back(index, later=False)
+        if index < self.log.dropped or index in self.uncounted:
+            self.state[index] = UNSURE
+            self.letters.forgotten_at(index)
 
     def held_by(self, member: int) -> list[int]:
         return [index for index, state in self.state.items() if state == HELD and self.holder[index] == member]
@@ -247,8 +310,10 @@ class Group:
         """A get that failed may have claimed what is parked, and given it back: an attempt more (not true yet)."""
         for index in self.available(surely=False) if self.explicit else []:
             if self.attempts.get(index):  # else it was never parked
-                self.state[index] = UNSURE
+                self.uncounted.add(index)
                 self.letters.perhaps.add(index)
+                if self.of(index) != HELD:
+                    self.state[index] = UNSURE
 
     def reject(self, index: int) -> None:
         self.state[index] = DEAD
@@ -256,7 +321,7 @@ class Group:
 
     def leave(self, member: int) -> None:
         for index in self.held_by(member):
-            self.give_back(index, later=False)
+            self.lose(index)
 
     def purge(self, end: int) -> None:
         for index in self.log.entries:
@@ -272,7 +337,7 @@ class Group:
             for index, entry in self.log.entries.items()
             if index >= self.start
             and (self.of(index) not in over or (not most and index in self.letters.soon))
-            and not (most and (entry.expired or index < self._gone(index)))
+            and not (most and (entry.expired or index < self._gone(index) or self.may_be_over(index)))
         ]
         return min(unfinished, default=self.log.next)
 
@@ -287,7 +352,7 @@ class Group:
         """A power cut: acknowledgements may be forgotten, none is invented; attempts are not known; nor drops."""
         self.letters.forgotten()
         for index, state in list(self.state.items()):
-            if state in (DONE, DEAD):
+            if state in (DONE, DEAD) or self.may_be_over(index):
                 self.state[index] = UNSURE
             elif state in (HELD, BACK, LATER):
                 self.state[index] = BACK if state != LATER else UNSURE
@@ -308,7 +373,11 @@ class Group:
         ]
         surely = sum(
             index in slots
-            or (self.of(index) not in (UNSURE, DEAD) and (not entries[index].expired or self.of(index) == HELD))
+            or (
+                self.of(index) not in (UNSURE, DEAD)
+                and (not entries[index].expired or self.of(index) == HELD)
+                and not self.may_be_over(index)
+            )
             for index in left
         )
         return surely, len(left)
@@ -338,6 +407,8 @@ class Log:
         self.ends = 0
         """How often the stream ended for good."""
         self.letters: dict[str, Letters] = {}
+        self.now = now_ns()
+        """A moment before what is being done was begun."""
 
     def first(self) -> int:
         return self.retired

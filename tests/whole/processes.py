@@ -15,9 +15,11 @@ import os
 import pickle
 import resource
 import signal
+import threading
 from typing import TYPE_CHECKING, Any
 
 import shmq
+from shmq import waiting
 from shmq.consumer import Consumer
 from shmq.group import GroupConsumer
 from shmq.message import Message
@@ -28,7 +30,7 @@ from shmq.staged import Staged
 from tests import support
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 HANDLES = (Queue, Consumer, GroupConsumer, Message, Slot, Reader, Staged)
 PROPERTIES = {
@@ -199,6 +201,85 @@ def leave_descriptors(count: int) -> None:
 
 
 _spare: list[int] = []
+
+
+# ---------------------------------------------------------------- waiting
+_waiters: list[_Waiter] = []
+
+
+class _Waiter:
+    """A thread that waits, and what came of it."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work = work
+        self._answer: tuple[bool, Any] = (False, AssertionError("it still waits"))
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self._answer = (True, self._work())
+        except Exception as problem:  # noqa: BLE001  # whatever it is, it is raised where it is asked for
+            self._answer = (False, problem)
+
+    def answer(self, seconds: float) -> Any:
+        self.thread.join(seconds)
+        went_well, value = self._answer
+        if not went_well:
+            raise value
+        return value
+
+
+def begin_waiting(handle: Any, how: str, seconds: float) -> int:
+    """Have a thread ask that handle for what comes, until it sleeps or has ended; its number."""
+    asleep = threading.Event()
+    waiter = _Waiter(lambda: _ask(handle, how, seconds))
+    _waiters.append(waiter)
+    with _noticing(handle._membership, asleep.set):
+        waiter.thread.start()
+        while waiter.thread.is_alive() and not asleep.wait(0.001):
+            pass
+    return len(_waiters) - 1
+
+
+def waited(handle: Any, number: int, seconds: float) -> Any:
+    """What that thread was told, or the exception that it met; AssertionError where it waits too long."""
+    del handle
+    return _waiters[number].answer(seconds)
+
+
+def _ask(handle: Any, how: str, seconds: float) -> Any:
+    calls = {
+        "get": lambda: [handle.get(timeout=seconds)],
+        "many": lambda: handle.get_many(3, timeout=seconds),
+        "take": lambda: [handle.take(timeout=seconds)],
+        "arrow": lambda: handle.take_arrow(3, timeout=seconds, columns=["index", "type", "key", "payload", "attempts"]),
+        "wait": lambda: shmq.wait([handle], seconds),
+        "follow": lambda: next(handle, None),
+    }
+    while True:
+        with contextlib.suppress(shmq.Gone):  # said once
+            return calls[how]()
+
+
+@contextlib.contextmanager
+def _noticing(membership: Any, asleep: Callable[[], None]) -> Iterator[None]:
+    """Whoever is about to sleep until something rings calls that first."""
+    one, any_of = membership.sleep, waiting._sleep
+
+    def sleep(*given: Any) -> Any:
+        asleep()
+        return one(*given)
+
+    def sleep_for_any(*given: Any) -> Any:
+        asleep()
+        return any_of(*given)
+
+    membership.sleep, waiting._sleep = sleep, sleep_for_any
+    try:
+        yield
+    finally:
+        del membership.sleep
+        waiting._sleep = any_of
 
 
 class _Out(pickle.Pickler):

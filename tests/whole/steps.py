@@ -12,6 +12,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis.stateful import rule
 
+from tests.whole.model import now_ns
 from tests.whole.pairs import Met
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def verb(when=None, **given):
             self.story.append((check.__name__, copy.deepcopy({"by": by, **named})))
             told(check.__name__, {"by": by, **named})
             self.at = self.processes[by % len(self.processes)]
+            self.log.now = now_ns()
             given = self.story[-1][1]
             features = self.features()
             before = self.story[:-1]

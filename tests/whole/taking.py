@@ -105,6 +105,10 @@ class Taking:
             assert expected is None or self.claimed_before(expected) or self.immediate or gone, (name, expected)
             assert self.over() or isinstance(none, shmq.Empty), none  # noqa: PT017  # either may be right
             return
+        self.came_alone(name, known, several, how)
+
+    def came_alone(self, name, known, several, how):
+        """What a name was handed is what comes next for it."""
         for got in several.to_pylist() if how == "arrow" else several:
             index = {"take": lambda got: None, "arrow": lambda got: got["index"]}.get(how, lambda got: got.index)(got)
             expected = self.expected(known, got, index)
@@ -162,7 +166,13 @@ class Taking:
     def seek_alone(self, name, where):
         known = self.alone(name)
         index = self.place(where)
-        known.handle.seek(index)
+        try:
+            known.handle.seek(index)
+        except OSError:  # it stands there, and the disk may not have it
+            if known.handle.head == index:
+                known.seek(index)
+                known.synced = False
+            raise
         known.seek(index)
         self.handed = [each for each in self.handed if each[0] != name]
 
@@ -252,6 +262,11 @@ class Taking:
                 self.nothing_left(known)
             return
         assert 1 <= len(got) <= limit
+        self.came_to_member(name, known, (serial, member), got, how)
+
+    def came_to_member(self, name, known, who, got, how):
+        """What a member was handed was to be had, for as many times as it says."""
+        serial, member = who
         if how == "take":
             self.took(known, serial, got)
         elif how == "arrow":
@@ -268,26 +283,36 @@ class Taking:
     def comes(self, known, serial, index, attempts):
         """That member has it, for so many times of the group."""
         self.may_come(known, index)
-        unsure = known.of(index) == model.UNSURE or "recovered" in self.marks
+        unsure = known.of(index) == model.UNSURE or index in known.uncounted or "recovered" in self.marks
         counted = known.hand_out(index, serial)
         assert unsure or attempts == counted
         known.attempts[index] = attempts
 
     def may_come(self, known, index):
         """Whether the model agrees that this group is handed that message now."""
-        may = known.available(surely=False)
+        may = [*known.available(surely=False), *self.came_meanwhile]
         assert index in may, (
             f"handed {index}: {str(self.log.entries.get(index))[-160:]} of {known.of(index)} "
             f"after {known.attempts.get(index)}; may come: {may}; first {self.log.first()}, "
             f"start {known.start}, dropped {self.log.dropped}, "
             f"purged {self.log.purged}"
         )
+        self.displace(known, index)
+
+    def displace(self, known, index):
+        """Whoever had it before has it no more."""
+        name = next((name for name, each in self.log.names.items() if each is known), None)
+        late = [each for each in self.handed if each[0] == name and each[2].index == index]
+        self.handed = [each for each in self.handed if each not in late]
+        self.displaced += late if known.of(index) in (model.HELD, model.UNSURE) else []
 
     def took(self, known, serial, payloads):
         """Payloads alone do not say which they were: each is that of the first that it can be."""
         for payload in payloads:
-            may = [index for index in known.available(surely=False) if self.log.entries[index].payload == payload]
+            known_to_come = [*known.available(surely=False), *self.came_meanwhile]
+            may = [index for index in known_to_come if self.log.entries[index].payload == payload]
             assert may, (payload[:80], known.state)
+            self.displace(known, may[0])
             known.hand_out(may[0], serial)
             known.state[may[0]] = model.DONE
             self.marks.add("took")
@@ -302,6 +327,9 @@ class Taking:
         if self.small:  # where there may have been no room for them
             known.letters.forgotten()
         elif not self.slots:
+            name = next(name for name, each in self.log.names.items() if each is known)
+            moved = self.here.queue.stats().consumers[name].group if known.letters.soon else None
+            known.letters.rests |= bool(moved and moved.unmoved)
             known.letters.asked()
 
     def comes_to_who_waits(self, known, must):
@@ -347,16 +375,22 @@ class Taking:
         try:
             self.settle_one(self.log.names[name], message, how)
         except shmq.LeaseLost:
-            assert self.loses
-            assert message.index < self.queue.first_index
-            self.log.names[name].state[message.index] = model.DONE
+            known = self.log.names[name]
+            if self.loses and message.index < self.queue.first_index:
+                known.state[message.index] = model.DONE
+            else:
+                assert known.has_ended(message.index)
+                known.lose(message.index)
+                self.marks.add("a lease ended")
+            how = "lost"
         except OSError:  # as in ack_alone; a letter may be there
             self.log.names[name].state[message.index] = model.UNSURE
             self.log.letters[name].perhaps.add(message.index)
             raise
         if how != "extend":
             self.handed = [each for each in self.handed if each[2] is not message]
-        self.done.add(f"after {how}")
+        if how != "lost":
+            self.done.add(f"after {how}")
         return True
 
     @staticmethod
@@ -369,6 +403,7 @@ class Taking:
             known.reject(message.index)
         elif how == "extend":
             message.extend(HOUR)
+            known.kept.add(message.index)
         else:
             message.nack(delay=HOUR if how == "nack later" else 0)
             known.give_back(message.index, later=how == "nack later")
