@@ -165,6 +165,10 @@ class Letters:
         self.there |= self.soon
         self.soon.clear()
 
+    def all(self) -> set[int]:
+        """Those that may be there."""
+        return self.there | self.soon | self.perhaps
+
     def forgotten_at(self, index: int) -> None:
         """That one may never be moved."""
         self.soon.discard(index)
@@ -193,6 +197,9 @@ class Group:
         self.serial = 0
         self.since: dict[int, int] = {}
         """A moment before it was handed out."""
+        self.moved: set[int] = set()
+        """Of the dead ones, those whose letters were seen: what is set aside is moved a little later, by a thread."""
+        self.before = self.letters.all()
         self.uncounted: set[int] = set()
         """What may have been handed out more often than is known."""
         self.kept: set[int] = set()
@@ -317,7 +324,12 @@ class Group:
 
     def reject(self, index: int) -> None:
         self.state[index] = DEAD
+        self.moved.add(index)
         self.letters.there.add(index)
+
+    def seen(self, letters: set[int]) -> None:
+        """They are there; those of an index that had one before may be older."""
+        self.moved |= {index for index in letters - self.before if self.of(index) == DEAD}
 
     def leave(self, member: int) -> None:
         for index in self.held_by(member):
@@ -336,7 +348,7 @@ class Group:
             index
             for index, entry in self.log.entries.items()
             if index >= self.start
-            and (self.of(index) not in over or (not most and index in self.letters.soon))
+            and (self.of(index) not in over or (not most and self.of(index) == DEAD and index not in self.moved))
             and not (most and (entry.expired or index < self._gone(index) or self.may_be_over(index)))
         ]
         return min(unfinished, default=self.log.next)
@@ -347,10 +359,14 @@ class Group:
         self.state.clear()
         self.attempts.clear()
         self.holder.clear()
+        self.moved.clear()
+        self.before = self.letters.all()
 
     def forgets(self, dropped: range) -> None:
         """A power cut: acknowledgements may be forgotten, none is invented; attempts are not known; nor drops."""
         self.letters.forgotten()
+        self.moved.clear()
+        self.before = self.letters.all()
         for index, state in list(self.state.items()):
             if state in (DONE, DEAD) or self.may_be_over(index):
                 self.state[index] = UNSURE
@@ -368,7 +384,7 @@ class Group:
             for index in (*entries, *slots)
             if index >= max(self.start, self.log.first())
             and self.of(index) != DONE
-            and not (self.of(index) == DEAD and index in self.letters.there)
+            and index not in self.moved
             and (self.of(index) == HELD or index >= self._gone(index))
         ]
         surely = sum(
