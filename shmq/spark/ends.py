@@ -219,4 +219,10 @@ def tasks_of(options: SourceOptions, shards: list[places.Shard], wanted: Range) 
             plan.Stretch(shard.topic, shard.number, shard.path, queue.options.index_spacing, runs, queue.id)
         )
     processors = len(os.sched_getaffinity(0))
-    return plan.cut(stretches, rows=options.partition_rows, least=options.min_partitions, processors=processors)
+    return plan.cut(
+        stretches,
+        rows=options.partition_rows,
+        nbytes=options.partition_bytes,
+        least=options.min_partitions,
+        processors=processors,
+    )

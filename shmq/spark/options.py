@@ -15,7 +15,7 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from shmq.spark import offsets, places
+from shmq.spark import offsets, places, plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -58,6 +58,7 @@ class SourceOptions:
         min_rows, max_delay: wait for so many rows, but no longer than so many seconds.
         min_partitions: a hint: cut into at least so many tasks.
         partition_rows: and into tasks of about so many rows.
+        partition_bytes: and of about so many bytes, which is no option of users.
         fail_on_loss: whether offsets that retention took away are an error.
         group: the consumer name that retention and bounds wait for; None for one that only shows the lag, "" for none.
         headers: whether the column `headers` is there without being asked for.
@@ -69,7 +70,6 @@ class SourceOptions:
         mode: what becomes of payloads that do not parse.
         columns: only these of the columns there are.
         foreign: options that mean something to Kafka, and nothing here.
-        aggregate: what is added up before Spark has it, as `shmq.spark.aggregate` says it.
     """
 
     queue: str
@@ -87,6 +87,7 @@ class SourceOptions:
     max_delay: float = 900.0
     min_partitions: int = 1
     partition_rows: int = 4_000_000
+    partition_bytes: int = plan.LARGE_BYTES
     fail_on_loss: bool = True
     group: str | None = None
     headers: bool = False
@@ -98,7 +99,6 @@ class SourceOptions:
     mode: str = "PERMISSIVE"
     columns: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
-    aggregate: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -270,7 +270,6 @@ _SOURCE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "value.dtype": ("dtype", str),
     "mode": ("mode", _one_of(*MODES)),
     "columns": ("columns", _names),
-    "aggregate": ("aggregate", str),
 }
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 

@@ -10,24 +10,21 @@ in 64 bits is handed on row by row, so that it is Spark that says so.
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import datetime
 import decimal
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmq.spark import setup
-from shmq.spark.options import BadOption
+from shmq.spark.options import BadOption, SourceOptions, say_foreign, source_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
     from shmq.spark import plan
-    from shmq.spark.options import SourceOptions
     from shmq.spark.rows import Rows
 
 Condition = tuple[str, str, Any]
@@ -35,76 +32,32 @@ Condition = tuple[str, str, Any]
 ALL = "*"
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "in", "not in", "is", "is not")
 _BATCH_ROWS = 64_000
+_TASK_ROWS = 16_000_000
+_TASK_BYTES = 1 << 30
+"""A task costs Spark what it costs to add up some million rows; and of what it has read it keeps next to nothing."""
 _LARGEST = (1 << 63) - 1
 _EXACT_DIGITS = 28
 """Decimals of so many digits are added up here: as many as there can be in a batch stay within the 38 there are."""
 
 
 class Plan(NamedTuple):
-    """What is added up. Plain data: it travels as an option, in JSON."""
+    """What is added up. Plain data: it travels to executors."""
 
-    schema: dict[str, Any]
-    """Of the columns that it needs, as Spark writes one down."""
+    inner: StructType
+    """The columns that are read, and no others."""
     by: tuple[str, ...]
     sums: tuple[str, ...]
     counts: tuple[str, ...]
     where: tuple[Condition, ...]
-
-    def word(self) -> str:
-        """As an option."""
-        return json.dumps(self._asdict(), default=_plain)
-
-    @classmethod
-    def of(cls, word: str) -> Plan:
-        """What an option says."""
-        said = json.loads(word)
-        where = tuple((name, operator, _rich(value)) for name, operator, value in said["where"])
-        return cls(said["schema"], tuple(said["by"]), tuple(said["sums"]), tuple(said["counts"]), where)
-
-    @property
-    def inner(self) -> StructType:
-        """The columns that are read."""
-        from pyspark.sql.types import StructType  # noqa: PLC0415
-
-        return StructType.fromJson(self.schema)
 
     @property
     def outer(self) -> StructType:
         """What Spark is given: g0.. to group by, s0.. to add up, and the counts n0.., to add up, too."""
         from pyspark.sql.types import LongType, StructField, StructType  # noqa: PLC0415
 
-        inner = self.inner
-        groups = [StructField(f"g{n}", inner[name].dataType) for n, name in enumerate(self.by)]
-        sums = [StructField(f"s{n}", sum_type(name, inner[name].dataType)) for n, name in enumerate(self.sums)]
+        groups = [StructField(f"g{n}", self.inner[name].dataType) for n, name in enumerate(self.by)]
+        sums = [StructField(f"s{n}", sum_type(name, self.inner[name].dataType)) for n, name in enumerate(self.sums)]
         return StructType([*groups, *sums, *(StructField(f"n{n}", LongType()) for n in range(len(self.counts)))])
-
-
-def _plain(value: Any) -> Any:
-    """What JSON has no way to say."""
-    if isinstance(value, bytes):
-        return {"bytes": base64.b64encode(value).decode()}
-    if isinstance(value, datetime.datetime):
-        return {"time": value.isoformat()}
-    if isinstance(value, datetime.date):
-        return {"date": value.isoformat()}
-    if isinstance(value, decimal.Decimal):
-        return {"decimal": str(value)}
-    raise BadOption(f"where: {value!r} is a {type(value).__name__}, and no value that a column has")
-
-
-def _rich(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_rich(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    ((kind, word),) = value.items()
-    made: dict[str, Callable[[str], Any]] = {
-        "bytes": base64.b64decode,
-        "time": datetime.datetime.fromisoformat,
-        "date": datetime.date.fromisoformat,
-        "decimal": decimal.Decimal,
-    }
-    return made[kind](word)
 
 
 def sum_type(name: str, kind: DataType) -> DataType:
@@ -151,15 +104,19 @@ def aggregate(
         spark: the session; the one there is, or a new one on this machine.
         options: of the source.
 
+    What is there now is what is added up, also when it is asked for later, or again.
+
     Raises:
         BadOption: a column is not there, or not of a kind that can be added up, compared or grouped by.
+        NotFound: there is no such queue.
+        Gone: what the options say to begin with is not there any more, and that is to be an error.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     spark = spark or setup.session()
     made = _plan(by, sums, counts, where, schema)
     outer = made.outer
-    frame = spark.read.format("shmq").options(**options).option("aggregate", made.word()).schema(outer).load(queue)
+    frame = _partial(spark, made, source_options({**options, "path": queue}))
     adding = [f.sum(f"s{n}").cast(outer[f"s{n}"].dataType).alias(f"sum_{name}") for n, name in enumerate(made.sums)]
     counting = [
         f.coalesce(f.sum(f"n{n}"), f.lit(0).cast("bigint")).alias("count" if name == ALL else f"count_{name}")
@@ -200,8 +157,7 @@ def _plan(
         if there[name].dataType.typeName() in {"array", "map", "struct", "variant"}:
             raise BadOption(f"by: column {name!r} is {there[name].dataType.simpleString()}, and no plain value")
     inner = StructType([field for field in whole.fields if field.name in used])
-    made = Plan(inner.jsonValue(), tuple(by), tuple(sums), tuple(counts), tuple(where))
-    made = Plan.of(made.word())  # as executors will have it
+    made = Plan(inner, tuple(by), tuple(sums), tuple(counts), tuple(where))
     _ = made.outer  # the sums are of numbers
     _try_conditions(made)
     return made
@@ -221,15 +177,40 @@ def _try_conditions(made: Plan) -> None:
             raise BadOption(f"where {condition!r}: {str(problem).partition(chr(10))[0]}") from None
 
 
+def _partial(spark: Any, made: Plan, options: SourceOptions) -> Any:
+    """
+    What the tasks add up, as a DataFrame.
+
+    They are planned here: for a data source Spark would start a Python to ask for its partitions, and one more to make
+    it, which takes longer than to read some million rows. A function over a table of one number a task needs neither.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    from shmq.spark.source import Reader  # noqa: PLC0415  # needs pyspark
+
+    say_foreign("source", options.foreign)
+    said = options.partition_rows != SourceOptions.partition_rows
+    options = dataclasses.replace(
+        options,
+        batch_rows=max(options.batch_rows, _BATCH_ROWS),
+        partition_rows=options.partition_rows if said else _TASK_ROWS,
+        partition_bytes=_TASK_BYTES,
+    )
+    reader = Reader(options, made.inner)
+    tasks = [partition.pieces for partition in reader.partitions()]
+    rows = Aggregated(reader.rows, made)
+
+    class Added:
+        """What a task of Spark runs: it is sent whole, with the rows and the tasks."""
+
+        def eval(self, numbers: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+            for number in numbers.column(0).to_pylist():
+                yield from rows.read(tasks[number])
+
+    return f.arrow_udtf(Added, returnType=made.outer)(spark.range(0, len(tasks), 1, len(tasks)).asTable())
+
+
 # ---------------------------------------------------------------- on the executors
-def over(kind: Callable[[SourceOptions, StructType], Any], options: SourceOptions) -> Any:
-    """A reader of that *kind* whose rows are added up before Spark has them."""
-    made = Plan.of(options.aggregate or "")
-    reader = kind(dataclasses.replace(options, batch_rows=max(options.batch_rows, _BATCH_ROWS)), made.inner)
-    reader.rows = Aggregated(reader.rows, made)
-    return reader
-
-
 class Aggregated:
     """Rows, added up batch by batch. Plain data until it reads: it travels to executors."""
 

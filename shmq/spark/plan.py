@@ -57,12 +57,15 @@ class Stretch(NamedTuple):
     queue_id: str = ""
 
 
-def cut(stretches: Iterable[Stretch], *, rows: int, least: int = 1, processors: int = 1) -> list[list[Piece]]:
+def cut(
+    stretches: Iterable[Stretch], *, rows: int, nbytes: int = LARGE_BYTES, least: int = 1, processors: int = 1
+) -> list[list[Piece]]:
     """
     Tasks, each a list of pieces in the order of topic, shard and index.
 
     Args:
         rows: at most about so many in a task.
+        nbytes: and about so many bytes.
         least: at least so many tasks, as long as there are rows enough.
         processors: one task for each, where there is enough to do.
     """
@@ -70,10 +73,10 @@ def cut(stretches: Iterable[Stretch], *, rows: int, least: int = 1, processors: 
     total = sum(run.stop - run.start for stretch in stretches for run in stretch.runs)
     if total == 0:
         return []
-    nbytes = sum(run.nbytes for stretch in stretches for run in stretch.runs)
-    tasks = max(least, -(-total // rows), -(-nbytes // LARGE_BYTES), min(processors, nbytes // SMALL_BYTES))
+    there = sum(run.nbytes for stretch in stretches for run in stretch.runs)
+    tasks = max(least, -(-total // rows), -(-there // nbytes), min(processors, there // SMALL_BYTES))
     most_rows = min(rows, -(-total // least))
-    most_bytes = max(-(-nbytes // tasks), 1)
+    most_bytes = max(-(-there // tasks), 1)
     pieces = [piece for stretch in stretches for piece in _pieces(stretch, most_rows, most_bytes)]
     return _together(pieces, most_rows, most_bytes)
 

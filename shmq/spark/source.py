@@ -15,7 +15,6 @@ from pyspark.sql.types import StructField, StructType
 from shmq.spark import places
 from shmq.spark.ends import Range, ends, starts, stops, tasks_of
 from shmq.spark.options import EARLIEST, BadOption, SourceOptions, say_foreign, source_options
-from shmq.spark.partial import over
 from shmq.spark.rows import Pieces, Rows
 from shmq.spark.schema import HEADERS, KAFKA, META, kind_of
 from shmq.spark.stream import StreamReader
@@ -93,16 +92,12 @@ class ShmqDataSource(DataSource):  # type: ignore[misc]
         """For a batch query."""
         options = source_options(self.options)
         say_foreign("source", options.foreign)
-        if options.aggregate is not None:
-            return over(Reader, options)
         return Reader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's names
         """For a stream."""
         options = source_options(self.options)
         say_foreign("source", options.foreign)
-        if options.aggregate is not None:
-            raise BadOption("aggregate is of a batch query; a stream is grouped by Spark, which keeps the groups")
         return StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import json
 import math
+import os
 import random
+import re
+import shutil
 
 import pytest
 
@@ -199,3 +203,46 @@ def test_what_cannot_be_added_up_is_said_before_anything_is_read(spark, some, gi
     with pytest.raises(options.BadOption) as problem:
         shmq.spark.aggregate(some.path, spark=spark, **given)
     assert said in str(problem.value)
+
+
+def put_numbers(path, *numbers):
+    with shmq.open(path) as queue:
+        put(queue, [{**dict.fromkeys(ARROW.names), "n": number} for number in numbers])
+    return str(path)
+
+
+def test_what_was_there_when_it_was_asked_for_is_added_up(spark, tmp_path):
+    path = put_numbers(tmp_path / "q", 1, 2)
+    found = ours(spark, path, [], ["n"], ["*"])
+    put_numbers(path, 4)
+    assert content(found) == [(3, 2)]
+    assert content(found) == [(3, 2)]
+    assert content(ours(spark, path, [], ["n"], ["*"])) == [(7, 3)]
+
+
+def test_it_is_cut_where_the_source_is_told_to(spark, sharded):
+    given = {"schema": SCHEMA, "spark": spark, "value.format": "arrow", "rowsPerPartition": 3}
+    found = shmq.spark.aggregate(sharded, by=["kind"], sums=["n"], **given)
+    assert content(found) == content(plainly(spark, sharded, ["kind"], ["n"], [], ""))
+    tasks = re.findall(r"Range .*splits=Some\((\d+)\)", found._jdf.queryExecution().toString())
+    assert {int(each) >= 6 for each in tasks} == {True}  # seven messages in each of two shards
+
+
+def test_a_task_adds_up_the_queue_that_was_meant_and_no_other(spark, tmp_path):
+    path = put_numbers(tmp_path / "q", 1, 2)
+    found = ours(spark, path, [], ["n"], [])
+    shutil.rmtree(path)
+    put_numbers(path, 4, 8)
+    with pytest.raises(Exception, match=r"is meant\. It was deleted, and perhaps made again"):
+        found.collect()
+
+
+def test_what_is_not_there_is_said_at_once(spark, some, tmp_path):
+    with pytest.raises(shmq.NotFound, match="there is no queue there"):
+        shmq.spark.aggregate(str(tmp_path / "none"), counts=["*"], spark=spark)
+    some.purge()
+    begin = {"startingOffsets": json.dumps({os.path.basename(some.path): {"0": 0}})}
+    with pytest.raises(shmq.Gone, match=r"were retired\. Nothing was read"):
+        shmq.spark.aggregate(some.path, counts=["*"], spark=spark, **begin)
+    left = shmq.spark.aggregate(some.path, counts=["*"], spark=spark, failOnDataLoss=False, **begin)
+    assert content(left) == [(some.next_index - some.first_index,)]
