@@ -178,6 +178,12 @@ typedef struct {
 } shmq_gathered;
 int64_t shmq_gather(shmq_chunk *chunk, shmq_reader *reader, const shmq_wanted *wanted, shmq_gathered *batch);
 void shmq_gathered_free(void *memory);
+typedef struct {
+    uint32_t offset;
+    uint32_t bytes;
+} shmq_field;
+int64_t shmq_gather_records(shmq_chunk *chunk, shmq_reader *reader, const shmq_wanted *wanted, uint32_t size,
+                            uint32_t count, const shmq_field *fields, shmq_gathered *batch, shmq_column_place *places);
 int64_t shmq_lengths(uint32_t count, const int32_t *offsets, uint64_t bytes, uint32_t *lengths);
 int64_t shmq_find(shmq_chunk *chunk, uint64_t ordinal, uint64_t *record);
 int64_t shmq_range(shmq_chunk *chunk, uint64_t first, uint64_t last, uint64_t *indexes, uint64_t *records,
@@ -348,6 +354,7 @@ void shmq_durable_reset(void *control, uint64_t index, uint64_t chunk);
 uint32_t shmq_crc32c(uint32_t crc, const void *bytes, uint64_t length);
 uint32_t shmq_crc32c_table(uint32_t crc, const void *bytes, uint64_t length);
 int shmq_crc32c_is_hardware(void);
+void shmq_crc32c_four(uint32_t crc, const void *heads, const void *bytes, uint64_t apart, uint64_t length, uint32_t *sums);
 typedef struct shmq_ring shmq_ring;
 enum shmq_taken_kind {
     SHMQ_TAKEN_MESSAGE = 0,

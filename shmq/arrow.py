@@ -85,6 +85,54 @@ def plan(names: tuple[str, ...], *, rows: int, max_bytes: int | None, **further:
     return _native.wanted(names, rows=rows, max_bytes=most, **further)
 
 
+_NUMBERS = {"i": "int", "u": "uint", "f": "float"}
+"""Kinds of numpy's that are numbers of Arrow's, too, bit for bit."""
+BESIDE = ("index", "time", "type")
+"""Columns that there can be beside a record's fields."""
+
+
+class Record:
+    """
+    The fields of payloads that are records, as the core is told of them.
+
+    Attributes:
+        fields: as Arrow has them.
+        wanted: as the core has.
+    """
+
+    def __init__(self, dtype: Any) -> None:
+        """
+        *dtype* is numpy's.
+
+        Raises:
+            TypeError: it is no dtype.
+            ValueError: it has no fields, or one that is no number in little-endian.
+        """
+        if not hasattr(dtype, "fields") or not hasattr(dtype, "itemsize"):
+            raise given.wrong_type("record", dtype, "a numpy.dtype with fields")
+        if not dtype.fields:
+            raise ValueError(f"record={dtype}: a dtype with fields is wanted, like numpy.dtype([('price', '<f8')])")
+        known = {name: dtype.fields[name][:2] for name in dtype.names}
+        self.fields = [_pyarrow().field(name, self._type(name, kind)) for name, (kind, _) in known.items()]
+        self.wanted = _native.Records(dtype.itemsize, {name: (at, kind.itemsize) for name, (kind, at) in known.items()})
+
+    @staticmethod
+    def _type(name: str, kind: Any) -> Any:
+        if kind.kind not in _NUMBERS or kind.byteorder == ">" or kind.itemsize > 8:
+            raise ValueError(f"record: field {name!r} is {kind}; numbers of up to 8 bytes in little-endian are read")
+        return getattr(_pyarrow(), f"{_NUMBERS[kind.kind]}{8 * kind.itemsize}")()
+
+    def arrays(self, gathered: _native.Gathered, memory: Any) -> list[Any]:
+        """A column of each field."""
+        arrow, rows = _pyarrow(), gathered.rows
+        found = []
+        for field, place in zip(self.fields, gathered.fields, strict=True):
+            validity = memory.slice(place.validity, (rows + 7) // 8) if place.absent else None
+            buffers = [validity, memory.slice(place.values, place.bytes)]
+            found.append(arrow.Array.from_buffers(field.type, rows, buffers, place.absent))
+        return found
+
+
 def check_rows(name: str, rows: int) -> int:
     """
     How many messages a batch may have.
@@ -95,7 +143,7 @@ def check_rows(name: str, rows: int) -> int:
     return given.whole(name, rows, 1, _ROWS_MAX)
 
 
-def batch(gathered: _native.Gathered, names: tuple[str, ...]) -> Any:
+def batch(gathered: _native.Gathered, names: tuple[str, ...], schema: Any = None, record: Record | None = None) -> Any:
     """The record batch of what was gathered. The memory stays as long as anything of it is used."""
     arrow = _pyarrow()
     rows = gathered.rows
@@ -108,7 +156,9 @@ def batch(gathered: _native.Gathered, names: tuple[str, ...]) -> Any:
         if place.offsets:
             buffers.insert(1, memory.slice(place.offsets, 4 * (rows + 1)))
         arrays.append(arrow.Array.from_buffers(kind, rows, buffers, place.absent))
-    return arrow.RecordBatch.from_arrays(arrays, schema=_schema(names))
+    if record is not None:
+        arrays += record.arrays(gathered, memory)
+    return arrow.RecordBatch.from_arrays(arrays, schema=_schema(names) if schema is None else schema)
 
 
 def of_messages(names: tuple[str, ...], messages: Sequence[Message]) -> Any:
@@ -231,14 +281,34 @@ class Batches:
         schema: of every batch; also when there is none.
     """
 
-    def __init__(self, reader: Reader, columns: Iterable[str] | None, max_rows: int, max_bytes: int | None) -> None:
+    def __init__(
+        self, reader: Reader, columns: Iterable[str] | None, max_rows: int, max_bytes: int | None, record: Any = None
+    ) -> None:
         """*reader* is ours from now on: it knows where to begin and where to end."""
         self._reader = reader
-        self._names = check_columns(columns, attempts=False)
+        self._record = None if record is None else Record(record)
+        self._names = check_columns(columns, attempts=False) if self._record is None else self._beside(columns)
         self.schema: Any = _schema(self._names)
+        if self._record is not None:
+            self.schema = _pyarrow().schema([*self.schema, *self._record.fields])
         stop, stop_time = reader._bounds()  # noqa: SLF001  # ours
         rows = check_rows("max_rows", max_rows)
         self._plan = plan(self._names, rows=rows, max_bytes=max_bytes, stop=stop, stop_time_ns=stop_time)
+
+    def _beside(self, columns: Iterable[str] | None) -> tuple[str, ...]:
+        """
+        The columns beside a record's fields.
+
+        Raises:
+            ValueError: there is no such one, or a field is called so, too.
+        """
+        names = ("index",) if columns is None else given.names("columns", columns)
+        if len(set(names)) != len(names) or not set(names) <= set(BESIDE):
+            raise ValueError(f"columns={list(names)}: some of {', '.join(BESIDE)} beside a record, each once")
+        for field in self._record.fields if self._record is not None else ():
+            if field.name in names:
+                raise ValueError(f"record: there would be two columns called {field.name!r}")
+        return names
 
     def __iter__(self) -> Self:
         """Return this object, which the `with` block closes."""
@@ -254,10 +324,10 @@ class Batches:
             Closed: this or its queue was closed.
         """
         walk = self._reader._walk_on()  # noqa: SLF001
-        gathered = walk.gather(self._plan)
+        gathered = walk.gather(self._plan, None if self._record is None else self._record.wanted)
         if isinstance(gathered, int):
             raise StopIteration
-        return batch(gathered, self._names)
+        return batch(gathered, self._names, self.schema, self._record)
 
     def __enter__(self) -> Self:
         """Return this object, which the `with` block closes."""

@@ -891,6 +891,7 @@ class Queue(_native.Finder):
         max_bytes: int | None = None,
         *,
         max_rows: int = 10_000,
+        record: Any = None,
     ) -> Batches:
         """
         Read what is there from *start* on as pyarrow record batches, a million messages in a tenth of a second.
@@ -907,16 +908,20 @@ class Queue(_native.Finder):
                 checked either. With any of the others, they are.
             max_bytes: of keys, payloads and headers in a batch, 16 MiB by default; one message may have more.
             max_rows: messages in a batch.
+            record: numpy's dtype of payloads that are records of numbers, `numpy.dtype([("price", "<f8"), ...])`: each
+                of its fields is a column behind *columns*, which are some of index, time and type then ("index" by
+                default). `dtype[["price"]]` is a dtype of some fields. A payload of another size has nulls there.
 
         Raises:
             ImportError: there is no pyarrow: pip install 'shmq[arrow]'.
+            ValueError: of a column, or of a field of *record*, there can be none.
             Corrupt: while iterating: the next message is damaged; it says which. What came before it was delivered.
         """
         from shmq.arrow import Batches  # noqa: PLC0415  # only who uses it pays for it
 
         reader = Reader(self, start, stop, reverse=False, follow=False)
         try:
-            return Batches(reader, columns, max_rows, max_bytes)
+            return Batches(reader, columns, max_rows, max_bytes, record)
         except BaseException:
             reader.close()
             raise

@@ -295,12 +295,13 @@ class Walk:
             if not going_on:
                 return int(_native.EMPTY)
 
-    def gather(self, plan: Any) -> _native.Gathered | int:
+    def gather(self, plan: Any, records: _native.Records | None = None) -> _native.Gathered | int:
         """The messages that are there now, in columns, all of one chunk; or EMPTY or WAITING. Does not wait."""
         found: list[_native.Gathered] = []
+        work = _native.gather if records is None else records.gather
 
         def call(chunk: _native.Chunk, reader: Any) -> int:
-            gathered = _native.gather(chunk, reader, plan)
+            gathered = work(chunk, reader, plan)
             if isinstance(gathered, int):
                 return gathered
             found.append(gathered)

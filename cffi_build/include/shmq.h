@@ -294,6 +294,16 @@ typedef struct {
  * of memory, and nothing has moved. */
 int64_t shmq_gather(shmq_chunk *chunk, shmq_reader *reader, const shmq_wanted *wanted, shmq_gathered *batch);
 void shmq_gathered_free(void *memory);
+/* The same of payloads that are records of `size` bytes: `count` of their numbers, each into a column of its own, whose
+ * place is in `places`; and beside them index, time and type. `bytes` does not matter. A field lies within the record and
+ * has 1, 2, 4 or 8 bytes; where a payload has another size its fields are absent, all of them, and share one `validity`.
+ * Every message's checksum is looked at. TOO_LARGE: no field, or one that is none of these, or another column. */
+typedef struct {
+    uint32_t offset;
+    uint32_t bytes;
+} shmq_field;
+int64_t shmq_gather_records(shmq_chunk *chunk, shmq_reader *reader, const shmq_wanted *wanted, uint32_t size,
+                            uint32_t count, const shmq_field *fields, shmq_gathered *batch, shmq_column_place *places);
 /* The other way: of a column of bytes in the layout of Arrow, with count + 1 offsets into `bytes` bytes of values, the
  * lengths as shmq_put_many takes them, and where the first value begins; or CORRUPT, when the offsets do not ascend
  * within the values. */
@@ -730,5 +740,7 @@ void shmq_durable_reset(void *control, uint64_t index, uint64_t chunk);
 uint32_t shmq_crc32c(uint32_t crc, const void *bytes, uint64_t length);       /* as the processor can */
 uint32_t shmq_crc32c_table(uint32_t crc, const void *bytes, uint64_t length); /* the portable one */
 int shmq_crc32c_is_hardware(void);
+/* Four at once: pieces of one length, `apart` bytes apart, each continuing the sum of a head of 16 bytes of its own. */
+void shmq_crc32c_four(uint32_t crc, const void *heads, const void *bytes, uint64_t apart, uint64_t length, uint32_t *sums);
 
 #endif

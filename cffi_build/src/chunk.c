@@ -665,13 +665,9 @@ uint64_t shmq_record_bytes(const shmq_fields *fields, uint64_t length)
 /* Of its first `bytes` bytes, and of where it stands. */
 static uint32_t record_crc_of(const shmq_chunk *chunk, uint64_t position, const struct record *record, uint64_t bytes)
 {
-    const struct {
-        uint64_t position;
-        uint32_t ordinal;
-        uint32_t length;
-    } place = {position, record->ordinal, record->length};
+    const struct summed_place place = {position, record->ordinal, record->length};
     const uint32_t crc = crc32c(chunk->crc_seed, &place, sizeof place);
-    const uint64_t from = offsetof(struct record, ordinal);
+    const uint64_t from = SUMMED_FROM;
     return crc32c(crc, shared_span(chunk->memory + position + from, bytes - from), bytes - from);
 }
 

@@ -40,6 +40,14 @@ struct shmq_chunk {
     shmq_member *member;
 };
 
+/* What a message's checksum covers behind that of its chunk, and before the message itself from its ordinal on. */
+struct summed_place {
+    uint64_t position;
+    uint32_t ordinal;
+    uint32_t length;
+};
+#define SUMMED_FROM offsetof(struct record, ordinal)
+
 /* Where a walk stands: a word that a walk from the chunk's start visits, and the ordinals before it. */
 struct walk {
     uint64_t position;

@@ -21,6 +21,8 @@ static uint32_t table[8][256]; /* table[k][b]: the CRC of byte b followed by k z
 static uint32_t skip[4][256];
 static bool hardware;
 
+#define HEAD 16u /* bytes before each of four */
+
 /* What is large is folded by multiplications without carries, 4 * 64 bytes at a time: a step moves what was summed up so
  * far over FOLD bytes, by multiplying the two halves of each 128 bits with these powers of x. */
 #define FOLD 256u
@@ -148,6 +150,45 @@ WITH_CRC static uint32_t by_hardware(uint32_t crc, const uint8_t *at, size_t len
     }
     return ~last;
 }
+
+static uint64_t eight_at(const uint8_t *at)
+{
+    uint64_t eight;
+    memcpy(&eight, at, 8);
+    return eight;
+}
+
+WITH_CRC static void four_by_hardware(uint32_t crc, const uint8_t *heads, const uint8_t *at, size_t apart, size_t length,
+                                      uint32_t sums[4])
+{
+    uint64_t a = ~crc;
+    uint64_t b = a;
+    uint64_t c = a;
+    uint64_t d = a;
+    for (const uint8_t *head = heads; head < heads + HEAD; head += 8) {
+        a = STEP8(a, eight_at(head));
+        b = STEP8(b, eight_at(head + HEAD));
+        c = STEP8(c, eight_at(head + 2 * HEAD));
+        d = STEP8(d, eight_at(head + 3 * HEAD));
+    }
+    const uint8_t *const end = at + length;
+    for (; end - at >= 8; at += 8) {
+        a = STEP8(a, eight_at(at));
+        b = STEP8(b, eight_at(at + apart));
+        c = STEP8(c, eight_at(at + 2 * apart));
+        d = STEP8(d, eight_at(at + 3 * apart));
+    }
+    for (; at < end; at++) {
+        a = STEP1(a, at[0]);
+        b = STEP1(b, at[apart]);
+        c = STEP1(c, at[2 * apart]);
+        d = STEP1(d, at[3 * apart]);
+    }
+    sums[0] = ~(uint32_t)a;
+    sums[1] = ~(uint32_t)b;
+    sums[2] = ~(uint32_t)c;
+    sums[3] = ~(uint32_t)d;
+}
 #if defined(__x86_64__)
 #define WITH_FOLDING __attribute__((target("avx512f,vpclmulqdq")))
 enum copying { NO_COPY, COPY, COPY_PAST_THE_CACHE };
@@ -221,6 +262,20 @@ uint32_t crc32c(uint32_t crc, const void *bytes, size_t length)
     return hardware ? by_hardware(crc, bytes, length) : by_table(crc, bytes, length);
 }
 
+void crc32c_four(uint32_t crc, const void *heads, const void *bytes, size_t apart, size_t length, uint32_t sums[4])
+{
+#if defined(__x86_64__) || defined(__ARM_FEATURE_CRC32)
+    if (hardware) {
+        four_by_hardware(crc, heads, bytes, apart, length, sums);
+        return;
+    }
+#endif
+    for (size_t i = 0; i < 4; i++) {
+        const uint32_t head = by_table(crc, (const uint8_t *)heads + i * HEAD, HEAD);
+        sums[i] = by_table(head, (const uint8_t *)bytes + i * apart, length);
+    }
+}
+
 /* Pieces find what was just copied in the nearest cache. */
 #define PIECE_BYTES 12288u
 static uint32_t copy_in_pieces(uint32_t crc, uint8_t *to, const uint8_t *from, size_t length)
@@ -259,3 +314,7 @@ uint32_t crc32c_stream(uint32_t crc, void *to, const void *from, size_t length)
 uint32_t shmq_crc32c(uint32_t crc, const void *bytes, uint64_t length) { return crc32c(crc, bytes, length); }
 uint32_t shmq_crc32c_table(uint32_t crc, const void *bytes, uint64_t length) { return by_table(crc, bytes, length); }
 int shmq_crc32c_is_hardware(void) { return hardware; }
+void shmq_crc32c_four(uint32_t crc, const void *heads, const void *bytes, uint64_t apart, uint64_t length, uint32_t *sums)
+{
+    crc32c_four(crc, heads, bytes, apart, length, sums);
+}

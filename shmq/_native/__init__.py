@@ -15,7 +15,7 @@ from shmq._native.checkpoint import (
     newest_snapshot,
 )
 from shmq._native.chunk import Chunk, Claim, reader
-from shmq._native.columns import Gathered, gather, wanted
+from shmq._native.columns import Gathered, Records, gather, wanted
 from shmq._native.core import (
     BATCH_MAX,
     CHECKPOINT_BYTES,
@@ -63,6 +63,7 @@ from shmq._native.core import (
     boottime_ns,
     crc32c,
     crc32c_by_table,
+    crc32c_four,
     error,
     monotonic_ns,
     new_leading,

@@ -9,7 +9,7 @@ from shmq._core import ffi, lib
 from shmq._native.core import address
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from shmq._native.chunk import Chunk
 
@@ -57,12 +57,14 @@ class Gathered:
         rows: how many, 1 at least.
         first, last: the indexes of the first and the last.
         address, nbytes: the memory; *memory* keeps it.
+        fields: where each field of a record lies, if they are records.
     """
 
-    __slots__ = ("_columns", "address", "first", "last", "memory", "nbytes", "rows")
+    __slots__ = ("_columns", "address", "fields", "first", "last", "memory", "nbytes", "rows")
 
-    def __init__(self, batch: Any, rows: int) -> None:
+    def __init__(self, batch: Any, rows: int, fields: Any = ()) -> None:
         """Takes the memory of a batch that the core has made."""
+        self.fields = fields
         self.rows = rows
         self.first, self.last = int(batch.first), int(batch.last)
         self.address = address(batch.memory)
@@ -91,3 +93,27 @@ def gather(chunk: Chunk, reader: Any, plan: Any) -> Gathered | int:
     batch = ffi.new("shmq_gathered *")
     rows = lib.shmq_gather(chunk.handle, reader, plan, batch)
     return Gathered(batch, rows) if rows > 0 else int(rows)
+
+
+class Records:
+    """
+    Which numbers are wanted of payloads that are records of one size.
+
+    Attributes:
+        names: of the fields, in their order.
+    """
+
+    __slots__ = ("_fields", "_size", "names")
+
+    def __init__(self, size: int, fields: Mapping[str, tuple[int, int]]) -> None:
+        """*fields*: by name, where in the record each begins, and its bytes."""
+        self.names = tuple(fields)
+        self._size = size
+        self._fields = ffi.new("shmq_field[]", [{"offset": at, "bytes": width} for at, width in fields.values()])
+
+    def gather(self, chunk: Chunk, reader: Any, plan: Any) -> Gathered | int:
+        """As `gather`, and their numbers."""
+        count = len(self.names)
+        batch, places = ffi.new("shmq_gathered *"), ffi.new("shmq_column_place[]", count)
+        rows = lib.shmq_gather_records(chunk.handle, reader, plan, self._size, count, self._fields, batch, places)
+        return Gathered(batch, rows, places) if rows > 0 else int(rows)

@@ -34,29 +34,35 @@ class Columns(NamedTuple):
     kind: Any
     """int32"""
     headers: Any
+    fields: Any = None
+    """By name, of payloads that are records: those of a record, and null where a payload is none."""
 
 
 _NAMES = {"value": "payload", "key": "key", "time": "time", "kind": "type", "headers": "headers"}
 
 
-def read(queue: shmq.Queue, start: int, stop: int, wanted: frozenset[str], rows: int) -> Iterator[Columns]:
+def read(
+    queue: shmq.Queue, start: int, stop: int, wanted: frozenset[str], rows: int, record: Any = None
+) -> Iterator[Columns]:
     """
     The messages from *start* to before *stop*, at most *rows* at a time.
 
     Args:
-        wanted: of "value", "key", "time", "kind" and "headers".
+        wanted: of "value", "key", "time", "kind" and "headers"; with a *record* only of "time" and "kind".
+        record: numpy's dtype of payloads of which only fields are wanted; their names begin with a dot.
 
     Raises:
         Corrupt: one is damaged; those before it were handed out.
     """
     names = ["index", *(theirs for ours, theirs in _NAMES.items() if ours in wanted)]
-    with queue.read_arrow(start, stop, columns=names, max_bytes=BATCH_BYTES, max_rows=rows) as batches:
+    with queue.read_arrow(start, stop, columns=names, max_bytes=BATCH_BYTES, max_rows=rows, record=record) as batches:
         for batch in batches:
-            yield Columns(
+            found = Columns(
                 batch.num_rows,
                 batch["index"].view(pa.int64()),
                 *(_column(batch, ours) if ours in wanted else None for ours in _NAMES),
             )
+            yield found if record is None else found._replace(fields={n[1:]: batch[n] for n in record.names})
 
 
 def packed_headers(queue: shmq.Queue, start: int, stop: int) -> pa.Array:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import datetime
 import functools
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from shmq.spark.objects import Objects
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class Decoded(NamedTuple):
@@ -27,7 +30,12 @@ class Decoded(NamedTuple):
 
 
 class Decoder:
-    """What makes columns of payloads, a batch after the other."""
+    """
+    What makes columns of payloads, a batch after the other.
+
+    Attributes:
+        fields: what is wanted of them.
+    """
 
     def __init__(
         self,
@@ -47,7 +55,7 @@ class Decoder:
         """
         self._objects = Objects(kind, fields, zone) if kind in {"json", "msgpack"} else None
         self._kind = kind
-        self._fields = fields
+        self.fields = fields
         self._dtype = dtype or ""
 
     def __call__(self, values: pa.Array) -> Decoded:
@@ -56,8 +64,8 @@ class Decoder:
             table, bad = self._objects(values)
             return Decoded(table, None, bad)
         if self._kind == "arrow":
-            return _arrow(values, self._fields)
-        return _struct(values, self._fields, self._dtype)
+            return _arrow(values, self.fields)
+        return _struct(values, self.fields, self._dtype)
 
 
 def _nulls(fields: pa.Schema, count: int) -> pa.Table:
@@ -123,6 +131,43 @@ def _struct(values: pa.Array, fields: pa.Schema, dtype: str) -> Decoded:
 
     table = pa.Table.from_arrays([column(field) for field in fields], schema=fields)
     return Decoded(table, None, None if good else pa.array(wrong))
+
+
+def numbers_of(dtype: str, names: frozenset[str]) -> Any:
+    """
+    What of such records the core can take apart by itself: numpy's dtype of those fields, their names behind a dot.
+
+    None where it can not: a field is no number as Arrow has them, or none is there.
+    """
+    import numpy as np  # noqa: PLC0415
+
+    layout = record_dtype(dtype)
+    there = [name for name in layout.names or () if name in names]
+    kinds = [layout[name] for name in there]
+    if not there or any(each.kind not in "iuf" or each.byteorder == ">" or each.itemsize > 8 for each in kinds):
+        return None
+    return np.dtype(
+        {
+            "names": [f".{name}" for name in there],
+            "formats": kinds,
+            "offsets": [layout.fields[name][1] for name in there],
+            "itemsize": layout.itemsize,
+        }
+    )
+
+
+def of_fields(given: Mapping[str, pa.Array], rows: int, fields: pa.Schema) -> Decoded:
+    """What `Decoder` gives, of records that the core has taken apart."""
+
+    def column(field: pa.Field) -> pa.Array:
+        found = given.get(field.name)
+        if found is None:
+            return pa.nulls(rows, field.type)
+        return found if found.type == field.type else found.cast(field.type)
+
+    some = next(iter(given.values()))
+    table = pa.Table.from_arrays([column(field) for field in fields], schema=fields)
+    return Decoded(table, None, some.is_null() if some.null_count else None)
 
 
 def _offsets(values: pa.Array) -> Any:

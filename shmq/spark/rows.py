@@ -67,6 +67,7 @@ class Rows:
 
         self.arrow = to_arrow_schema(self.schema, timezone="UTC")
         self.decoder = self._decoder()
+        self.record = self._record()
         for piece in pieces:
             yield from self._piece(piece)
         _spare_the_collector()
@@ -83,11 +84,22 @@ class Rows:
         fields = pa.schema([pa.field(field.name, field.type) for field in self.arrow if field.name in names])
         return Decoder(self.kind, fields, self.options.dtype, _zone())
 
+    def _record(self) -> Any:
+        """Numpy's dtype of the fields, where nothing else of the payloads is wanted, which are not copied then."""
+        metas = {each.meta for each in self.columns}
+        whole = metas & {"value", "key", "headers", CORRUPT} or self.options.mode == "FAILFAST"  # which shows a payload
+        if self.decoder is None or self.kind != "struct" or whole:
+            return None
+        from shmq.spark.payload import numbers_of  # noqa: PLC0415
+
+        return numbers_of(self.options.dtype or "", frozenset(self.decoder.fields.names))
+
     def _piece(self, piece: plan.Piece) -> Iterator[pa.RecordBatch]:
         from shmq.spark import columns  # noqa: PLC0415
 
         metas = {each.meta for each in self.columns}
-        wanted = {"value"} if self.kind != "raw" or "value" in metas else set()
+        decoded = self.kind != "raw" and self.record is None
+        wanted = {"value"} if decoded or "value" in metas else set()
         wanted |= {"key"} if "key" in metas else set()
         wanted |= {"time"} if metas & {"timestamp", "timestamp_ns"} else set()
         wanted |= {"kind"} if "type" in metas else set()
@@ -97,7 +109,8 @@ class Rows:
         start = piece.start
         while start < piece.stop:
             try:
-                for batch in columns.read(queue, start, piece.stop, frozenset(wanted), self.options.batch_rows):
+                rows = self.options.batch_rows
+                for batch in columns.read(queue, start, piece.stop, frozenset(wanted), rows, self.record):
                     self._check_nothing_went(queue, piece, start, batch.index[0].as_py())
                     start = batch.index[-1].as_py() + 1
                     yield from self._batches(piece, self._with_tombstones(queue, batch))
@@ -203,6 +216,10 @@ class Rows:
             return None, batch
         import pyarrow.compute as pc  # noqa: PLC0415
 
+        if batch.fields is not None:
+            from shmq.spark.payload import of_fields  # noqa: PLC0415
+
+            return of_fields(batch.fields, batch.rows, self.decoder.fields), batch
         decoded = self.decoder(batch.value)
         if decoded.messages is not None:
             taken = [None if array is None else array.take(decoded.messages) for array in batch[1:]]

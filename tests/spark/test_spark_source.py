@@ -279,6 +279,51 @@ def test_a_column_that_is_not_null_has_none(some):
     assert [row["n"] for row in rows] == list(range(SOME))
 
 
+RECORDS = "n:<i4, x:<f8, big:>i4, index:<u2, time:<i8"
+
+
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"n": t.LongType()},
+        {"x": t.FloatType(), "n": t.IntegerType(), "absent": t.StringType()},
+        {"index": t.IntegerType(), "time": t.LongType(), "_offset": t.LongType(), "_timestamp": t.TimestampType()},
+        {"n": t.DoubleType(), "_topic": t.StringType(), "_type": t.IntegerType(), "_row": t.IntegerType()},
+        {"big": t.IntegerType(), "n": t.IntegerType()},
+        {"n": t.IntegerType(), "_corrupt": t.BinaryType()},
+        {"n": t.IntegerType(), "_key": t.BinaryType()},
+        {"absent": t.LongType()},
+    ],
+    ids=str,
+)
+def test_records_are_the_same_whether_the_core_takes_them_apart_or_numpy(queue, monkeypatch, columns, mode):
+    import numpy as np
+
+    records = np.zeros(900, dtype=[tuple(each.split(":")) for each in RECORDS.split(", ")])
+    records["n"], records["x"], records["index"], records["time"] = (np.arange(900) * each for each in (7, 0.5, 2, 3))
+    queue.put_many([each.tobytes() for each in records[:500]], keys=[b"k", None] * 250)
+    queue.put_many([b"", b"short", records[0].tobytes() + b"+"], types=[1, 2, 3])
+    queue.put_many([each.tobytes() for each in records[500:]], times_ns=range(400))
+    given = {"queue": queue.path, "value__format": "struct", "value__dtype": RECORDS, "mode": mode, "batchRows": 333}
+    found, _ = load(struct(**columns), **given)
+    monkeypatch.setattr(rows.Rows, "_record", lambda _: None)
+    expected, _ = load(struct(**columns), **given)
+    assert found == expected
+    assert len(found) == (903 if mode == "PERMISSIVE" else 900)
+
+
+def test_records_that_fit_no_record_end_a_query_that_wants_none(queue):
+    queue.put_many([bytes(4), bytes(5)])
+    given = {"queue": queue.path, "value__format": "struct", "value__dtype": "n:<i4"}
+    with pytest.raises(shmq.Corrupt, match=r"message 1 of .* is no struct of struct<n:int>"):
+        load(struct(n=t.IntegerType()), mode="FAILFAST", **given)
+    never_null = t.StructType([t.StructField("n", t.IntegerType(), nullable=False)])
+    with pytest.raises(shmq.Corrupt, match="1 have no 'n'"):
+        load(never_null, **given)
+    assert load(never_null, mode="DROPMALFORMED", **given)[0] == [{"n": 0}]
+
+
 def test_a_message_of_many_rows_keeps_its_offset(queue):
     table = pa.table({"a": [1, 2, 3]})
     out = pa.BufferOutputStream()

@@ -53,3 +53,14 @@ def test_both_ways_agree_on_long_bytes_at_any_alignment(length, skip, random):
 def test_a_crc_can_be_continued(data, cut):
     """CRC of a whole = CRC of its second part, continuing that of the first."""
     assert _native.crc32c(data) == _native.crc32c(data[cut:], _native.crc32c(data[:cut]))
+
+
+@given(st.integers(0, 90), st.integers(0, 30), st.integers(0, 0xFFFFFFFF), st.randoms(use_true_random=False))
+@settings(max_examples=100, deadline=None)
+def test_four_side_by_side_are_what_each_is_alone(length, gap, crc, random):
+    """Whatever their length, and what lies between them."""
+    apart = length + gap
+    heads = [random.randbytes(16) for _ in range(4)]
+    data = random.randbytes(3 * apart + length)
+    alone = [_native.crc32c(data[k * apart : k * apart + length], _native.crc32c(heads[k], crc)) for k in range(4)]
+    assert _native.crc32c_four(heads, data, apart, length, crc) == alone
