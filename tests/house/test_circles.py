@@ -11,7 +11,6 @@ from layout import ROOT
 STILL = [
     {"arrow", "columns", "consumer", "dead", "group", "names", "once", "producer", "queue", "reader", "staged"},
     {"spark.options", "spark.places"},
-    {"spark.partial", "spark.setup", "spark.source"},
     {"spark.archive.files", "spark.archive.forms", "spark.archive.lake"},
 ]
 """What is left of them."""
