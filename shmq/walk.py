@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from shmq import _native, errors, given
 from shmq.storage import space, warm
 from shmq.storage.chain import Chain
+from shmq.storage.directory import chunk_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -254,7 +255,24 @@ class Walk:
                     chunk = self.chain.open(later, base)
                     self._enter(chunk, start=max(self._start, base), skipped=self._damaged(index, base))
                     return True
+        if self._checkpoint is None:  # a consumer is told instead
+            self._pass_the_last(index)
         return False
+
+    def _pass_the_last(self, index: int) -> None:
+        """Where the last chunk cannot be opened, and *index* is in it: stand behind all that is known of it."""
+        from shmq.storage import reach  # noqa: PLC0415  # rare
+
+        sequence, base = (self.chain.listed() or [(-1, 0)])[-1]
+        if index < base or (self.chunk is not None and self.chunk.sequence >= sequence):
+            return
+        known = reach.reach(self.home)
+        name = chunk_name(base, sequence)
+        end = base + reach.known_in_damaged(self.home, self.home.chunks, name, sequence, base, known)
+        if end > index:
+            skipped = self._damaged(index, end)
+            self.seek(end)
+            self.skipped += skipped
 
     def _damaged(self, first: int, behind: int) -> int:
         """How many indexes between the two were wanted."""

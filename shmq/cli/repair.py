@@ -66,16 +66,16 @@ def _ours(arguments: argparse.Namespace) -> int:
     done = shmq.repair(arguments.source, arguments.to, in_place=arguments.in_place, aside=arguments.aside)
     if arguments.json:
         problems = [problem._asdict() for problem in done.problems]
-        facts = {"path": done.path, "messages": done.messages, "lost": done.lost, "kept": done.kept}
+        facts = {name: getattr(done, name) for name in ("path", "messages", "lost", "at_least", "kept")}
         show.facts({**facts, "problems": problems, "gone": list(done.gone)})
-        return 0 if done.complete() else LOST
+        return 0 if done else LOST
     for file, position, reason in done.problems:
         print(f"{file} at {position}: {reason}")
     if arguments.in_place and not done.kept:
         print(f"{done.path}: {done.messages:,} messages, nothing is damaged; it was left as it is")
     else:
         print(
-            f"{done.path}: {done.messages:,} messages, clean; {done.lost:,} lost"
+            f"{done.path}: {done.messages:,} messages, clean; {'at least ' * done.at_least}{done.lost:,} lost"
             + (f"; the damaged queue is {done.kept}" * bool(done.kept))
         )
     for file in done.gone:
@@ -83,4 +83,4 @@ def _ours(arguments: argparse.Namespace) -> int:
     if arguments.aside is None:
         original = done.kept or arguments.source
         show.aside(original, shmq.verify(original).aside)
-    return 0 if done.complete() else LOST
+    return 0 if done else LOST

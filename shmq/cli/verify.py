@@ -43,7 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _ours(arguments: argparse.Namespace) -> int:
     found = shmq.verify(arguments.source)
-    facts = {name: getattr(found, name) for name in ("messages", "bytes", "chunks", "padded", "open_claims", "lost")}
+    numbers = ("messages", "bytes", "chunks", "padded", "open_claims", "lost", "at_least")
+    facts = {name: getattr(found, name) for name in numbers}
     if arguments.json:
         problems = [problem._asdict() for problem in found.problems]
         show.facts({"format": "shmq", **facts, "problems": problems, "more": found.more, "aside": found.aside})

@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from shmq import _native, errors
-from shmq.storage import boots, dedup, directory, files, ledger, pins, records, recover, ring, verify
+from shmq.storage import boots, dedup, directory, files, ledger, pins, reach, records, recover, ring, verify
 from shmq.storage.directory import (
     ASIDE,
     CHUNKS,
@@ -65,17 +65,21 @@ class Copied:
 @dataclasses.dataclass(frozen=True)
 class Repaired:
     """
-    A clean copy of a damaged queue.
+    A clean copy of a damaged queue. True when nothing was lost.
 
     Attributes:
         path: where it is.
         messages: that are whole, and in it.
-        lost: indexes that have no message any more; they are padding now.
+        lost: indexes that have no message any more; they are padding now, or lie before the first or behind the last
+            one that is there.
         problems: what was wrong.
         kept: where the damaged queue is, when the clean one took its place; else empty. Of one that was whole there is
             no other, and it was left as it is.
         gone: files beside the chunks that could not be saved: a consumer whose checkpoint is gone begins anew; without
             the ledger or the memory of dedup, a batch that was adopted or put once can be so again.
+        at_least: whether more may be lost than is counted: a chunk was missing or could not be read where the queue
+            began or ended, and nothing tells for certain how many messages were in it.
+        complete: whether nothing was lost.
     """
 
     path: str
@@ -84,10 +88,16 @@ class Repaired:
     problems: tuple[verify.Problem, ...]
     kept: str = ""
     gone: tuple[str, ...] = ()
+    at_least: bool = False
 
+    @property
     def complete(self) -> bool:
         """Whether nothing was lost."""
-        return not self.lost and not self.gone
+        return not (self.lost or self.gone or self.at_least)
+
+    def __bool__(self) -> bool:
+        """Whether nothing was lost."""
+        return self.complete
 
 
 # ---------------------------------------------------------------- a new directory
@@ -301,31 +311,35 @@ def _copy_chunk(chunk: _native.Chunk, target: _Target, survey: _native.Survey, *
 
 def _copy_consumers(home: Directory, target: _Target) -> None:
     for name in home.consumer_names():
-        file = f"{name}.checkpoint"
-        with contextlib.suppress(FileNotFoundError), _noted(target, f"{CONSUMERS}/{file}"):  # dropped meanwhile
-            content = home.read(home.consumers, file, _native.CHECKPOINT_BYTES)
-            if recover.checkpoint_is_whole(content, home.queue_id, name):
-                if home.checkpoint(name).group:
-                    _copy_group(home, target, name)
-                with target.file(target.consumers, file, len(content)) as fd:
-                    os.pwrite(fd, content, 0)
-                    _give_id(fd, target.queue_id, _CHECKPOINT_ID_AT, _CHECKPOINT_CRC)
-                    if not home.unclean():
-                        _take_snapshot(home, target, name, fd)
-                hold = pins.hold_file(home, name)
-                if hold is not None:
-                    target.write(target.consumers, f"{name}.hold", hold)
-            else:
-                target.gone.append(f"{CONSUMERS}/{file}")
+        with contextlib.suppress(FileNotFoundError):  # dropped meanwhile
+            damaged = _copy_name(home, target, name)
+            if damaged and name in home.consumer_names():
+                target.gone.append(f"{CONSUMERS}/{damaged}")
 
 
-@contextlib.contextmanager
-def _noted(target: _Target, file: str) -> Iterator[None]:
-    """Go on without that file, where it is damaged."""
+def _copy_name(home: Directory, target: _Target, name: str) -> str:
+    """All that belongs to that name; or nothing, and the file that is damaged."""
+    file = f"{name}.checkpoint"
+    content = home.read(home.consumers, file, _native.CHECKPOINT_BYTES)
+    if not recover.checkpoint_is_whole(content, home.queue_id, name):
+        return file
     try:
-        yield
+        if home.checkpoint(name).group:
+            file = f"{name}.group"
+            ring.options(home, name)
+            file = f"{name}.ring"
+            _copy_group(home, target, name, ring.extent(home, name))
+        with target.file(target.consumers, f"{name}.checkpoint", len(content)) as fd:
+            os.pwrite(fd, content, 0)
+            _give_id(fd, target.queue_id, _CHECKPOINT_ID_AT, _CHECKPOINT_CRC)
+            if not home.unclean():
+                _take_snapshot(home, target, name, fd)
     except (errors.Corrupt, errors.BadFormat):
-        target.gone.append(file)
+        return file
+    hold = pins.hold_file(home, name)
+    if hold is not None:
+        target.write(target.consumers, f"{name}.hold", hold)
+    return ""
 
 
 def _take_snapshot(home: Directory, target: _Target, name: str, fd: int) -> None:
@@ -350,14 +364,10 @@ def _take_snapshot(home: Directory, target: _Target, name: str, fd: int) -> None
     copied.head = newest.head  # in order by key it begins with what is put aside, which is no move
 
 
-def _copy_group(home: Directory, target: _Target, name: str) -> None:
+def _copy_group(home: Directory, target: _Target, name: str, extent: tuple[int, int, int, int]) -> None:
     """What it was made with, and an empty ring of that size: the first opening sets it by the checkpoint's snapshot."""
     stored = home.read(home.consumers, f"{name}.group", ring.OPTIONS_MAX)
     target.write(target.consumers, f"{name}.group", stored[:8] + target.queue_id + stored[24:])
-    with contextlib.closing(ring.map_ring(home, name, writable=False)) as memory:
-        extent = _native.ring_extent(memory)
-        if not extent[-1] or _native.ring_bytes(*extent) > len(memory):
-            raise errors.Corrupt(f"cannot copy group {name!r} of {home.path}: its ring is damaged")
     with target.file(target.consumers, f"{name}.ring", _native.ring_bytes(*extent)) as fd:
         size = os.fstat(fd).st_size
         with contextlib.closing(_native.map_file(fd, size, writable=True)) as made:
@@ -408,8 +418,9 @@ def salvage(home: Directory, to: str | None, epoch: int) -> Repaired:
         if not sources:
             raise errors.NotFound(f"no recovery of epoch {epoch} has set a chunk of {home.path} aside")
         with _Target(home, target, home.queue_id) as made:
-            messages, lost = _write_sources(home, made, _one_each(sources))
-        return Repaired(target, messages, lost, ())
+            written = _write_sources(home, made, _one_each(sources), reach.NOWHERE)
+            assert written is not None  # noqa: S101  # what is set aside is not retired
+        return Repaired(target, written.messages, written.lost, (), at_least=written.at_least)
 
 
 def repair(home: Directory, to: str | None, *, in_place: bool) -> Repaired:
@@ -434,12 +445,12 @@ def repair(home: Directory, to: str | None, *, in_place: bool) -> Repaired:
             kept = _free_name(f"{home.path}.damaged")
             os.rename(home.path, kept)
             os.rename(clean, home.path)
-        return Repaired(home.path, saved.messages, saved.lost, found.problems, kept, saved.gone)
+        return saved.repaired(home.path, found.problems, kept)
     target = os.path.abspath(to if to is not None else f"{home.path}.repaired")
     with _held_back(home):
         saved = _write_clean(home, target)
     _check_clean(target, saved)
-    return Repaired(target, saved.messages, saved.lost, found.problems, gone=saved.gone)
+    return saved.repaired(target, found.problems)
 
 
 def _check_clean(path: str, saved: _Saved) -> None:
@@ -467,46 +478,86 @@ def _free_name(path: str) -> str:
     return name
 
 
-class _Saved(NamedTuple):
-    """Messages that are in a clean copy, indexes that have none any more, and files that could not be saved."""
+@dataclasses.dataclass
+class _Saved:
+    """What is in a clean copy, and what is not."""
 
-    messages: int
-    lost: int
-    gone: tuple[str, ...]
+    messages: int = 0
+    lost: int = 0
+    at_least: bool = False
+    gone: tuple[str, ...] = ()
+
+    def repaired(self, path: str, problems: tuple[verify.Problem, ...], kept: str = "") -> Repaired:
+        return Repaired(path, self.messages, self.lost, problems, kept, self.gone, self.at_least)
 
 
 def _write_clean(home: Directory, to: str) -> _Saved:
     with _Target(home, to, home.queue_id) as target:
-        there = _one_each(
-            [
-                _Source(sequence, base, home.chunks, chunk_name(base, sequence))
-                for sequence, base in verify.live(home)[1]
-            ]
-        )
         _copy_consumers(home, target)
         for name, copy_one in ((LEDGER, _copy_ledger), (DEDUP, _copy_dedup)):
             try:
                 copy_one(home, target, _native.STAGED)
             except (OSError, errors.ShmqError, TypeError, AttributeError):  # as `verify` names it
                 target.gone.append(name)
-        messages, lost = _write_sources(home, target, there)
-        return _Saved(messages, lost, tuple(target.gone))
+        for _ in range(_TRIES):
+            known = reach.reach(home)
+            first, live = verify.live(home)
+            there = _one_each([_Source(*name, home.chunks, chunk_name(name[1], name[0])) for name in live])
+            saved = _write_sources(home, target, there, known, first)
+            if saved is not None:
+                saved.gone = tuple(target.gone)
+                return saved
+            target.forget_chunks()
+    raise errors.Gone(
+        f"cannot repair {home.path}: {_TRIES} times all that was there was retired before it was written; nothing was "
+        "changed. Opened for writing, a queue holds back what is being written"
+    )
 
 
-def _write_sources(home: Directory, target: _Target, there: list[_Source]) -> tuple[int, int]:
-    messages = lost = 0
-    top = home.journal.ceiling
-    sequence = there[0].sequence if there else home.journal.first_live
+def _write_sources(
+    home: Directory, target: _Target, there: list[_Source], known: reach.Reach, first: int | None = None
+) -> _Saved | None:
+    """
+    Write every chunk, the first of which should be *first*. What is retired before it was read is no loss, and what
+    was written before that goes, too; None when that is all.
+    """
+    saved = _Saved()
+    top = max(home.journal.ceiling, known.end)
+    begin: _Source | None = None
+    sequence = home.journal.first_live
+    end = home.journal.first_index
+    if there and first is not None and there[0].sequence > first:
+        missing = verify.before(home, first, there[0].base)
+        saved.lost, saved.at_least = missing or 0, missing is None
     for source, following in itertools.zip_longest(there, there[1:]):
+        if begin is None:
+            begin, sequence = source, source.sequence
         while sequence < source.sequence:  # missing: an empty one takes its place
             _write_empty(home, target, source.base, sequence, source.base)
             sequence += 1
-        kept, gone = _write_chunk(home, target, source, None if following is None else following.base)
-        messages, lost = messages + kept, lost + gone
+        written = _write_chunk(home, target, source, None if following is None else following.base, known)
+        if first is not None and (written.lost or following is None) and source.sequence < verify.first_live(home):
+            target.forget_chunks()
+            saved, begin = _Saved(), None
+            continue
+        saved.messages += written.messages
+        saved.lost += written.lost
+        saved.at_least |= written.at_least
         sequence = source.sequence + 1
-        top = max(top, source.base)
-    target.finish(there[0].sequence if there else sequence, there[0].base if there else home.journal.first_index, top)
-    return messages, lost
+        end = written.end
+        top = max(top, end, source.base + written.room)
+    if there and begin is None:
+        return None
+    if first is not None:
+        problem, lost = reach.behind(home, known, sequence - 1, end)
+        if problem:
+            saved.lost += lost
+            saved.at_least = True
+            top = max(top, end + max(lost, reach.ordinals_max(home)))
+    target.finish(
+        sequence if begin is None else begin.sequence, home.journal.first_index if begin is None else begin.base, top
+    )
+    return saved
 
 
 def _one_each(there: list[_Source]) -> list[_Source]:
@@ -532,8 +583,20 @@ def _write_empty(home: Directory, target: _Target, base: int, sequence: int, nex
             made.cut(made.first_position(), next_base)
 
 
-def _write_chunk(home: Directory, target: _Target, saved: _Source, next_base: int | None) -> tuple[int, int]:
-    """(messages, indexes lost) of one chunk."""
+class _Written(NamedTuple):
+    """Of one chunk: as `_Saved`; the index behind all that was put there, and how many ordinals it can have had."""
+
+    messages: int
+    lost: int
+    end: int
+    room: int = 0
+    at_least: bool = False
+
+
+def _write_chunk(
+    home: Directory, target: _Target, saved: _Source, next_base: int | None, known: reach.Reach
+) -> _Written:
+    """One chunk, as far as it can be saved."""
     sequence, base = saved.sequence, saved.base
     name = chunk_name(base, sequence)
     with contextlib.ExitStack() as opened:
@@ -546,16 +609,18 @@ def _write_chunk(home: Directory, target: _Target, saved: _Source, next_base: in
                 with contextlib.suppress(errors.Corrupt, errors.BadFormat):
                     files.transfer(source, fd, size, whole=True)
                     with target.chunk(fd, size, base, sequence) as made:
-                        known = (
-                            verify.known_end(home, made, sequence) if next_base is None and saved.name == name else 0
-                        )
-                        return _clean(made, base, next_base, known)
+                        is_last = next_base is None and saved.name == name
+                        upto = reach.known_end(home, made, sequence, known) if is_last else 0
+                        return _clean(made, base, next_base, upto)
             os.truncate(fd, 0)
             os.posix_fallocate(fd, 0, 4 * _native.PAGE_BYTES)
             home.format_chunk(fd, 4 * _native.PAGE_BYTES, base, sequence)
             with target.chunk(fd, 4 * _native.PAGE_BYTES, base, sequence) as made:
                 made.cut(made.first_position(), base if next_base is None else next_base)
-            return 0, 0 if next_base is None else next_base - base
+    if next_base is not None:
+        return _Written(0, next_base - base, next_base)
+    lost = reach.known_in_damaged(home, saved.folder, saved.name, sequence, base, known)
+    return _Written(0, lost, base + lost, reach.ordinals_max(home, size), at_least=True)
 
 
 def _pad(made: _native.Bare, position: int, ordinal: int, wanted: int) -> tuple[int, int]:
@@ -590,7 +655,7 @@ def _end_of(survey: _native.Survey, room: int) -> tuple[int, int, bool]:
     return survey.stopped, survey.stopped_ordinal, survey.code == _native.ROLL
 
 
-def _clean(made: _native.Bare, base: int, next_base: int | None, known: int) -> tuple[int, int]:
+def _clean(made: _native.Bare, base: int, next_base: int | None, known: int) -> _Written:
     """
     Turn what is damaged in a chunk into padding, and end it where its successor begins; the last one behind what is
     whole, though *known* ordinals were given in it.
@@ -626,4 +691,5 @@ def _clean(made: _native.Bare, base: int, next_base: int | None, known: int) -> 
         position = min(survey.gap_position or position, made.size - _native.TAIL_RESERVE)
         made.cut(position, next_base)
     made.set_in_order(survey.gap_position or position, ordinal)
-    return messages, lost
+    end = next_base if next_base is not None else (survey.gap_index if sealed else 0) or base + ordinal
+    return _Written(messages, lost, end)

@@ -129,13 +129,30 @@ def holds(home: Directory, name: str) -> bool | str:
 
 
 def hold_file(home: Directory, name: str) -> bytes | None:
-    """What says so; None where nothing does. One that is not to be trusted is taken for one that holds."""
+    """What says so; None where nothing does. One that is damaged or not to be trusted is taken for one that holds."""
     try:
-        return home.read(home.consumers, f"{name}{_HOLD}", len(_HOLDS))
+        content = home.read(home.consumers, f"{name}{_HOLD}", len(_HOLDS))
     except FileNotFoundError:
         return None
     except errors.Unsafe:
         return _HOLDS
+    return content if content == _NOTHING else _HOLDS
+
+
+def check_hold(home: Directory, name: str) -> None:
+    """
+    Look at what says so, if anything does.
+
+    Raises:
+        Corrupt: it says neither that the name holds back what it has not finished, nor that it holds nothing.
+        Unsafe: it is not to be trusted.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if home.read(home.consumers, f"{name}{_HOLD}", len(_HOLDS)) not in (_HOLDS, _NOTHING):
+            raise errors.Corrupt(
+                f"cannot read {home.path}/{CONSUMERS}/{name}{_HOLD}: it does not say whether the name holds back what "
+                "it has not finished; it is taken for one that does"
+            )
 
 
 def set_hold(home: Directory, name: str, *, hold: bool | str) -> None:

@@ -109,6 +109,18 @@ def map_ring(home: Directory, name: str, *, writable: bool) -> mmap.mmap:
         return _native.map_file(fd, size, writable=writable)
 
 
+def extent(home: Directory, name: str) -> tuple[int, int, int, int]:
+    """
+    The window, the buckets, the cells and the side blocks of a ring that can be used.
+
+    Raises:
+        Corrupt, BadFormat: it cannot.
+    """
+    with contextlib.closing(map_ring(home, name, writable=False)) as memory:
+        _native.Ring.boot_id(memory, home.queue_id, f"{home.path}/{CONSUMERS}/{name}.ring")
+        return _native.ring_extent(memory)
+
+
 def look(home: Directory, name: str, checkpoint: _native.Checkpoint) -> _native.Ring:
     """
     The ring, to be looked at; nothing is changed.

@@ -13,7 +13,7 @@ import errno
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
-from shmq.storage import dedup, ledger, recover, staging, watermark
+from shmq.storage import dedup, ledger, pins, reach, recover, ring, staging, watermark
 from shmq.storage.chain import break_in
 from shmq.storage.directory import CHUNKS, CONSUMERS, CONTROL, DEDUP, LEDGER, QUEUE, STAGING, chunk_name
 
@@ -46,6 +46,8 @@ class Verified:
         padded: indexes that never became messages.
         open_claims: messages that are being written, or that a dead process left; no damage.
         lost: indexes that should have a message and have none that is whole.
+        at_least: whether that is the least it can be: a chunk is missing or cannot be read where the queue begins or
+            ends, and nothing tells for certain how many messages were in it.
         problems: what is wrong, file by file; at most PROBLEMS_MAX of them.
         more: problems beyond those.
         aside: what recoveries have set aside, which is no part of the queue any more: {epoch: names of files}; of each,
@@ -61,6 +63,7 @@ class Verified:
     problems: tuple[Problem, ...]
     more: int
     aside: dict[int, tuple[str, ...]] = dataclasses.field(default_factory=dict, hash=False)
+    at_least: bool = False
 
     def __bool__(self) -> bool:
         """Whether everything is whole."""
@@ -71,6 +74,7 @@ class _Report:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self.more = self.messages = self.bytes = self.chunks = self.padded = self.claims = self.lost = 0
+        self.at_least = False
 
     def add(self, file: str, position: int, reason: str) -> None:
         if len(self.problems) < PROBLEMS_MAX:
@@ -89,6 +93,7 @@ class _Report:
         self.padded += part.padded
         self.claims += part.claims
         self.lost += part.lost
+        self.at_least |= part.at_least
 
     def done(self) -> Verified:
         return Verified(
@@ -100,6 +105,7 @@ class _Report:
             lost=self.lost,
             problems=tuple(self.problems),
             more=self.more,
+            at_least=self.at_least,
         )
 
 
@@ -125,75 +131,105 @@ def _short(problem: Exception) -> str:
     return text.partition(": ")[2] or text
 
 
-def _first_live(home: Directory) -> int:
+def first_live(home: Directory) -> int:
     """The sequence of the first chunk that belongs to the log; as the control page has it, which rises first."""
-    with contextlib.suppress(OSError, errors.ShmqError):
-        fd, size = home.open(home.fd, CONTROL, writable=False)
-        with fd:
-            control = _native.Control(fd, size, home.queue_id, CONTROL, writable=False)
-            return max(home.journal.first_live, control.first_live()) if not home.unclean() else home.journal.first_live
-    return home.journal.first_live
+    control = None if home.unclean() else reach.control_page(home)
+    return home.journal.first_live if control is None else max(home.journal.first_live, control.first_live())
 
 
 def dropped(home: Directory) -> int:
     """What lies before this index was dropped or purged."""
-    with contextlib.suppress(OSError, errors.ShmqError):
-        fd, size = home.open(home.fd, CONTROL, writable=False)
-        with fd:
-            control = _native.Control(fd, size, home.queue_id, CONTROL, writable=False)
-            return max(home.journal.dropped, 0 if home.unclean() else control.bounds().dropped)
-    return home.journal.dropped
+    control = None if home.unclean() else reach.control_page(home)
+    return home.journal.dropped if control is None else max(home.journal.dropped, control.bounds().dropped)
 
 
 def live(home: Directory) -> tuple[int, list[tuple[int, int]]]:
     """Which chunk is the first, and all that are there, as of one moment, while others make and retire some."""
     for _ in range(_TRIES):
-        first = _first_live(home)
+        first = first_live(home)
         there = [name for name in home.chunk_names() if name[0] >= first]
         if break_in(
             there
         ):  # or that listing missed some that were linked meanwhile: a second one has all up to its last
             last = there[-1][0]
             there = [name for name in home.chunk_names() if first <= name[0] <= last]
-        if _first_live(home) == first:  # else some of them were retired, before we listed them or meanwhile
+        if first_live(home) == first:  # else some of them were retired, before we listed them or meanwhile
             break
     return first, there
 
 
+def before(home: Directory, first: int, base: int) -> int | None:
+    """How many indexes are missing before the first chunk that is there, when it is not *first*; None: nobody knows."""
+    journal = home.read_journal()
+    return max(base - journal.first_index, 0) if journal.first_live == first else None
+
+
 def _verify_chunks(home: Directory, report: _Report) -> None:
+    known = reach.reach(home)
     first, there = live(home)
     problem = break_in(there)
     if problem:
         report.add(CHUNKS, 0, problem)
-    if there and there[0][0] != first:
+    if not there:
+        _verify_none(home, first, known, report)
+    elif there[0][0] != first:
         report.add(CHUNKS, 0, f"chunk {first} is missing, where the queue begins")
-    if not there and home.journal.ceiling == 0 and first:
-        report.add(CHUNKS, 0, f"chunk {first} is missing, where the queue begins")
+        missing = before(home, first, there[0][1])
+        report.lost += missing or 0
+        report.at_least |= missing is None
     for at, (sequence, base) in enumerate(there):
         following = there[at + 1] if at + 1 < len(there) else None
         found = _Report()
-        _verify_chunk(home, sequence, base, following, found)
-        if not found.problems or sequence >= _first_live(home):  # else it was retired, and may be another chunk by now
+        end = _verify_chunk(home, sequence, base, following, known, found)
+        if following is None and end is not None:
+            _verify_behind(home, sequence, end, known, found)
+        if not found.problems or sequence >= first_live(home):  # else it was retired, and may be another chunk by now
             report.take(found)
 
 
+def _verify_none(home: Directory, first: int, known: reach.Reach, report: _Report) -> None:
+    problem, lost = reach.behind(home, known, first - 1, home.journal.first_index)
+    if problem or (home.journal.ceiling == 0 and first):
+        report.add(CHUNKS, 0, f"chunk {first} is missing, where the queue begins")
+        report.lost += lost
+        report.at_least = True
+
+
+def _verify_behind(home: Directory, sequence: int, end: int, known: reach.Reach, report: _Report) -> None:
+    problem, lost = reach.behind(home, known, sequence, end)
+    if problem:
+        report.add(CHUNKS, 0, problem)
+        report.lost += lost
+        report.at_least = True
+
+
 def _verify_chunk(
-    home: Directory, sequence: int, base: int, following: tuple[int, int] | None, report: _Report
-) -> None:
+    home: Directory,
+    sequence: int,
+    base: int,
+    following: tuple[int, int] | None,
+    known: reach.Reach,
+    report: _Report,
+) -> int | None:
+    """The index behind all that was put there; None when it was retired meanwhile."""
     name = chunk_name(base, sequence)
     file = f"{CHUNKS}/{name}"
     try:
         chunk = recover.opened(home, CHUNKS, name, sequence, base)
     except FileNotFoundError:
-        return  # retired meanwhile
+        return None
     except (OSError, errors.ShmqError) as problem:
         report.add(file, 0, _short(problem))
         if following is not None:
             report.lost += max(following[1] - base, 0)
-        return
+            return following[1]
+        lost = reach.known_in_damaged(home, home.chunks, name, sequence, base, known)
+        report.lost += lost
+        report.at_least = True
+        return base + lost
     report.chunks += 1
     with chunk:
-        known = known_end(home, chunk, sequence)  # before the walk: it must come so far
+        upto = reach.known_end(home, chunk, sequence, known)
         whole, end, survey = 0, 0, None
         for stretch in recover.stretches(chunk):
             survey = stretch.survey
@@ -206,13 +242,18 @@ def _verify_chunk(
             if survey.code == _native.CORRUPT:
                 report.add(file, survey.stopped, _short(Exception(survey.reason.partition("position ")[2])))
         assert survey is not None  # noqa: S101  # there is always one stretch
-        if survey.code == _native.ROLL:
+        sealed = survey.code == _native.ROLL
+        if sealed:
             _verify_link(file, survey, base, following, report)
         else:
-            _verify_end(file, survey, base, known, following, report)
-            end = max(end + survey.missing, known if following is None else following[1] - base)
+            _verify_end(file, survey, base, upto, following, report)
+            end = max(end + survey.missing, upto if following is None else following[1] - base)
         if not survey.claims:
             report.lost += max(end - whole, 0) if _is_damaged(file, report) else 0
+        behind = (survey.gap_index or base + end) if sealed else base + end
+        if sealed and following is not None:  # what is missing between the two
+            report.lost += max(following[1] - behind, 0)
+        return behind
 
 
 def _verify_end(
@@ -224,18 +265,6 @@ def _verify_end(
         report.add(file, survey.stopped, f"it is not sealed, and {chunk_name(following[1], following[0])} is there")
     elif survey.stopped_ordinal < known:
         report.add(file, survey.stopped, f"a hole: messages up to index {base + known} were put here")
-
-
-def known_end(home: Directory, chunk: _native.Bare, sequence: int) -> int:
-    """The ordinal up to which something was put into a chunk, as its hint or the watermark knows; 0 if neither does."""
-    known = 0
-    if not home.unclean():  # else the hint may be newer than what it speaks of
-        position, ordinal = chunk.hint()
-        known = ordinal if position > chunk.first_position() else 0
-    mark = watermark.read(home)
-    if mark is not None and mark.chunk_sequence == sequence:
-        known = max(known, mark.next_index - chunk.base)
-    return min(known, chunk.size // _native.RECORD_BYTES_MIN)
 
 
 def _is_damaged(file: str, report: _Report) -> bool:
@@ -252,17 +281,30 @@ def _verify_link(
 
 def _verify_consumers(home: Directory, report: _Report) -> None:
     for name in home.consumer_names():
-        file = f"{CONSUMERS}/{name}.checkpoint"
-        try:
-            page = home.read(home.consumers, f"{name}.checkpoint", _native.CHECKPOINT_BYTES)
-            if len(page) != _native.CHECKPOINT_BYTES:
-                report.add(file, 0, f"it has {len(page)} bytes instead of {_native.CHECKPOINT_BYTES}")
-            elif not recover.checkpoint_is_whole(page, home.queue_id, name):
-                report.add(file, 0, "its header fails its checksum, or it belongs to another name or queue")
-        except FileNotFoundError:
-            continue  # dropped meanwhile
-        except (OSError, errors.ShmqError) as problem:
-            report.add(file, 0, _short(problem))
+        found = _Report()
+        _verify_name(home, name, found)
+        if not found.problems or name in home.consumer_names():  # else it was dropped meanwhile
+            report.take(found)
+
+
+def _verify_name(home: Directory, name: str, report: _Report) -> None:
+    file = f"{CONSUMERS}/{name}.checkpoint"
+    try:
+        page = home.read(home.consumers, f"{name}.checkpoint", _native.CHECKPOINT_BYTES)
+        if len(page) != _native.CHECKPOINT_BYTES:
+            report.add(file, 0, f"it has {len(page)} bytes instead of {_native.CHECKPOINT_BYTES}")
+        elif not recover.checkpoint_is_whole(page, home.queue_id, name):
+            report.add(file, 0, "its header fails its checksum, or it belongs to another name or queue")
+        elif home.checkpoint(name).group:
+            for ending, look in ((".group", ring.options), (".ring", ring.extent)):
+                file = f"{CONSUMERS}/{name}{ending}"
+                look(home, name)
+        file = f"{CONSUMERS}/{name}.hold"
+        pins.check_hold(home, name)
+    except FileNotFoundError:
+        return  # dropped meanwhile
+    except (OSError, errors.ShmqError) as problem:
+        report.add(file, 0, _short(problem))
 
 
 def _verify_beside(home: Directory, report: _Report) -> None:

@@ -65,6 +65,7 @@ OWN = {
     "names": "names pins reading_on",
     "pins": "saved pins copy",
     "records": "numbers small_files adopt hand_over recover dedup",
+    "reach": "reach saved verify holes",
     "recover": "numbers saved recover damaged_words bad_words",
     "ring": "saved ring group_place recover",
     "shm": "volatile directory files",

@@ -228,7 +228,7 @@ def test_what_is_retired_while_it_is_verified_is_no_damage(make, monkeypatch, fu
 def test_what_is_retired_between_two_looks_of_a_verify_is_no_damage(make, monkeypatch):
     """Between which chunk is the first, and which there are."""
     queue = make(retention=shmq.Retention.bytes(65536))
-    listed, real = [], verify._first_live
+    listed, real = [], verify.first_live
 
     def retired_behind(home):
         first = real(home)
@@ -237,7 +237,7 @@ def test_what_is_retired_between_two_looks_of_a_verify_is_no_damage(make, monkey
             queue.put_many([bytes(100)] * 10)
         return first
 
-    monkeypatch.setattr(verify, "_first_live", retired_behind)
+    monkeypatch.setattr(verify, "first_live", retired_behind)
     assert queue.verify().problems == ()
     assert listed[0] < listed[3]
 
@@ -246,11 +246,11 @@ def test_a_chunk_that_is_used_again_while_it_is_verified_is_no_damage(make, monk
     queue = make(retention=shmq.Retention.bytes(65536))
     real = verify._verify_chunk
 
-    def zeroed(home, sequence, base, following, report):
+    def zeroed(home, sequence, base, following, known, report):
         for _ in range(80):
             queue.put_many([bytes(100)] * 10)
         report.add("chunks/x", 0, "a hole")
-        real(home, sequence, base, following, report)
+        return real(home, sequence, base, following, known, report)
 
     monkeypatch.setattr(verify, "_verify_chunk", zeroed)
     queue.put(b"x")

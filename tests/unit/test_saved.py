@@ -37,6 +37,7 @@ from shmq.storage import (
     directory,
     floors,
     pins,
+    reach,
     recover,
     ring,
     shm,
@@ -524,10 +525,11 @@ def test_a_chunk_that_is_not_sealed_and_a_hole_at_the_end_are_told(long):
     assert found.lost == 1
     home = long._home
     with recover.opened(home, "chunks", names[3], 3, bases[3]) as chunk:
-        assert verify.known_end(home, chunk, 3) == end - bases[3]
+        known = reach.reach(home)
+        assert reach.known_end(home, chunk, 3, known) == end - bases[3]
         patch(chunk_files(path)[3], 128, bytes(8))
-        assert verify.known_end(home, chunk, 3) == watermark.read(home).next_index - bases[3]
-        assert verify.known_end(home, chunk, 2) == 0
+        assert reach.known_end(home, chunk, 3, known) == watermark.read(home).next_index - bases[3]
+        assert reach.known_end(home, chunk, 2, known) == 0
 
 
 def test_files_beside_the_chunks_are_told_with_their_place_and_reason(queue):
@@ -680,7 +682,7 @@ def test_of_a_damaged_chunk_one_message_is_lost_and_it_stays_the_chain_it_was(lo
     flip(chunk_files(path)[which], place.position + 60)
     done = shmq.repair(path, tmp_path / "clean")
     assert (done.messages, done.lost, done.kept, done.gone) == (end - 1, 1, "", ())
-    assert not done.complete()
+    assert not done.complete
     assert len(done.problems) == 1
     with shmq.open(done.path) as clean:
         assert [message.index for message in clean.reader()] == [each for each in lost if each != index]
@@ -736,9 +738,9 @@ def test_what_is_whole_is_not_repaired_in_place_and_beside_it_is_copied(queue, t
     queue.close()
     done = shmq.repair(path, in_place=True)
     assert done == copying.Repaired(path, 5, 0, ())
-    assert done.complete()
-    assert not copying.Repaired(path, 5, 1, ()).complete()
-    assert not copying.Repaired(path, 5, 0, (), gone=("f",)).complete()
+    assert done.complete
+    assert not copying.Repaired(path, 5, 1, ()).complete
+    assert not copying.Repaired(path, 5, 0, (), gone=("f",)).complete
     done = shmq.repair(path)
     assert (done.path, done.messages, done.lost, done.problems) == (f"{path}.repaired", 5, 0, ())
     assert sorted(os.listdir(done.path)) == ["chunks", "consumers", "control.shmq", "queue.shmq"]

@@ -133,6 +133,65 @@ def test_the_files_beside_the_chunks_are_looked_at(path):
     ]
 
 
+GROUP_DAMAGES = {
+    "removed": os.unlink,
+    "magic": lambda file: patch(file, 0, b"garbage!"),
+    "halved": lambda file: os.truncate(file, os.stat(file).st_size // 2),
+    "zeroed": lambda file: patch(file, 0, bytes(os.stat(file).st_size)),
+}
+
+
+@pytest.mark.parametrize("ending", ["group", "ring"])
+@pytest.mark.parametrize("damage", GROUP_DAMAGES)
+def test_found_what_belongs_to_a_group_is_looked_at_and_is_a_loss(path, ending, damage):
+    fill(path, 20)
+    with shmq.open(path) as queue:
+        queue.consumer("whole", group=True).close()
+        with queue.consumer("g", group=True, ack="explicit") as member:
+            member.ack(*member.get_many(5))
+    assert shmq.verify(path)
+    file = f"consumers/g.{ending}"
+    GROUP_DAMAGES[damage](f"{path}/{file}")
+    found, done = shmq.verify(path), shmq.repair(path)
+    assert [problem.file for problem in found.problems] == [file]
+    assert (done.lost, done.gone, done.complete, bool(done)) == (0, (file,), False, False)
+    assert shmq.verify(done.path)
+    with shmq.open(done.path) as queue:
+        assert list(queue.consumers()) == ["whole"]
+
+
+def test_found_what_says_that_a_name_holds_may_be_damaged(path):
+    """It was whole for verify, and an OSError without a file for repair and copy. It holds, as for the queue itself."""
+    fill(path, 20)
+    with shmq.open(path) as queue:
+        queue.consumer("a", hold=True).close()
+        queue.consumer("b", hold="nothing").close()
+    assert shmq.verify(path)
+    os.truncate(f"{path}/consumers/a.hold", 0)
+    (problem,) = shmq.verify(path).problems
+    assert problem.file == "consumers/a.hold"
+    assert problem.reason.startswith("it does not say whether the name holds back what it has not finished")
+    done = shmq.repair(path)
+    assert done
+    with shmq.open(path) as queue:
+        copied = queue.copy(f"{path}.copy")
+    for place in (done.path, copied.path):
+        assert shmq.verify(place)
+        with shmq.open(place) as queue:
+            assert {name: stats.hold for name, stats in queue.consumers().items()} == {"a": True, "b": "nothing"}
+
+
+def test_found_what_was_repaired_is_true_when_nothing_was_lost(path, tmp_path):
+    fill(path)
+    done = shmq.repair(path, tmp_path / "whole")
+    assert done
+    assert done.complete is True
+    damage(path, 0, 5)
+    done = shmq.repair(path, tmp_path / "damaged")
+    assert not done
+    assert done.complete is False
+
+
 def test_a_verify_beside_producers_finds_nothing(make, path):
     queue = make()
 
@@ -446,7 +505,9 @@ def test_a_name_whose_checkpoint_is_not_its_own_is_a_loss_that_repair_and_copy_t
     )
     os.truncate(f"{path}/consumers/g.ring", 3)
     done = shmq.repair(path, f"{path}-repaired")
-    assert sorted(done.gone) == [f"consumers/{name}.checkpoint" for name in ("damaged", "g", "stranger")]
+    assert sorted(done.gone) == [
+        f"consumers/{file}" for file in ("damaged.checkpoint", "g.ring", "stranger.checkpoint")
+    ]
     assert "whole.checkpoint" in os.listdir(f"{path}-repaired/consumers")
 
 
