@@ -32,6 +32,8 @@ Condition = tuple[str, str, Any]
 ALL = "*"
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "in", "not in", "is", "is not")
 _BATCH_ROWS = 64_000
+_BATCH_RECORDS = 128_000
+"""Of fixed records, of which there are only numbers in a batch."""
 _TASK_ROWS = 16_000_000
 _TASK_BYTES = 1 << 30
 """A task costs Spark what it costs to add up some million rows; and of what it has read it keeps next to nothing."""
@@ -192,7 +194,7 @@ def _partial(spark: Any, made: Plan, options: SourceOptions) -> Any:
     said = options.partition_rows != SourceOptions.partition_rows
     options = dataclasses.replace(
         options,
-        batch_rows=max(options.batch_rows, _BATCH_ROWS),
+        batch_rows=max(options.batch_rows, _BATCH_RECORDS if options.value_format == "struct" else _BATCH_ROWS),
         partition_rows=options.partition_rows if said else _TASK_ROWS,
         partition_bytes=_TASK_BYTES,
     )
