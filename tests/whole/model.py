@@ -303,7 +303,11 @@ class Group:
         return [index for index, state in self.state.items() if state == HELD and self.holder[index] == member]
 
     def holds(self) -> list[int]:
-        return [index for index, state in self.state.items() if state == HELD]
+        """P13: also what a member is about to move to another queue, which a thread does a little later."""
+        moves = {HELD} | ({DEAD} if self.explicit else set())
+        held = [index for index, state in self.state.items() if state in moves and index not in self.moved]
+        expires = self.options.get("expire_to") is not None
+        return held + [index for index, entry in self.log.entries.items() if expires and entry.expired]
 
     def give_back(self, index: int, *, later: bool) -> None:
         most = self.options.get("max_attempts")
