@@ -510,7 +510,11 @@ class GroupConsumer:
         """
         The next payload, decoded, acknowledged at once.
 
-        Args and Raises: as `get`.
+        Args: as `get`.
+
+        Raises:
+            LeaseLost: its lease ended before that; it comes again. Of several, those that were not lost are returned.
+            Otherwise as `get`.
         """
         return self._get(1, timeout, payloads=True)[0]
 
@@ -518,7 +522,7 @@ class GroupConsumer:
         """
         Between 1 and *limit* payloads, acknowledged at once.
 
-        Args and Raises: as `get`.
+        Args and Raises: as `take`.
         """
         return self._get(min(_given.whole("limit", limit, 1), _BATCH), timeout, payloads=True)
 
@@ -540,7 +544,7 @@ class GroupConsumer:
 
         Raises:
             ImportError: there is no pyarrow: pip install 'shmq[arrow]'.
-            Otherwise as `get`.
+            Otherwise as `take`.
         """
         from shmq import arrow  # noqa: PLC0415  # only who uses it pays for it
 
@@ -557,8 +561,25 @@ class GroupConsumer:
                     self._settle(message, "give back", self._ring.give_back)
             raise
         if self._explicit:
-            self.ack(*messages)
+            kept = self._still_had(messages)
+            self._persist()
+            return batch if len(kept) == len(messages) else arrow.of_messages(wanted, kept)
         return batch
+
+    def _still_had(self, messages: list[GroupMessage]) -> list[GroupMessage]:
+        """
+        Finish these; those that are finished with that. The others were lost with their leases, and come again.
+
+        Raises:
+            LeaseLost: all of them were.
+        """
+        try:
+            self._finish(tuple(messages))
+        except errors.LeaseLost:
+            messages = [message for message in messages if message._over]  # noqa: SLF001
+            if not messages:
+                raise
+        return messages
 
     def _gather(self, messages: list[GroupMessage], limit: int, most: int) -> None:
         """More messages that are there now, about as many as have *most* bytes with those."""
@@ -878,10 +899,13 @@ class GroupConsumer:
         except errors.Corrupt:
             self._settle(messages[0], "give back", self._ring.give_back)  # an attempt; the others come again uncounted
             raise
-        self._finish(tuple(messages[: len(data)]))
-        for message in messages[len(data) :]:
-            self._settle(message, "give back", self._ring.undo)
-        return data
+        try:
+            kept = self._still_had(messages[: len(data)])
+        finally:
+            for message in messages[len(data) :]:
+                with contextlib.suppress(errors.LeaseLost):
+                    self._settle(message, "give back", self._ring.undo)
+        return [each for each, message in zip(data, messages, strict=False) if message in kept]
 
     # ---- moving to other queues
     def _disposed_of(self, message: GroupMessage, kind: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from support import Child, hold_until_killed, in_child, until
 
 import shmq
-from shmq import _native
+from shmq import _native, arrow, group
 
 WAIT = 60
 """Seconds after which something that should happen at once is taken not to happen."""
@@ -159,6 +160,32 @@ def test_a_late_ack_is_told_that_the_lease_was_lost_and_changes_nothing(queue):
     assert quick.head == 0
     parallel.ack()
     assert quick.head == 1
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+@pytest.mark.parametrize("how", ["arrow", "payloads"])
+def test_found_a_take_in_which_a_lease_ended_lost_what_it_had_acknowledged(queue, monkeypatch, how, lost):
+    """What it still had is returned; what somebody else has by then is not, and is an error where that is all."""
+    put_numbers(queue, 2)
+    slow, quick = join(queue, lease=0.02), join(queue)
+    for message in slow.get_many(2):
+        message.nack()
+    module, name = (arrow, "of_messages") if how == "arrow" else (group, "payloads_of")
+    made, had = getattr(module, name), []
+
+    def after_a_while(*given):
+        monkeypatch.undo()
+        for message in given[-1][lost:]:
+            message.extend(3600)
+        had.extend(quick.get(WAIT) for _ in range(lost))
+        return made(*given)
+
+    monkeypatch.setattr(module, name, after_a_while)
+    with pytest.raises(shmq.LeaseLost) if lost == 2 else contextlib.nullcontext():
+        taken = slow.take_arrow(2, 0)["payload"].to_pylist() if how == "arrow" else slow.take_many(2, 0)
+        assert taken == [b"1"]
+    quick.ack(*had)
+    assert (payloads(had), queue.consumers()["g"].lag) == ([b"0", b"1"][:lost], 0)
 
 
 def test_extend_keeps_a_message_that_has_a_lease(queue):

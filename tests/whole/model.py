@@ -326,6 +326,15 @@ class Group:
                 if self.of(index) != HELD:
                     self.state[index] = UNSURE
 
+    def may_have_lost(self) -> None:
+        """Who took for longer than a lease may have lost any of what there was, unless it was quicker than that."""
+        if self.lease == SHORT and now_ns() >= self.log.now + SHORT * 1e9:
+            for index in self.available(surely=False):
+                self.uncounted.add(index)
+                self.letters.perhaps.add(index)
+                if self.of(index) != HELD:
+                    self.state[index] = UNSURE
+
     def reject(self, index: int) -> None:
         self.state[index] = DEAD
         self.moved.add(index)

@@ -257,6 +257,10 @@ class Taking:
         except shmq.Empty:
             self.nothing_left(known)
             return
+        except shmq.LeaseLost:
+            assert known.lease == model.SHORT
+            known.may_have_lost()
+            return
         except shmq.ShutDown:
             assert self.over()
             if not self.immediate:
@@ -268,18 +272,24 @@ class Taking:
     def came_to_member(self, name, known, who, got, how):
         """What a member was handed was to be had, for as many times as it says."""
         serial, member = who
-        if how == "take":
-            self.took(known, serial, got)
-        elif how == "arrow":
-            for row in got.to_pylist():
-                self.comes(known, serial, row["index"], row["attempts"])
-                self.check_row(row["index"], row)
-                known.state[row["index"]] = model.DONE
+        if how in ("take", "arrow"):
+            self.took_or_lost(known, serial, got, how)
         else:
             for message in got:
                 self.comes(known, serial, message.index, message.attempts)
                 self.check(message.index, message)
             self.handed += [(name, member, message) for message in got if known.explicit]
+
+    def took_or_lost(self, known, serial, got, how):
+        """What was acknowledged at once."""
+        if how == "take":
+            self.took(known, serial, got)
+        else:
+            for row in got.to_pylist():
+                self.comes(known, serial, row["index"], row["attempts"])
+                self.check_row(row["index"], row)
+                known.state[row["index"]] = model.DONE
+        known.may_have_lost()
 
     def comes(self, known, serial, index, attempts):
         """That member has it, for so many times of the group."""

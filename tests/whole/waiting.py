@@ -91,6 +91,9 @@ class Waiting:
             assert over or not self.is_there(known), f"{end}, and {vars(known)}"  # noqa: PT017
         except shmq.Closed:
             assert on(handle, is_closed)
+        except shmq.LeaseLost:
+            assert known.lease == model.SHORT
+            known.may_have_lost()
         except BaseException:
             handle.close()
             with contextlib.suppress(shmq.ShmqError, OSError):
