@@ -99,6 +99,14 @@ def _arrow(queue: shmq.Queue, _: Any) -> None:
     list(queue.read_arrow(0, BASE))
 
 
+def _records(queue: shmq.Queue, _: Any) -> None:
+    import numpy as np
+
+    record = np.dtype({"names": ["zeros"], "formats": ["<u4"], "offsets": [6], "itemsize": len(numbered(0))})
+    for batch in queue.read_arrow(0, BASE, record=record):
+        assert set(batch["zeros"].to_pylist()) == {0}
+
+
 def _open_twice(queue: shmq.Queue, _: Any) -> None:
     shmq.open(queue.path).close()
 
@@ -243,6 +251,7 @@ VERBS = [
     Verb("at", lambda queue, _: queue.at_ns(1)),
     Verb("read_columns", _columns),
     Verb("read_arrow", _arrow),
+    Verb("read_arrow record", _records),
     Verb("sync", lambda queue, _: queue.sync()),
     Verb("stats", lambda queue, _: queue.stats(), _one_and_group),
     Verb("consumers read-only", _consumers_read_only, _one_and_group),

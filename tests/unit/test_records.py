@@ -145,6 +145,20 @@ def test_any_flipped_bit_is_found_where_a_reader_of_payloads_finds_it(make, path
     assert outcome(queue, record=PLAIN) == (list(range(11)), None)
 
 
+def test_whatever_is_written_over_it_a_reader_of_payloads_says_the_same(make, path):
+    queue = make()
+    queue.put_many(made(PLAIN, 23))
+    file, noise = chunk_files(path)[0], random.Random(4)
+    begin, end = words(path)[0].position, words(path)[-1].position + 200
+    for number in range(300):
+        at, length = noise.randrange(begin, end), noise.choice([1, 2, 4, 8, 64, 300])
+        before = file.read_bytes()[at : at + length]
+        patch(file, at, noise.choice([bytes(length), b"\xff" * length, noise.randbytes(length)]))
+        assert outcome(queue, record=PLAIN) == outcome(queue, columns=["index", "payload"]), (number, at, length)
+        patch(file, at, before)
+    assert outcome(queue, record=PLAIN) == (list(range(23)), None)
+
+
 @pytest.mark.parametrize("number", range(4))
 def test_lengths_that_lie_are_not_believed(make, path, number):
     queue = make()
