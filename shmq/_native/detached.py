@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from shmq import errors
 from shmq._core import ffi, lib
@@ -10,6 +10,9 @@ from shmq._native.chunk import CHUNK_ID_AT
 from shmq._native.core import CHUNK_BYTES_MAX, PAGE_BYTES, error, inside
 from shmq._native.mapping import map_file
 from shmq._native.survey import Damage, Survey, damage_of, survey_of
+
+if TYPE_CHECKING:
+    import mmap
 
 
 class Bare:
@@ -30,9 +33,10 @@ class Bare:
         path: str,
         checksum: bool,
         writable: bool = False,
+        memory: mmap.mmap | None = None,
     ) -> None:
         """
-        Map and check it; *fd* stays the caller's.
+        Map and check it, unless *memory* is what it is to be read by; *fd* stays the caller's.
 
         Raises:
             Corrupt, BadFormat: it is no chunk of this queue, or not the one of that name.
@@ -42,7 +46,7 @@ class Bare:
         self.size = size
         if not PAGE_BYTES <= size <= CHUNK_BYTES_MAX:
             raise errors.Corrupt(f"cannot open {path}: it has {size} bytes, and no chunk has so few or so many")
-        self._map = map_file(fd, size, writable=writable)
+        self._map = map_file(fd, size, writable=writable) if memory is None else memory
         self._memory = ffi.from_buffer(self._map)
         code = ffi.new("int *")
         self._handle = lib.shmq_chunk_new(

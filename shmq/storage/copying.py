@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from shmq import _native, errors
-from shmq.storage import boots, dedup, directory, files, ledger, pins, reach, records, recover, ring, verify
+from shmq.storage import boots, dedup, directory, files, headers, ledger, pins, reach, records, recover, ring, verify
 from shmq.storage.directory import (
     ASIDE,
     CHUNKS,
@@ -608,10 +608,11 @@ def _write_chunk(
             if source is not None and size <= _native.CHUNK_BYTES_MAX:
                 with contextlib.suppress(errors.Corrupt, errors.BadFormat):
                     files.transfer(source, fd, size, whole=True)
-                    with target.chunk(fd, size, base, sequence) as made:
+                    made, is_cut = _made_of(home, target, fd, size, base, sequence)
+                    with made:
                         is_last = next_base is None and saved.name == name
                         upto = reach.known_end(home, made, sequence, known) if is_last else 0
-                        return _clean(made, base, next_base, upto)
+                        return _clean(made, base, next_base, upto)._replace(at_least=is_cut and next_base is None)
             os.truncate(fd, 0)
             os.posix_fallocate(fd, 0, 4 * _native.PAGE_BYTES)
             home.format_chunk(fd, 4 * _native.PAGE_BYTES, base, sequence)
@@ -621,6 +622,32 @@ def _write_chunk(
         return _Written(0, next_base - base, next_base)
     lost = reach.known_in_damaged(home, saved.folder, saved.name, sequence, base, known)
     return _Written(0, lost, base + lost, reach.ordinals_max(home, size), at_least=True)
+
+
+def _made_of(
+    home: Directory, target: _Target, fd: int, size: int, base: int, sequence: int
+) -> tuple[_native.Bare, bool]:
+    """
+    The chunk that was copied there, with another header if its own is damaged; and whether its file was cut short.
+
+    Raises:
+        Corrupt, BadFormat: nothing proves what its header was.
+    """
+    try:
+        return target.chunk(fd, size, base, sequence), False
+    except (errors.Corrupt, errors.BadFormat) as problem:
+        for header in headers.candidates(home, os.pread(fd, headers.BYTES, 0), base, sequence):
+            whole = headers.capacity(header)
+            if _native.PAGE_BYTES <= whole <= _native.CHUNK_BYTES_MAX:
+                os.truncate(fd, min(size, whole))
+                try:
+                    os.posix_fallocate(fd, 0, whole)
+                except OSError as full:
+                    raise files.disk_full(f"{target.path}/{CHUNKS}", whole, full) from None
+                os.pwrite(fd, header, 0)
+                with contextlib.suppress(errors.Corrupt, errors.BadFormat):
+                    return target.chunk(fd, whole, base, sequence), size < whole
+        raise problem from None
 
 
 def _pad(made: _native.Bare, position: int, ordinal: int, wanted: int) -> tuple[int, int]:

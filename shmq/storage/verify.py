@@ -13,7 +13,7 @@ import errno
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
-from shmq.storage import dedup, ledger, pins, reach, recover, ring, staging, watermark
+from shmq.storage import dedup, headers, ledger, pins, reach, recover, ring, staging, watermark
 from shmq.storage.chain import break_in
 from shmq.storage.directory import CHUNKS, CONSUMERS, CONTROL, DEDUP, LEDGER, QUEUE, STAGING, chunk_name
 
@@ -220,13 +220,13 @@ def _verify_chunk(
         return None
     except (OSError, errors.ShmqError) as problem:
         report.add(file, 0, _short(problem))
-        if following is not None:
-            report.lost += max(following[1] - base, 0)
-            return following[1]
-        lost = reach.known_in_damaged(home, home.chunks, name, sequence, base, known)
-        report.lost += lost
-        report.at_least = True
-        return base + lost
+        mended = None
+        with contextlib.suppress(OSError, errors.ShmqError):
+            mended = headers.mended(home, home.chunks, name, sequence, base)
+        if mended is None:
+            return _verify_unreadable(home, sequence, base, following, known, report)
+        chunk = mended.chunk
+        report.at_least |= mended.is_cut and following is None
     report.chunks += 1
     with chunk:
         upto = reach.known_end(home, chunk, sequence, known)
@@ -254,6 +254,24 @@ def _verify_chunk(
         if sealed and following is not None:  # what is missing between the two
             report.lost += max(following[1] - behind, 0)
         return behind
+
+
+def _verify_unreadable(
+    home: Directory,
+    sequence: int,
+    base: int,
+    following: tuple[int, int] | None,
+    known: reach.Reach,
+    report: _Report,
+) -> int:
+    """As `_verify_chunk`, of one in which nothing can be read."""
+    if following is not None:
+        report.lost += max(following[1] - base, 0)
+        return following[1]
+    lost = reach.known_in_damaged(home, home.chunks, chunk_name(base, sequence), sequence, base, known)
+    report.lost += lost
+    report.at_least = True
+    return base + lost
 
 
 def _verify_end(

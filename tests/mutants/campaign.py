@@ -60,6 +60,7 @@ OWN = {
     "directory": "directory chain retention recover places",
     "files": "numbers files places fork_locks recover volatile chain",
     "floors": "saved names retention recover",
+    "headers": "reach verify saved",
     "ledger": "numbers small_files adopt hand_over recover",
     "mapped": "files access places",
     "names": "names pins reading_on",

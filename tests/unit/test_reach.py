@@ -8,7 +8,7 @@ from support import SEAL, chunk_files, make_unclean, patch, words
 
 import shmq
 from shmq import cli
-from shmq.storage import copying
+from shmq.storage import copying, headers
 
 COUNT = 100
 FOREVER = {"chunk_bytes": 16384, "retention": "forever"}
@@ -161,3 +161,76 @@ def test_found_a_reader_that_passes_over_damage_counts_a_last_chunk(split):
         assert reader.skipped == COUNT - base
         assert list(reader) == []
         assert reader.skipped == COUNT - base == shmq.verify(path).lost == shmq.repair(path).lost
+
+
+# ---------------------------------------------------------------- a damaged header
+def flip_bit(file, bit):
+    content = file.read_bytes()[bit // 8]
+    patch(file, bit // 8, bytes([content ^ 1 << bit % 8]))
+
+
+def test_found_a_header_with_any_one_bit_wrong_costs_no_message(split):
+    """It cost all messages of the chunk, which are untouched."""
+    path, _ = split
+    for bit in range(0, 8 * headers.BYTES, 23):
+        which = bit % 2
+        file = chunk_files(path)[which]
+        flip_bit(file, bit)
+        found = shmq.verify(path)
+        assert [problem.file for problem in found.problems] == [f"chunks/{file.name}"], bit
+        assert (found.messages, found.lost, found.at_least) == (COUNT, 0, False), bit
+        done = shmq.repair(path)
+        assert (done.messages, done.lost, done.at_least, done.gone, bool(done)) == (COUNT, 0, False, (), True), bit
+        assert shmq.verify(done.path)
+        with shmq.open(done.path) as queue:
+            assert [message.payload for message in queue.reader()] == [b"%03d" % number * 60 for number in range(COUNT)]
+        shutil.rmtree(done.path)
+        flip_bit(file, bit)
+    assert shmq.verify(path)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("size", [5000, 8192, 12345])
+def test_found_of_a_file_that_was_cut_short_all_before_the_cut_is_saved(split, which, size):
+    path, base = split
+    first = base * which
+    behind = [first + number for number, word in enumerate(words(path, which)) if word.position + 8 * word.span > size]
+    lost = [index for index in behind if index < (COUNT if which else base)]
+    os.truncate(chunk_files(path)[which], size)
+    found, done = shmq.verify(path), shmq.repair(path)
+    assert lost
+    assert (found.messages, found.lost, found.at_least) == (COUNT - len(lost), len(lost), bool(which))
+    assert (done.messages, done.lost, done.at_least, bool(done)) == (COUNT - len(lost), len(lost), bool(which), False)
+    with shmq.open(done.path) as queue:
+        assert [message.index for message in queue.reader()] == [each for each in range(COUNT) if each not in lost]
+        assert queue.put(b"after") >= COUNT
+
+
+def test_what_was_known_of_a_header_is_not_enough_without_its_checksum(split):
+    """Fields that are known are mended; what only the header knew is lost with it, and so is the chunk."""
+    path, base = split
+    file = chunk_files(path)[0]
+    whole = file.read_bytes()
+    patch(file, 16, b"\xff" * 16)  # its format
+    patch(file, 104, b"\xff" * 12)  # where it begins
+    assert (shmq.verify(path).messages, shmq.verify(path).lost) == (COUNT, 0)
+    patch(file, 0, whole[:128])
+    patch(file, 56, bytes(8))  # its id, without which no message agrees with its checksum
+    assert (shmq.verify(path).messages, shmq.verify(path).lost) == (COUNT - base, base)
+    patch(file, 0, whole[:128])
+    other = chunk_files(path)[1].read_bytes()
+    patch(file, 0, other[:128])  # whole, and of another chunk
+    assert (shmq.verify(path).messages, shmq.verify(path).lost) == (COUNT - base, base)
+    done = shmq.repair(path)
+    assert (done.messages, done.lost) == (COUNT - base, base)
+
+
+def test_a_file_that_has_grown_is_read_as_it_was(split):
+    path, _ = split
+    file = chunk_files(path)[0]
+    with file.open("ab") as end:
+        end.write(b"\xff" * 5000)
+    found, done = shmq.verify(path), shmq.repair(path)
+    assert (bool(found), found.messages, found.lost) == (False, COUNT, 0)
+    assert (done.messages, done.lost, bool(done)) == (COUNT, 0, True)
+    assert shmq.verify(done.path)
