@@ -911,6 +911,7 @@ class Queue(_native.Finder):
             record: numpy's dtype of payloads that are records of numbers, `numpy.dtype([("price", "<f8"), ...])`: each
                 of its fields is a column behind *columns*, which are some of index, time and type then ("index" by
                 default). `dtype[["price"]]` is a dtype of some fields. A payload of another size has nulls there.
+                Every checksum is looked at.
 
         Raises:
             ImportError: there is no pyarrow: pip install 'shmq[arrow]'.
