@@ -13,7 +13,7 @@ A map of the package:
     options, codec, errors                         what they are made with, what they carry, what can go wrong
     given, habits                                  what callers give is checked; what others call what is here
     walk, waiting, room, membership, seat          from message to message; this process's seat and its watcher
-    loan, worker                                    what a handle gives back; a thread beside the program's own
+    loan, worker, later                            what a handle gives back; a thread beside the program's own; imports
     figures                                        what stats() and consumers() say
     storage/                                       directories, chunk files, the chain
     _native, _core                                 the one door to the C core in cffi_build/
@@ -29,6 +29,7 @@ if not _sys.platform.startswith("linux"):
     raise ImportError("shmq is for Linux: it needs futexes, OFD locks and O_TMPFILE, which only Linux has")
 
 from shmq import errors
+from shmq import later as _later
 from shmq.consumer import Consumer
 from shmq.errors import (
     BadFormat,
@@ -138,7 +139,9 @@ __all__ = [
 def __getattr__(name: str) -> _Any:
     """`shmq.formats`, `shmq.spark` and what few programs need, imported when they are first used."""
     if name in _LATE:
+        _later.ready(f"shmq.{_LATE[name]}")
         return getattr(_importlib.import_module(f"shmq.{_LATE[name]}"), name)
     if name in {"formats", "spark"}:
+        _later.ready(f"shmq.{name}")
         return _importlib.import_module(f"shmq.{name}")
     raise AttributeError(f"module 'shmq' has no attribute {name!r}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Self
 
-from shmq import _native, given
+from shmq import _native, given, later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -33,6 +33,7 @@ _NOW = -(1 << 63)
 @functools.cache
 def _pyarrow() -> Any:
     try:
+        later.ready("pyarrow")
         import pyarrow  # noqa: PLC0415  # an extra, and a heavy one
     except ImportError as problem:
         raise ImportError(f"record batches need pyarrow ({problem}): pip install 'shmq[arrow]'") from problem
@@ -241,6 +242,7 @@ def _check_headers(column: Any) -> None:
     """Headers are a map; what else could be in there would be met by each reader."""
     if column is None or column.null_count == len(column):
         return
+    later.ready("msgspec")
     import msgspec  # noqa: PLC0415  # only users of headers pay for it
 
     decoder = msgspec.msgpack.Decoder(dict[str, Any])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shmq import _native
+from shmq import _native, later
 from shmq.errors import BadFormat, Corrupt, Untrusted
 
 if TYPE_CHECKING:
@@ -36,11 +36,13 @@ def _encode_text(value: str) -> bytes:
 
 
 def _msgspec(name: str) -> Codec:
+    later.ready("msgspec")
     import msgspec  # noqa: PLC0415  # 10 ms that only users of these codecs pay
 
     encode: Callable[[Any], bytes] = getattr(msgspec, name).Encoder().encode
     times = None
     if name == "msgpack":
+        later.ready("datetime")
         import datetime  # noqa: PLC0415
 
         times = datetime.datetime
@@ -48,6 +50,7 @@ def _msgspec(name: str) -> Codec:
 
 
 def _pickle() -> Codec:
+    later.ready("pickle")
     import pickle  # noqa: PLC0415
 
     return Codec("pickle", functools.partial(pickle.dumps, protocol=5), pickle.loads)

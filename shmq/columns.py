@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from shmq import _native, given
+from shmq import _native, given, later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -40,6 +40,7 @@ def check(names: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def _decoder() -> Callable[[bytes], Any]:
+    later.ready("msgspec")
     import msgspec  # noqa: PLC0415  # only users of headers pay for it
 
     return msgspec.msgpack.Decoder().decode

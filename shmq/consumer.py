@@ -14,7 +14,7 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Never, NoReturn, Self
 
-from shmq import _native, backlog, codec, ending, errors, given, habits, locks, names
+from shmq import _native, backlog, codec, ending, errors, given, habits, later, locks, names
 from shmq._native import LENGTH_BITS, LENGTH_MASK
 from shmq.access import Access
 from shmq.loan import Loan
@@ -311,6 +311,7 @@ class Consumer(_native.Head):
             ImportError: there is no pyarrow: pip install 'shmq[arrow]'.
             Otherwise as `take`.
         """
+        later.ready("shmq.arrow")
         from shmq import arrow  # noqa: PLC0415  # only who uses it pays for it
 
         given.timeout(timeout)
@@ -524,6 +525,7 @@ class Consumer(_native.Head):
 
     def _to_the_disk(self) -> None:
         if self._syncer is None:
+            later.ready("shmq.durability")
             from shmq.durability import Syncer  # noqa: PLC0415  # only who needs the disk pays for it
 
             self._syncer = Syncer(self._home, self._membership)

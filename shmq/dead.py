@@ -21,7 +21,7 @@ import traceback
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shmq import errors
+from shmq import errors, later
 from shmq.options import Durability, Options, Retention
 from shmq.producer import Producer
 from shmq.storage import directory, files, volatile
@@ -176,6 +176,7 @@ class Mover:
 
     def __init__(self, source: Queue, target: str, group: str, *, letters: bool) -> None:
         """Open the target; make it if there is none. *letters*: keep everything until an operator has finished it."""
+        later.ready("shmq.queue")
         from shmq.queue import Queue as _Queue  # noqa: PLC0415  # it knows this module
 
         durability = source.options.durability
@@ -195,6 +196,7 @@ class Mover:
         if letters:
             self._queue.consumer(GROUP, group=True, ack="explicit").close()
         self._producer = _Raw(self._queue)
+        later.ready("shmq.durability")
         from shmq.durability import Syncer  # noqa: PLC0415  # only who moves messages pays for it
 
         self._syncer = Syncer(self._queue._home, self._queue._joined())  # noqa: SLF001

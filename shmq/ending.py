@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from shmq import _native, errors
+from shmq import _native, errors, later
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def finish(home: Directory, membership: Membership) -> None:
     The end is sealed: whoever was about to put there comes by the control page again. What was put is on the disk
     before the journal says that nothing more comes.
     """
+    later.ready("shmq.durability")
     from shmq.durability import Syncer  # noqa: PLC0415  # only who syncs pays for it
 
     chain, syncer = Chain(home, membership.member), Syncer(home, membership)

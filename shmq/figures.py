@@ -19,7 +19,8 @@ class GroupStats:
         full: whether somebody waits because so many are; acknowledge, or make another name with a larger window.
         redelivered, expired, moved: since this boot: messages that came back from the dead or by a lease that ended;
             that were too old; that went to the dead letters.
-        retired: likewise: messages that retention by age or bytes took before anybody had finished them.
+        retired: likewise: what retention by age or bytes took before anybody had finished it, by indexes: some may
+            never have had a message.
         unmoved: since this boot: how often one could not be moved to the dead letters, or to `expire_to`, and was left
             aside for later; also while that queue is not tried, since it took nothing just before.
     """
@@ -48,7 +49,7 @@ class ConsumerStats:
             above its head; what is handed out, parked or waiting does. What the holder of a name of its own has
             acknowledged out of order only it knows.
         ack: "auto" or "explicit".
-        dropped: messages that were dropped before this name came to them.
+        dropped: what was dropped before this name came to it, by indexes: some may never have had a message.
         group: more, if it is a group.
         floor: the first index that is not finished, parked messages included; the next put's when all is.
         oldest: the age in seconds of the message there, by its time; None when there is none.

@@ -12,6 +12,8 @@ import operator
 import os
 from typing import Any
 
+from shmq import later
+
 _INFINITE = float("inf")
 _SHOWN_MAX = 200
 TIMEOUT = "a number of seconds, or None for as long as it takes,"
@@ -115,6 +117,7 @@ def no_block(verb: str, more: tuple[Any, ...], named: Any) -> None:
 def _number(name: str, given: Any, wanted: str, hint: str = "") -> float:
     if isinstance(given, float) or (isinstance(given, int) and not isinstance(given, bool)):
         return given
+    later.ready("numbers")
     import numbers  # noqa: PLC0415  # rare: numpy's, and fractions
 
     if isinstance(given, bool) or not isinstance(given, numbers.Real):

@@ -15,7 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Never, NoReturn, Self
 
-from shmq import _native, backlog, codec, ending, errors, habits, locks, names
+from shmq import _native, backlog, codec, ending, errors, habits, later, locks, names
 from shmq import given as _given
 from shmq._native import LENGTH_BITS, LENGTH_MASK
 from shmq.access import Access
@@ -131,12 +131,12 @@ class GroupWalk(Walk):
         return super()._pass_damage()
 
     def _leap(self, sequence: int, index: int) -> bool:
-        for later, base in self.chain.listed():
-            if later > sequence and base >= index:
+        for following, base in self.chain.listed():
+            if following > sequence and base >= index:
                 if not self._pass(index, base):
                     return False
                 with contextlib.suppress(errors.Corrupt, FileNotFoundError):
-                    chunk = self.chain.open(later, base)
+                    chunk = self.chain.open(following, base)
                     self._enter(chunk, start=max(self._start, base), skipped=self._damaged(index, base))
                     return True
         return False
@@ -546,6 +546,7 @@ class GroupConsumer:
             ImportError: there is no pyarrow: pip install 'shmq[arrow]'.
             Otherwise as `take`.
         """
+        later.ready("shmq.arrow")
         from shmq import arrow  # noqa: PLC0415  # only who uses it pays for it
 
         _given.timeout(timeout)
@@ -1227,6 +1228,7 @@ class GroupConsumer:
         """With Durability.SYNC an explicit ack is on the disk when it returns."""
         if self._syncs and not self._closed:
             if self._syncer is None:
+                later.ready("shmq.durability")
                 from shmq.durability import Syncer  # noqa: PLC0415  # only this mode pays for it
 
                 self._syncer = Syncer(self._home, self._membership)

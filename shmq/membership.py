@@ -13,7 +13,7 @@ import select
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from shmq import _native, errors, locks
+from shmq import _native, errors, later, locks
 from shmq.storage import boots, warm
 from shmq.storage.chain import Chain
 from shmq.storage.directory import CONTROL, QUEUE
@@ -91,6 +91,7 @@ class Membership:
         if not home.read_only:
             self._sit_down(home)
             if home.options.durability.kind != "process":
+                later.ready("shmq.durability")
                 from shmq import durability  # noqa: PLC0415  # only these modes pay for it
 
                 durability.Syncer(home, self).doubt()
@@ -116,6 +117,7 @@ class Membership:
                 if sequence >= since:
                     with contextlib.suppress(FileNotFoundError):  # retired meanwhile: nobody waits for it
                         chain.open(sequence, base, writable=True).bury(_native.owner_of(slot, generation))
+            later.ready("shmq.storage.ring")
             from shmq.storage import ring  # noqa: PLC0415  # only who comes after a death
 
             ring.bury(home, slot)
@@ -131,6 +133,7 @@ class Membership:
     def _keep_interval(self, home: Directory) -> None:
         """Have a thread that syncs, if the queue wants one."""
         if home.options.durability.kind == "interval":
+            later.ready("shmq.durability")
             from shmq.durability import Keeper  # noqa: PLC0415  # only this mode pays for it
 
             self._keeper = Keeper(home, self, home.options.durability.seconds)
@@ -221,6 +224,7 @@ class Membership:
             self._keeper.stop()
         if self._home is not None:
             if mine:
+                later.ready("shmq.durability")
                 from shmq import durability  # noqa: PLC0415  # only these modes pay for it
 
                 durability.mark_at_close(self._home, self)

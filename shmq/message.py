@@ -6,7 +6,7 @@ import datetime
 import struct
 from typing import TYPE_CHECKING, Any
 
-from shmq import given
+from shmq import given, later
 from shmq._native import LENGTH_BITS, LENGTH_MASK, Record
 from shmq.codec import explain
 from shmq.errors import Corrupt, Mismatch
@@ -121,6 +121,7 @@ class Message(Record):
         stored = self.raw_headers
         if stored is None:
             return {}
+        later.ready("msgspec")
         import msgspec  # noqa: PLC0415  # only users of headers pay for it
 
         reason = "they are no mapping"
@@ -155,6 +156,7 @@ class Message(Record):
         """When it expires, UTC, as the wall clock is now; None when it never does."""
         if not self._header()[7] & 1:
             return None
+        later.ready("shmq.when")
         from shmq.when import wall_ns  # noqa: PLC0415  # only users of times pay for it
 
         at = self._record + _HEADER_BYTES
@@ -167,6 +169,7 @@ class Message(Record):
         flags = self._header()[7]
         if not flags & 2:
             return 0
+        later.ready("shmq.when")
         from shmq.when import wall_ns  # noqa: PLC0415  # only users of times pay for it
 
         at = self._record + _HEADER_BYTES + 24 * (flags & 1)

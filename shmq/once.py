@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors
 from shmq.staged import check_dedup
-from shmq.storage import dedup
+from shmq.storage import dedup, warm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +69,8 @@ class Turn:
                 if code >= 0 or code in (_native.FULL, _native.SHUT_DOWN):
                     return code
                 handle._settle(code, tail, region, 1, deadline_ns)  # noqa: SLF001
+                del tail  # or its mapping would not be idle
+                warm.settle()
             return put
 
     def _known(self) -> dedup.Known:

@@ -12,7 +12,7 @@ import itertools
 import os
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from shmq import _native, ending, errors, given, locks
+from shmq import _native, ending, errors, given, later, locks
 from shmq.codec import codec
 from shmq.loan import Loan
 from shmq.room import Room
@@ -73,6 +73,7 @@ class Producer(_native.Tail):
         """What a put waits with; None when it does not wait."""
         if self._home.options.durability.kind != "sync":
             return None
+        later.ready("shmq.durability")
         from shmq.durability import Syncer  # noqa: PLC0415  # only this mode pays for it
 
         return Syncer(self._home, self._membership)
@@ -172,6 +173,7 @@ class Producer(_native.Tail):
         timeout: float | None = None,
     ) -> range:
         """As `Queue.put_arrow`."""
+        later.ready("shmq.arrow")
         from shmq.arrow import check_batch, to_put  # noqa: PLC0415  # only who uses it pays for it
 
         self._check_open()
@@ -289,6 +291,7 @@ class Producer(_native.Tail):
             ttl = self._home.options.ttl
         if ttl is None and delay is None:
             return 0, b""
+        later.ready("shmq.when")
         from shmq.when import when  # noqa: PLC0415  # only users of times pay for it
 
         return when(ttl, delay)
@@ -300,6 +303,7 @@ class Producer(_native.Tail):
 
     def _turn(self, dedup: tuple[str | bytes, int]) -> Turn:
         """How a put with dedup goes."""
+        later.ready("shmq.once")
         from shmq.once import Turn  # noqa: PLC0415  # only who uses it pays for it
 
         if self._membership.member.forked():

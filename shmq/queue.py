@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Literal, Never, Protocol, Self, Unpack, overload
 
-from shmq import _native, backlog, ending, errors, given, habits, locks, membership, where
+from shmq import _native, backlog, ending, errors, given, habits, later, locks, membership, where
 from shmq.access import INDEX_MAX, Access, Extent, nanoseconds, nanoseconds_of_int
 from shmq.codec import codec
 from shmq.consumer import Consumer
@@ -219,6 +219,7 @@ class Queue(_native.Finder):
     def _recover(self) -> None:
         """Have only what is on the disk count, when this is the first opening since the machine started."""
         if self._home.unclean():
+            later.ready("shmq.storage.recover")
             from shmq.storage import recover  # noqa: PLC0415  # once in a boot
 
             if self._flags["read_only"]:
@@ -252,6 +253,7 @@ class Queue(_native.Finder):
             control.sync_failed() or self._home.journal.flags & _native.JOURNAL_SYNC_FAILED
         ):
             return
+        later.ready("shmq.durability")
         from shmq import durability  # noqa: PLC0415  # rare
 
         control.fail_sync(failed=True)
@@ -471,6 +473,7 @@ class Queue(_native.Finder):
             DiskFull: there is no room for the first chunk.
             Closed: the queue was closed, or opened read-only.
         """
+        later.ready("shmq.staged")
         from shmq.staged import Staged  # noqa: PLC0415  # it knows this module
 
         self._refuse_read_only("stage")
@@ -507,6 +510,7 @@ class Queue(_native.Finder):
             ShutDown, DiskFull, TooMany, TooLarge: nothing was adopted; what was handed over still waits.
             OSError: the system refused something, such as descriptors, of which eight must be free; repeat it.
         """
+        later.ready("shmq.staged")
         from shmq import staged as module  # noqa: PLC0415  # it knows this module
 
         self._refuse_read_only("adopt")
@@ -533,6 +537,7 @@ class Queue(_native.Finder):
             NotFound: it was adopted or swept.
             Mismatch: it was staged for another queue.
         """
+        later.ready("shmq.staged")
         from shmq import staged as module  # noqa: PLC0415
 
         found, handed = module.find(self._home, given.text("token", token, "what hand_over() has returned"))
@@ -541,6 +546,7 @@ class Queue(_native.Finder):
 
     def staged_sets(self, owner: str | bytes | None = None) -> list[HandedOver]:
         """Everything that was handed over and waits to be adopted; of that owner alone, if one is given."""
+        later.ready("shmq.staged")
         from shmq import staged as module  # noqa: PLC0415
 
         raw = None if owner is None else module.check_producer(owner, "owner")
@@ -563,6 +569,7 @@ class Queue(_native.Finder):
         Raises:
             Busy: somebody administers the queue for long.
         """
+        later.ready("shmq.staged")
         from shmq import staged as module  # noqa: PLC0415
 
         self._refuse_read_only("sweep")
@@ -587,6 +594,7 @@ class Queue(_native.Finder):
         Raises:
             Corrupt: what tells it is damaged.
         """
+        later.ready("shmq.staged")
         from shmq.staged import check_producer, last_of  # noqa: PLC0415
 
         name = check_producer(producer)
@@ -692,6 +700,7 @@ class Queue(_native.Finder):
         if given.flag("group", group, "; the name is the group's") and hold is not None:
             raise TypeError(f"consumer({name!r}, hold=...): a group holds nothing back; let a name of its own archive")
         if group:
+            later.ready("shmq.group")
             from shmq.group import GroupConsumer  # noqa: PLC0415  # only groups pay for it
 
             return GroupConsumer(
@@ -706,6 +715,7 @@ class Queue(_native.Finder):
 
     def consumers(self) -> dict[str, ConsumerStats]:
         """Every name with a checkpoint here that can be read; of what cannot, `Stats.damaged` tells."""
+        later.ready("shmq.figures")
         from shmq.figures import ConsumerStats  # noqa: PLC0415  # rare
 
         end = self.next_index
@@ -749,6 +759,7 @@ class Queue(_native.Finder):
         return backlog.of_name(self._home, self._joined(), checkpoint, end)
 
     def _group_stats(self, ring: _native.Ring) -> GroupStats:
+        later.ready("shmq.figures")
         from shmq.figures import GroupStats  # noqa: PLC0415
 
         figures = ring.figures()
@@ -783,6 +794,7 @@ class Queue(_native.Finder):
             raise errors.NotFound(f"{self.path} has no consumer {name!r}") from None
         if not checkpoint.group:
             raise errors.Mismatch(f"consumer {name!r} of {self.path} is no group: what is below its head is finished")
+        later.ready("shmq.group")
         from shmq import group  # noqa: PLC0415  # only who asks pays for it
 
         return group.place_of(self._home, name, checkpoint, lambda: (self.first_index, self.next_index))
@@ -824,9 +836,9 @@ class Queue(_native.Finder):
         Finish everything that is in the queue now, for every name, and give its disk space back; the index behind it.
 
         Whole chunks go, the last one stays until it is full; what is in it is passed over by every name, also by those
-        that come later, after a reboot too. Each name's `dropped` tells how much it missed. What is handed out and not
-        acknowledged is not taken from whoever has it. In a group nothing that was there is handed out afterwards: what
-        a member had in its hands and gives back, or leaves behind when it dies, is finished with that.
+        that come later, after a reboot too. Each name's `dropped` tells how many indexes it missed. What is handed out
+        and not acknowledged is not taken from whoever has it. In a group nothing that was there is handed out
+        afterwards: what a member had in its hands and gives back, or leaves behind when it dies, is finished with that.
 
         Space that cannot be given back now (no descriptor, a full disk) goes with the next retirement, or the next
         purge; the log says so.
@@ -918,6 +930,7 @@ class Queue(_native.Finder):
             ValueError: of a column, or of a field of *record*, there can be none.
             Corrupt: while iterating: the next message is damaged; it says which. What came before it was delivered.
         """
+        later.ready("shmq.arrow")
         from shmq.arrow import Batches  # noqa: PLC0415  # only who uses it pays for it
 
         reader = Reader(self, start, stop, reverse=False, follow=False)
@@ -955,6 +968,7 @@ class Queue(_native.Finder):
             ValueError: no such column; no room for a message.
             Corrupt: while iterating: the next message is damaged; it says which. What came before it was delivered.
         """
+        later.ready("shmq.columns")
         from shmq.columns import Columns  # noqa: PLC0415  # only who uses it pays for it
 
         reader = Reader(self, start, stop, reverse=False, follow=False)
@@ -1030,6 +1044,7 @@ class Queue(_native.Finder):
             SyncFailed: the disk refused.
             OSError: it could not be asked, for want of a descriptor, say. Nothing is known to be wrong: sync again.
         """
+        later.ready("shmq.durability")
         from shmq.durability import Syncer  # noqa: PLC0415  # only who syncs pays for it
 
         self._refuse_read_only("sync")
@@ -1090,7 +1105,10 @@ class Queue(_native.Finder):
 
     def stats(self) -> Stats:
         """Figures for people and monitors."""
+        later.ready("shmq.figures")
         from shmq.figures import Stats  # noqa: PLC0415
+
+        later.ready("shmq.storage.recover")
         from shmq.storage import recover  # noqa: PLC0415
 
         member = self._joined()
@@ -1174,6 +1192,7 @@ class Queue(_native.Finder):
 
         What it returns is true when everything is whole, and lists each damaged place: file, position and reason.
         """
+        later.ready("shmq.storage.verify")
         from shmq.storage import verify as module  # noqa: PLC0415  # rare
 
         return module.verify(self._home)
@@ -1188,6 +1207,7 @@ class Queue(_native.Finder):
             Unsafe: there is something at *to*.
             DiskFull: there is no room; nothing was written.
         """
+        later.ready("shmq.storage.copying")
         from shmq.storage import copying  # noqa: PLC0415
 
         return copying.repair(self._home, None if to is None else given.path("to", to), in_place=False)
@@ -1210,6 +1230,7 @@ class Queue(_native.Finder):
             Busy: somebody administers the queue for long; nothing was written.
             Unsafe, DiskFull, NotFound: as their names say; nothing was written.
         """
+        later.ready("shmq.storage.copying")
         from shmq.storage import copying  # noqa: PLC0415
 
         return copying.copy(self._home, self._chain(), given.path("to", to), new_id=given.flag("new_id", new_id))
@@ -1347,6 +1368,7 @@ def verify(path: str | os.PathLike[str]) -> Verified:
     """
     place = given.path("path", path)
     with where.at(os.path.abspath(place)):
+        later.ready("shmq.storage.verify")
         from shmq.storage import verify as module  # noqa: PLC0415
 
         home = directory.Directory(place, read_only=True, trust_owner=True)
@@ -1383,6 +1405,7 @@ def repair(
     """
     place = given.path("path", path)
     with where.at(os.path.abspath(place)):
+        later.ready("shmq.storage.copying")
         from shmq.storage import copying  # noqa: PLC0415
 
     target = None if to is None else given.path("to", to)

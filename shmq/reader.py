@@ -6,7 +6,7 @@ import contextlib
 import datetime
 from typing import TYPE_CHECKING, NoReturn, Self
 
-from shmq import _native, ending, errors, given
+from shmq import _native, ending, errors, given, later
 from shmq.access import Access, nanoseconds
 from shmq.loan import Loan
 from shmq.message import Message
@@ -74,6 +74,7 @@ class Reader:
     ) -> None:
         queue = self._queue
         if pin is not False:
+            later.ready("shmq.storage.pins")
             from shmq.storage.pins import Pin  # noqa: PLC0415  # only who uses it pays for it
 
             self._pin = Pin(self._home, None if pin is True else pin)

@@ -17,7 +17,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from shmq import _native, ending, errors, given
+from shmq import _native, ending, errors, given, later
 from shmq.producer import Producer
 from shmq.room import Room
 from shmq.storage import dedup as dedup_records
@@ -174,6 +174,7 @@ class Staged(Producer):
         Raises:
             Corrupt, ValueError, TooLarge, DiskFull: some of the rows before may be in it; forget it and stage anew.
         """
+        later.ready("shmq.arrow")
         from shmq.arrow import check_batch  # noqa: PLC0415  # only who uses it pays for it
 
         check_batch(batch)

@@ -17,7 +17,7 @@ import shutil
 import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from shmq import _native, errors
+from shmq import _native, errors, later
 from shmq.storage import boots, dedup, directory, files, headers, ledger, pins, reach, records, recover, ring, verify
 from shmq.storage.directory import (
     ASIDE,
@@ -192,6 +192,7 @@ class _Target:
             flags=finished,
             dropped=self._dropped,
         )
+        later.ready("json")
         import json  # noqa: PLC0415
 
         stored = json.dumps(self._home.options.to_json(), separators=(",", ":")).encode()

@@ -26,7 +26,7 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shmq import _native, errors, locks
+from shmq import _native, errors, later, locks
 from shmq.storage import ledger, records, staging
 from shmq.storage.directory import ADMIN_TIMEOUT, CONTROL, DEDUP, DEDUP_NEW, LEDGER
 
@@ -56,6 +56,7 @@ Batches = dict[bytes, records.Adopted]
 @functools.lru_cache(maxsize=1024)
 def identity(producer: bytes) -> bytes:
     """What a record says instead of a producer's name."""
+    later.ready("hashlib")
     import hashlib  # noqa: PLC0415  # only who uses it pays for it
 
     return hashlib.blake2b(producer, digest_size=16).digest()

@@ -23,7 +23,7 @@ import stat
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from shmq import _native, errors, given, locks
+from shmq import _native, errors, given, later, locks
 from shmq.options import BOUND_MAX, CHUNK_MIN, FIRST_CHUNK, SMALLEST_CHUNK, Options
 from shmq.storage import blocks, boots, files, shm, spares, sync, volatile, warm
 
@@ -88,6 +88,7 @@ _told: set[str] = set()
 def _tell_once(text: str) -> None:
     """Say it in the log of this process, the first time."""
     if text not in _told:
+        later.ready("logging")
         import logging  # noqa: PLC0415  # rare
 
         _told.add(text)
@@ -109,6 +110,7 @@ def check_consumer_name(name: str) -> str:
 def _stored_options(stored: bytes, where: str) -> Options:
     """The options of a queue, from the bytes that passed their checksum; somebody may have meant them ill."""
     try:
+        later.ready("json")
         import json  # noqa: PLC0415  # only who opens a queue pays for it
 
         return Options.from_json(json.loads(stored))
@@ -246,6 +248,7 @@ class Directory:
         with fd:
             reason = blocks.may_run_out(kind, fd)
         if reason:
+            later.ready("warnings")
             import warnings  # noqa: PLC0415  # rare
 
             warnings.warn(
@@ -717,6 +720,7 @@ def _make_queue(directory: int, path: str, options: Options) -> None:
         flags=0,
         boot_id=boots.boot_id(),
     )
+    later.ready("json")
     import json  # noqa: PLC0415
 
     stored = json.dumps(options.to_json(), separators=(",", ":")).encode()

@@ -10,7 +10,7 @@ import struct
 import time
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from shmq import _native, errors
+from shmq import _native, errors, later
 from shmq.storage import boots, files, sync
 from shmq.storage.directory import DEDUP, LEDGER
 
@@ -84,6 +84,7 @@ def write_record(directory: int, name: str, content: Any, path: str, mode: int, 
 
 def pack(content: Any) -> bytes:
     """A small file with a checksum, as bytes."""
+    later.ready("msgspec")
     import msgspec  # noqa: PLC0415  # only who adopts pays for it
 
     return with_head(msgspec.msgpack.encode(content))
@@ -97,6 +98,7 @@ def with_head(body: bytes) -> bytes:
 @functools.cache
 def _kinds() -> dict[str, Any]:
     """What each of the small files holds. Their checksum is right also where somebody means ill."""
+    later.ready("msgspec")
     import msgspec  # noqa: PLC0415
 
     number: Any = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -120,6 +122,7 @@ def read_record(home: Directory, directory: int, name: str, where: str) -> Any:
         FileNotFoundError: there is none.
         Corrupt: it fails its checksum, or holds something else.
     """
+    later.ready("msgspec")
     import msgspec  # noqa: PLC0415
 
     fd, size = home.open(directory, name, writable=False)

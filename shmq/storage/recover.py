@@ -27,7 +27,7 @@ import struct
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from shmq import _native, errors
+from shmq import _native, errors, later
 from shmq.storage import boots, dedup, files, ledger, records, ring, spares, staging, sync, watermark
 from shmq.storage.directory import ASIDE, CHUNKS, CONSUMERS, CONTROL, LEDGER_NEW, QUEUE, STAGING, chunk_name
 from shmq.storage.view import Piece, View, end_of
@@ -141,6 +141,7 @@ class _Progress:
 
 
 def _tell(text: str) -> None:
+    later.ready("logging")
     import logging  # noqa: PLC0415  # rare
 
     logging.getLogger("shmq").warning("%s", text)

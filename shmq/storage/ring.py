@@ -13,7 +13,7 @@ import os
 import struct
 from typing import TYPE_CHECKING, Any
 
-from shmq import _native, errors
+from shmq import _native, errors, later
 from shmq.storage import boots, files, sync
 from shmq.storage.directory import CONSUMERS
 
@@ -28,6 +28,7 @@ ENDINGS = (".ring", ".group")
 
 def make(home: Directory, name: str, options: dict[str, Any], window: int) -> None:
     """Make both files of a new group; what a killed creation has left is made anew."""
+    later.ready("json")
     import json  # noqa: PLC0415  # only who makes a group pays for it
 
     mode = home.options.mode & 0o600
@@ -68,6 +69,7 @@ def options(home: Directory, name: str) -> dict[str, Any]:
     Raises:
         Corrupt: the file says nothing that can be believed.
     """
+    later.ready("json")
     import json  # noqa: PLC0415
 
     where = f"{home.path}/{CONSUMERS}/{name}.group"

@@ -15,7 +15,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
-from shmq import _native, errors
+from shmq import _native, errors, later
 from shmq.storage import dedup, floors, pins, spares, warm
 from shmq.storage.directory import CHUNKS, chunk_name
 
@@ -84,6 +84,7 @@ def _beside(home: Directory, what: str) -> Iterator[None]:
         yield
     except (OSError, errors.ShmqError) as problem:
         with contextlib.suppress(OSError, ImportError):  # what refused it may refuse an import, too
+            later.ready("logging")
             import logging  # noqa: PLC0415  # rare
 
             logging.getLogger("shmq").warning(

@@ -1,0 +1,60 @@
+"""
+Modules that are imported when they are first needed: neither a fork nor a signal meets them half done.
+
+The interpreter has a lock for each module that is being imported. A child that is forked meanwhile by another thread
+inherits it taken, and waits for ever when it imports that module; where the handler of a signal raises in the middle
+of an import, it may stay taken for everybody. So forks wait for imports of ours, and the main thread, in which handlers
+run, has another thread import.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import importlib
+import os
+import sys
+import threading
+
+_gate = _thread.RLock()
+"""Held while a module is imported, and across every fork."""
+
+
+def ready(*names: str) -> None:
+    """
+    Have those modules imported, so that an `import` of them takes no lock any more.
+
+    One that cannot be imported is left to that `import`, which says so.
+    """
+    for name in names:
+        if name not in sys.modules or _is_half_done(name):
+            _have_imported(name)
+
+
+def _is_half_done(name: str) -> bool:
+    return bool(getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False))
+
+
+def _have_imported(name: str) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        _import(name)
+        return
+    thread = threading.Thread(target=_import, args=(name,), name="shmq-import", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # the interpreter ends, and starts no thread any more
+        return
+    thread.join()
+
+
+def _import(name: str) -> None:
+    with _gate, contextlib.suppress(Exception):
+        importlib.import_module(name)
+
+
+def _open_again() -> None:
+    with contextlib.suppress(RuntimeError):  # the handler of a signal kept the fork from taking it
+        _gate.release()
+
+
+os.register_at_fork(before=_gate.acquire, after_in_parent=_open_again, after_in_child=_open_again)

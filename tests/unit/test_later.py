@@ -1,0 +1,161 @@
+"""Imports of the engine: neither a fork nor the handler of a signal meets one half done."""
+
+import ast
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+from support import in_child
+
+import shmq
+from shmq import later
+
+ENGINE = [
+    path
+    for path in sorted(Path(shmq.__file__).parent.rglob("*.py"))
+    if not {"spark", "cli", "formats"} & set(path.parts) and path.name != "later.py"
+]
+
+
+def unready(source: str) -> list[str]:
+    """The imports inside functions before which nobody has said that they are to be ready."""
+    found = []
+    for function in ast.walk(ast.parse(source)):
+        for name in ("body", "orelse", "handlers", "finalbody"):
+            block = getattr(function, name, None)
+            if isinstance(function, ast.Module) or not isinstance(block, list):
+                continue
+            for before, node in zip([None, *block], block, strict=False):
+                if isinstance(node, ast.Import | ast.ImportFrom) and "later.ready(" not in ast.unparse(before or []):
+                    found.append(ast.unparse(node))
+    return found
+
+
+@pytest.mark.parametrize("path", ENGINE, ids=lambda path: path.stem)
+def test_what_is_imported_inside_a_function_is_made_ready_before(path):
+    source = path.read_text()
+    inside = unready(source)
+    types = [ast.unparse(each) for each in ast.parse(source).body if isinstance(each, ast.If)]
+    assert [each for each in inside if not any(each in block for block in types)] == []
+
+
+def test_the_look_for_imports_sees_them():
+    source = "def f():\n    if x:\n        import json\n    later.ready('os')\n    import os\n"
+    assert unready(source) == ["import json"]
+
+
+def run(code: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *arguments],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    return done.stdout + done.stderr
+
+
+SLOW = """
+    import os, sys, threading
+    sys.path.insert(0, sys.argv[1])
+    from shmq import later
+"""
+
+
+@pytest.fixture
+def slow(tmp_path):
+    """A module whose import tells when it has begun, and lasts until it is told to end."""
+    (tmp_path / "slow_module.py").write_text(
+        "import os, sys\nos.write(int(os.environ['BEGUN']), b'.')\nos.read(int(os.environ['GO']), 1)\nvalue = 7\n"
+        "import threading; here = threading.current_thread() is threading.main_thread()\n"
+    )
+    return str(tmp_path)
+
+
+def test_found_a_child_that_is_forked_beside_a_first_import_waits_for_ever(slow):
+    """
+    It inherited the interpreter's lock of that module, taken. The fork waits for the import now.
+    """
+    code = """
+    begun, tell_begun = os.pipe(); go, tell_go = os.pipe()
+    os.environ |= {"BEGUN": str(tell_begun), "GO": str(go)}
+    thread = threading.Thread(target=later.ready, args=("slow_module",)); thread.start()
+    os.read(begun, 1)
+    threading.Timer(0.05, os.write, (tell_go, b".")).start()
+    pid = os.fork()
+    if not pid:
+        later.ready("slow_module")
+        import slow_module
+        os._exit(slow_module.value)
+    thread.join()
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    """
+    assert run(textwrap.dedent(SLOW) + textwrap.dedent(code), slow) == "7\n"
+
+
+def test_found_a_handler_that_raises_inside_an_import_leaves_the_modules_lock_taken(slow):
+    """The main thread, in which it raises, only waits for another one that imports."""
+    code = """
+    import signal
+    begun, tell_begun = os.pipe(); go, tell_go = os.pipe()
+    os.environ |= {"BEGUN": str(tell_begun), "GO": str(go)}
+    def interrupt():
+        os.read(begun, 1)
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=interrupt).start()
+    try:
+        later.ready("slow_module")
+    except KeyboardInterrupt:
+        print("interrupted")
+    os.write(tell_go, b".")
+    later.ready("slow_module")
+    import slow_module
+    print(slow_module.value, slow_module.here)
+    """
+    assert run(textwrap.dedent(SLOW) + textwrap.dedent(code), slow) == "interrupted\n7 False\n"
+
+
+def test_what_is_not_there_is_left_to_the_import_that_needs_it():
+    later.ready("shmq_has_no_such_module", "json")
+    assert "shmq_has_no_such_module" not in sys.modules
+
+
+def test_a_fork_inside_an_import_of_ours_waits_for_nobody():
+    """It is the same thread's."""
+    with later._gate:
+        assert in_child(lambda: 5) == "5"
+    free = []
+
+    def look():
+        if later._gate.acquire(timeout=10):
+            later._gate.release()
+            free.append(True)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert free == [True]
+
+
+def test_children_that_are_forked_while_others_put_for_the_first_time_put_too(tmp_path):
+    """As it was found: each verb's first use imports something."""
+    code = """
+    import os, sys, threading
+    import shmq
+    queue = shmq.open(sys.argv[1])
+    go = threading.Event()
+    def first():
+        go.set()
+        queue.put(b"x", dedup=(b"t", 1), headers={"a": 1})
+    thread = threading.Thread(target=first)
+    thread.start()
+    go.wait()
+    pid = os.fork()
+    if not pid:
+        queue.put(b"y", dedup=(b"c", 1), headers={"a": 1})
+        os._exit(3)
+    thread.join()
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(queue))
+    """
+    for number in range(5):
+        assert run(code, str(tmp_path / str(number))) == "3 2\n"
