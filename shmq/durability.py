@@ -16,7 +16,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors, locks
-from shmq.storage import acks, sync, watermark
+from shmq.storage import acks, sync, warm, watermark
 from shmq.storage.chain import Chain
 from shmq.storage.directory import CONTROL, QUEUE
 from shmq.worker import Worker
@@ -323,6 +323,7 @@ class Syncer:
                     return chunk, found
             name = following.sequence, following.base
             del chunk, following
+            warm.settle()  # or what is left here stays open until somebody rolls
 
     def _sync_chunk(self, chunk: _native.Chunk, found: _native.Resolved) -> bool:
         """

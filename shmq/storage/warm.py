@@ -58,10 +58,14 @@ _lock = locks.Lock()
 
 
 def take(key: tuple[int, int, bool]) -> mmap.mmap | None:
-    """A waiting mapping of that (device, inode, writable), locked as every mapping is; None when there is none."""
+    """
+    A waiting mapping of that (device, inode, writable), locked as every mapping is; None when there is none.
+
+    One that has just been left, and is locked still, is as good: who comes to one chunk again and again maps it once.
+    """
     with _lock:
         for entry in _entries:
-            if entry.idle and entry.key == key and entry.lock():
+            if entry.key == key and (entry.lock() if entry.idle else sys.getrefcount(entry.map) == _ALONE):
                 entry.idle = False
                 return entry.map
     return None

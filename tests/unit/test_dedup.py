@@ -1,5 +1,6 @@
 """Putting once: a repeated (producer, sequence) puts nothing; whoever is killed, races, retires or loses power."""
 
+import contextlib
 import json
 import os
 import random
@@ -686,3 +687,27 @@ def test_more_puts_in_one_chunk_than_one_look_finds_are_noted_when_it_goes(make,
     assert in_child(lambda: [shmq.open(path).put(b"", dedup=("p", number)) for number in (255, 256, 399)]) == str(
         [255, 256, 399]
     )
+
+
+@pytest.mark.parametrize("durability", ["process", "sync"])
+def test_found_who_puts_with_dedup_keeps_chunks_open_that_it_has_left(path, durability):
+    """Up to 64 mappings of old chunks, of two descriptors each; in SYNC one of the newest for each put."""
+
+    def open_chunks():
+        found = 0
+        for fd in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(FileNotFoundError):  # that of the listing
+                found += "/chunks/" in os.readlink(f"/proc/self/fd/{fd}")
+        return found
+
+    with shmq.open(path, chunk_bytes=16384, durability=durability, retention="forever") as queue:
+        for number in range(40):
+            queue.put(bytes(1000), dedup=("p", number))
+        before = open_chunks()
+        for number in range(40, 320):
+            queue.put(bytes(1000), dedup=("p", number))
+        assert open_chunks() <= before + 8
+        for _ in range(40):
+            queue.put(b"x")
+            queue.sync()
+        assert open_chunks() <= before + 12
