@@ -61,6 +61,7 @@ class Walk:
         self.chunk: _native.Chunk | None = None
         self.reader: Any = None
         self._led: Any = None  # the reader that the built-ins were given
+        self._record = _native.new_record()
         self._head: Callable[[], _native.Head | None] = lambda: None
         self._checkpoint = checkpoint
         self._auto_ack = auto_ack
@@ -124,10 +125,8 @@ class Walk:
             if self._start < base:
                 self._begin_at(base)
             with contextlib.suppress(FileNotFoundError):  # retired since it was located: look again
-                self._enter(self.chain.open(sequence, base))
-                break
-        _native.reader_seek(self.chunk, self.reader, self._start - base)  # type: ignore[arg-type]
-        return True
+                self._enter(self.chain.open(sequence, base), ordinal=self._start - base)
+                return True
 
     def only_finished_goes(self) -> bool:
         """Whether what has gone was finished by all: who does not know was set back, or lost it, by a power cut."""
@@ -158,6 +157,7 @@ class Walk:
         *,
         start: int | None = None,
         at: tuple[int, int] | None = None,
+        ordinal: int | None = None,
         skipped: int = 0,
     ) -> None:
         """
@@ -166,15 +166,20 @@ class Walk:
         Args:
             start: where messages begin to count from now on.
             at: position and ordinal, if not the chunk's beginning.
+            ordinal: go there before anybody takes from here; where the way is damaged, as far as it leads.
             skipped: how many indexes more were passed over because of damage.
         """
         start = self._start if start is None else start
         reader = _native.reader(chunk, start, self._checkpoint, auto_ack=self._auto_ack)
         if at is not None:
             reader.position, reader.ordinal = at
-        self.stop()  # the built-ins never take from one place while this walk stands at another
-        vars(self).update(chunk=chunk, reader=reader, _start=start, skipped=self.skipped + skipped)
-        self.go_on_leading()
+        try:
+            if ordinal is not None:
+                _native.reader_seek(chunk, reader, ordinal)
+        finally:
+            self.stop()  # the built-ins never take from one place while this walk stands at another
+            vars(self).update(chunk=chunk, reader=reader, _start=start, skipped=self.skipped + skipped)
+            self.go_on_leading()
 
     def mark(self) -> tuple[Any, int, int]:
         """Where this stands, for `back_to`."""
@@ -287,10 +292,15 @@ class Walk:
         return self.index() >= self.chain.next_index()
 
     def look(self, spins: int = 0) -> int:
-        """The next message's place, or EMPTY or WAITING. Does not wait beyond its spins."""
-        place = _native.look(self.chunk, self.reader, spins) if self.chunk is not None else int(_native.ROLL)
+        """
+        The next message's place, or EMPTY or WAITING. Does not wait beyond its spins.
+
+        Under a lock of the caller's; the built-ins of other threads go on meanwhile.
+        """
+        found = self._record
+        place = _native.take(self.chunk, self.reader, spins, found) if self.chunk is not None else int(_native.ROLL)
         if place < 0 and place not in (_native.EMPTY, _native.WAITING):
-            place = self._look(lambda chunk, reader: _native.look(chunk, reader, spins))
+            place = self._look(lambda chunk, reader: _native.take(chunk, reader, spins, found))
         if place >= 0 or place in (_native.EMPTY, _native.WAITING):
             return place
         raise _native.error(place, f"cannot read {self.home.path}")
@@ -313,6 +323,10 @@ class Walk:
             if not going_on:
                 return int(_native.EMPTY)
 
+    def record(self) -> int:
+        """The position of the record that the last `look` or `glance` found."""
+        return int(self._record[0])
+
     def gather(self, plan: Any, records: _native.Records | None = None) -> _native.Gathered | int:
         """The messages that are there now, in columns, all of one chunk; or EMPTY or WAITING. Does not wait."""
         found: list[_native.Gathered] = []
@@ -332,7 +346,8 @@ class Walk:
 
     def glance(self) -> int:
         """As `look`, but nothing is handed out: this stands before it. Damage is an answer, too."""
-        return self._look(_native.glance)
+        found = self._record
+        return self._look(lambda chunk, reader: _native.glance(chunk, reader, found))
 
     def wait(
         self, deadline_ns: int, ended: Callable[[], Exception | None], look: Callable[[int], int] | None = None

@@ -130,6 +130,7 @@ from shmq._native.reading import (
     place_arrays,
     reader_seek,
     resync,
+    take,
 )
 from shmq._native.ring import (
     RING_ATTEMPTS,

@@ -16,14 +16,19 @@ find = lib.shmq_find
 """find(chunk handle, ordinal, record): the message's place, and its record's position; or a negative code."""
 
 
+def take(chunk: Chunk, reader: Any, spins: int, record: Any) -> int:
+    """As `look`; *record*, by `new_record`, has the position of its record then."""
+    return int(lib.shmq_next_record(chunk.handle, reader, spins, record))
+
+
 def look(chunk: Chunk, reader: Any, spins: int) -> int:
     """The next message's place, looking *spins* times, or a negative code."""
     return int(lib.shmq_next(chunk.handle, reader, spins))
 
 
-def glance(chunk: Chunk, reader: Any) -> int:
-    """What `look` would answer now, handing out nothing: the reader stands before it, and names it."""
-    return int(lib.shmq_glance(chunk.handle, reader))
+def glance(chunk: Chunk, reader: Any, record: Any) -> int:
+    """What `take` would answer now, handing out nothing: the reader stands before it."""
+    return int(lib.shmq_glance(chunk.handle, reader, record))
 
 
 def reader_seek(chunk: Chunk, reader: Any, ordinal: int) -> int:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 import shmq
+from shmq import _native, walk
 
 
 def run(*works):
@@ -89,3 +92,58 @@ def test_open_and_close_in_many_threads(make):
 
     run(*[come_and_go] * 4)
     assert (len(queue), queue.stats().participants) == (120, 1)
+
+
+PATIENCE = 20.0
+
+
+def in_thread(work, seconds=PATIENCE):
+    """Have it done by another thread, and wait for that so long at most."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(seconds)
+    return thread
+
+
+def test_found_a_message_came_twice_when_threads_took_for_the_first_time(make, monkeypatch):
+    """The built-ins took from the beginning of the chunk while another thread was still on its way to the start."""
+    queue = make()
+    queue.put_many([b"0", b"1", b"2"])
+    consumer = queue.consumer("c")
+    taken, threads, seek = [], [], _native.reader_seek
+
+    def meanwhile(*arguments):
+        monkeypatch.setattr(walk._native, "reader_seek", seek)
+        threads.append(in_thread(lambda: taken.append(consumer.take(timeout=0)), 0.2))
+        return seek(*arguments)
+
+    monkeypatch.setattr(walk._native, "reader_seek", meanwhile)
+    taken.append(consumer.take(timeout=0))
+    threads[0].join(PATIENCE)
+    taken.append(consumer.take(timeout=0))
+    assert sorted(taken) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("verb", ["get", "peek", "get_many"])
+def test_found_a_message_had_the_key_of_another_that_a_thread_took_meanwhile(make, monkeypatch, verb):
+    """Its record was asked of the reader, which the built-in of the other thread had moved on."""
+    queue = make()
+    for number in range(6):
+        queue.put(b"%d" % number, key=b"k%d" % number)
+    consumer = queue.consumer("c")
+    assert consumer.take() == b"0"
+    inside = "glance" if verb == "peek" else "take"
+    usual = getattr(walk._native, inside)
+
+    def meanwhile(*arguments):
+        monkeypatch.setattr(walk._native, inside, usual)
+        place = usual(*arguments)
+        in_thread(lambda: consumer.take(timeout=0))
+        return place
+
+    monkeypatch.setattr(walk._native, inside, meanwhile)
+    messages = consumer.get_many(3) if verb == "get_many" else [getattr(consumer, verb)()]
+    assert [(each.index, each.key) for each in messages] == [
+        (int(each.payload), b"k" + each.payload) for each in messages
+    ]
+    assert messages[0].payload == b"1"
