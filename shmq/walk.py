@@ -13,7 +13,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from shmq import _native, errors, given
+from shmq import _native, errors, given, later
 from shmq.storage import space, warm
 from shmq.storage.chain import Chain
 from shmq.storage.directory import chunk_name
@@ -254,10 +254,10 @@ class Walk:
 
     def _leap(self, sequence: int, index: int) -> bool:
         """Go on in the first chunk behind that one that can be opened."""
-        for later, base in self.chain.listed():
-            if later > sequence and base >= index:
+        for following, base in self.chain.listed():
+            if following > sequence and base >= index:
                 with contextlib.suppress(errors.Corrupt, FileNotFoundError):
-                    chunk = self.chain.open(later, base)
+                    chunk = self.chain.open(following, base)
                     self._enter(chunk, start=max(self._start, base), skipped=self._damaged(index, base))
                     return True
         if self._checkpoint is None:  # a consumer is told instead
@@ -266,6 +266,7 @@ class Walk:
 
     def _pass_the_last(self, index: int) -> None:
         """Where the last chunk cannot be opened, and *index* is in it: stand behind all that is known of it."""
+        later.ready("shmq.storage.reach")
         from shmq.storage import reach  # noqa: PLC0415  # rare
 
         sequence, base = (self.chain.listed() or [(-1, 0)])[-1]
