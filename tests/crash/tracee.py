@@ -23,12 +23,14 @@ def main() -> None:
 
     import shmq.dead
     import shmq.group
+    import shmq.later
     import shmq.staged
     import shmq.storage.dedup
     from crash.operations import Hands
 
     # The stepper follows one thread: what another one would do in a moment, this one does at once.
     shmq.group.GroupConsumer._move_soon = shmq.group.GroupConsumer._move_aside
+    shmq.later._have_imported = shmq.later._import
 
     syscall = ctypes.CDLL(None).syscall
     getppid, mark = 110, 0x73686D71

@@ -219,7 +219,10 @@ def test_real_processes_are_killed_at_any_moment_while_somebody_puts(tmp_path):
     archive.compact(f"{path}.table", file_bytes=60_000)
     with shmq.open(path) as queue:
         assert queue.next_index > 5000
-        assert offsets(f"{path}.table") == list(range(queue.next_index))
+        there = {message.index for message in queue.reader()}  # the rest was archived, and went
+        padding = [index for index in range(queue.first_index, queue.next_index) if index not in there]
+        assert sorted([*offsets(f"{path}.table"), *padding]) == list(range(queue.next_index))
+    assert len(padding) <= 20, "who is killed in a put leaves no more than its batch"
     assert archive.verify(f"{path}.table") == []
 
 

@@ -251,7 +251,7 @@ class Putting:
         if not self.staged:
             first(self, "stage", several=[Entry(b"staged"), Entry(b"too")], later=True)
         if not self.staged:
-            return False
+            return self.is_too_late_to_adopt()
         at = which % len(self.staged)
         chosen = self.staged if all_of_them else self.staged[at : at + 1]
         tokens, several = [token for token, _ in chosen], [entry for _, each in chosen for entry in each]
@@ -264,6 +264,15 @@ class Putting:
                 self.log.once.setdefault(once[0], {})[once[1]] = range(self.log.next - len(several), self.log.next)
                 self.log.adopted_once.add(once)
         return True
+
+    def is_too_late_to_adopt(self) -> bool:
+        """Where nothing can be staged any more, what is empty is not adopted either."""
+        if self.ended():
+            staged = self.queue.stage()
+            with pytest.raises(shmq.ShutDown):
+                self.queue.adopt(staged)
+            staged.close()
+        return self.ended()
 
     def was_adopted(self, once, adopt) -> bool:
         """Whether nothing is to be adopted again, and was not; the sets that were staged for it are gone then."""
