@@ -68,6 +68,11 @@ def nanoseconds_of_int(time_ns: int) -> int:
     return min(max(given.whole("time_ns", time_ns, wanted=wanted), -_TIME_MAX - 1), _TIME_MAX)
 
 
+def _place_of(chunk: _native.Chunk, index: int, record: Any) -> int:
+    """Where that message is, or why not. Damage can have a chunk begin behind what is looked for in it."""
+    return _find(chunk.handle, index - chunk.base, record) if index >= chunk.base else int(_native.EMPTY)
+
+
 class Access:
     """One handle's way to any message. Safe to share between threads."""
 
@@ -192,7 +197,7 @@ class Access:
             chunk = self._mapped.get(sequences[at])
             if chunk is not None:
                 record = _new_record()
-                place = _find(chunk.handle, index - chunk.base, record)
+                place = _place_of(chunk, index, record)
                 if place >= 0:
                     self._show(chunk, bases, at)
                     return Message(chunk, index, record[0], place, self._decode)
@@ -215,7 +220,7 @@ class Access:
             except FileNotFoundError:
                 continue  # retired in this moment
             record = _new_record()
-            code = _find(chunk.handle, index - chunk.base, record)
+            code = _place_of(chunk, index, record)
             if code >= 0:
                 self._show(chunk, bases, at)
                 return Message(chunk, index, record[0], code, self._decode)
@@ -234,7 +239,7 @@ class Access:
         following = self._chain.after(chunk)
         while following is not None:
             record = _new_record()
-            code = _find(following.handle, index - following.base, record)
+            code = _place_of(following, index, record)
             if code >= 0:
                 return Message(following, index, record[0], code, self._decode)
             if code != _native.ROLL:
@@ -423,7 +428,7 @@ class Access:
         """How many bytes of a chunk the messages below *stop* take."""
         for index in range(stop - 1, max(stop - 64, chunk.base) - 1, -1):  # the last ones may be padding
             record = _new_record()
-            place = _find(chunk.handle, index - chunk.base, record)
+            place = _place_of(chunk, index, record)
             if place >= 0:
                 return (place >> _native.LENGTH_BITS) + (place & _native.LENGTH_MASK)
         return chunk.size

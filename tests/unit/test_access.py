@@ -323,3 +323,17 @@ def test_found_committed_index_was_busy_beside_one_writer_who_makes_chunks(path,
         before = queue.next_index
         assert queue.committed_index >= before
         assert queue.extents(0)[-1].stop >= before
+
+
+def test_found_a_chunk_that_begins_behind_what_is_looked_for_in_it_has_it_not(make, monkeypatch):
+    """By seed 3000300255 of the living fuzzer: a raw OverflowError."""
+    queue = make()
+    for number in range(3):
+        queue.put(b"%d" % number)
+    assert queue[1].payload == b"1"
+    access = queue._random()
+    chunk = access._chunk(*access._chain.names()[0])
+    monkeypatch.setattr(chunk, "base", 2)
+    monkeypatch.setattr(type(access), "_chunk", lambda *_: chunk)
+    with pytest.raises(IndexError, match="has no message 1"):
+        access._message(1)
