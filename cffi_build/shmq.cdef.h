@@ -139,8 +139,12 @@ typedef struct {
     int64_t due_ns;
 } shmq_reader;
 int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins);
-int64_t shmq_next_record(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins, uint64_t *record);
-int64_t shmq_glance(shmq_chunk *chunk, shmq_reader *reader, uint64_t *record);
+typedef struct {
+    uint64_t record;
+    uint64_t index;
+} shmq_which;
+int64_t shmq_next_which(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins, shmq_which *which);
+int64_t shmq_glance(shmq_chunk *chunk, shmq_reader *reader, shmq_which *which);
 int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint64_t *places, uint64_t *records);
 int shmq_reader_seek(shmq_chunk *chunk, shmq_reader *reader, uint64_t ordinal);
 int64_t shmq_check(shmq_chunk *chunk, uint64_t position, uint64_t ordinal);

@@ -182,10 +182,10 @@ class Consumer(_native.Head):
             return self._take_explicit(1, timeout)[0]
         with self._lock:
             data = self._payload(self._next(timeout))
-            chunk, record = self._walk.chunk, self._walk.record()
+            chunk, index = self._walk.chunk, self._walk.which.index
         if self._decode is None:
             return data
-        return codec.decode_all(self._decode, (data,), chunk, lambda _: chunk.index_of(record))[0]  # type: ignore[arg-type,union-attr]
+        return codec.decode_all(self._decode, (data,), chunk, lambda _: index)[0]  # type: ignore[arg-type]
 
     _take.__qualname__ = "Consumer.take"  # which is what a wrong argument is told about
 
@@ -224,7 +224,8 @@ class Consumer(_native.Head):
             return self._hand_out(1, timeout)[0]
         with self._lock:
             place = self._next(timeout)
-            return self._found(place)
+            which = self._walk.which
+            return self._message(place, which.index, which.record)
 
     def _hand_out(self, limit: int, timeout: float | None) -> list[Message]:
         """
@@ -260,7 +261,8 @@ class Consumer(_native.Head):
     def _messages(self, limit: int, timeout: float | None) -> list[Message]:
         if limit == 1:
             place = self._next(timeout)
-            return [self._found(place)]
+            which = self._walk.which
+            return [self._message(place, which.index, which.record)]
         places, records = self._many(limit, timeout)
         chunk: Any = self._walk.chunk
         return [
@@ -387,15 +389,15 @@ class Consumer(_native.Head):
                     return None
                 raise _native.error(place, f"cannot read {self._home.path}")
             chunk: Any = self._walk.chunk
-            record = self._walk.record()
-            return Message(chunk, chunk.index_of(record), record, place, self._decode)
+            which = self._walk.which
+            return Message(chunk, int(which.index), int(which.record), place, self._decode)
 
     def _many(self, limit: int, timeout: float | None) -> tuple[list[int], list[int]]:
         """Places and records of what is there, after waiting for the first; all in one chunk."""
         first = self._next(timeout)
         reader, chunk = self._walk.reader, self._walk.chunk
         assert chunk is not None  # noqa: S101  # there is a first message in it
-        found, records = [first], [self._walk.record()]
+        found, records = [first], [int(self._walk.which.record)]
         places, positions = _native.place_arrays(min(limit, _BATCH))
         while len(found) < limit:
             room = min(limit - len(found), _BATCH)
@@ -405,12 +407,6 @@ class Consumer(_native.Head):
             found += _native.unpack(places, count)
             records += _native.unpack(positions, count)
         return found, records
-
-    def _found(self, place: int) -> Message:
-        """The message that the last look has found. Another thread's built-in may have moved the reader since."""
-        record = self._walk.record()
-        chunk: Any = self._walk.chunk
-        return self._message(place, chunk.index_of(record), record)
 
     def _next(self, timeout: float | None) -> int:
         """The next message's place, by way of everything that is not the fast path."""

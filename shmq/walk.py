@@ -61,7 +61,8 @@ class Walk:
         self.chunk: _native.Chunk | None = None
         self.reader: Any = None
         self._led: Any = None  # the reader that the built-ins were given
-        self._record = _native.new_record()
+        self.which = _native.new_which()
+        """Record and index of what the last `look` or `glance` found. The reader may have been moved on since."""
         self._head: Callable[[], _native.Head | None] = lambda: None
         self._checkpoint = checkpoint
         self._auto_ack = auto_ack
@@ -298,10 +299,10 @@ class Walk:
 
         Under a lock of the caller's; the built-ins of other threads go on meanwhile.
         """
-        found = self._record
-        place = _native.take(self.chunk, self.reader, spins, found) if self.chunk is not None else int(_native.ROLL)
+        which = self.which
+        place = _native.take(self.chunk, self.reader, spins, which) if self.chunk is not None else int(_native.ROLL)
         if place < 0 and place not in (_native.EMPTY, _native.WAITING):
-            place = self._look(lambda chunk, reader: _native.take(chunk, reader, spins, found))
+            place = self._look(lambda chunk, reader: _native.take(chunk, reader, spins, which))
         if place >= 0 or place in (_native.EMPTY, _native.WAITING):
             return place
         raise _native.error(place, f"cannot read {self.home.path}")
@@ -324,10 +325,6 @@ class Walk:
             if not going_on:
                 return int(_native.EMPTY)
 
-    def record(self) -> int:
-        """The position of the record that the last `look` or `glance` found."""
-        return int(self._record[0])
-
     def gather(self, plan: Any, records: _native.Records | None = None) -> _native.Gathered | int:
         """The messages that are there now, in columns, all of one chunk; or EMPTY or WAITING. Does not wait."""
         found: list[_native.Gathered] = []
@@ -347,8 +344,7 @@ class Walk:
 
     def glance(self) -> int:
         """As `look`, but nothing is handed out: this stands before it. Damage is an answer, too."""
-        found = self._record
-        return self._look(lambda chunk, reader: _native.glance(chunk, reader, found))
+        return self._look(lambda chunk, reader: _native.glance(chunk, reader, self.which))
 
     def wait(
         self, deadline_ns: int, ended: Callable[[], Exception | None], look: Callable[[int], int] | None = None

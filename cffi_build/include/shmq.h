@@ -237,10 +237,14 @@ typedef struct {
 /* The next message: its payload's place (position << 30 | length), or EMPTY, ROLL, WAITING, CORRUPT, FORKED.
  * A claim whose owner is dead is padded on the way. Looks `spins` times before it says EMPTY or WAITING. */
 int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins);
-/* The same, and the position of its record, which the reader's own fields tell only until another thread goes on. */
-int64_t shmq_next_record(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins, uint64_t *record);
-/* What shmq_next_record would answer, handing out nothing: the reader stands before it. */
-int64_t shmq_glance(shmq_chunk *chunk, shmq_reader *reader, uint64_t *record);
+/* The same, and which message it is: the reader's own `record` and `index` tell that only until another thread goes on. */
+typedef struct {
+    uint64_t record; /* position */
+    uint64_t index;
+} shmq_which;
+int64_t shmq_next_which(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins, shmq_which *which);
+/* What shmq_next_which would answer, handing out nothing: the reader stands before it. */
+int64_t shmq_glance(shmq_chunk *chunk, shmq_reader *reader, shmq_which *which);
 /* The same without a spin, for messages of up to 32 KiB with their header: TOO_LARGE for a larger one, which is neither
  * checked nor passed. Then shmq_next_bytes says how many bytes its payload has, as far as can be told without checking,
  * and shmq_next_copied is shmq_next with the payload copied to `to` in the same pass, if it has up to `room` bytes. */

@@ -1091,12 +1091,13 @@ static bool spin_on(uint32_t *spins, uint32_t *pause)
 /* Into each of its callers: what a look is for is known there, and on the way through memory it costs a third more. */
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-/* Which messages a look is for: regions of up to `limit` bytes; where their payloads go, and their record, if not NULL. */
+/* Which messages a look is for: regions of up to `limit` bytes; where their payloads go, if not NULL, and where to say
+ * which message it was. */
 struct look {
     uint32_t spins;
     uint64_t limit;
     const struct copy *copy;
-    uint64_t *record;
+    shmq_which *which;
 };
 
 /* Move the walk to the next message: its checked place, or why not. Looks `spins` times before it gives up. A message
@@ -1294,8 +1295,8 @@ static inline int64_t next_one(shmq_chunk *chunk, shmq_reader *reader, struct lo
     do {
         answer = wanted_message(chunk, reader, &walk, look);
     } while (answer >= 0 && !reader_publish(chunk, reader, &walk));
-    if (look.record != NULL) {
-        *look.record = reader->record; /* before another thread moves the reader on */
+    if (look.which != NULL) {
+        *look.which = (shmq_which){reader->record, reader->index}; /* before another thread moves the reader on */
     }
     reader_end(reader, &walk);
     return answer;
@@ -1306,12 +1307,12 @@ int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins)
     return next_one(chunk, reader, (struct look){.spins = spins, .limit = UINT64_MAX});
 }
 
-int64_t shmq_next_record(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins, uint64_t *record)
+int64_t shmq_next_which(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins, shmq_which *which)
 {
-    return next_one(chunk, reader, (struct look){.spins = spins, .limit = UINT64_MAX, .record = record});
+    return next_one(chunk, reader, (struct look){.spins = spins, .limit = UINT64_MAX, .which = which});
 }
 
-int64_t shmq_glance(shmq_chunk *chunk, shmq_reader *reader, uint64_t *record)
+int64_t shmq_glance(shmq_chunk *chunk, shmq_reader *reader, shmq_which *which)
 {
     if (member_forked(chunk->member)) {
         return forked();
@@ -1326,7 +1327,7 @@ int64_t shmq_glance(shmq_chunk *chunk, shmq_reader *reader, uint64_t *record)
     const int64_t place = wanted_message(chunk, reader, &walk, (struct look){.limit = UINT64_MAX});
     if (place >= 0) { /* back before it; over what is not to be had, it has gone for good */
         walk = (struct walk){reader->record, reader->index - chunk->base};
-        *record = reader->record;
+        *which = (shmq_which){reader->record, reader->index};
     }
     reader_end(reader, &walk);
     return place;

@@ -126,6 +126,7 @@ from shmq._native.reading import (
     glance,
     look,
     messages,
+    new_which,
     next_many,
     place_arrays,
     reader_seek,

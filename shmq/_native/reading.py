@@ -16,9 +16,14 @@ find = lib.shmq_find
 """find(chunk handle, ordinal, record): the message's place, and its record's position; or a negative code."""
 
 
-def take(chunk: Chunk, reader: Any, spins: int, record: Any) -> int:
-    """As `look`; *record*, by `new_record`, has the position of its record then."""
-    return int(lib.shmq_next_record(chunk.handle, reader, spins, record))
+def new_which() -> Any:
+    """Where `take` and `glance` say which message they found: its `record` and its `index`."""
+    return ffi.new("shmq_which *")
+
+
+def take(chunk: Chunk, reader: Any, spins: int, which: Any) -> int:
+    """As `look`, and which message it is."""
+    return int(lib.shmq_next_which(chunk.handle, reader, spins, which))
 
 
 def look(chunk: Chunk, reader: Any, spins: int) -> int:
@@ -26,9 +31,9 @@ def look(chunk: Chunk, reader: Any, spins: int) -> int:
     return int(lib.shmq_next(chunk.handle, reader, spins))
 
 
-def glance(chunk: Chunk, reader: Any, record: Any) -> int:
+def glance(chunk: Chunk, reader: Any, which: Any) -> int:
     """What `take` would answer now, handing out nothing: the reader stands before it."""
-    return int(lib.shmq_glance(chunk.handle, reader, record))
+    return int(lib.shmq_glance(chunk.handle, reader, which))
 
 
 def reader_seek(chunk: Chunk, reader: Any, ordinal: int) -> int:
