@@ -906,7 +906,9 @@ class GroupConsumer:
             for message in messages[len(data) :]:
                 with contextlib.suppress(errors.LeaseLost):
                     self._settle(message, "give back", self._ring.undo)
-        return [each for each, message in zip(data, messages, strict=False) if message in kept]
+        if len(kept) == len(data):
+            return data
+        return [each for each, message in zip(data, messages, strict=False) if message._over]  # noqa: SLF001
 
     # ---- moving to other queues
     def _disposed_of(self, message: GroupMessage, kind: int) -> bool:

@@ -296,7 +296,8 @@ static SPECIALISED int wanted_now(const shmq_chunk *chunk, shmq_reader *reader, 
     return times == 0 ? SHMQ_OK : record_timely(chunk, reader, walk->position, times);
 }
 
-/* Walk over messages and note them, or take what is wanted of records at once: why it ended. OK: at the end of the batch. EMPTY also at the stop. */
+/* Walk over messages and note them, or take what is wanted of records at once: why it ended. OK: at the end of the batch.
+ * EMPTY also at the stop. */
 static SPECIALISED int collect(shmq_chunk *chunk, shmq_reader *reader, struct walk *walk, const shmq_wanted *wanted,
                                struct records *records, struct notes *notes)
 {
