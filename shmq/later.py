@@ -27,8 +27,11 @@ def ready(*names: str) -> None:
     One that cannot be imported is left to that `import`, which says so.
     """
     for name in names:
-        if name not in sys.modules or _is_half_done(name):
+        if name not in sys.modules:
             _have_imported(name)
+        elif _is_half_done(name):
+            with _gate:  # of ours, it is done then; else its own lock says who waits for whom
+                pass
 
 
 def _is_half_done(name: str) -> bool:
@@ -36,7 +39,7 @@ def _is_half_done(name: str) -> bool:
 
 
 def _have_imported(name: str) -> None:
-    if threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread() or sys.is_finalizing():  # which starts no thread
         _import(name)
         return
     thread = threading.Thread(target=_import, args=(name,), name="shmq-import", daemon=True)

@@ -159,3 +159,26 @@ def test_children_that_are_forked_while_others_put_for_the_first_time_put_too(tm
     """
     for number in range(5):
         assert run(code, str(tmp_path / str(number))) == "3 2\n"
+
+
+def test_a_module_that_asks_for_itself_while_it_is_imported_waits_for_nobody(tmp_path):
+    """Another thread would wait for the main one, which would wait for that thread."""
+    (tmp_path / "asks.py").write_text("from shmq import later\nlater.ready('asks')\nvalue = 8\n")
+    assert run("import sys; sys.path.insert(0, sys.argv[1]); import asks; print(asks.value)", str(tmp_path)) == "8\n"
+
+
+def test_at_the_end_of_the_interpreter_no_thread_is_waited_for():
+    """One that begins then never says that it has."""
+    code = """
+    import os, sys
+    from shmq import later
+    class Last:
+        def __init__(self):
+            self.ready, self.say, self.ends = later.ready, os.write, sys.is_finalizing
+        def __del__(self):
+            assert self.ends()
+            self.ready("colorsys")
+            self.say(1, b"over")
+    last = Last()
+    """
+    assert run(code) == "over"
