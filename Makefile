@@ -75,7 +75,7 @@ quick: lint
 bench-quick: $(VENV)/.bench
 	@$(BIN)/python -m benchmarks.quick
 
-prove: $(VENV)/.test
+prove: $(VENV)/.test $(VENV)/.coverage
 	@$(BIN)/python -m tests.campaign --prove --jobs $(JOBS)
 
 prove-disk: $(VENV)/.test

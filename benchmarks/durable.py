@@ -230,7 +230,7 @@ def _fill(path: str, megabytes: int) -> None:
         batch = [b"x" * 1024] * 1024
         for _ in range(megabytes):
             queue.put_many(batch)
-        home = queue._home  # noqa: SLF001  # nobody else may say that there was another boot
+        home = queue._session.home  # noqa: SLF001  # nobody else may say that there was another boot
         with home.admin():
             home.write_journal(home.read_journal()._replace(boot_id=b"another boot id!"))
 

@@ -1,5 +1,5 @@
 """
-What kill -9 costs: a producer puts 100,000 items, every put() returns, and then it is killed.
+What kill -9 costs: a producer puts 100,000 items, every put() returns, and a second later it is killed.
 
 multiprocessing.Queue keeps what was put in the memory of the process that put it, and a thread there moves it into a
 pipe: what has not left when the process dies is gone, and nobody is told. What remains is what fits into a pipe (64 KiB
@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import time
 
 import shmq
 
@@ -24,7 +25,8 @@ ITEM = bytes(1000)
 def put_and_die(any_queue):
     for _ in range(ITEMS):
         any_queue.put(ITEM)
-    os.kill(os.getpid(), signal.SIGKILL)  # every put() has returned
+    time.sleep(1)  # every put() has returned; what has not left by now waits for somebody to read
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def put_in_a_process_that_is_killed(any_queue):

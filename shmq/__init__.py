@@ -9,12 +9,15 @@ shmq: a multiprocess shared-memory queue for Python on Linux. Durable, fast, no 
 
 A map of the package:
     queue, producer, staged, consumer, group, reader, message  the nouns that people import
+    session, manage                                a queue that is open, which all handles hold; those that are not open
+    once, adopting, handed                         puts that are made once; what is staged becomes part of the queue
+    names, group_options, group_place              consumers' names, what a group is made with, where it stands
     when, dead                                     moments that messages carry; moving them to other queues
     options, codec, errors                         what they are made with, what they carry, what can go wrong
     given, habits                                  what callers give is checked; what others call what is here
     walk, waiting, room, membership, seat          from message to message; this process's seat and its watcher
     loan, worker, later                            what a handle gives back; a thread beside the program's own; imports
-    figures                                        what stats() and consumers() say
+    stats, backlog                                 what stats() and consumers() say; what is left to do
     storage/                                       directories, chunk files, the chain
     _native, _core                                 the one door to the C core in cffi_build/
     formats/, spark/, cli/                         surfaces: they use only what this file exports
@@ -55,31 +58,26 @@ from shmq.errors import (
     UnsafeFilesystem,
     Untrusted,
 )
+from shmq.manage import delete, gc, repair, verify, volatile_queues
 from shmq.message import Message
 from shmq.options import Durability, Options, Retention
 from shmq.producer import Producer, Slot
-from shmq.queue import (
-    Queue,
-    delete,
-    gc,
-    open,  # noqa: A004  # shmq.open, as gzip.open
-    repair,
-    verify,
-    volatile_queues,
-)
+from shmq.queue import Queue, open  # noqa: A004  # shmq.open, as gzip.open
 from shmq.reader import Reader
 from shmq.waiting import wait
 
 if _TYPE_CHECKING:
     from shmq import formats, spark
-    from shmq.figures import ConsumerStats, GroupStats, Stats
     from shmq.group import GroupConsumer, GroupMessage
-    from shmq.staged import HandedOver, Staged
+    from shmq.handed import HandedOver
+    from shmq.staged import Staged
+    from shmq.stats import ConsumerStats, GroupStats, Stats
 
 _LATE = {
-    **dict.fromkeys(("ConsumerStats", "GroupStats", "Stats"), "figures"),
+    **dict.fromkeys(("ConsumerStats", "GroupStats", "Stats"), "stats"),
     **dict.fromkeys(("GroupConsumer", "GroupMessage"), "group"),
-    **dict.fromkeys(("HandedOver", "Staged"), "staged"),
+    "HandedOver": "handed",
+    "Staged": "staged",
 }
 
 __version__ = "0.1.0"

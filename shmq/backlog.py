@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors, locks
+from shmq.storage import space
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from shmq.access import Access
     from shmq.seat import Seat
+    from shmq.session import Session
     from shmq.storage.directory import Directory
 
 
@@ -163,6 +165,14 @@ def _walk(
         if count:
             runs.append((chunk.base + first, chunk.base + first + count))
     return code, position, ordinal, runs
+
+
+def messages(session: Session) -> int:
+    """How many messages there are in the queue, without what is padded."""
+    chain = session.chain()
+    if not session.home.read_only:
+        settle(chain)  # what a dead producer had claimed is padding, as soon as somebody looks
+    return max(session.next_index - session.first_index - space.padded(session.home, chain), 0)
 
 
 def settle(chain: Chain) -> None:

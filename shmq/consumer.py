@@ -12,13 +12,14 @@ import contextlib
 import os
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any, Never, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Never, NoReturn
 
 from shmq import _native, backlog, codec, ending, errors, given, habits, later, locks, names
 from shmq._native import LENGTH_BITS, LENGTH_MASK
 from shmq.access import Access
 from shmq.loan import Loan
 from shmq.message import Message, no_message, payloads_of
+from shmq.session import Handle
 from shmq.storage import pins, space
 from shmq.storage.directory import CONSUMERS, check_consumer_name
 from shmq.walk import Walk, deadline_of
@@ -27,19 +28,16 @@ from shmq.where import says_where
 if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable, Iterator, Sequence
-    from types import TracebackType
 
     from shmq.durability import Syncer
-    from shmq.membership import Membership
-    from shmq.queue import Queue
-    from shmq.storage.directory import Directory
+    from shmq.session import Session
 
 _BATCH = 1024
 _NOT_YET = (_native.EMPTY, _native.WAITING)
 
 
 @says_where("_home.path", "_persist", "seek", "close")
-class Consumer(_native.Head):
+class Consumer(_native.Head, Handle):
     """
     One name's way through the queue. Made by `Queue.consumer`; a context manager; iterates until shutdown.
 
@@ -48,12 +46,9 @@ class Consumer(_native.Head):
         ack_mode: "auto" or "explicit".
     """
 
-    _home: Directory
-    _membership: Membership
-
     def __init__(
         self,
-        queue: Queue,
+        session: Session,
         name: str,
         *,
         ack: str | None,
@@ -66,14 +61,14 @@ class Consumer(_native.Head):
         names.check_ack(ack)
         self.name = name
         self._ack = ack
-        self._queue = queue
+        self._session = session
         self._skip_corrupt = skip_corrupt
         self._hold = hold
         self._pid = os.getpid()
         self._lock = locks.Lock()
         self._closed = False
         self._opened = False
-        self._decode = queue._codec.decode  # noqa: SLF001
+        self._decode = session.codec.decode
         self._pending: dict[int, bool] = {}  # handed out and not below the head; True once acknowledged
         self._again: list[Message] = []  # pending, but an interrupted call kept them from whoever asked
         self._acking = 0
@@ -81,7 +76,7 @@ class Consumer(_native.Head):
         self._name_lock: _native.Lock | None = None
         self._loan = Loan()
         try:
-            queue._lend(self)  # noqa: SLF001
+            self._borrow()
             self._open(start)
         except BaseException:
             self.close()
@@ -111,7 +106,7 @@ class Consumer(_native.Head):
             with self._home.admin():
                 if self.name not in self._home.consumer_names():
                     pins.set_hold(self._home, self.name, hold=self._hold or False)
-                    index = names.start_index(self._queue, start)
+                    index = names.start_index(self._session, start)
                     names.make_checkpoint(self._home, self.name, index, explicit=self._ack == "explicit", group=False)
         self._membership.control.recount()  # each time: whoever made it may have been killed before that
         fd, size = self._home.open(self._home.consumers, file, writable=True)
@@ -156,7 +151,7 @@ class Consumer(_native.Head):
 
     def _stand_at_head(self, path: str) -> None:
         head, handed = self._checkpoint.head, self._checkpoint.handed
-        end = self._queue.next_index
+        end = self._session.next_index
         if max(head, handed) > end:
             warnings.warn(
                 f"{path} stood at index {head} and had handed out up to {handed}, beyond the end of the queue "
@@ -653,16 +648,6 @@ class Consumer(_native.Head):
             self._checkpoint.holder = 0
         self._name_lock.free()
 
-    def __enter__(self) -> Self:
-        """Return this object, which the `with` block closes."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()
-
     def __reduce__(self) -> NoReturn:
         """It does not pickle: its queue does."""
         raise given.no_pickle(self, f"consumer {self.name!r} of {self._home.path}", f"consumer({self.name!r})")
@@ -674,7 +659,7 @@ class Consumer(_native.Head):
     def __repr__(self) -> str:
         """Name, queue, ack mode, and how far it is, for people."""
         state = "closed" if self._closed else f"ack={self.ack_mode}, head {self._checkpoint.head}"
-        return f"<shmq.Consumer {self.name!r} of {self._queue.place} ({state})>"
+        return f"<shmq.Consumer {self.name!r} of {self._session.place} ({state})>"
 
     def __del__(self) -> None:
         """Close, unless this is a forked child's copy."""

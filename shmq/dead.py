@@ -21,10 +21,13 @@ import traceback
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shmq import errors, later
+from shmq import errors, group_options, later
 from shmq.options import Durability, Options, Retention
 from shmq.producer import Producer
+from shmq.reader import Reader
+from shmq.session import Session
 from shmq.storage import directory, files, volatile
+from shmq.storage.dedup import last_of
 from shmq.storage.directory import Directory
 from shmq.walk import deadline_of
 
@@ -34,7 +37,6 @@ if TYPE_CHECKING:
     from shmq.durability import Syncer
     from shmq.group import GroupMessage
     from shmq.message import Message
-    from shmq.queue import Queue
 
 GROUP = "operator"
 """In a dead-letter queue, the group by which its letters are finished."""
@@ -51,8 +53,8 @@ _PATHS = ("dead_letter", "expire_to")
 class _Raw(Producer):
     """Puts payloads as they are, encoded already."""
 
-    def __init__(self, queue: Queue) -> None:
-        super().__init__(queue)
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self._encode = None
         self._code_with(None)
 
@@ -61,20 +63,20 @@ class _Raw(Producer):
         return None
 
 
-def path_of(queue: Queue, given: str | None, group: str) -> str:
+def path_of(session: Session, given: str | None, group: str) -> str:
     """
     Where a group's letters go: beside the queue, unless the path is absolute. As `shmq.open` takes it.
 
     Beside a volatile queue is a volatile queue, which lasts as long as that one has users.
     """
     if given is None:
-        return f"{queue.place}.{group}.dead"
-    if volatile.is_volatile(queue.place) and not os.path.isabs(given):
+        return f"{session.place}.{group}.dead"
+    if volatile.is_volatile(session.place) and not os.path.isabs(given):
         return volatile.PREFIX + given.removeprefix(volatile.PREFIX)
-    return os.path.join(os.path.dirname(queue.path), given)
+    return os.path.join(os.path.dirname(session.path), given)
 
 
-def check_paths(queue: Queue, group: str, options: Mapping[str, Any], *, named_here: Mapping[str, Any]) -> None:
+def check_paths(session: Session, group: str, options: Mapping[str, Any], *, named_here: Mapping[str, Any]) -> None:
     """
     Refuse paths of other queues that cannot be used, when a group is opened and not at its first dead letter.
 
@@ -88,13 +90,13 @@ def check_paths(queue: Queue, group: str, options: Mapping[str, Any], *, named_h
         ValueError: what was given here is none: too long, or not to be encoded.
         NotFound, BadFormat, PermissionError: there is no queue, and none can be made.
     """
-    if volatile.is_volatile(queue.place):
-        volatile.home_of(path_of(queue, None, group))  # together the names may be too long
+    if volatile.is_volatile(session.place):
+        volatile.home_of(path_of(session, None, group))  # together the names may be too long
     for option in _PATHS:
         given = options.get(option)
         if given is None:
             continue
-        tried = f"cannot open group {group!r} of {queue.path} with {option}={given!r}"
+        tried = f"cannot open group {group!r} of {session.path} with {option}={given!r}"
         if not isinstance(given, str):
             raise errors.Corrupt(f"{tried}: what is stored is no path")
         if given in ("", ".", "..") or "\0" in given:
@@ -104,14 +106,14 @@ def check_paths(queue: Queue, group: str, options: Mapping[str, Any], *, named_h
                 f"{tried}, which is stored in the queue: it does not lie beside it. Whoever trusts it names it, too: "
                 f"consumer({group!r}, group=True, {option}={given!r})"
             )
-        if given.startswith(volatile.PREFIX) and not volatile.is_volatile(queue.place):
+        if given.startswith(volatile.PREFIX) and not volatile.is_volatile(session.place):
             raise errors.Mismatch(f"{tried}: what a queue on the disk gives away must not be in memory only")
-        place = path_of(queue, given, group)
+        place = path_of(session, given, group)
         unfit = _unfit(place)
         if unfit:
             kind = ValueError if named_here.get(option) == given else errors.Corrupt
             raise kind(f"{tried[:_SHOWN]}: {unfit}")
-        _check_target(queue, place, tried)
+        _check_target(session, place, tried)
 
 
 def _unfit(place: str) -> str:
@@ -127,7 +129,7 @@ def _unfit(place: str) -> str:
     return ""
 
 
-def _check_target(queue: Queue, place: str, tried: str) -> None:
+def _check_target(session: Session, place: str, tried: str) -> None:
     path = volatile.home_of(place) if volatile.is_volatile(place) else place
     try:
         there = Directory(path, read_only=True)
@@ -143,7 +145,7 @@ def _check_target(queue: Queue, place: str, tried: str) -> None:
     except errors.ShmqError as problem:
         raise type(problem)(f"{tried}: {problem}") from None
     with contextlib.closing(there):
-        if there.queue_id == queue._home.queue_id:  # noqa: SLF001
+        if there.queue_id == session.home.queue_id:
             raise errors.Mismatch(f"{tried}: that is this queue itself")
 
 
@@ -171,35 +173,41 @@ def letter_id(source_id: str, index: int, group: str) -> str:
     return f"shmq.letter/{source_id}/{index}/{group}"
 
 
+def _keep_letters(target: Session) -> None:
+    """Have a group there that finishes letters, so that none goes before an operator has seen to it."""
+    if GROUP not in target.home.consumer_names():
+        with target.home.admin():
+            if GROUP not in target.home.consumer_names():
+                group_options.make(target, GROUP, explicit=True, start="earliest", options={}, window=None)
+    target.joined().control.recount()  # each time: whoever made it may have been killed before that
+
+
 class Mover:
     """The way from one group to one other queue."""
 
-    def __init__(self, source: Queue, target: str, group: str, *, letters: bool) -> None:
+    def __init__(self, source: Session, target: str, group: str, *, letters: bool) -> None:
         """Open the target; make it if there is none. *letters*: keep everything until an operator has finished it."""
-        later.ready("shmq.queue")
-        from shmq.queue import Queue as _Queue  # noqa: PLC0415  # it knows this module
-
         durability = source.options.durability
         kept = durability if durability.kind == "sync" else Durability.PROCESS
         made = Options(codec=source.options.codec, retention=Retention.acked(), durability=kept)
-        self._source_id = source._home.queue_id.hex()  # noqa: SLF001
-        self._epoch = source._home.journal.epoch  # noqa: SLF001
+        self._source_id = source.home.queue_id.hex()
+        self._epoch = source.home.journal.epoch
         self._group = group
         self._source = source
         self._letters = letters
-        self._queue = _Queue(target, options=None if _exists(target) else made, trusted=True)
-        if self._queue._home.queue_id == source._home.queue_id:  # noqa: SLF001
-            self._queue.close()
+        self._target = Session(target, options=None if _exists(target) else made, trusted=True)
+        if self._target.home.queue_id == source.home.queue_id:
+            self._target.close()
             raise errors.Mismatch(f"group {group!r} of {source.path} cannot move messages into its own queue")
         if volatile.is_volatile(target):
             volatile.attach(target, source.place, self._source_id)
         if letters:
-            self._queue.consumer(GROUP, group=True, ack="explicit").close()
-        self._producer = _Raw(self._queue)
+            _keep_letters(self._target)
+        self._producer = _Raw(self._target)
         later.ready("shmq.durability")
         from shmq.durability import Syncer  # noqa: PLC0415  # only who moves messages pays for it
 
-        self._syncer = Syncer(self._queue._home, self._queue._joined())  # noqa: SLF001
+        self._syncer = Syncer(self._target.home, self._target.joined())
 
     def put(self, move: Move, known: Mapping[tuple[Any, ...], int]) -> int:
         """
@@ -262,14 +270,16 @@ class Mover:
 
     def has(self, message: Message) -> bool:
         """Whether there is, or was, a letter of that message."""
-        return self._queue.adopted(letter_id(self._source_id, message.index, self._group)) is not None
+        self._target.sweep()
+        letter = letter_id(self._source_id, message.index, self._group).encode()
+        return last_of(self._target.home, self._target.chain(), letter) is not None
 
     def copied(self, moves: Collection[Move]) -> dict[tuple[Any, ...], int]:
         """The origins of those of them that somebody who died has copied, and where. Letters need no looking for."""
         wanted = set() if self._letters else {tuple(self._origin(move)) for move in moves if move.again}
         found: dict[tuple[Any, ...], int] = {}
         if wanted:
-            for known in self._queue.reader(reverse=True):
+            for known in Reader(self._target, 0, None, reverse=True, follow=False):
                 origin = known.headers.get("shmq.origin")
                 if isinstance(origin, list) and tuple(origin) in wanted:
                     found[tuple(origin)] = known.index
@@ -280,7 +290,7 @@ class Mover:
     def close(self) -> None:
         """Let go of the target."""
         self._producer.close()
-        self._queue.close()
+        self._target.close()
 
 
 class Move(NamedTuple):
@@ -308,9 +318,9 @@ class _Trouble(NamedTuple):
 class Moving:
     """The ways from one member of a group to other queues. For one thread at a time, but for `resting_ns`."""
 
-    def __init__(self, queue: Queue, group: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, session: Session, group: str, options: Mapping[str, Any]) -> None:
         """No queue is opened before something is moved there."""
-        self._queue = queue
+        self._session = session
         self._group = group
         self._options = options
         self._movers: dict[str, Mover] = {}
@@ -401,9 +411,9 @@ class Moving:
         for option, trouble in self._trouble.items():
             if not trouble.said:
                 self._trouble[option] = trouble._replace(said=True)
-                path = path_of(self._queue, self._options.get(option), self._group)
+                path = path_of(self._session, self._options.get(option), self._group)
                 warnings.warn(
-                    f"group {self._group!r} of {self._queue.path} cannot move {trouble.messages} messages to {path}: "
+                    f"group {self._group!r} of {self._session.path} cannot move {trouble.messages} messages to {path}: "
                     f"{trouble.problem}. They are left aside and tried again, at least once a minute; nothing is lost, "
                     "and the messages behind them go on",
                     RuntimeWarning,
@@ -414,15 +424,15 @@ class Moving:
         """Why somebody who died was moving it."""
         if not self._options.get("expire_to") or not message.expired:
             return "rejected"
-        if not _exists(path_of(self._queue, self._options.get("dead_letter"), self._group)):
+        if not _exists(path_of(self._session, self._options.get("dead_letter"), self._group)):
             return "expired"
         return "rejected" if self._target("dead_letter").has(message) else "expired"
 
     def _target(self, option: str) -> Mover:
         known = self._movers.get(option)
         if known is None:
-            path = path_of(self._queue, self._options.get(option), self._group)
-            known = self._movers[option] = Mover(self._queue, path, self._group, letters=option == "dead_letter")
+            path = path_of(self._session, self._options.get(option), self._group)
+            known = self._movers[option] = Mover(self._session, path, self._group, letters=option == "dead_letter")
         return known
 
     def close(self) -> None:

@@ -16,6 +16,8 @@ from shmq import later
 
 _INFINITE = float("inf")
 _SHOWN_MAX = 200
+_PRODUCER_MAX = 1024
+_SEQUENCE_MAX = (1 << 63) - 1
 TIMEOUT = "a number of seconds, or None for as long as it takes,"
 _NO_BLOCK = (
     "; there is no block= as in queue.Queue: timeout=None waits as long as it takes, and timeout=0 does not wait at all"
@@ -165,3 +167,34 @@ def names(name: str, given: Any) -> tuple[str, ...]:
     if isinstance(given, (bytes, bytearray, dict)) or not all(isinstance(each, str) for each in found):
         raise wrong_type(name, given, "a list of names")
     return found
+
+
+def producer(offered: str | bytes, name: str = "producer") -> bytes:
+    """
+    A producer's name as it is kept.
+
+    Raises:
+        TypeError, ValueError: it cannot be kept.
+    """
+    if not isinstance(offered, (str, bytes)):
+        raise wrong_type(name, offered, "a str or bytes")
+    raw = offered.encode() if isinstance(offered, str) else offered
+    if not 0 < len(raw) <= _PRODUCER_MAX:
+        raise ValueError(f"{name}: a name of {len(raw)} bytes; 1 to {_PRODUCER_MAX} are kept")
+    return raw
+
+
+def dedup(offered: tuple[str | bytes, int] | None) -> tuple[bytes, int]:
+    """
+    Producer and sequence as they are kept; no name for None.
+
+    Raises:
+        TypeError, ValueError: they cannot be kept.
+    """
+    if offered is None:
+        return b"", 0
+    if not isinstance(offered, (tuple, list)) or len(offered) != 2:
+        raise wrong_type("dedup", offered, "a pair (producer, sequence)")
+    name, sequence = offered
+    number = whole("dedup: sequence", sequence, 0, _SEQUENCE_MAX)
+    return producer(name, "dedup: producer"), number

@@ -13,16 +13,17 @@ import dataclasses
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Never, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Never, NoReturn
 
-from shmq import _native, backlog, codec, ending, errors, habits, later, locks, names
+from shmq import _native, backlog, codec, ending, errors, group_options, habits, later, locks, names
 from shmq import given as _given
 from shmq._native import LENGTH_BITS, LENGTH_MASK
 from shmq.access import Access
 from shmq.dead import Move, Moving, check_paths, why
 from shmq.loan import Loan
 from shmq.message import Message, no_message, payloads_of
-from shmq.storage import acks, pins, space, warm
+from shmq.session import Handle
+from shmq.storage import acks, space, warm
 from shmq.storage import ring as rings
 from shmq.storage.directory import CONSUMERS, check_consumer_name
 from shmq.walk import SPINS, Walk, deadline_of, sooner
@@ -31,12 +32,9 @@ from shmq.worker import Worker
 if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable, Iterator, Sequence
-    from types import TracebackType
 
     from shmq.durability import Syncer
-    from shmq.membership import Membership
-    from shmq.queue import Queue
-    from shmq.storage.directory import Directory
+    from shmq.session import Session
 
 _BATCH = 1024
 _SNAPSHOT_EVERY, _SNAPSHOT_EVERY_PROCESS = 1.0, 10.0
@@ -47,14 +45,6 @@ _TRY_AGAIN_NS = 1_000_000_000
 """After a move to another queue that failed."""
 _ASIDE_SECONDS = 0.05
 """How long messages that are to be moved wait for more of them, so that one sync of the other queue serves many."""
-_GROUP_WINDOW_MIN, _GROUP_WINDOW = 64, _native.RING_WINDOW
-DEFAULTS: dict[str, Any] = {
-    "lease": None,
-    "max_attempts": None,
-    "dead_letter": None,
-    "expire_to": None,
-    "ordered_by": None,
-}
 
 
 class GroupWalk(Walk):
@@ -295,7 +285,7 @@ class GroupMessage(Message):
         self._group._extend(self, seconds)  # noqa: SLF001
 
 
-class GroupConsumer:
+class GroupConsumer(Handle):
     """
     One member of a group. Made by `Queue.consumer(..., group=True)`; safe to share between threads.
 
@@ -307,12 +297,9 @@ class GroupConsumer:
         options: what the group was made with.
     """
 
-    _home: Directory
-    _membership: Membership
-
     def __init__(
         self,
-        queue: Queue,
+        session: Session,
         name: str,
         *,
         ack: str | None,
@@ -326,17 +313,17 @@ class GroupConsumer:
         names.check_ack(ack)
         self.name = name
         self._ack = ack
-        self._queue = queue
-        self._given = check_options(given)
-        check_order(self._given, explicit=ack != "auto")
-        self._window = _check_window(window)
+        self._session = session
+        self._given = group_options.check_options(given)
+        group_options.check_order(self._given, explicit=ack != "auto")
+        self._window = group_options.check_window(window)
         self._skip_corrupt = skip_corrupt
         self._lock = locks.Lock()
         self._moving_lock = locks.Lock()
         """Held by whoever moves messages to other queues, which may take time; taken before the other one."""
         self._closed = False
         self._loan = Loan()
-        self._decode = queue._codec.decode  # noqa: SLF001
+        self._decode = session.codec.decode
         self._open(start)
 
     # ---- opening
@@ -358,7 +345,7 @@ class GroupConsumer:
         self._name_lock: _native.Lock | None = None
         self._opened = False
         try:
-            self._queue._lend(self)  # noqa: SLF001
+            self._borrow()
             self._enter(start)
         except BaseException:
             self._close()
@@ -369,16 +356,23 @@ class GroupConsumer:
         self._snapshot_every = _SNAPSHOT_EVERY_PROCESS if process else _SNAPSHOT_EVERY
         self._snapshot_at = time.monotonic() + self._snapshot_every
         self._enter_name(start)
-        self._moving = Moving(self._queue, self.name, self.options)
+        self._moving = Moving(self._session, self.name, self.options)
         self._enter_ring()
 
     def _enter_name(self, start: str | float | datetime.datetime) -> None:
         file = f"{self.name}.checkpoint"
-        check_paths(self._queue, self.name, self._given, named_here=self._given)
+        check_paths(self._session, self.name, self._given, named_here=self._given)
         if self.name not in self._home.consumer_names():
             with self._home.admin():
                 if self.name not in self._home.consumer_names():
-                    self._make(start)
+                    group_options.make(
+                        self._session,
+                        self.name,
+                        explicit=self._ack == "explicit",
+                        start=start,
+                        options=self._given,
+                        window=self._window,
+                    )
         self._membership.control.recount()  # each time: whoever made it may have been killed before that
         fd, size = self._home.open(self._home.consumers, file, writable=True)
         with fd:
@@ -396,24 +390,10 @@ class GroupConsumer:
             self._name_lock = _native.Lock(fd)
             self._share_name(self._name_lock, fd)
 
-    def _make(self, start: str | float | datetime.datetime) -> None:
-        check_order(self._given, explicit=self._ack == "explicit")
-        check_lease(self._given, explicit=self._ack == "explicit")
-        options = {**DEFAULTS, **self._given, "ack": self._ack or "auto"}
-        index = self._there(names.start_index(self._queue, start))
-        pins.set_hold(self._home, self.name, hold=False)  # left by one that was dropped
-        rings.make(self._home, self.name, options, _GROUP_WINDOW if self._window is None else self._window)
-        names.make_checkpoint(self._home, self.name, index, explicit=self._ack == "explicit", group=True)
-
-    def _there(self, index: int) -> int:
-        """Where to begin instead of *index*: behind what was dropped, purged, or has gone since all had finished it."""
-        index = max(index, self._membership.control.bounds().dropped)
-        return max(index, self._queue.first_index) if self._home.options.retention.kind == "acked" else index
-
     def _agreed(self, checkpoint: _native.Checkpoint) -> dict[str, Any]:
         stored = rings.options(self._home, self.name)
         try:
-            check_order(check_options(stored), explicit=checkpoint.explicit)
+            group_options.check_order(group_options.check_options(stored), explicit=checkpoint.explicit)
         except (ValueError, TypeError) as problem:
             raise errors.Corrupt(
                 f"cannot open {self._home.path}/{CONSUMERS}/{self.name}.group: {problem}; "
@@ -427,7 +407,7 @@ class GroupConsumer:
                     f"cannot join group {self.name!r} of {self._home.path} with {name}={mine!r}: "
                     f"it was made with {name}={stored.get(name)!r}; leave the option out, or use another name"
                 )
-        check_paths(self._queue, self.name, stored, named_here=self._given)
+        check_paths(self._session, self.name, stored, named_here=self._given)
         return stored
 
     def _share_name(self, lock: _native.Lock, fd: int) -> None:
@@ -470,7 +450,7 @@ class GroupConsumer:
 
     def _dropped(self, file: str, mark: int) -> int:
         """The mark, which what will be put lies behind."""
-        end = self._queue.next_index
+        end = self._session.next_index
         if mark > end:
             raise errors.Corrupt(
                 f"cannot join group {self.name!r} of {self._home.path}: {file} says that all before {mark} is dropped, "
@@ -1443,7 +1423,7 @@ class GroupConsumer:
                 if not self._name_lock.take():
                     raise errors.Busy(f"cannot move group {self.name!r} of {self._home.path}: somebody else is in it")
                 try:
-                    rings.restart(self._home, self.name, self._there(index))
+                    rings.restart(self._home, self.name, group_options.there(self._session, index))
                 finally:
                     self._name_lock.share()
             self._held.clear()
@@ -1502,16 +1482,6 @@ class GroupConsumer:
             self._snapshot()
         self._name_lock.free()
 
-    def __enter__(self) -> Self:
-        """Return this object, which the `with` block closes."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()
-
     def __reduce__(self) -> NoReturn:
         """It does not pickle: its queue does."""
         raise _given.no_pickle(self, f"consumer {self.name!r} of {self._home.path}", f"consumer({self.name!r})")
@@ -1523,7 +1493,7 @@ class GroupConsumer:
     def __repr__(self) -> str:
         """Name, queue, ack mode, and what it holds, for people."""
         state = "closed" if self._closed else f"ack={self.ack_mode}, head {self.head}, holds {len(self._held)}"
-        return f"<shmq.GroupConsumer {self.name!r} of {self._queue.place} ({state})>"
+        return f"<shmq.GroupConsumer {self.name!r} of {self._session.place} ({state})>"
 
     def __del__(self) -> None:
         """Close, unless this is a forked child's copy. What was set aside is left to others: no time for the disk."""
@@ -1533,24 +1503,6 @@ class GroupConsumer:
 
 
 habits.tell(GroupConsumer, habits.OF_CONSUMERS)
-
-
-@dataclasses.dataclass(frozen=True)
-class GroupPlace:
-    """
-    Where a group stands, message by message.
-
-    Attributes:
-        head: the first index that is not finished, parked messages included; everything below it is.
-        done: the indexes above it that are finished, ascending, wherever the first one lies.
-        open: those that somebody has and has not finished, or moves to another queue.
-        parked: those that wait outside the window: for their time, or for one before them of their key.
-    """
-
-    head: int
-    done: tuple[int, ...]
-    open: tuple[int, ...]
-    parked: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -1565,84 +1517,3 @@ class Skipped:
 
     finished: int
     left: tuple[int, ...]
-
-
-def place_of(
-    home: Directory, name: str, checkpoint: _native.Checkpoint, extent: Callable[[], tuple[int, int]]
-) -> GroupPlace:
-    """As `Queue.group_place`, which is how to call it; *extent*() is the queue's first index and its next one."""
-    ring = rings.look(home, name, checkpoint)
-    live, states = ring.states()
-    first, end = extent()
-    if live > end:
-        raise errors.Corrupt(f"the head of group {name!r} of {home.path} is {live}, and the queue ends before {end}")
-    aside = dict(ring.parked())  # behind the window: messages move from there to here only
-    taken = (_native.RING_CLAIMED, _native.RING_MOVING)
-    done, opened = set(), {index for index, held in aside.items() if held}
-    for index, state in enumerate(states, live):
-        if state == _native.RING_DONE or (state == _native.RING_PARKED and index not in aside):
-            done.add(index)
-        elif state in taken:
-            opened.add(index)
-    head = min(aside, default=live)
-    if head >= live:
-        head = next((index for index in range(live, live + len(states)) if index not in done), live + len(states))
-    finished = [*(index for index in range(max(head, first), live) if index not in aside), *sorted(done)]
-    return GroupPlace(
-        head,
-        tuple(index for index in finished if index > head),
-        tuple(sorted(opened)),
-        tuple(sorted(index for index, held in aside.items() if not held)),
-    )
-
-
-def check_options(given: dict[str, Any]) -> dict[str, Any]:
-    """The options that were given, after refusing what means nothing."""
-    options = {name: value for name, value in given.items() if value is not None}
-    lease, attempts = options.get("lease"), options.get("max_attempts")
-    if lease is not None:
-        options["lease"] = _given.seconds("lease", lease, hint="; None to keep messages for ever")
-    if attempts is not None:
-        options["max_attempts"] = _given.whole("max_attempts", attempts, 1, (1 << 16) - 1)
-    if _given.text("ordered_by", options.get("ordered_by", "key")) != "key":
-        raise ValueError(f'ordered_by={options["ordered_by"]!r}: "key", or None for no order')
-    for name in ("dead_letter", "expire_to"):
-        _given.text(name, options.get(name, ""), "the path of a queue")
-    return options
-
-
-def check_order(options: dict[str, Any], *, explicit: bool) -> None:
-    """
-    Refuse a group that would have an order and cannot keep it.
-
-    Raises:
-        ValueError: it is one.
-    """
-    if options.get("ordered_by") is not None and not explicit:
-        raise ValueError(
-            'ordered_by="key" needs ack="explicit": with "auto" a message is finished when it is handed out, and the '
-            "next of its key would go to another worker at once"
-        )
-
-
-def check_lease(options: dict[str, Any], *, explicit: bool) -> None:
-    """
-    Refuse a lease where nothing is held.
-
-    Raises:
-        ValueError: it is there.
-    """
-    if options.get("lease") is not None and not explicit:
-        raise ValueError(
-            'lease= needs ack="explicit": with "auto" a message is finished when it is handed out, and nobody keeps it'
-        )
-
-
-def _check_window(window: int | None) -> int | None:
-    """A window, if it can be one; None for the default, or that of the group that is there."""
-    if window is None:
-        return None
-    size = _given.whole("window", window, _GROUP_WINDOW_MIN, _GROUP_WINDOW)
-    if size & (size - 1):
-        raise ValueError(f"window={size}: a power of two from {_GROUP_WINDOW_MIN} to {_GROUP_WINDOW}")
-    return size

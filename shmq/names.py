@@ -1,4 +1,7 @@
-"""What opening a consumer name takes, for one process or for a group: its beginning, its checkpoint, a last look."""
+"""
+The names of consumers, for one process or for a group: what opening one takes (its beginning, its checkpoint, a last
+look), and what is done to those that nobody has open.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,19 @@ import time
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors, given
-from shmq.storage import files, sync
-from shmq.storage.directory import CONSUMERS
+from shmq.storage import files, space, sync
+from shmq.storage import names as stored
+from shmq.storage.directory import CONSUMERS, check_consumer_name
 
 if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable
 
-    from shmq.queue import Queue
+    from shmq.session import Session
     from shmq.storage.directory import Directory
 
 
-def start_index(queue: Queue, start: str | float | datetime.datetime) -> int:
+def start_index(session: Session, start: str | float | datetime.datetime) -> int:
     """
     Where a new name begins. "latest" is the end as it is when the name is made: puts that begin later are seen.
 
@@ -27,12 +31,12 @@ def start_index(queue: Queue, start: str | float | datetime.datetime) -> int:
         TypeError, ValueError: *start* means no index.
         IndexError: it is beyond the end of the queue, or negative; no name was made.
     """
-    index = queue._random().index_of(start, "start")  # noqa: SLF001
-    end = queue.next_index
+    index = session.access().index_of(start, "start")
+    end = session.next_index
     if not 0 <= index <= end:
         raise IndexError(
-            f"cannot begin at start={start!r}: {queue.path} has indexes from {queue.first_index} to {end}; no consumer "
-            "was made"
+            f"cannot begin at start={start!r}: {session.path} has indexes from {session.first_index} to {end}; no "
+            "consumer was made"
         )
     return index
 
@@ -83,3 +87,38 @@ def check_not_dropped(home: Directory, name: str, fd: int, what: str) -> None:
         if mine.st_nlink == 1 and mine.st_ino == now.st_ino:
             return
     raise errors.NotFound(f"{what} {name!r} of {home.path} was dropped while it was being opened")
+
+
+def drop(session: Session, name: str) -> None:
+    """As `Queue.drop_consumer`."""
+    check_consumer_name(name)
+    session.refuse_read_only(f"drop consumer {name!r}")
+    session.joined()
+    with session.home.admin():
+        stored.drop(session.home, name)
+    session.joined().control.recount()  # and its head holds no producer
+    space.retire(session.home, session.chain(), session.joined().control)  # what it alone held back may go
+
+
+def rename(session: Session, old: str, new: str) -> None:
+    """As `Queue.rename_consumer`."""
+    check_consumer_name(old)
+    check_consumer_name(new)
+    session.refuse_read_only(f"rename consumer {old!r}")
+    with session.home.admin():
+        stored.rename(session.home, old, new)
+    session.joined().control.recount()
+
+
+def purge(session: Session) -> int:
+    """As `Queue.purge`."""
+    session.refuse_read_only("purge")
+    home, control, chain, end = session.home, session.joined().control, session.chain(), session.next_index
+    with home.admin():
+        with stored.finishing(home, session.joined().member) as finish:
+            home.write_journal(home.read_journal()._replace(dropped=end))  # which outlives a reboot
+            finish(end)
+            control.drop_for_all(end)  # last: until then an opening would finish what was written down
+        control.wake()
+        space.retire_purged(home, chain, control)
+    return end

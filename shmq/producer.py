@@ -10,12 +10,13 @@ import contextlib
 import functools
 import itertools
 import os
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from shmq import _native, ending, errors, given, later, locks
 from shmq.codec import codec
 from shmq.loan import Loan
 from shmq.room import Room
+from shmq.session import Handle
 from shmq.storage import space, sync, warm
 from shmq.storage.chain import Chain
 from shmq.walk import deadline_of
@@ -27,10 +28,8 @@ if TYPE_CHECKING:
 
     from shmq.durability import Syncer
     from shmq.membership import Membership
-    from shmq.once import Turn
-    from shmq.queue import Queue
-    from shmq.storage.dedup import Known
-    from shmq.storage.directory import Directory
+    from shmq.once import Once, Turn
+    from shmq.session import Session
 
 _TYPE_MAX = 65535
 _NOT_A_TIME = -(1 << 63)
@@ -39,25 +38,22 @@ _NO_LISTS = (str, bytes, bytearray, memoryview, dict)
 
 
 @says_where("_home.path", "_settle", "_turn", "put_arrow", "close")
-class Producer(_native.Tail):
+class Producer(_native.Tail, Handle):
     """What `Queue.put` uses. Made by `Queue.producer`; a context manager."""
 
-    _home: Directory
-    _membership: Membership
-
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, session: Session) -> None:
         """See `Queue.producer`."""
-        self._queue = queue
-        self._encode = queue._codec.encode  # noqa: SLF001
+        self._session = session
+        self._encode = session.codec.encode
         self._lock = locks.Lock()
         self._closed = False
         self._loan = Loan()
         try:
-            queue._lend(self)  # noqa: SLF001
+            self._borrow()
             self._chain = self._make_chain()
             self._syncer = self._make_syncer()
             self._room = Room(self._home, self._membership, self._chain)
-            self._known: Known | None = None
+            self._once: Once | None = None
             self._code_with(self._encode)
             self._use(self._chain.tail())
         except BaseException:
@@ -105,21 +101,20 @@ class Producer(_native.Tail):
         fields, keep = self._fields(key, type, time_ns, headers, self._fixed(ttl, delay, turn))
         data = payload if self._encode is None else self._encode(payload)
         with _view(data) as view, _native.readable(view) as readable:
-            if turn is not None:
-                region = _native.record_bytes(fields, len(readable))
-                put = turn.put(1, region, deadline, lambda tail: tail.put_record(fields, readable, len(readable)))
-                del keep
-                return put.start
+            size = len(readable)
             tail = self._tail
-            while True:
-                if code < 0:
-                    self._settle(code, tail, _native.record_bytes(fields, len(readable)), 1, deadline)
-                    tail = self._tail
-                    warm.settle()
-                code = tail.put_record(fields, readable, len(readable))
-                if code >= 0:
-                    del keep  # what the fields point at had to live until here
-                    break
+            if turn is None and code >= 0:
+                code = tail.put_record(fields, readable, size)
+            if turn is not None or code < 0:
+                region = _native.record_bytes(fields, size)
+
+                def attempt(tail: _native.Chunk) -> int:
+                    return tail.put_record(fields, readable, size)
+
+                if turn is not None:
+                    return self._put_once(turn, attempt, region, 1, deadline).start
+                tail, code = self._until_put(attempt, region, 1, deadline, code)
+            del keep  # what the fields point at had to live until here
         if syncer is not None:
             self._wait(tail, code, deadline)
         return code
@@ -201,25 +196,17 @@ class Producer(_native.Tail):
         """What a put of no messages answers."""
         if dedup is not None:
             raise ValueError("nothing to put, and so nothing that says which batch it is; nothing was put")
-        end = self._queue.next_index
+        end = self._session.next_index
         return range(end, end)
 
     def _put_batch(self, batch: _native.Batch, turn: Turn | None, deadline: int) -> range:
         """Put all of it by one claim."""
         count = batch.count
         if turn is not None:
-            return turn.put(count, batch.region_bytes(), deadline, lambda tail: tail.put_many(batch))
+            return self._put_once(turn, lambda tail: tail.put_many(batch), batch.region_bytes(), count, deadline)
         if self._syncer is not None:
             self._syncer.check()
-        tail, first = self._tail, 0
-        while True:
-            if first < 0:
-                self._settle(first, tail, batch.region_bytes(), count, deadline)
-                tail = self._tail
-                warm.settle()
-            first = tail.put_many(batch)
-            if first >= 0:
-                break
+        tail, first = self._until_put(lambda tail: tail.put_many(batch), batch.region_bytes(), count, deadline)
         if self._syncer is not None:
             self._wait(tail, first + count - 1, deadline, first)
         return range(first, first + count)
@@ -255,19 +242,18 @@ class Producer(_native.Tail):
             self._syncer.check()
         fields, keep = self._fields(key, type, time_ns, headers, self._when(ttl))
         slot: Slot | None = None
-        tail, code = self._tail, 0
-        try:
-            while True:
-                if code < 0:
-                    self._settle(code, tail, _native.record_bytes(fields, nbytes), 1, deadline)
-                    tail = self._tail
-                    warm.settle()
-                slot = Slot(self._membership, nbytes, self._syncer)  # anew: a fork has another seat
-                code = slot.claim_in(tail, fields)
-                if code >= 0:
-                    del keep
-                    return slot
+
+        def attempt(tail: _native.Chunk) -> int:
+            nonlocal slot
+            if slot is not None:
                 slot.give_up()
+            slot = Slot(self._membership, nbytes, self._syncer)  # anew: a fork has another seat
+            return slot.claim_in(tail, fields)
+
+        try:
+            self._until_put(attempt, _native.record_bytes(fields, nbytes), 1, deadline)
+            del keep
+            return cast("Slot", slot)
         except BaseException:
             if slot is not None:
                 slot.give_up()
@@ -304,13 +290,64 @@ class Producer(_native.Tail):
     def _turn(self, dedup: tuple[str | bytes, int]) -> Turn:
         """How a put with dedup goes."""
         later.ready("shmq.once")
-        from shmq.once import Turn  # noqa: PLC0415  # only who uses it pays for it
+        from shmq.once import Once, Turn  # noqa: PLC0415  # only who uses it pays for it
 
         if self._membership.member.forked():
             self._rejoin()
-        return Turn(self, dedup)
+        if self._once is None:
+            self._once = Once(self._home, self._membership.control, self._chain)
+        return Turn(self._once, dedup)
+
+    def _put_once(
+        self, turn: Turn, attempt: Callable[[_native.Chunk], int], region: int, count: int, deadline_ns: int
+    ) -> range:
+        """Put it with *attempt*, unless it was put before: its indexes."""
+        if self._syncer is not None:
+            self._syncer.check()
+        once = cast("Once", self._once)
+        once.begin()
+
+        def alone() -> int:
+            self._check_open()
+            return self._until_put(attempt, region, count, deadline_ns, outside=(_native.FULL, _native.SHUT_DOWN))[1]
+
+        while True:
+            done = turn.put(deadline_ns, alone)
+            if not isinstance(done, int) or done >= 0:
+                break
+            # Somebody must make room, and may need this turn for it: it is waited for outside.
+            self._settle(done, self._tail, region, count, deadline_ns)
+        put = range(done, done + count) if isinstance(done, int) else done
+        once.note()
+        if self._syncer is not None and len(put):
+            self._syncer.wait(None, put[-1], deadline_ns, put.start)  # also of one that was put before
+        return put
 
     # ---- when a put does not go straight through
+    def _until_put(
+        self,
+        attempt: Callable[[_native.Chunk], int],
+        region: int,
+        count: int,
+        deadline_ns: int,
+        code: int = 0,
+        outside: tuple[int, ...] = (),
+    ) -> tuple[_native.Chunk, int]:
+        """
+        Where it is and its first index, once *attempt* has put it; or what it answered, when that is for outside.
+
+        *code* is what a try before this answered.
+        """
+        tail = self._tail
+        while True:
+            if code < 0:
+                self._settle(code, tail, region, count, deadline_ns)
+                tail = self._tail
+                warm.settle()
+            code = attempt(tail)
+            if code >= 0 or code in outside:
+                return tail, code
+
     def _settle(self, code: int, tail: _native.Chunk, region: int, count: int, deadline_ns: int) -> None:
         """Make the next try possible, or say why there is none."""
         self._check_open()
@@ -351,11 +388,11 @@ class Producer(_native.Tail):
         """In a forked child: a seat of its own, and the tail as that seat's."""
         with self._lock:
             if self._membership.member.forked():
-                self._queue._lend(self)  # noqa: SLF001
+                self._borrow()
                 self._chain = self._make_chain()
                 self._syncer = self._make_syncer()
                 self._room = Room(self._home, self._membership, self._chain)
-                self._known = None
+                self._once = None
                 self._use(self._chain.tail())
 
     def _use(self, chunk: _native.Chunk) -> None:
@@ -382,23 +419,13 @@ class Producer(_native.Tail):
         if self._closed:
             raise errors.Closed(f"cannot put into {self._home.path}: this handle was closed; open it again")
 
-    def __enter__(self) -> Self:
-        """Return this object, which the `with` block closes."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()
-
     def __reduce__(self) -> tuple[Any, ...]:
         """It does not pickle: its queue does."""
-        raise given.no_pickle(self, f"a producer of {self._queue.place}", "producer()")
+        raise given.no_pickle(self, f"a producer of {self._session.place}", "producer()")
 
     def __repr__(self) -> str:
         """Queue and state, for people."""
-        return f"<shmq.Producer of {self._queue.place}{' (closed)' if self._closed else ''}>"
+        return f"<shmq.Producer of {self._session.place}{' (closed)' if self._closed else ''}>"
 
     def __del__(self) -> None:
         """Close."""

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
-import os
-import sys
-from typing import TYPE_CHECKING, Any, Literal, Never, Protocol, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, Self, Unpack, overload
 
-from shmq import _native, backlog, ending, errors, given, habits, later, locks, membership, where
+from shmq import _native, backlog, ending, errors, given, habits, later, names
 from shmq.access import INDEX_MAX, Access, Extent, nanoseconds, nanoseconds_of_int
-from shmq.codec import codec
 from shmq.consumer import Consumer
-from shmq.loan import Loan
 from shmq.message import Message
 from shmq.options import OptionKeywords, Options, check_bound
 from shmq.producer import MortalProducer, Producer
 from shmq.reader import Reader
-from shmq.storage import directory, files, ledger, names, pins, records, shm, space, staging, volatile
-from shmq.storage import ring as rings
-from shmq.storage.chain import Chain
+from shmq.session import Session
+from shmq.storage import directory, pins
 from shmq.where import says_where
 
 if TYPE_CHECKING:
     import datetime
+    import os
     from collections.abc import Iterable, Mapping, Sequence
     from types import EllipsisType, TracebackType
 
@@ -31,24 +26,15 @@ if TYPE_CHECKING:
 
     from shmq.arrow import Batches
     from shmq.columns import Columns
-    from shmq.figures import ConsumerStats, GroupStats, Stats
-    from shmq.group import GroupConsumer, GroupPlace
+    from shmq.group import GroupConsumer
+    from shmq.group_place import GroupPlace
+    from shmq.handed import HandedOver
     from shmq.producer import Slot
-    from shmq.staged import HandedOver, Staged
+    from shmq.staged import Staged
+    from shmq.stats import ConsumerStats, Stats
     from shmq.storage.copying import Copied, Repaired
     from shmq.storage.recover import Recovery
     from shmq.storage.verify import Verified
-
-
-_EPOCH_MAX = (1 << 32) - 1
-
-
-class Handle(Protocol):
-    """What a queue lends its home and membership to."""
-
-    _home: directory.Directory
-    _membership: membership.Membership
-    _loan: Loan
 
 
 def open(  # noqa: A001  # shmq.open, as gzip.open
@@ -82,7 +68,7 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
         TypeError, ValueError: *path* is no path, or an option is no option; nothing was made.
         BadFormat, Corrupt, Unsafe, UnsafeFilesystem, Untrusted, DiskFull: as their names say.
     """
-    return Queue(
+    session = Session(
         None if path is None else given.path("path", path),
         create=given.flag("create", create),
         read_only=given.flag("read_only", read_only),
@@ -90,6 +76,7 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
         trusted=given.flag("trusted", trusted),
         unsafe_filesystem=given.flag("unsafe_filesystem", unsafe_filesystem),
     )
+    return Queue(session)
 
 
 @says_where(
@@ -112,160 +99,36 @@ class Queue(_native.Finder):
         recovery: what was found and done when this opening was the first one after a reboot; None when it was not.
     """
 
-    def __init__(
-        self,
-        path: str | None,
-        *,
-        create: bool = True,
-        read_only: bool = False,
-        options: Options | None = None,
-        trusted: bool = False,
-        unsafe_filesystem: bool = False,
-    ) -> None:
+    def __init__(self, session: Session) -> None:
         """See `shmq.open`."""
-        if path is not None and (not isinstance(path, str) or not path):
-            raise ValueError(f"{path!r} is no path")
-        self._volatile = volatile.is_volatile(path)
-        self.path = shm.base()  # for what goes wrong before it has a name
-        if path is None:
-            path = volatile.new_name()
-            volatile.sweep()
-        self.path = volatile.home_of(path) if self._volatile else os.path.abspath(path)
-        self.place = path if self._volatile else self.path
-        self._flags: dict[str, Any] = {
-            "read_only": read_only,
-            "trusted": trusted,
-            "unsafe_filesystem": unsafe_filesystem,
-        }
-        self.closed = False
-        self._lock = locks.Lock()
-        self._loan = Loan()
+        self._session = session
         self._producer: Producer | None = None
-        self._access: Access | None = None
-        self.recovery: Recovery | None = None
-        try:
-            self._open_home(options, create=create and not read_only)
-            self.options = self._home.options
-            if options is not None:
-                options.check_against(self.options, self.path)
-            self._codec = self._find_codec(trusted=trusted)
-            self._recover()
-            self._joined()
-            self._take_up_bounds()
-            self._take_up_drops()
-            ending.take_up(self._home, self._joined().control)
-            self._chain().names()
-            self._verify()
-            self._sweep()
-        except BaseException:
-            self.close()
-            raise
+        self._found_by: Access | None = None
 
     @property
-    def _home(self) -> directory.Directory:
-        assert self._loan.home is not None  # noqa: S101  # it was opened
-        return self._loan.home
+    def path(self) -> str:
+        """Its directory."""
+        return self._session.path
 
-    def _open_home(self, options: Options | None, *, create: bool) -> None:
-        if self._volatile:
-            self._open_volatile(options or Options(), create=create)
-            return
-        above = os.path.dirname(self.path)
-        kind = "unknown"
-        if not self._flags["unsafe_filesystem"] and os.path.exists(above):
-            kind = files.refuse_network(self.path, self.path if os.path.exists(self.path) else above)
-        try:
-            self._open_existing()
-        except errors.NotFound:
-            if not create:
-                raise
-            made = options or Options()
-            codec(made.codec, trusted=self._flags["trusted"])  # refuse before anything is made
-            directory.create(self.path, made)
-            self._open_existing()
-        if not self._flags["read_only"]:
-            self._home.warn_of_sigbus(kind)
+    @property
+    def place(self) -> str:
+        """What opens it again: its directory, or shm:NAME."""
+        return self._session.place
 
-    def _open_volatile(self, options: Options, *, create: bool) -> None:
-        if options.durability.kind != "process":
-            raise ValueError(
-                f"cannot open {self.place} with durability={options.durability!r}: a volatile queue is in memory, "
-                "and no disk keeps it"
-            )
-        hold = volatile.Hold(self.place)
-        try:
-            hold.enter(create=create)
-            if hold.alone:
-                codec(options.codec, trusted=self._flags["trusted"])
-                directory.create(self.path, options)
-            self._open_existing()
-            hold.settle()
-            self._home.at_end = hold.leave
-        except BaseException:
-            hold.leave()
-            raise
-        hold.leave_with(self._home)
+    @property
+    def options(self) -> Options:
+        """What it was made with."""
+        return self._session.options
 
-    def _open_existing(self) -> None:
-        read_only = self._flags["read_only"]
-        self._loan.have(directory.Directory(self.path, read_only=read_only, trust_owner=read_only))
+    @property
+    def recovery(self) -> Recovery | None:
+        """What was found and done when this opening was the first one after a reboot; None when it was not."""
+        return self._session.recovery
 
-    def _find_codec(self, *, trusted: bool) -> Any:
-        try:
-            return codec(self.options.codec, trusted=trusted)
-        except errors.Untrusted as problem:
-            raise errors.Untrusted(f"cannot open {self.path}: {problem}") from None
-
-    def _recover(self) -> None:
-        """Have only what is on the disk count, when this is the first opening since the machine started."""
-        if self._home.unclean():
-            later.ready("shmq.storage.recover")
-            from shmq.storage import recover  # noqa: PLC0415  # once in a boot
-
-            if self._flags["read_only"]:
-                self._home.view = recover.view(self._home)
-            else:
-                self.recovery = recover.recover(self._home)
-                recover.tell_of(self._home, self.recovery)
-
-    def _joined(self) -> membership.Membership:
-        """This process's membership; a new one in a forked child."""
-        with self._lock:
-            if self.closed:
-                raise errors.Closed(f"{self.path} was closed; open it again")
-            return membership.lent(self._home, self._loan)
-
-    def _lend(self, handle: Handle) -> None:
-        """Home and membership for that handle, which gives both back when it is closed."""
-        with self._lock:
-            joined = self._joined()
-            handle._home, handle._membership = self._home, joined  # noqa: SLF001  # before it can have to give them back
-            handle._loan.have(self._home)  # noqa: SLF001
-            handle._loan.sit(joined)  # noqa: SLF001
-
-    def _chain(self) -> Chain:
-        return Chain(self._home, self._joined().member)
-
-    def _verify(self) -> None:
-        """After a sync that failed: whoever has the queue alone finds out what is on the disk."""
-        control = self._joined().control
-        if self._flags["read_only"] or not (
-            control.sync_failed() or self._home.journal.flags & _native.JOURNAL_SYNC_FAILED
-        ):
-            return
-        later.ready("shmq.durability")
-        from shmq import durability  # noqa: PLC0415  # rare
-
-        control.fail_sync(failed=True)
-        with contextlib.suppress(errors.Busy):
-            durability.verify(self._home, self._joined())
-
-    def _sweep(self) -> None:
-        """Finish or remove what killed processes have left in staging, unless somebody else administers the queue."""
-        if not self._flags["read_only"] and staging.names(self._home):
-            # Without room for the ledger, what is adopted stays where it is, and is read there.
-            with contextlib.suppress(errors.Busy, errors.DiskFull), self._home.admin(timeout=0):
-                ledger.fold(self._home, self._chain())
+    @property
+    def closed(self) -> bool:
+        """Whether this handle was closed."""
+        return self._session.closed
 
     # ---- putting
     def producer(self) -> Producer:
@@ -278,21 +141,17 @@ class Queue(_native.Finder):
             DiskFull: there is no room for the first chunk.
             Closed: the queue was closed, or opened read-only.
         """
-        self._refuse_read_only("put")
-        ending.reopen(self._home, self._joined().control)
+        self._session.refuse_read_only("put")
+        ending.reopen(self._session.home, self._session.joined().control)
         return self._make_producer()
 
     def _make_producer(self) -> Producer:
-        self._refuse_read_only("put")
-        return Producer(self) if self.options.ttl is None else MortalProducer(self)
-
-    def _refuse_read_only(self, what: str) -> None:
-        if self._flags["read_only"]:
-            raise errors.Closed(f"cannot {what}: {self.path} was opened read-only")
+        self._session.refuse_read_only("put")
+        return Producer(self._session) if self.options.ttl is None else MortalProducer(self._session)
 
     def _shared_producer(self) -> Producer:
-        with self._lock:
-            if self.closed:
+        with self._session.lock:
+            if self._session.closed:
                 raise errors.Closed(f"cannot put into {self.path}: it was closed; open it again")
             if self._producer is None:
                 self._producer = self._make_producer()
@@ -476,8 +335,8 @@ class Queue(_native.Finder):
         later.ready("shmq.staged")
         from shmq.staged import Staged  # noqa: PLC0415  # it knows this module
 
-        self._refuse_read_only("stage")
-        return Staged(self)
+        self._session.refuse_read_only("stage")
+        return Staged(self._session)
 
     def adopt(
         self,
@@ -511,23 +370,9 @@ class Queue(_native.Finder):
             OSError: the system refused something, such as descriptors, of which eight must be free; repeat it.
         """
         later.ready("shmq.staged")
-        from shmq import staged as module  # noqa: PLC0415  # it knows this module
+        from shmq import staged as module  # noqa: PLC0415
 
-        self._refuse_read_only("adopt")
-        alone = isinstance(staged, (module.Staged, module.HandedOver, str))
-        several: list[Any] = [staged] if alone else module.check_sets(staged)
-        for each in several:
-            if isinstance(each, module.Staged) and each.queue_id != self._home.queue_id:
-                raise errors.Mismatch(f"cannot adopt into {self.path} what was staged for another queue")
-        if alone and isinstance(staged, module.Staged) and staged.token is None:
-            adopted = staged.adopt(dedup)
-            staged.close()
-            return adopted
-        tokens = [
-            each if isinstance(each, str) else each.hand_over() if isinstance(each, module.Staged) else each.token
-            for each in several
-        ]
-        return module.adopt_handed(self._home, self._joined(), tokens, dedup)
+        return module.adopt(self._session, staged, dedup)
 
     def staged(self, token: str) -> HandedOver:
         """
@@ -537,24 +382,19 @@ class Queue(_native.Finder):
             NotFound: it was adopted or swept.
             Mismatch: it was staged for another queue.
         """
-        later.ready("shmq.staged")
-        from shmq import staged as module  # noqa: PLC0415
+        later.ready("shmq.handed")
+        from shmq import handed  # noqa: PLC0415
 
-        found, handed = module.find(self._home, given.text("token", token, "what hand_over() has returned"))
+        found, there = handed.find(self._session.home, given.text("token", token, "what hand_over() has returned"))
         with found:
-            return module.describe(self._home.queue_id, found.name, handed)
+            return handed.describe(self._session.home.queue_id, found.name, there)
 
     def staged_sets(self, owner: str | bytes | None = None) -> list[HandedOver]:
         """Everything that was handed over and waits to be adopted; of that owner alone, if one is given."""
-        later.ready("shmq.staged")
-        from shmq import staged as module  # noqa: PLC0415
+        later.ready("shmq.handed")
+        from shmq import handed  # noqa: PLC0415
 
-        raw = None if owner is None else module.check_producer(owner, "owner")
-        return [
-            module.describe(self._home.queue_id, name, handed)
-            for name, handed in ledger.handed_sets(self._home, self._chain())
-            if handed is not None and raw in (None, handed.owner)
-        ]
+        return handed.sets(self._session, owner)
 
     def sweep_staged(self, *, older_than: float | None = None, owner: str | bytes | None = None) -> int:
         """
@@ -569,23 +409,10 @@ class Queue(_native.Finder):
         Raises:
             Busy: somebody administers the queue for long.
         """
-        later.ready("shmq.staged")
-        from shmq import staged as module  # noqa: PLC0415
+        later.ready("shmq.handed")
+        from shmq import handed  # noqa: PLC0415
 
-        self._refuse_read_only("sweep")
-        if owner is None and older_than is None:
-            raise ValueError("sweep_staged() would remove what somebody is about to adopt: give older_than= or owner=")
-        raw = None if owner is None else module.check_producer(owner, "owner")
-        age_ns = 0 if older_than is None else int(given.seconds("older_than", older_than, none=True) * 1e9)
-
-        def unwanted(handed: records.Handed | None) -> bool:
-            if handed is None:
-                return raw is None
-            return raw in (None, handed.owner) and handed.age_ns() >= age_ns
-
-        with self._home.admin():
-            ledger.fold(self._home, self._chain())
-            return ledger.remove_handed(self._home, self._chain(), unwanted)
+        return handed.sweep(self._session, older_than, owner)
 
     def adopted(self, producer: str | bytes) -> tuple[int, range] | None:
         """
@@ -594,12 +421,12 @@ class Queue(_native.Finder):
         Raises:
             Corrupt: what tells it is damaged.
         """
-        later.ready("shmq.staged")
-        from shmq.staged import check_producer, last_of  # noqa: PLC0415
+        later.ready("shmq.storage.dedup")
+        from shmq.storage.dedup import last_of  # noqa: PLC0415
 
-        name = check_producer(producer)
-        self._sweep()
-        batch = last_of(self._home, self._chain(), name)
+        name = given.producer(producer)
+        self._session.sweep()
+        batch = last_of(self._session.home, self._session.chain(), name)
         return None if batch is None else (batch.sequence, range(batch.first, batch.first + batch.indexes))
 
     # ---- getting
@@ -684,7 +511,7 @@ class Queue(_native.Finder):
             NotFound, BadFormat, Unsafe, PermissionError: there can be no queue at `dead_letter` or `expire_to`.
             Corrupt: its checkpoint is damaged.
         """
-        if self._flags["read_only"]:
+        if self._session.flags["read_only"]:
             raise errors.Closed(f"cannot open a consumer of {self.path}: it was opened read-only; use reader()")
         options = {
             "lease": lease,
@@ -704,78 +531,21 @@ class Queue(_native.Finder):
             from shmq.group import GroupConsumer  # noqa: PLC0415  # only groups pay for it
 
             return GroupConsumer(
-                self, name, ack=ack, start=start, given=options, window=window, skip_corrupt=skip_corrupt
+                self._session, name, ack=ack, start=start, given=options, window=window, skip_corrupt=skip_corrupt
             )
         strange = [option for option, value in {**options, "window": window}.items() if value is not None]
         if strange:
             raise TypeError(
                 f"consumer({name!r}, {strange[0]}=...) needs group=True: one process alone has no use for it"
             )
-        return Consumer(self, name, ack=ack, start=start, skip_corrupt=skip_corrupt, hold=hold)
+        return Consumer(self._session, name, ack=ack, start=start, skip_corrupt=skip_corrupt, hold=hold)
 
     def consumers(self) -> dict[str, ConsumerStats]:
         """Every name with a checkpoint here that can be read; of what cannot, `Stats.damaged` tells."""
-        later.ready("shmq.figures")
-        from shmq.figures import ConsumerStats  # noqa: PLC0415  # rare
+        later.ready("shmq.stats")
+        from shmq import stats  # noqa: PLC0415  # rare
 
-        end = self.next_index
-        drop = self._joined().control.bounds().dropped
-        found = {}
-        for name in self._home.consumer_names():
-            with contextlib.suppress(FileNotFoundError, errors.Corrupt, errors.BadFormat, errors.Unsafe):
-                checkpoint = self._home.checkpoint(name)
-                head = checkpoint.head
-                ack = "explicit" if checkpoint.explicit else "auto"
-                ring, problem = self._look_at_ring(name, checkpoint)
-                group = None if ring is None else self._group_stats(ring)
-                behind = self._backlog(checkpoint, ring, end)
-                come = head if checkpoint.group else max(head, checkpoint.handed)
-                soon = 0 if ring is None else ring.figures().to_drop
-                dropped = checkpoint.dropped + (soon if checkpoint.group else max(min(drop, end) - come, 0))
-                found[name] = ConsumerStats(
-                    head=head,
-                    lag=behind.lag,
-                    ack=ack,
-                    dropped=dropped,
-                    group=group,
-                    floor=behind.floor,
-                    oldest=backlog.oldest(self._random(), behind, end),
-                    pending=group.pending if group else behind.handed,
-                    problem=problem,
-                    hold=pins.holds(self._home, name),
-                )
-        return found
-
-    def _look_at_ring(self, name: str, checkpoint: _native.Checkpoint) -> tuple[_native.Ring | None, str | None]:
-        """The ring of a group, or what is wrong with it; neither for a name of its own."""
-        try:
-            return (rings.look(self._home, name, checkpoint) if checkpoint.group else None), None
-        except (errors.Corrupt, errors.BadFormat, errors.Unsafe) as problem:
-            return None, str(problem)
-
-    def _backlog(self, checkpoint: _native.Checkpoint, ring: _native.Ring | None, end: int) -> backlog.Backlog:
-        if ring is not None:
-            return backlog.of_group(self._home, self._joined(), ring, end)
-        return backlog.of_name(self._home, self._joined(), checkpoint, end)
-
-    def _group_stats(self, ring: _native.Ring) -> GroupStats:
-        later.ready("shmq.figures")
-        from shmq.figures import GroupStats  # noqa: PLC0415
-
-        figures = ring.figures()
-        return GroupStats(
-            pending=figures.claimed,
-            returned=figures.returned,
-            parked=figures.parked,
-            window=figures.window,
-            full=bool(figures.at_edge),
-            redelivered=figures.redelivered,
-            expired=figures.expired,
-            moved=figures.moved,
-            waiting=figures.waiting,
-            retired=figures.retired,
-            unmoved=figures.unmoved,
-        )
+        return stats.of_consumers(self._session)
 
     def group_place(self, name: str) -> GroupPlace:
         """
@@ -786,18 +556,10 @@ class Queue(_native.Finder):
             Mismatch: it is no group.
             Corrupt: it stands behind the end of the queue.
         """
-        directory.check_consumer_name(name)
-        self._joined()
-        try:
-            checkpoint = self._home.checkpoint(name)
-        except FileNotFoundError:
-            raise errors.NotFound(f"{self.path} has no consumer {name!r}") from None
-        if not checkpoint.group:
-            raise errors.Mismatch(f"consumer {name!r} of {self.path} is no group: what is below its head is finished")
-        later.ready("shmq.group")
-        from shmq import group  # noqa: PLC0415  # only who asks pays for it
+        later.ready("shmq.group_place")
+        from shmq import group_place as module  # noqa: PLC0415  # only who asks pays for it
 
-        return group.place_of(self._home, name, checkpoint, lambda: (self.first_index, self.next_index))
+        return module.of(self._session, name)
 
     def drop_consumer(self, name: str) -> None:
         """
@@ -807,13 +569,7 @@ class Queue(_native.Finder):
             NotFound: there is none.
             Busy: somebody holds it.
         """
-        directory.check_consumer_name(name)
-        self._refuse_read_only(f"drop consumer {name!r}")
-        self._joined()
-        with self._home.admin():
-            names.drop(self._home, name)
-        self._joined().control.recount()  # and its head holds no producer
-        space.retire(self._home, self._chain(), self._joined().control)  # what it alone held back may go
+        names.drop(self._session, name)
 
     def rename_consumer(self, old: str, new: str) -> None:
         """
@@ -824,12 +580,7 @@ class Queue(_native.Finder):
             Busy: somebody holds it.
             Mismatch: there is a consumer *new* already; nothing was changed.
         """
-        directory.check_consumer_name(old)
-        directory.check_consumer_name(new)
-        self._refuse_read_only(f"rename consumer {old!r}")
-        with self._home.admin():
-            names.rename(self._home, old, new)
-        self._joined().control.recount()
+        names.rename(self._session, old, new)
 
     def purge(self) -> int:
         """
@@ -847,16 +598,7 @@ class Queue(_native.Finder):
             Busy: somebody administers the queue for long; nothing was finished.
             OSError: it could not open what it needs, two files for each name that nobody holds; nothing was finished.
         """
-        self._refuse_read_only("purge")
-        control, chain, end = self._joined().control, self._chain(), self.next_index
-        with self._home.admin():
-            with names.finishing(self._home, self._joined().member) as finish:
-                self._home.write_journal(self._home.read_journal()._replace(dropped=end))  # which outlives a reboot
-                finish(end)
-                control.drop_for_all(end)  # last: until then an opening would finish what was written down
-            control.wake()
-            space.retire_purged(self._home, chain, control)
-        return end
+        return names.purge(self._session)
 
     def reader(
         self,
@@ -892,8 +634,8 @@ class Queue(_native.Finder):
         if not isinstance(pin, str):
             given.flag("pin", pin)
         if pin is not False:
-            self._refuse_read_only("pin")
-        return Reader(self, start, stop, reverse=reverse, follow=follow, skip_corrupt=skip_corrupt, pin=pin)
+            self._session.refuse_read_only("pin")
+        return Reader(self._session, start, stop, reverse=reverse, follow=follow, skip_corrupt=skip_corrupt, pin=pin)
 
     def read_arrow(
         self,
@@ -933,7 +675,7 @@ class Queue(_native.Finder):
         later.ready("shmq.arrow")
         from shmq.arrow import Batches  # noqa: PLC0415  # only who uses it pays for it
 
-        reader = Reader(self, start, stop, reverse=False, follow=False)
+        reader = Reader(self._session, start, stop, reverse=False, follow=False)
         try:
             return Batches(reader, columns, max_rows, max_bytes, record)
         except BaseException:
@@ -971,24 +713,19 @@ class Queue(_native.Finder):
         later.ready("shmq.columns")
         from shmq.columns import Columns  # noqa: PLC0415  # only who uses it pays for it
 
-        reader = Reader(self, start, stop, reverse=False, follow=False)
+        reader = Reader(self._session, start, stop, reverse=False, follow=False)
         try:
             return Columns(reader, columns, max_rows, max_bytes)
         except BaseException:
             reader.close()
             raise
 
-    def _from_end(self, index: int) -> int:
-        return index if index >= 0 else max(self.next_index + index, 0)
-
-    def _random(self) -> Access:
-        """Random access for this process; made anew in a forked child."""
-        access = self._access
-        if access is None or access.forked():
-            with self._lock:
-                access = self._access = Access(self._home, self._joined(), self._codec.decode)
-                self._find_in(access.shelf, Message, self._codec.decode)
-        return access
+    def _find_by(self, access: Access) -> None:
+        """Have the built-in look messages up there."""
+        with self._session.lock:
+            if not self._session.closed:
+                self._find_in(access.shelf, Message, self._session.codec.decode)
+                self._found_by = access
 
     def _getitem(self, index: int | slice) -> Message | list[Message]:
         """
@@ -1000,7 +737,9 @@ class Queue(_native.Finder):
             IndexError: there is none; the text says why.
             Corrupt: it is damaged.
         """
-        access = self._random()
+        access = self._session.access()
+        if access is not self._found_by:
+            self._find_by(access)
         if isinstance(index, slice):
             return access.sliced(index)
         if not hasattr(type(index), "__index__"):
@@ -1027,11 +766,11 @@ class Queue(_native.Finder):
         Raises:
             TypeError: it is an int, which could be seconds or nanoseconds: see `at_ns`.
         """
-        return self._random().at(nanoseconds(time))
+        return self._session.access().at(nanoseconds(time))
 
     def at_ns(self, time_ns: int) -> int:
         """The same as `at`, of a time in nanoseconds since 1970, such as `time.time_ns()` or `Message.time_ns`."""
-        return self._random().at(nanoseconds_of_int(time_ns))
+        return self._session.access().at(nanoseconds_of_int(time_ns))
 
     # ---- the disk
     def sync(self) -> None:
@@ -1047,19 +786,19 @@ class Queue(_native.Finder):
         later.ready("shmq.durability")
         from shmq.durability import Syncer  # noqa: PLC0415  # only who syncs pays for it
 
-        self._refuse_read_only("sync")
-        Syncer(self._home, self._joined()).sync()
+        self._session.refuse_read_only("sync")
+        Syncer(self._session.home, self._session.joined()).sync()
 
     # ---- looking
     @property
     def first_index(self) -> int:
         """The first index still there."""
-        return self._random().first_index()
+        return self._session.access().first_index()
 
     @property
     def next_index(self) -> int:
         """The index behind the last claimed one: the next put's, if nobody else puts."""
-        return self._random().next_index()
+        return self._session.access().next_index()
 
     @property
     def committed_index(self) -> int:
@@ -1068,17 +807,17 @@ class Queue(_native.Finder):
 
         It is `next_index` unless somebody is in the middle of a put. Between two calls it never goes back.
         """
-        return self._random().committed()
+        return self._session.access().committed()
 
     @property
     def durable_index(self) -> int:
         """The index behind what is known to be on the disk. With `Durability.PROCESS` only a `sync` moves it."""
-        return self._joined().control.durable()
+        return self._session.joined().control.durable()
 
     @property
     def id(self) -> str:
         """What tells this queue from any other, also from one that is made at the same place later: 32 hex digits."""
-        return self._home.queue_id.hex()
+        return self._session.home.queue_id.hex()
 
     def extents(self, start: int = 0, stop: int | None = None) -> list[Extent]:
         """
@@ -1087,17 +826,13 @@ class Queue(_native.Finder):
         For sharing out a long read: cut at these, and within them at multiples of `options.index_spacing` from the
         chunk's first index, where a reader begins without a walk.
         """
-        access = self._random()
+        access = self._session.access()
         first = given.whole("start", start, 0, INDEX_MAX)
         return access.extents(first, access.committed() if stop is None else given.whole("stop", stop, 0, INDEX_MAX))
 
     def __len__(self) -> int:
         """How many messages there are, for all consumers; what is padded is not counted."""
-        chain = self._chain()
-        if not self._home.read_only:
-            backlog.settle(chain)  # what a dead producer had claimed is padding, as soon as somebody looks
-        without = space.padded(self._home, chain)
-        return max(self.next_index - self.first_index - without, 0)
+        return backlog.messages(self._session)
 
     def __bool__(self) -> bool:
         """A queue is true, also when it is empty."""
@@ -1105,32 +840,10 @@ class Queue(_native.Finder):
 
     def stats(self) -> Stats:
         """Figures for people and monitors."""
-        later.ready("shmq.figures")
-        from shmq.figures import Stats  # noqa: PLC0415
+        later.ready("shmq.stats")
+        from shmq import stats  # noqa: PLC0415  # rare
 
-        later.ready("shmq.storage.recover")
-        from shmq.storage import recover  # noqa: PLC0415
-
-        member = self._joined()
-        fenced = member.control.counters()[1]
-        bounds = member.control.bounds()
-        seats = member.control.participants()
-        return Stats(
-            first_index=self.first_index,
-            next_index=self.next_index,
-            chunks=len(self._chain().names()),
-            disk_bytes=self._home.disk_bytes(),
-            padded=space.padded(self._home, self._chain()),
-            fenced=fenced,
-            participants=sum(member.member.slot_locked(slot) for slot, *_ in seats),
-            consumers=self.consumers(),
-            max_messages=bounds.max_messages or None,
-            max_bytes=bounds.max_bytes or None,
-            damaged=self._home.damaged_names(),
-            finished=self.finished,
-            shut_down=member.control.is_shut_down(),
-            aside=recover.set_aside(self._home),
-        )
+        return stats.of_queue(self._session)
 
     # ---- bounds
     def set_bounds(
@@ -1148,42 +861,17 @@ class Queue(_native.Finder):
             ValueError, TypeError: it is no bound; nothing was changed.
             Busy: somebody administers the queue for long.
         """
-        self._refuse_read_only("set bounds")
+        self._session.refuse_read_only("set bounds")
         messages = max_messages if max_messages is ... else check_bound("max_messages", max_messages)
         size = max_bytes if max_bytes is ... else check_bound("max_bytes", max_bytes)
-        with self._home.admin():
-            journal = self._home.read_journal()
-            if messages is not ...:
-                journal = journal._replace(max_messages=messages)
-            if size is not ...:
-                journal = journal._replace(max_bytes=size)
-            self._home.write_journal(journal)
-            self._publish_bounds(journal)
 
-    def _publish_bounds(self, journal: _native.Journal) -> None:
-        """Have everybody's next put held against the bounds of the journal. Under the administrative lock."""
-        control = self._joined().control
-        now = control.bounds()
-        if (now.max_messages, now.max_bytes) != (journal.max_messages, journal.max_bytes):
-            control.set_bounds(journal.max_messages, journal.max_bytes)
-        self._home.note_bounds(journal)
-        self.options = self._home.options
+        def change(journal: _native.Journal) -> _native.Journal:
+            return journal._replace(
+                max_messages=journal.max_messages if messages is ... else messages,
+                max_bytes=journal.max_bytes if size is ... else size,
+            )
 
-    def _take_up_bounds(self) -> None:
-        """The control page of a new queue, or of a new boot, knows no bounds yet."""
-        now, stored = self._joined().control.bounds(), self._home.journal
-        if not self._flags["read_only"] and now[1:3] != (stored.max_messages, stored.max_bytes):
-            with self._home.admin():
-                self._publish_bounds(self._home.read_journal())
-
-    def _take_up_drops(self) -> None:
-        """What was purged, or dropped for room, stays so in a new boot, and when whoever purged was killed at it."""
-        control, stored = self._joined().control, self._home.journal.dropped
-        if self._flags["read_only"] or stored <= max(control.bounds().dropped, self._chain().first_index()):
-            return
-        with self._home.admin(), names.finishing(self._home, self._joined().member) as finish:
-            finish(min(stored, self.next_index))
-            control.drop_for_all(min(stored, self.next_index))
+        self._session.set_bounds(change)
 
     # ---- whole or not
     def verify(self) -> Verified:
@@ -1195,7 +883,7 @@ class Queue(_native.Finder):
         later.ready("shmq.storage.verify")
         from shmq.storage import verify as module  # noqa: PLC0415  # rare
 
-        return module.verify(self._home)
+        return module.verify(self._session.home)
 
     def repair(self, to: str | os.PathLike[str] | None = None) -> Repaired:
         """
@@ -1210,7 +898,7 @@ class Queue(_native.Finder):
         later.ready("shmq.storage.copying")
         from shmq.storage import copying  # noqa: PLC0415
 
-        return copying.repair(self._home, None if to is None else given.path("to", to), in_place=False)
+        return copying.repair(self._session.home, None if to is None else given.path("to", to), in_place=False)
 
     def copy(self, to: str | os.PathLike[str], *, new_id: bool = False) -> Copied:
         """
@@ -1233,7 +921,8 @@ class Queue(_native.Finder):
         later.ready("shmq.storage.copying")
         from shmq.storage import copying  # noqa: PLC0415
 
-        return copying.copy(self._home, self._chain(), given.path("to", to), new_id=given.flag("new_id", new_id))
+        place, anew = given.path("to", to), given.flag("new_id", new_id)
+        return copying.copy(self._session.home, self._session.chain(), place, new_id=anew)
 
     # ---- ending
     def shutdown(self, immediate: bool = False) -> None:  # as queue.Queue has it
@@ -1248,8 +937,8 @@ class Queue(_native.Finder):
             immediate: have gets raise ShutDown at once, and readers that follow end; what is left stays in the queue.
         """
         given.flag("immediate", immediate)
-        self._refuse_read_only("shut down")
-        control = self._joined().control
+        self._session.refuse_read_only("shut down")
+        control = self._session.joined().control
         control.shut_down(on=True, at_once=immediate)
         control.wake()
 
@@ -1267,15 +956,15 @@ class Queue(_native.Finder):
             SyncFailed: the disk refused; the queue is not finished.
             DiskFull, Busy: as their names say; the queue is not finished.
         """
-        self._refuse_read_only("finish")
-        ending.finish(self._home, self._joined())
+        self._session.refuse_read_only("finish")
+        ending.finish(self._session.home, self._session.joined())
 
     @property
     def finished(self) -> bool:
         """Whether the stream has ended for good: `finish` was called, and nobody has opened it for writing since."""
-        if self.closed:
+        if self._session.closed:
             raise errors.Closed(f"{self.path} was closed; open it again")
-        return ending.is_finished(self._home.read_journal())
+        return ending.is_finished(self._session.home.read_journal())
 
     def close(self) -> None:
         """
@@ -1283,18 +972,12 @@ class Queue(_native.Finder):
 
         Consumers and producers of it stay usable until they are closed; readers end.
         """
-        with self._lock:
-            self.closed = True
-            self._access = None
+        with self._session.lock:
+            self._session.closed = True  # from now on nobody finds by the built-in, or makes the shared producer
             self._find_in(None, Message, None)
-        if self._loan.is_over():
-            return
         if self._producer is not None:
             self._producer.close()
-        joined = self._loan.membership
-        if joined is not None and not (self._flags["read_only"] or joined.member.forked()):
-            joined.control.wake()  # readers that follow
-        self._loan.give_back()
+        self._session.close()
 
     def __enter__(self) -> Self:
         """Return this object, which the `with` block closes."""
@@ -1308,13 +991,7 @@ class Queue(_native.Finder):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A queue pickles to its place, so that it crosses spawn and forkserver."""
-        return _reopen, (self.place, self._flags)
-
-    def __del__(self) -> None:
-        """Close, unless the process ends, which closes everything."""
-        if not sys.is_finalizing():
-            with contextlib.suppress(AttributeError):  # never began to open
-                self.close()
+        return _reopen, (self.place, self._session.flags)
 
     def __dir__(self) -> list[str]:
         """What it has, without the names that only say what to use instead (shmq/habits.py)."""
@@ -1322,114 +999,11 @@ class Queue(_native.Finder):
 
     def __repr__(self) -> str:
         """Its path, and whether it is closed."""
-        return f"<shmq.Queue {self.place}{' (closed)' if self.closed else ''}>"
+        return f"<shmq.Queue {self.place}{' (closed)' if self._session.closed else ''}>"
 
 
 habits.tell(Queue, habits.OF_QUEUES)
 
 
 def _reopen(path: str, flags: dict[str, Any]) -> Queue:
-    return Queue(path, create=False, **flags)
-
-
-def delete(path: str | os.PathLike[str]) -> None:
-    """
-    Delete the queue at *path*, with everything in it. Interrupted, it can be called again, and finishes the work; at
-    worst an empty directory is left.
-
-    Raises:
-        NotFound: there is none.
-        Busy: a process has it open.
-        Unsafe: something else lies in its directory; nothing was deleted.
-    """
-    place = given.path("path", path)
-    try:
-        queue = Queue(place, create=False, trusted=True)
-    except errors.NotFound:
-        if not volatile.is_volatile(place) and directory.finish_deletion(os.path.abspath(place)):
-            return
-        raise
-    try:
-        with queue._home.admin():  # noqa: SLF001
-            if queue.stats().participants > 1 or queue._joined().shared():  # noqa: SLF001
-                raise errors.Busy(f"cannot delete {queue.path}: it is open, here or in another process")
-            directory.delete(queue._home)  # noqa: SLF001  # this is its module
-    finally:
-        queue.close()
-
-
-def verify(path: str | os.PathLike[str]) -> Verified:
-    """
-    As `Queue.verify`, of a queue that is not open, and need not be fit to be opened.
-
-    Raises:
-        NotFound, BadFormat, Unsafe: there is none, or it is not safe to look at.
-        Corrupt: queue.shmq is damaged, without which nothing can be told.
-    """
-    place = given.path("path", path)
-    with where.at(os.path.abspath(place)):
-        later.ready("shmq.storage.verify")
-        from shmq.storage import verify as module  # noqa: PLC0415
-
-        home = directory.Directory(place, read_only=True, trust_owner=True)
-    try:
-        return module.verify(home)
-    finally:
-        home.close()
-
-
-def repair(
-    path: str | os.PathLike[str],
-    to: str | os.PathLike[str] | None = None,
-    *,
-    in_place: bool = False,
-    aside: int | None = None,
-) -> Repaired:
-    """
-    As `Queue.repair`, of a queue that is not open, and need not be fit to be opened.
-
-    Args:
-        path: the damaged queue.
-        to: where the clean one goes; PATH.repaired by default.
-        in_place: have the clean one take the place of the damaged one, which is renamed to PATH.damaged. One that is
-            whole is left as it is.
-        aside: make a queue of what a recovery has set aside instead, at PATH.aside-EPOCH by default: the epoch that
-            was there before, `Recovery.from_epoch`. Its messages have their indexes; what comes before the cut in the
-            same file is in both queues.
-
-    Raises:
-        Unsafe: there is something at *to*.
-        Busy: in_place, and somebody has it open.
-        NotFound: aside, and that recovery has set nothing aside; or there is no queue.
-        NotFound, BadFormat, Corrupt, DiskFull: as for `verify`; nothing was changed.
-    """
-    place = given.path("path", path)
-    with where.at(os.path.abspath(place)):
-        later.ready("shmq.storage.copying")
-        from shmq.storage import copying  # noqa: PLC0415
-
-    target = None if to is None else given.path("to", to)
-    epoch = None if aside is None else given.whole("aside", aside, 0, _EPOCH_MAX)
-    if given.flag("in_place", in_place) and (target is not None or epoch is not None):
-        raise ValueError("in place, or to another place; not both")
-    home = directory.Directory(place, read_only=not in_place, trust_owner=not in_place)
-    try:
-        if epoch is not None:
-            return copying.salvage(home, target, epoch)
-        return copying.repair(home, target, in_place=in_place)
-    finally:
-        home.close()
-
-
-def volatile_queues() -> list[str]:
-    """The names of this user's volatile queues, as `open` takes them; also of those that `gc` would take away."""
-    return volatile.names()
-
-
-def gc() -> list[str]:
-    """
-    Take away the volatile queues that nobody has open, because all who had were killed. Returns their names.
-
-    Whoever opens such a name again does the same for it.
-    """
-    return volatile.gc()
+    return Queue(Session(path, create=False, **flags))

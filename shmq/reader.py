@@ -4,35 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn
 
 from shmq import _native, ending, errors, given, later
 from shmq.access import Access, nanoseconds
 from shmq.loan import Loan
 from shmq.message import Message
+from shmq.session import Handle
 from shmq.walk import Walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shmq.membership import Membership
-    from shmq.queue import Queue
-    from shmq.storage.directory import Directory
+    from shmq.session import Session
     from shmq.storage.pins import Pin
 
 
 _STOP = "an index, or a time (a datetime, or a float of seconds since 1970)"
 
 
-class Reader:
+class Reader(Handle):
     """Made by `Queue.reader`; iterates over messages."""
-
-    _home: Directory
-    _membership: Membership
 
     def __init__(
         self,
-        queue: Queue,
+        session: Session,
         start: str | float | datetime.datetime,
         stop: float | datetime.datetime | None,
         *,
@@ -44,8 +40,8 @@ class Reader:
         """See `Queue.reader`."""
         if reverse and follow:
             raise ValueError("a reader that follows has no end to begin from: reverse or follow, not both")
-        self._queue = queue
-        self._decode = queue._codec.decode  # noqa: SLF001
+        self._session = session
+        self._decode = session.codec.decode
         self._follow = follow
         self._stop: int | None = None
         self._stop_time: int | None = None
@@ -57,7 +53,7 @@ class Reader:
         self._handed = -1
         self._loan = Loan()
         try:
-            queue._lend(self)  # noqa: SLF001
+            self._borrow()
             self._begin(start, stop, pin, reverse=reverse, skip_corrupt=skip_corrupt)
         except BaseException:
             self.close()
@@ -72,7 +68,6 @@ class Reader:
         reverse: bool,
         skip_corrupt: bool,
     ) -> None:
-        queue = self._queue
         if pin is not False:
             later.ready("shmq.storage.pins")
             from shmq.storage.pins import Pin  # noqa: PLC0415  # only who uses it pays for it
@@ -80,12 +75,12 @@ class Reader:
             self._pin = Pin(self._home, None if pin is True else pin)
             self._pin.take()
         access = self._access = Access(self._home, self._membership, self._decode)
-        first = queue._from_end(access.index_of(start, "start"))  # noqa: SLF001
+        first = self._session.from_end(access.index_of(start, "start"))
         if isinstance(stop, (datetime.datetime, float)):
             # A message of that time may still come, behind what there is now.
             self._stop_time = nanoseconds(stop)
         elif stop is not None:
-            self._stop = queue._from_end(given.whole("stop", stop, wanted=_STOP))  # noqa: SLF001
+            self._stop = self._session.from_end(given.whole("stop", stop, wanted=_STOP))
         if reverse:
             if self._stop_time is not None:
                 self._stop = access.at(self._stop_time)
@@ -116,7 +111,7 @@ class Reader:
             Corrupt: the next message is damaged.
             Closed: the reader or its queue was closed; one that follows just ends.
         """
-        if self._queue.closed:
+        if self._session.closed:
             self.close()
         if not self._open:
             if self._follow:
@@ -176,7 +171,7 @@ class Reader:
 
     def _walk_on(self) -> Walk:
         """For who reads by other means: where it stands."""
-        if self._queue.closed:
+        if self._session.closed:
             self.close()
         if not self._open:
             raise errors.Closed(f"cannot read on in {self._home.path}: it was closed; open it again")
@@ -191,20 +186,12 @@ class Reader:
             raise StopIteration from None
 
     def _ended(self) -> Exception | None:
-        if self._queue.closed or not self._open:
+        if self._session.closed or not self._open:
             return errors.Closed("the reader or its queue was closed")
         control = self._membership.control
         if ending.over(self._home, control):
             return errors.ShutDown(f"the queue {ending.words(control)}")
         return None
-
-    def __enter__(self) -> Self:
-        """Return this object, which the `with` block closes."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
 
     def close(self) -> None:
         """Read no more. Closing twice is fine; so is forgetting to."""
@@ -218,12 +205,12 @@ class Reader:
 
     def __reduce__(self) -> NoReturn:
         """It does not pickle: its queue does."""
-        raise given.no_pickle(self, f"a reader of {self._queue.place}", "reader()")
+        raise given.no_pickle(self, f"a reader of {self._session.place}", "reader()")
 
     def __repr__(self) -> str:
         """Queue and place, for people."""
         at = "backward" if self._walk is None else f"at {self._walk.index()}"
-        return f"<shmq.Reader of {self._queue.place} ({at if self._open else 'closed'})>"
+        return f"<shmq.Reader of {self._session.place} ({at if self._open else 'closed'})>"
 
     def __del__(self) -> None:
         """Close."""

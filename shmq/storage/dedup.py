@@ -529,3 +529,10 @@ def rewind(home: Directory, end: int, *, last: int) -> None:
     kept = memory.before(end)
     if kept != memory or found.sequence > last:
         write_note(home, 0, kept)  # what is left is looked for in all there is
+
+
+def last_of(home: Directory, chain: Chain, producer: bytes) -> records.Adopted | None:
+    """The last batch of that producer, adopted or put."""
+    if is_used(home):
+        return Known(home, chain).last(producer)
+    return ledger.batches_of(home).get(producer)

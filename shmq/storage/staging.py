@@ -47,7 +47,6 @@ _PLACE = struct.Struct(">BBQBQB")  # an array of two numbers, as wide as they ge
 _ARRAY_OF_THREE, _NUMBER, _TRUE = 0x93, 0xCF, 0xC3  # msgpack
 _ID = struct.Struct("<Q")
 _ID_AT = 56  # layout.h, struct chunk_header, chunk_id
-PRODUCER_MAX = 1024
 _LOOKS = 100
 """How often to look at a place that fails its checksum, a millisecond apart, before it is damage."""
 

@@ -106,7 +106,7 @@ def test_a_child_killed_while_it_lists_the_chunks_leaves_its_parent_the_whole_li
         assert consumer.take(timeout=0) == b"message"
 
         def list_them(_say):
-            reading = [os.scandir(fd) for fd in (queue._home.chunks, queue._home.consumers)]
+            reading = [os.scandir(fd) for fd in (queue._session.home.chunks, queue._session.home.consumers)]
             list(map(next, reading))
             os.kill(os.getpid(), signal.SIGKILL)
 

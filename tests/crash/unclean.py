@@ -27,13 +27,13 @@ _CHUNK = 16384
 @contextlib.contextmanager
 def pretend(boot: bytes = BOOT) -> Iterator[None]:
     """Have everybody in this process who asks for the boot's id be told this one, and make new rings small."""
-    from shmq import _native, group
+    from shmq import _native, group_options
     from shmq.storage import boots
 
     before: list[tuple[Any, str, Any]] = [(boots, "boot_id", boots.boot_id)]
-    before += [(group, "_GROUP_WINDOW", group._GROUP_WINDOW), (_native, "SIDE_BLOCKS", _native.SIDE_BLOCKS)]
+    before += [(group_options, "WINDOW", group_options.WINDOW), (_native, "SIDE_BLOCKS", _native.SIDE_BLOCKS)]
     for module, name, real in before:
-        setattr(module, name, (lambda: boot) if callable(real) else 64 if name == "_GROUP_WINDOW" else 1)
+        setattr(module, name, (lambda: boot) if callable(real) else 64 if name == "WINDOW" else 1)
     try:
         yield
     finally:

@@ -260,7 +260,7 @@ class Watcher(Worker):
         """Until the time is up."""
         for _ in self.going(random.Random(self.seed), 0.02):
             with self.teller.doing(self.name, "watch") as answer:
-                answer.update(durable=self.queue._joined().control.durable(), facts=self.queue)
+                answer.update(durable=self.queue._session.joined().control.durable(), facts=self.queue)
 
 
 # ---------------------------------------------------------------- getting

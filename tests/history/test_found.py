@@ -264,7 +264,7 @@ def test_processes_that_share_a_descriptor_list_the_whole_directory(path):
         q.put(bytes(9000))
 
     def look(tell):
-        seen = {q.next_index for _ in range(100)} | {len(q._home.chunk_names()) for _ in range(700)}
+        seen = {q.next_index for _ in range(100)} | {len(q._session.home.chunk_names()) for _ in range(700)}
         tell(*sorted(seen))
 
     with Process(look) as a, Process(look) as b, Process(look) as c:

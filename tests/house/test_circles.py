@@ -9,7 +9,7 @@ import ast
 from layout import ROOT
 
 STILL = [
-    {"arrow", "columns", "consumer", "dead", "group", "names", "once", "producer", "queue", "reader", "staged"},
+    {"dead", "group"},
     {"spark.options", "spark.places"},
     {"spark.archive.files", "spark.archive.forms", "spark.archive.lake"},
 ]

@@ -375,7 +375,7 @@ class World:
             handed = {found.token.split("-")[1] for found in queue.staged_sets()}
             if os.path.isdir(staging):
                 assert set(os.listdir(staging)) <= handed, "staging"
-            with queue._home.admin(timeout=0):
+            with queue._session.home.admin(timeout=0):
                 pass
             if verb.name == "purge":
                 return "judged"

@@ -119,7 +119,7 @@ class Hands:
     def keep(self) -> None:
         """What the thread of `interval` does when a producer has rolled: the core goes over to the next one."""
         done = keep(self.queue)
-        if self.queue._joined().control.sync_failed():
+        if self.queue._session.joined().control.sync_failed():
             check(not done, "a failed sync counts")
             raise shmq.SyncFailed(f"cannot sync {self.path}")
         check(done, "not all is on the disk, and nobody says so")

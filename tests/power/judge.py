@@ -349,7 +349,7 @@ def _go_on(queue: Any, truth: Truth, seen: dict[int, bytes]) -> None:
 
 def _dropped(queue: Any, there: list[int]) -> int:
     """What lies below was dropped for room: not much more than the bound asks for, which counts padding, too."""
-    dropped = int(queue._joined().control.bounds().dropped)
+    dropped = int(queue._session.joined().control.bounds().dropped)
     most = queue.options.max_messages or len(there)
     kept = sum(index >= dropped for index in there)
     check(2 * kept >= min(most, len(there)), "more was dropped than had to be", dropped, kept, most)
@@ -366,7 +366,7 @@ def _put_once_more(queue: Any, truth: Truth, seen: dict[int, bytes]) -> None:
     where = [each for each, payload in seen.items() if payload == data]
     if not where and index >= behind:
         seen[index] = data
-    gone = index < max(queue.first_index, queue._joined().control.bounds().dropped)
+    gone = index < max(queue.first_index, queue._session.joined().control.bounds().dropped)
     known = index in where or index in seen or (gone and {**truth.lost, **truth.messages}.get(index) == data)
     check(known, "a repeated put has another index", index, where)
     check(not where or gone or where == [index], "what is there is put again", index, where)
@@ -420,7 +420,7 @@ def _letters(path: str, queue: Any) -> dict[int, bytes]:
         return {
             message.headers["shmq.index"]: message.payload
             for message in dead.reader()
-            if message.headers["shmq.origin"][0] == queue._home.queue_id.hex()
+            if message.headers["shmq.origin"][0] == queue._session.home.queue_id.hex()
         }
 
 

@@ -134,7 +134,7 @@ def keep(queue: Any) -> bool:
     Returns:
         Whether it did, so that everything that was put is on the disk.
     """
-    home, joined = queue._home, queue._joined()
+    home, joined = queue._session.home, queue._session.joined()
     chain = Chain(home, joined.member)
     names = [name for name in chain.names() if name[0] >= joined.control.durable_chunk()]
     if not 1 <= len(names) <= 2:

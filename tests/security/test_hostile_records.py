@@ -163,7 +163,7 @@ def test_group_options_that_are_none_are_corrupt(source, tmp_path, options):
     shutil.copytree(source, path)
     with shmq.open(path) as queue:
         stored = json.dumps(options).encode()
-        header = ring._GROUP.pack(ring._GROUP_MAGIC, queue._home.queue_id, len(stored), _native.crc32c(stored))
+        header = ring._GROUP.pack(ring._GROUP_MAGIC, queue._session.home.queue_id, len(stored), _native.crc32c(stored))
         (path / "consumers" / "g.group").write_bytes(header + stored)
         with pytest.raises((shmq.Corrupt, shmq.Mismatch), match="g"):
             queue.consumer("g", group=True, ack="explicit").get(timeout=0).reject("x")

@@ -244,7 +244,7 @@ def test_few_chunks_stay_mapped(make, monkeypatch):
         queue.put(bytes(2000))
     for i in (0, 99, 50, 20, 0, 70, 10, 99):
         assert queue[i].index == i
-        assert len(queue._joined().mapped._chunks) <= 3
+        assert len(queue._session.joined().mapped._chunks) <= 3
     assert indexes(queue.reader(reverse=True)) == list(range(99, -1, -1))
 
 
@@ -331,7 +331,7 @@ def test_found_a_chunk_that_begins_behind_what_is_looked_for_in_it_has_it_not(ma
     for number in range(3):
         queue.put(b"%d" % number)
     assert queue[1].payload == b"1"
-    access = queue._random()
+    access = queue._session.access()
     chunk = access._chunk(*access._chain.names()[0])
     monkeypatch.setattr(chunk, "base", 2)
     monkeypatch.setattr(type(access), "_chunk", lambda *_: chunk)

@@ -45,7 +45,7 @@ def everything(member):
 
 
 def checkpoint(queue, name):
-    return queue._home.checkpoint(name)
+    return queue._session.home.checkpoint(name)
 
 
 class Disk:
@@ -121,7 +121,7 @@ def test_names_that_acknowledge_at_once_share_a_group_commit(queue, monkeypatch)
 
 def test_who_leads_for_an_ack_syncs_what_was_put_too(queue, monkeypatch):
     """And the other way round: a put that takes the long way has the acknowledgements on the disk."""
-    control = queue._joined().control
+    control = queue._session.joined().control
     with queue.consumer("c", ack="explicit") as consumer:
         message = consumer.get(0)
         slot = queue.reserve(1)
@@ -141,8 +141,8 @@ def test_a_put_does_what_acks_wait_for_when_it_leads_in_python(queue, monkeypatc
     with group(queue) as member:
         member.get(0)
         page = checkpoint(queue, "g")
-        writable = queue._home.checkpoint("g", writable=True)
-        asked = writable.ask(queue._joined().member)
+        writable = queue._session.home.checkpoint("g", writable=True)
+        asked = writable.ask(queue._session.joined().member)
         queue.put(b"x")
         assert page.answered() == asked
         assert page.snapshot_synced() == page.newest_snapshot().sequence
@@ -292,7 +292,7 @@ def test_the_size_of_a_side_table_is_on_the_disk_before_its_header_speaks_of_it(
     monkeypatch.setattr(sync, "data", lambda fd, what: (order.append(what), data(fd, what)))
     with group(queue) as member:
         del order[:]
-        rings.grow(queue._home, "g", member._ring)
+        rings.grow(queue._session.home, "g", member._ring)
     assert order[:2] == ["ring", "extend"]
 
 
@@ -407,11 +407,11 @@ def test_an_ack_without_a_descriptor_left_freezes_nothing(queue, monkeypatch):
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
         with monkeypatch.context() as patched:
-            patched.setattr(type(queue._home), "open", refuse)
+            patched.setattr(type(queue._session.home), "open", refuse)
             with pytest.raises(OSError, match="Too many open files"):
                 first.ack()
         second.ack()
-        assert not queue._joined().control.sync_failed()
+        assert not queue._session.joined().control.sync_failed()
         assert checkpoint(queue, "g").answered() == 2
 
 
@@ -431,7 +431,7 @@ def test_a_snapshot_is_not_taken_by_who_does_not_see_the_whole_side_table(queue)
         assert idle._ring.snapshot(1) == _native.GROW
         assert checkpoint(queue, "g").newest_snapshot() == before
         assert idle._ring.floor() == 0
-        acks.of_member(queue._home, queue._joined().member, "g", idle._checkpoint, idle._ring)
+        acks.of_member(queue._session.home, queue._session.joined().member, "g", idle._checkpoint, idle._ring)
         assert idle._ring.snapshot(1) > 0
         assert checkpoint(queue, "g").newest_snapshot().head == 404  # and as many are named one by one
         assert idle._ring.floor() == 0
@@ -449,7 +449,7 @@ def test_a_dead_letter_is_on_the_disk_before_its_message_is_done(queue, path, mo
 
     def ack(self, taken):
         with shmq.open(f"{path}.g.dead") as letters:
-            durable_at.append((letters._joined().control.durable(), letters.next_index))
+            durable_at.append((letters._session.joined().control.durable(), letters.next_index))
         return real(self, taken)
 
     def die(say):

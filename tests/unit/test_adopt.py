@@ -196,8 +196,8 @@ def test_an_adopted_chunk_is_as_old_as_its_adoption(make, path):
     queue.adopt(staged)
     from shmq.storage import space
 
-    live = queue._chain().names()
-    assert space._created(queue._home, live[-1]) > made
+    live = queue._session.chain().names()
+    assert space._created(queue._session.home, live[-1]) > made
 
 
 # ---------------------------------------------------------------- killed at every step
@@ -318,10 +318,10 @@ def test_who_comes_too_late_to_finish_goes_on(queue, path):
     from shmq.storage import staging as module
 
     queue.put(b"x")
-    tail = queue._chain().tail()
+    tail = queue._session.chain().tail()
     adopt(path)
-    assert not module.finish(queue._home, queue._joined().control, tail, tail.adoption(), 1)
-    assert queue._chain().after(tail) is not None
+    assert not module.finish(queue._session.home, queue._session.joined().control, tail, tail.adoption(), 1)
+    assert queue._session.chain().after(tail) is not None
 
 
 def test_a_set_that_is_swept_before_it_is_held_is_made_again(queue, path, monkeypatch):
@@ -357,7 +357,9 @@ def test_a_set_that_is_removed_while_somebody_finishes_it_was_finished_by_anothe
         adoption = staged._set.adoption
         staged._set.commit_manifest(module.Manifest(b"", 0, [], [], [], []))
         monkeypatch.setattr(module.Set, "manifest", read_and_lose)
-        assert not module.finish(queue._home, queue._joined().control, queue._chain().tail(), adoption, 1)
+        assert not module.finish(
+            queue._session.home, queue._session.joined().control, queue._session.chain().tail(), adoption, 1
+        )
 
 
 # ---------------------------------------------------------------- racing
@@ -394,7 +396,7 @@ def test_producers_and_two_adopters_of_each_batch(make, path):
 # ---------------------------------------------------------------- garbage
 def test_a_seal_that_names_no_set_is_corrupt(queue, path):
     queue.put(b"x")
-    queue._chain().tail().seal_adopt(0x123456789A)
+    queue._session.chain().tail().seal_adopt(0x123456789A)
     for call in (lambda: queue.put(b"y"), lambda: payloads(path), lambda: payloads(path, read_only=True)):
         with pytest.raises(shmq.Corrupt, match="adoption 123456789a"):
             call()
@@ -556,7 +558,7 @@ def test_a_set_that_is_closed_is_not_forgotten(queue, path):
     """It is whoever's has it: only what is open is taken away."""
     from shmq.storage import staging as module
 
-    made = module.new_set(queue._home)
+    made = module.new_set(queue._session.home)
     assert made.begin()
     made.close()
     made.forget()

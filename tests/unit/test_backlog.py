@@ -230,11 +230,11 @@ def test_it_does_not_cost_the_history(queue):
         queue.put_many([b"x"] * 100)
     gap(queue, 1)
     assert consumer.lag == 2000
-    walked = queue._joined().missing._parts
+    walked = queue._session.joined().missing._parts
     assert [part.sealed for part in walked.values()].count(False) == 1
     before = dict(walked)
     assert (consumer.lag, member.lag) == (2000, 2000)
-    assert queue._joined().missing._parts == before
+    assert queue._session.joined().missing._parts == before
 
 
 def test_what_was_found_settled_is_not_walked_over_again(queue, path):

@@ -26,7 +26,7 @@ def put_and_sync(say, path, word, value):
     with shmq.open(path) as queue:
         queue.put(b"5", timeout=20)
         queue.sync()
-        assert queue._joined().control.durable() == 6
+        assert queue._session.joined().control.durable() == 6
     say("done")
 
 
@@ -45,11 +45,11 @@ def test_a_durable_that_is_beyond_the_end_is_gone_by_no_more_once_somebody_opens
         queue.put(b"0")
         patch(f"{path}/control.shmq", DURABLE, struct.pack("<Q", value))
         queue.sync()
-        assert queue._joined().control.durable() == 1
+        assert queue._session.joined().control.durable() == 1
     patch(f"{path}/control.shmq", DURABLE, struct.pack("<Q", value))
     with shmq.open(path) as queue:
         queue.put(b"1")
-        assert queue._joined().control.durable() == 2
+        assert queue._session.joined().control.durable() == 2
 
 
 def test_the_control_page_after_a_recovery_says_where_the_next_sync_begins(path):
@@ -58,13 +58,13 @@ def test_the_control_page_after_a_recovery_says_where_the_next_sync_begins(path)
         for number in range(500):
             queue.put(b"%d" % number)
         queue.sync()
-        mark = watermark.read(queue._home)
+        mark = watermark.read(queue._session.home)
     assert mark is not None
     assert mark.chunk_sequence > 0
     make_unclean(path)
     with shmq.open(path) as queue:
         assert peek(f"{path}/control.shmq", DURABLE_CHUNK) == mark.chunk_sequence + 1
-        assert queue._joined().control.durable_chunk() == mark.chunk_sequence
+        assert queue._session.joined().control.durable_chunk() == mark.chunk_sequence
 
 
 def survive(say, path):
@@ -154,7 +154,7 @@ def test_flags_that_announce_more_than_a_record_has_are_corrupt(path):
 
 def test_nobody_with_a_seat_that_cannot_be_is_alive(path):
     with shmq.open(path) as queue:
-        member = queue._joined().member
+        member = queue._session.joined().member
         for owner in (0x7FFFFFFF, 0xFFFFFFFF, 1 << 21):
             assert not _native.core.lib.shmq_owner_alive(member.handle, owner)
         assert not member.slot_locked(0xFFFFFFFF)

@@ -401,11 +401,11 @@ def test_a_close_remembers_the_place_unless_something_is_pending(filled):
     """The next one need not walk to it."""
     with filled.consumer("c") as consumer:
         consumer.take_many(3, timeout=0)
-    *_, ordinal, index = filled._home.checkpoint("c").cursor()
+    *_, ordinal, index = filled._session.home.checkpoint("c").cursor()
     assert (ordinal, index) == (3, 3)
     with filled.consumer("e", ack="explicit") as consumer:
         consumer.get_many(3, timeout=0)
-    assert filled._home.checkpoint("e").cursor() is None
+    assert filled._session.home.checkpoint("e").cursor() is None
 
 
 def test_a_cursor_that_an_ack_has_saved_counts_from_its_chunk(queue):
@@ -416,8 +416,8 @@ def test_a_cursor_that_an_ack_has_saved_counts_from_its_chunk(queue):
         message.ack()
     while consumer.head < 513:
         consumer.ack(*consumer.get_many(513 - consumer.head, timeout=0))
-    sequence, _, ordinal, index = queue._home.checkpoint("c").cursor()
-    base = dict(queue._chain().names())[sequence]
+    sequence, _, ordinal, index = queue._session.home.checkpoint("c").cursor()
+    base = dict(queue._session.chain().names())[sequence]
     assert base > 0
     assert (ordinal, index) == (512 - base, 512)
 
@@ -425,9 +425,9 @@ def test_a_cursor_that_an_ack_has_saved_counts_from_its_chunk(queue):
 def test_a_forked_child_that_closes_its_copy_leaves_the_name_to_its_parent(filled):
     consumer = filled.consumer("c")
     consumer.take_many(3, timeout=0)
-    assert filled._home.checkpoint("c").holder != 0
+    assert filled._session.home.checkpoint("c").holder != 0
     in_child(consumer.close)
-    known = filled._home.checkpoint("c")
+    known = filled._session.home.checkpoint("c")
     assert known.holder != 0
     assert known.cursor() is None
     assert consumer.take(timeout=0) == b"3"

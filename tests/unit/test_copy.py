@@ -55,7 +55,7 @@ def test_a_copy_has_everything_and_goes_on_by_itself(path, new_id):
         assert queue.adopted("p") == (7, range(1000, 1001))
         with queue.consumer("c") as consumer:
             assert consumer.take(0) == b"10"
-        same = queue._home.queue_id == shmq.open(path)._home.queue_id
+        same = queue._session.home.queue_id == shmq.open(path)._session.home.queue_id
         assert same is not new_id
     assert shmq.verify(copy)
     assert payloads(path)[-1] == b"only here"

@@ -192,7 +192,7 @@ def test_a_full_queue_holds_nobody_elses_turn(make):
 def test_a_turn_that_never_comes(make, path):
     queue, other = make(), make()
     queue.put(b"x", dedup=("p", 1))
-    with dedup.alone(queue._home, queue._joined().control, b"p", -1, "hold"):
+    with dedup.alone(queue._session.home, queue._session.joined().control, b"p", -1, "hold"):
         with pytest.raises(shmq.Busy, match="nothing was put"):
             other.put(b"x", dedup=("p", 2), timeout=0)
         assert other.put(b"y", dedup=("q", 1), timeout=0) == 1
@@ -203,7 +203,7 @@ def test_a_process_that_is_stopped_inside_its_turn_stops_no_other_producer(make,
     """Only who puts as the same producer; and that one is told which process is stopped."""
 
     def hold(say):
-        with shmq.open(path) as own, dedup.alone(own._home, own._joined().control, b"p", -1, "hold"):
+        with shmq.open(path) as own, dedup.alone(own._session.home, own._session.joined().control, b"p", -1, "hold"):
             hold_until_killed(say)
 
     queue = make()
@@ -264,7 +264,7 @@ def test_each_earlier_put_of_a_producer_returns_its_first_index(make, path, agai
             make_unclean(path)
         queue = make(retention=shmq.Retention.forever())
     if again == "noted":
-        assert dedup.read_note(queue._home).sequence > 2
+        assert dedup.read_note(queue._session.home).sequence > 2
     if again == "after a reboot":
         end = queue.next_index
     for (name, number), indexes in want.items():
@@ -282,7 +282,7 @@ def test_what_is_remembered_is_bounded_and_says_so(make, path, monkeypatch):
         for number in range(200):
             assert queue.put(BIG, dedup=(f"p{number}", 1) if number < 100 else ("p", number)) == number
             consumer.take(30)
-    note = dedup.read_note(queue._home).memory()
+    note = dedup.read_note(queue._session.home).memory()
     assert (len(note.puts), len(note.last)) == (20, 10)
     with shmq.open(path) as other:
         assert [other.put(BIG, dedup=("p", number)) for number in range(180, 200)] == list(range(180, 200))
@@ -297,8 +297,8 @@ def test_a_note_of_many_names_is_not_unpacked_to_put(make, monkeypatch):
     memory = dedup.Memory()
     for number in range(2000):
         memory.enter(dedup.identity(b"%d" % number), dedup.records.Adopted(number, number, 1))
-    with queue._home.admin():
-        dedup.write_note(queue._home, 0, memory)
+    with queue._session.home.admin():
+        dedup.write_note(queue._session.home, 0, memory)
     monkeypatch.setattr(dedup.Note, "memory", None)
     with make() as other:
         assert [other.adopted(str(number)) for number in (0, 7, 1999)] == [
@@ -336,11 +336,11 @@ def test_the_first_put_with_dedup_does_not_wait_for_who_administers(make):
         assert queue.put(b"x", dedup=("p", 1), timeout=0) == 0
         assert queue.put(b"x", dedup=("p", 1), timeout=0) == 0
         with pytest.raises(shmq.Busy):
-            queue._home.admin(timeout=0)
+            queue._session.home.admin(timeout=0)
 
 
 def administer_until_killed(say, path):
-    with shmq.open(path) as queue, queue._home.admin():
+    with shmq.open(path) as queue, queue._session.home.admin():
         hold_until_killed(say)
 
 
@@ -352,7 +352,7 @@ def test_of_many_first_puts_with_dedup_one_links_the_note(make, monkeypatch):
         used = is_used(home)
         if not used:
             monkeypatch.setattr(dedup, "is_used", is_used)
-            begin(other._home)
+            begin(other._session.home)
             assert other.put(b"o", dedup=("p", 1)) == 0
         return used
 
@@ -394,7 +394,7 @@ def test_nobody_walks_from_the_beginning(make, path, monkeypatch):
     queue = make(retention=shmq.Retention.forever())
     for number in range(200):
         queue.put(BIG, dedup=("p", number))
-    assert dedup.read_note(queue._home).sequence > 10
+    assert dedup.read_note(queue._session.home).sequence > 10
     walked = []
     walk = dedup._walk
     monkeypatch.setattr(dedup, "_walk", lambda chunk, *rest: (walked.append(chunk.sequence), walk(chunk, *rest))[1])
@@ -539,7 +539,7 @@ def test_a_note_of_what_a_power_cut_took_is_forgotten(make, path):
     queue = make(retention=shmq.Retention.forever())
     for number in range(60):
         queue.put(b"%d" % number + BIG, dedup=(f"p{number % 3}", number))
-    noted = dedup.read_note(queue._home).sequence
+    noted = dedup.read_note(queue._session.home).sequence
     assert noted > 2
     queue.close()
     flip(chunk_files(path)[1], done(path, 1)[0] + 60)
@@ -654,7 +654,7 @@ def test_who_waits_for_a_turn_is_not_refused_because_somebody_is_stopped_before_
     had, over = threading.Event(), threading.Event()
 
     def hold():
-        with dedup.alone(other._home, other._joined().control, b"p", -1, "hold"):
+        with dedup.alone(other._session.home, other._session.joined().control, b"p", -1, "hold"):
             had.set()
             over.wait()
 

@@ -29,7 +29,7 @@ def whole(text):
 @pytest.fixture
 def home(make):
     """The directory of an open queue of large chunks."""
-    return make(chunk_bytes=GIB)._home
+    return make(chunk_bytes=GIB)._session.home
 
 
 # ---------------------------------------------------------------- the size of the next chunk
@@ -504,14 +504,14 @@ def test_a_break_in_the_chain_is_named():
 def long(make):
     """A queue of four chunks."""
     queue = make(retention=shmq.Retention.forever())
-    while len(queue._chain().names()) < 4:
+    while len(queue._session.chain().names()) < 4:
         queue.put(bytes(1000))
     return queue
 
 
 @pytest.mark.parametrize("which", range(4))
 def test_a_chunk_that_is_missing_is_named_as_what_it_was(long, which):
-    names = [directory.chunk_name(base, sequence) for sequence, base in long._chain().names()]
+    names = [directory.chunk_name(base, sequence) for sequence, base in long._session.chain().names()]
     chunk_files(long.path)[which].unlink()
     told = {
         0: "chunk 0 is missing, where the queue begins",
@@ -521,11 +521,11 @@ def test_a_chunk_that_is_missing_is_named_as_what_it_was(long, which):
     }
     said = f"cannot read {long.path}: {told[which]}; nothing was changed"
     with pytest.raises(errors.Corrupt, match=whole(said)):
-        long._chain().names()
+        long._session.chain().names()
 
 
 def test_who_goes_on_is_told_what_is_missing_behind_where_it_stands(long):
-    chain = long._chain()
+    chain = long._session.chain()
     opened = [chain.open(*name) for name in chain.names()]
     names = [directory.chunk_name(base, sequence) for sequence, base in chain.names()]
     chunk_files(long.path)[2].unlink()
@@ -540,13 +540,13 @@ def test_who_goes_on_is_told_what_is_missing_behind_where_it_stands(long):
 
 
 def test_who_goes_on_where_all_was_retired_is_told_where_the_queue_begins(long):
-    chain = long._chain()
+    chain = long._session.chain()
     first = chain.open(*chain.names()[0])
     live = chain.names()
-    home = long._home
+    home = long._session.home
     with home.admin():
         home.write_journal(home.read_journal()._replace(first_live=2, first_index=live[2][1]))
-        long._joined().control.raise_first_live(2)
+        long._session.joined().control.raise_first_live(2)
     for sequence, base in live[:2]:
         home.drop_chunk(base, sequence)
     said = f"cannot go on after {first.path}: what followed it was retired; the first index still there is {live[2][1]}"
@@ -564,7 +564,7 @@ def test_a_chunk_file_of_a_size_that_none_has_is_refused(long, size, word):
     file = chunk_files(long.path)[0]
     os.truncate(file, size)
     with pytest.raises(errors.ShmqError) as caught:
-        long._chain().open(0, 0)
+        long._session.chain().open(0, 0)
     said = f"cannot open {file}: it has {size} bytes, and no chunk has so few; nothing was changed"
     assert (caught.value.args[0] == said) == bool(word)
 
@@ -576,26 +576,26 @@ def test_a_chunk_file_that_is_larger_than_any_is_refused(long):
         f"cannot open {file}: it has {_native.CHUNK_BYTES_MAX + 1} bytes, and no chunk has so many; nothing was changed"
     )
     with pytest.raises(errors.Corrupt, match=whole(said)):
-        long._chain().open(0, 0)
+        long._session.chain().open(0, 0)
 
 
 @pytest.mark.parametrize("at", [0, 1, 50, 10**6])
 def test_an_index_is_located_in_the_last_chunk_that_begins_at_or_before_it(long, at):
-    live = long._chain().names()
+    live = long._session.chain().names()
     for sequence, base in live:
         index = base + at
-        assert long._chain().locate(index) == max(name for name in live if name[1] <= index), sequence
-    assert long._chain().locate(-1) == live[0]
+        assert long._session.chain().locate(index) == max(name for name in live if name[1] <= index), sequence
+    assert long._session.chain().locate(-1) == live[0]
 
 
 def test_of_an_empty_queue_nothing_is_located(queue):
-    chain = queue._chain()
+    chain = queue._session.chain()
     assert (chain.locate(0), chain.first(), chain.last_adoption(), chain.next_index()) == (None, None, 0, 0)
-    assert chain.first_index() == queue._home.journal.first_index
+    assert chain.first_index() == queue._session.home.journal.first_index
 
 
 def test_who_looks_for_the_tail_gives_up_when_it_goes_all_the_time(long, monkeypatch):
-    chain, tries = long._chain(), []
+    chain, tries = long._session.chain(), []
 
     def gone(*given):
         tries.append(given)
@@ -610,12 +610,12 @@ def test_who_looks_for_the_tail_gives_up_when_it_goes_all_the_time(long, monkeyp
 
 
 def test_the_next_chunk_is_made_for_what_it_is_to_hold_and_for_what_was_in_the_one_before(long, monkeypatch):
-    chain, made = long._chain(), []
+    chain, made = long._session.chain(), []
     last = chain.open(*chain.names()[-1], writable=True)
     assert chain.roll(last) is last
     assert chain.roll(chain.open(*chain.names()[0], writable=True)).sequence == 1
-    make_chunk = long._home.make_chunk
-    monkeypatch.setattr(long._home, "make_chunk", lambda *given: made.append(given) or make_chunk(*given))
+    make_chunk = long._session.home.make_chunk
+    monkeypatch.setattr(long._session.home, "make_chunk", lambda *given: made.append(given) or make_chunk(*given))
     filled = last.filled()[1]
     assert 0 < 2 * filled < last.size
     last.seal()
@@ -636,7 +636,7 @@ def test_the_next_chunk_is_made_for_what_it_is_to_hold_and_for_what_was_in_the_o
 
 
 def test_a_chunk_that_was_made_beside_a_retirement_is_taken_away_by_its_maker_alone(long, monkeypatch):
-    chain = long._chain()
+    chain = long._session.chain()
     last = chain.open(*chain.names()[-1], writable=True)
     last.seal()
 
@@ -648,8 +648,8 @@ def test_a_chunk_that_was_made_beside_a_retirement_is_taken_away_by_its_maker_al
         chain.roll(last)
     assert len(chunk_files(long.path)) == 4
     with monkeypatch.context() as patched:
-        make_chunk = long._home.make_chunk
-        patched.setattr(long._home, "make_chunk", lambda *given: make_chunk(*given) and False)
+        make_chunk = long._session.home.make_chunk
+        patched.setattr(long._session.home, "make_chunk", lambda *given: make_chunk(*given) and False)
         with pytest.raises(errors.Gone):
             chain.roll(last)
     assert len(chunk_files(long.path)) == 5
@@ -658,11 +658,11 @@ def test_a_chunk_that_was_made_beside_a_retirement_is_taken_away_by_its_maker_al
 def test_a_chunk_of_a_staged_set_is_no_part_of_the_chain(queue):
     with queue.stage() as staged:
         staged.put(b"x")
-        folder = next(iter(staging.names(queue._home)))
-        with staging.open_set(queue._home, folder) as found:
-            fd, size = queue._home.open(found.fd, "00000000.chunk", writable=True)
+        folder = next(iter(staging.names(queue._session.home)))
+        with staging.open_set(queue._session.home, folder) as found:
+            fd, size = queue._session.home.open(found.fd, "00000000.chunk", writable=True)
             with fd:
-                chunk = queue._chain().map_staged(fd, size, "there", 7)
+                chunk = queue._session.chain().map_staged(fd, size, "there", 7)
                 assert (chunk.base, chunk.sequence, chunk.adoption()) == (0, 7, 0)
                 assert chunk.next_index() == 1
 

@@ -43,7 +43,7 @@ def events(monkeypatch):
 
 
 def control(queue):
-    return queue._joined().control
+    return queue._session.joined().control
 
 
 def durable(queue):
@@ -51,7 +51,7 @@ def durable(queue):
 
 
 def mark(queue):
-    return watermark.read(queue._home)
+    return watermark.read(queue._session.home)
 
 
 def wait_until(true):
@@ -97,7 +97,7 @@ def test_each_put_is_durable_when_it_returns_over_many_chunks(make):
     with queue.reserve(3) as slot:
         slot.buffer[:] = b"abc"
     assert durable(queue) == 48
-    assert len(queue._chain().names()) > 2
+    assert len(queue._session.chain().names()) > 2
 
 
 def test_chunk_and_name_are_synced_before_the_put_returns(make, events):
@@ -246,7 +246,7 @@ def test_an_interrupted_wait_for_another_leader_says_it_too(make):
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, interrupt)
-    member = queue._joined().member
+    member = queue._session.joined().member
     leading = _native.new_leading()
     assert member.try_lead(leading)  # who leads lives, and does not sync
     try:
@@ -283,9 +283,9 @@ def test_sync_in_any_mode_moves_the_watermark_over_everything(make):
     queue.sync()
     found = mark(queue)
     assert (found.next_index, durable(queue)) == (60, 60)
-    sequence, base = queue._chain().names()[-1]
+    sequence, base = queue._session.chain().names()[-1]
     assert found.chunk_sequence == sequence
-    chunk = queue._chain().open(sequence, base)
+    chunk = queue._session.chain().open(sequence, base)
     assert (chunk.resolved().position, chunk.resolved().next_index) == (found.position, 60)
 
 
@@ -367,7 +367,7 @@ def test_an_interval_goes_on_while_somebody_puts_and_over_many_chunks(make):
     for i in range(40):
         queue.put(b"x" * 1000)
         wait_until(lambda i=i: durable(queue) > i)
-    assert len(queue._chain().names()) > 2
+    assert len(queue._session.chain().names()) > 2
 
 
 def test_what_the_core_keeps_is_synced_again_and_again_without_the_interpreter(make, monkeypatch):
@@ -385,7 +385,7 @@ def rolled_behind(queue, keeper):
     """Put until the queue goes on to another chunk: the one before, where the last sync ended, and the new one."""
     queue.put(b"first")
     queue.sync()
-    chain = queue._chain()
+    chain = queue._session.chain()
     before = chain.open(*chain.names()[-1], writable=True, syncing=True)
     while before.sealed() is None:
         queue.put(bytes(1000))
@@ -398,19 +398,19 @@ def rolled_behind(queue, keeper):
 def test_an_interval_goes_over_to_the_next_chunk_without_the_interpreter(make):
     """Which a thread that puts all the time hands over every 5 ms, for each of some forty calls."""
     queue = make(chunk_bytes=16384)
-    keeper = _native.new_keeper(queue._home.chunks)
+    keeper = _native.new_keeper(queue._session.home.chunks)
     before, after = rolled_behind(queue, keeper)
     assert durable(queue) < after.base
-    assert queue._joined().member.sync_keep(before, 1000, 1 << 62, keeper) == _native.OK
+    assert queue._session.joined().member.sync_keep(before, 1000, 1 << 62, keeper) == _native.OK
     assert durable(queue) == queue.next_index
     assert control(queue).durable_chunk() == after.sequence
 
 
 def test_an_interval_asks_the_interpreter_where_others_rolled_or_the_mark_is_due(make):
     queue = make(chunk_bytes=16384)
-    keeper = _native.new_keeper(queue._home.chunks)
+    keeper = _native.new_keeper(queue._session.home.chunks)
     before, after = rolled_behind(queue, keeper)
-    member, behind = queue._joined().member, durable(queue)
+    member, behind = queue._session.joined().member, durable(queue)
     assert member.sync_keep(before, 1000, 0, keeper) == _native.LEAD
     _native.rolled(keeper, before)
     assert member.sync_keep(before, 1000, 1 << 62, keeper) == _native.LEAD
@@ -481,7 +481,7 @@ def test_every_index_lies_below_a_ceiling_that_was_synced_before_it(make, path, 
     for _ in range(60):
         queue.put(b"x" * 1000)
         with open(f"{path}/queue.shmq", "rb") as file:
-            journals = queue._home._journals(file.read())
+            journals = queue._session.home._journals(file.read())
         assert journals[0].ceiling >= queue.next_index
     assert events.count("write journal") >= 2
     after = [events[at + 1] for at, event in enumerate(events[:-1]) if event == "write journal"]
@@ -491,7 +491,7 @@ def test_every_index_lies_below_a_ceiling_that_was_synced_before_it(make, path, 
 def test_where_the_journal_is_busy_the_names_are_synced(make, monkeypatch, events):
     monkeypatch.setattr(directory, "CEILING_AHEAD", 10)
     queue = make()
-    with queue._home.admin():
+    with queue._session.home.admin():
         queue.put(b"x" * 1000)
     assert events[-1] == "directory chunks"
 
@@ -503,7 +503,7 @@ def test_adoption_raises_the_ceiling_before_its_seal(make, path, monkeypatch):
     seal, seen = _native.Chunk.seal_adopt, []
 
     def sealing(self, adoption):
-        seen.append(queue._home.read_journal().ceiling)
+        seen.append(queue._session.home.read_journal().ceiling)
         return seal(self, adoption)
 
     monkeypatch.setattr(_native.Chunk, "seal_adopt", sealing)
@@ -580,7 +580,7 @@ def test_a_failed_sync_freezes_the_mark_for_everybody_until_a_verified_reopening
     with Child(others) as child:
         assert child.join() == 0
     assert mark(queue).next_index == 1
-    assert queue._home.read_journal().flags & _native.JOURNAL_SYNC_FAILED
+    assert queue._session.home.read_journal().flags & _native.JOURNAL_SYNC_FAILED
     assert queue.consumer("c").take() == b"good"  # reading goes on
     queue.close()
 
@@ -594,7 +594,7 @@ def test_a_reopening_alone_verifies_and_goes_on(make, path, monkeypatch):
     queue.close()
     with shmq.open(path) as again:
         assert not control(again).sync_failed()
-        assert not again._home.read_journal().flags & _native.JOURNAL_SYNC_FAILED
+        assert not again._session.home.read_journal().flags & _native.JOURNAL_SYNC_FAILED
         assert again.put(b"after") == 2
         assert durable(again) == 3
 
@@ -619,16 +619,16 @@ def test_a_disk_that_cannot_be_asked_leaves_the_put_pending(make, monkeypatch):
     queue = make(durability=SYNC)
     queue.put(b"first")
     monkeypatch.setattr(sync, "IN_CORE", False)
-    opened = queue._home.open
+    opened = queue._session.home.open
 
     def no_more_files(directory, name, *, writable):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    queue._home.open = no_more_files
+    queue._session.home.open = no_more_files
     with pytest.raises(shmq.SyncPending) as pending:
         queue.put(b"second")
     assert pending.value.index == 1
-    queue._home.open = opened
+    queue._session.home.open = opened
     assert queue.put(b"third") == 2  # nobody leads for ever, and nothing was frozen
     assert durable(queue) == 3
 
@@ -746,7 +746,7 @@ def test_a_leader_that_is_stopped_is_overtaken(path):
 
         def lead(say):
             leading = _native.new_leading()
-            assert queue._joined().member.try_lead(leading)
+            assert queue._session.joined().member.try_lead(leading)
             hold_until_killed(say)
 
         with Child(lead) as child:
@@ -757,7 +757,7 @@ def test_a_leader_that_is_stopped_is_overtaken(path):
             for each in range(20):
                 queue.put(b"%d" % each, timeout=DEADLINE / 2)
             queue.sync()
-            assert queue._joined().control.durable() == 22
+            assert queue._session.joined().control.durable() == 22
             assert time.monotonic() - began < 5  # only the first has waited
 
 
@@ -766,7 +766,7 @@ def test_a_keeper_that_is_stopped_is_stood_in_for(path):
 
     def keep(say):
         with shmq.open(path, options=shmq.Options(durability=shmq.Durability.interval(0.05))) as own:
-            until(lambda: own._joined()._keeper._keeps)
+            until(lambda: own._session.joined()._keeper._keeps)
             hold_until_killed(say)
 
     with Child(keep) as child:
@@ -775,7 +775,7 @@ def test_a_keeper_that_is_stopped_is_stood_in_for(path):
         with shmq.open(path) as queue:
             for each in range(100):
                 queue.put(b"%d" % each)
-            until(lambda: queue._joined().control.durable() == 100)
+            until(lambda: queue._session.joined().control.durable() == 100)
 
 
 @pytest.mark.parametrize("mode", [shmq.Durability.SYNC, shmq.Durability.PROCESS, shmq.Durability.interval(0.02)])
@@ -815,7 +815,7 @@ def test_who_stands_by_syncs_what_has_waited_for_two_intervals_and_a_second(make
     """Not at once: whoever keeps the interval may be about to."""
     queue = make()
     queue.put(b"x")
-    keeper = durability.Keeper(queue._home, queue._joined(), 3.0)
+    keeper = durability.Keeper(queue._session.home, queue._session.joined(), 3.0)
     synced = []
     monkeypatch.setattr(keeper, "_sync", lambda: synced.append(True))
     clock = [100.0]

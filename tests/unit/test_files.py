@@ -835,7 +835,7 @@ def test_a_directory_is_listed_with_the_inodes_and_its_refusal_names_it(folder, 
 
 
 def test_a_queue_says_which_of_its_places_has_no_such_file(queue):
-    home = queue._home
+    home = queue._session.home
     for directory, place in ((home.fd, ""), (home.chunks, "/chunks"), (home.consumers, "/consumers")):
         os.symlink("/nowhere", f"{queue.path}{place}/link")
         with pytest.raises(shmq.Unsafe, match=whole(f"cannot open {queue.path}{place}/link: it is a symbolic link")):

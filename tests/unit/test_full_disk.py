@@ -49,7 +49,7 @@ def test_found_what_another_process_had_left_stayed_locked_where_it_could_not_re
     child = Child(work)
     try:
         assert child.hear() == "there"
-        with full._home.admin():
+        with full._session.home.admin():
             os.write(tell, b"!")
             assert child.hear() == "done"
         for _ in range(len(full) * 3 // 4):
@@ -63,7 +63,7 @@ def test_found_a_put_on_a_full_disk_did_not_wait_for_who_administered_in_that_mo
     busy, put = threading.Event(), threading.Event()
 
     def administer():
-        with full._home.admin():
+        with full._session.home.admin():
             busy.set()
             put.wait(30)
             time.sleep(0.05)
@@ -98,7 +98,7 @@ def test_found_who_slept_in_a_group_had_what_was_retired_mapped(full):
         assert Child(retire).join() == 0
         with pytest.raises(shmq.Empty):
             member.get(timeout=0.01)
-        spares.drop(full._home.chunks)
+        spares.drop(full._session.home.chunks)
         assert not [name for name in os.listdir(f"{full.path}/chunks") if name.startswith("retired-")]
 
 

@@ -6,7 +6,7 @@ import pytest
 from support import HEAD, patch
 
 import shmq
-from shmq import _native
+from shmq import _native, group_place
 from shmq.storage import boots
 from shmq.storage import ring as rings
 
@@ -43,7 +43,7 @@ def test_the_head_goes_over_what_was_skipped(tmp_path):
     with queue, consumer:
         consumer.skip(2, 1, 0)
         assert consumer.head == 3
-        assert queue.group_place("g") == shmq.group.GroupPlace(3, (), ())
+        assert queue.group_place("g") == group_place.GroupPlace(3, (), ())
 
 
 def test_what_somebody_has_is_left_alone(tmp_path):
@@ -51,7 +51,7 @@ def test_what_somebody_has_is_left_alone(tmp_path):
     with queue, consumer:
         one = consumer.get()
         consumer.skip(0, 1)
-        assert queue.group_place("g") == shmq.group.GroupPlace(0, (1,), (0,))
+        assert queue.group_place("g") == group_place.GroupPlace(0, (1,), (0,))
         one.ack()
         assert consumer.head == 2
 
@@ -72,7 +72,7 @@ def test_a_place_is_seen_without_opening_the_group_and_after_its_members_have_go
         consumer.skip(5)
         consumer.get()
     with shmq.open(str(tmp_path / "q"), create=False, read_only=True) as looking:
-        assert looking.group_place("g") == shmq.group.GroupPlace(0, (5,), ())
+        assert looking.group_place("g") == group_place.GroupPlace(0, (5,), ())
         with pytest.raises(shmq.NotFound):
             looking.group_place("nobody")
 
@@ -88,7 +88,7 @@ def test_after_a_reboot_the_snapshot_says_where_a_group_stands(tmp_path, monkeyp
         consumer.skip(3, 9)
     monkeypatch.setattr(boots, "boot_id", lambda: b"another boot 16b")
     with shmq.open(str(tmp_path / "q"), create=False, read_only=True) as looking:
-        assert looking.group_place("g") == shmq.group.GroupPlace(1, (3, 9), ())
+        assert looking.group_place("g") == group_place.GroupPlace(1, (3, 9), ())
 
 
 def test_after_a_reboot_a_parked_message_is_not_finished_though_the_head_had_passed_it(tmp_path, monkeypatch):
@@ -99,14 +99,14 @@ def test_after_a_reboot_a_parked_message_is_not_finished_though_the_head_had_pas
         assert consumer.head == 10
     monkeypatch.setattr(boots, "boot_id", lambda: b"another boot 16b")
     with shmq.open(str(tmp_path / "q"), create=False, read_only=True) as looking:
-        assert looking.group_place("g") == shmq.group.GroupPlace(0, tuple(range(1, 10)), (), (0,))
+        assert looking.group_place("g") == group_place.GroupPlace(0, tuple(range(1, 10)), (), (0,))
 
 
 def test_before_the_first_snapshot_a_group_of_another_boot_stands_at_its_start(tmp_path, monkeypatch):
     queue, consumer = filled(tmp_path / "q", start=4)
     with queue, consumer:
         monkeypatch.setattr(boots, "boot_id", lambda: b"another boot 16b")
-        assert queue.group_place("g") == shmq.group.GroupPlace(4, (), ())
+        assert queue.group_place("g") == group_place.GroupPlace(4, (), ())
     assert _native.RING_WINDOW == 65536
 
 
@@ -146,9 +146,9 @@ def test_a_ring_of_this_boot_is_never_made_anew(tmp_path):
     queue, consumer = filled(tmp_path / "q")
     with queue, consumer:
         held = consumer.get()
-        memory = rings.map_ring(queue._home, "g", writable=True)
+        memory = rings.map_ring(queue._session.home, "g", writable=True)
         before = bytes(memory)
-        rings._rebuild(queue._home, memory, queue._home.checkpoint("g"), "here")
+        rings._rebuild(queue._session.home, memory, queue._session.home.checkpoint("g"), "here")
         assert bytes(memory) == before
         held.ack()
 

@@ -48,7 +48,7 @@ def hold_until_told(say, path, count):
     with shmq.open(path) as queue, queue.consumer("g", group=True, ack="explicit") as group:
         held = group.get_many(count)
         say(len(held))
-        until(queue._joined().control.is_shut_down, LONG)
+        until(queue._session.joined().control.is_shut_down, LONG)
         lost = 0
         for message in held:
             try:

@@ -217,9 +217,9 @@ def test_an_interrupted_ack_with_sync_can_be_repeated(numbered):
 
 def admin_is_free(queue, at):
     """Nobody holds the administrative lock, although what was raised lives on."""
-    with queue._home.admin(timeout=0):
+    with queue._session.home.admin(timeout=0):
         pass
-    assert queue._home.admin(timeout=0) is not None, at  # and whoever does not use it lets go of it
+    assert queue._session.home.admin(timeout=0) is not None, at  # and whoever does not use it lets go of it
 
 
 @pytest.mark.parametrize("verb", ["set_bounds", "reader"])
@@ -336,7 +336,7 @@ def test_an_interrupted_stage_leaves_no_set(numbered):
 def test_a_member_that_was_interrupted_while_it_was_made_has_nothing_open(numbered):
     """Its descriptors are opened when it is known already: at each place of its making."""
     with numbered(1) as queue:
-        joined = queue._joined()
+        joined = queue._session.joined()
         file = f"{queue.path}/control.shmq"
         for this in places():
             with open(file, "rb+") as lock_fd, open(file, "rb") as test_fd:

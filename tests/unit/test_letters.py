@@ -121,7 +121,7 @@ def test_a_name_that_no_queue_can_have_is_refused_when_the_group_is_opened(queue
 @pytest.mark.parametrize("name", ["x" * 300, "\ud800"])
 def test_a_stored_name_that_no_queue_can_have_is_corrupt(queue, name):
     with pytest.raises(shmq.Corrupt, match=f"cannot open group 'g' of {queue.path} with dead_letter='.*is no name"):
-        dead.check_paths(queue, "g", {"dead_letter": name}, named_here={})
+        dead.check_paths(queue._session, "g", {"dead_letter": name}, named_here={})
 
 
 def test_a_directory_with_other_files_is_refused_when_the_group_is_opened(queue, tmp_path):
@@ -240,7 +240,7 @@ def test_what_expired_is_moved_though_its_finder_goes_on_with_something_else(que
 def test_what_cannot_be_decoded_is_not_acknowledged(make, verb):
     queue = make(codec="json")
     with queue.reader(), shmq.open(queue.path) as raw:
-        dead._Raw(raw).put(b"{not json")
+        dead._Raw(raw._session).put(b"{not json")
         with join(queue) as member:
             if verb == "again":
                 member.get(0).nack()
@@ -256,7 +256,7 @@ def test_what_one_alone_cannot_decode_is_not_acknowledged_either(make, verb):
     queue = make(codec="json")
     with shmq.open(queue.path) as raw:
         queue.put(1)
-        dead._Raw(raw).put(b"{not json")
+        dead._Raw(raw._session).put(b"{not json")
         queue.put(2)
     with queue.consumer("one", ack="explicit") as consumer:
         assert consumer.take(0) == 1
@@ -301,7 +301,7 @@ def test_a_path_where_no_letter_can_go_is_found_when_the_group_is_opened(queue, 
 def test_a_stored_path_that_leads_away_is_not_followed_by_who_named_none(queue, path, option, stored):
     """In the archive of somebody else. Nothing is made there, and who trusts it says so."""
     join(queue).close()
-    home = queue._home
+    home = queue._session.home
     options = {**rings.options(home, "g"), option: stored}
     content = json.dumps(options, separators=(",", ":"), sort_keys=True).encode()
     from shmq import _native

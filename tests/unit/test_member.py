@@ -11,7 +11,7 @@ import pytest
 from support import DEADLINE, Child, chunk_files, flip, hold_until_killed, in_child, make_unclean, patch, until, words
 
 import shmq
-from shmq import _native, dead, errors, group
+from shmq import _native, dead, errors, group, group_options
 from shmq.storage import acks, pins, space, warm
 
 AGE = shmq.Retention.age(3600)
@@ -38,10 +38,10 @@ def refused(kind, verb):
 
 def retire_up_to(queue, chunks):
     """Take away so many chunks, as retention would: the first index that is left."""
-    live, home = dict(queue._chain().names()), queue._home
+    live, home = dict(queue._session.chain().names()), queue._session.home
     with home.admin():
         home.write_journal(home.read_journal()._replace(first_live=chunks, first_index=live[chunks]))
-        queue._joined().control.raise_first_live(chunks)
+        queue._session.joined().control.raise_first_live(chunks)
     for sequence in range(min(live), chunks):
         home.drop_chunk(live[sequence], sequence)
     return live[chunks]
@@ -62,7 +62,7 @@ def noted(monkeypatch, kind, name, calls):
 def long(make):
     """A queue of four chunks, whose retention may take what nobody has finished."""
     queue = make(retention=AGE)
-    while len(queue._chain().names()) < 4:
+    while len(queue._session.chain().names()) < 4:
         queue.put(bytes(1000))
     return queue
 
@@ -101,13 +101,13 @@ def test_an_order_and_a_lease_need_explicit_acks_and_say_why():
 
 
 def test_a_window_is_a_power_of_two_in_bounds():
-    assert [group._check_window(each) for each in (None, 64, 128, 65536)] == [None, 64, 128, 65536]
+    assert [group_options.check_window(each) for each in (None, 64, 128, 65536)] == [None, 64, 128, 65536]
     for wrong in (63, 32, 65537, 131072):
         with pytest.raises(ValueError, match="window"):
-            group._check_window(wrong)
+            group_options.check_window(wrong)
     for wrong in (65, 96, 65535):
         with pytest.raises(ValueError, match=whole(f"window={wrong}: a power of two from 64 to 65536")):
-            group._check_window(wrong)
+            group_options.check_window(wrong)
 
 
 def test_who_joins_otherwise_than_the_group_was_made_is_told_what_differs(queue):
@@ -148,7 +148,7 @@ def test_a_new_group_begins_where_it_is_told_but_behind_what_was_dropped_or_is_g
         queue = make(f"{make().path}-{kind.kind}", retention=kind)
         put(queue, 6)
         member = join(queue, "first")
-        queue._home.journal = queue._home.journal
+        queue._session.home.journal = queue._session.home.journal
         first = type(queue).first_index
         try:
             type(queue).first_index = property(lambda self: 3)
@@ -156,7 +156,7 @@ def test_a_new_group_begins_where_it_is_told_but_behind_what_was_dropped_or_is_g
             assert member._there(5) == 5
         finally:
             type(queue).first_index = first
-        queue._joined().control.drop_for_all(4)
+        queue._session.joined().control.drop_for_all(4)
         assert (member._there(0), member._there(5)) == (4, 5)
 
 
@@ -164,13 +164,13 @@ def test_a_name_that_was_dropped_leaves_no_hold_to_the_group_of_that_name(queue)
     queue.consumer("g", hold=True).close()
     os.unlink(f"{queue.path}/consumers/g.checkpoint")
     join(queue).close()
-    assert pins.holds(queue._home, "g") is False
+    assert pins.holds(queue._session.home, "g") is False
 
 
 def test_what_a_group_was_made_with_is_all_there(queue):
-    assert join(queue, "a", ack=None).options == {**group.DEFAULTS, "ack": "auto"}
+    assert join(queue, "a", ack=None).options == {**group_options.DEFAULTS, "ack": "auto"}
     member = join(queue, lease=2, max_attempts=3)
-    assert member.options == {**group.DEFAULTS, "lease": 2.0, "max_attempts": 3, "ack": "explicit"}
+    assert member.options == {**group_options.DEFAULTS, "lease": 2.0, "max_attempts": 3, "ack": "explicit"}
     assert (member.ack_mode, member._lease_ns) == ("explicit", 2_000_000_000)
     assert member._ring.figures().window == 65536
     assert join(queue, "forever", lease=1e12)._lease_ns == 10**18
@@ -204,7 +204,7 @@ def test_who_gets_nothing_of_a_group_in_order_is_told_what_waits_for_its_key(que
 
 def test_a_claim_in_the_way_is_named_as_for_a_name_alone(queue):
     member, slot = join(queue), queue.reserve(1)
-    owner = queue._joined().member.owner >> 11
+    owner = queue._session.joined().member.owner >> 11
     said = (
         f"nothing to get from {queue.path} in time: the next message is claimed by participant {owner}, who lives and "
     )
@@ -365,11 +365,16 @@ def test_what_was_retired_before_it_was_finished_is_told_so(long):
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_would_come_again_and_was_retired_is_told_once_by_its_number(long, count):
     member = join(long)
-    for message in member.get_many(count, 0):
+    given_back = member.get_many(count, 0)
+    for message in given_back:
         message.nack(delay=0.001)
-    _, base = long._chain().names()[1]
+    _, base = long._session.chain().names()[1]
     while member._walk.index() < base:
-        member.get(0).ack()
+        message = member.get(0)
+        if message.index > given_back[-1].index:
+            message.ack()
+        else:  # on a slow machine it is due before its chunk was passed
+            message.nack(delay=0.001)
     first = retire_up_to(long, 1)
     which = "a message" if count == 1 else f"{count} messages"
     said = f"{which} of {long.path} would come again to group 'g', but what comes before {first} was retired; the next "
@@ -404,7 +409,7 @@ def test_what_is_retired_before_a_group_comes_to_it_is_told_once_to_all(long):
 
 def test_where_only_finished_goes_a_group_just_goes_on(make):
     queue = make(retention=shmq.Retention.acked())
-    while len(queue._chain().names()) < 3:
+    while len(queue._session.chain().names()) < 3:
         queue.put(bytes(1000))
     member = join(queue)
     first = retire_up_to(queue, 1)
@@ -442,7 +447,7 @@ def test_a_snapshot_is_taken_when_its_time_has_come(make, monkeypatch, durabilit
     assert taken == []
     clock[0] += 0.001
     member.get(0)
-    assert taken == [(queue._home, queue._joined().member, "g", member._checkpoint, member._ring)]
+    assert taken == [(queue._session.home, queue._session.joined().member, "g", member._checkpoint, member._ring)]
     assert member._snapshot_at == clock[0] + every
     member.close()
     assert len(taken) == 2
@@ -492,7 +497,7 @@ def test_more_is_gathered_for_a_batch_as_far_as_its_bytes_go(queue, monkeypatch,
 def test_a_wait_sleeps_until_what_is_due_or_the_deadline_and_spins_unless_it_must_not(queue, monkeypatch):
     member = join(queue)
     looks, slept = [], []
-    monkeypatch.setattr(queue._joined(), "sleep", lambda seen, deadline: slept.append(deadline))
+    monkeypatch.setattr(queue._session.joined(), "sleep", lambda seen, deadline: slept.append(deadline))
     answers = [([], None), ([], None), ([], None), ([], 99), (["m"], None)]
 
     def look(batches, limit, spins, *, idle, payloads):
@@ -639,7 +644,7 @@ def test_a_group_is_moved_by_its_only_member_and_what_that_held_is_forgotten(que
     member = join(queue)
     member.get_many(4, 0)
     called = []
-    membership = queue._joined()
+    membership = queue._session.joined()
     recount = type(membership.control).recount
     monkeypatch.setattr(type(membership.control), "recount", lambda self: called.append("recount") or recount(self))
     monkeypatch.setattr(membership, "forget_retired", lambda: called.append("forget"))
@@ -654,7 +659,7 @@ def test_a_group_is_moved_by_its_only_member_and_what_that_held_is_forgotten(que
     other.close()
     del called[:]
     member.seek(2)
-    assert called == ["recount", "forget", (queue._home, member._walk.chain, membership.control)]
+    assert called == ["recount", "forget", (queue._session.home, member._walk.chain, membership.control)]
     assert (member.pending, member.head, member.lag) == (0, 2, 4)
     assert [each.index for each in member.get_many(9, 0)] == [2, 3, 4, 5]
     join(queue).close()  # the name is shared again
@@ -688,8 +693,8 @@ def test_a_member_that_leaves_gives_back_what_it_held(queue):
     member.close()
     member.close()
     assert [(each.index, each.attempts) for each in other.get_many(9, 0)] == [(1, 2), (2, 2)]
-    assert member not in queue._joined().members_of("g").handles
-    assert other in queue._joined().members_of("g").handles
+    assert member not in queue._session.joined().members_of("g").handles
+    assert other in queue._session.joined().members_of("g").handles
 
 
 def test_a_sync_group_has_its_acks_on_the_disk(make, monkeypatch):
@@ -719,7 +724,7 @@ def test_a_sync_group_has_its_acks_on_the_disk(make, monkeypatch):
 def test_what_cannot_be_decoded_is_finished_where_all_is_that_is_handed_out(make, verb):
     queue = make(codec="json")
     with shmq.open(queue.path) as raw:
-        dead._Raw(raw).put(b"{not json")
+        dead._Raw(raw._session).put(b"{not json")
     member = join(queue, ack="auto")
     with pytest.raises(errors.Corrupt):
         member.take(0) if verb == "take" else member.take_many(5, 0)
@@ -856,23 +861,23 @@ def test_what_expires_while_it_is_held_is_moved_with_that_reason_when_it_comes_b
 def test_a_member_that_has_passed_a_chunk_lets_it_go(long, monkeypatch):
     called = []
     member = join(long)
-    membership = long._joined()
+    membership = long._session.joined()
     monkeypatch.setattr(membership, "forget_retired", lambda: called.append("forget"))
     monkeypatch.setattr(warm, "settle", lambda: called.append("settle"))
     monkeypatch.setattr(space, "retire", lambda *given: called.append(given))
     floor = type(member._ring).floor
     monkeypatch.setattr(type(member._ring), "floor", lambda self: called.append("floor") or floor(self))
-    _, base = long._chain().names()[1]
+    _, base = long._session.chain().names()[1]
     while member._walk.index() < base:
         member.get(0).ack()
     del called[:]
     assert member.get(0).index == base
-    assert called[-4:] == ["floor", "forget", "settle", (long._home, member._walk.chain, membership.control)]
+    assert called[-4:] == ["floor", "forget", "settle", (long._session.home, member._walk.chain, membership.control)]
 
 
 @pytest.mark.parametrize("skip", [False, True])
 def test_damage_is_told_or_passed_over_by_the_whole_group(long, skip):
-    live = long._chain().names()
+    live = long._session.chain().names()
     flip(chunk_files(long.path)[1], words(long.path, 1)[3].position + 60)
     a, b = join(long, skip_corrupt=skip), join(long, skip_corrupt=skip)
     found = []
@@ -896,7 +901,7 @@ def test_damage_is_told_or_passed_over_by_the_whole_group(long, skip):
 
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_a_chunk_that_cannot_be_used_is_passed_over_by_a_group(long, which):
-    live = long._chain().names()
+    live = long._session.chain().names()
     member = join(long, skip_corrupt=True)
     patch(chunk_files(long.path)[which], 16, bytes(8))
     found = []
@@ -913,7 +918,7 @@ def test_a_chunk_that_cannot_be_used_is_passed_over_by_a_group(long, which):
 @pytest.mark.parametrize("how", ["name", "group"])
 def test_what_is_damaged_up_to_the_end_of_its_chunk_is_passed_over_and_counted(long, how):
     """Nothing whole is behind it there: the next chunk is where it goes on."""
-    live = long._chain().names()
+    live = long._session.chain().names()
     consumer = join(long, skip_corrupt=True) if how == "group" else long.consumer("c", skip_corrupt=True)
     file, position = chunk_files(long.path)[1], words(long.path, 1)[3].position
     patch(file, position, b"\xff" * (file.stat().st_size - position))

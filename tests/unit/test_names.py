@@ -226,7 +226,7 @@ def test_a_purge_that_finds_no_descriptor_has_done_nothing_and_else_it_is_done(m
         done = answers[-1] == queue.next_index
         assert done or answers[-1] == -1
         with shmq.open(path) as another:  # which finishes what is written down
-            assert (another._joined().control.bounds().dropped > before) == done
+            assert (another._session.joined().control.bounds().dropped > before) == done
             lags = {each.lag for each in another.consumers().values()}
             assert len(lags) == 1
             assert (lags == {0}) == done
@@ -239,7 +239,7 @@ def test_what_was_dropped_for_room_in_chunks_before_the_last_stays_so_after_a_re
     with make(max_messages=10, full="drop_oldest", chunk_bytes=16384) as queue, queue.consumer("c"):
         for _ in range(1000):
             queue.put(bytes(100))
-        dropped = queue._home.read_journal().dropped
+        dropped = queue._session.home.read_journal().dropped
         assert 0 < dropped <= 990
     make_unclean(path)
     with shmq.open(path) as queue, queue.consumer("new") as consumer:

@@ -14,7 +14,7 @@ def die_between(say, path):
     """A process that has said it is about to pad, and has counted wrongly."""
     with shmq.open(path) as queue:
         queue.reserve(8)
-        member = queue._joined().member
+        member = queue._session.joined().member
         with member.changing_padding():
             member.control.padded_more(5)
             hold_until_killed(say)
@@ -23,7 +23,7 @@ def die_between(say, path):
 def die_retiring(say, path):
     """A process that has raised where the queue begins, and not counted yet what went."""
     with shmq.open(path) as queue:
-        control = queue._joined().control
+        control = queue._session.joined().control
         control.padded_less = lambda count: (say(count), hold_until_killed(say))
         queue.purge()
 
@@ -31,7 +31,7 @@ def die_retiring(say, path):
 def die_adopting(say, path):
     """A process that has adopted a set with padding in it, and has not counted it."""
     with shmq.open(path) as queue:
-        control = queue._joined().control
+        control = queue._session.joined().control
         control.padded_more = lambda count: (say(count), hold_until_killed(say))
         staged = queue.stage()
         staged.put_many([b"s"] * 3)
@@ -62,8 +62,8 @@ def test_len_is_right_after_a_kill_between_padding_and_counting(queue, path, who
         with shmq.open(path, read_only=True) as other:
             assert (len(other), other.stats().padded) == (11, 1)
     assert (len(queue), queue.stats().padded) == (11, 1)
-    assert queue._joined().control.counters()[0] == 1
-    assert not queue._joined().member.padding_doubted()
+    assert queue._session.joined().control.counters()[0] == 1
+    assert not queue._session.joined().member.padding_doubted()
     queue.reserve(1).abort()
     assert (len(queue), queue.stats().padded) == (11, 2)
 

@@ -23,7 +23,7 @@ def fill(queue, count=200):
 
 
 def retire(queue):
-    space.retire(queue._home, queue._chain(), queue._joined().control)
+    space.retire(queue._session.home, queue._session.chain(), queue._session.joined().control)
     return queue.first_index
 
 
@@ -320,7 +320,7 @@ def test_a_closed_pin_has_no_descriptor_open(queue):
     with queue.reader():  # what every first reader opens is open
         pass
     before = len(os.listdir("/proc/self/fd"))
-    pin = Pin(queue._home, "p")
+    pin = Pin(queue._session.home, "p")
     pin.take()
     assert len(os.listdir("/proc/self/fd")) > before
     pin.close()

@@ -28,10 +28,20 @@ def test_those_who_have_a_queue_open_share_one_administrative_lock_after_mv(make
     queue = make()
     moved = tmp_path / "moved"
     os.rename(path, moved)
-    with shmq.open(moved) as other, queue._home.admin(), pytest.raises(shmq.Busy), other._home.admin(timeout=0):
+    with (
+        shmq.open(moved) as other,
+        queue._session.home.admin(),
+        pytest.raises(shmq.Busy),
+        other._session.home.admin(timeout=0),
+    ):
         pass
     Path(path).mkdir()  # whatever lies at the old place by now
-    with shmq.open(moved) as other, other._home.admin(), pytest.raises(shmq.Busy), queue._home.admin(timeout=0):
+    with (
+        shmq.open(moved) as other,
+        other._session.home.admin(),
+        pytest.raises(shmq.Busy),
+        queue._session.home.admin(timeout=0),
+    ):
         pass
     assert os.listdir(path) == []
 
@@ -40,15 +50,15 @@ def test_a_queue_that_is_moved_while_it_is_deleted_stays(make, path, tmp_path, m
     """What goes by its path does not take what lies there by now."""
     make().put(b"x")
     make().close()
-    real = shmq.queue.directory.delete
+    real = shmq.manage.directory.delete
 
     def moved_first(home):
         os.rename(path, tmp_path / "moved")
         Path(path).mkdir()
         real(home)
 
-    monkeypatch.setattr(shmq.queue.directory, "delete", moved_first)
-    monkeypatch.setattr(shmq.queue.membership.Membership, "shared", lambda _: False)
+    monkeypatch.setattr(shmq.manage.directory, "delete", moved_first)
+    monkeypatch.setattr(shmq.session.membership.Membership, "shared", lambda _: False)
     with pytest.raises(shmq.NotFound, match="moved or removed"):
         shmq.delete(path)
     assert Path(path).is_dir()
@@ -86,16 +96,16 @@ def test_a_chunk_that_a_listing_leaves_out_is_looked_for_by_its_name(make, monke
     queue = make(retention=shmq.Retention.forever())
     for _ in range(20):
         queue.put(bytes(6000))
-    whole = queue._chain().names()
+    whole = queue._session.chain().names()
     assert len(whole) > 7
     listed = list(whole)
     del listed[unlisted]
-    monkeypatch.setattr(queue._home, "chunk_names", lambda: list(listed))
-    assert queue._chain().names() == whole
+    monkeypatch.setattr(queue._session.home, "chunk_names", lambda: list(listed))
+    assert queue._session.chain().names() == whole
     (left_out, *_) = [name for name in whole if name not in listed]
     os.unlink(f"{queue.path}/chunks/{left_out[1]:016x}-{left_out[0]:08x}.chunk")
     with pytest.raises(shmq.Corrupt, match=f"chunk ({left_out[0]}|{whole[-1][0]}) is missing"):
-        queue._chain().names()
+        queue._session.chain().names()
 
 
 def test_verify_beside_rolls_reports_no_chunk_that_a_listing_left_out(make, monkeypatch):
@@ -103,13 +113,13 @@ def test_verify_beside_rolls_reports_no_chunk_that_a_listing_left_out(make, monk
     queue = make()
     for _ in range(20):
         queue.put(bytes(6000))
-    real, listings = queue._home.chunk_names, []
+    real, listings = queue._session.home.chunk_names, []
 
     def lagging():
         listings.append(real())
         return [name for name in listings[-1] if len(listings) > 1 or name[0] != 4]
 
-    monkeypatch.setattr(queue._home, "chunk_names", lagging)
+    monkeypatch.setattr(queue._session.home, "chunk_names", lagging)
     assert queue.verify()
 
 
@@ -117,7 +127,7 @@ def test_a_file_that_is_unlinked_while_it_is_opened_has_vanished(make, monkeypat
     """Not Unsafe with 0 names; and one that was replaced meanwhile is the new one."""
     queue = make()
     queue.consumer("c").close()
-    home, real = queue._home, os.open
+    home, real = queue._session.home, os.open
     replace_with = [b"another", None]
 
     def unlinks(name, *rest, **options):
@@ -149,12 +159,12 @@ def test_a_name_that_is_younger_than_the_descriptor_is_listed_on_btrfs(tmp_path)
     """So the first ack of a new name is on the disk, and sync() forgets no acknowledgement."""
     with mounted("btrfs", tmp_path) as disk, shmq.open(disk / "q") as queue:
         queue.put(b"x")
-        names = acks.Names(queue._home)
+        names = acks.Names(queue._session.home)
         with queue.consumer("c", ack="explicit") as consumer:
             assert list(names._there()) == ["c"]
             consumer.get(timeout=0).ack()
             queue.sync()
-        assert queue._home.checkpoint("c").newest_snapshot().head == 1
+        assert queue._session.home.checkpoint("c").newest_snapshot().head == 1
 
 
 # ---------------------------------------------------------------- rights
@@ -259,7 +269,7 @@ def test_all_queues_of_a_process_share_one_budget_of_mappings(make, tmp_path, mo
     for _ in range(2):
         for queue in queues:
             assert [queue[index].index for index in range(50)] == list(range(50))
-            kept = [len(each._joined().mapped._chunks) for each in queues]
+            kept = [len(each._session.joined().mapped._chunks) for each in queues]
             assert sum(kept) <= 30
     assert min(kept) > 3, "one that is used takes from the one that keeps most, not all from one"
 

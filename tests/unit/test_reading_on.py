@@ -24,7 +24,7 @@ def whole(text):
 
 
 def walk_of(queue, *, checkpoint=None, **flags):
-    return Walk(queue._home, queue._joined(), checkpoint, **flags)
+    return Walk(queue._session.home, queue._session.joined(), checkpoint, **flags)
 
 
 def read(of, count=1):
@@ -39,18 +39,18 @@ def read(of, count=1):
 def long(make):
     """A queue of four chunks."""
     queue = make(retention=shmq.Retention.forever())
-    while len(queue._chain().names()) < 4:
+    while len(queue._session.chain().names()) < 4:
         queue.put(b"%d" % queue.next_index + bytes(1000))
     return queue
 
 
 def retire_up_to(queue, chunks):
     """Take away so many chunks, as retention would: the first index that is left."""
-    live = queue._chain().names()
-    home = queue._home
+    live = queue._session.chain().names()
+    home = queue._session.home
     with home.admin():
         home.write_journal(home.read_journal()._replace(first_live=chunks, first_index=live[chunks][1]))
-        queue._joined().control.raise_first_live(chunks)
+        queue._session.joined().control.raise_first_live(chunks)
     for sequence, base in live[:chunks]:
         home.drop_chunk(base, sequence)
     return live[chunks][1]
@@ -82,7 +82,7 @@ def test_the_sooner_of_a_deadline_and_a_moment_since_boot(monkeypatch):
 # ---------------------------------------------------------------- where it stands
 @pytest.mark.parametrize("index", [0, 1, 5, 17, 20])
 def test_a_remembered_place_is_gone_on_from_and_what_comes_before_the_head_is_not(long, index):
-    chain = long._chain()
+    chain = long._session.chain()
     sequence, base = chain.names()[1]
     chunk = chain.open(sequence, base)
     mine = walk_of(long)
@@ -92,7 +92,7 @@ def test_a_remembered_place_is_gone_on_from_and_what_comes_before_the_head_is_no
 
 
 def test_a_place_that_is_not_what_it_was_is_not_gone_on_from(long):
-    chain = long._chain()
+    chain = long._session.chain()
     sequence, base = chain.names()[1]
     chunk = chain.open(sequence, base)
     first, size = chunk.first_position(), chunk.size
@@ -102,7 +102,7 @@ def test_a_place_that_is_not_what_it_was_is_not_gone_on_from(long):
     mine = walk_of(long)
     assert mine.resume(sequence, size - 8, 10**6, base + 10**6) in (True, False)
     chunk_files(long.path)[1].rename(f"{long.path}/away")
-    chain = long._chain()
+    chain = long._session.chain()
     known = walk_of(long)
     known.chain.names = lambda: [(sequence, base)]
     assert known.resume(sequence, first, 0, base) is False
@@ -123,7 +123,7 @@ def test_a_walk_goes_back_to_its_mark_in_the_same_chunk_or_to_the_begin_of_the_n
     assert read(mine, 2) == [5, 6]
     mine.step_back()
     assert read(mine) == [6]
-    _, base = long._chain().names()[1]
+    _, base = long._session.chain().names()[1]
     mark = mine.mark()
     assert read(mine, base + 2 - 7)[-1] == base + 1
     mine.back_to(mark)
@@ -184,7 +184,7 @@ def test_what_was_retired_before_a_name_came_to_it_is_told_once_if_not_all_had_f
     options = {"age": AGE, "bytes": shmq.Retention.bytes(1 << 40), "acked": shmq.Retention.acked()}
     queue = make(retention=options.get(kind, shmq.Retention.forever()))
     consumer = queue.consumer("c")
-    while len(queue._chain().names()) < 4:
+    while len(queue._session.chain().names()) < 4:
         queue.put(bytes(1000))
     first = retire_up_to(queue, 2)
     assert consumer._walk.only_finished_goes() is (kind in ("acked", "forever"))
@@ -196,15 +196,15 @@ def test_what_was_retired_before_a_name_came_to_it_is_told_once_if_not_all_had_f
             consumer.get(timeout=0)
         assert gone.value.first_index == first
     assert consumer.get(timeout=0).index == first
-    assert queue._home.checkpoint("c").dropped == 0
+    assert queue._session.home.checkpoint("c").dropped == 0
 
 
 def test_a_name_that_is_overtaken_on_its_way_is_told_where_it_goes_on(make):
     queue = make(retention=AGE)
-    while len(queue._chain().names()) < 4:
+    while len(queue._session.chain().names()) < 4:
         queue.put(bytes(1000))
     consumer, reader = queue.consumer("c"), queue.reader()
-    _, base = queue._chain().names()[1]
+    _, base = queue._session.chain().names()[1]
     for _ in range(base):
         consumer.get(timeout=0)
         next(reader)
@@ -224,41 +224,41 @@ def test_what_was_dropped_for_room_is_counted_and_not_told(make, dropped):
     """As far as it was dropped: what has gone beyond that is told."""
     queue = make(retention=AGE)
     consumer = queue.consumer("c")
-    while len(queue._chain().names()) < 4:
+    while len(queue._session.chain().names()) < 4:
         queue.put(bytes(1000))
     first = retire_up_to(queue, 2)
-    queue._joined().control.drop_for_all(first + dropped - 1)
+    queue._session.joined().control.drop_for_all(first + dropped - 1)
     if dropped == 0:
         with pytest.raises(errors.Gone):
             consumer._walk.look()
-        assert queue._home.checkpoint("c").dropped == 0
+        assert queue._session.home.checkpoint("c").dropped == 0
         return
     consumer._walk.look()
     assert int(consumer._walk.reader.index) == first + dropped - 1
-    assert queue._home.checkpoint("c").dropped >= first
+    assert queue._session.home.checkpoint("c").dropped >= first
 
 
 def test_what_was_dropped_between_two_chunks_is_counted_by_who_was_on_its_way(make):
     queue = make(retention=AGE)
-    while len(queue._chain().names()) < 4:
+    while len(queue._session.chain().names()) < 4:
         queue.put(bytes(1000))
     consumer = queue.consumer("c")
-    _, base = queue._chain().names()[1]
+    _, base = queue._session.chain().names()[1]
     for _ in range(base):
         consumer.get(timeout=0)
     first = retire_up_to(queue, 3)
-    queue._joined().control.drop_for_all(first)
+    queue._session.joined().control.drop_for_all(first)
     assert consumer.get(timeout=0).index == first
-    assert queue._home.checkpoint("c").dropped == first - base
+    assert queue._session.home.checkpoint("c").dropped == first - base
 
 
 def test_what_was_retired_on_the_way_to_where_somebody_goes_is_not_lost_to_him(make):
     queue = make(retention=AGE)
-    while len(queue._chain().names()) < 4:
+    while len(queue._session.chain().names()) < 4:
         queue.put(bytes(1000))
     consumer = queue.consumer("c")
-    _, base = queue._chain().names()[2]
-    consumer._walk._enter(queue._chain().open(0, 0), start=base + 2)
+    _, base = queue._session.chain().names()[2]
+    consumer._walk._enter(queue._session.chain().open(0, 0), start=base + 2)
     retire_up_to(queue, 2)
     assert consumer.get(timeout=0).index == base + 2
 
@@ -266,16 +266,16 @@ def test_what_was_retired_on_the_way_to_where_somebody_goes_is_not_lost_to_him(m
 def test_a_name_that_has_finished_a_chunk_lets_what_is_behind_it_go(long, monkeypatch):
     called = []
     consumer = long.consumer("c")
-    membership = long._joined()
+    membership = long._session.joined()
     monkeypatch.setattr(membership, "forget_retired", lambda: called.append("forget"))
     monkeypatch.setattr(warm, "settle", lambda: called.append("settle"))
     monkeypatch.setattr(space, "retire", lambda *given: called.append(given))
-    _, base = long._chain().names()[1]
+    _, base = long._session.chain().names()[1]
     for _ in range(base):
         consumer.get(timeout=0)
     assert called == []
     consumer.get(timeout=0)
-    assert called == ["forget", "settle", (long._home, consumer._walk.chain, membership.control)]
+    assert called == ["forget", "settle", (long._session.home, consumer._walk.chain, membership.control)]
     del called[:]
     mine = walk_of(long)
     mine.seek(base - 1)
@@ -290,7 +290,7 @@ def damage(queue, which, at):
 
 
 def test_damage_is_an_error_or_passed_over_and_counted(long):
-    live = long._chain().names()
+    live = long._session.chain().names()
     damage(long, 1, 3)
     for verb in ("look", "glance"):
         mine = walk_of(long)
@@ -313,7 +313,7 @@ def test_damage_is_an_error_or_passed_over_and_counted(long):
 
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_a_chunk_that_cannot_be_used_is_passed_over_and_its_messages_counted(long, which):
-    live = long._chain().names()
+    live = long._session.chain().names()
     patch(chunk_files(long.path)[which], 16, bytes(8))
     behind = live[which + 1][1]
     for start in (0, live[which][1], live[which][1] + 2):
@@ -329,7 +329,7 @@ def test_a_chunk_that_cannot_be_used_is_passed_over_and_its_messages_counted(lon
 
 
 def test_a_last_chunk_that_cannot_be_used_ends_the_way_for_now(long):
-    live = long._chain().names()
+    live = long._session.chain().names()
     patch(chunk_files(long.path)[3], 16, bytes(8))
     mine = walk_of(long)
     mine.skip_corrupt = True
@@ -345,7 +345,7 @@ def test_who_waits_in_vain_says_for_what(queue):
     consumer = queue.consumer("c")
     with pytest.raises(errors.Empty, match=whole(nothing)):
         consumer.get(timeout=0)
-    slot, owner = queue.reserve(1), queue._joined().member.owner >> 11
+    slot, owner = queue.reserve(1), queue._session.joined().member.owner >> 11
     said = f"{nothing}: the next message is claimed by participant {owner}, who lives and has not committed it"
     with pytest.raises(errors.Empty, match=whole(said)):
         consumer.get(timeout=0)
@@ -362,7 +362,7 @@ def test_a_wait_sleeps_until_the_deadline_or_the_next_message_is_due(queue, monk
     slept = []
     mine = walk_of(queue)
     mine.seek(0)
-    membership = queue._joined()
+    membership = queue._session.joined()
 
     def sleep(seen, deadline):
         slept.append(deadline)
@@ -390,9 +390,9 @@ def test_a_wait_sleeps_until_the_deadline_or_the_next_message_is_due(queue, monk
 def test_a_wait_looks_longer_before_it_sleeps_than_when_it_knows_that_it_sleeps(queue, monkeypatch):
     spins, answers = [], [-1, -1, -1, -1, 77]
     mine = walk_of(queue)
-    monkeypatch.setattr(queue._joined(), "sleep", lambda *given: None)
+    monkeypatch.setattr(queue._session.joined(), "sleep", lambda *given: None)
     mine.home = types.SimpleNamespace(read_only=False)
-    mine.membership = queue._joined()
+    mine.membership = queue._session.joined()
 
     def look(count):
         spins.append(count)
@@ -424,7 +424,7 @@ def test_who_may_only_read_looks_every_two_milliseconds(queue, monkeypatch):
 
 # ---------------------------------------------------------------- a name
 def checkpoint(queue, name="c"):
-    return queue._home.checkpoint(name)
+    return queue._session.home.checkpoint(name)
 
 
 def test_a_name_that_is_held_says_by_whom(queue):
@@ -436,10 +436,10 @@ def test_a_name_that_is_held_says_by_whom(queue):
     said = f"consumer 'c' of {queue.path} is held by %s; use another name, or wait until it is closed"
     with queue.consumer("c") as consumer:
         assert busy() == said % "this process (close it first)"
-        assert checkpoint(queue).holder == queue._joined().member.owner != 0
+        assert checkpoint(queue).holder == queue._session.joined().member.owner != 0
         consumer._checkpoint.holder = 0
         assert busy() == said % "another process"
-        consumer._checkpoint.holder = queue._joined().member.owner ^ 1
+        consumer._checkpoint.holder = queue._session.joined().member.owner ^ 1
         assert busy() == said % "another process"
     assert checkpoint(queue).holder == 0
 
@@ -471,29 +471,29 @@ def test_a_name_that_was_made_otherwise_is_a_mismatch_in_words(queue):
 
 def test_a_name_is_told_to_hold_and_that_is_counted_anew(queue, monkeypatch):
     counted = []
-    control = queue._joined().control
+    control = queue._session.joined().control
     monkeypatch.setattr(type(control), "recount", lambda self: counted.append(True))
     queue.consumer("c").close()
     assert len(counted) == 1
     queue.consumer("c", hold=False).close()
     assert len(counted) == 2
     queue.consumer("c", hold=True).close()
-    assert pins.holds(queue._home, "c") is True
+    assert pins.holds(queue._session.home, "c") is True
     assert len(counted) == 4
     queue.consumer("c").close()
-    assert pins.holds(queue._home, "c") is True
+    assert pins.holds(queue._session.home, "c") is True
     queue.consumer("d", hold="nothing").close()
-    assert pins.holds(queue._home, "d") == "nothing"
+    assert pins.holds(queue._session.home, "d") == "nothing"
     queue.drop_consumer("d")
     queue.consumer("d").close()
-    assert pins.holds(queue._home, "d") is False
+    assert pins.holds(queue._session.home, "d") is False
 
 
 @pytest.mark.parametrize(("head", "handed", "moved"), [(5, 5, None), (6, 6, (5, 5)), (3, 9, (3, 5)), (5, 4, None)])
 def test_a_name_beyond_the_end_of_its_queue_is_moved_back_and_said(queue, head, handed, moved):
     queue.put_many([b"x"] * 5)
     queue.consumer("c", ack="explicit").close()
-    known = queue._home.checkpoint("c", writable=True)
+    known = queue._session.home.checkpoint("c", writable=True)
     known.head, known.handed = head, handed
     if moved is None:
         queue.consumer("c").close()
@@ -514,7 +514,7 @@ def test_a_name_goes_on_from_its_cursor_only_where_that_is_not_behind_its_head(l
     monkeypatch.setattr(Walk, "resume", lambda self, *given: resumed.append(given) or resume(self, *given))
     with long.consumer("c") as consumer:
         consumer.take_many(7, timeout=0)
-    known = long._home.checkpoint("c", writable=True)
+    known = long._session.home.checkpoint("c", writable=True)
     sequence, position, ordinal, index = known.cursor()
     assert index == 7
     with long.consumer("c") as consumer:
@@ -554,12 +554,12 @@ def test_a_seek_forgets_what_is_pending_counts_anew_and_lets_go_of_what_it_held_
     consumer = queue.consumer("c", ack="explicit")
     consumer.get_many(4, timeout=0)
     called = []
-    membership = queue._joined()
+    membership = queue._session.joined()
     monkeypatch.setattr(type(membership.control), "recount", lambda self: called.append("recount"))
     monkeypatch.setattr(membership, "forget_retired", lambda: called.append("forget"))
     monkeypatch.setattr(space, "retire", lambda *given: called.append(given))
     consumer.seek(2)
-    assert called == ["recount", "forget", (queue._home, consumer._walk.chain, membership.control)]
+    assert called == ["recount", "forget", (queue._session.home, consumer._walk.chain, membership.control)]
     assert (consumer.pending, consumer.head, checkpoint(queue).handed) == (0, 2, 2)
     assert consumer._handed_before == 2
     consumer.seek(6)
@@ -715,7 +715,7 @@ def test_damage_is_what_a_look_says(queue):
 
 
 def test_many_are_taken_from_one_chunk_up_to_the_limit(long):
-    _, base = long._chain().names()[1]
+    _, base = long._session.chain().names()[1]
     for ack in ("auto", "explicit"):
         consumer = long.consumer(f"c-{ack}", ack=ack)
         assert [message.index for message in consumer.get_many(3, timeout=0)] == [0, 1, 2]
@@ -758,7 +758,7 @@ def test_a_close_wakes_who_waits_and_writes_the_last_acks_down(make, monkeypatch
     plain = make(f"{queue.path}-2")
     other = plain.consumer("c")
     other.close()
-    assert plain._home.checkpoint("c").newest_snapshot() is None
+    assert plain._session.home.checkpoint("c").newest_snapshot() is None
 
 
 def test_who_waits_in_another_thread_is_told_of_a_close(queue):
@@ -783,14 +783,14 @@ def test_a_purge_moves_the_names_that_nobody_holds_and_counts_what_they_missed(q
     queue.put_many([b"x"] * 9)
     for name, start in (("a", 2), ("b", 9), ("mine", 3)):
         queue.consumer(name, start=start).close()
-    known = queue._home.checkpoint("a", writable=True)
+    known = queue._session.home.checkpoint("a", writable=True)
     known.handed = 5
     with queue.consumer("mine") as consumer:
         queue.purge()
-        found = {name: queue._home.checkpoint(name) for name in ("a", "b", "mine")}
+        found = {name: queue._session.home.checkpoint(name) for name in ("a", "b", "mine")}
         assert {name: (each.head, each.handed, each.dropped) for name, each in found.items()} == {
             "a": (9, 9, 7), "b": (9, found["b"].handed, 0), "mine": (3, found["mine"].handed, 0)
         }  # fmt: skip
         queue.put(b"after")
         assert consumer.take(timeout=0) == b"after"
-        assert queue._home.checkpoint("mine").dropped == 6
+        assert queue._session.home.checkpoint("mine").dropped == 6

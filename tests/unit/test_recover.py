@@ -498,7 +498,7 @@ def retired_up_to(path, monkeypatch, read):
             staged(path)
         for _ in range(read):
             consumer.ack(consumer.get(timeout=0))
-        space.retire(queue._home, queue._chain(), queue._joined().control)
+        space.retire(queue._session.home, queue._session.chain(), queue._session.joined().control)
         return queue.first_index
 
 
@@ -529,7 +529,7 @@ def test_of_a_set_whose_beginning_is_retired_what_is_whole_is_kept(path, monkeyp
 def test_a_seal_that_names_no_set_is_cut(path):
     fill(path, 3)
     with shmq.open(path) as queue:
-        queue._chain().tail().seal_adopt(0x123456789A)
+        queue._session.chain().tail().seal_adopt(0x123456789A)
     with reopened(path) as queue:
         assert "123456789a" in queue.recovery.reason
         assert payloads(queue) == numbers(3)
@@ -961,5 +961,5 @@ def test_who_has_recovered_a_queue_goes_on_in_this_boot(path):
     fill(path, 3)
     with reopened(path) as queue:
         assert queue.recovery is not None
-        assert not queue._home.unclean()
-        assert queue._home.same_boot
+        assert not queue._session.home.unclean()
+        assert queue._session.home.same_boot

@@ -243,7 +243,7 @@ def test_a_used_chunk_can_be_opened_as_soon_as_it_has_its_name(queue, path, monk
 def test_a_name_is_opened_again_while_the_chunk_it_stood_in_is_retired(queue, path, monkeypatch):
     """Its place was looked up among the names of the chunks, and another process had retired that one by then."""
     fill(queue)
-    (_, _), (_, second) = queue._chain().names()[:2]
+    (_, _), (_, second) = queue._session.chain().names()[:2]
     holder = queue.consumer("holder")
     with queue.consumer("work") as consumer:
         consumer.take_many(second - 1)
@@ -346,7 +346,7 @@ def test_a_chunk_that_was_cut_short_has_no_age(make, path):
     name = live(path)[1]
     os.truncate(f"{path}/chunks/{name}", 20)
     with pytest.raises(shmq.Corrupt, match=f"{name}: it was cut short"):
-        space._created(queue._home, queue._chain().names()[1])
+        space._created(queue._session.home, queue._session.chain().names()[1])
 
 
 def test_what_comes_back_and_is_not_there_is_told_as_gone_only_where_it_was_retired(make, monkeypatch):

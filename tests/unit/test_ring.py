@@ -252,13 +252,13 @@ def test_a_seat_whose_generations_come_round_is_not_taken_for_its_dead_holder(pa
 
     def hold(say):
         with shmq.open(path) as mine:
-            say(mine._joined().member.owner)
+            say(mine._session.joined().member.owner)
             join(mine).get(0)
             hold_until_killed(say)
 
     def sit(say):
         with shmq.open(path) as mine:
-            say(mine._joined().member.owner)
+            say(mine._session.joined().member.owner)
             hold_until_killed(say)
 
     with Child(hold) as child:

@@ -67,7 +67,7 @@ def refused(kind, verb):
 def long(make):
     """A queue of four chunks, open."""
     queue = make(retention=FOREVER)
-    while len(queue._chain().names()) < 4:
+    while len(queue._session.chain().names()) < 4:
         queue.put(b"%d" % queue.next_index + bytes(1000))
     return queue
 
@@ -104,21 +104,23 @@ def test_the_control_page_after_a_recovery_knows_what_there_is(long):
     long.reserve(10).abort()
     long.put(b"end")
     long.sync()
-    mark = watermark.read(long._home)
-    end, live = long.next_index, long._chain().names()
+    mark = watermark.read(long._session.home)
+    end, live = long.next_index, long._session.chain().names()
     long.close()
     make_unclean(path)
     with shmq.open(path) as queue:
-        found, control = queue.recovery, queue._joined().control
+        found, control = queue.recovery, queue._session.joined().control
         assert (found.kept, found.end) == (end - 1, end) or (found.kept, found.end) == (end, end)
         assert (control.first_live(), control.newest()) == (0, 3)
         assert (control.durable(), control.durable_chunk()) == (mark.next_index, mark.chunk_sequence)
-        assert control.counters()[0] == found.next_index - found.kept or queue._joined().member.padding_doubted()
+        assert (
+            control.counters()[0] == found.next_index - found.kept or queue._session.joined().member.padding_doubted()
+        )
         assert len(queue) == end - 1
-        assert queue._home.journal.epoch == 2
-        assert queue._home.journal.ceiling >= found.next_index
-        assert queue._home.journal.first_index == 0
-        assert queue._chain().names() == live
+        assert queue._session.home.journal.epoch == 2
+        assert queue._session.home.journal.ceiling >= found.next_index
+        assert queue._session.home.journal.first_index == 0
+        assert queue._session.chain().names() == live
 
 
 def test_a_recovery_writes_and_syncs_each_thing_before_what_depends_on_it(path, events):
@@ -169,8 +171,8 @@ def test_where_a_name_stands_after_a_power_cut(path, durability, ack, snapshot, 
     with shmq.open(path, options=shmq.Options(chunk_bytes=16384, durability=kinds[durability])) as queue:
         queue.put_many([b"x"] * 5)
         queue.consumer("c", ack=ack, start=start).close()
-        known = queue._home.checkpoint("c", writable=True)
-        epoch = queue._home.journal.epoch
+        known = queue._session.home.checkpoint("c", writable=True)
+        epoch = queue._session.home.journal.epoch
     file = f"{path}/consumers/c.checkpoint"
     patch(file, 4096, bytes(2 * 12288))
     if snapshot is not None:
@@ -182,7 +184,7 @@ def test_where_a_name_stands_after_a_power_cut(path, durability, ack, snapshot, 
     with shmq.open(path) as queue:
         assert (peek(file, HEAD), peek(file, HANDED)) == stands
         assert queue.recovery.moved == ({} if stands[0] == head else {"c": (head, stands[0])})
-        known = queue._home.checkpoint("c")
+        known = queue._session.home.checkpoint("c")
         assert (known.holder, known.cursor(), known.asked(), known.answered(), known.snapshot_synced()) == (
             0,
             None,
@@ -195,7 +197,7 @@ def test_where_a_name_stands_after_a_power_cut(path, durability, ack, snapshot, 
 def test_what_is_behind_a_cut_is_set_aside_under_names_of_its_epoch(long):
     path = long.path
     files = [file.name for file in chunk_files(path)]
-    bases = [base for _, base in long._chain().names()]
+    bases = [base for _, base in long._session.chain().names()]
     end = long.next_index
     long.close()
     damage(path, 1, 3)
@@ -221,7 +223,7 @@ def test_what_is_behind_a_cut_is_set_aside_under_names_of_its_epoch(long):
 
 
 def test_what_is_set_aside_is_listed_by_epoch_and_other_files_are_not(queue):
-    home = queue._home
+    home = queue._session.home
     assert recover.set_aside(home) == {}
     Path(queue.path, "aside").mkdir(mode=0o700)
     for name in ("0000000a-b", "0000000a-a-1", "00000001-x", "nothing", "1-x", "0000000A-x"):
@@ -232,9 +234,9 @@ def test_what_is_set_aside_is_listed_by_epoch_and_other_files_are_not(queue):
 def test_damage_below_the_watermark_is_told_with_all_that_is_known(long):
     path = long.path
     files = chunk_files(path)
-    bases = [base for _, base in long._chain().names()]
+    bases = [base for _, base in long._session.chain().names()]
     long.sync()
-    mark = watermark.read(long._home).next_index
+    mark = watermark.read(long._session.home).next_index
     long.close()
     position = words(path, 3)[0].position
     flip(files[3], position + 60)
@@ -309,7 +311,7 @@ def test_an_index_that_nobody_can_give_is_no_next_one(path):
 
 def test_the_next_index_is_beyond_all_that_any_chunk_there_can_have_given(long):
     path = long.path
-    live = long._chain().names()
+    live = long._session.chain().names()
     sizes = [(base, file.stat().st_size) for (_, base), file in zip(live, chunk_files(path), strict=True)]
     long.close()
     most = [base + size // _native.RECORD_BYTES_MIN for base, size in sizes]
@@ -328,7 +330,7 @@ def test_the_next_index_is_beyond_all_that_any_chunk_there_can_have_given(long):
 
 def test_a_read_only_look_at_an_unclean_queue_ends_where_its_recovery_will(long):
     path = long.path
-    bases = [base for _, base in long._chain().names()]
+    bases = [base for _, base in long._session.chain().names()]
     long.close()
     damage(path, 2, 3)
     make_unclean(path)
@@ -354,7 +356,7 @@ def test_who_recovers_tells_how_far_it_is_and_keeps_others_waiting(queue, monkey
     clock, beats = [10**12], []
     monkeypatch.setattr(recover.time, "monotonic_ns", lambda: clock[0])
     monkeypatch.setattr(os, "utime", lambda name, dir_fd: beats.append((name, dir_fd)))
-    progress = recover._Progress(queue._home, 1234, "settling")
+    progress = recover._Progress(queue._session.home, 1234, "settling")
     told = []
     monkeypatch.setattr(recover, "_tell", told.append)
     steps = [(249, 0, 0), (1, 1, 0), (249, 1, 0), (1, 2, 0), (4499, 3, 0), (1, 3, 1), (4999, 4, 1), (1, 4, 2)]
@@ -362,25 +364,25 @@ def test_who_recovers_tells_how_far_it_is_and_keeps_others_waiting(queue, monkey
         clock[0] += passed * 10**6
         progress.step()
         assert (len(beats), len(told)) == (beaten, said), passed
-    assert beats[0] == ("queue.shmq", queue._home.fd)
+    assert beats[0] == ("queue.shmq", queue._session.home.fd)
     assert told == [f"recovering {queue.path}: settling chunk {at} of 1,234" for at in (6, 8)]
-    queue._home.read_only = True
+    queue._session.home.read_only = True
     clock[0] += 10**10
     progress.step()
     assert len(beats) == 4
-    queue._home.read_only = False
+    queue._session.home.read_only = False
 
 
 def test_what_lies_aside_is_told_with_its_remedy_and_only_then(queue, monkeypatch):
     told = []
     monkeypatch.setattr(recover, "_tell", told.append)
     found = recover.Recovery(3, 4, 1000, 1000, 2000, 5, None, "why", (), 0, {}, 0, 0)
-    recover.tell_of(queue._home, None)
-    recover.tell_of(queue._home, found)
+    recover.tell_of(queue._session.home, None)
+    recover.tell_of(queue._session.home, found)
     assert told == []
     import dataclasses
 
-    recover.tell_of(queue._home, dataclasses.replace(found, aside_messages=12345))
+    recover.tell_of(queue._session.home, dataclasses.replace(found, aside_messages=12345))
     said = f"recovering {queue.path} kept 1,000 messages; 12,345 more that were whole lay behind damage (why) and are "
     said += f"in its folder aside/: `shmq repair {queue.path} --aside 3`, or shmq.repair(path, aside=3), makes a queue "
     said += "of them"
@@ -423,7 +425,7 @@ def test_a_queue_that_was_recovered_meanwhile_is_not_recovered_again(path):
 def test_a_checkpoint_is_whole_when_what_never_changes_is_as_it_was_made(queue):
     queue.consumer("c").close()
     page = Path(queue.path, "consumers", "c.checkpoint").read_bytes()
-    home = queue._home
+    home = queue._session.home
     assert recover.checkpoint_is_whole(page, home.queue_id, "c")
     assert not recover.checkpoint_is_whole(page, bytes(16), "c")
     assert not recover.checkpoint_is_whole(page, home.queue_id, "d")
@@ -440,13 +442,13 @@ def test_stretches_end_at_damage_and_count_padding(long):
     path = long.path
     damage(path, 0, 5)
     damage(path, 0, 9)
-    home = long._home
+    home = long._session.home
     with recover.opened(home, "chunks", chunk_files(path)[0].name, 0, 0) as chunk:
         found = list(recover.stretches(chunk))
         assert [(each.ordinal, each.survey.messages) for each in found][:2] == [(0, 5), (6, 3)]
         ends = [each.damage and (each.damage.ordinal, each.damage.end_ordinal) for each in found]
         assert ends == [(5, 6), (9, 10), None]
-        count = long._chain().names()[1][1] - 2
+        count = long._session.chain().names()[1][1] - 2
         assert recover._whole_behind(chunk) == sum(each.survey.messages for each in found) == count
         assert recover._whole_behind(chunk, found[1].position, 6) == recover._whole_behind(chunk) - 5
         assert recover._whole_behind(chunk, found[2].position, 10) == found[2].survey.messages
@@ -458,7 +460,7 @@ def test_a_report_counts_every_index_once(long):
     long.reserve(10).abort()
     long.put(b"end")
     end = long.next_index
-    bases = [base for _, base in long._chain().names()]
+    bases = [base for _, base in long._session.chain().names()]
     found = shmq.verify(path)
     assert (found.messages, found.chunks, found.padded, found.lost, found.open_claims) == (end - 1, 4, 1, 0, 0)
     slot = long.reserve(10)
@@ -478,7 +480,7 @@ def test_a_report_counts_every_index_once(long):
 
 def test_a_chunk_that_is_missing_or_does_not_fit_is_told_where(long):
     path = long.path
-    names = [directory.chunk_name(base, sequence) for sequence, base in long._chain().names()]
+    names = [directory.chunk_name(base, sequence) for sequence, base in long._session.chain().names()]
     long.close()
 
     def problems(change):
@@ -506,8 +508,8 @@ def test_a_chunk_that_is_missing_or_does_not_fit_is_told_where(long):
 
 def test_a_chunk_that_is_not_sealed_and_a_hole_at_the_end_are_told(long):
     path = long.path
-    names = [directory.chunk_name(base, sequence) for sequence, base in long._chain().names()]
-    bases = [base for _, base in long._chain().names()]
+    names = [directory.chunk_name(base, sequence) for sequence, base in long._session.chain().names()]
+    bases = [base for _, base in long._session.chain().names()]
     end = long.next_index
     long.sync()
     last = words(path, 3)[-1]
@@ -523,7 +525,7 @@ def test_a_chunk_that_is_not_sealed_and_a_hole_at_the_end_are_told(long):
     told = [tuple(problem) for problem in found.problems]
     assert (f"chunks/{names[2]}", seal.position, f"it is not sealed, and {names[3]} is there") in told
     assert found.lost == 1
-    home = long._home
+    home = long._session.home
     with recover.opened(home, "chunks", names[3], 3, bases[3]) as chunk:
         known = reach.reach(home)
         assert reach.known_end(home, chunk, 3, known) == end - bases[3]
@@ -540,8 +542,8 @@ def test_files_beside_the_chunks_are_told_with_their_place_and_reason(queue):
     queue.sync()
     queue.consumer("c").close()
     queue.consumer("d").close()
-    with queue._home.admin():
-        queue._home.write_journal(queue._home.read_journal())
+    with queue._session.home.admin():
+        queue._session.home.write_journal(queue._session.home.read_journal())
     assert shmq.verify(path)
     size = _native.CHECKPOINT_BYTES
     os.truncate(f"{path}/consumers/c.checkpoint", size + 1)
@@ -560,7 +562,7 @@ def test_files_beside_the_chunks_are_told_with_their_place_and_reason(queue):
     }
     os.truncate(f"{path}/consumers/c.checkpoint", size - 1)
     assert ("consumers/c.checkpoint", 0, f"it has {size - 1} bytes instead of {size}") in shmq.verify(path).problems
-    staged = staging.Set(queue._home, 5)
+    staged = staging.Set(queue._session.home, 5)
     assert staged.begin()
     Path(staged.path, "manifest").write_bytes(b"x")
     Path(staged.path, "manifest").chmod(0o600)
@@ -652,7 +654,7 @@ def test_what_was_copied_may_be_retired_and_a_pin_goes_with_the_copy(long, tmp_p
     move = pins.Pin.move
     monkeypatch.setattr(pins.Pin, "move", lambda self, index: moved.append(index) or move(self, index))
     long.copy(tmp_path / "copy")
-    assert moved == [base for _, base in long._chain().names()]
+    assert moved == [base for _, base in long._session.chain().names()]
     assert not [name for name in os.listdir(f"{long.path}/consumers") if name.endswith(".pin")]
 
 
@@ -674,7 +676,7 @@ def test_a_copy_that_cannot_hold_anything_back_begins_anew_twenty_times(long, tm
 @pytest.mark.parametrize("damaged", [(1, 3), (0, 0), (3, 0), (2, -2)])
 def test_of_a_damaged_chunk_one_message_is_lost_and_it_stays_the_chain_it_was(long, tmp_path, damaged):
     path = long.path
-    live, end = long._chain().names(), long.next_index
+    live, end = long._session.chain().names(), long.next_index
     which, at = damaged
     lost = [index for index, word in enumerate(w for part in range(4) for w in words(path, part) if w.state == 2)]
     place = words(path, which)[at]
@@ -686,12 +688,12 @@ def test_of_a_damaged_chunk_one_message_is_lost_and_it_stays_the_chain_it_was(lo
     assert len(done.problems) == 1
     with shmq.open(done.path) as clean:
         assert [message.index for message in clean.reader()] == [each for each in lost if each != index]
-        assert clean._chain().names() == live
+        assert clean._session.chain().names() == live
         assert clean.put(b"after") >= end
 
 
 def test_a_chunk_that_is_lost_becomes_an_empty_one_and_all_its_indexes_are_lost(long, tmp_path):
-    live, end = long._chain().names(), long.next_index
+    live, end = long._session.chain().names(), long.next_index
     long.close()
     for which, change in ((1, Path.unlink), (2, lambda file: patch(file, 0, bytes(64))), (0, Path.unlink)):
         copy = shutil.copytree(long.path, f"{long.path}-{which}")
@@ -713,9 +715,9 @@ def test_of_a_batch_that_is_damaged_what_is_whole_is_saved_also_at_the_end_of_it
 ):
     """A batch that is not whole ends with padding; else the next recovery would cut before it."""
     queue = make(retention=FOREVER)
-    while len(queue._chain().names()) < 4:
+    while len(queue._session.chain().names()) < 4:
         queue.put_many([b"%d" % queue.next_index + bytes(300)] * 5)
-    path, end, bases = queue.path, queue.next_index, [base for _, base in queue._chain().names()]
+    path, end, bases = queue.path, queue.next_index, [base for _, base in queue._session.chain().names()]
     there = [word for word in words(path, which) if word.state == 2]
     first = len(there) - 5 + member
     position, file = there[first].position, chunk_files(path)[which]
@@ -729,7 +731,7 @@ def test_of_a_batch_that_is_damaged_what_is_whole_is_saved_also_at_the_end_of_it
     assert shmq.verify(done.path)
     with shmq.open(done.path) as clean:
         assert [message.index for message in clean.reader()] == [each for each in range(end) if each not in lost]
-        assert [base for _, base in clean._chain().names()] == bases
+        assert [base for _, base in clean._session.chain().names()] == bases
 
 
 def test_what_is_whole_is_not_repaired_in_place_and_beside_it_is_copied(queue, tmp_path):
@@ -805,7 +807,7 @@ def test_checksums_are_mended_of_what_they_are_of(tmp_path):
 
 def test_what_was_set_aside_becomes_a_queue_and_an_epoch_without_is_told(long):
     path = long.path
-    bases, end = [base for _, base in long._chain().names()], long.next_index
+    bases, end = [base for _, base in long._session.chain().names()], long.next_index
     long.close()
     damage(path, 1, 3)
     make_unclean(path)
@@ -822,11 +824,11 @@ def test_what_was_set_aside_becomes_a_queue_and_an_epoch_without_is_told(long):
 
 # ---------------------------------------------------------------- what may go
 def retire(queue):
-    space.retire(queue._home, queue._chain(), queue._joined().control)
+    space.retire(queue._session.home, queue._session.chain(), queue._session.joined().control)
 
 
 def test_as_many_chunks_go_as_retention_says_and_never_the_last(long):
-    home, chain = long._home, long._chain()
+    home, chain = long._session.home, long._session.chain()
     live = chain.names()
     sizes = [Path(long.path, "chunks", directory.chunk_name(base, sequence)).stat().st_size for sequence, base in live]
 
@@ -863,37 +865,37 @@ def test_as_many_chunks_go_as_retention_says_and_never_the_last(long):
 
 
 def test_the_floor_is_that_of_the_slowest_name_or_what_was_dropped(queue):
-    member = queue._joined().member
+    member = queue._session.joined().member
     queue.put_many([b"x"] * 9)
-    assert space.floor(queue._home, member) is None
-    queue._joined().control.drop_for_all(4)
-    assert space.floor(queue._home, member) == 4
+    assert space.floor(queue._session.home, member) is None
+    queue._session.joined().control.drop_for_all(4)
+    assert space.floor(queue._session.home, member) == 4
     queue.consumer("a", start=7).close()
-    assert space.floor(queue._home, member) == 7
+    assert space.floor(queue._session.home, member) == 7
     queue.consumer("b", start=5).close()
-    assert space.floor(queue._home, member) == 5
+    assert space.floor(queue._session.home, member) == 5
     queue.consumer("looks", start=0, hold="nothing").close()
-    assert space.floor(queue._home, member) == 5
+    assert space.floor(queue._session.home, member) == 5
 
 
 def test_a_retirement_is_written_down_before_anything_goes_and_counts_padding_down(make, events):
     queue = make(retention=shmq.Retention.acked())
     queue.reserve(10).abort()
-    while len(queue._chain().names()) < 3:
+    while len(queue._session.chain().names()) < 3:
         queue.put(bytes(1000))
-    control = queue._joined().control
-    live = queue._chain().names()
+    control = queue._session.joined().control
+    live = queue._session.chain().names()
     assert control.counters()[0] == 1
     queue.consumer("c", start=live[1][1]).close()
-    queue._joined().control.drop_for_all(0)
+    queue._session.joined().control.drop_for_all(0)
     del events[:]
     retire(queue)
     assert events == ["write journal", "data journal"] or events[-2:] == ["write journal", "data journal"]
-    journal = queue._home.read_journal()
+    journal = queue._session.home.read_journal()
     assert (journal.first_live, journal.first_index) == live[1]
     assert control.first_live() == 1
     assert control.counters()[0] == 0
-    assert queue._chain().names() == live[1:]
+    assert queue._session.chain().names() == live[1:]
     assert len(queue) == queue.next_index - live[1][1]
     del events[:]
     retire(queue)
@@ -904,22 +906,22 @@ def test_what_is_before_a_pin_goes_up_to_the_chunk_that_begins_there(make):
     for beyond in (0, -1):
         queue = make(f"{make().path}{beyond}", retention=shmq.Retention.bytes(16384))
         with queue.reader(0, pin=True):
-            while len(queue._chain().names()) < 4:
+            while len(queue._session.chain().names()) < 4:
                 queue.put(bytes(1000))
-            live = queue._chain().names()
-            pin = pins.Pin(queue._home, "mine")
+            live = queue._session.chain().names()
+            pin = pins.Pin(queue._session.home, "mine")
             pin.take()
             pin.move(live[2][1] + beyond)
         retire(queue)
-        assert queue._chain().names() == live[2 if beyond == 0 else 1 :]
+        assert queue._session.chain().names() == live[2 if beyond == 0 else 1 :]
         pin.close()
 
 
 def test_what_a_slow_roller_brought_back_is_taken_away(make):
     queue = make(retention=shmq.Retention.acked())
-    while len(queue._chain().names()) < 4:
+    while len(queue._session.chain().names()) < 4:
         queue.put(bytes(1000))
-    live = queue._chain().names()
+    live = queue._session.chain().names()
     queue.consumer("c", start=live[2][1]).close()
     retire(queue)
     back = Path(queue.path, "chunks", directory.chunk_name(live[0][1], 0))
@@ -937,28 +939,30 @@ def test_what_the_world_refuses_beside_a_call_is_logged(queue, monkeypatch, capl
 
     monkeypatch.setattr(space, "_retire", refuse)
     retire(queue)
-    space.retire_purged(queue._home, queue._chain(), queue._joined().control)
+    space.retire_purged(queue._session.home, queue._session.chain(), queue._session.joined().control)
     later = "no room; the next retirement or purge does it"
     assert [record.getMessage() for record in caplog.records] == [
         f"{queue.path} keeps what retention allows to take away: {later}",
         f"{queue.path} is purged, but its disk space was not given back yet: {later}",
     ]
     with pytest.raises(errors.DiskFull):
-        space.make_room(queue._home, queue._chain(), queue._joined().control)
+        space.make_room(queue._session.home, queue._session.chain(), queue._session.joined().control)
 
 
 def test_who_retires_waits_for_nobody_and_who_makes_room_a_little(queue, monkeypatch):
     waited = []
     monkeypatch.setattr(space, "_retire_and_reclaim", lambda *given, **how: None)
-    monkeypatch.setattr(queue._home, "admin", lambda timeout: waited.append(timeout) or contextlib.nullcontext())
-    given = queue._home, queue._chain(), queue._joined().control
+    monkeypatch.setattr(
+        queue._session.home, "admin", lambda timeout: waited.append(timeout) or contextlib.nullcontext()
+    )
+    given = queue._session.home, queue._session.chain(), queue._session.joined().control
     space.retire(*given)
     space.make_room(*given)
     assert waited == [0, 0.25]
-    queue._home.read_only = True
+    queue._session.home.read_only = True
     space.retire(*given)
-    queue._home.read_only = False
-    queue._home.options = shmq.Options(retention=FOREVER)
+    queue._session.home.read_only = False
+    queue._session.home.options = shmq.Options(retention=FOREVER)
     space.retire(*given)
     assert len(waited) == 2
 
@@ -967,11 +971,11 @@ def test_padding_is_counted_anew_when_somebody_died_between_changing_and_countin
     long.reserve(5).abort()
     long.reserve(5).abort()
     long.put(b"x")
-    chain, control = long._chain(), long._joined().control
-    assert space.padded(long._home, chain) == 2
+    chain, control = long._session.chain(), long._session.joined().control
+    assert space.padded(long._session.home, chain) == 2
     control.padded_more(7)
-    assert space.padded(long._home, chain) == 9  # it is believed
-    assert space._count_padding(long._home, chain) == 2
+    assert space.padded(long._session.home, chain) == 9  # it is believed
+    assert space._count_padding(long._session.home, chain) == 2
     assert control.counters()[0] == 2
 
 
@@ -980,7 +984,7 @@ def test_the_floor_of_a_group_is_its_rings_and_of_a_damaged_one_what_was_written
     queue.put_many([b"x"] * 9)
     member = queue.consumer("g", group=True, ack="explicit")
     held = member.get_many(4, 0)
-    names = floors.Names(queue._home, queue._joined().member)
+    names = floors.Names(queue._session.home, queue._session.joined().member)
     names.look()
     assert names.floors(0) == {"g": 0}
     held[0].ack()
@@ -998,9 +1002,9 @@ def test_the_floor_of_a_group_is_its_rings_and_of_a_damaged_one_what_was_written
     member.close()
     with open(f"{queue.path}/consumers/g.ring", "r+b") as file:
         file.write(b"x")
-    names = floors.Names(queue._home, queue._joined().member)
+    names = floors.Names(queue._session.home, queue._session.joined().member)
     names.look()
-    written = queue._home.checkpoint("g").written_floor()
+    written = queue._session.home.checkpoint("g").written_floor()
     assert names.floors(0) == {"g": written}
     assert names.floors(written + 3) == {"g": written + 3}
     group = names._known["g"][1]
@@ -1014,7 +1018,7 @@ def test_a_name_alone_holds_what_it_was_handed_and_a_damaged_one_nothing(queue):
     queue.put_many([b"x"] * 9)
     consumer = queue.consumer("c", ack="explicit")
     messages = consumer.get_many(4, timeout=0)
-    names = floors.Names(queue._home, queue._joined().member)
+    names = floors.Names(queue._session.home, queue._session.joined().member)
     names.look()
     name = names._known["c"][1]
     assert (name.floor(0), name.floor(6)) == (0, 6) or name.floor(0) == 0
@@ -1034,7 +1038,7 @@ def test_names_are_looked_at_anew_and_one_made_again_is_another(queue):
     queue.consumer("a").close()
     queue.consumer("b").close()
     queue.consumer("looks", hold="nothing").close()
-    names = floors.Names(queue._home, queue._joined().member)
+    names = floors.Names(queue._session.home, queue._session.joined().member)
     names.look()
     known = {name: each for name, (_, each) in names._known.items()}
     assert set(known) == {"a", "b"}
@@ -1053,7 +1057,7 @@ def test_names_are_looked_at_anew_and_one_made_again_is_another(queue):
 
 
 def test_pins_and_archives_hold_back_from_where_they_are(queue):
-    home = queue._home
+    home = queue._session.home
     queue.put_many([b"x"] * 20)
     assert pins.floor(home, 0) is None
     pin, other = pins.Pin(home, "mine"), pins.Pin(home, None)
@@ -1082,21 +1086,21 @@ def test_pins_and_archives_hold_back_from_where_they_are(queue):
 
 
 def test_a_pin_whose_file_was_replaced_is_left_to_who_did(queue):
-    pin = pins.Pin(queue._home, "mine")
+    pin = pins.Pin(queue._session.home, "mine")
     pin.take()
     file = Path(queue.path, "consumers", "mine.pin")
     file.rename(file.with_suffix(".old"))
     file.write_bytes(bytes(8))
     pin.close()
     assert file.exists()
-    gone = pins.Pin(queue._home, "gone")
+    gone = pins.Pin(queue._session.home, "gone")
     gone.take()
     Path(queue.path, "consumers", "gone.pin").unlink()
     gone.close()
 
 
 def test_how_a_name_holds_is_written_and_synced_and_what_cannot_be_trusted_holds(queue, events):
-    home = queue._home
+    home = queue._session.home
     queue.consumer("c").close()
     for hold, content in ((True, b"shmqhold"), ("nothing", b"shmqnone"), (False, None), (True, b"shmqhold")):
         del events[:]
@@ -1113,7 +1117,7 @@ def test_how_a_name_holds_is_written_and_synced_and_what_cannot_be_trusted_holds
 
 # ---------------------------------------------------------------- groups' files
 def test_what_a_group_was_made_with_is_believed_only_whole(queue):
-    home = queue._home
+    home = queue._session.home
     queue.consumer("g", group=True, ack="explicit", max_attempts=3).close()
     file = f"{queue.path}/consumers/g.group"
     good = Path(file).read_bytes()
@@ -1154,7 +1158,7 @@ def test_what_a_group_was_made_with_is_believed_only_whole(queue):
     ({"expire_to": "x"}, 2, False), ({"ordered_by": "key", "ack": "explicit"}, 2, True),
 ])  # fmt: skip
 def test_a_ring_is_as_large_as_its_options_need_and_is_synced_before_its_name(queue, events, options, cells, buckets):
-    home = queue._home
+    home = queue._session.home
     Path(queue.path, "consumers", "n.ring").write_bytes(b"left by a creation that was killed")
     Path(queue.path, "consumers", "n.group").write_bytes(b"likewise")
     del events[:]
@@ -1185,25 +1189,25 @@ def test_a_ring_grows_by_its_side_table_once_for_all_and_not_for_ever(queue, eve
     other = queue.consumer("g", group=True)
     before = member._ring.blocks
     del events[:]
-    ring.grow(queue._home, "g", member._ring)
+    ring.grow(queue._session.home, "g", member._ring)
     assert events == ["data ring"]
     assert member._ring.blocks == member._ring.side_blocks() == 2 * before
     size = _native.ring_bytes(1024, 0, _native.RING_ATTEMPTS, 2 * before)
     assert os.stat(f"{queue.path}/consumers/g.ring").st_size >= size
     del events[:]
-    ring.grow(queue._home, "g", other._ring)  # it is mapped anew only
+    ring.grow(queue._session.home, "g", other._ring)  # it is mapped anew only
     assert events == []
     assert other._ring.blocks == 2 * before
     monkeypatch.setattr(_native, "SIDE_BLOCKS_MAX", 4 * before - 1)
     said = f"cannot park more messages of group 'g' of {queue.path}: its side table is as large as can be"
-    assert refused(errors.TooMany, lambda: ring.grow(queue._home, "g", member._ring)) == said
+    assert refused(errors.TooMany, lambda: ring.grow(queue._session.home, "g", member._ring)) == said
     monkeypatch.setattr(_native, "SIDE_BLOCKS_MAX", 4 * before)
     with monkeypatch.context() as patched:
         patched.setattr(os, "posix_fallocate", lambda *_: (_ for _ in ()).throw(OSError(28, "no space")))
-        said = refused(errors.DiskFull, lambda: ring.grow(queue._home, "g", member._ring))
+        said = refused(errors.DiskFull, lambda: ring.grow(queue._session.home, "g", member._ring))
     size = _native.ring_bytes(1024, 0, _native.RING_ATTEMPTS, 4 * before)
     assert said.startswith(f"cannot get {size:,} bytes in {queue.path}/consumers: no space")
-    ring.grow(queue._home, "g", member._ring)
+    ring.grow(queue._session.home, "g", member._ring)
     assert member._ring.blocks == 4 * before
 
 
@@ -1212,7 +1216,7 @@ def test_a_checkpoint_that_is_to_begin_anew_gets_the_slot_that_is_not_the_newest
     file = f"{queue.path}/consumers/g.checkpoint"
     patch(file, 4096, bytes(2 * 12288))
     for turn in (1, 2, 3):
-        fd, size = queue._home.open(queue._home.consumers, "g.checkpoint", writable=True)
+        fd, size = queue._session.home.open(queue._session.home.consumers, "g.checkpoint", writable=True)
         with fd:
             del events[:]
             ring.begin_at(fd, os.pread(fd, size, 0), 9, 40 + turn)
@@ -1226,7 +1230,7 @@ def test_a_checkpoint_that_is_to_begin_anew_gets_the_slot_that_is_not_the_newest
 # ---------------------------------------------------------------- in shared memory
 def test_notes_of_queues_that_last_as_long_as_others_are_written_once(shm_root):
     with shmq.open("shm:a") as a, shmq.open("shm:b"):
-        queue_id = a._home.queue_id.hex()
+        queue_id = a._session.home.queue_id.hex()
         for _ in range(2):
             volatile.attach("shm:b", "shm:a", queue_id)
         base = Path(shm.base())
@@ -1242,7 +1246,7 @@ def test_a_queue_that_lasts_as_long_as_another_is_shared_by_who_opens_it(shm_roo
     monkeypatch.setattr(volatile, "_PATIENCE", 0.5)
     with shmq.open("shm:a") as a:
         with shmq.open("shm:b") as b:
-            volatile.attach("shm:b", "shm:a", a._home.queue_id.hex())
+            volatile.attach("shm:b", "shm:a", a._session.home.queue_id.hex())
             b.put(b"x")
         with shmq.open("shm:b", create=False) as first, shmq.open("shm:b", create=False) as second:
             assert len(first) == len(second) == 1

@@ -26,8 +26,8 @@ def whole(text):
 @pytest.fixture
 def home(queue):
     """The directory of an open queue, with a folder for what is staged."""
-    files.make_directory(f"{queue.path}/staging", queue._home.fd)
-    return queue._home
+    files.make_directory(f"{queue.path}/staging", queue._session.home.fd)
+    return queue._session.home
 
 
 @pytest.fixture
@@ -403,7 +403,7 @@ def test_what_is_adopted_and_not_in_the_ledger_yet_is_known_all_the_same(home):
 
 
 def test_a_fold_enters_what_is_placed_and_removes_it_its_parts_and_orphans(home, queue, events):
-    chain = queue._chain()
+    chain = queue._session.chain()
     ledger.fold(home, chain)
     part = a_set(home, 1, lock=True)
     part.hand_over(b"", ["00000000.chunk"], [1], [1], [1])
@@ -430,7 +430,7 @@ def test_a_fold_enters_what_is_placed_and_removes_it_its_parts_and_orphans(home,
 
 
 def test_sets_that_were_handed_over_are_told_but_for_those_that_are_adopted(home, queue):
-    chain = queue._chain()
+    chain = queue._session.chain()
     assert list(ledger.handed_sets(home, chain)) == []
     for adoption in (1, 2, 3):
         found = a_set(home, adoption)
@@ -461,22 +461,22 @@ def test_a_deleted_queue_takes_its_folders_with_all_that_is_in_them(home):
 
 def test_a_sync_of_all_up_to_a_chunk_syncs_those_and_no_other(make, events):
     queue = make()
-    while len(queue._chain().names()) < 4:
+    while len(queue._session.chain().names()) < 4:
         queue.put(bytes(1000))
     synced = []
     sync.data, before = (lambda fd, what: synced.append(os.fstat(fd).st_ino)), sync.data
     try:
-        staging.sync_up_to(queue._home, 2)
+        staging.sync_up_to(queue._session.home, 2)
     finally:
         sync.data = before
-    names = [directory.chunk_name(base, sequence) for sequence, base in queue._chain().names()]
+    names = [directory.chunk_name(base, sequence) for sequence, base in queue._session.chain().names()]
     assert synced == [os.stat(f"{queue.path}/chunks/{name}").st_ino for name in names[:3]]
 
 
 def test_the_chunk_of_an_id_is_found_in_the_queue_or_in_a_set_that_has_a_place(home, queue):
-    while len(queue._chain().names()) < 2:
+    while len(queue._session.chain().names()) < 2:
         queue.put(bytes(1000))
-    chain = queue._chain()
+    chain = queue._session.chain()
     for sequence, base in chain.names():
         assert staging.base_of(home, chain.open(sequence, base).chunk_id()) == base
     assert staging.base_of(home, 12) is None
@@ -600,7 +600,7 @@ def filled(make, chunks, **options):
     """A queue of so many chunks, each message put with dedup as one of two producers."""
     queue = make(retention=shmq.Retention.forever(), **options)
     number = 0
-    while len(queue._chain().names()) < chunks:
+    while len(queue._session.chain().names()) < chunks:
         number += 1
         queue.put(bytes(900), dedup=("even" if number % 2 == 0 else "odd", number))
     return queue, number
@@ -608,7 +608,7 @@ def filled(make, chunks, **options):
 
 def test_what_is_noted_is_what_is_in_the_chunks_before_one_and_was_synced(make, monkeypatch):
     queue, _ = filled(make, 4)
-    home, chain = queue._home, queue._chain()
+    home, chain = queue._session.home, queue._session.chain()
     synced = []
     monkeypatch.setattr(staging, "sync_up_to", lambda home, last: synced.append((last, dedup.read_note(home).sequence)))
     assert dedup.note(home, chain, 2) is True
@@ -633,17 +633,17 @@ def test_nothing_is_noted_of_a_chunk_with_an_open_claim(make):
     queue = make(retention=shmq.Retention.forever())
     queue.put(b"x", dedup=("p", 1))
     slot = queue.reserve(1)
-    while len(queue._chain().names()) < 2:
+    while len(queue._session.chain().names()) < 2:
         queue.put(bytes(900), dedup=("p", queue.next_index))
-    assert dedup.note(queue._home, queue._chain(), 1) is False
-    assert dedup.read_note(queue._home).sequence == 0
+    assert dedup.note(queue._session.home, queue._session.chain(), 1) is False
+    assert dedup.read_note(queue._session.home).sequence == 0
     slot.commit()
-    assert dedup.note(queue._home, queue._chain(), 1) is True
+    assert dedup.note(queue._session.home, queue._session.chain(), 1) is True
 
 
 def test_a_walk_is_worth_a_note_when_it_has_passed_four_chunks(make):
     queue, last = filled(make, 6)
-    known = dedup.Known(queue._home, queue._chain())
+    known = dedup.Known(queue._session.home, queue._session.chain())
     assert known.worth_noting() == 0
     assert known.last(b"odd").sequence == (last if last % 2 else last - 1)
     assert known._chunk.sequence == 5
@@ -654,12 +654,12 @@ def test_a_walk_is_worth_a_note_when_it_has_passed_four_chunks(make):
 
 def test_who_looks_begins_behind_what_is_noted_and_sees_what_comes(make, monkeypatch):
     queue, last = filled(make, 4)
-    with queue._home.admin():
-        assert dedup.note(queue._home, queue._chain(), 2)
+    with queue._session.home.admin():
+        assert dedup.note(queue._session.home, queue._session.chain(), 2)
     walked = []
     walk = dedup._walk
     monkeypatch.setattr(dedup, "_walk", lambda chunk, *given: (walked.append(chunk.sequence), walk(chunk, *given))[1])
-    known = dedup.Known(queue._home, queue._chain())
+    known = dedup.Known(queue._session.home, queue._session.chain())
     assert known.find(b"odd", 1, "put") == range(1)
     assert set(walked) == {2, 3}
     even = last if last % 2 == 0 else last - 1
@@ -677,7 +677,7 @@ def test_an_earlier_batch_never_takes_the_place_of_a_later_one(make):
     """Whatever order a walk comes by them: claims that were open are looked at again."""
     queue = make(retention=shmq.Retention.forever())
     queue.put(b"x", dedup=("p", 7))
-    known = dedup.Known(queue._home, queue._chain())
+    known = dedup.Known(queue._session.home, queue._session.chain())
     who = dedup.identity(b"p")
     known._put[who] = (9, 50, 1)
     assert known.last(b"p") == records.Adopted(9, 50, 1)
@@ -690,12 +690,12 @@ def test_an_earlier_batch_never_takes_the_place_of_a_later_one(make):
 def test_the_ledger_counts_too_and_is_read_anew_when_it_has_changed(make, monkeypatch):
     queue = make(retention=shmq.Retention.forever())
     queue.put(b"x", dedup=("p", 1))
-    known = dedup.Known(queue._home, queue._chain())
+    known = dedup.Known(queue._session.home, queue._session.chain())
     reads = []
     usual = ledger.ledger
     monkeypatch.setattr(ledger, "ledger", lambda home: reads.append(True) or usual(home))
     assert known.last(b"p") == batch(1, 0)
-    ledger.write_ledger(queue._home, {b"p": batch(3, 40, 2)})
+    ledger.write_ledger(queue._session.home, {b"p": batch(3, 40, 2)})
     assert known.last(b"p") == batch(3, 40, 2)
     assert known.last(b"p") == batch(3, 40, 2)
     assert len(reads) == 1
@@ -708,7 +708,7 @@ def test_of_too_many_producers_the_last_ones_are_known(make, monkeypatch):
     queue = make(retention=shmq.Retention.forever(), chunk_bytes=1 << 20)
     for each in range(5):
         queue.put(b"x", dedup=(f"p{each}", 1))
-    known = dedup.Known(queue._home, queue._chain())
+    known = dedup.Known(queue._session.home, queue._session.chain())
     assert known.last(b"p4") == batch(1, 4)
     assert {each[1] for each in known._put.values()} == {3, 4}
     assert known.last(b"p0") is None
@@ -716,9 +716,9 @@ def test_of_too_many_producers_the_last_ones_are_known(make, monkeypatch):
 
 def test_a_recovery_forgets_what_is_not_there_any_more_and_looks_for_the_rest_anew(make):
     queue, _ = filled(make, 4)
-    home = queue._home
+    home = queue._session.home
     with home.admin():
-        assert dedup.note(home, queue._chain(), 3)
+        assert dedup.note(home, queue._session.chain(), 3)
     before = dedup.read_note(home)
     dedup.rewind(home, 1 << 40, last=3)
     assert dedup.read_note(home).sequence == 3
@@ -740,8 +740,8 @@ def test_a_recovery_forgets_what_is_not_there_any_more_and_looks_for_the_rest_an
 
 # ---------------------------------------------------------------- taking turns
 def test_turns_of_one_producer_are_taken_on_one_byte_in_forty_bits_of_its_identity(queue, monkeypatch):
-    turn = dedup._Turn.of(queue._home)
-    assert dedup._Turn.of(queue._home) is turn
+    turn = dedup._Turn.of(queue._session.home)
+    assert dedup._Turn.of(queue._session.home) is turn
     bytes_taken = []
     lock = types.SimpleNamespace(take=lambda byte: bytes_taken.append(byte) or True, give_back=bytes_taken.append)
     monkeypatch.setattr(turn, "_lock", lock)
@@ -751,7 +751,7 @@ def test_turns_of_one_producer_are_taken_on_one_byte_in_forty_bits_of_its_identi
     assert bytes_taken == [byte, byte]
     assert byte < (1 << 42) + (1 << 40)
     monkeypatch.setattr(turn, "pid", -1)
-    assert dedup._Turn.of(queue._home) is not turn
+    assert dedup._Turn.of(queue._session.home) is not turn
 
 
 class Turns:
@@ -776,7 +776,7 @@ class Turns:
 
 def test_who_waits_for_its_turn_naps_longer_and_longer(queue, monkeypatch):
     turns = Turns(monkeypatch, 12)
-    with dedup.alone(queue._home, queue._joined().control, b"p", -1, "put into"):
+    with dedup.alone(queue._session.home, queue._session.joined().control, b"p", -1, "put into"):
         assert turns.naps == [min(0.00005 * 2**at, 0.005) for at in range(12)]
 
 
@@ -790,13 +790,19 @@ def test_who_has_waited_for_its_deadline_says_who_is_stopped(queue, monkeypatch,
     began = turns.now_ns
     with (
         pytest.raises(errors.Busy, match=whole(said)),
-        dedup.alone(queue._home, queue._joined().control, b"p", began + 10**9, "put into"),
+        dedup.alone(queue._session.home, queue._session.joined().control, b"p", began + 10**9, "put into"),
     ):
         pass
     assert 10**9 <= turns.now_ns - began < 10**9 + 6_000_000
-    with pytest.raises(errors.Busy), dedup.alone(queue._home, queue._joined().control, b"p", turns.now_ns, "put into"):
+    with (
+        pytest.raises(errors.Busy),
+        dedup.alone(queue._session.home, queue._session.joined().control, b"p", turns.now_ns, "put into"),
+    ):
         pass
-    with pytest.raises(errors.Busy), dedup.alone(queue._home, queue._joined().control, b"p", 0, "put into"):
+    with (
+        pytest.raises(errors.Busy),
+        dedup.alone(queue._session.home, queue._session.joined().control, b"p", 0, "put into"),
+    ):
         pass
 
 
@@ -807,7 +813,7 @@ def test_who_waits_without_a_deadline_looks_every_five_seconds_for_one_who_is_st
     began = turns.now_ns
     with (
         pytest.raises(errors.Busy, match="process 9 is stopped"),
-        dedup.alone(queue._home, queue._joined().control, b"p", -1, "put into"),
+        dedup.alone(queue._session.home, queue._session.joined().control, b"p", -1, "put into"),
     ):
         pass
     assert [round((at - began) / 1e9, 1) for at in looked] == [5.0, 10.0, 15.0]

@@ -45,15 +45,15 @@ def events(monkeypatch):
 
 
 def control(queue):
-    return queue._joined().control
+    return queue._session.joined().control
 
 
 def syncer_of(queue):
-    return Syncer(queue._home, queue._joined())
+    return Syncer(queue._session.home, queue._session.joined())
 
 
 def tail_of(queue):
-    chain = queue._chain()
+    chain = queue._session.chain()
     return chain.open(*chain.names()[-1], writable=True, syncing=True)
 
 
@@ -81,7 +81,7 @@ def test_who_goes_over_to_another_chunk_syncs_both_files_and_the_name_and_then_o
     queue = make()
     queue.put(b"first")
     queue.sync()
-    while len(queue._chain().names()) == 1:
+    while len(queue._session.chain().names()) == 1:
         queue.put(bytes(1000))
     del events[:]
     queue.sync()
@@ -108,7 +108,7 @@ def test_a_queue_without_a_chunk_is_synced_without_a_mark(make, events):
     queue = make()
     del events[:]
     queue.sync()
-    assert watermark.read(queue._home) is None
+    assert watermark.read(queue._session.home) is None
     assert not [each for each in events if each[-1] in ("chunk", "chunks", "watermark")]
 
 
@@ -127,7 +127,7 @@ def test_chunks_that_go_while_they_are_opened_are_looked_for_again_and_then_it_i
     )
     with pytest.raises(shmq.Gone, match=f"^{re.escape(said)}$") as lost:
         queue.sync()
-    assert tried == [queue._chain().names()[0]] * 100
+    assert tried == [queue._session.chain().names()[0]] * 100
     assert lost.value.first_index == 0
 
 
@@ -150,8 +150,8 @@ def test_who_does_not_believe_goes_by_the_watermark_as_far_as_there_are_messages
     queue.sync()
     queue.put(b"y")
     if marked:
-        mark = watermark.read(queue._home)
-        watermark.write(queue._home, mark.chunk_sequence, mark.position + 8, marked)
+        mark = watermark.read(queue._session.home)
+        watermark.write(queue._session.home, mark.chunk_sequence, mark.position + 8, marked)
     control(queue).reset_durable(77, 9)
     syncer_of(queue).doubt()
     assert control(queue).durable() == min(marked or 3, 4)
@@ -162,7 +162,7 @@ def test_who_does_not_believe_and_has_no_watermark_begins_with_the_first_chunk_t
     queue = make(retention=shmq.Retention.bytes(20000))
     while queue.first_index == 0:
         queue.put(bytes(1000))
-    (first, _), *_ = queue._chain().names()
+    (first, _), *_ = queue._session.chain().names()
     assert first > 0
     control(queue).reset_durable(1 << 40, first)
     syncer_of(queue).doubt()
@@ -176,7 +176,7 @@ def test_of_an_empty_queue_that_was_recovered_nothing_is_doubted(make, monkeypat
     queue = make(durability=SYNC)
     monkeypatch.setattr(Syncer, "_forget", lambda _: pytest.fail("it was believed"))
     syncer_of(queue).doubt()
-    control(queue).reset_durable(0, queue._home.journal.first_live)
+    control(queue).reset_durable(0, queue._session.home.journal.first_live)
     syncer_of(queue).doubt()
 
 
@@ -254,7 +254,7 @@ def test_a_commit_says_whether_more_is_on_the_disk_than_before(make):
 def papers_held(say, path):
     with shmq.open(path) as queue:
         papers = _native.new_leading()
-        assert queue._joined().member.take_papers(papers)
+        assert queue._session.joined().member.take_papers(papers)
         hold_until_killed(say)
 
 
@@ -268,7 +268,7 @@ def test_who_syncs_all_waits_for_a_leader_who_is_at_the_watermark_and_a_put_does
     monkeypatch.setattr(durability, "time", clock)
     with queue.consumer("c", ack="explicit") as consumer, Child(papers_held, path) as child:
         assert child.hear() == "ready"
-        before = watermark.read(queue._home)
+        before = watermark.read(queue._session.home)
         assert queue.put(b"y") == 3
         assert control(queue).durable() == 4
         assert naps == []
@@ -281,14 +281,14 @@ def test_who_syncs_all_waits_for_a_leader_who_is_at_the_watermark_and_a_put_does
             until(lambda: len(naps) > 2)
             assert thread.is_alive()
             assert set(naps) == {0.008}
-            assert watermark.read(queue._home) == before
+            assert watermark.read(queue._session.home) == before
             if work == queue.sync:
                 waiting = thread
         child.kill()
         for each in (thread, waiting):
             each.join(DEADLINE)
             assert not each.is_alive()
-    assert watermark.read(queue._home).next_index == 4
+    assert watermark.read(queue._session.home).next_index == 4
 
 
 # ---------------------------------------------------------------- what it says
@@ -299,7 +299,7 @@ def whole(text):
 def test_a_put_that_waits_for_another_leader_in_vain_says_which_message_it_is_and_how_far_the_disk_is(make):
     queue = make(durability=SYNC)
     queue.put_many([b"x"] * 2)
-    member, leading = queue._joined().member, _native.new_leading()
+    member, leading = queue._session.joined().member, _native.new_leading()
     assert member.try_lead(leading)
     said = (
         f"message 2 is in {queue.path}, and was not on the disk in time; everything below 2 is. Do not put it again; "
@@ -327,13 +327,13 @@ def test_a_batch_that_could_not_be_synced_for_want_of_a_descriptor_names_its_fir
     queue = make(durability=SYNC)
     queue.put(b"x")
     monkeypatch.setattr(sync, "IN_CORE", False)
-    opened = queue._home.open
+    opened = queue._session.home.open
     problem = OSError(errno.EMFILE, "no more")
 
     def refuse(*_, **__):
         raise problem
 
-    queue._home.open = refuse
+    queue._session.home.open = refuse
     with pytest.raises(shmq.SyncPending) as pending:
         queue.put_many([b"y"] * 3)
     assert pending.value.args[0] == (
@@ -341,7 +341,7 @@ def test_a_batch_that_could_not_be_synced_for_want_of_a_descriptor_names_its_fir
         "it again; sync() waits for it"
     )
     assert (pending.value.index, pending.value.__cause__) == (1, problem)
-    queue._home.open = opened
+    queue._session.home.open = opened
     assert control(queue).sync_failed() is False
 
 
@@ -355,7 +355,7 @@ def test_after_a_failure_every_verb_that_needs_the_disk_says_what_helps(make):
         f"cannot sync {queue.path}: an earlier sync of it failed, so what is on the disk is not known. It can be read. "
         "Close it everywhere and open it again: that writes and verifies what is there"
     )
-    home = queue._home
+    home = queue._session.home
     for tried in (queue.sync, message.ack):
         home.write_journal(home.read_journal()._replace(flags=0))
         with pytest.raises(shmq.SyncFailed, match=whole(said)):
@@ -371,8 +371,8 @@ def test_after_a_failure_every_verb_that_needs_the_disk_says_what_helps(make):
 def test_a_disk_that_refuses_is_quoted_and_it_is_noted_once(make, monkeypatch, words):
     queue = make(durability=SYNC)
     written = []
-    write = queue._home.write_journal
-    monkeypatch.setattr(queue._home, "write_journal", lambda journal: (written.append(journal), write(journal)))
+    write = queue._session.home.write_journal
+    monkeypatch.setattr(queue._session.home, "write_journal", lambda journal: (written.append(journal), write(journal)))
     problem = OSError(errno.EIO, words) if words else OSError("only words")
     failed = syncer_of(queue)._fail(problem)
     assert failed.args[0] == (
@@ -387,28 +387,28 @@ def test_a_disk_that_refuses_is_quoted_and_it_is_noted_once(make, monkeypatch, w
 # ---------------------------------------------------------------- at the end, and after a failure
 def test_a_process_that_lets_go_moves_the_mark_only_over_what_is_new_and_never_after_a_failure(make, monkeypatch):
     queue = make(durability=SYNC)
-    membership = queue._joined()
+    membership = queue._session.joined()
     moved = []
     monkeypatch.setattr(Syncer, "mark", lambda self: moved.append(True))
-    durability.mark_at_close(queue._home, membership)
+    durability.mark_at_close(queue._session.home, membership)
     assert moved == [True]  # there is none yet
     del moved[:]
     monkeypatch.undo()
     queue.put(b"x")
     queue.sync()
     monkeypatch.setattr(Syncer, "mark", lambda self: moved.append(True))
-    durability.mark_at_close(queue._home, membership)
+    durability.mark_at_close(queue._session.home, membership)
     assert moved == []
     queue.put(b"y")
-    durability.mark_at_close(queue._home, membership)
+    durability.mark_at_close(queue._session.home, membership)
     assert moved == [True]
     control(queue).fail_sync(failed=True)
-    durability.mark_at_close(queue._home, membership)
+    durability.mark_at_close(queue._session.home, membership)
     assert moved == [True]
     control(queue).fail_sync(failed=False)
     leading = _native.new_leading()
     assert membership.member.try_lead(leading)
-    durability.mark_at_close(queue._home, membership)
+    durability.mark_at_close(queue._session.home, membership)
     membership.member.stop_leading(leading)
     assert moved == [True]
     assert membership.member.try_lead(leading)
@@ -417,10 +417,10 @@ def test_a_process_that_lets_go_moves_the_mark_only_over_what_is_new_and_never_a
 
 def test_a_verification_writes_every_chunk_anew_syncs_it_and_reads_what_the_disk_has(make, monkeypatch, events):
     queue = make(durability=SYNC)
-    while len(queue._chain().names()) < 3:
+    while len(queue._session.chain().names()) < 3:
         queue.put(bytes(1000))
     control(queue).fail_sync(failed=True)
-    queue._home.write_journal(queue._home.read_journal()._replace(flags=_native.JOURNAL_SYNC_FAILED))
+    queue._session.home.write_journal(queue._session.home.read_journal()._replace(flags=_native.JOURNAL_SYNC_FAILED))
     for name, of in (("touch", "touch"), ("messages", "read")):
         real = getattr(_native.Chunk, name)
         monkeypatch.setattr(
@@ -428,30 +428,30 @@ def test_a_verification_writes_every_chunk_anew_syncs_it_and_reads_what_the_disk
         )
     monkeypatch.setattr(os, "posix_fadvise", lambda fd, *given: events.append(("forget", *given)))
     del events[:]
-    assert durability.verify(queue._home, queue._joined()) is True
+    assert durability.verify(queue._session.home, queue._session.joined()) is True
     each = [
         [("touch", at), ("data", "chunk"), ("forget", 0, 0, os.POSIX_FADV_DONTNEED), ("read", at)] for at in range(3)
     ]
     assert events[:13] == [*each[0], *each[1], *each[2], ("directory", "chunks")]
     assert control(queue).sync_failed() is False
-    assert queue._home.read_journal().flags == 0
+    assert queue._session.home.read_journal().flags == 0
 
 
 def test_a_verification_beside_others_or_on_a_disk_that_refuses_changes_nothing(make, monkeypatch):
     queue = make(durability=SYNC)
     queue.put(b"x")
     control(queue).fail_sync(failed=True)
-    membership = queue._joined()
+    membership = queue._session.joined()
     with monkeypatch.context() as patched:
         patched.setattr(membership, "anybody_else", lambda: True)
-        assert durability.verify(queue._home, membership) is False
+        assert durability.verify(queue._session.home, membership) is False
 
     def refuse(*_):
         raise OSError(errno.EIO, "no")
 
     with monkeypatch.context() as patched:
         patched.setattr(sync, "directory", refuse)
-        assert durability.verify(queue._home, membership) is False
+        assert durability.verify(queue._session.home, membership) is False
     assert control(queue).sync_failed()
 
 
@@ -481,7 +481,7 @@ def keeper(make, monkeypatch):
     queue = make()
 
     def made(seconds=0.5, turns=1):
-        keeper = Keeper(queue._home, queue._joined(), seconds)
+        keeper = Keeper(queue._session.home, queue._session.joined(), seconds)
         keeper._thread = Thread(turns)
         keeper.done = []
         keeper.queue = queue
@@ -568,7 +568,7 @@ def test_an_interval_of_up_to_a_second_is_kept_by_the_core_if_the_newest_chunk_w
     monkeypatch.setattr(keeps, "_keep_in_core", lambda chunk: keeps.done.append("core") or _native.LEAD)
     keeps.queue.put(b"x")
     keeps.queue.sync()
-    while not known and len(keeps.queue._chain().names()) == 1:
+    while not known and len(keeps.queue._session.chain().names()) == 1:
         keeps.queue.put(bytes(1000))
     keeps._keep()
     assert keeps.done == expected
@@ -618,7 +618,7 @@ def test_only_the_newest_chunk_is_kept_by_the_core_and_only_if_it_was_synced(kee
     keeps.queue.put(b"x")
     keeps.queue.sync()
     assert keeps._newest_synced().sequence == 0
-    while len(keeps.queue._chain().names()) == 1:
+    while len(keeps.queue._session.chain().names()) == 1:
         keeps.queue.put(bytes(1000))
     assert keeps._newest_synced() is None
     keeps.queue.sync()
@@ -672,13 +672,13 @@ def test_a_keeper_that_ends_syncs_what_is_left_if_it_keeps_and_lets_others_keep(
     if behind:
         ends.queue.put(b"x")
     del woken[:]
-    ends._home.retain(ends)
+    ends._session.home.retain(ends)
     ends.stop()
     assert ends.done == (["sync"] if keeps and behind else [])
     assert ends._thread.paused == ["ended"]
     assert nudged == [True]
     assert len(woken) == 2  # the thread, and those who stand by
-    assert ends not in ends._home._users
+    assert ends not in ends._session.home._users
     assert keeper()._role.take(1 << 41)
 
 
@@ -686,14 +686,14 @@ def test_a_keeper_keeps_its_queue_open(keeper):
     keeps = keeper()
     keeps._thread.start = lambda: keeps.done.append("started")
     keeps.start()
-    assert keeps in keeps._home._users
+    assert keeps in keeps._session.home._users
     assert keeps.done == ["started"]
-    keeps._home.close(keeps)
+    keeps._session.home.close(keeps)
 
 
 def test_a_keepers_sync_is_patient_with_a_claim_and_no_more(make, monkeypatch):
     queue = make()
-    keeps = Keeper(queue._home, queue._joined(), 0.5)
+    keeps = Keeper(queue._session.home, queue._session.joined(), 0.5)
     monkeypatch.setattr(durability.time, "monotonic_ns", lambda: 1000)
     given = []
     monkeypatch.setattr(keeps._syncer, "tick", given.append)
@@ -730,8 +730,8 @@ def test_the_two_snapshots_take_turns_and_one_is_on_the_disk_before_the_other_is
     queue = make()
     queue.put_many([b"x"] * 9)
     consumer = queue.consumer("c", ack="explicit")
-    names = acks.Names(queue._home)
-    checkpoint = queue._home.checkpoint("c")
+    names = acks.Names(queue._session.home)
+    checkpoint = queue._session.home.checkpoint("c")
     del events[:]
     for turn in (1, 2, 3):
         consumer.get(timeout=0).ack()
@@ -742,13 +742,13 @@ def test_the_two_snapshots_take_turns_and_one_is_on_the_disk_before_the_other_is
             ("data", "snapshot"),
         ]
         snapshot = checkpoint.newest_snapshot()
-        assert (snapshot.sequence, snapshot.epoch, snapshot.head) == (turn, queue._home.journal.epoch, turn)
+        assert (snapshot.sequence, snapshot.epoch, snapshot.head) == (turn, queue._session.home.journal.epoch, turn)
         assert checkpoint.snapshot_synced() == turn
         del events[:]
     take(queue, names, own="c")
     assert events == []  # it says so already
     consumer.get(timeout=0).ack()
-    take(queue, acks.Names(queue._home), own="c", only_write=True)
+    take(queue, acks.Names(queue._session.home), own="c", only_write=True)
     assert checkpoint.snapshot_synced() == 3
     consumer.get(timeout=0).ack()
     del events[:]
@@ -764,24 +764,24 @@ def test_a_snapshot_that_nobody_has_synced_is_synced_though_it_says_nothing_new(
     queue.put(b"x")
     consumer = queue.consumer("c", ack="explicit")
     consumer.get(timeout=0).ack()
-    names = acks.Names(queue._home)
+    names = acks.Names(queue._session.home)
     take(queue, names, own="c", only_write=True)
     del events[:]
     take(queue, names, own="c")
     assert events == [("data", "snapshot")]
-    assert queue._home.checkpoint("c").snapshot_synced() == 1
+    assert queue._session.home.checkpoint("c").snapshot_synced() == 1
 
 
 def test_a_head_of_another_epoch_is_written_down_anew(make, events, monkeypatch):
     queue = make()
     queue.consumer("c").close()
-    names = acks.Names(queue._home)
+    names = acks.Names(queue._session.home)
     take(queue, names, own="c")
-    queue._home.journal = queue._home.journal._replace(epoch=7)
+    queue._session.home.journal = queue._session.home.journal._replace(epoch=7)
     del events[:]
     take(queue, names, own="c")
     assert slots_written(events) == [1]
-    assert queue._home.checkpoint("c").newest_snapshot().epoch == 7
+    assert queue._session.home.checkpoint("c").newest_snapshot().epoch == 7
 
 
 def test_only_who_has_asked_or_is_meant_is_looked_at_and_answered_up_to_what_it_asked(make, events):
@@ -789,11 +789,11 @@ def test_only_who_has_asked_or_is_meant_is_looked_at_and_answered_up_to_what_it_
     queue.put(b"x")
     for name in ("a", "b"):
         queue.consumer(name, ack="explicit").close()
-    names, member = acks.Names(queue._home), queue._joined().member
+    names, member = acks.Names(queue._session.home), queue._session.joined().member
     del events[:]
     assert take(queue, names) == 0
     assert events == []
-    b = queue._home.checkpoint("b", writable=True)
+    b = queue._session.home.checkpoint("b", writable=True)
     assert b.ask(member) == 1
     with names.opened() as asked:
         assert b.ask(member) == 2  # too late for this one
@@ -812,7 +812,7 @@ def test_only_who_has_asked_or_is_meant_is_looked_at_and_answered_up_to_what_it_
 def test_with_no_name_there_is_no_directory_to_sync(make, events):
     queue = make()
     del events[:]
-    assert take(queue, acks.Names(queue._home), everything=True) == 0
+    assert take(queue, acks.Names(queue._session.home), everything=True) == 0
     assert events == []
 
 
@@ -821,7 +821,7 @@ def test_a_name_that_cannot_be_opened_stops_only_who_means_it(make):
     for name in ("a", "b"):
         queue.consumer(name, ack="explicit").close()
     os.truncate(f"{queue.path}/consumers/a.checkpoint", 100)
-    names = acks.Names(queue._home)
+    names = acks.Names(queue._session.home)
     assert take(queue, names, everything=True) == 1
     with pytest.raises((shmq.Corrupt, shmq.BadFormat)):
         take(queue, names, own="a")
@@ -834,11 +834,11 @@ def test_a_name_that_cannot_be_opened_stops_only_who_means_it(make):
 def test_a_name_that_was_dropped_and_made_again_is_the_new_one(make):
     queue = make()
     queue.put_many([b"x"] * 5)
-    names = acks.Names(queue._home)
+    names = acks.Names(queue._session.home)
     for start in (1, 4):
         queue.consumer("c", start=start).close()
         take(queue, names, own="c")
-        assert queue._home.checkpoint("c").newest_snapshot().head == start
+        assert queue._session.home.checkpoint("c").newest_snapshot().head == start
         queue.drop_consumer("c")
 
 
@@ -847,24 +847,24 @@ def test_a_groups_snapshot_is_its_rings_also_when_the_side_table_has_grown_since
     queue.put_many([b"x"] * 700)
     with queue.consumer("g", group=True, ack="explicit", window=1024) as member:
         held = member.get_many(700, timeout=0)
-        names = acks.Names(queue._home)
+        names = acks.Names(queue._session.home)
         member.ack(*held[1:3])
         take(queue, names, own="g")
-        snapshot = queue._home.checkpoint("g").newest_snapshot()
+        snapshot = queue._session.home.checkpoint("g").newest_snapshot()
         assert snapshot.head == 0
         for message in held[3:600]:
             message.nack(delay=3600)
         assert member._ring.blocks > 1
         take(queue, names, own="g")
         assert names._known["g"][1]._ring.blocks == member._ring.blocks
-        assert queue._home.checkpoint("g").snapshot_synced() == 2
+        assert queue._session.home.checkpoint("g").snapshot_synced() == 2
 
 
 def test_a_members_own_snapshot_syncs_the_one_before_and_only_begins_its_own(make, events):
     queue = make()
     queue.put_many([b"x"] * 5)
     with queue.consumer("g", group=True, ack="explicit") as member:
-        given = queue._home, queue._joined().member, "g", member._checkpoint, member._ring
+        given = queue._session.home, queue._session.joined().member, "g", member._checkpoint, member._ring
         del events[:]
         acks.of_member(*given)
         assert events == [("start", "snapshot")]
@@ -876,7 +876,7 @@ def test_a_members_own_snapshot_syncs_the_one_before_and_only_begins_its_own(mak
         assert events == [("data", "snapshot"), ("start", "snapshot")]
         assert member._checkpoint.snapshot_synced() == 1
         assert member._checkpoint.newest_snapshot().sequence == 2
-        names = acks.Names(queue._home)
+        names = acks.Names(queue._session.home)
         take(queue, names, own="g")
         member.get(timeout=0).ack()
         del events[:]
@@ -888,8 +888,8 @@ def test_a_member_takes_no_snapshot_while_another_leads_and_leaves_the_lead(make
     queue = make()
     queue.put(b"x")
     with queue.consumer("g", group=True, ack="explicit") as consumer:
-        member, leading = queue._joined().member, _native.new_leading()
-        given = queue._home, member, "g", consumer._checkpoint, consumer._ring
+        member, leading = queue._session.joined().member, _native.new_leading()
+        given = queue._session.home, member, "g", consumer._checkpoint, consumer._ring
         assert member.try_lead(leading)
         del events[:]
         acks.of_member(*given)
@@ -912,13 +912,13 @@ def test_a_watermark_never_goes_back_and_is_on_the_disk_before_the_other_is_writ
     queue = make()
     queue.put_many([b"x"] * 3)
     del events[:]
-    watermark.write(queue._home, 0, 5000, 1)
+    watermark.write(queue._session.home, 0, 5000, 1)
     assert events == [("write", "watermark", 3 * 4096), ("data", "watermark")]
     for position in (5000, 4992):
-        watermark.write(queue._home, 0, position, 9)
+        watermark.write(queue._session.home, 0, position, 9)
     assert len(events) == 2
     del events[:]
-    watermark.write(queue._home, 0, 5008, 2)
+    watermark.write(queue._session.home, 0, 5008, 2)
     assert events == [("data", "watermark"), ("write", "watermark", 4 * 4096), ("data", "watermark")]
-    watermark.write(queue._home, 1, 4352, 3)
-    assert watermark.read(queue._home) == (3, 1, 1, 4352, 3)
+    watermark.write(queue._session.home, 1, 4352, 3)
+    assert watermark.read(queue._session.home) == (3, 1, 1, 4352, 3)

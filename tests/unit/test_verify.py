@@ -494,7 +494,7 @@ def test_a_name_whose_checkpoint_is_not_its_own_is_a_loss_that_repair_and_copy_t
         for name in ("damaged", "stranger", "whole"):
             queue.consumer(name).close()
         queue.consumer("g", group=True).close()
-        queue_id = queue._home.queue_id
+        queue_id = queue._session.home.queue_id
     stranger = f"{path}-other"
     with shmq.open(stranger) as other:
         other.consumer("stranger").close()

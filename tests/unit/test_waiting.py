@@ -414,7 +414,7 @@ def another_member(joined, path):
 def test_who_was_looked_at_while_he_sat_down_is_not_polled_for_ever(path):
     """Its seat did not say yet which process it is: the watcher asked for its lock every 5 ms from then on."""
     with shmq.open(path) as queue:
-        joined = queue._joined()
+        joined = queue._session.joined()
         joined.watch()
         watcher = joined._watcher
         other = another_member(joined, path)
@@ -433,7 +433,7 @@ def test_who_was_looked_at_while_he_sat_down_is_not_polled_for_ever(path):
 def test_a_seat_that_still_names_its_last_tenant_is_looked_at_again(path):
     """It lives, and has left: who watched it would never hear of the new one's death."""
     with shmq.open(path) as queue:
-        joined = queue._joined()
+        joined = queue._session.joined()
         joined.watch()
         watcher = joined._watcher
         with Child(lambda say: (shmq.open(path).close(), say("left"), signal.pause())) as child:

@@ -25,7 +25,7 @@ def indexes_of(queue):
 
 def begin_of_the_last_two(queue):
     """The first index of the last chunk but one."""
-    chunks = queue._chain().listed()
+    chunks = queue._session.chain().listed()
     return chunks[-2:][0][1] if chunks else 0
 
 

@@ -52,7 +52,7 @@ def fill(slot: Any) -> int:
 
 def dropped(queue: Any) -> int:
     """What the queue says was dropped or purged: all below."""
-    return queue._joined().control.bounds().dropped
+    return queue._session.joined().control.bounds().dropped
 
 
 class Putting:

@@ -1,8 +1,18 @@
-"""What a queue and its consumers are at, in figures. Imported by whoever asks for them."""
+"""Statistics of a queue and its consumers: what is in it, who is at it, how far each name is."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from typing import TYPE_CHECKING
+
+from shmq import backlog, ending, errors
+from shmq.storage import pins, recover, space
+from shmq.storage import ring as rings
+
+if TYPE_CHECKING:
+    from shmq import _native
+    from shmq.session import Session
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,3 +116,91 @@ class Stats:
     finished: bool = False
     shut_down: bool = False
     aside: dict[int, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+
+def of_queue(session: Session) -> Stats:
+    """As `Queue.stats`."""
+    joined = session.joined()
+    bounds = joined.control.bounds()
+    return Stats(
+        first_index=session.first_index,
+        next_index=session.next_index,
+        chunks=len(session.chain().names()),
+        disk_bytes=session.home.disk_bytes(),
+        padded=space.padded(session.home, session.chain()),
+        fenced=joined.control.counters()[1],
+        participants=sum(joined.member.slot_locked(slot) for slot, *_ in joined.control.participants()),
+        consumers=of_consumers(session),
+        max_messages=bounds.max_messages or None,
+        max_bytes=bounds.max_bytes or None,
+        damaged=session.home.damaged_names(),
+        finished=ending.is_finished(session.home.read_journal()),
+        shut_down=joined.control.is_shut_down(),
+        aside=recover.set_aside(session.home),
+    )
+
+
+def of_consumers(session: Session) -> dict[str, ConsumerStats]:
+    """As `Queue.consumers`."""
+    end = session.next_index
+    dropped = session.joined().control.bounds().dropped
+    found = {}
+    for name in session.home.consumer_names():
+        with contextlib.suppress(FileNotFoundError, errors.Corrupt, errors.BadFormat, errors.Unsafe):
+            found[name] = _of_consumer(session, name, end, dropped)
+    return found
+
+
+def _of_consumer(session: Session, name: str, end: int, dropped: int) -> ConsumerStats:
+    checkpoint = session.home.checkpoint(name)
+    ring, problem = _look_at_ring(session, name, checkpoint)
+    group = None if ring is None else _of_group(ring)
+    behind = (
+        backlog.of_name(session.home, session.joined(), checkpoint, end)
+        if ring is None
+        else backlog.of_group(session.home, session.joined(), ring, end)
+    )
+    head = checkpoint.head
+    if checkpoint.group:
+        soon = 0 if ring is None else ring.figures().to_drop
+    else:
+        soon = max(min(dropped, end) - max(head, checkpoint.handed), 0)
+    return ConsumerStats(
+        head=head,
+        lag=behind.lag,
+        ack="explicit" if checkpoint.explicit else "auto",
+        dropped=checkpoint.dropped + soon,
+        group=group,
+        floor=behind.floor,
+        oldest=backlog.oldest(session.access(), behind, end),
+        pending=group.pending if group else behind.handed,
+        problem=problem,
+        hold=pins.holds(session.home, name),
+    )
+
+
+def _look_at_ring(
+    session: Session, name: str, checkpoint: _native.Checkpoint
+) -> tuple[_native.Ring | None, str | None]:
+    """The ring of a group, or what is wrong with it; neither for a name of its own."""
+    try:
+        return (rings.look(session.home, name, checkpoint) if checkpoint.group else None), None
+    except (errors.Corrupt, errors.BadFormat, errors.Unsafe) as problem:
+        return None, str(problem)
+
+
+def _of_group(ring: _native.Ring) -> GroupStats:
+    figures = ring.figures()
+    return GroupStats(
+        pending=figures.claimed,
+        returned=figures.returned,
+        parked=figures.parked,
+        window=figures.window,
+        full=bool(figures.at_edge),
+        redelivered=figures.redelivered,
+        expired=figures.expired,
+        moved=figures.moved,
+        waiting=figures.waiting,
+        retired=figures.retired,
+        unmoved=figures.unmoved,
+    )

@@ -1,0 +1,121 @@
+"""Looking after queues that are not open: deleting, verifying, repairing, taking away what the killed have left."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from shmq import errors, given, later, where
+from shmq.session import Session
+from shmq.storage import directory, volatile
+
+if TYPE_CHECKING:
+    from shmq.storage.copying import Repaired
+    from shmq.storage.verify import Verified
+
+_EPOCH_MAX = (1 << 32) - 1
+
+
+def delete(path: str | os.PathLike[str]) -> None:
+    """
+    Delete the queue at *path*, with everything in it. Interrupted, it can be called again, and finishes the work; at
+    worst an empty directory is left.
+
+    Raises:
+        NotFound: there is none.
+        Busy: a process has it open.
+        Unsafe: something else lies in its directory; nothing was deleted.
+    """
+    place = given.path("path", path)
+    try:
+        session = Session(place, create=False, trusted=True)
+    except errors.NotFound:
+        if not volatile.is_volatile(place) and directory.finish_deletion(os.path.abspath(place)):
+            return
+        raise
+    with session, session.home.admin():
+        if _participants(session) > 1 or session.joined().shared():
+            raise errors.Busy(f"cannot delete {session.path}: it is open, here or in another process")
+        directory.delete(session.home)
+
+
+def _participants(session: Session) -> int:
+    joined = session.joined()
+    return sum(joined.member.slot_locked(slot) for slot, *_ in joined.control.participants())
+
+
+def verify(path: str | os.PathLike[str]) -> Verified:
+    """
+    As `Queue.verify`, of a queue that is not open, and need not be fit to be opened.
+
+    Raises:
+        NotFound, BadFormat, Unsafe: there is none, or it is not safe to look at.
+        Corrupt: queue.shmq is damaged, without which nothing can be told.
+    """
+    place = given.path("path", path)
+    with where.at(os.path.abspath(place)):
+        later.ready("shmq.storage.verify")
+        from shmq.storage import verify as module  # noqa: PLC0415
+
+        home = directory.Directory(place, read_only=True, trust_owner=True)
+    try:
+        return module.verify(home)
+    finally:
+        home.close()
+
+
+def repair(
+    path: str | os.PathLike[str],
+    to: str | os.PathLike[str] | None = None,
+    *,
+    in_place: bool = False,
+    aside: int | None = None,
+) -> Repaired:
+    """
+    As `Queue.repair`, of a queue that is not open, and need not be fit to be opened.
+
+    Args:
+        path: the damaged queue.
+        to: where the clean one goes; PATH.repaired by default.
+        in_place: have the clean one take the place of the damaged one, which is renamed to PATH.damaged. One that is
+            whole is left as it is.
+        aside: make a queue of what a recovery has set aside instead, at PATH.aside-EPOCH by default: the epoch that
+            was there before, `Recovery.from_epoch`. Its messages have their indexes; what comes before the cut in the
+            same file is in both queues.
+
+    Raises:
+        Unsafe: there is something at *to*.
+        Busy: in_place, and somebody has it open.
+        NotFound: aside, and that recovery has set nothing aside; or there is no queue.
+        NotFound, BadFormat, Corrupt, DiskFull: as for `verify`; nothing was changed.
+    """
+    place = given.path("path", path)
+    with where.at(os.path.abspath(place)):
+        later.ready("shmq.storage.copying")
+        from shmq.storage import copying  # noqa: PLC0415
+
+    target = None if to is None else given.path("to", to)
+    epoch = None if aside is None else given.whole("aside", aside, 0, _EPOCH_MAX)
+    if given.flag("in_place", in_place) and (target is not None or epoch is not None):
+        raise ValueError("in place, or to another place; not both")
+    home = directory.Directory(place, read_only=not in_place, trust_owner=not in_place)
+    try:
+        if epoch is not None:
+            return copying.salvage(home, target, epoch)
+        return copying.repair(home, target, in_place=in_place)
+    finally:
+        home.close()
+
+
+def volatile_queues() -> list[str]:
+    """The names of this user's volatile queues, as `open` takes them; also of those that `gc` would take away."""
+    return volatile.names()
+
+
+def gc() -> list[str]:
+    """
+    Take away the volatile queues that nobody has open, because all who had were killed. Returns their names.
+
+    Whoever opens such a name again does the same for it.
+    """
+    return volatile.gc()

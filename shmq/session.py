@@ -1,0 +1,325 @@
+"""
+A queue that is open: its directory, this process's seat at it, its codec. It is what every handle holds.
+
+Opening and closing a queue happen here, once for all who need one open: `shmq.open`, a group that moves messages to
+another queue, and the verbs that look after a queue. It puts and takes nothing; handles do, which borrow what they need
+(`Handle`), and may outlive the object that made them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Self
+
+from shmq import _native, ending, errors, later, locks, membership
+from shmq.access import Access
+from shmq.codec import codec
+from shmq.loan import Loan
+from shmq.options import Options
+from shmq.storage import directory, files, ledger, names, shm, staging, volatile
+from shmq.storage.chain import Chain
+from shmq.where import says_where
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from shmq.storage.recover import Recovery
+
+
+@says_where("path", "__init__")
+class Session:
+    """
+    One opening of a queue. Safe to share between threads; sits down anew in a forked child.
+
+    Attributes:
+        path: the queue's directory.
+        place: what opens it again: its directory, or shm:NAME.
+        flags: read_only, trusted and unsafe_filesystem, as it was opened.
+        closed: whether it was closed; nothing is lent any more then.
+        lock: what its threads take turns by; it may be taken again by who has it.
+        options: what the queue was made with.
+        codec: what encodes and decodes its payloads.
+        recovery: what was found and done when this opening was the first one after a reboot; None when it was not.
+    """
+
+    def __init__(
+        self,
+        path: str | None,
+        *,
+        create: bool = True,
+        read_only: bool = False,
+        options: Options | None = None,
+        trusted: bool = False,
+        unsafe_filesystem: bool = False,
+    ) -> None:
+        """As `shmq.open`."""
+        if path is not None and (not isinstance(path, str) or not path):
+            raise ValueError(f"{path!r} is no path")
+        self._volatile = volatile.is_volatile(path)
+        self.path = shm.base()  # for what goes wrong before it has a name
+        if path is None:
+            path = volatile.new_name()
+            volatile.sweep()
+        self.path = volatile.home_of(path) if self._volatile else os.path.abspath(path)
+        self.place = path if self._volatile else self.path
+        self.flags: dict[str, Any] = {
+            "read_only": read_only,
+            "trusted": trusted,
+            "unsafe_filesystem": unsafe_filesystem,
+        }
+        self.closed = False
+        self.lock = locks.Lock()
+        self._loan = Loan()
+        self._access: Access | None = None
+        self.recovery: Recovery | None = None
+        try:
+            self._open(options, create=create and not read_only)
+        except BaseException:
+            self.close()
+            raise
+
+    # ---- opening
+    def _open(self, options: Options | None, *, create: bool) -> None:
+        self._open_home(options, create=create)
+        self.options = self.home.options
+        if options is not None:
+            options.check_against(self.options, self.path)
+        self.codec = self._find_codec()
+        self._recover()
+        self.joined()
+        self._take_up_bounds()
+        self._take_up_drops()
+        ending.take_up(self.home, self.joined().control)
+        self.chain().names()
+        self._verify()
+        self.sweep()
+
+    def _open_home(self, options: Options | None, *, create: bool) -> None:
+        if self._volatile:
+            self._open_volatile(options or Options(), create=create)
+            return
+        above = os.path.dirname(self.path)
+        kind = "unknown"
+        if not self.flags["unsafe_filesystem"] and os.path.exists(above):
+            kind = files.refuse_network(self.path, self.path if os.path.exists(self.path) else above)
+        try:
+            self._open_existing()
+        except errors.NotFound:
+            if not create:
+                raise
+            made = options or Options()
+            codec(made.codec, trusted=self.flags["trusted"])  # refuse before anything is made
+            directory.create(self.path, made)
+            self._open_existing()
+        if not self.flags["read_only"]:
+            self.home.warn_of_sigbus(kind)
+
+    def _open_volatile(self, options: Options, *, create: bool) -> None:
+        if options.durability.kind != "process":
+            raise ValueError(
+                f"cannot open {self.place} with durability={options.durability!r}: a volatile queue is in memory, "
+                "and no disk keeps it"
+            )
+        hold = volatile.Hold(self.place)
+        try:
+            hold.enter(create=create)
+            if hold.alone:
+                codec(options.codec, trusted=self.flags["trusted"])
+                directory.create(self.path, options)
+            self._open_existing()
+            hold.settle()
+            self.home.at_end = hold.leave
+        except BaseException:
+            hold.leave()
+            raise
+        hold.leave_with(self.home)
+
+    def _open_existing(self) -> None:
+        read_only = self.flags["read_only"]
+        self._loan.have(directory.Directory(self.path, read_only=read_only, trust_owner=read_only))
+
+    def _find_codec(self) -> Any:
+        try:
+            return codec(self.options.codec, trusted=self.flags["trusted"])
+        except errors.Untrusted as problem:
+            raise errors.Untrusted(f"cannot open {self.path}: {problem}") from None
+
+    def _recover(self) -> None:
+        """Have only what is on the disk count, when this is the first opening since the machine started."""
+        if self.home.unclean():
+            later.ready("shmq.storage.recover")
+            from shmq.storage import recover  # noqa: PLC0415  # once in a boot
+
+            if self.flags["read_only"]:
+                self.home.view = recover.view(self.home)
+            else:
+                self.recovery = recover.recover(self.home)
+                recover.tell_of(self.home, self.recovery)
+
+    def _take_up_bounds(self) -> None:
+        """The control page of a new queue, or of a new boot, knows no bounds yet."""
+        now, stored = self.joined().control.bounds(), self.home.journal
+        if not self.flags["read_only"] and now[1:3] != (stored.max_messages, stored.max_bytes):
+            with self.home.admin():
+                self._publish_bounds(self.home.read_journal())
+
+    def _take_up_drops(self) -> None:
+        """What was purged, or dropped for room, stays so in a new boot, and when whoever purged was killed at it."""
+        control, stored = self.joined().control, self.home.journal.dropped
+        if self.flags["read_only"] or stored <= max(control.bounds().dropped, self.chain().first_index()):
+            return
+        with self.home.admin(), names.finishing(self.home, self.joined().member) as finish:
+            finish(min(stored, self.next_index))
+            control.drop_for_all(min(stored, self.next_index))
+
+    def _verify(self) -> None:
+        """After a sync that failed: whoever has the queue alone finds out what is on the disk."""
+        control = self.joined().control
+        if self.flags["read_only"] or not (
+            control.sync_failed() or self.home.journal.flags & _native.JOURNAL_SYNC_FAILED
+        ):
+            return
+        later.ready("shmq.durability")
+        from shmq import durability  # noqa: PLC0415  # rare
+
+        control.fail_sync(failed=True)
+        with contextlib.suppress(errors.Busy):
+            durability.verify(self.home, self.joined())
+
+    def sweep(self) -> None:
+        """Finish or remove what killed processes have left in staging, unless somebody else administers the queue."""
+        if not self.flags["read_only"] and staging.names(self.home):
+            # Without room for the ledger, what is adopted stays where it is, and is read there.
+            with contextlib.suppress(errors.Busy, errors.DiskFull), self.home.admin(timeout=0):
+                ledger.fold(self.home, self.chain())
+
+    # ---- lending
+    @property
+    def home(self) -> directory.Directory:
+        """The queue's directory and what is known of its files."""
+        assert self._loan.home is not None  # noqa: S101  # it was opened
+        return self._loan.home
+
+    def joined(self) -> membership.Membership:
+        """This process's membership; a new one in a forked child."""
+        with self.lock:
+            if self.closed:
+                raise errors.Closed(f"{self.path} was closed; open it again")
+            return membership.lent(self.home, self._loan)
+
+    def chain(self) -> Chain:
+        """The chunk files, as they are now."""
+        return Chain(self.home, self.joined().member)
+
+    def access(self) -> Access:
+        """Random access for this process; made anew in a forked child."""
+        access = self._access
+        if access is None or access.forked():
+            with self.lock:
+                access = self._access = Access(self.home, self.joined(), self.codec.decode)
+        return access
+
+    @property
+    def first_index(self) -> int:
+        """The first index still there."""
+        return self.access().first_index()
+
+    @property
+    def next_index(self) -> int:
+        """The index behind the last claimed one."""
+        return self.access().next_index()
+
+    def from_end(self, index: int) -> int:
+        """The index meant by one that counts from the end if it is negative."""
+        return index if index >= 0 else max(self.next_index + index, 0)
+
+    def refuse_read_only(self, what: str) -> None:
+        """
+        Refuse *what*, which changes something, where nothing is to be changed.
+
+        Raises:
+            Closed: it was opened read-only.
+        """
+        if self.flags["read_only"]:
+            raise errors.Closed(f"cannot {what}: {self.path} was opened read-only")
+
+    # ---- bounds
+    def set_bounds(self, change: Callable[[_native.Journal], _native.Journal]) -> None:
+        """Have everybody's next put held against the bounds of the journal that *change* makes."""
+        with self.home.admin():
+            journal = change(self.home.read_journal())
+            self.home.write_journal(journal)
+            self._publish_bounds(journal)
+
+    def _publish_bounds(self, journal: _native.Journal) -> None:
+        """Say what the journal says to all who put now. Under the administrative lock."""
+        control = self.joined().control
+        now = control.bounds()
+        if (now.max_messages, now.max_bytes) != (journal.max_messages, journal.max_bytes):
+            control.set_bounds(journal.max_messages, journal.max_bytes)
+        self.home.note_bounds(journal)
+        self.options = self.home.options
+
+    # ---- closing
+    def close(self) -> None:
+        """Lend nothing any more. What was lent stays usable until it is given back. Closing twice is fine."""
+        with self.lock:
+            self.closed = True
+            self._access = None
+        if self._loan.is_over():
+            return
+        joined = self._loan.membership
+        if joined is not None and not (self.flags["read_only"] or joined.member.forked()):
+            joined.control.wake()  # readers that follow
+        self._loan.give_back()
+
+    def __enter__(self) -> Self:
+        """Return this object, which the `with` block closes."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def __del__(self) -> None:
+        """Close, unless the process ends, which closes everything."""
+        if not sys.is_finalizing():
+            with contextlib.suppress(AttributeError):  # never began to open
+                self.close()
+
+
+class Handle:
+    """What producers, consumers and readers have in common: they borrow a session's home and membership."""
+
+    _session: Session
+    _loan: Loan
+    _home: directory.Directory
+    _membership: membership.Membership
+
+    def _borrow(self) -> None:
+        """Have the home and the membership, until the loan is given back."""
+        session = self._session
+        with session.lock:
+            joined = session.joined()
+            self._home, self._membership = session.home, joined  # before it can have to give them back
+            self._loan.have(self._home)
+            self._loan.sit(joined)
+
+    def __enter__(self) -> Self:
+        """Return this object, which the `with` block closes."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def close(self) -> None:
+        """Give back what was borrowed."""
+        raise NotImplementedError
