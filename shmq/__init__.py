@@ -12,6 +12,7 @@ A map of the package:
     session, manage                                a queue that is open, which all handles hold; those that are not open
     once, adopting, handed                         puts that are made once; what is staged becomes part of the queue
     names, group_options, group_place              consumers' names, what a group is made with, where it stands
+    group_walk, group_message, account, aside      a member's way, its messages, what it holds, what it gives away
     when, dead                                     moments that messages carry; moving them to other queues
     options, codec, errors                         what they are made with, what they carry, what can go wrong
     given, habits                                  what callers give is checked; what others call what is here
@@ -68,14 +69,16 @@ from shmq.waiting import wait
 
 if _TYPE_CHECKING:
     from shmq import formats, spark
-    from shmq.group import GroupConsumer, GroupMessage
+    from shmq.group import GroupConsumer
+    from shmq.group_message import GroupMessage
     from shmq.handed import HandedOver
     from shmq.staged import Staged
     from shmq.stats import ConsumerStats, GroupStats, Stats
 
 _LATE = {
     **dict.fromkeys(("ConsumerStats", "GroupStats", "Stats"), "stats"),
-    **dict.fromkeys(("GroupConsumer", "GroupMessage"), "group"),
+    "GroupConsumer": "group",
+    "GroupMessage": "group_message",
     "HandedOver": "handed",
     "Staged": "staged",
 }

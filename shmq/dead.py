@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from shmq.durability import Syncer
-    from shmq.group import GroupMessage
+    from shmq.group_message import GroupMessage
     from shmq.message import Message
 
 GROUP = "operator"

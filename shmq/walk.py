@@ -364,7 +364,7 @@ class Walk:
         place = look(SPINS)
         while place < 0:
             if deadline_ns >= 0 and _native.monotonic_ns() >= deadline_ns:
-                raise ended() or errors.Empty(self._nothing(place))
+                raise ended() or errors.Empty(self.nothing(place))
             if self.home.read_only:
                 time.sleep(_READ_ONLY_PAUSE)  # may write nothing, not even that it sleeps
                 place = self._look_or_end(look, ended)
@@ -396,7 +396,8 @@ class Walk:
                     del reason
         return place
 
-    def _nothing(self, code: int) -> str:
+    def nothing(self, code: int) -> str:
+        """Why there is nothing to get, in words."""
         if code == _native.WAITING and self.reader.due_ns:
             return f"nothing to get from {self.home.path} in time: the next message is delayed"
         if code == _native.WAITING:

@@ -9,7 +9,6 @@ import ast
 from layout import ROOT
 
 STILL = [
-    {"dead", "group"},
     {"spark.options", "spark.places"},
     {"spark.archive.files", "spark.archive.forms", "spark.archive.lake"},
 ]

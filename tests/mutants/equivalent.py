@@ -128,7 +128,7 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
     ): "the damaged one is tried once more, and passed over then",
     ("group.py", "if self._loan.is_over():", "never", 0): "each step of a close can be repeated",
     ("consumer.py", "if self._syncer is None:", "always", 0): "one that is made anew does the same",
-    ("group.py", "if self._syncer is None:", "always", 0): "one that is made anew does the same",
+    ("account.py", "if self._syncer is None:", "always", 0): "one that is made anew does the same",
     (
         "group.py",
         "if found:  # it was only looked for",

@@ -215,7 +215,7 @@ def test_what_was_retired_is_let_go_by_the_builtin_for_indexes(make):
     for i in range(5000):
         queue.put(b"%d" % i)
     assert queue[7].payload == b"7"
-    mapped = weakref.ref(queue._access._mapped.get(0))
+    mapped = weakref.ref(queue._session.access()._mapped.get(0))
     consumer = queue.consumer("c", start="earliest")
     while queue.first_index <= 7:
         consumer.take_many(100)
@@ -286,7 +286,7 @@ def test_a_builtin_for_indexes_keeps_no_references(make):
     queue.put(b"x")
     index = 0
     assert queue[index].index == 0
-    chunk = queue._access._mapped.get(0)
+    chunk = queue._session.access()._mapped.get(0)
     gc.collect()  # or what others have left goes meanwhile
     before = sys.getrefcount(chunk), sys.getrefcount(queue), sys.getrefcount(None)
     for _ in range(10000):

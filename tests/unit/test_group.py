@@ -156,7 +156,7 @@ def test_a_late_ack_is_told_that_the_lease_was_lost_and_changes_nothing(queue):
     for verb in (late.ack, late.nack, lambda: late.extend(5)):
         with pytest.raises(shmq.LeaseLost, match="given to somebody else"):
             verb()
-        slow._held[0] = late  # so that the next verb is not told that it is over
+        slow._account.held[0] = late  # so that the next verb is not told that it is over
     assert quick.head == 0
     parallel.ack()
     assert quick.head == 1

@@ -509,7 +509,7 @@ def test_what_a_handler_raises_while_a_letter_is_synced_comes_out(numbered, monk
             group = queue.consumer("g", group=True)
         if verb == "close":
             queue.put(b"000001")
-            monkeypatch.setattr(group, "_move_soon", lambda: None)
+            monkeypatch.setattr(group._aside, "move_soon", lambda: None)
             assert number(group.get_many(2, timeout=5)[0].payload) == 1
             monkeypatch.undo()
         monkeypatch.setattr(durability_of_shmq.Syncer, "_until", until_once)

@@ -467,7 +467,7 @@ def test_found_a_close_that_moved_what_was_set_aside_forgot_the_thread_that_woul
         queue.put(b"too late", ttl=1e-9)
         queue.put(b"in time")
         assert group.get(timeout=WAIT).payload == b"in time"
-        assert group._timer is not None  # it is asked for, and may not be there yet
+        assert group._aside._timer is not None  # it is asked for, and may not be there yet
     assert "shmq-mover" not in {thread.name for thread in threading.enumerate()}
     assert payloads(os.path.join(os.path.dirname(path), "expired")) == [b"too late"]
 
@@ -502,14 +502,14 @@ def test_found_what_was_tried_again_and_interrupted_was_to_be_moved_twice(queue,
     with join(queue, expire_to="old") as member:
         with monkeypatch.context() as broken:
             broken.setattr(dead.Mover, "sync", refused)
-            broken.setattr(member, "_move_soon", lambda: None)
+            broken.setattr(member._aside, "move_soon", lambda: None)
             with pytest.warns(RuntimeWarning, match="cannot move 3 messages"), pytest.raises(shmq.Empty):
                 member.get(0)
             broken.setattr(dead.Moving, "carry_out", interrupted)
-            member._take_up_copied()
+            member._aside.take_up_copied()
             with pytest.raises(KeyboardInterrupt):
-                member._move_now()
-        assert (len(member._aside), len(member._copied)) == (3, 0)
+                member._aside._move_now()
+        assert (len(member._aside), len(member._aside._copied)) == (3, 0)
 
 
 def with_nothing(member):

@@ -11,7 +11,8 @@ import pytest
 from support import DEADLINE, Child, chunk_files, flip, hold_until_killed, in_child, make_unclean, patch, until, words
 
 import shmq
-from shmq import _native, dead, errors, group, group_options
+from shmq import _native, aside, dead, errors, group, group_message, group_options
+from shmq.account import is_over
 from shmq.storage import acks, pins, space, warm
 
 AGE = shmq.Retention.age(3600)
@@ -77,27 +78,32 @@ def long(make):
 ])  # fmt: skip
 def test_options_that_mean_nothing_are_refused_by_name(given, kind, said):
     with pytest.raises(kind, match=re.escape(said)):
-        group.check_options(given)
+        group_options.check_options(given)
 
 
 def test_options_that_mean_something_are_taken_and_none_is_none():
     given = {"lease": 1, "max_attempts": (1 << 16) - 1, "ordered_by": "key", "dead_letter": "d", "expire_to": None}
-    assert group.check_options(given) == {"lease": 1.0, "max_attempts": 65535, "ordered_by": "key", "dead_letter": "d"}
-    assert group.check_options({"max_attempts": 1}) == {"max_attempts": 1}
-    assert group.check_options({}) == {}
+    assert group_options.check_options(given) == {
+        "lease": 1.0,
+        "max_attempts": 65535,
+        "ordered_by": "key",
+        "dead_letter": "d",
+    }
+    assert group_options.check_options({"max_attempts": 1}) == {"max_attempts": 1}
+    assert group_options.check_options({}) == {}
 
 
 def test_an_order_and_a_lease_need_explicit_acks_and_say_why():
     said = 'ordered_by="key" needs ack="explicit": with "auto" a message is finished when it is handed out, and the '
     with pytest.raises(ValueError, match=whole(f"{said}next of its key would go to another worker at once")):
-        group.check_order({"ordered_by": "key"}, explicit=False)
-    group.check_order({"ordered_by": "key"}, explicit=True)
-    group.check_order({}, explicit=False)
+        group_options.check_order({"ordered_by": "key"}, explicit=False)
+    group_options.check_order({"ordered_by": "key"}, explicit=True)
+    group_options.check_order({}, explicit=False)
     said = 'lease= needs ack="explicit": with "auto" a message is finished when it is handed out, and nobody keeps it'
     with pytest.raises(ValueError, match=whole(said)):
-        group.check_lease({"lease": 1.0}, explicit=False)
-    group.check_lease({"lease": 1.0}, explicit=True)
-    group.check_lease({}, explicit=False)
+        group_options.check_lease({"lease": 1.0}, explicit=False)
+    group_options.check_lease({"lease": 1.0}, explicit=True)
+    group_options.check_lease({}, explicit=False)
 
 
 def test_a_window_is_a_power_of_two_in_bounds():
@@ -143,21 +149,16 @@ def test_a_mark_of_what_was_dropped_that_lies_beyond_the_queue_is_corrupt(queue)
     assert refused(errors.Corrupt, lambda: member._dropped("f", 6)) == said
 
 
-def test_a_new_group_begins_where_it_is_told_but_behind_what_was_dropped_or_is_gone(make):
+def test_a_new_group_begins_where_it_is_told_but_behind_what_was_dropped_or_is_gone(make, monkeypatch):
     for kind, expected in ((shmq.Retention.acked(), 3), (shmq.Retention.forever(), 0)):
         queue = make(f"{make().path}-{kind.kind}", retention=kind)
         put(queue, 6)
-        member = join(queue, "first")
-        queue._session.home.journal = queue._session.home.journal
-        first = type(queue).first_index
-        try:
-            type(queue).first_index = property(lambda self: 3)
-            assert member._there(0) == expected
-            assert member._there(5) == 5
-        finally:
-            type(queue).first_index = first
-        queue._session.joined().control.drop_for_all(4)
-        assert (member._there(0), member._there(5)) == (4, 5)
+        session = queue._session
+        with monkeypatch.context() as patched:
+            patched.setattr(type(session), "first_index", property(lambda self: 3))
+            assert [group_options.there(session, index) for index in (0, 5)] == [expected, 5]
+        session.joined().control.drop_for_all(4)
+        assert [group_options.there(session, index) for index in (0, 5)] == [4, 5]
 
 
 def test_a_name_that_was_dropped_leaves_no_hold_to_the_group_of_that_name(queue):
@@ -171,9 +172,9 @@ def test_what_a_group_was_made_with_is_all_there(queue):
     assert join(queue, "a", ack=None).options == {**group_options.DEFAULTS, "ack": "auto"}
     member = join(queue, lease=2, max_attempts=3)
     assert member.options == {**group_options.DEFAULTS, "lease": 2.0, "max_attempts": 3, "ack": "explicit"}
-    assert (member.ack_mode, member._lease_ns) == ("explicit", 2_000_000_000)
+    assert (member.ack_mode, member._aside.lease_ns) == ("explicit", 2_000_000_000)
     assert member._ring.figures().window == 65536
-    assert join(queue, "forever", lease=1e12)._lease_ns == 10**18
+    assert join(queue, "forever", lease=1e12)._aside.lease_ns == 10**18
 
 
 # ---------------------------------------------------------------- what it says when there is nothing
@@ -256,10 +257,10 @@ def test_a_message_that_is_somebody_elses_is_refused_in_words(queue, what):
 
     said = f"cannot {what} message 0 of {queue.path}: it was handed to the parent process {os.getpid()}"
     assert in_child(child) == said
-    again = member._held.pop(0)
+    again = member._account.held.pop(0)
     lost = f"cannot {what} message 0 of {queue.path}: it was handed out again meanwhile, or given back"
     assert refused(errors.LeaseLost, lambda: verb(message)) == lost
-    member._held[0] = again
+    member._account.held[0] = again
     member.close()
     said = (
         f"cannot {what} message 0: group consumer 'g' of {queue.path} was closed, and the message goes to somebody else"
@@ -310,7 +311,7 @@ def test_of_a_batch_some_of_which_is_lost_the_others_are_acknowledged(queue, mon
     monkeypatch.setattr(type(ring), "ack_many", all_but_one)
     said = f"1 of 3 messages of {queue.path} were given to somebody else meanwhile; the other 2 are acknowledged"
     assert refused(errors.LeaseLost, lambda: member.ack(*messages)) == said
-    assert [message._over for message in messages] == [True, False, True]
+    assert [is_over(message) for message in messages] == [True, False, True]
     assert member.pending == 0
     assert [each.index for each in member.get_many(9, 0)] == [3, 4]
 
@@ -602,7 +603,7 @@ def test_a_nack_goes_behind_what_is_there_or_waits_its_time(queue, monkeypatch):
     assert asked[2][1:] == (10**15 + 10**18, 0)
     for wrong in (-1, float("nan")):
         with pytest.raises(ValueError, match="delay"):
-            group.GroupConsumer._nack(member, None, wrong)
+            member._aside.nack(None, wrong)
 
 
 def test_a_message_is_kept_for_so_long_from_now(queue, monkeypatch):
@@ -711,7 +712,7 @@ def test_a_sync_group_has_its_acks_on_the_disk(make, monkeypatch):
     assert len(asked) == 2
     assert member._checkpoint.newest_snapshot().head == 3
     lost = member.get(0)
-    member._held.clear()
+    member._account.held.clear()
     with pytest.raises(errors.LeaseLost):
         member.ack(lost)
     assert len(asked) == 3
@@ -752,7 +753,7 @@ def test_what_cannot_be_rejected_is_still_held_and_says_so(queue, monkeypatch):
     put(queue, 2)
     member = join(queue)
     message = member.get(0)
-    moving = member._moving
+    moving = member._aside._moving
 
     def fail_with(problem):
         def carry_out(moves, outcomes):
@@ -765,7 +766,7 @@ def test_what_cannot_be_rejected_is_still_held_and_says_so(queue, monkeypatch):
     for problem, words_of in ((errors.Full("no room"), "no room"), (errors.Full(), "")):
         fail_with(problem)
         assert refused(errors.Full, message.reject) == still % words_of
-        assert (member.pending, member._aside, message._over) == (1, [], False)
+        assert (member.pending, member._aside.moves, is_over(message)) == (1, [], False)
     fail_with(OSError(5, "broken"))
     with pytest.raises(OSError, match="broken"):
         message.reject()
@@ -779,8 +780,8 @@ def test_what_cannot_be_rejected_is_still_held_and_says_so(queue, monkeypatch):
     assert refused(errors.SyncFailed, message.reject) == still % "refused before"
     fail_with(None)
     message.reject()
-    assert (member.pending, member._aside, message._over) == (0, [], True)
-    assert member._held == {}
+    assert (member.pending, member._aside.moves, is_over(message)) == (0, [], True)
+    assert member._account.held == {}
     assert member.get(0).index == 1
 
 
@@ -793,7 +794,7 @@ def test_what_was_lost_before_it_could_be_moved_is_held_no_more(queue, monkeypat
     what = {"reject": "reject", "nack": "give back"}[verb]
     with pytest.raises(errors.LeaseLost, match=re.escape(f"cannot {what} message 0 of {queue.path}")):
         getattr(message, verb)()
-    assert (member.pending, member._aside, message._over) == (0, [], False)
+    assert (member.pending, member._aside.moves, is_over(message)) == (0, [], False)
     assert message._batch.whole is False
 
 
@@ -804,51 +805,51 @@ def test_what_could_not_be_moved_waits_a_second_or_as_long_as_its_queue_rests(qu
     noted(monkeypatch, type(member._ring), "nack", asked)
     monkeypatch.setattr(_native, "boottime_ns", lambda: 10**15)
     full = {0: errors.Full("no room")}
-    monkeypatch.setattr(member._moving, "carry_out", lambda moves, outcomes: outcomes.update(full))
-    monkeypatch.setattr(member._moving, "warn", lambda: None)
+    monkeypatch.setattr(member._aside._moving, "carry_out", lambda moves, outcomes: outcomes.update(full))
+    monkeypatch.setattr(member._aside._moving, "warn", lambda: None)
     message = member.get(0)
     message.nack()
     assert [each[1:] for each in asked] == [(10**15 + 10**9, 0)]
-    assert (member.pending, member._aside, message._over) == (0, [], True)
-    monkeypatch.setattr(member._moving, "resting_ns", lambda cause: 5 * 10**9)
+    assert (member.pending, member._aside.moves, is_over(message)) == (0, [], True)
+    monkeypatch.setattr(member._aside._moving, "resting_ns", lambda cause: 5 * 10**9)
     second = member.get(0)
     second.nack()
     assert [each[1:] for each in asked[1:]] == [(10**15 + 5 * 10**9, 0)]
-    assert (member.pending, member._aside, second._over) == (0, [], True)
-    monkeypatch.setattr(member._moving, "resting_ns", lambda cause: 0)
+    assert (member.pending, member._aside.moves, is_over(second)) == (0, [], True)
+    monkeypatch.setattr(member._aside._moving, "resting_ns", lambda cause: 0)
     assert member._ring.figures().unmoved == 2
 
 
 def test_what_is_set_aside_is_moved_by_a_thread_that_ends_when_nothing_is_left(queue, monkeypatch, tmp_path):
     member = join(queue, expire_to=str(tmp_path / "late"))
     pauses = []
-    monkeypatch.setattr(group, "_ASIDE_SECONDS", 0.0)
+    monkeypatch.setattr(aside, "_WAIT_SECONDS", 0.0)
     for turn in (1, 2):
         queue.put(b"over", ttl=1e-9)
         queue.put(b"now")
         with monkeypatch.context() as patched:
-            patched.setattr(member, "_move_soon", lambda: pauses.append(len(member._aside)))
+            patched.setattr(member._aside, "move_soon", lambda: pauses.append(len(member._aside)))
             found = member.get_many(5, 0)
         assert [message.payload for message in found] == [b"now"]
         assert pauses == [1] * turn
-        assert member._timer is None or member._timer_over
-        member._move_soon()
-        until(lambda: member._timer_over)
-        assert member._aside == []
+        assert member._aside._timer is None or member._aside._timer_over
+        member._aside.move_soon()
+        until(lambda: member._aside._timer_over)
+        assert member._aside.moves == []
     with shmq.open(tmp_path / "late") as late:
         assert [(each.payload, each.headers["shmq.cause"]) for each in late.reader()] == [(b"over", "expired")] * 2
         reason = next(iter(late.reader())).headers["shmq.reason"]
         assert reason == "it was not handed out before its time to live had passed"
-    member._move_soon()
-    assert member._timer_over
-    assert group._ASIDE_SECONDS == 0.0
+    member._aside.move_soon()
+    assert member._aside._timer_over
+    assert aside._WAIT_SECONDS == 0.0
 
 
 def test_what_expires_while_it_is_held_is_moved_with_that_reason_when_it_comes_back(queue, tmp_path, monkeypatch):
     member = join(queue, expire_to=str(tmp_path / "late"))
     put(queue, 1)
     member.get(0).nack()
-    monkeypatch.setattr(group.GroupMessage, "expired", property(lambda self: True), raising=False)
+    monkeypatch.setattr(group_message.GroupMessage, "expired", property(lambda self: True), raising=False)
     with pytest.raises(errors.Empty):
         member.get(0)
     assert (member.lag, member.pending) == (0, 0)

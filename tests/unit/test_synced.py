@@ -672,13 +672,13 @@ def test_a_keeper_that_ends_syncs_what_is_left_if_it_keeps_and_lets_others_keep(
     if behind:
         ends.queue.put(b"x")
     del woken[:]
-    ends._session.home.retain(ends)
+    ends._home.retain(ends)
     ends.stop()
     assert ends.done == (["sync"] if keeps and behind else [])
     assert ends._thread.paused == ["ended"]
     assert nudged == [True]
     assert len(woken) == 2  # the thread, and those who stand by
-    assert ends not in ends._session.home._users
+    assert ends not in ends._home._users
     assert keeper()._role.take(1 << 41)
 
 
@@ -686,9 +686,9 @@ def test_a_keeper_keeps_its_queue_open(keeper):
     keeps = keeper()
     keeps._thread.start = lambda: keeps.done.append("started")
     keeps.start()
-    assert keeps in keeps._session.home._users
+    assert keeps in keeps._home._users
     assert keeps.done == ["started"]
-    keeps._session.home.close(keeps)
+    keeps._home.close(keeps)
 
 
 def test_a_keepers_sync_is_patient_with_a_claim_and_no_more(make, monkeypatch):

@@ -78,7 +78,8 @@ def test_an_interpreter_that_ends_takes_its_queue_along(root):
 
 def stay(say, place) -> None:
     """Open it and put a message; then be killed."""
-    shmq.open(place).put(b"of the dead")
+    queue = shmq.open(place)  # it ends with its last user
+    queue.put(b"of the dead")
     hold_until_killed(say)
 
 

@@ -48,6 +48,7 @@ class Living:
                 known.serial += 1
                 known.members.append((known.serial, far))
                 assert far.pending == 0  # P9: it is one of its own from its first use on
+                worker.sits = True
         for far in worker.inherited[1 + len(here) :]:
             with pytest.raises(shmq.errors.Forked):
                 far.commit()
@@ -151,7 +152,7 @@ class Living:
         self.at.queue.close()
         self.at.queue = self.opened()
         self.at.found = self.log.ends if self.log.finished else None
-        if len(self.processes) == 1:
+        if not any(each.sits for each in self.processes if each is not self.at):
             self.shut = self.immediate = False
 
     def opened(self):

@@ -88,6 +88,8 @@ class Here:
         self.queue: Any = queue
         self.found: int | None = None
         """Which end of the stream its queue found when it was opened."""
+        self.sits = True
+        """Whether it takes part: a child does from the first use on of what it inherited."""
 
     def ask(self, work: Callable[..., Any], *given: Any, **named: Any) -> Any:
         return work(*given, **named)
@@ -112,6 +114,7 @@ class Worker:
         self.pid = self._child.pid
         self.inherited = [Far(self, number, {}) for number in range(len(inherited))]
         self.found: int | None = None
+        self.sits = own
         self.queue: Any = self.ask(shmq.open, path, **flags) if own else self.inherited[0]
 
     def has(self, handle: Any) -> bool:

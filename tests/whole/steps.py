@@ -80,6 +80,7 @@ def verb(when=None, **given):
                     done = check(self, **named)
                 self.learn()
             if done is not False:
+                self.at.sits = True
                 MET.verb(check.__name__, given, features, before)
                 self.done.add(f"after {check.__name__}")
 

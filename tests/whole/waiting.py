@@ -8,6 +8,7 @@ import hypothesis.strategies as st
 import pytest
 
 import shmq
+from shmq.group import GroupConsumer
 from tests.whole import model
 from tests.whole.model import Alone, Entry
 from tests.whole.processes import begin_waiting, on, waited
@@ -33,7 +34,7 @@ def open_reader(queue, start):
 
 def is_closed(handle):
     """Whether that consumer was closed."""
-    return handle._closed
+    return handle._account.closed if isinstance(handle, GroupConsumer) else handle._closed
 
 
 class Waiting:

@@ -1,0 +1,266 @@
+"""
+A member's account: the messages that it was handed and has not finished, and the verbs that finish them.
+
+The ring's word of a message says who has it, in all processes; this says which object in this process it was handed out
+as. So what was handed out twice (its lease ended, and it came again) is settled only by the one that has it now, and a
+verb that a signal's handler interrupts can be repeated.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from shmq import _native, errors, given, later
+from shmq.group_message import GroupMessage, place_of
+from shmq.message import no_message
+from shmq.storage import ring as rings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shmq.durability import Syncer
+    from shmq.locks import Lock
+    from shmq.membership import Membership
+    from shmq.storage.chain import Chain
+    from shmq.storage.directory import Directory
+
+_FOREVER = 1e9
+"""Seconds beyond which nobody can tell whether a lease ended."""
+
+
+class Account:
+    """
+    What one member of a group was handed.
+
+    Attributes:
+        held: by their indexes, the messages that it has and has not finished.
+        closed: whether the member has left.
+        explicit: whether messages are finished by their verbs, and not by being handed out.
+        ring: the member's seat in the ring.
+        lock: what the member's threads take turns by.
+    """
+
+    home: Directory
+    explicit: bool
+    ring: _native.Ring
+    chain: Chain
+
+    def __init__(self, name: str, lock: Lock) -> None:
+        """Of a member of that group, which is to be opened."""
+        self.name = name
+        self.lock = lock
+        self.held: dict[int, GroupMessage] = {}
+        self.closed = False
+        self._syncer: Syncer | None = None
+
+    def of_name(self, home: Directory, membership: Membership, checkpoint: _native.Checkpoint) -> None:
+        """How the group acknowledges is known from now on."""
+        self.home = home
+        self._membership = membership
+        self._checkpoint = checkpoint
+        self.explicit = checkpoint.explicit
+        self._syncs = self.explicit and home.options.durability.kind == "sync"
+
+    def in_ring(self, ring: _native.Ring, chain: Chain) -> None:
+        """Nothing is held there yet."""
+        self.ring, self.chain = ring, chain
+
+    def growing(self, call: Callable[..., int], *arguments: Any) -> int:
+        """What that call of the ring answers, once as much of the ring is mapped as it needs."""
+        code = call(*arguments)
+        while code == _native.GROW:
+            rings.grow(self.home, self.name, self.ring)
+            code = call(*arguments)
+        return code
+
+    # ---- what is held
+    def hold(self, messages: list[GroupMessage]) -> None:
+        """They were handed out."""
+        if self.explicit:
+            self.held.update((message.index, message) for message in messages)
+
+    def drop(self, message: GroupMessage) -> None:
+        """It is not held any more; one of the same index that was handed out later is."""
+        if self.held.get(message.index) is message:
+            del self.held[message.index]
+
+    def check_mine(self, message: GroupMessage, what: str) -> None:
+        """
+        Refuse *what* for a message of the parent process, or of a member that has left.
+
+        Raises:
+            Forked, Closed: it is one.
+        """
+        pid = place_of(message)[0].pid
+        if os.getpid() != pid:
+            raise errors.Forked(
+                f"cannot {what} message {message.index} of {self.home.path}: it was handed to the parent process {pid}"
+            )
+        if self.closed:
+            raise errors.Closed(
+                f"cannot {what} message {message.index}: group consumer {self.name!r} of {self.home.path} was closed, "
+                "and the message goes to somebody else"
+            )
+
+    def has(self, message: GroupMessage, what: str) -> bool:
+        """
+        Whether this member has it; False when it was ended already, or finished by being handed out.
+
+        Raises:
+            Mismatch: what is asked for means nothing where everything is finished by being handed out.
+            LeaseLost: it was handed out again, to this member or another, or the group was moved.
+        """
+        self.check_mine(message, what)
+        if not self.explicit and what != "acknowledge":
+            raise errors.Mismatch(
+                f"cannot {what} message {message.index} of {self.home.path}: group {self.name!r} acknowledges what it "
+                'hands out (ack="auto"), so it is finished; a group that may have it again is made with ack="explicit"'
+            )
+        batch, at = place_of(message)
+        if batch.over[at] or not self.explicit:
+            self.drop(message)  # if a signal's handler kept us from that
+            return False
+        if self.held.get(message.index) is not message:
+            raise errors.LeaseLost(
+                f"cannot {what} message {message.index} of {self.home.path}: it was handed out again meanwhile, or "
+                "given back"
+            )
+        return True
+
+    # ---- finishing
+    def ack(self, message: GroupMessage) -> None:
+        """As `GroupMessage.ack`."""
+        try:
+            self.finish_one(message)
+        except errors.LeaseLost:
+            self.persist()
+            raise
+        self.persist()
+
+    def finish_one(self, message: GroupMessage) -> None:
+        """Acknowledge it in memory."""
+        self.settle(message, "acknowledge", self.ring.ack)
+
+    def ack_all(self, messages: tuple[GroupMessage, ...]) -> None:
+        """As `GroupConsumer.ack`."""
+        for message in messages:
+            if not isinstance(message, GroupMessage):
+                raise no_message(message)
+        try:
+            self.finish(messages)
+        except errors.LeaseLost:
+            self.persist()
+            raise
+        for holder in {place_of(message)[0].holder for message in messages}:
+            holder.persist()
+
+    def finish(self, messages: tuple[GroupMessage, ...]) -> None:
+        """
+        Acknowledge them in memory, whoever holds them.
+
+        Raises:
+            LeaseLost: one was given to somebody else meanwhile; the others are finished.
+        """
+        if len(messages) > 1 and self._finish_batch(messages):
+            return
+        lost = None
+        for message in messages:
+            try:
+                place_of(message)[0].holder.finish_one(message)
+            except errors.LeaseLost as problem:
+                lost = problem
+        if lost is not None:
+            raise lost
+
+    def _finish_batch(self, messages: tuple[GroupMessage, ...]) -> bool:
+        """All of one batch, in one call; False when they are not, or when one of them was lost."""
+        batch, count = place_of(messages[0])[0], len(messages)
+        with self.lock:
+            self.check_mine(messages[0], "acknowledge")
+            if not batch.whole or batch.holder is not self or messages != batch.messages or not self.explicit:
+                return False
+            batch.forget()
+            finished = self.growing(self.ring.ack_many, count, batch.taken)
+            whole = finished == count
+            for message in messages:
+                batch.over[place_of(message)[1]] = True
+                self.drop(message)
+            if not whole:
+                for message, row in zip(messages, _native.taken_rows(batch.taken, count), strict=True):
+                    batch.over[place_of(message)[1]] = row[3] == 0  # the word of what was finished is cleared
+                self._refuse_retired("acknowledge", *(message.index for message in messages))
+                raise errors.LeaseLost(
+                    f"{count - finished} of {count} messages of {self.home.path} were given to somebody else "
+                    f"meanwhile; the other {finished} are acknowledged"
+                )
+            return True
+
+    def finish_what_is_left(self, messages: list[GroupMessage]) -> list[GroupMessage]:
+        """
+        Finish these; those that are finished with that. The others were lost with their leases, and come again.
+
+        Raises:
+            LeaseLost: all of them were.
+        """
+        try:
+            self.finish(tuple(messages))
+        except errors.LeaseLost:
+            messages = [message for message in messages if is_over(message)]
+            if not messages:
+                raise
+        return messages
+
+    def settle(self, message: GroupMessage, what: str, call: Any, *, keeps: bool = False) -> None:
+        """
+        Do *what* to it, which *call* of the ring does.
+
+        Raises:
+            LeaseLost: it was given to somebody else meanwhile.
+            Closed, Forked, Mismatch: as `has`.
+        """
+        with self.lock:
+            if not self.has(message, what):
+                return
+            batch, at = place_of(message)
+            batch.forget()
+            code = self.growing(call, batch.taken + at)
+            # First that it is over: an ack that is interrupted, and repeated, must not say that it was lost.
+            batch.over[at] = code == 0 and not keeps
+            if code != 0 or not keeps:
+                self.drop(message)
+            if code != 0:
+                self._refuse_retired(what, message.index)
+                raise _native.error(code, f"cannot {what} message {message.index} of {self.home.path}")
+
+    def _refuse_retired(self, what: str, *indexes: int) -> None:
+        """Say so, if what was lost was not given to anybody else."""
+        first = self.chain.first_index()
+        retired = [index for index in indexes if index < first]
+        if retired:
+            raise errors.LeaseLost(
+                f"cannot {what} message {retired[0]} of {self.home.path}: it was retired before it was finished (what "
+                f"comes before {first} has gone, retention={self.home.options.retention!r}); nobody else has it"
+            )
+
+    def extend(self, message: GroupMessage, seconds: float) -> None:
+        """As `GroupMessage.extend`."""
+        seconds = given.seconds("seconds", seconds)
+        ends = _native.boottime_ns() + int(min(seconds, _FOREVER) * 1e9)
+        self.settle(message, "keep", lambda taken: self.ring.extend_lease(taken, ends), keeps=True)
+
+    def persist(self) -> None:
+        """With Durability.SYNC an explicit ack is on the disk when it returns."""
+        if self._syncs and not self.closed:
+            if self._syncer is None:
+                later.ready("shmq.durability")
+                from shmq.durability import Syncer  # noqa: PLC0415  # only this mode pays for it
+
+                self._syncer = Syncer(self.home, self._membership)
+            self._syncer.acknowledge(self.name, self._checkpoint)
+
+
+def is_over(message: GroupMessage) -> bool:
+    """Whether its holder has ended it."""
+    batch, at = place_of(message)
+    return bool(batch.over[at])
