@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import shmq
 from shmq import spark
-from shmq.cli import show, transfer
+from shmq.cli import show
+from shmq.cli.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,13 +89,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _once(arguments: argparse.Namespace, stop: threading.Event) -> None:
-    progress = transfer.Progress("archived")
+    progress = Progress()
     done = 0
 
     def at(count: int) -> None:
         nonlocal done
         done = count
-        progress.at(count)
+        progress.at("archived", count)
         if stop.is_set():
             raise _Stopped
 

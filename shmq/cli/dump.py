@@ -14,7 +14,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from shmq import formats
-from shmq.cli import show, transfer
+from shmq.cli import foreign, show
 
 if TYPE_CHECKING:
     import argparse
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def add(verb: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    transfer.add_source(verb)
+    foreign.add_source(verb)
     verb.add_argument("--limit", type=show.whole(0), metavar="N", help="the first N messages only")
     verb.add_argument("--raw", action="store_true", help="payloads and newlines, instead of one JSON object a line")
     verb.add_argument("--state", action="store_true", help="consumers, open transactions, problems and counts instead")
@@ -31,7 +31,7 @@ def add(verb: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is there; return the exit status."""
-    name = transfer.format_of(arguments.source, arguments.format)
+    name = foreign.format_of(arguments.source, arguments.format)
     if arguments.state:
         found = formats.state(arguments.source, arguments.queue, name, as_program=arguments.as_program)
         about = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shmq.cli import show, transfer
+from shmq import formats
+from shmq.cli import foreign, show
 
 if TYPE_CHECKING:
     import argparse
@@ -22,12 +23,7 @@ if TYPE_CHECKING:
 def add(verb: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     verb.add_argument("path", type=show.place, metavar="QUEUE", help="the shmq queue")
-    verb.add_argument(
-        "--to", choices=transfer.FORMATS, required=True, metavar="FORMAT", help="kestrel, libkestrel, ..."
-    )
-    verb.add_argument(
-        "target", type=show.place, metavar="DST", help="what to make: a directory, or QewQew's header file"
-    )
+    foreign.add_target(verb)
     verb.add_argument("--queue", metavar="NAME", help="the name of the queue in it; its own by default")
     verb.add_argument("--lossy", action="store_true", help="leave out what the format cannot hold")
     verb.add_argument("--json", action="store_true", help="say what was written as JSON")
@@ -35,15 +31,20 @@ def add(verb: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Export, and say what."""
-    with transfer.no_cycles(), show.open_queue(arguments.path, read_only=True) as queue:
-        found = transfer.survey(queue, transfer.Progress("looked at"))
-        lost = transfer.losses_of(found, arguments.to)
-        transfer.refuse_losses(lost, lossy=arguments.lossy)
-        name = transfer.queue_name(arguments.queue, arguments.to, arguments.path)
-        count = transfer.write(arguments.target, arguments.to, name, found, queue, lossy=arguments.lossy)
+    with foreign.at_work() as progress, show.open_queue(arguments.path, read_only=True) as queue:
+        done = formats.export_queue(
+            queue,
+            arguments.target,
+            arguments.to,
+            arguments.queue,
+            lossy=arguments.lossy,
+            tell=foreign.tell,
+            progress=progress,
+        )
     if arguments.json:
-        show.facts({"count": count, "format": arguments.to, "queue": name, "lost": lost, "path": arguments.target})
+        facts = {"count": done.messages, "format": done.format, "queue": done.queue}
+        show.facts({**facts, "lost": done.lost, "path": done.path})
     else:
-        consumers = show.counted(transfer.consumers_kept(found, arguments.to), "consumer")
-        print(f"exported {show.counted(count, 'message')} and {consumers} to {arguments.target}")
+        consumers = show.counted(len(done.consumers), "consumer")
+        print(f"exported {show.counted(done.messages, 'message')} and {consumers} to {done.path}")
     return 0

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import shmq
 from shmq import formats
-from shmq.cli import show, transfer
+from shmq.cli import foreign, show
 
 if TYPE_CHECKING:
     import argparse
@@ -34,7 +34,7 @@ _MEANS = {
 
 def add(verb: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    transfer.add_source(verb)
+    foreign.add_source(verb)
     place = verb.add_mutually_exclusive_group()
     place.add_argument("--to", metavar="PATH", help="where the copy goes; beside the original by default")
     place.add_argument("--in-place", action="store_true", help="put the clean one in the place of the damaged one")
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Repair it, and say where the copy is."""
     if arguments.format in (None, "shmq") and formats.detect(arguments.source) == "shmq":
         return _ours(arguments)
-    name = transfer.format_of(arguments.source, arguments.format)
+    name = foreign.format_of(arguments.source, arguments.format)
     done = formats.repair(arguments.source, arguments.queue, name, to=arguments.to, in_place=arguments.in_place)
     if arguments.json:
         show.facts(done._asdict() | {"problems": [problem._asdict() for problem in done.problems]})

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import os
 
 from shmq import spark
-from shmq.cli import show, transfer
+from shmq.cli import show
+from shmq.cli.progress import Progress
 
 _SINCE = "only messages of this time or later (ISO 8601, local time when it names no zone)"
 
@@ -45,10 +47,10 @@ def run(arguments: argparse.Namespace) -> int:
     problems = spark.verify_archive(arguments.archive)
     if problems:
         raise show.Problem(f"{arguments.archive} is damaged, and nothing was put: {'; '.join(problems)}")
-    progress = transfer.Progress("replayed")
     limits = {"since": arguments.since, "until": arguments.until, "shard": arguments.shard}
-    rows = spark.replay(arguments.archive, arguments.queue, progress=progress.at, **limits)
-    progress.end()
+    with Progress() as progress:
+        tell = functools.partial(progress.at, "replayed")
+        rows = spark.replay(arguments.archive, arguments.queue, progress=tell, **limits)
     if arguments.json:
         show.facts({"messages": rows, "queue": arguments.queue})
     else:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import shmq
 from shmq import formats
-from shmq.cli import show, transfer
+from shmq.cli import foreign, show
 
 if TYPE_CHECKING:
     import argparse
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def add(verb: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    transfer.add_source(verb)
+    foreign.add_source(verb)
     verb.add_argument("--json", action="store_true", help="as JSON")
 
 
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Check the queue; exit status 1 when there is a problem."""
     if arguments.format in (None, "shmq") and formats.detect(arguments.source) == "shmq":
         return _ours(arguments)
-    name = transfer.format_of(arguments.source, arguments.format)
+    name = foreign.format_of(arguments.source, arguments.format)
     problems = formats.verify(arguments.source, arguments.queue, name)
     if arguments.json:
         show.facts({"format": name, "problems": [problem._asdict() for problem in problems]})

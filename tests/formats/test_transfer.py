@@ -21,6 +21,7 @@ import shmq
 from shmq import formats
 from shmq.cli import main
 from shmq.formats import Entry
+from shmq.formats.transfer import into
 
 T = 1_700_000_000_000_000_000
 MS = 1_000_000
@@ -142,17 +143,16 @@ def test_killed_before_its_consumers_are_named_an_import_names_them_when_it_is_r
     tmp_path, run, monkeypatch, part
 ):
     path = source(tmp_path, "libkestrel", 10, {"r": (2, (5, 6, 10))})
-    verb = importlib.import_module("shmq.cli.import_")
-    whole = verb._Import._finish
+    whole = into._Import._finish
 
     def dies(*_):
         raise KeyboardInterrupt
 
     for _ in range(3):
-        monkeypatch.setattr(verb._Import, "_finish", dies)
+        monkeypatch.setattr(into._Import, "_finish", dies)
         with contextlib.suppress(KeyboardInterrupt):
             run("import", path, tmp_path / "q", "--resume", "--part", part)
-        monkeypatch.setattr(verb._Import, "_finish", whole)
+        monkeypatch.setattr(into._Import, "_finish", whole)
     assert run("import", path, tmp_path / "q", "--resume", "--part", part)[0] == 0
     assert left(tmp_path / "q", "r") == [b"2", b"3", b"6", b"7", b"8"]
 
