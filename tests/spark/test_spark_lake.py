@@ -516,64 +516,63 @@ def test_the_command_says_what_is_wrong_in_one_line(some, to, capsys):
     assert offsets(to) == list(range(SOME))
 
 
-def test_a_pipeline_archives_as_its_file_says(make, tmp_path):
-    queue = make()
-    queue.put_many([b'{"n":%d}' % n for n in range(100)])
-    file = tmp_path / "pipeline.toml"
+VALUE = """
+        value = "json"
+        schema = "n BIGINT NOT NULL, more STRING"
+"""
+
+
+def pipeline_of(folder, queue, source, **archive):
+    """A pipeline that only archives that queue."""
+    said = "".join(f"{name} = {json.dumps(word)}\n" for name, word in archive.items())
+    file = folder / "pipeline.toml"
     file.write_text(f"""
         [pipeline]
         name = "p"
         checkpoint = "checkpoint"
         [source.events]
         queue = "{queue.path}"
-        value = "json"
-        schema = "n BIGINT NOT NULL, more STRING"
+        {source}
         [archive]
-        to = "lake"
-        format = "delta"
-        schema = "n BIGINT NOT NULL"
+        {said}
     """)
+    return spec.read(str(file))
+
+
+def run_of(planned, told):
+    return pipeline.Run(planned, None, told.append, threading.Event())
+
+
+def test_a_pipeline_archives_as_its_file_says(make, tmp_path):
+    queue = make()
+    queue.put_many([b'{"n":%d}' % n for n in range(100)])
+    said = {"to": "lake", "format": "delta", "schema": "n BIGINT NOT NULL"}
+    planned = pipeline_of(tmp_path, queue, VALUE, **said)
     told = []
-    run = pipeline.Run(spec.read(str(file)), None, told.append, threading.Event())
-    pipeline.plan(spec.read(str(file)))
+    run = run_of(planned, told)
+    pipeline.plan(planned)
     run._archive()
     run.close()
     assert told[0]["rows"] == 100
     assert deltalake.DeltaTable(str(tmp_path / "lake")).to_pyarrow_table()["n"].to_pylist() == list(range(100))
-    pipeline.plan(spec.read(str(file)))
-    file.write_text(file.read_text().replace('format = "delta"', 'format = "parquet"'))
+    pipeline.plan(planned)
     with pytest.raises(spec.BadPipeline, match="of the form 'delta', and 'parquet' was asked for"):
-        pipeline.plan(spec.read(str(file)))
+        pipeline.plan(pipeline_of(tmp_path, queue, VALUE, **said | {"format": "parquet"}))
 
 
 def test_found_a_pipeline_is_told_of_its_archive_and_goes_on_without_room_for_larger_files(make, tmp_path, monkeypatch):
     """It ended where files could not be put together; and took an archive in the folder of its queue."""
     queue = make(retention=shmq.Retention.forever())
-    file = tmp_path / "pipeline.toml"
-
-    def written(to):
-        file.write_text(f"""
-            [pipeline]
-            name = "p"
-            checkpoint = "checkpoint"
-            [source.events]
-            queue = "{queue.path}"
-            [archive]
-            to = "{to}"
-            format = "delta"
-            compact_to = "1MB"
-        """)
-        return spec.read(str(file))
-
+    said = {"format": "delta", "compact_to": "1MB"}
     with pytest.raises(spec.BadPipeline, match="is in the queue's own folder"):
-        pipeline.plan(written(f"{queue.path}/lake"))
+        pipeline.plan(pipeline_of(tmp_path, queue, "", to=f"{queue.path}/lake", **said))
 
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(lake.Lake, "compact", full)
     told = []
-    run = pipeline.Run(written("lake"), None, told.append, threading.Event())
+    run = run_of(pipeline_of(tmp_path, queue, "", to="lake", **said), told)
     for count in range(2):
         run._archive()
         queue.put(b"x")
