@@ -15,7 +15,7 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from shmq.spark import offsets, places, plan
+from shmq.spark import names, offsets, plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -271,7 +271,6 @@ _SOURCE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "mode": ("mode", _one_of(*MODES)),
     "columns": ("columns", _names),
 }
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def check_topic(word: str) -> str:
@@ -281,7 +280,7 @@ def check_topic(word: str) -> str:
     Raises:
         BadOption: it is none.
     """
-    if not _TOPIC.fullmatch(word) or word in {".", ".."} or places.SHARD.fullmatch(word):
+    if not names.is_topic(word):
         raise BadOption(
             f"{word!r} is no topic: up to 249 letters, digits, dots, dashes and underscores; not like a shard, 0.000"
         )
@@ -310,8 +309,8 @@ def _parse(given: Mapping[str, str], known: dict[str, tuple[str, Callable[[str],
                 parsed["foreign"] = (*parsed.get("foreign", ()), key)
                 continue
             near = difflib.get_close_matches(key.lower(), by_lower, n=3)
-            names = ", ".join(by_lower[each][0] for each in near) or ", ".join(known)
-            raise BadOption(f"the shmq {what} has no option {key!r}; {'did you mean' if near else 'it has'} {names}")
+            others = ", ".join(by_lower[each][0] for each in near) or ", ".join(known)
+            raise BadOption(f"the shmq {what} has no option {key!r}; {'did you mean' if near else 'it has'} {others}")
         name, field, parse = by_lower[key.lower()]
         if field in parsed and key.lower() == "path":
             continue  # `queue` was said, too

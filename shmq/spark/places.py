@@ -15,6 +15,7 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 import shmq
+from shmq.spark import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from shmq.spark.options import SourceOptions
 
 _MARK = "queue.shmq"
-SHARD = re.compile(r"((?:[A-Za-z0-9_-]*\.)?[0-9a-f])\.([0-9a-f]{3})")
 _KEPT = 64
 
 
@@ -60,7 +60,7 @@ def shards_of(path: str, topic: str | None = None) -> list[Shard]:
     found: list[Shard] = []
     kinds: set[str] = set()
     for name in sorted(os.listdir(path)) if os.path.isdir(path) else []:
-        shard = SHARD.fullmatch(name)
+        shard = names.SHARD.fullmatch(name)
         if shard and is_queue(f"{path}/{name}"):
             kinds.add(shard[1])
             found.append(Shard(topic, int(shard[2], 16), f"{path}/{name}"))

@@ -9,7 +9,6 @@ import ast
 from layout import ROOT
 
 STILL = [
-    {"spark.options", "spark.places"},
     {"spark.archive.files", "spark.archive.forms", "spark.archive.lake"},
 ]
 """What is left of them."""
