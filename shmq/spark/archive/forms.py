@@ -1,19 +1,18 @@
 """
-The forms that an archive has, and what is the same in all of them.
+What is the same in every form of an archive: what can be asked of it, and times.
 
     files       plain Parquet with a manifest: on a disk of this machine, and nothing to install
     lake        a Delta table: also in an object store, for every engine that reads such tables
+    stores      which of them a place has
 """
 
 from __future__ import annotations
 
 import datetime
-import os
 import re
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import shmq
-from shmq.spark import delta
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
     from shmq.spark.archive.messages import Layout, Span
 
-PARQUET, DELTA = "parquet", "delta"
-FORMS = (PARQUET, DELTA)
 MANIFEST = "manifest.json"
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 ARCHIVED = re.compile(r".+-\d{3}-\d{16}-\d{16}\.parquet")
@@ -128,46 +125,3 @@ def another_queue(path: str, topic: str, shard: int) -> shmq.Mismatch:
         f"{path} holds messages of another queue that was called {topic}/{shard} before; nothing was changed. Give "
         "each of them an archive of its own"
     )
-
-
-def store(path: str, form: str | None = None) -> Store:
-    """
-    The archive at *path*: what is there, or is to be.
-
-    Args:
-        path: a directory; or, for a Delta table, an object store's URL.
-        form: "parquet" or "delta", for one that is new; None for whatever is there.
-
-    Raises:
-        BadFormat: a file is there.
-        Mismatch: what is there is of the other form.
-        Missing: it is a Delta table, and the package deltalake is not installed.
-    """
-    from shmq.spark.archive import files, lake  # noqa: PLC0415  # which are made of what is here
-
-    path = plain(path)
-    if os.path.exists(path) and not os.path.isdir(path):
-        raise shmq.BadFormat(
-            f"{path} is no archive: it is a file, and an archive is a folder; nothing was changed. Give another path"
-        )
-    there = form_of(path)
-    if form is not None and there is not None and there != form:
-        raise shmq.Mismatch(
-            f"{path} is an archive of the form {there!r}, and {form!r} was asked for; nothing was changed. Leave the "
-            "form out, or archive to another place"
-        )
-    return lake.Lake(path) if (there or form) == DELTA else files.Archive(path)
-
-
-def form_of(path: str) -> str | None:
-    """Of which form the archive is that is there, also where its manifest is lost; None if none is."""
-    path = plain(path)
-    if delta.is_remote(path) or os.path.isdir(f"{path}/{delta.LOG}"):
-        return DELTA
-    there = os.listdir(path) if os.path.isdir(path) else []
-    return PARQUET if MANIFEST in there or any(map(ARCHIVED.fullmatch, there)) else None
-
-
-def plain(path: str) -> str:
-    """A path of this machine without what says so."""
-    return path.removeprefix("file://")

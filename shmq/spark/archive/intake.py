@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import shmq
 from shmq.spark import delta, places
-from shmq.spark.archive import forms, messages
+from shmq.spark.archive import forms, messages, stores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -82,7 +82,7 @@ def archive(
             _until(opened, older_than, behind)
             layouts.append(messages.layout(opened, value, schema, dtype))
     done = 0
-    with forms.store(to, form) as there:
+    with stores.store(to, form) as there:
         for shard, how in zip(shards, layouts, strict=True):
             with shmq.open(shard.path, create=False, trusted=True) as opened:
                 _check_columns(there, how)
@@ -100,7 +100,7 @@ def check_apart(shards: Iterable[places.Shard], to: str) -> None:
     Raises:
         BadFormat: it is to be there.
     """
-    folder = os.path.realpath(forms.plain(to))
+    folder = os.path.realpath(stores.plain(to))
     for shard in () if delta.is_remote(to) else shards:
         home = os.path.realpath(shard.path)
         if f"{folder}/".startswith(f"{home}/"):
@@ -204,10 +204,10 @@ def compact(to: str, *, file_bytes: int = FILE_BYTES) -> int:
         Busy: another process writes to it.
         OSError: the disk is full, for one; the files are what they were, and nothing is missing. See `not_together`.
     """
-    if forms.form_of(to) is None:
-        forms.store(to).check()
+    if stores.form_of(to) is None:
+        stores.store(to).check()
         return 0
-    with forms.store(to) as there:
+    with stores.store(to) as there:
         return there.compact(file_bytes)
 
 
@@ -221,4 +221,4 @@ def not_together(to: str, problem: Exception) -> str:
 
 def verify(path: str) -> list[str]:
     """What is wrong with an archive's files: missing, or not as they were written."""
-    return forms.store(path).verify()
+    return stores.store(path).verify()

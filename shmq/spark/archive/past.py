@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import shmq
 from shmq.spark import places
-from shmq.spark.archive import forms, messages
+from shmq.spark.archive import forms, messages, stores
 from shmq.spark.options import BadOption
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def history(
     """
     times = forms.Times(forms.moment("since", since), forms.moment("until", until))
     archives = [archive_path] if isinstance(archive_path, str) else list(archive_path)
-    snapshots = [forms.store(path).snapshot() for path in archives]  # before the tail, which begins behind them
+    snapshots = [stores.store(path).snapshot() for path in archives]  # before the tail, which begins behind them
     stored = [(each, _stored(spark, each, times)) for each in snapshots if each.columns]
     if queue is None:
         if not stored:

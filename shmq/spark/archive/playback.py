@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq.spark.archive import forms, messages
+from shmq.spark.archive import forms, messages, stores
 
 if TYPE_CHECKING:
     import datetime
@@ -42,7 +42,7 @@ def replay(
         TypeError: since or until is no time.
     """
     times = forms.Times(forms.moment("since", since), forms.moment("until", until))
-    there = forms.store(source)
+    there = stores.store(source)
     done = 0
     with shmq.open(queue) as opened:
         for topic, number, whose in there.shards():

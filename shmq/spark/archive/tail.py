@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from shmq.spark import places, plan
-from shmq.spark.archive import forms, messages
+from shmq.spark.archive import forms, messages, stores
 from shmq.spark.columns import Columns
 from shmq.spark.ends import Range, check_start, ends, starts, stops, tasks_of
 from shmq.spark.options import EARLIEST, source_options
@@ -48,7 +48,7 @@ class TailRows(Rows):
     def _instead(self, piece: plan.Piece, start: int, gone: shmq.Gone) -> Iterable[pa.RecordBatch]:
         stop = min(gone.first_index or piece.stop, piece.stop)
         for path in self._archives:
-            there = forms.store(path)
+            there = stores.store(path)
             end = there.end_of(piece.topic, piece.number, piece.queue_id)
             if end is not None and end >= stop:
                 return self._archived(there, piece, start, stop)
