@@ -41,13 +41,13 @@ help:
 	@echo "make clean             take away what these have made"
 
 demo: $(VENV)/.demo
-	@$(BIN)/shmq demo
+	@$(BIN)/python -m demo
 ifneq ($(SPARK),0)
 	@$(MAKE) --no-print-directory demo-spark
 endif
 
 demo-spark: $(VENV)/.demo $(VENV)/.spark
-	@$(BIN)/shmq demo --spark
+	@$(BIN)/python -m demo --spark
 
 spark-chaos: $(VENV)/.test $(VENV)/.spark
 	@$(BIN)/python -m tests.spark.chaos --kills $(KILLS)

@@ -107,10 +107,19 @@ def test_the_sdist_has_everything_that_builds_the_core(sdist):
     """`cffi_build/build.py` was missing, and so it could not be built."""
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    wanted = {str(name) for name in sources() if name.parts[0] in {"cffi_build", "shmq"}}
+    wanted = {str(name) for name in sources() if name.parts[0] in {"cffi_build", "shmq", "demo"}}
     assert wanted - names == set()
     assert {"README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", "setup.py", "pyspark_shmq.py"} <= names
     assert not [name for name in names if name.endswith((".pyc", ".so", ".o"))]
+
+
+def test_make_finds_all_that_the_demo_needs_in_the_sdist(sdist, tmp_path):
+    """What would be done, without doing it: a file that is missing has no rule."""
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (there,) = tmp_path.iterdir()
+    said = run("make", "--dry-run", "SPARK=0", "demo", cwd=there)
+    assert ".venv/bin/python -m demo" in said
 
 
 @pytest.mark.timeout(600)
@@ -129,5 +138,10 @@ def test_the_wheel_installs_in_an_empty_environment_and_takes_a_message(index, s
     assert "-cp311-abi3-linux_" in made.name
     names = set(zipfile.ZipFile(made).namelist())
     assert {"shmq/_core.abi3.so", "shmq/py.typed", "shmq/_hot.pyi", "pyspark_shmq.py"} <= names
-    assert not [name for name in names if name.startswith(("tests", "cffi_build", "benchmarks"))]
-    index.takes_a_message(index.environment("from-wheel", made))
+    others = ("tests", "cffi_build", "benchmarks", "demo", "shmq/cli/demo/")
+    assert not [name for name in names if name.startswith(others)]
+    python = index.environment("from-wheel", made)
+    index.takes_a_message(python)
+    asked = [python.parent / "shmq", "demo"]
+    said = subprocess.run(asked, cwd=index.home, check=False, capture_output=True, text=True, env=index.clean)
+    assert (said.returncode, said.stderr.count("\n"), "`make demo` runs it there" in said.stderr) == (1, 1, True)

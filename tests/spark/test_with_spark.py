@@ -244,7 +244,7 @@ def flights_table(tmp_path):
 
 
 def test_the_demos_lake_has_the_numbers_of_the_table(spark, flights_table, tmp_path):
-    from shmq.cli.demo import lake
+    from demo import lake
 
     result = lake.play(flights_table, tmp_path / "lake", 20_000)
     assert result["findings"] == []

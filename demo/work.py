@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import shmq
-from shmq.cli import show
-from shmq.cli.demo import flights as data
-from shmq.cli.demo.checks import Ledger, Sums
+from demo import flights as data
+from demo.checks import Ledger, Sums
+from demo.problem import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +91,7 @@ def run(job: Callable[..., None], *arguments: Any) -> None:
     try:
         job(*arguments)
     except (shmq.ShmqError, OSError) as problem:
-        print(f"shmq: {job.__name__}: {show.one_line(problem)}", file=sys.stderr)
+        print(f"shmq: {job.__name__}: {one_line(problem)}", file=sys.stderr)
         os._exit(1)
 
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shmq.cli.demo import flights as data
+from demo import flights as data
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from shmq.cli.demo.flights import Flight, Flights
+    from demo.flights import Flight, Flights
 
 _TOLD = 10
 """How many findings of one kind are told in full; the others are only counted."""

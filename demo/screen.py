@@ -44,13 +44,11 @@ class Progress:
 
 
 def command() -> str:
-    """How this command was called, for the user to type it again."""
-    name = sys.argv[0]
-    if os.path.basename(name) == "__main__.py":
-        return f"{os.path.basename(sys.executable)} -m shmq"
-    if shutil.which("shmq") == os.path.abspath(name):
-        return "shmq"
-    return shorter(name)
+    """The `shmq` command of the Python that runs this, for the user to type."""
+    script = os.path.join(os.path.dirname(sys.executable), "shmq")
+    if not os.path.exists(script):
+        return f"{shorter(sys.executable)} -m shmq"
+    return "shmq" if shutil.which("shmq") == script else shorter(script)
 
 
 def shorter(path: str | Path) -> str:

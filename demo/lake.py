@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import shmq
+from demo import flights as data
+from demo.problem import Problem
+from demo.screen import Progress, shorter
 from shmq import spark
-from shmq.cli import show
-from shmq.cli.demo import flights as data
-from shmq.cli.demo.screen import Progress, shorter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -126,7 +126,7 @@ def make_room(top: Path) -> None:
         Problem: something else lies there.
     """
     if top.exists() and any(top.iterdir()) and not (top / "pipeline.toml").exists():
-        raise show.Problem(f"there are other things in {top}; name another place with --data")
+        raise Problem(f"there are other things in {top}; name another place with --data")
     shutil.rmtree(top, ignore_errors=True)
     top.mkdir(parents=True)
 
@@ -167,7 +167,7 @@ def _run(file: Path, top: Path, flights: list[data.Flight], progress: Progress) 
                     return sum(batches.values())
         finally:
             producer.join()
-    raise show.Problem(f"after {_RUNS} runs the pipeline had not read all flights: {dict(rows)}")
+    raise Problem(f"after {_RUNS} runs the pipeline had not read all flights: {dict(rows)}")
 
 
 def progress_line(rows: Mapping[str, int], flights: int) -> str:
