@@ -8,17 +8,14 @@ shmq: a multiprocess shared-memory queue for Python on Linux. Durable, fast, no 
     c.take()
 
 A map of the package:
-    queue, producer, staged, consumer, group, reader, message  the nouns that people import
-    session, manage                                a queue that is open, which all handles hold; those that are not open
-    once, adopting, handed                         puts that are made once; what is staged becomes part of the queue
-    names, group_options, group_place              consumers' names, what a group is made with, where it stands
-    group_walk, group_message, account, aside      a member's way, its messages, what it holds, what it gives away
-    when, dead                                     moments that messages carry; moving them to other queues
-    options, codec, errors                         what they are made with, what they carry, what can go wrong
-    given, habits                                  what callers give is checked; what others call what is here
-    walk, waiting, room, membership, seat          from message to message; this process's seat and its watcher
-    loan, worker, later                            what a handle gives back; a thread beside the program's own; imports
-    stats, backlog                                 what stats() and consumers() say; what is left to do
+    queue, session, manage, stats                  the verbs; a queue that is open; those that are not; how far all are
+    message, options, codec, errors                what is put and taken, what queues are made with, what can go wrong
+    putting/                                       producers, bounds, batches that are built aside, what is put once
+    taking/                                        consumers, groups, waiting, dead letters
+    reading/                                       from message to message, by index, by time, as columns
+    durability, ending, membership, seat, loan     the disk; the end of a stream; this process's seat, and who uses it
+    given, habits, where, deadlines                what callers give; what others call it; where; until when
+    later, locks, worker                           imports when they are needed; threads and forks
     storage/                                       directories, chunk files, the chain
     _native, _core                                 the one door to the C core in cffi_build/
     formats/, spark/, cli/                         surfaces: they use only what this file exports
@@ -34,7 +31,6 @@ if not _sys.platform.startswith("linux"):
 
 from shmq import errors
 from shmq import later as _later
-from shmq.consumer import Consumer
 from shmq.errors import (
     BadFormat,
     Busy,
@@ -62,25 +58,26 @@ from shmq.errors import (
 from shmq.manage import delete, gc, repair, verify, volatile_queues
 from shmq.message import Message
 from shmq.options import Durability, Options, Retention
-from shmq.producer import Producer, Slot
+from shmq.putting.producer import Producer, Slot
 from shmq.queue import Queue, open  # noqa: A004  # shmq.open, as gzip.open
-from shmq.reader import Reader
-from shmq.waiting import wait
+from shmq.reading.reader import Reader
+from shmq.taking.consumer import Consumer
+from shmq.taking.waiting import wait
 
 if _TYPE_CHECKING:
     from shmq import formats, spark
-    from shmq.group import GroupConsumer
-    from shmq.group_message import GroupMessage
-    from shmq.handed import HandedOver
-    from shmq.staged import Staged
+    from shmq.putting.handed import HandedOver
+    from shmq.putting.staged import Staged
     from shmq.stats import ConsumerStats, GroupStats, Stats
+    from shmq.taking.group import GroupConsumer
+    from shmq.taking.group_message import GroupMessage
 
 _LATE = {
     **dict.fromkeys(("ConsumerStats", "GroupStats", "Stats"), "stats"),
-    "GroupConsumer": "group",
-    "GroupMessage": "group_message",
-    "HandedOver": "handed",
-    "Staged": "staged",
+    "GroupConsumer": "taking.group",
+    "GroupMessage": "taking.group_message",
+    "HandedOver": "putting.handed",
+    "Staged": "putting.staged",
 }
 
 __version__ = "0.1.0"

@@ -156,8 +156,8 @@ class Message(Record):
         """When it expires, UTC, as the wall clock is now; None when it never does."""
         if not self._header()[7] & 1:
             return None
-        later.ready("shmq.when")
-        from shmq.when import wall_ns  # noqa: PLC0415  # only users of times pay for it
+        later.ready("shmq.putting.when")
+        from shmq.putting.when import wall_ns  # noqa: PLC0415  # only users of times pay for it
 
         at = self._record + _HEADER_BYTES
         seconds, rest = divmod(wall_ns(self._chunk.map[at : at + 24]), _NS)
@@ -169,8 +169,8 @@ class Message(Record):
         flags = self._header()[7]
         if not flags & 2:
             return 0
-        later.ready("shmq.when")
-        from shmq.when import wall_ns  # noqa: PLC0415  # only users of times pay for it
+        later.ready("shmq.putting.when")
+        from shmq.putting.when import wall_ns  # noqa: PLC0415  # only users of times pay for it
 
         at = self._record + _HEADER_BYTES + 24 * (flags & 1)
         return wall_ns(self._chunk.map[at : at + 24])

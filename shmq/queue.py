@@ -5,15 +5,16 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, Literal, Never, Self, Unpack, overload
 
-from shmq import _native, backlog, ending, errors, given, habits, later, names
-from shmq.access import INDEX_MAX, Access, Extent, nanoseconds, nanoseconds_of_int
-from shmq.consumer import Consumer
+from shmq import _native, ending, errors, given, habits, later
 from shmq.message import Message
 from shmq.options import OptionKeywords, Options, check_bound
-from shmq.producer import MortalProducer, Producer
-from shmq.reader import Reader
+from shmq.putting.producer import MortalProducer, Producer
+from shmq.reading.access import INDEX_MAX, Access, Extent, nanoseconds, nanoseconds_of_int
+from shmq.reading.reader import Reader
 from shmq.session import Session
 from shmq.storage import directory, pins
+from shmq.taking import backlog, names
+from shmq.taking.consumer import Consumer
 from shmq.where import says_where
 
 if TYPE_CHECKING:
@@ -24,17 +25,17 @@ if TYPE_CHECKING:
 
     from pyarrow import RecordBatch
 
-    from shmq.arrow import Batches
-    from shmq.columns import Columns
-    from shmq.group import GroupConsumer
-    from shmq.group_place import GroupPlace
-    from shmq.handed import HandedOver
-    from shmq.producer import Slot
-    from shmq.staged import Staged
+    from shmq.putting.handed import HandedOver
+    from shmq.putting.producer import Slot
+    from shmq.putting.staged import Staged
+    from shmq.reading.arrow import Batches
+    from shmq.reading.columns import Columns
     from shmq.stats import ConsumerStats, Stats
     from shmq.storage.copying import Copied, Repaired
     from shmq.storage.recover import Recovery
     from shmq.storage.verify import Verified
+    from shmq.taking.group import GroupConsumer
+    from shmq.taking.group_place import GroupPlace
 
 
 def open(  # noqa: A001  # shmq.open, as gzip.open
@@ -332,8 +333,8 @@ class Queue(_native.Finder):
             DiskFull: there is no room for the first chunk.
             Closed: the queue was closed, or opened read-only.
         """
-        later.ready("shmq.staged")
-        from shmq.staged import Staged  # noqa: PLC0415  # it knows this module
+        later.ready("shmq.putting.staged")
+        from shmq.putting.staged import Staged  # noqa: PLC0415  # it knows this module
 
         self._session.refuse_read_only("stage")
         return Staged(self._session)
@@ -369,8 +370,8 @@ class Queue(_native.Finder):
             ShutDown, DiskFull, TooMany, TooLarge: nothing was adopted; what was handed over still waits.
             OSError: the system refused something, such as descriptors, of which eight must be free; repeat it.
         """
-        later.ready("shmq.staged")
-        from shmq import staged as module  # noqa: PLC0415
+        later.ready("shmq.putting.staged")
+        from shmq.putting import staged as module  # noqa: PLC0415
 
         return module.adopt(self._session, staged, dedup)
 
@@ -382,8 +383,8 @@ class Queue(_native.Finder):
             NotFound: it was adopted or swept.
             Mismatch: it was staged for another queue.
         """
-        later.ready("shmq.handed")
-        from shmq import handed  # noqa: PLC0415
+        later.ready("shmq.putting.handed")
+        from shmq.putting import handed  # noqa: PLC0415
 
         found, there = handed.find(self._session.home, given.text("token", token, "what hand_over() has returned"))
         with found:
@@ -391,8 +392,8 @@ class Queue(_native.Finder):
 
     def staged_sets(self, owner: str | bytes | None = None) -> list[HandedOver]:
         """Everything that was handed over and waits to be adopted; of that owner alone, if one is given."""
-        later.ready("shmq.handed")
-        from shmq import handed  # noqa: PLC0415
+        later.ready("shmq.putting.handed")
+        from shmq.putting import handed  # noqa: PLC0415
 
         return handed.sets(self._session, owner)
 
@@ -409,8 +410,8 @@ class Queue(_native.Finder):
         Raises:
             Busy: somebody administers the queue for long.
         """
-        later.ready("shmq.handed")
-        from shmq import handed  # noqa: PLC0415
+        later.ready("shmq.putting.handed")
+        from shmq.putting import handed  # noqa: PLC0415
 
         return handed.sweep(self._session, older_than, owner)
 
@@ -527,8 +528,8 @@ class Queue(_native.Finder):
         if given.flag("group", group, "; the name is the group's") and hold is not None:
             raise TypeError(f"consumer({name!r}, hold=...): a group holds nothing back; let a name of its own archive")
         if group:
-            later.ready("shmq.group")
-            from shmq.group import GroupConsumer  # noqa: PLC0415  # only groups pay for it
+            later.ready("shmq.taking.group")
+            from shmq.taking.group import GroupConsumer  # noqa: PLC0415  # only groups pay for it
 
             return GroupConsumer(
                 self._session, name, ack=ack, start=start, given=options, window=window, skip_corrupt=skip_corrupt
@@ -556,8 +557,8 @@ class Queue(_native.Finder):
             Mismatch: it is no group.
             Corrupt: it stands behind the end of the queue.
         """
-        later.ready("shmq.group_place")
-        from shmq import group_place as module  # noqa: PLC0415  # only who asks pays for it
+        later.ready("shmq.taking.group_place")
+        from shmq.taking import group_place as module  # noqa: PLC0415  # only who asks pays for it
 
         return module.of(self._session, name)
 
@@ -672,8 +673,8 @@ class Queue(_native.Finder):
             ValueError: of a column, or of a field of *record*, there can be none.
             Corrupt: while iterating: the next message is damaged; it says which. What came before it was delivered.
         """
-        later.ready("shmq.arrow")
-        from shmq.arrow import Batches  # noqa: PLC0415  # only who uses it pays for it
+        later.ready("shmq.reading.arrow")
+        from shmq.reading.arrow import Batches  # noqa: PLC0415  # only who uses it pays for it
 
         reader = Reader(self._session, start, stop, reverse=False, follow=False)
         try:
@@ -710,8 +711,8 @@ class Queue(_native.Finder):
             ValueError: no such column; no room for a message.
             Corrupt: while iterating: the next message is damaged; it says which. What came before it was delivered.
         """
-        later.ready("shmq.columns")
-        from shmq.columns import Columns  # noqa: PLC0415  # only who uses it pays for it
+        later.ready("shmq.reading.columns")
+        from shmq.reading.columns import Columns  # noqa: PLC0415  # only who uses it pays for it
 
         reader = Reader(self._session, start, stop, reverse=False, follow=False)
         try:

@@ -14,10 +14,10 @@ import sys
 from typing import TYPE_CHECKING, Any, Self
 
 from shmq import _native, ending, errors, later, locks, membership
-from shmq.access import Access
 from shmq.codec import codec
 from shmq.loan import Loan
 from shmq.options import Options
+from shmq.reading.access import Access
 from shmq.storage import directory, files, ledger, names, shm, staging, volatile
 from shmq.storage.chain import Chain
 from shmq.where import says_where

@@ -6,9 +6,10 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
-from shmq import backlog, ending, errors
+from shmq import ending, errors
 from shmq.storage import pins, recover, space
 from shmq.storage import ring as rings
+from shmq.taking import backlog
 
 if TYPE_CHECKING:
     from shmq import _native

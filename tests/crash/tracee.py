@@ -21,16 +21,16 @@ def main() -> None:
     sys.path[:0] = [str(Path(__file__).resolve().parent.parent), *json.loads(sys.argv[1])]
     import msgspec  # noqa: F401  # what the library imports late is not what is walked
 
-    import shmq.aside
-    import shmq.dead
-    import shmq.group
     import shmq.later
-    import shmq.staged
+    import shmq.putting.staged
     import shmq.storage.dedup
+    import shmq.taking.aside
+    import shmq.taking.dead
+    import shmq.taking.group
     from crash.operations import Hands
 
     # The stepper follows one thread: what another one would do in a moment, this one does at once.
-    shmq.aside.Aside.move_soon = shmq.aside.Aside.move
+    shmq.taking.aside.Aside.move_soon = shmq.taking.aside.Aside.move
     shmq.later._have_imported = shmq.later._import
 
     syscall = ctypes.CDLL(None).syscall

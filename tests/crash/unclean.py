@@ -27,8 +27,9 @@ _CHUNK = 16384
 @contextlib.contextmanager
 def pretend(boot: bytes = BOOT) -> Iterator[None]:
     """Have everybody in this process who asks for the boot's id be told this one, and make new rings small."""
-    from shmq import _native, group_options
+    from shmq import _native
     from shmq.storage import boots
+    from shmq.taking import group_options
 
     before: list[tuple[Any, str, Any]] = [(boots, "boot_id", boots.boot_id)]
     before += [(group_options, "WINDOW", group_options.WINDOW), (_native, "SIDE_BLOCKS", _native.SIDE_BLOCKS)]

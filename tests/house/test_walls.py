@@ -110,7 +110,7 @@ def test_surfaces_use_only_what_shmq_exports(module):
     [
         "from shmq import _native",
         "from shmq.storage import chain",
-        "import shmq.walk",
+        "import shmq.reading.walk",
         "from shmq.queue import Queue",
         "from .. import walk",
         "import shmq; shmq.walk",

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import shmq
 from shmq import _native
-from shmq import group as groups
 from shmq.storage import space
 from shmq.storage.chain import Chain
+from shmq.taking import group as groups
 from tests.grains import grained
 
 from .history import History, Recorder

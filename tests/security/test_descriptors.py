@@ -18,11 +18,11 @@ import pytest
 from support import in_child
 
 import shmq
-from shmq.consumer import Consumer
-from shmq.group import GroupConsumer
-from shmq.producer import Producer
-from shmq.reader import Reader
-from shmq.staged import Staged
+from shmq.putting.producer import Producer
+from shmq.putting.staged import Staged
+from shmq.reading.reader import Reader
+from shmq.taking.consumer import Consumer
+from shmq.taking.group import GroupConsumer
 
 ARGUMENTS: dict[str, Any] = {
     "ack": lambda it: (it.peek() and (),),

@@ -16,8 +16,9 @@ import pytest
 from support import change_journal, make_unclean
 
 import shmq
-import shmq.arrow
+import shmq.reading.arrow
 from shmq import _native
+from shmq.reading import arrow
 from shmq.storage import dedup, directory, ledger, ring
 
 DEEP = b"\x91" * 5000 + b"\xc0"
@@ -174,7 +175,7 @@ def test_group_options_that_are_none_are_corrupt(source, tmp_path, options):
 def test_headers_that_are_no_mapping_are_corrupt(tmp_path, headers, monkeypatch):
     """Their checksum is right: somebody put them."""
     pyarrow = pytest.importorskip("pyarrow")
-    monkeypatch.setattr(shmq.arrow, "_check_headers", lambda _: None)
+    monkeypatch.setattr(arrow, "_check_headers", lambda _: None)
     with shmq.open(tmp_path / "q") as queue:
         stored = pyarrow.array([headers], pyarrow.binary())
         queue.put_arrow(pyarrow.record_batch({"payload": [b"x"], "headers": stored}))

@@ -13,7 +13,7 @@ import pytest
 from support import chunk_files, flip, in_child, records
 
 import shmq
-from shmq.access import Access
+from shmq.reading.access import Access
 from shmq.storage.directory import Directory
 
 pa = pytest.importorskip("pyarrow", reason="pip install 'shmq[spark]'")

@@ -322,9 +322,9 @@ def test_skip_says_what_it_did(queue):
         member.get().nack(delay=3600)
         held = member.get()
         member.get().ack()
-        assert member.skip(*range(6)) == shmq.group.Skipped(finished=3, left=(0, held.index))
-        assert member.skip() == shmq.group.Skipped(0, ())
-        assert member.skip(4, 6) == shmq.group.Skipped(1, ())
+        assert member.skip(*range(6)) == shmq.taking.group.Skipped(finished=3, left=(0, held.index))
+        assert member.skip() == shmq.taking.group.Skipped(0, ())
+        assert member.skip(4, 6) == shmq.taking.group.Skipped(1, ())
         assert member.lag == 5
 
 

@@ -11,9 +11,9 @@ import pytest
 from support import Child, hold_until_killed, until
 
 import shmq
-from shmq import dead
 from shmq.cli import main
-from shmq.group_message import GroupMessage
+from shmq.taking import dead
+from shmq.taking.group_message import GroupMessage
 
 WAIT = 60
 """Seconds after which something that should happen at once is taken not to happen."""

@@ -6,7 +6,7 @@ import pytest
 from support import Child, chunk_files, hold_until_killed, until
 
 import shmq
-from shmq.access import Access
+from shmq.reading.access import Access
 from shmq.storage.directory import Directory
 
 

@@ -14,7 +14,9 @@ import pytest
 from support import Child, hold_until_killed, in_child, until
 
 import shmq
-from shmq import _native, arrow, group
+from shmq import _native
+from shmq.reading import arrow
+from shmq.taking import group
 
 WAIT = 60
 """Seconds after which something that should happen at once is taken not to happen."""

@@ -6,9 +6,10 @@ import pytest
 from support import HEAD, patch
 
 import shmq
-from shmq import _native, group_place
+from shmq import _native
 from shmq.storage import boots
 from shmq.storage import ring as rings
+from shmq.taking import group_place
 
 
 def filled(path, count=10, **consumer):

@@ -15,9 +15,10 @@ from interrupts import Interrupt, Round, places
 from support import in_child, peek, until
 
 import shmq
-from shmq import _native, dead
+from shmq import _native
 from shmq import durability as durability_of_shmq
 from shmq.storage import directory
+from shmq.taking import dead
 from shmq.worker import Worker
 
 # A file whose `with` was not reached closes itself; an error made of its warning would keep the frames and all in them.

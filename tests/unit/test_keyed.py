@@ -352,7 +352,7 @@ def test_a_key_whose_mover_died_goes_on(queue, path):
     put(queue, "a1 a2")
 
     def die(say):
-        from shmq import dead
+        from shmq.taking import dead
 
         dead.Mover.put = lambda *_, **__: hold_until_killed(say)
         join(queue).get(0).reject("bad")

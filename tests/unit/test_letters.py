@@ -11,10 +11,10 @@ import pytest
 from support import Child, hold_until_killed, until
 
 import shmq
-from shmq import dead
 from shmq.cli import main
 from shmq.storage import ring as rings
 from shmq.storage import shm
+from shmq.taking import dead
 
 WAIT = 60
 """Seconds after which something that should happen at once is taken not to happen."""

@@ -11,9 +11,10 @@ import pytest
 from support import DEADLINE, Child, chunk_files, flip, hold_until_killed, in_child, make_unclean, patch, until, words
 
 import shmq
-from shmq import _native, aside, dead, errors, group, group_message, group_options
-from shmq.account import is_over
+from shmq import _native, errors
 from shmq.storage import acks, pins, space, warm
+from shmq.taking import aside, dead, group, group_message, group_options
+from shmq.taking.account import is_over
 
 AGE = shmq.Retention.age(3600)
 

@@ -198,7 +198,7 @@ def test_killed_while_it_is_made_it_holds_or_is_not_there(make, path):
     queue.put(b"x")
 
     def work(say):
-        from shmq import names
+        from shmq.taking import names
 
         def die(*_, **__):
             os.kill(os.getpid(), signal.SIGKILL)

@@ -12,9 +12,11 @@ import pytest
 from support import DEADLINE, Child, chunk_files, flip, hold_until_killed, make_unclean, patch, peek, until, words
 
 import shmq
-from shmq import _native, errors, walk
+from shmq import _native, errors
+from shmq.deadlines import deadline_of, sooner
+from shmq.reading import walk
+from shmq.reading.walk import Walk
 from shmq.storage import pins, space, warm
-from shmq.walk import Walk, deadline_of, sooner
 
 AGE = shmq.Retention.age(3600)
 

@@ -14,7 +14,7 @@ from support import Child, begin_at, hold_until_killed, make_unclean, patch, pee
 
 import shmq
 from shmq import _native
-from shmq.dead import Mover
+from shmq.taking.dead import Mover
 
 WAIT = 60
 WINDOWS = [64, 65536]

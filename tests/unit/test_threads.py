@@ -7,7 +7,8 @@ import threading
 import pytest
 
 import shmq
-from shmq import _native, walk
+from shmq import _native
+from shmq.reading import walk
 
 
 def run(*works):

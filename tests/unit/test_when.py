@@ -203,7 +203,7 @@ def test_a_move_that_was_killed_is_finished_once(queue, path, copied):
     queue.put(b"bad")
 
     def die(say):
-        from shmq import dead
+        from shmq.taking import dead
 
         put = dead.Mover.put
 
@@ -234,7 +234,7 @@ def _has(member):
 
 def test_a_move_that_fails_loses_nothing(queue, monkeypatch):
     """The message is held as before, and can be rejected again."""
-    from shmq import dead
+    from shmq.taking import dead
 
     def fail(*_, **__):
         raise shmq.DiskFull("no room")

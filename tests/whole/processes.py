@@ -19,14 +19,14 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import shmq
-from shmq import waiting
-from shmq.consumer import Consumer
-from shmq.group import GroupConsumer
 from shmq.message import Message
-from shmq.producer import Slot
+from shmq.putting.producer import Slot
+from shmq.putting.staged import Staged
 from shmq.queue import Queue
-from shmq.reader import Reader
-from shmq.staged import Staged
+from shmq.reading.reader import Reader
+from shmq.taking import waiting
+from shmq.taking.consumer import Consumer
+from shmq.taking.group import GroupConsumer
 from tests import support
 
 if TYPE_CHECKING:

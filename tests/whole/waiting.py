@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 
 import shmq
-from shmq.group import GroupConsumer
+from shmq.taking.group import GroupConsumer
 from tests.whole import model
 from tests.whole.model import Alone, Entry
 from tests.whole.processes import begin_waiting, on, waited

@@ -20,7 +20,7 @@ from shmq.storage.chain import Chain
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shmq.access import Access
+    from shmq.reading.access import Access
     from shmq.seat import Seat
     from shmq.session import Session
     from shmq.storage.directory import Directory

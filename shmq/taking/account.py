@@ -12,9 +12,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors, given, later
-from shmq.group_message import GroupMessage, place_of
 from shmq.message import no_message
 from shmq.storage import ring as rings
+from shmq.taking.group_message import GroupMessage, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

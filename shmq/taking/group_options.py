@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shmq import _native, given, names
+from shmq import _native, given
 from shmq.storage import pins
 from shmq.storage import ring as rings
+from shmq.taking import names
 
 if TYPE_CHECKING:
     import datetime

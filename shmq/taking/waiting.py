@@ -6,15 +6,15 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from shmq import _native, given
-from shmq.walk import deadline_of, sooner
+from shmq.deadlines import deadline_of, sooner
 from shmq.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from shmq.consumer import Consumer
-    from shmq.group import GroupConsumer
     from shmq.membership import Membership
+    from shmq.taking.consumer import Consumer
+    from shmq.taking.group import GroupConsumer
 
 _Any = TypeVar("_Any", "Consumer", "GroupConsumer", "Consumer | GroupConsumer")
 _PAUSE = 0.002

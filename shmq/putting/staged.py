@@ -12,10 +12,11 @@ import functools
 import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from shmq import _native, adopting, ending, errors, given, later
-from shmq.handed import HandedOver, token_of
-from shmq.producer import Producer
-from shmq.room import Room
+from shmq import _native, ending, errors, given, later
+from shmq.putting import adopting
+from shmq.putting.handed import HandedOver, token_of
+from shmq.putting.producer import Producer
+from shmq.putting.room import Room
 from shmq.storage import ledger, records, staging, sync
 from shmq.storage.chain import Chain
 
@@ -161,8 +162,8 @@ class Staged(Producer):
         Raises:
             Corrupt, ValueError, TooLarge, DiskFull: some of the rows before may be in it; forget it and stage anew.
         """
-        later.ready("shmq.arrow")
-        from shmq.arrow import check_batch  # noqa: PLC0415  # only who uses it pays for it
+        later.ready("shmq.reading.arrow")
+        from shmq.reading.arrow import check_batch  # noqa: PLC0415  # only who uses it pays for it
 
         check_batch(batch)
         first = len(self)

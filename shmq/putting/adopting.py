@@ -17,8 +17,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from shmq import _native, ending, errors, given
-from shmq.handed import find, place_of
-from shmq.room import Room
+from shmq.putting.handed import find, place_of
+from shmq.putting.room import Room
 from shmq.storage import dedup as dedup_records
 from shmq.storage import ledger, records, staging, sync
 from shmq.storage.chain import Chain

@@ -21,22 +21,23 @@ import traceback
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shmq import errors, group_options, later
+from shmq import errors, later
+from shmq.deadlines import deadline_of
 from shmq.options import Durability, Options, Retention
-from shmq.producer import Producer
-from shmq.reader import Reader
+from shmq.putting.producer import Producer
+from shmq.reading.reader import Reader
 from shmq.session import Session
 from shmq.storage import directory, files, volatile
 from shmq.storage.dedup import last_of
 from shmq.storage.directory import Directory
-from shmq.walk import deadline_of
+from shmq.taking import group_options
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from shmq.durability import Syncer
-    from shmq.group_message import GroupMessage
     from shmq.message import Message
+    from shmq.taking.group_message import GroupMessage
 
 GROUP = "operator"
 """In a dead-letter queue, the group by which its letters are finished."""

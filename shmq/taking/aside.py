@@ -12,16 +12,16 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors, given, locks
-from shmq.dead import Move, Moving, why
-from shmq.group_message import place_of
+from shmq.taking.dead import Move, Moving, why
+from shmq.taking.group_message import place_of
 from shmq.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from shmq.account import Account
-    from shmq.group_message import Batch, GroupMessage
     from shmq.session import Session
+    from shmq.taking.account import Account
+    from shmq.taking.group_message import Batch, GroupMessage
 
 BATCH = 1024
 _TRY_AGAIN_NS = 1_000_000_000

@@ -14,7 +14,7 @@ from shmq import _native, given, later
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from shmq.reader import Reader
+    from shmq.reading.reader import Reader
 
 _NUMBERS = {"index": "uint64_t *", "time_ns": "int64_t *", "type": "uint16_t *"}
 NAMES = ("index", "time_ns", "key", "type", "payload", "headers")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from shmq.message import Message
-    from shmq.reader import Reader
+    from shmq.reading.reader import Reader
 
 COLUMNS = ("index", "time", "key", "type", "payload")
 """What a batch has when nothing else is asked for."""

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from shmq import _native, ending, errors, given, later, locks
 from shmq.codec import codec
+from shmq.deadlines import deadline_of
 from shmq.loan import Loan
-from shmq.room import Room
+from shmq.putting.room import Room
 from shmq.session import Handle
 from shmq.storage import space, sync, warm
 from shmq.storage.chain import Chain
-from shmq.walk import deadline_of
 from shmq.where import says_where
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from shmq.durability import Syncer
     from shmq.membership import Membership
-    from shmq.once import Once, Turn
+    from shmq.putting.once import Once, Turn
     from shmq.session import Session
 
 _TYPE_MAX = 65535
@@ -168,8 +168,8 @@ class Producer(_native.Tail, Handle):
         timeout: float | None = None,
     ) -> range:
         """As `Queue.put_arrow`."""
-        later.ready("shmq.arrow")
-        from shmq.arrow import check_batch, to_put  # noqa: PLC0415  # only who uses it pays for it
+        later.ready("shmq.reading.arrow")
+        from shmq.reading.arrow import check_batch, to_put  # noqa: PLC0415  # only who uses it pays for it
 
         self._check_open()
         deadline = deadline_of(timeout)
@@ -277,8 +277,8 @@ class Producer(_native.Tail, Handle):
             ttl = self._home.options.ttl
         if ttl is None and delay is None:
             return 0, b""
-        later.ready("shmq.when")
-        from shmq.when import when  # noqa: PLC0415  # only users of times pay for it
+        later.ready("shmq.putting.when")
+        from shmq.putting.when import when  # noqa: PLC0415  # only users of times pay for it
 
         return when(ttl, delay)
 
@@ -289,8 +289,8 @@ class Producer(_native.Tail, Handle):
 
     def _turn(self, dedup: tuple[str | bytes, int]) -> Turn:
         """How a put with dedup goes."""
-        later.ready("shmq.once")
-        from shmq.once import Once, Turn  # noqa: PLC0415  # only who uses it pays for it
+        later.ready("shmq.putting.once")
+        from shmq.putting.once import Once, Turn  # noqa: PLC0415  # only who uses it pays for it
 
         if self._membership.member.forked():
             self._rejoin()

@@ -13,7 +13,8 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from shmq import _native, errors, given, later
+from shmq import _native, errors, later
+from shmq.deadlines import sooner
 from shmq.storage import space, warm
 from shmq.storage.chain import Chain
 from shmq.storage.directory import chunk_name
@@ -27,20 +28,6 @@ if TYPE_CHECKING:
 SPINS = 2000 if len(os.sched_getaffinity(0)) > 1 else 0
 """How often to look again before sleeping: some tens of microseconds, where another processor may be writing."""
 _READ_ONLY_PAUSE = 0.002
-
-
-def deadline_of(timeout: float | None) -> int:
-    """The monotonic deadline in ns; FOREVER for None. Refuses what is no timeout, as `given.timeout` does."""
-    time = given.timeout(timeout)
-    return _native.FOREVER if time is None else _native.monotonic_ns() + int(min(time, 1e9) * 1e9)
-
-
-def sooner(deadline_ns: int, due_ns: int | None) -> int:
-    """The earlier of a monotonic deadline (FOREVER for none) and a moment since boot, as a monotonic deadline."""
-    if due_ns is None:
-        return deadline_ns
-    due = _native.monotonic_ns() + max(due_ns - _native.boottime_ns(), 0)
-    return due if deadline_ns < 0 else min(deadline_ns, due)
 
 
 class Walk:

@@ -7,11 +7,11 @@ import datetime
 from typing import TYPE_CHECKING, NoReturn
 
 from shmq import _native, ending, errors, given, later
-from shmq.access import Access, nanoseconds
 from shmq.loan import Loan
 from shmq.message import Message
+from shmq.reading.access import Access, nanoseconds
+from shmq.reading.walk import Walk
 from shmq.session import Handle
-from shmq.walk import Walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,9 @@ import contextlib
 from typing import Any
 
 from shmq import _native, errors
+from shmq.reading.walk import Walk
 from shmq.storage import ring as rings
 from shmq.storage import space, warm
-from shmq.walk import Walk
 
 
 class GroupWalk(Walk):

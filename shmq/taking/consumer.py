@@ -14,15 +14,17 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Never, NoReturn
 
-from shmq import _native, backlog, codec, ending, errors, given, habits, later, locks, names
+from shmq import _native, codec, ending, errors, given, habits, later, locks
 from shmq._native import LENGTH_BITS, LENGTH_MASK
-from shmq.access import Access
+from shmq.deadlines import deadline_of
 from shmq.loan import Loan
 from shmq.message import Message, no_message, payloads_of
+from shmq.reading.access import Access
+from shmq.reading.walk import Walk
 from shmq.session import Handle
 from shmq.storage import pins, space
 from shmq.storage.directory import CONSUMERS, check_consumer_name
-from shmq.walk import Walk, deadline_of
+from shmq.taking import backlog, names
 from shmq.where import says_where
 
 if TYPE_CHECKING:
@@ -308,8 +310,8 @@ class Consumer(_native.Head, Handle):
             ImportError: there is no pyarrow: pip install 'shmq[arrow]'.
             Otherwise as `take`.
         """
-        later.ready("shmq.arrow")
-        from shmq import arrow  # noqa: PLC0415  # only who uses it pays for it
+        later.ready("shmq.reading.arrow")
+        from shmq.reading import arrow  # noqa: PLC0415  # only who uses it pays for it
 
         given.timeout(timeout)
         names = arrow.check_columns(columns, attempts=True)

@@ -15,22 +15,24 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Never, NoReturn
 
-from shmq import _native, backlog, codec, ending, errors, group_options, habits, later, locks, names
+from shmq import _native, codec, ending, errors, habits, later, locks
 from shmq import given as _given
 from shmq._native import LENGTH_BITS, LENGTH_MASK
-from shmq.access import Access
-from shmq.account import Account, is_over
-from shmq.aside import BATCH, Aside
-from shmq.dead import Move, check_paths
-from shmq.group_message import Batch, GroupMessage, place_of
-from shmq.group_walk import GroupWalk
+from shmq.deadlines import deadline_of, sooner
 from shmq.loan import Loan
 from shmq.message import Message, payloads_of
+from shmq.reading.access import Access
+from shmq.reading.walk import SPINS
 from shmq.session import Handle
 from shmq.storage import acks, space
 from shmq.storage import ring as rings
 from shmq.storage.directory import CONSUMERS, check_consumer_name
-from shmq.walk import SPINS, deadline_of, sooner
+from shmq.taking import backlog, group_options, names
+from shmq.taking.account import Account, is_over
+from shmq.taking.aside import BATCH, Aside
+from shmq.taking.dead import Move, check_paths
+from shmq.taking.group_message import Batch, GroupMessage, place_of
+from shmq.taking.group_walk import GroupWalk
 
 if TYPE_CHECKING:
     import datetime
@@ -278,8 +280,8 @@ class GroupConsumer(Handle):
             ImportError: there is no pyarrow: pip install 'shmq[arrow]'.
             Otherwise as `take`.
         """
-        later.ready("shmq.arrow")
-        from shmq import arrow  # noqa: PLC0415  # only who uses it pays for it
+        later.ready("shmq.reading.arrow")
+        from shmq.reading import arrow  # noqa: PLC0415  # only who uses it pays for it
 
         _given.timeout(timeout)
         wanted = arrow.check_columns(columns, attempts=True)
