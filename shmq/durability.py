@@ -63,7 +63,7 @@ class Syncer:
         self.mark_due_ns = time.monotonic_ns() + MARK_NS
 
     def doubt(self) -> None:
-        """Go by no word of the control page that cannot be true; for who opens the queue."""
+        """Go by no word of the control page that cannot be true; for whoever opens the queue."""
         leading = _native.new_leading()
         try:
             if self._lies() and self._member.try_lead(leading):

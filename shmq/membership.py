@@ -100,7 +100,7 @@ class Membership:
                 self._keep_interval(home)
 
     def _join_alone(self, home: Directory) -> None:
-        """At a queue that was not recovered yet, for who may only read: what its control page says means nothing."""
+        """At a queue that was not recovered yet, to read alone: what its control page says means nothing."""
         finished = bool(home.journal.flags & _native.JOURNAL_FINISHED)
         self.control = _native.Control.alone(home.queue_id, home.journal.first_live, finished=finished)
         lock_fd, _ = home.open(home.fd, QUEUE, writable=False)

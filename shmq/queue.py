@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Never, Self, Unpack, overload
 from shmq import _native, ending, errors, given, habits, later
 from shmq.message import Message
 from shmq.options import OptionKeywords, Options, check_bound
-from shmq.putting.producer import MortalProducer, Producer
+from shmq.putting.producer import ExpiringProducer, Producer
 from shmq.reading.access import INDEX_MAX, Access, Extent, nanoseconds, nanoseconds_of_int
 from shmq.reading.reader import Reader
 from shmq.session import Session
@@ -148,7 +148,7 @@ class Queue(_native.Finder):
 
     def _make_producer(self) -> Producer:
         self._session.refuse_read_only("put")
-        return Producer(self._session) if self.options.ttl is None else MortalProducer(self._session)
+        return Producer(self._session) if self.options.ttl is None else ExpiringProducer(self._session)
 
     def _shared_producer(self) -> Producer:
         with self._session.lock:
@@ -501,8 +501,8 @@ class Queue(_native.Finder):
             skip_corrupt: pass over what is damaged, and count it in `skipped`, instead of raising Corrupt there.
             hold: True: nothing that this name has not finished is retired, by age and bytes neither, whether it is open
                 or not; for an archive. "nothing": neither retention nor bounds look at this name, so it holds nothing
-                back and releases nothing; for who only shows how far it is. False: as any name, which retention "acked"
-                and bounds wait for. It lasts until the name is opened with another, or dropped. None leaves it as it
+                back and releases nothing; to show how far something is. False: as any name, which retention "acked" and
+                bounds wait for. It lasts until the name is opened with another, or dropped. None leaves it as it
                 is, False for a new name. What a bound drops (full="drop_oldest") and what `purge` finishes is not held.
 
         Raises:

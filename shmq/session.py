@@ -39,7 +39,7 @@ class Session:
         place: what opens it again: its directory, or shm:NAME.
         flags: read_only, trusted and unsafe_filesystem, as it was opened.
         closed: whether it was closed; nothing is lent any more then.
-        lock: what its threads take turns by; it may be taken again by who has it.
+        lock: what its threads take turns by; it may be taken again by whoever has it.
         options: what the queue was made with.
         codec: what encodes and decodes its payloads.
         recovery: what was found and done when this opening was the first one after a reboot; None when it was not.

@@ -64,7 +64,7 @@ class Round:
     """One round: interrupted at one place, or at none when the work is over before."""
 
     def __init__(self, place: int, instead: Callable[[], None] | None = None) -> None:
-        """The so-manieth place; *instead* of an exception, that happens there."""
+        """The n-th place; *instead* of an exception, that happens there."""
         self._left = place
         self._instead = instead
         self.seen = 0

@@ -341,7 +341,7 @@ CHANGING = {
 
 
 def killed_at(step: int, work: Callable[[], object], calls: Collection[str] = frozenset(CHANGING)) -> bool:
-    """Run *work* in a child that is killed before its so-manieth call that changes something: whether it was."""
+    """Run *work* in a child that is killed before its n-th call that changes something: whether it was."""
 
     def job(say: Callable[[object], None]) -> None:
         left = [step]

@@ -72,7 +72,7 @@ from shmq._native.core import (
     strict,
     unpack,
 )
-from shmq._native.detached import Bare
+from shmq._native.detached import DetachedChunk
 from shmq._native.fields import (
     DELAYED,
     EXPIRES,

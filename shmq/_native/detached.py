@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import mmap
 
 
-class Bare:
+class DetachedChunk:
     """
     A mapped chunk file without a member: to see what is whole in it and, alone with it, to put it in order.
 

@@ -132,7 +132,7 @@ class Control:
 
     @classmethod
     def alone(cls, queue_id: bytes, first_live: int, *, finished: bool) -> Control:
-        """One of nobody else's, for who reads a queue whose own cannot be believed and must not be changed."""
+        """One of nobody else's, for whoever reads a queue whose own cannot be believed and must not be changed."""
         made = cls.__new__(cls)
         memory = mmap.mmap(-1, CONTROL_BYTES)
         memory[:] = format_control(queue_id, finished=finished)
@@ -214,7 +214,7 @@ class Control:
         return int(lib.shmq_durable_at(self.page, chunk))
 
     def bell(self) -> int:
-        """The bell as it is, for who need not be told of puts."""
+        """The bell as it is, for whoever need not be told of puts."""
         return int(lib.shmq_bell(self.page))
 
     def reset_durable(self, index: int, chunk: int) -> None:

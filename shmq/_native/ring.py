@@ -153,7 +153,7 @@ class Ring:
 
     @staticmethod
     def forget(memory: mmap.mmap) -> None:
-        """Have it speak of no boot: whoever opens it next rebuilds it."""
+        """Clear the boot id, so that whoever opens it next rebuilds it."""
         lib.shmq_ring_forget(ffi.from_buffer(memory))
 
     def remap(self, memory: mmap.mmap) -> None:

@@ -1,4 +1,4 @@
-"""What is found by who goes over all of a chunk: how far it is whole, what is damaged, puts with dedup."""
+"""What is found by whoever goes over all of a chunk: how far it is whole, what is damaged, puts with dedup."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def _once(arguments: argparse.Namespace, stop: threading.Event) -> None:
 
 
 def _put_together(arguments: argparse.Namespace) -> int:
-    """Work beside: where it cannot be done, nothing is lost but a little speed of who reads."""
+    """Work beside: where it cannot be done, nothing is lost but a little speed of whoever reads."""
     try:
         return int(spark.compact(arguments.table, file_bytes=arguments.compact_to))
     except (OSError, shmq.Busy) as problem:

@@ -102,7 +102,7 @@ def lists(
     *,
     strict: bool = False,
 ) -> Iterator[list[Entry]]:
-    """Deliver what `read` delivers, in lists of what was read at once: for who moves millions."""
+    """Deliver what `read` delivers, in lists of what was read at once: for whoever moves millions."""
     return cast("Iterator[list[Entry]]", _module_for(path, format, "read").lists(path, queue, strict=strict))
 
 

@@ -43,7 +43,7 @@ class Once:
                     self.known.noted(before)
 
 
-class Turn:
+class DedupPut:
     """
     One put with dedup.
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from shmq.durability import Syncer
     from shmq.membership import Membership
-    from shmq.putting.once import Once, Turn
+    from shmq.putting.once import DedupPut, Once
     from shmq.session import Session
 
 _TYPE_MAX = 65535
@@ -199,7 +199,7 @@ class Producer(_native.Tail, Handle):
         end = self._session.next_index
         return range(end, end)
 
-    def _put_batch(self, batch: _native.Batch, turn: Turn | None, deadline: int) -> range:
+    def _put_batch(self, batch: _native.Batch, turn: DedupPut | None, deadline: int) -> range:
         """Put all of it by one claim."""
         count = batch.count
         if turn is not None:
@@ -282,24 +282,24 @@ class Producer(_native.Tail, Handle):
 
         return when(ttl, delay)
 
-    def _fixed(self, ttl: float | None, delay: float | None, turn: Turn | None) -> _native.Fixed:
+    def _fixed(self, ttl: float | None, delay: float | None, turn: DedupPut | None) -> _native.Fixed:
         """The fields of fixed size that its records have."""
         flags, content = self._when(ttl, delay)
         return (flags, content) if turn is None else (flags | turn.field[0], content + turn.field[1])
 
-    def _turn(self, dedup: tuple[str | bytes, int]) -> Turn:
+    def _turn(self, dedup: tuple[str | bytes, int]) -> DedupPut:
         """How a put with dedup goes."""
         later.ready("shmq.putting.once")
-        from shmq.putting.once import Once, Turn  # noqa: PLC0415  # only who uses it pays for it
+        from shmq.putting.once import DedupPut, Once  # noqa: PLC0415  # only who uses it pays for it
 
         if self._membership.member.forked():
             self._rejoin()
         if self._once is None:
             self._once = Once(self._home, self._membership.control, self._chain)
-        return Turn(self._once, dedup)
+        return DedupPut(self._once, dedup)
 
     def _put_once(
-        self, turn: Turn, attempt: Callable[[_native.Chunk], int], region: int, count: int, deadline_ns: int
+        self, turn: DedupPut, attempt: Callable[[_native.Chunk], int], region: int, count: int, deadline_ns: int
     ) -> range:
         """Put it with *attempt*, unless it was put before: its indexes."""
         if self._syncer is not None:
@@ -433,7 +433,7 @@ class Producer(_native.Tail, Handle):
             self.close()
 
 
-class MortalProducer(Producer):
+class ExpiringProducer(Producer):
     """For a queue whose messages expire unless a put says otherwise: each put needs a moment from Python."""
 
     def put(self, payload: Any, **given: Any) -> int:

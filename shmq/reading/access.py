@@ -29,7 +29,7 @@ _TRIES = 5
 
 
 class Extent(NamedTuple):
-    """A run of indexes that lie together in one chunk, for who reads with several hands."""
+    """A run of indexes that lie together in one chunk, for readers in parallel."""
 
     first: int
     stop: int
@@ -108,7 +108,7 @@ class Access:
         """
         The same from what is known, by a look at both of its ends: it costs nothing that grows with what is there.
 
-        What is missing in the middle is found missing by who goes there, and looks again by `_refresh`.
+        What is missing in the middle is found missing by whoever goes there, and looks again by `_refresh`.
         """
         bases, sequences = self._names
         first = self._membership.control.first_live()

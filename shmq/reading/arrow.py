@@ -255,7 +255,7 @@ def _check_headers(column: Any) -> None:
 
 def _part(column: Any) -> tuple[_native.Part, Any]:
     """Where a column of bytes lies, and what keeps it there."""
-    if column.null_count:  # what lies where there is no value does not matter, but to who copies all of it
+    if column.null_count:  # what lies where there is no value does not matter, but to whoever copies all of it
         column = column.fill_null(b"")
     _, offsets, values = column.buffers()
     start = offsets.address + 4 * column.offset

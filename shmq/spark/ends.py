@@ -48,7 +48,7 @@ def readable_end(queue: shmq.Queue, *, durable_only: bool) -> int:
     end = queue.committed_index
     if queue.options.durability.kind == "process" and not durable_only:
         return end
-    if queue.durable_index < end == queue.next_index:  # else a sync would wait for who is in the middle of a put
+    if queue.durable_index < end == queue.next_index:  # else a sync would wait for whoever is in the middle of a put
         with contextlib.suppress(shmq.Closed, shmq.SyncFailed):
             queue.sync()
     return min(end, queue.durable_index)

@@ -56,7 +56,7 @@ class Objects:
             if table is not None:
                 self._refused = 0
                 return table, None
-            # What is refused once is likely to be again: seconds later, by the next version of who puts.
+            # What is refused once is likely to be again: seconds later, by the next version of whoever puts.
             self._refused += 1
             self._wait = min(1 << self._refused, _WAIT) - 1
         return self._one_by_one(values)

@@ -226,7 +226,7 @@ def open_to_read(path: str) -> shmq.Queue:
 
 
 def open_to_write(path: str) -> shmq.Queue:
-    """The queue at *path*, for who closes it again."""
+    """The queue at *path*, for whoever closes it again."""
     return shmq.open(path, create=False, trusted=True)  # payloads come as bytes, and nothing here unpickles them
 
 

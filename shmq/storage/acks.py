@@ -30,7 +30,7 @@ _ENDING = ".checkpoint"
 
 
 class _Name:
-    """One consumer name, mapped by who may have to take its snapshot."""
+    """One consumer name, mapped by whoever may have to take its snapshot."""
 
     def __init__(self, home: Directory, name: str) -> None:
         self.file = f"{name}{_ENDING}"

@@ -163,9 +163,9 @@ class _Target:
             while written < len(content):
                 written += os.pwrite(fd, content[written:], written)
 
-    def chunk(self, fd: int, size: int, base: int, sequence: int) -> _native.Bare:
+    def chunk(self, fd: int, size: int, base: int, sequence: int) -> _native.DetachedChunk:
         """A chunk of it that is being made, to be put in order."""
-        return _native.Bare(
+        return _native.DetachedChunk(
             fd,
             size,
             base=base,
@@ -627,7 +627,7 @@ def _write_chunk(
 
 def _made_of(
     home: Directory, target: _Target, fd: int, size: int, base: int, sequence: int
-) -> tuple[_native.Bare, bool]:
+) -> tuple[_native.DetachedChunk, bool]:
     """
     The chunk that was copied there, with another header if its own is damaged; and whether its file was cut short.
 
@@ -651,7 +651,7 @@ def _made_of(
         raise problem from None
 
 
-def _pad(made: _native.Bare, position: int, ordinal: int, wanted: int) -> tuple[int, int]:
+def _pad(made: _native.DetachedChunk, position: int, ordinal: int, wanted: int) -> tuple[int, int]:
     """
     Position and ordinal behind padding for what is lost at the end: a batch that is not whole ends with it. Where it
     has no room for that, behind one word of padding that says no more than that.
@@ -665,7 +665,7 @@ def _pad(made: _native.Bare, position: int, ordinal: int, wanted: int) -> tuple[
     return position, ordinal
 
 
-def _pad_damage(made: _native.Bare, survey: _native.Survey, room: int) -> _native.Damage | None:
+def _pad_damage(made: _native.DetachedChunk, survey: _native.Survey, room: int) -> _native.Damage | None:
     """Make padding of what is damaged where that survey stopped; None where nothing whole that may be is behind it."""
     damage = made.resync(survey)
     if damage is None or damage.end_ordinal > room:
@@ -683,7 +683,7 @@ def _end_of(survey: _native.Survey, room: int) -> tuple[int, int, bool]:
     return survey.stopped, survey.stopped_ordinal, survey.code == _native.ROLL
 
 
-def _clean(made: _native.Bare, base: int, next_base: int | None, known: int) -> _Written:
+def _clean(made: _native.DetachedChunk, base: int, next_base: int | None, known: int) -> _Written:
     """
     Turn what is damaged in a chunk into padding, and end it where its successor begins; the last one behind what is
     whole, though *known* ordinals were given in it.

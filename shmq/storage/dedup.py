@@ -129,7 +129,7 @@ def newest(batches: Batches) -> Batches:
 
 class Note:
     """
-    What was put in the chunks before one. Read as it is stored: nothing is unpacked for who asks for one producer.
+    What was put in the chunks before one. Read as it is stored: nothing is unpacked for whoever asks for one producer.
 
     Attributes:
         sequence: of the first chunk that is not noted.
@@ -427,7 +427,7 @@ class Known:
         return self._chunk.sequence
 
     def noted(self, before: int) -> None:
-        """It was."""
+        """Remember that what lies before *before* was noted."""
         self._noted = before
 
     def _look_at_ledger(self) -> None:

@@ -151,7 +151,7 @@ class Directory:
         self._users: set[object] = set()
         self._lock = locks.Lock()
         self.view: View | None = None
-        """What is whole in it, for who may only read a queue that nobody has recovered yet."""
+        """What is whole in it, for whoever may only read a queue that nobody has recovered yet."""
         try:
             self.fd = self._keep(files.open_directory(self.path, trust_owner=trust_owner))
             self._read_queue_file()
@@ -546,7 +546,7 @@ class Directory:
 
     def readable_checkpoint(self, name: str) -> _native.Checkpoint | None:
         """
-        The checkpoint of that name, for who asks what all names have finished; None when it is damaged.
+        The checkpoint of that name, for whoever asks what all names have finished; None when it is damaged.
 
         Such a one stops nobody but whoever opens that name: it holds back all that was not dropped for everybody, and
         the log says so, once a process.

@@ -75,7 +75,7 @@ def capacity(header: bytes) -> int:
 class Mended(NamedTuple):
     """A chunk that is read by the header that it must have had, and whether its file is shorter than it was."""
 
-    chunk: _native.Bare
+    chunk: _native.DetachedChunk
     is_cut: bool
 
 
@@ -99,7 +99,7 @@ def mended(home: Directory, directory: int, name: str, sequence: int, base: int)
             memory[:BYTES] = header
             try:
                 return Mended(
-                    _native.Bare(
+                    _native.DetachedChunk(
                         fd,
                         whole,
                         base=base,

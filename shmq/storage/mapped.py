@@ -44,7 +44,7 @@ class Mapped:
         self.shelf = _native.Shelf()
         """Those of them that the built-in for q[i] knows; never one that is not kept."""
         self._first = 0
-        """What lies below it was let go of, or is kept by who is about to find that it was retired."""
+        """What lies below it was let go of, or is kept by whoever is about to find that it was retired."""
         with _lock:
             _all.add(self)
 

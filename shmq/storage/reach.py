@@ -76,7 +76,7 @@ def behind(home: Directory, known: Reach, sequence: int, end: int) -> tuple[str,
     return f"chunk {last} is missing, where the queue ends", min(max(known.end - end, 0), most)
 
 
-def known_end(home: Directory, chunk: _native.Bare, sequence: int, known: Reach) -> int:
+def known_end(home: Directory, chunk: _native.DetachedChunk, sequence: int, known: Reach) -> int:
     """The ordinal up to which something was put into a chunk, as its hint or the watermark knows; 0 if neither does."""
     ordinal = 0
     if not home.unclean():  # else the hint may be newer than what it speaks of

@@ -109,7 +109,7 @@ class Plan:
 
 # ---------------------------------------------------------------- waiting for it
 PATIENCE = 30.0
-"""Seconds that an opener waits for who recovers, without progress."""
+"""Seconds that an opener waits for whoever recovers, without progress."""
 _BEAT_NS, _TELL_NS = 250_000_000, 5_000_000_000
 
 
@@ -259,7 +259,7 @@ class _Looker:
             survey = end or chunk.survey(trusted=self._trusted(sequence))
             return Piece(sequence, base, folder, file, chunk.size, survey, chunk.chunk_id(), end is None)
 
-    def _known_end(self, chunk: _native.Bare, sequence: int) -> _native.Survey | None:
+    def _known_end(self, chunk: _native.DetachedChunk, sequence: int) -> _native.Survey | None:
         """
         The end of a chunk that lies below the watermark as a whole, if it is what its successor's name says: then the
         disk has agreed to all of it, and it is looked at when it is read.
@@ -275,7 +275,7 @@ class _Looker:
 
 def opened(
     home: Directory, folder: str, file: str, sequence: int, base: int, *, writable: bool = False
-) -> _native.Bare:
+) -> _native.DetachedChunk:
     """
     One chunk file of a queue, in whatever folder.
 
@@ -288,7 +288,7 @@ def opened(
         fd, size = home.open(directory, file, writable=writable)
         with fd:
             spares.hold_as_mapper(fd, file, directory)
-            return _native.Bare(
+            return _native.DetachedChunk(
                 fd,
                 size,
                 base=base,
@@ -442,7 +442,7 @@ class Stretch(NamedTuple):
         return self.survey.padded + (0 if doubted else self.survey.doubted)
 
 
-def stretches(chunk: _native.Bare, position: int = 0, ordinal: int = 0) -> Iterator[Stretch]:
+def stretches(chunk: _native.DetachedChunk, position: int = 0, ordinal: int = 0) -> Iterator[Stretch]:
     """The chunk from a place in it to its end, as far as it can be walked; each but the last ends at damage."""
     position = position or chunk.first_position()
     while True:
@@ -454,12 +454,12 @@ def stretches(chunk: _native.Bare, position: int = 0, ordinal: int = 0) -> Itera
         position, ordinal = damage.end, damage.end_ordinal
 
 
-def _whole_behind(chunk: _native.Bare, position: int = 0, ordinal: int = 0) -> int:
+def _whole_behind(chunk: _native.DetachedChunk, position: int = 0, ordinal: int = 0) -> int:
     """How many whole messages there are from that place on."""
     return sum(stretch.survey.messages for stretch in stretches(chunk, position, ordinal))
 
 
-# ---------------------------------------------------------------- for who may only read
+# ---------------------------------------------------------------- for whoever may only read
 def view(home: Directory) -> View:
     """
     What may be read of an unclean queue. Changes nothing.

@@ -51,7 +51,7 @@ def lock_as_mapper(fd: int) -> bool:
 
 def hold_as_mapper(fd: int, name: str, directory: int) -> None:
     """
-    The same for who has opened it by that *name*, before it is mapped.
+    The same for whoever has opened it by that *name*, before it is mapped.
 
     Raises:
         FileNotFoundError: it was retired meanwhile.

@@ -21,7 +21,7 @@ IN_CORE = True
 """Whether the core may sync the newest chunk by itself."""
 
 
-def data(fd: int, what: str) -> None:  # noqa: ARG001  # for who replaces it
+def data(fd: int, what: str) -> None:  # noqa: ARG001  # for whoever replaces it
     """Have the content of a file, and what is needed to find it, on the disk."""
     os.fdatasync(fd)
 

@@ -1,4 +1,4 @@
-"""A queue that nobody has recovered yet, as far as it is whole: for who recovers it, and for who may only read."""
+"""A queue that nobody has recovered yet, as far as it is whole: for whoever recovers it, or may only read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def end_of(survey: _native.Survey) -> int:
 
 
 class View:
-    """What is whole in a queue that nobody has recovered yet, for who may change nothing."""
+    """What is whole in a queue that nobody has recovered yet, for whoever may change nothing."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         self.pieces = {piece.sequence: piece for piece in pieces}

@@ -254,7 +254,7 @@ class Mover:
         Raises:
             SyncPending: they were not on the disk in time.
             SyncFailed: the disk refused.
-            Otherwise what a signal's handler raised meanwhile, which is meant for who was interrupted.
+            Otherwise what a signal's handler raised meanwhile, which is meant for whoever was interrupted.
         """
         try:
             self._syncer.wait(None, index, deadline_of(_DISK_SECONDS))

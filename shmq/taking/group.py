@@ -398,7 +398,7 @@ class GroupConsumer(Handle):
 
     def _get(self, limit: int, timeout: float | None, *, payloads: bool = False) -> list[Any]:
         found = self._wait_for(limit, timeout, payloads=payloads)
-        if found.__class__ is not list:  # no call, behind which a signal's handler could keep it from who asked
+        if found.__class__ is not list:  # no call, behind which a signal's handler could keep it from whoever asked
             try:
                 raise found  # type: ignore[misc]
             finally:  # its traceback leads here, and from here to it
@@ -406,7 +406,7 @@ class GroupConsumer(Handle):
         return found
 
     def _wait_for(self, limit: int, timeout: float | None, *, payloads: bool) -> list[Any] | Exception:
-        """What there is, or why there will be nothing. What an exception keeps from who asked goes back."""
+        """What there is, or why there will be nothing. What an exception keeps from whoever asked goes back."""
         batches: list[Batch] = []
         try:
             try:

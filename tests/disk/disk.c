@@ -4,7 +4,7 @@
  *
  * BASE is what is on it at first, and is never written; OVERLAY, records as in LOG, is put on top of it. The file PLACE
  * becomes the disk; a loop device makes a block device of it, whose flushes arrive here as FSYNC. Each WRITE and each
- * FLUSH is a record in LOG. What a power cut leaves of them is decided afterwards, by who reads the log (images.py).
+ * FLUSH is a record in LOG. What a power cut leaves of them is decided afterwards, by whoever reads the log (images.py).
  *
  * A flush covers what had been answered when it was read, and nothing else: whatever is waiting is read before anything
  * is answered, so that of a write and a flush that are under way at once none is before the other. */

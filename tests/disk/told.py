@@ -135,7 +135,7 @@ class Told:
         """What lies below may have been retired: somebody saw so, or was about it, or it is old enough."""
         later = [op.answer["first"] for op in self._ops[queue] if moment < op.to < NEVER]
         first = min((first for first in later if first >= 0), default=0)
-        # The disk knows before the control page: of who retires at this moment, what it saw when it had done it.
+        # The disk knows before the control page: of whoever retires at this moment, what it saw when it had done it.
         about = [op.answer.get("first", 0) for op in self._ops[queue] if op.at < moment < op.to]
         first = max([first, *about, *self._half_retired(queue, moment)])
         if queue == "age":

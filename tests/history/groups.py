@@ -33,7 +33,7 @@ MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 class Log:
     """
     Lines of: monotonic ns, pid, word, index, attempts, a full stop. One write a line; it begins with the end of the
-    line before, for who is killed in a write may leave the beginning of a line. Such a one is left out.
+    line before, for whoever is killed in a write may leave the beginning of a line. Such a one is left out.
     """
 
     def __init__(self, path):

@@ -87,7 +87,7 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         "tenant = os.pread(fd, 8, _native.RING_TENANTS + 8 * slot)",
         "one more",
         0,
-    ): "a seat that nobody had before is marked too, which changes nothing for who sits there",
+    ): "a seat that nobody had before is marked too, which changes nothing for whoever sits there",
     ("ledger.py", "_DAY_NS = 86_400_000_000_000", "one more", 0): "the seventh day ends a nanosecond later",
     (
         "staging.py",
@@ -142,4 +142,4 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         0,
     ): "a copy is recovered before anything else is done to it, and that puts in order what is not",
 }
-"""{(file, the line's words, the way, the how-manieth such in that line): why}"""
+"""{(file, the line's words, the way, the n-th such in that line): why}"""

@@ -143,7 +143,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="verbs, with commas between them")
     parser.add_argument("--happens", choices=HAPPENS, help="by default each")
     parser.add_argument("--place", type=int, help="that place alone")
-    parser.add_argument("--step", type=int, default=1, help="every so-manieth place, from one that --seed says")
+    parser.add_argument("--step", type=int, default=1, help="every n-th place, from one that --seed says")
     parser.add_argument("--seconds", type=float, default=0.0, help="draw places until then, instead of all")
     parser.add_argument("--seed", type=int, default=time.time_ns() // 1_000_000)
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Memory that cannot be had: the so-manieth allocation of the interpreter fails, and the next ones do not."""
+"""Memory that cannot be had: the n-th allocation of the interpreter fails, and the next ones do not."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def options(profile: Profile) -> shmq.Options:
 
 
 class Clock:
-    """The clock on the wall, for who retires by age: it can be put forward; the judge goes by the real one."""
+    """The clock on the wall, for whoever retires by age: it can be put forward; the judge goes by the real one."""
 
     def __init__(self) -> None:
         self._ahead_ns = 0

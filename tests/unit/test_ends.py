@@ -207,7 +207,7 @@ def test_what_waits_for_its_time_comes_before_the_end(queue):
 
 
 def test_a_shutdown_of_the_dead_letters_does_not_end_the_loop_of_who_works(make, tmp_path):
-    """It is said, and the message stays with who wanted to reject it."""
+    """It is said, and the message stays with whoever wanted to reject it."""
     queue = make()
     queue.put(b"bad")
     with queue.consumer("g", group=True, ack="explicit", dead_letter=str(tmp_path / "dead")) as member:

@@ -798,7 +798,7 @@ def test_a_recovery_that_sets_whole_messages_aside_says_so_in_the_log(path, capl
 
 # ---------------------------------------------------------------- a long queue
 def test_a_recovery_looks_only_at_the_ends_of_chunks_below_the_watermark(path, monkeypatch):
-    """To all of them the disk has agreed; a damaged message there is found by who reads it."""
+    """To all of them the disk has agreed; a damaged message there is found by whoever reads it."""
     with shmq.open(path, options=shmq.Options(chunk_bytes=16384, retention=shmq.Retention.forever())) as queue:
         for number in range(1000):
             queue.put(b"%d" % number)
@@ -812,14 +812,14 @@ def test_a_recovery_looks_only_at_the_ends_of_chunks_below_the_watermark(path, m
     flip(chunk_files(path)[1], words(path, 1)[7].position + 40)
     make_unclean(path)
     looked = []
-    survey = recover._native.Bare.survey
+    survey = recover._native.DetachedChunk.survey
 
     def noted(self, **given):
         if not given.get("position"):
             looked.append(self.base)
         return survey(self, **given)
 
-    monkeypatch.setattr(recover._native.Bare, "survey", noted)
+    monkeypatch.setattr(recover._native.DetachedChunk, "survey", noted)
     with shmq.open(path) as queue:
         assert len(looked) <= 2
         assert queue.recovery.end == 1520

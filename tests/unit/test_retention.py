@@ -221,7 +221,7 @@ def test_a_reader_goes_on_behind_what_was_retired(queue):
 
 
 def test_a_used_chunk_can_be_opened_as_soon_as_it_has_its_name(queue, path, monkeypatch):
-    """Its maker still held the lock of who zeroes; so it counted as retired, although it was the newest."""
+    """Its maker still held the lock of whoever zeroes; so it counted as retired, although it was the newest."""
     monkeypatch.setattr(spares, "WORTH_KEEPING", 16384)
     become, seen = spares.Spare.become, []
 

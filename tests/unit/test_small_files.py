@@ -731,7 +731,7 @@ def test_a_recovery_forgets_what_is_not_there_any_more_and_looks_for_the_rest_an
         pass
     with open(f"{home.path}/dedup.shmq", "r+b") as file:
         file.write(b"x")
-    dedup.rewind(home, 0, last=0)  # damage is for who puts next
+    dedup.rewind(home, 0, last=0)  # damage is for whoever puts next
     assert not os.path.exists(f"{home.path}/dedup.new")
     os.unlink(f"{home.path}/dedup.shmq")
     dedup.rewind(home, 0, last=0)

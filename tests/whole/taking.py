@@ -345,7 +345,7 @@ class Taking:
 
     def comes_to_who_waits(self, known, must):
         """
-        It was Empty for who does not wait, at the edge of the window: what is in its way is put aside a little later.
+        It was Empty without waiting, at the edge of the window: what is in its way is put aside a little later.
 
         P7b says that nothing stops the others, not that it is so at once.
         """

@@ -135,7 +135,7 @@ class Writer:
         """Add one item; with an xid it is an open transaction, unless *plain* (in a fan-out child)."""
         payload, _, time_ns, expires_ns, key, kind, attempts, extra = entry
         if self._simple and time_ns is not None and extra is None and not (key or kind or attempts):
-            # As below, for who writes millions of them.
+            # As below, for whoever writes millions of them.
             try:
                 expires = 0 if expires_ns is None else expires_ns // MS or 1
                 head = ADDX_HEAD.pack(ADDX, 16 + len(payload), time_ns // MS, expires)

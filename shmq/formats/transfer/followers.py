@@ -48,7 +48,7 @@ class Follower:
         self.group = shares or bool(done)
         """Whether it becomes a group: its messages were handed to several, who finish them in any order."""
         self.comes = not shares
-        """Whether it comes along; of who shares a Kestrel queue that is known once its first message was seen."""
+        """Whether it comes along; of whoever shares a Kestrel queue that is known once its first message was seen."""
         self._wanted = wanted
         self._label = label
         self._done = frozenset(index for index in done if index >= wanted)

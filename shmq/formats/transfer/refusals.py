@@ -38,7 +38,7 @@ class Refused(ShmqError):
         return self.told(PYTHON)
 
     def told(self, words: Mapping[str, str]) -> str:
-        """The whole text, for who calls the options otherwise: {"lossy": "--lossy", ...}."""
+        """The whole text, for whoever calls the options otherwise: {"lossy": "--lossy", ...}."""
         return self.fact + self.remedy.format_map(words)
 
 

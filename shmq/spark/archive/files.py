@@ -220,7 +220,7 @@ class Archive:
 
     def columns(self) -> list[str] | None:
         """The names of its columns; None while it has none."""
-        import pyarrow.parquet as pq  # noqa: PLC0415  # heavy, and only for who archives
+        import pyarrow.parquet as pq  # noqa: PLC0415  # heavy, and only for whoever archives
 
         files = self.manifest().files
         return list(pq.read_schema(f"{self.path}/{files[-1].name}").names) if files else None
@@ -311,7 +311,7 @@ class Archive:
         yield from parquet.groups(self.paths(files))
 
     def snapshot(self) -> Snapshot:
-        """What is in it now, for who plans with it."""
+        """What is in it now, for whoever plans with it."""
         manifest = self.manifest()
 
         def names(times: Times) -> list[str]:

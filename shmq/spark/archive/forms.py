@@ -67,7 +67,7 @@ class Snapshot(NamedTuple):
 
 
 class Store(Protocol):
-    """An archive, in whatever form. A context manager for who writes to it."""
+    """An archive, in whatever form. A context manager for whoever writes to it."""
 
     path: str
 
@@ -116,7 +116,7 @@ class Store(Protocol):
         """What is archived of a shard behind that offset, in order; of these times, and perhaps others."""
 
     def snapshot(self) -> Snapshot:
-        """What is in it now, for who plans with it."""
+        """What is in it now, for whoever plans with it."""
 
 
 def another_queue(path: str, topic: str, shard: int) -> shmq.Mismatch:

@@ -56,7 +56,7 @@ class Layout:
 
     def schema(self) -> pa.Schema:
         """The columns."""
-        import pyarrow as pa  # noqa: PLC0415  # heavy, and only for who archives
+        import pyarrow as pa  # noqa: PLC0415  # heavy, and only for whoever archives
 
         from shmq.spark import columns  # noqa: PLC0415
 

@@ -68,7 +68,7 @@ class Writer:
 
 
 def _writer(first: pa.Table, sink: Any) -> Any:
-    import pyarrow.parquet as pq  # noqa: PLC0415  # heavy, and only for who archives
+    import pyarrow.parquet as pq  # noqa: PLC0415  # heavy, and only for whoever archives
 
     names = first.schema.names
     given = {
@@ -81,7 +81,7 @@ def _writer(first: pa.Table, sink: Any) -> Any:
 
 
 def _bloom(first: pa.Table) -> dict[str, Any]:
-    """A filter by key, for who looks for one: keys lie everywhere, so that smallest and largest tell nothing."""
+    """A filter by key, for whoever looks for one: keys lie everywhere, so that smallest and largest tell nothing."""
     import pyarrow.compute as pc  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
