@@ -16,6 +16,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors, locks
+from shmq._native.layout import SEAL_BYTES
 from shmq.storage import acks, sync, warm, watermark
 from shmq.storage.chain import Chain
 from shmq.storage.directory import CONTROL, QUEUE
@@ -33,7 +34,6 @@ _EVERYTHING = (1 << 64) - 1
 _KEEPER_BYTE = 1 << 41  # of control.shmq: whoever keeps the interval holds a lock on it
 _STANDBY_PAUSE = 0.005
 _STANDBY_PATIENCE = 1.0
-_WORD = 8  # what ends a chunk: FREE or the SEAL
 _PATIENCE_NS = 100_000_000
 _TRIES = 100
 _OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -332,7 +332,7 @@ class Syncer:
         Returns:
             Whether it was that one, so that its name is on the disk, too.
         """
-        begin, end = self._control.durable_at(chunk.sequence), found.position + _WORD
+        begin, end = self._control.durable_at(chunk.sequence), found.position + SEAL_BYTES
         known = 0 < begin < end and chunk.sequence == self._control.durable_chunk()
         if known:
             sync.pages(*chunk.pages(begin, end), "records")

@@ -74,10 +74,6 @@ from shmq._native.core import (
 )
 from shmq._native.detached import DetachedChunk
 from shmq._native.fields import (
-    DELAYED,
-    EXPIRES,
-    LOCK_DEDUP,
-    RECORD_DEDUP,
     ArrowBatch,
     Batch,
     Fixed,
@@ -85,6 +81,17 @@ from shmq._native.fields import (
     header_fields,
     readable,
     record_bytes,
+)
+from shmq._native.layout import (
+    FINISHED,
+    FINISHING,
+    JOURNAL_FINISHED,
+    JOURNAL_SYNC_FAILED,
+    LOCK_DEDUP,
+    RECORD_DEDUP,
+    RECORD_DELAY,
+    RECORD_EXPIRY,
+    UNFINISHED,
 )
 from shmq._native.mapping import map_alone, map_file, map_private, rename_new, start_writing, sync_pages
 from shmq._native.member import (
@@ -100,13 +107,6 @@ from shmq._native.member import (
     wait_any,
 )
 from shmq._native.pages import (
-    FINISHED,
-    FINISHING,
-    JOURNAL_FINISHED,
-    JOURNAL_SYNC_FAILED,
-    SHUT_DOWN_AT_ONCE,
-    SHUT_DOWN_DRAINING,
-    UNFINISHED,
     Bounds,
     Control,
     Journal,

@@ -11,10 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-EXPIRES, DELAYED = 1, 2
-"""layout.h, enum record_flag: which moments a message's `when` holds, in this order."""
-RECORD_DEDUP, LOCK_DEDUP = 1 << 2, 1 << 42
-"""layout.h, likewise."""
 Fixed = tuple[int, bytes]
 """Optional fields of fixed size: their flags, and their bytes in the order of the flags."""
 

@@ -8,17 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import errors
 from shmq._core import ffi, lib
+from shmq._native import layout
 from shmq._native.core import CONTROL_BYTES, PAGE_BYTES, QUEUE_HEADER_BYTES, error, inside
 from shmq._native.mapping import map_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-JOURNAL_SYNC_FAILED, JOURNAL_FINISHED = 1, 2  # layout.h, enum journal_flag
-SHUT_DOWN_DRAINING, SHUT_DOWN_AT_ONCE = 1, 2  # layout.h, enum shut_down
-UNFINISHED, FINISHING, FINISHED = 0, 1, 2  # layout.h, enum finished
-_FINISHED_SHIFT, _FINISHED_MASK = 2, 3
 
 
 def format_queue(queue_id: bytes, created_ns: int, options: bytes) -> bytes:
@@ -103,7 +98,7 @@ def format_control(queue_id: bytes, *, finished: bool = False) -> bytes:
     page = bytearray(CONTROL_BYTES)
     lib.shmq_control_format(ffi.from_buffer(page), queue_id)
     if finished:
-        lib.shmq_set_finished(ffi.from_buffer(page), FINISHED | 1 << _FINISHED_SHIFT)
+        lib.shmq_set_finished(ffi.from_buffer(page), layout.FINISHED | 1 << layout.FINISHED_SHIFT)
     return bytes(page)
 
 
@@ -176,7 +171,7 @@ class Control:
 
     def shut_down(self, *, on: bool, at_once: bool = False) -> None:
         """Refuse puts from now on, and gets too if it is *at_once*; or allow them again."""
-        how = SHUT_DOWN_AT_ONCE if at_once or self.is_shut_down_at_once() else SHUT_DOWN_DRAINING
+        how = layout.SHUT_DOWN_AT_ONCE if at_once or self.is_shut_down_at_once() else layout.SHUT_DOWN
         lib.shmq_shut_down(self.page, how if on else 0)
 
     def is_shut_down(self) -> bool:
@@ -185,16 +180,16 @@ class Control:
 
     def is_shut_down_at_once(self) -> bool:
         """Whether gets are refused as well."""
-        return bool(lib.shmq_is_shut_down(self.page) == SHUT_DOWN_AT_ONCE)
+        return bool(lib.shmq_is_shut_down(self.page) == layout.SHUT_DOWN_AT_ONCE)
 
     def finished(self) -> tuple[int, int]:
         """Whether it is finished (UNFINISHED, FINISHING or FINISHED), and how often it was in this boot."""
         finished = int(lib.shmq_finished(self.page))
-        return finished & _FINISHED_MASK, finished >> _FINISHED_SHIFT
+        return finished & layout.FINISHED_MASK, finished >> layout.FINISHED_SHIFT
 
     def set_finished(self, state: int, times: int) -> None:
         """Say so. Under the administrative lock only."""
-        lib.shmq_set_finished(self.page, state | times << _FINISHED_SHIFT & 0xFFFFFFFF)
+        lib.shmq_set_finished(self.page, state | times << layout.FINISHED_SHIFT & 0xFFFFFFFF)
 
     def wake(self) -> None:
         """Have every sleeper look again."""

@@ -38,11 +38,11 @@ def when(ttl: float | None, delay: float | None = None) -> _native.Fixed:
     """
     flags, fields = 0, b""
     if ttl is not None:
-        flags, fields = _native.EXPIRES, _field(given.seconds("ttl", ttl, none=True))
+        flags, fields = _native.RECORD_EXPIRY, _field(given.seconds("ttl", ttl, none=True))
     if delay is not None:
         later = given.seconds("delay", delay, none=True)
         if later:
-            flags, fields = flags | _native.DELAYED, fields + _field(later)
+            flags, fields = flags | _native.RECORD_DELAY, fields + _field(later)
     return flags, fields
 
 

@@ -13,13 +13,12 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
+from shmq._native import layout
 from shmq.storage import watermark
 from shmq.storage.directory import CONTROL
 
 if TYPE_CHECKING:
     from shmq.storage.directory import Directory
-
-_HINT_AT, _HINT_ORDINAL_BITS = 128, 36  # layout.h
 
 
 class Reach(NamedTuple):
@@ -92,8 +91,8 @@ def known_in_damaged(home: Directory, folder: int, name: str, sequence: int, bas
         with contextlib.suppress(OSError, errors.ShmqError):
             fd, size = home.open(folder, name, writable=False)
             with fd:
-                hint = int.from_bytes(os.pread(fd, 8, _HINT_AT), "little")
-                hinted = hint & ((1 << _HINT_ORDINAL_BITS) - 1)
+                hint = int.from_bytes(os.pread(fd, 8, layout.chunk_header.hint), "little")
+                hinted = hint & ((1 << layout.HINT_ORDINAL_BITS) - 1)
                 ordinal = max(ordinal, hinted if hinted <= ordinals_max(home, size) else 0)
     return min(max(ordinal, 0), ordinals_max(home, size))
 

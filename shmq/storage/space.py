@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors, later
+from shmq._native.layout import chunk_header
 from shmq.storage import dedup, floors, pins, spares, warm
 from shmq.storage.directory import CHUNKS, chunk_name
 
@@ -29,11 +30,8 @@ _TRIES, _PAUSE = 100, 0.001
 """How often to count padding anew while others pad, and seconds in between."""
 _PATIENCE = 0.25
 """Seconds that a put on a full disk waits for whoever administers."""
-_EPOCH_AT = 64  # layout.h, struct chunk_header
 _CREATED = struct.Struct("<q")
-_CREATED_AT = 96  # likewise
 _BORN = struct.Struct("<Q")
-_BORN_AT = 112  # likewise, born_sequence
 
 
 def floor(home: Directory, member: _native.Member) -> int | None:
@@ -186,14 +184,14 @@ def _count(home: Directory, live: list[tuple[int, int]], chain: Chain, kind: str
 def _epoch(home: Directory, name: tuple[int, int]) -> bytes:
     fd, _ = home.open(home.chunks, chunk_name(name[1], name[0]), writable=False)
     with fd:
-        return os.pread(fd, 8, _EPOCH_AT)
+        return os.pread(fd, 8, chunk_header.epoch)
 
 
 def _created(home: Directory, name: tuple[int, int]) -> int:
     fd, _ = home.open(home.chunks, chunk_name(name[1], name[0]), writable=False)
     with fd:
-        raw = os.pread(fd, _CREATED.size, _CREATED_AT)
-        born = os.pread(fd, _BORN.size, _BORN_AT)
+        raw = os.pread(fd, _CREATED.size, chunk_header.created_ns)
+        born = os.pread(fd, _BORN.size, chunk_header.born_sequence)
         moved_ns = os.fstat(fd).st_ctime_ns
     if len(raw) < _CREATED.size:
         raise errors.Corrupt(f"cannot read {home.path}/{CHUNKS}/{chunk_name(name[1], name[0])}: it was cut short")

@@ -17,6 +17,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from shmq import _native
+from shmq._native import layout
 from shmq.storage import blocks, files
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ WORTH_KEEPING = 4 << 20
 """A smaller file is not worth a name of its own; a spare of this size serves even where a larger chunk would be due."""
 _RETIRED = "retired-"
 _ZEROS = bytes(256 << 10)
-_GRAIN_AT, _HINT_AT, _SEAL = 92, 128, 5  # layout.h: of struct chunk_header; the state of a SEAL
 _FLOCK = struct.Struct("hhqqi4x")
 
 
@@ -218,8 +218,9 @@ def _used(file: Spare, fresh: Fresh) -> int:
 
     One with a grain has more behind it, of the chunks that it was before, which only one with the same may leave.
     """
-    if int.from_bytes(os.pread(file.fd, 4, _GRAIN_AT), "little") not in (0, fresh.grain):
+    if int.from_bytes(os.pread(file.fd, 4, layout.chunk_header.grain), "little") not in (0, fresh.grain):
         return file.size
-    position = int.from_bytes(os.pread(file.fd, 8, _HINT_AT), "little") >> 36 << 3
+    position = int.from_bytes(os.pread(file.fd, 8, layout.chunk_header.hint), "little")
+    position = position >> layout.HINT_ORDINAL_BITS << 3
     word = int.from_bytes(os.pread(file.fd, 8, position), "little")
-    return min(position + 8, file.size) if word >> 61 == _SEAL else file.size
+    return min(position + 8, file.size) if word >> layout.WORD_STATE_SHIFT == layout.WORD_SEAL else file.size

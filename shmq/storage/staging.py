@@ -30,6 +30,7 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from shmq import _native, errors
+from shmq._native import layout
 from shmq.options import SMALLEST_CHUNK
 from shmq.storage import boots, files, spares, sync
 from shmq.storage.directory import CHUNKS, STAGING, chunk_name
@@ -42,11 +43,9 @@ if TYPE_CHECKING:
 
 _SET_NAME = re.compile(r"[0-9a-f]{10}")
 _LOCK, _HANDED, _MANIFEST, _PLACED = "lock", "handed", "manifest", "placed"
-_ID_BITS = 40
 _PLACE = struct.Struct(">BBQBQB")  # an array of two numbers, as wide as they get, and of what is written last
 _ARRAY_OF_THREE, _NUMBER, _TRUE = 0x93, 0xCF, 0xC3  # msgpack
 _ID = struct.Struct("<Q")
-_ID_AT = 56  # layout.h, struct chunk_header, chunk_id
 _LOOKS = 100
 """How often to look at a place that fails its checksum, a millisecond apart, before it is damage."""
 
@@ -386,7 +385,7 @@ def open_set(home: Directory, name: str) -> Set:
 
 def new_set(home: Directory) -> Set:
     """A set that is not there yet, and that nobody else makes."""
-    return Set(home, int.from_bytes(os.urandom(_ID_BITS // 8), "little"))
+    return Set(home, int.from_bytes(os.urandom(layout.ADOPTION_BITS // 8), "little"))
 
 
 def _place_in(manifest: Manifest, chunk: _native.Chunk) -> int:
@@ -456,7 +455,10 @@ def base_of(home: Directory, chunk_id: int) -> int | None:
         with contextlib.suppress(FileNotFoundError):  # retired
             fd, _ = home.open(home.chunks, chunk_name(base, sequence), writable=False)
             with fd:
-                if _ID.unpack(os.pread(fd, _ID.size, _ID_AT).ljust(_ID.size, b"\0"))[0] == chunk_id:
+                if (
+                    _ID.unpack(os.pread(fd, _ID.size, layout.chunk_header.chunk_id).ljust(_ID.size, b"\0"))[0]
+                    == chunk_id
+                ):
                     return base
     for name in names(home):
         with contextlib.suppress(FileNotFoundError), open_set(home, name) as found:

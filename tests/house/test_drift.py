@@ -12,7 +12,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
-from layout import ROOT, without_comments
+from layout import ROOT, table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,9 @@ HEADER = ROOT / "cffi_build" / "include" / "shmq.h"
 # ---------------------------------------------------------------- cdef, header, stub
 def declarations(source: str) -> list[str]:
     """Every declaration and #define of a header, without comments and white space that mean nothing."""
-    source = re.sub(r"^\s*#(include|if|ifdef|ifndef|endif|else).*$", "", without_comments(source), flags=re.MULTILINE)
+    source = re.sub(
+        r"^\s*#(include|if|ifdef|ifndef|endif|else).*$", "", table.without_comments(source), flags=re.MULTILINE
+    )
     source = re.sub(r"^#define SHMQ_H$", "", source, flags=re.MULTILINE)
     defines = re.findall(r"^#define .*$", source, re.MULTILINE)
     found = [re.sub(r"\s+", " ", define).strip() for define in defines]
@@ -51,7 +53,7 @@ def test_the_cdef_says_what_the_header_says():
 def test_every_call_of_the_header_has_its_promise():
     """Nothing in the contract is unknown to both the cdef and the sources."""
     sources = "".join(file.read_text() for file in (ROOT / "cffi_build" / "src").glob("*.c"))
-    for name in re.findall(r"\b(shmq_\w+)\(", without_comments(HEADER.read_text())):
+    for name in re.findall(r"\b(shmq_\w+)\(", table.without_comments(HEADER.read_text())):
         assert re.search(rf"\b{name}\(", sources), f"{name} is promised and nowhere written"
 
 

@@ -8,7 +8,7 @@ import unittest.mock
 from typing import TYPE_CHECKING
 
 import pytest
-from layout import ROOT, constants, facts, structs
+from layout import ROOT, table
 
 import shmq
 from shmq import message
@@ -23,17 +23,17 @@ PAGE = (ROOT / "docs" / "format.md").read_text()
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory):
     """The compiler's word on layout.h."""
-    return facts(tmp_path_factory.mktemp("facts"))
+    return table.facts()
 
 
 def told_structs() -> dict[str, list[tuple[str, int, int]]]:
     """The tables of the page, in the shape of `facts`."""
     found = {}
-    for name, size, table in re.findall(
+    for name, size, text in re.findall(
         r"^`(\w+)`: (\d+) bytes\.\n\n\| Offset .*\n\|[-|]+\n((?:\|.*\n)+)", PAGE, re.MULTILINE
     ):
-        rows = re.findall(r"^\| (\d+) \| (\d+) \| `(\w+)` \| \S", table, re.MULTILINE)
-        assert len(rows) == table.count("\n"), f"a row of {name} cannot be read"
+        rows = re.findall(r"^\| (\d+) \| (\d+) \| `(\w+)` \| \S", text, re.MULTILINE)
+        assert len(rows) == text.count("\n"), f"a row of {name} cannot be read"
         found[name] = [(field, int(offset), int(width)) for offset, width, field in rows] + [("=", 0, int(size))]
     return found
 
@@ -41,7 +41,7 @@ def told_structs() -> dict[str, list[tuple[str, int, int]]]:
 def test_every_field_stands_where_the_page_says(layout):
     """In both directions: nothing of the header is missing on the page, nothing of the page in the header."""
     assert told_structs() == layout[0]
-    assert list(told_structs()).sort() == list(structs()).sort()
+    assert list(told_structs()).sort() == list(table.structs()).sort()
 
 
 def test_every_number_is_the_one_of_the_page(layout):
@@ -52,7 +52,7 @@ def test_every_number_is_the_one_of_the_page(layout):
         for name, value in re.findall(r"^\| `(\w+)` \| (\S+) \|$", section, re.MULTILINE)
     }
     assert told == layout[1]
-    assert set(told) == set(constants())
+    assert set(told) == set(table.constants())
 
 
 def test_the_tables_of_word_states_flags_and_files_agree(layout):

@@ -6,11 +6,12 @@ Who writes and reads by a wrong number alone does not see that it is wrong.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import subprocess
 
 import pytest
-from layout import facts
+from layout import table
 
 FIELDS = {
     "shmq.storage.copying": {"_QUEUE_ID_AT": "chunk_header.queue_id", "_CHECKPOINT_ID_AT": "checkpoint.queue_id"},
@@ -33,13 +34,6 @@ FIELDS = {
         "_PADDED_AT": "control.padded",
         "_PADS_DOUBTED_AT": "control.pads_doubted",
     },
-    "shmq.storage.space": {
-        "_EPOCH_AT": "chunk_header.epoch",
-        "_CREATED_AT": "chunk_header.created_ns",
-        "_BORN_AT": "chunk_header.born_sequence",
-    },
-    "shmq.storage.spares": {"_GRAIN_AT": "chunk_header.grain", "_HINT_AT": "chunk_header.hint"},
-    "shmq.storage.staging": {"_ID_AT": "chunk_header.chunk_id"},
 }
 NUMBERS = {
     "shmq.storage.recover": {
@@ -50,9 +44,6 @@ NUMBERS = {
         "_SEAL": "WORD_SEAL",
         "_EXCLUSIVE": "CHECKPOINT_EXCLUSIVE",
     },
-    "shmq.storage.spares": {"_SEAL": "WORD_SEAL"},
-    "shmq.storage.staging": {"_ID_BITS": "ADOPTION_BITS"},
-    "shmq.durability": {"_WORD": "SEAL_BYTES"},
 }
 KERNELS = {
     "shmq.storage.blocks": {
@@ -77,10 +68,15 @@ def engine(told):
 
 
 @pytest.fixture(scope="module")
-def layout(tmp_path_factory):
+def layout():
     """({struct.field: offset}, {constant: value})."""
-    structs, numbers = facts(tmp_path_factory.mktemp("facts"))
+    structs, numbers = table.facts()
     return {f"{owner}.{field}": at for owner, fields in structs.items() for field, at, _ in fields}, numbers
+
+
+def test_the_table_is_made_from_the_layout():
+    made = ast.dump(ast.parse(table.table()))
+    assert made == ast.dump(ast.parse(table.TARGET.read_text())), "run python cffi_build/table.py"
 
 
 def test_the_engine_finds_the_fields_where_the_layout_has_them(layout):

@@ -12,7 +12,7 @@ import sysconfig
 from typing import TYPE_CHECKING
 
 import pytest
-from layout import ROOT, without_comments
+from layout import ROOT, table
 
 import shmq
 
@@ -133,7 +133,7 @@ KERNEL = re.compile(r"#\s*include\s*<(unistd|fcntl|pthread|signal|time|sched|pol
 
 def orders(source: str) -> list[str]:
     """Where C source names a memory order or an atomic builtin."""
-    return ORDERS.findall(without_comments(source))
+    return ORDERS.findall(table.without_comments(source))
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
@@ -196,7 +196,7 @@ def test_only_os_linux_makes_a_system_call(tmp_path):
         foreign = asked - own - LIBRARY
         assert bool(foreign) == (name == "os_linux.c"), foreign
     for source in SOURCES:
-        assert bool(KERNEL.search(without_comments(source.read_text()))) == (source.name == "os_linux.c")
+        assert bool(KERNEL.search(table.without_comments(source.read_text()))) == (source.name == "os_linux.c")
 
 
 # ---------------------------------------------------------------- and the compiler at its strictest
