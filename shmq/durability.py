@@ -1,7 +1,7 @@
 """
 Having messages on the disk: the group commit, `Queue.sync`, and the thread that `interval` keeps.
 
-Whoever syncs answers all who wait (cffi_build/src/sync.c). The core syncs the newest chunk by itself, and, for
+Whoever syncs answers all who wait (cffi_build/src/durable/sync.c). The core syncs the newest chunk by itself, and, for
 `interval`, the one behind it; what is rarer is done here, by the same leader: older chunks, names, the watermark, the
 snapshots of consumers. The order of all this stands in docs/format.md.
 """

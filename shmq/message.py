@@ -33,7 +33,7 @@ class Message(Record):
         attempts: how often it was handed out, this time included; exact within a process, at least 2 after a crash.
     """
 
-    __slots__ = ()  # its base has them, so that the core can fill them in (cffi_build/src/hot_find.c)
+    __slots__ = ()  # its base has them, so that the core can fill them in (cffi_build/src/python/hot_find.c)
 
     def __init__(
         self,

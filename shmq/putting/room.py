@@ -3,7 +3,7 @@ Room in a bounded queue: how far a producer may put, and what it does when that 
 
 What a bound counts lies between the smallest head of all names and the tail. Nothing is counted anywhere else, so a
 process that dies leaves nothing wrong: the limit that is computed here belongs to one handle of one process, and the
-core holds each claim against it (cffi_build/src/bounds.c).
+core holds each claim against it (cffi_build/src/chunk/bounds.c).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ What makes bytes durable: every fsync, fdatasync, msync and positioned write of 
 The functions are looked up in this module at each call, so that a suite can put its own in their place and see, fail or
 forget each of them. *what* names the bytes, in the words of the table "What is synced, and in which order" in
 docs/format.md. What does not pass here is the group commit of the newest chunk, and how `interval` goes over to the one
-behind it: the core does them by itself (cffi_build/src/sync.c); set IN_CORE to False and they pass here too.
+behind it: the core does them by itself (cffi_build/src/durable/sync.c); set IN_CORE to False and they pass here too.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def test_recovery_killed_at_every_instruction(tools, record_property):
 def swap(text, pattern, replacement):
     """Exactly one place must match: a mutant that is no mutant proves nothing."""
     changed, count = re.subn(pattern, replacement, text)
-    assert count == 1, f"chunk.c has changed: {pattern} matches {count} times"
+    assert count == 1, f"the core has changed: {pattern} matches {count} times"
     return changed
 
 
@@ -130,19 +130,20 @@ def padding_without_its_ordinals(text):
 
 
 MUTANTS = {
-    commit_before_payload: ("put", 63),
-    commit_before_the_rest_of_the_batch: ("put_many", 1, 2, 3),
-    filler_behind_the_commit: ("reserve", 64, 8),
-    hint_before_the_claim: ("put", 1),
-    padding_without_its_ordinals: ("abort", 20),
+    commit_before_payload: ("chunk/chunk.c", ("put", 63)),
+    commit_before_the_rest_of_the_batch: ("chunk/chunk.c", ("put_many", 1, 2, 3)),
+    filler_behind_the_commit: ("chunk/chunk.c", ("reserve", 64, 8)),
+    hint_before_the_claim: ("chunk/chunk.c", ("put", 1)),
+    padding_without_its_ordinals: ("chunk/chunk.c", ("abort", 20)),
 }
 
 
 @pytest.mark.parametrize("mutate", MUTANTS, ids=lambda mutate: mutate.__name__)
 def test_a_broken_order_is_found(tools, mutate, monkeypatch):
     """The walk finds a core whose stores come in the wrong order, and passes over none of these."""
-    scenario = Scenario("mutant", scenarios.SOME, scenarios.JOIN, (MUTANTS[mutate], ("put", 5)), core=True)
-    broken = tools.harness(mutate, mutate.__name__)
+    file, operation = MUTANTS[mutate]
+    scenario = Scenario("mutant", scenarios.SOME, scenarios.JOIN, (operation, ("put", 5)), core=True)
+    broken = tools.harness(mutate, file, mutate.__name__)
     monkeypatch.setattr(recover, "DEADLINE", 0.1)
 
     assert not walk(scenario, tools).findings

@@ -94,7 +94,7 @@ class Tools:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.stepper = self._gcc("stepper", HERE / "stepper.c")
-        self._objects: list[str] = []
+        self._objects: dict[Path, str] = {}
         self._harnesses: dict[str, str] = {}
 
     def _gcc(self, name: str, *arguments: str | Path) -> str:
@@ -108,20 +108,19 @@ class Tools:
     def _core_object(self, source: Path, name: str) -> str:
         return self._gcc(name, "-c", source, f"-I{CORE / 'include'}", f"-I{CORE / 'src'}")
 
-    def harness(self, mutate: Callable[[str], str] | None = None, name: str = "harness") -> str:
-        """harness.c over the core's own files; *mutate* changes the text of chunk.c first."""
+    def harness(self, mutate: Callable[[str], str] | None = None, file: str = "", name: str = "harness") -> str:
+        """harness.c over the core's own files; *mutate* changes the text of *file*, a path below src, first."""
         if name in self._harnesses:
             return self._harnesses[name]
         if not self._objects:
-            core = [path for path in sorted((CORE / "src").glob("*.c")) if '"hot.h"' not in path.read_text()]
-            others = [path for path in core if path.name != "chunk.c"]
-            self._objects = [self._core_object(path, f"{path.stem}.o") for path in [HERE / "harness.c", *others]]
-        chunk = CORE / "src" / "chunk.c"
+            core = [path for path in sorted((CORE / "src").rglob("*.c")) if path.parent.name != "python"]
+            self._objects = {path: self._core_object(path, f"{path.stem}.o") for path in [HERE / "harness.c", *core]}
+        objects = dict(self._objects)
         if mutate is not None:
-            text = mutate(chunk.read_text())
-            chunk = self.folder / f"{name}.c"
-            chunk.write_text(text)
-        self._harnesses[name] = self._gcc(name, self._core_object(chunk, f"{name}.chunk.o"), *self._objects)
+            mutant = self.folder / f"{name}.c"
+            mutant.write_text(mutate((CORE / "src" / file).read_text()))
+            objects[CORE / "src" / file] = self._core_object(mutant, f"{name}.mutant.o")
+        self._harnesses[name] = self._gcc(name, *objects.values())
         return self._harnesses[name]
 
     def entries(self) -> str:

@@ -52,7 +52,7 @@ def test_the_cdef_says_what_the_header_says():
 
 def test_every_call_of_the_header_has_its_promise():
     """Nothing in the contract is unknown to both the cdef and the sources."""
-    sources = "".join(file.read_text() for file in (ROOT / "cffi_build" / "src").glob("*.c"))
+    sources = "".join(file.read_text() for file in (ROOT / "cffi_build" / "src").rglob("*.c"))
     for name in re.findall(r"\b(shmq_\w+)\(", table.without_comments(HEADER.read_text())):
         assert re.search(rf"\b{name}\(", sources), f"{name} is promised and nowhere written"
 
@@ -68,8 +68,9 @@ def test_the_stub_is_made_from_the_cdef():
 
 def test_every_source_is_built():
     """build.py names every C file there is."""
-    named = set(re.findall(r'"(\w+\.c)"', (ROOT / "cffi_build" / "build.py").read_text()))
-    assert named == {file.name for file in (ROOT / "cffi_build" / "src").glob("*.c")}
+    source = ROOT / "cffi_build" / "src"
+    named = set(re.findall(r'"([\w/]+\.c)"', (ROOT / "cffi_build" / "build.py").read_text()))
+    assert named == {str(file.relative_to(source)) for file in source.rglob("*.c")}
 
 
 # ---------------------------------------------------------------- links

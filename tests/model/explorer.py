@@ -17,22 +17,22 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CORE = ROOT / "cffi_build"
 CORE_FILES = [
-    "any.c",
-    "bounds.c",
-    "chunk.c",
-    "index.c",
-    "control.c",
+    "chunk/bounds.c",
+    "chunk/chunk.c",
+    "chunk/index.c",
+    "chunk/timed.c",
     "crc.c",
-    "drop.c",
+    "durable/control.c",
+    "durable/sync.c",
     "error.c",
-    "ended.c",
-    "keyed.c",
-    "owner.c",
-    "ring.c",
-    "side.c",
-    "sync.c",
-    "timed.c",
-    "wait.c",
+    "group/drop.c",
+    "group/ended.c",
+    "group/keyed.c",
+    "group/ring.c",
+    "group/side.c",
+    "os/any.c",
+    "os/owner.c",
+    "os/wait.c",
 ]
 MODEL_FILES = [
     "memory.c",
@@ -703,7 +703,7 @@ def smaller(text: str, changes: list[tuple[str, str]]) -> str:
 def build() -> Path:
     """The explorer's path; compiled only when one of its sources has changed."""
     sources = [CORE / "src" / name for name in CORE_FILES] + [HERE / name for name in MODEL_FILES]
-    headers = [*HERE.glob("*.h"), *(CORE / "src").glob("*.h"), *(CORE / "include").glob("*.h")]
+    headers = [*HERE.glob("*.h"), *(CORE / "src").rglob("*.h"), *(CORE / "include").glob("*.h")]
     compiler = os.environ.get("CC", "gcc")
     digest = hashlib.sha256(" ".join([compiler, *FLAGS]).encode())
     for path in sorted([*sources, *headers]):
@@ -715,7 +715,8 @@ def build() -> Path:
             made, core = Path(scratch) / "explorer", Path(scratch) / "src"
             shutil.copytree(CORE / "src", core)
             for name, changes in SMALLER.items():
-                (core / name).write_text(smaller((core / name).read_text(), changes))
+                file = core / path_of(name).relative_to(CORE / "src")
+                file.write_text(smaller(file.read_text(), changes))
             includes = [f"-I{HERE}", f"-I{core}", f"-I{CORE / 'include'}"]
             files = [core / name for name in CORE_FILES] + [HERE / name for name in MODEL_FILES]
             subprocess.run([compiler, *FLAGS, *includes, "-o", made, *files], check=True)
@@ -777,10 +778,16 @@ BOUNDS = (300, 3_000, 30_000, 300_000)
 """So many executions of each scenario are looked through, in turn: most faults lie near the beginning of some."""
 
 
+def path_of(file: str) -> Path:
+    """Where that file of the core is: a site says its name, and no two have the same."""
+    (path,) = (CORE / "src").rglob(file)
+    return path
+
+
 @functools.cache
 def lines_of(file: str) -> list[str]:
     """The lines of that file of the core."""
-    return (CORE / "src" / file).read_text().splitlines(keepends=True)
+    return path_of(file).read_text().splitlines(keepends=True)
 
 
 def key_of(site: str) -> str:

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "layout.h"
-#include "os.h"
+#include "os/os.h"
 #include "explorer.h"
 #include "stage.h"
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "atomic.h"
-#include "index.h"
+#include "chunk/index.h"
 #include "stage.h"
 
 #define FAR (UINT64_C(1) << 40)

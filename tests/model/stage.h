@@ -2,8 +2,8 @@
 #ifndef SHMQ_STAGE_H
 #define SHMQ_STAGE_H
 
-#include "chunk.h"
-#include "ring.h"
+#include "chunk/chunk.h"
+#include "group/ring.h"
 #include "explorer.h"
 
 /* ------------------------------------------------------------------ how schedules are written */

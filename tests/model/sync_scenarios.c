@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "atomic.h"
-#include "os.h"
+#include "os/os.h"
 #include "stage.h"
 
 #define TICK_NS INT64_C(1000000)

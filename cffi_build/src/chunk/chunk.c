@@ -11,14 +11,14 @@
 #include <emmintrin.h>
 #endif
 
-#include "chunk.h"
+#include "chunk/chunk.h"
 
 #include "atomic.h"
-#include "bounds.h"
+#include "chunk/bounds.h"
 #include "crc.h"
 #include "error.h"
-#include "index.h"
-#include "os.h"
+#include "chunk/index.h"
+#include "os/os.h"
 
 static uint64_t round_to(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) & ~(unit - 1); }
 static uint64_t round_up(uint64_t bytes) { return round_to(bytes, SPAN_UNIT); }

@@ -3,9 +3,9 @@
 #define SHMQ_RING_H
 
 #include "atomic.h"
-#include "chunk.h"
+#include "chunk/chunk.h"
 #include "layout.h"
-#include "owner.h"
+#include "os/owner.h"
 #include "shmq.h"
 
 struct shmq_ring {

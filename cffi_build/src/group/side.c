@@ -4,7 +4,7 @@
  * id, which is the commit; then the entry becomes what it was prepared for, by anybody. The head passes a PARKED word
  * only behind the third step, so a PREPARED entry whose ring word does not name it is garbage. From then on the entry's
  * state is to its message what the ring word was: one CAS hands it out, one CAS from exactly that word finishes it. */
-#include "ring.h"
+#include "group/ring.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 
 #include "atomic.h"
 #include "layout.h"
-#include "owner.h"
+#include "os/owner.h"
 #include "shmq.h"
 
 /* How far a handle may claim: computed from the heads as they were, and good as long as `bounds` agrees. */

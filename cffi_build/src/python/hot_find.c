@@ -4,7 +4,7 @@
  * one message up in it and makes a Record (base of Message) of it. Like hot.c, which says why there is a second door into
  * the core, it holds no protocol and no policy: whatever is not the plain case (a chunk that is not mapped yet, no such
  * message, a slice) goes to the method _getitem of the class that builds on it. */
-#include "hot.h"
+#include "python/hot.h"
 
 #include <string.h>
 

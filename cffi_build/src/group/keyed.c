@@ -8,9 +8,9 @@
  *
  * A bucket is looked at when its bit in `ready` is set, by whoever finished the message that was out, found one of it
  * due, or found that somebody died. Whoever looks clears the bit first. */
-#include "chunk.h"
+#include "chunk/chunk.h"
 #include "crc.h"
-#include "ring.h"
+#include "group/ring.h"
 
 #define KEY_LOW ((UINT64_C(1) << ATTEMPTS_BITS) - 1)
 #define PARK_AT_ONCE 1024u

@@ -2,7 +2,7 @@
 #ifndef SHMQ_BOUNDS_H
 #define SHMQ_BOUNDS_H
 
-#include "chunk.h"
+#include "chunk/chunk.h"
 
 /* Has this queue bounds, or had it some? One load, of a line that nobody writes in a queue without. */
 static inline bool bounded(const shmq_chunk *chunk)

@@ -5,10 +5,10 @@
  * there to be finished; when it comes back instead, given back or by the member's death, the mark `dropped_to` says that it
  * is to be finished and not handed out again. What lies behind the window, because a member holds something before it,
  * is finished by the same mark: when the head comes to it, or a member that walks. */
-#include "bounds.h"
-#include "chunk.h"
+#include "chunk/bounds.h"
+#include "chunk/chunk.h"
 #include "error.h"
-#include "ring.h"
+#include "group/ring.h"
 
 /* From so many windows on, a head that was left behind is moved in one step, and not over each word. */
 #define FAR_WINDOWS 256u

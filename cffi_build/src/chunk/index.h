@@ -2,7 +2,7 @@
 #ifndef SHMQ_INDEX_H
 #define SHMQ_INDEX_H
 
-#include "chunk.h"
+#include "chunk/chunk.h"
 
 /* A region was committed; it reached a multiple of the spacing. Never called before the commit. */
 void index_note(shmq_chunk *chunk, uint64_t position, uint64_t ordinal, uint32_t count);

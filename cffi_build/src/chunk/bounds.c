@@ -5,10 +5,10 @@
  * claim, which knows its place at its CAS, is held against it. Heads go forward, so a limit that is late is too small and
  * never too large. What can take a head back (seek, a new name, other bounds) moves `bounds` on afterwards, and no limit
  * from before that is gone by any more. docs/decisions/0006-bounds.md. */
-#include "bounds.h"
+#include "chunk/bounds.h"
 
 #include "error.h"
-#include "index.h"
+#include "chunk/index.h"
 
 /* ------------------------------------------------------------------ the limit of a handle */
 bool limit_is_good(const shmq_chunk *chunk)

@@ -15,8 +15,8 @@
 
 #include "atomic.h"
 #include "error.h"
-#include "os.h"
-#include "owner.h"
+#include "os/os.h"
+#include "os/owner.h"
 
 static uint32_t wait_begin(const uint32_t *bell, uint32_t *sleepers)
 {

@@ -9,7 +9,7 @@
 #include "crc.h"
 #include "error.h"
 #include "layout.h"
-#include "os.h"
+#include "os/os.h"
 #include "shmq.h"
 
 static_assert(SHMQ_PAGE_BYTES == PAGE_BYTES && SHMQ_QUEUE_BYTES == QUEUE_FILE_BYTES

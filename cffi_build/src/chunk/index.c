@@ -19,7 +19,7 @@
  * of index2index by another CAS. Killed in between, or second in the race for the slot, a block is an orphan that walks
  * step over. A chunk too small to spare a sixteenth for a block has none: walking it is short. In a chunk with a grain
  * blocks stand where they were made with it, and no others are made: what lies at its tail is not zero. */
-#include "index.h"
+#include "chunk/index.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

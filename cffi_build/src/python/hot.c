@@ -5,7 +5,7 @@
  * chunk, a Head (base of Consumer) takes from one; whatever is not the plain case (a roll, an empty queue, a closed
  * handle, a large payload, an unusual argument) goes to the methods _put, _take and _take_many of the class that builds on
  * it. Only shmq/_native.py loads this; it lives in the same shared object as shmq._core. */
-#include "hot.h"
+#include "python/hot.h"
 
 #include "shmq.h"
 

@@ -5,9 +5,9 @@
  * such for each other. So each says that it waits (`resting`), and for those who hold something the end has come when
  * everything that is not finished is with such: nobody gives any of it back while waiting. Who holds nothing waits on,
  * and is there for what a death brings back. */
-#include "ring.h"
+#include "group/ring.h"
 
-#include "chunk.h"
+#include "chunk/chunk.h"
 
 /* ------------------------------------------------------------------ the end */
 void ring_finished(const shmq_ring *ring)

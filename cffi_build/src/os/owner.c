@@ -4,14 +4,14 @@
  * file, held by an OFD lock for as long as its process lives: the kernel tells the truth about death. The slot's
  * generation, which is part of every claim, grows with each tenant; a claim of an older generation is dead by
  * definition, since taking the slot took the lock. Locks are never waited for and never cleared by hand. */
-#include "owner.h"
+#include "os/owner.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 #include "atomic.h"
 #include "error.h"
-#include "os.h"
+#include "os/os.h"
 
 /* ---- descriptors with locks, closed in every forked child: a child that kept one would keep its parent alive
  *

@@ -5,17 +5,17 @@
  * walkers: whoever puts it back bumps `returns` afterwards, and whoever finds another number there than it has seen
  * looks through the window. Words of regions that are padding are marked DONE by whoever walks over them. A dead
  * member's messages are found through `tenants`, which it entered before it claimed anything. */
-#include "ring.h"
+#include "group/ring.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "chunk.h"
+#include "chunk/chunk.h"
 #include "crc.h"
 #include "error.h"
-#include "os.h"
+#include "os/os.h"
 
 #define REAP_EVERY_NS INT64_C(2000000)
 #define LEASE_UNIT (INT64_C(1) << LEASE_UNIT_SHIFT)

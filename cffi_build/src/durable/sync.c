@@ -19,10 +19,10 @@
 #include <inttypes.h>
 
 #include "atomic.h"
-#include "chunk.h"
+#include "chunk/chunk.h"
 #include "error.h"
-#include "os.h"
-#include "owner.h"
+#include "os/os.h"
+#include "os/owner.h"
 
 #define LEADER_LOOK_NS INT64_C(8000000) /* how often who waits for a leader asks whether it lives */
 #define LEADER_PATIENCE_NS INT64_C(1000000000) /* how long it waits for one and the same sync */

@@ -3,9 +3,9 @@
  * The interpreter runs the handlers of signals behind a call: what they raise there loses what the call returned, and a
  * number that is lost is a descriptor that nobody closes. Here the call is made and its number owned in one step, and
  * the object's end, by whatever way, closes it, without a line of Python. */
-#include "hot.h"
+#include "python/hot.h"
 
-#include "os.h"
+#include "os/os.h"
 
 typedef struct {
     PyObject_HEAD

@@ -3,7 +3,7 @@
  * JSON has no word for NaN, bytes and sets, and msgspec writes null, base64 and a list in their place; msgpack has none
  * for sets and for times without a zone. A payload is looked through before it is encoded: what is not plain raises, and
  * nothing is put. Tuples are the one exception: they come back as lists, as everywhere in JSON. */
-#include "hot.h"
+#include "python/hot.h"
 
 #include <math.h>
 

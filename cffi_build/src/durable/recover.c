@@ -5,10 +5,10 @@
  * after a reboot meets nobody alive, and one beside the living changes nothing. */
 #include <inttypes.h>
 
-#include "chunk.h"
+#include "chunk/chunk.h"
 #include "crc.h"
 #include "error.h"
-#include "index.h"
+#include "chunk/index.h"
 
 /* ------------------------------------------------------------------ the walk */
 struct place_in_batch {

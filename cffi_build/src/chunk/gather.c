@@ -16,12 +16,12 @@
 #include <string.h>
 
 #include "atomic.h"
-#include "bounds.h"
-#include "chunk.h"
+#include "chunk/bounds.h"
+#include "chunk/chunk.h"
 #include "crc.h"
 #include "error.h"
 #include "layout.h"
-#include "owner.h"
+#include "os/owner.h"
 #include "shmq.h"
 
 #define ALIGNMENT UINT64_C(64)
