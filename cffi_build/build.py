@@ -14,12 +14,20 @@ from cffi import FFI
 HERE = Path(__file__).parent
 SOURCES = [
     "chunk/bounds.c",
-    "chunk/chunk.c",
+    "chunk/chunk_file.c",
     "chunk/gather.c",
     "chunk/index.c",
+    "chunk/measure.c",
     "chunk/once.c",
+    "chunk/put.c",
+    "chunk/record.c",
     "chunk/scatter.c",
+    "chunk/seal.c",
+    "chunk/settle.c",
+    "chunk/take.c",
     "chunk/timed.c",
+    "chunk/walk.c",
+    "chunk/write.c",
     "crc.c",
     "durable/control.c",
     "durable/files.c",
@@ -40,6 +48,7 @@ SOURCES = [
     "python/hot_fd.c",
     "python/hot_find.c",
     "python/hot_strict.c",
+    "python/types.c",
 ]
 
 ffi = FFI()

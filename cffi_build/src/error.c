@@ -33,5 +33,7 @@ int error_system(int answer, const char *story, ...)
     return SHMQ_SYSTEM;
 }
 
+int error_forked(void) { return error_set(SHMQ_FORKED, "this handle belongs to the parent process"); }
+
 const char *shmq_error(void) { return story_of_this_thread; }
 int shmq_errno(void) { return errno_of_this_thread; }

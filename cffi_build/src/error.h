@@ -8,4 +8,7 @@ int error_set(int code, const char *story, ...) __attribute__((format(printf, 2,
 /* What the kernel answered (-errno) to what was tried: SHMQ_SYSTEM. */
 int error_system(int answer, const char *story, ...) __attribute__((format(printf, 2, 3)));
 
+/* A handle was taken along by a fork: FORKED. */
+int error_forked(void);
+
 #endif

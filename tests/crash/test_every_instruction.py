@@ -130,11 +130,11 @@ def padding_without_its_ordinals(text):
 
 
 MUTANTS = {
-    commit_before_payload: ("chunk/chunk.c", ("put", 63)),
-    commit_before_the_rest_of_the_batch: ("chunk/chunk.c", ("put_many", 1, 2, 3)),
-    filler_behind_the_commit: ("chunk/chunk.c", ("reserve", 64, 8)),
-    hint_before_the_claim: ("chunk/chunk.c", ("put", 1)),
-    padding_without_its_ordinals: ("chunk/chunk.c", ("abort", 20)),
+    commit_before_payload: ("chunk/put.c", ("put", 63)),
+    commit_before_the_rest_of_the_batch: ("chunk/put.c", ("put_many", 1, 2, 3)),
+    filler_behind_the_commit: ("chunk/put.c", ("reserve", 64, 8)),
+    hint_before_the_claim: ("chunk/put.c", ("put", 1)),
+    padding_without_its_ordinals: ("chunk/settle.c", ("abort", 20)),
 }
 
 

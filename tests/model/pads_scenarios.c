@@ -1,6 +1,7 @@
 /* pads_scenarios.c - the schedules of padding: how much there is, counted anew when somebody was killed between writing a
  * word and counting it; and what is padded in a chunk that nobody counts yet. */
 #include "atomic.h"
+#include "chunk/walk.h"
 #include "stage.h"
 
 #define DEAD 4u /* whose seat is empty, and whose claim lies in the chunk */

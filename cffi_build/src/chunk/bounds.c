@@ -8,7 +8,6 @@
 #include "chunk/bounds.h"
 
 #include "error.h"
-#include "chunk/index.h"
 
 /* ------------------------------------------------------------------ the limit of a handle */
 bool limit_is_good(const shmq_chunk *chunk)
@@ -28,6 +27,8 @@ void shmq_limit(shmq_chunk *chunk, uint64_t bounds, uint64_t ordinals, uint64_t 
     store_relaxed(&chunk->limit.position, position);
     store_release(&chunk->limit.bounds, bounds); /* pairs with the acquire in limit_is_good */
 }
+
+int bounds_full(void) { return error_set(SHMQ_FULL, "a bound is reached"); }
 
 /* ------------------------------------------------------------------ the bounds themselves */
 uint64_t shmq_bounds(const void *control, uint64_t *max_messages, uint64_t *max_bytes, uint64_t *dropped)
@@ -63,52 +64,6 @@ void shmq_bounds_recount(void *control)
 }
 
 void shmq_bounds_begin(void *control) { bounds_move(control); }
-
-/* ------------------------------------------------------------------ how much there is */
-int shmq_floor(shmq_chunk *chunk, uint64_t *ordinal, uint64_t *position)
-{
-    struct found found;
-    int code = index_find_place(chunk, *ordinal, walk_from_start(chunk), &found);
-    if (code == SHMQ_CORRUPT) {
-        return code;
-    }
-    struct walk walk = found.walk;
-    for (;;) {
-        const word_t word = walk_look(chunk, &walk);
-        *ordinal = walk.ordinal > *ordinal ? walk.ordinal : *ordinal;
-        *position = walk.position;
-        if (word_seals(word)) {
-            return SHMQ_ROLL;
-        }
-        if (word == 0 || word_state(word) == WORD_DONE) {
-            return SHMQ_OK;
-        }
-        if (word_state(word) == WORD_CLAIMED) {
-            code = settle(chunk, walk.position, word);
-            if (code != SHMQ_OK) {
-                return code == SHMQ_WAITING ? SHMQ_OK : code;
-            }
-            continue; /* it was a dead one's: look again at the padding */
-        }
-        code = walk_past(chunk, &walk, word);
-        if (code != SHMQ_OK) {
-            return code;
-        }
-    }
-}
-
-int shmq_filled(shmq_chunk *chunk, uint64_t start, uint64_t *end, uint64_t *bytes)
-{
-    uint64_t next_index;
-    const int code = shmq_tail(chunk, &next_index, end);
-    if (code != SHMQ_OK) {
-        return code;
-    }
-    *bytes = *end > start ? *end - start : 0;
-    const uint64_t blocks = index_bytes(chunk, start, *end);
-    *bytes -= blocks < *bytes ? blocks : *bytes;
-    return SHMQ_OK;
-}
 
 /* ------------------------------------------------------------------ dropping the oldest */
 void shmq_drop(void *control, uint64_t index)

@@ -14,6 +14,8 @@ static inline bool bounded(const shmq_chunk *chunk)
 bool limit_is_good(const shmq_chunk *chunk);
 /* May this handle's chunk be claimed up to there? */
 bool limit_allows(const shmq_chunk *chunk, uint64_t ordinal, uint64_t position);
+/* The error of a claim beyond it: FULL. */
+int bounds_full(void);
 /* Was this message dropped before its name came to it? */
 bool is_dropped(const shmq_chunk *chunk, const struct checkpoint *checkpoint, uint64_t index);
 /* Is it passed by the reader's name, since it was dropped or purged before it came to it? */

@@ -17,11 +17,14 @@
 
 #include "atomic.h"
 #include "chunk/bounds.h"
-#include "chunk/chunk.h"
+#include "chunk/record.h"
+#include "chunk/settle.h"
+#include "chunk/take.h"
+#include "chunk/timed.h"
 #include "crc.h"
 #include "error.h"
 #include "layout.h"
-#include "os/owner.h"
+#include "os/member.h"
 #include "shmq.h"
 
 #define ALIGNMENT UINT64_C(64)
@@ -545,7 +548,7 @@ static SPECIALISED int64_t gather(shmq_chunk *chunk, shmq_reader *reader, const 
 {
     *batch = (shmq_gathered){.memory = NULL};
     if (member_forked(chunk->member)) {
-        return error_set(SHMQ_FORKED, "this handle belongs to the parent process");
+        return error_forked();
     }
     if (reader_is_shut(chunk, reader)) {
         return SHMQ_EMPTY;

@@ -24,6 +24,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "chunk/record.h"
+#include "chunk/settle.h"
 #include "error.h"
 
 #define BLOCK_BYTES INDEX_BLOCK_BYTES
@@ -608,7 +610,7 @@ int index_find_place(shmq_chunk *chunk, uint64_t ordinal, struct walk floor, str
 static int may_look(const shmq_chunk *chunk)
 {
     if (member_forked(chunk->member)) {
-        return error_set(SHMQ_FORKED, "this handle belongs to the parent process");
+        return error_forked();
     }
     if (chunk->sequence < load_relaxed(&chunk->member->control->first_live)) {
         return error_set(SHMQ_RETIRED, "chunk %016" PRIx64 "-%08" PRIx64 " was retired", chunk->base, chunk->sequence);

@@ -1,8 +1,8 @@
-/* index.h - a chunk's index, as chunk.c uses it. */
+/* index.h - a chunk's index, as the other files of the core use it. */
 #ifndef SHMQ_INDEX_H
 #define SHMQ_INDEX_H
 
-#include "chunk/chunk.h"
+#include "chunk/walk.h"
 
 /* A region was committed; it reached a multiple of the spacing. Never called before the commit. */
 void index_note(shmq_chunk *chunk, uint64_t position, uint64_t ordinal, uint32_t count);

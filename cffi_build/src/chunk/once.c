@@ -1,7 +1,7 @@
 /* once.c - who put a message, and which of its puts it is: what a put that must happen only once is known by. */
 #include <string.h>
 
-#include "chunk/chunk.h"
+#include "chunk/record.h"
 
 /* The dedup field of a message whose frame was checked: false when it has none, or is not whole. */
 static bool read_dedup(const shmq_chunk *chunk, uint64_t position, const struct record *record,

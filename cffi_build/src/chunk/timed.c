@@ -1,7 +1,7 @@
 /* timed.c - messages that expire, and messages that wait for their time, as a consumer meets them.
  *
  * Within the boot that a moment names it is on the clock since boot; after a reboot the wall clock decides. */
-#include "chunk/chunk.h"
+#include "chunk/timed.h"
 #include "os/os.h"
 
 int64_t record_moment(const shmq_chunk *chunk, uint64_t position)

@@ -6,8 +6,8 @@
 #include "atomic.h"
 #include "error.h"
 #include "layout.h"
+#include "os/member.h"
 #include "os/os.h"
-#include "os/owner.h"
 
 int shmq_papers_take(shmq_member *member, uint32_t *held)
 {

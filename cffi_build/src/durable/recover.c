@@ -5,10 +5,12 @@
  * after a reboot meets nobody alive, and one beside the living changes nothing. */
 #include <inttypes.h>
 
-#include "chunk/chunk.h"
+#include "chunk/index.h"
+#include "chunk/record.h"
+#include "chunk/seal.h"
+#include "chunk/settle.h"
 #include "crc.h"
 #include "error.h"
-#include "chunk/index.h"
 
 /* ------------------------------------------------------------------ the walk */
 struct place_in_batch {

@@ -19,7 +19,8 @@
 #include <inttypes.h>
 
 #include "atomic.h"
-#include "chunk/chunk.h"
+#include "chunk/settle.h"
+#include "chunk/walk.h"
 #include "error.h"
 #include "os/os.h"
 #include "os/owner.h"
@@ -257,7 +258,7 @@ static int wait_for_leader(struct control *control, uint64_t want, uint32_t bell
 int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, uint64_t want, int64_t deadline_ns, uint32_t *leading)
 {
     if (member_forked(member)) {
-        return error_set(SHMQ_FORKED, "this handle belongs to the parent process");
+        return error_forked();
     }
     struct control *const control = member->control;
     int code = SHMQ_OK;
@@ -459,7 +460,7 @@ void shmq_acks_publish(void *memory, uint64_t asked, uint64_t sequence)
 int shmq_acks_wait(shmq_member *member, const void *memory, uint64_t want, uint32_t *leading)
 {
     if (member_forked(member)) {
-        return error_set(SHMQ_FORKED, "this handle belongs to the parent process");
+        return error_forked();
     }
     struct control *const control = member->control;
     for (bool doubted = false;; doubted = true) {

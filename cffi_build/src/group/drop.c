@@ -119,7 +119,7 @@ static uint64_t sweep(shmq_ring *ring, uint64_t target, bool by_force)
 static int enter(shmq_ring *ring)
 {
     if (member_forked(ring->member)) {
-        return error_set(SHMQ_FORKED, "this handle belongs to the parent process");
+        return error_forked();
     }
     if (load_acquire(&ring->page->side_blocks) > ring->blocks) {
         return SHMQ_GROW;

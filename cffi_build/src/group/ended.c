@@ -8,6 +8,7 @@
 #include "group/ring.h"
 
 #include "chunk/chunk.h"
+#include "os/owner.h"
 
 /* ------------------------------------------------------------------ the end */
 void ring_finished(const shmq_ring *ring)

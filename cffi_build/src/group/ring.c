@@ -12,10 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "chunk/chunk.h"
+#include "chunk/record.h"
+#include "chunk/settle.h"
+#include "chunk/timed.h"
 #include "crc.h"
 #include "error.h"
 #include "os/os.h"
+#include "os/owner.h"
 
 #define REAP_EVERY_NS INT64_C(2000000)
 #define LEASE_UNIT (INT64_C(1) << LEASE_UNIT_SHIFT)
@@ -747,7 +750,7 @@ int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, 
                        shmq_taken *taken)
 {
     if (member_forked(ring->member)) {
-        return error_set(SHMQ_FORKED, "this handle belongs to the parent process");
+        return error_forked();
     }
     struct walk walk = {reader->position, reader->ordinal};
     int64_t count = 0;
@@ -786,7 +789,7 @@ int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, 
 int64_t shmq_ring_glance(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader)
 {
     if (member_forked(ring->member)) {
-        return error_set(SHMQ_FORKED, "this handle belongs to the parent process");
+        return error_forked();
     }
     struct walk walk = {reader->position, reader->ordinal};
     int64_t answer;
@@ -951,7 +954,7 @@ static void end_leases(shmq_ring *ring, int64_t now_ns)
 int64_t shmq_ring_retake(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken, int64_t *next_ns)
 {
     if (member_forked(ring->member)) {
-        return error_set(SHMQ_FORKED, "this handle belongs to the parent process");
+        return error_forked();
     }
     if (load_acquire(&ring->page->side_blocks) > ring->blocks) {
         return SHMQ_GROW; /* map it anew first */

@@ -5,7 +5,7 @@
 #include "atomic.h"
 #include "chunk/chunk.h"
 #include "layout.h"
-#include "os/owner.h"
+#include "os/member.h"
 #include "shmq.h"
 
 struct shmq_ring {

@@ -7,8 +7,8 @@
 
 #include "atomic.h"
 #include "error.h"
+#include "os/member.h"
 #include "os/os.h"
-#include "os/owner.h"
 
 static_assert(SHMQ_ANY_MAX + 1 == FUTEXES_MAX, "the nudge is one of the words");
 

@@ -1,24 +1,8 @@
-/* owner.h - a process's seat at one queue, as the other files of the core see it. */
+/* owner.h - who holds a claim, and is it alive. */
 #ifndef SHMQ_OWNER_H
 #define SHMQ_OWNER_H
 
-#include "layout.h"
-#include "shmq.h"
-
-struct shmq_member {
-    struct control *control;
-    shmq_lock lock;        /* holds the slot's byte */
-    shmq_lock test;        /* a second open of the file, which never holds a lock: asks about others */
-    const uint8_t *guard;  /* 1 here, 0 in a forked child */
-    uint32_t slot;
-    uint32_t generation;   /* of this tenancy; 0 before its slot was locked */
-    owner_t owner;         /* 0 until joined */
-    uint64_t papers;       /* 1 = a thread of this process has LOCK_PAPERS */
-    uint64_t led_by;       /* whom its threads wait for: leader and bell of the group commit ... */
-    uint64_t led_since;    /* ... and since when; monotone, in ns */
-};
-
-static inline bool member_forked(const shmq_member *member) { return *member->guard == 0; }
+#include "os/member.h"
 
 /* Around a change of what is padding and of its count: whoever is killed between the two leaves a mark, and it is counted
  * anew. */

@@ -15,8 +15,8 @@
 
 #include "atomic.h"
 #include "error.h"
+#include "os/member.h"
 #include "os/os.h"
-#include "os/owner.h"
 
 static uint32_t wait_begin(const uint32_t *bell, uint32_t *sleepers)
 {
@@ -40,7 +40,7 @@ uint32_t shmq_room_begin(shmq_member *member)
 static int wait_on(const shmq_member *member, uint32_t *bell, uint32_t seen, int64_t deadline_ns)
 {
     if (member_forked(member)) {
-        return error_set(SHMQ_FORKED, "this handle belongs to the parent process");
+        return error_forked();
     }
     const int answer = os->futex_wait(bell, seen, deadline_ns);
     switch (answer) {

@@ -562,13 +562,6 @@ static PyType_Slot block_slots[] = {{Py_tp_methods, block_methods}, {0, NULL}};
 static PyType_Spec block_spec = {"shmq._hot.Block", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
                                  block_slots};
 
-int hot_add_type(PyObject *module, const char *name, PyType_Spec *spec)
-{
-    PyObject *const type = PyType_FromSpec(spec);
-    const int answer = type == NULL ? -1 : PyModule_AddObjectRef(module, name, type);
-    Py_XDECREF(type);
-    return answer;
-}
 static int hot_exec(PyObject *module)
 {
     timeout_name = timeout_name != NULL ? timeout_name : PyUnicode_InternFromString("timeout");

@@ -1,4 +1,4 @@
-/* hot.h - what the four files of built-ins share. */
+/* hot.h - what the files of built-ins share. */
 #ifndef SHMQ_HOT_H
 #define SHMQ_HOT_H
 
@@ -12,7 +12,7 @@
 /* Python keeps functions of a type in void pointers, which ISO C leaves open and POSIX does not. */
 #pragma GCC diagnostic ignored "-Wpedantic"
 
-/* Add a type to the module: 0, or -1 with an exception. */
+/* Add a type to the module: 0, or -1 with an exception. In types.c. */
 int hot_add_type(PyObject *module, const char *name, PyType_Spec *spec);
 /* Those of hot_find.c, and of hot_fd.c. */
 int hot_find_exec(PyObject *module);

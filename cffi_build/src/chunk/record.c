@@ -1,0 +1,58 @@
+/* record.c - a message behind its word, read: does it fit its word, is it the one that belongs here, is it whole?
+ *
+ * Shared bytes are read once, into a local; the local is checked, then used. A record carries its place and its ordinal
+ * under its checksum, so no wrong hint delivers a right record under a wrong index. */
+#include "chunk/record.h"
+
+#include "chunk/walk.h"
+#include "error.h"
+
+/* A DONE region's message, but for its checksum. Shared bytes are read once, into a local; the local is checked, then
+ * used. */
+int64_t check_frame(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal, word_t word, struct record *whole)
+{
+    struct record record;
+    if (word_count(word) != 1) {
+        return corrupt(chunk, position, "a word that no claim could have written");
+    }
+    if (word_bytes(word) < sizeof record || position + word_bytes(word) > chunk->capacity - SEAL_BYTES) {
+        return corrupt(chunk, position, "a message reaches beyond the chunk");
+    }
+    shared_read(&record, chunk->memory + position, sizeof record);
+    const uint64_t payload = RECORD_HEADER_BYTES + record.extra_words * SPAN_UNIT + round_up(record.key_length);
+    if (record.length < payload || round_up(record.length) != word_bytes(word)) {
+        return corrupt(chunk, position, "a message's length disagrees with its word");
+    }
+    if (record.ordinal != ordinal) {
+        return corrupt(chunk, position, "a message is not the one that belongs here");
+    }
+    if (record.flags != 0 && fixed_bytes(record.flags) > record.extra_words * SPAN_UNIT) {
+        return corrupt(chunk, position, "the optional fields of a message reach beyond it");
+    }
+    *whole = record;
+    return place_of(position + payload, record.length - payload);
+}
+
+int check_sum(const shmq_chunk *chunk, uint64_t position, const struct record *record)
+{
+    if (chunk->checksum && record->crc != record_crc(chunk, position, record)) {
+        return corrupt(chunk, position, "a message fails its checksum");
+    }
+    return SHMQ_OK;
+}
+
+int64_t check_record(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal, word_t word)
+{
+    return check_copying(chunk, position, ordinal, word, NULL);
+}
+
+int64_t shmq_check(shmq_chunk *chunk, uint64_t position, uint64_t ordinal)
+{
+    if (position < chunk->first_position || position + SEAL_BYTES > chunk->capacity || position % SPAN_UNIT != 0) {
+        return corrupt(chunk, position, "no message can be there");
+    }
+    const struct walk walk = {position, ordinal};
+    const word_t word = walk_look(chunk, &walk);
+    return word_state(word) == WORD_DONE ? check_record(chunk, position, ordinal, word)
+                                         : corrupt(chunk, position, "there is no message");
+}

@@ -1,0 +1,16 @@
+/* take.h - a reader, as it is moved: by take.c message by message, by gather.c column by column. */
+#ifndef SHMQ_TAKE_H
+#define SHMQ_TAKE_H
+
+#include "chunk/walk.h"
+
+/* Nothing is there for a consumer any more: why, its wait says. Readers look on. */
+bool reader_is_shut(const shmq_chunk *chunk, const shmq_reader *reader);
+/* One thread at a time moves a reader: false when another one does. */
+bool reader_begin(shmq_reader *reader, struct walk *walk);
+void reader_end(shmq_reader *reader, const struct walk *walk);
+/* Before what was read up to reader->index is returned: move the words of the reader's checkpoint, if it has one. False: it
+ * must not be returned, since it was dropped meanwhile. */
+bool reader_publish(const shmq_chunk *chunk, const shmq_reader *reader, const struct walk *walk);
+
+#endif

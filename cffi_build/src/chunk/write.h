@@ -1,0 +1,30 @@
+/* write.h - a message on its way into a claimed region. */
+#ifndef SHMQ_WRITE_H
+#define SHMQ_WRITE_H
+
+#include "chunk/chunk.h"
+
+/* How the parts of one message lie behind each other. */
+struct shape {
+    uint64_t extra;   /* bytes of optional fields, padded */
+    uint64_t payload; /* offset of the payload from the word */
+    uint64_t length;  /* from the word to the end of the payload */
+};
+
+struct shape shape_of(uint32_t fixed_flags, uint64_t key_length, uint64_t headers_length, uint64_t payload_length);
+/* OK, or TOO_LARGE. */
+int check_shape(const struct shape *shape, uint64_t key_length, uint64_t payload_length);
+struct record record_of(const shmq_chunk *chunk, const struct shape *shape, const shmq_fields *fields);
+/* Everything before the payload, but for the word and the CRC. */
+void write_head(shmq_chunk *chunk, uint64_t position, const struct record *record, const shmq_fields *fields);
+/* The payload, behind a head that is written already, and the checksum of both. */
+void write_payload(const shmq_chunk *chunk, uint64_t position, struct record *record, const char *payload, uint64_t length);
+/* The payload was written by somebody else: zeros behind it, and the checksum. */
+void write_crc(const shmq_chunk *chunk, uint64_t position, struct record *record);
+/* Zeros behind a part, up to the next whole word. Before the checksum. */
+void pad_part(const shmq_chunk *chunk, uint64_t position, uint64_t length);
+
+/* Of a column of lengths that may not be there. */
+static inline uint64_t length_at(const uint32_t *lengths, uint32_t i) { return lengths == NULL ? 0 : lengths[i]; }
+
+#endif
