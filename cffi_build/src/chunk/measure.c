@@ -2,6 +2,7 @@
  *
  * Nothing is counted as it comes and goes. The smallest head says where to begin, the words say where the end is, and what the
  * index takes in between is no message. */
+#include "chunk/find.h"
 #include "chunk/index.h"
 #include "chunk/settle.h"
 #include "chunk/walk.h"

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 
 #include "chunk/bounds.h"
-#include "chunk/index.h"
+#include "chunk/note.h"
 #include "chunk/walk.h"
 #include "chunk/write.h"
 #include "error.h"

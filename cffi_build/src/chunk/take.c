@@ -6,7 +6,7 @@
 #include "chunk/take.h"
 
 #include "chunk/bounds.h"
-#include "chunk/index.h"
+#include "chunk/find.h"
 #include "chunk/record.h"
 #include "chunk/settle.h"
 #include "chunk/timed.h"

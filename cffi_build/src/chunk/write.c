@@ -79,7 +79,6 @@ void pad_part(const shmq_chunk *chunk, uint64_t position, uint64_t length)
     }
 }
 
-/* Everything before the payload, but for the word and the CRC. */
 void write_head(shmq_chunk *chunk, uint64_t position, const struct record *record, const shmq_fields *fields)
 {
     uint8_t *const at = chunk->memory + position;
@@ -108,7 +107,6 @@ void write_crc(const shmq_chunk *chunk, uint64_t position, struct record *record
     shared_write(chunk->memory + position + offsetof(struct record, crc), &record->crc, sizeof record->crc);
 }
 
-/* The payload, behind a head that is written already, and the checksum of both. */
 void write_payload(const shmq_chunk *chunk, uint64_t position, struct record *record, const char *payload,
                           uint64_t length)
 {
