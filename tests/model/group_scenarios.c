@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "atomic.h"
+#include "group/head.h"
+#include "group/side.h"
 #include "stage.h"
 
 #define LEASE INT64_C(50000000)

@@ -12,6 +12,9 @@
 
 #include "atomic.h"
 #include "crc.h"
+#include "group/gate.h"
+#include "group/order.h"
+#include "group/side.h"
 #include "stage.h"
 
 #define BUCKETS 2u

@@ -3,7 +3,7 @@
 #define SHMQ_STAGE_H
 
 #include "chunk/chunk.h"
-#include "group/ring.h"
+#include "group/window.h"
 #include "explorer.h"
 
 /* ------------------------------------------------------------------ how schedules are written */

@@ -5,53 +5,13 @@
  * there to be finished; when it comes back instead, given back or by the member's death, the mark `dropped_to` says that it
  * is to be finished and not handed out again. What lies behind the window, because a member holds something before it,
  * is finished by the same mark: when the head comes to it, or a member that walks. */
-#include "chunk/bounds.h"
-#include "chunk/chunk.h"
 #include "error.h"
-#include "group/ring.h"
+#include "group/gate.h"
+#include "group/head.h"
+#include "group/side.h"
 
 /* From so many windows on, a head that was left behind is moved in one step, and not over each word. */
 #define FAR_WINDOWS 256u
-
-bool ring_is_dropped(const shmq_ring *ring, uint64_t index)
-{
-    return index < load_relaxed(&ring->page->dropped_to);
-}
-
-void ring_count_dropped(shmq_ring *ring, uint64_t count)
-{
-    add_relaxed(&ring->checkpoint->dropped, count);
-}
-
-bool ring_drop_word(shmq_ring *ring, uint64_t index, bool by_force)
-{
-    for (;;) {
-        const uint64_t word = ring_look(ring, index);
-        const uint32_t state = ring_state(ring, index, word);
-        if (state == RING_PARKED) {
-            side_passes(ring, index, word); /* from here on the table says who has it */
-            return false;
-        }
-        if (state == RING_DONE || (!by_force && ring_somebody_has(state, word))
-            || index < load_acquire(&ring->checkpoint->head)
-            || (load_relaxed(&ring->page->term) & ((1u << RING_TERM_BITS) - 1)) != ring->term) {
-            return false; /* the last: its only member has moved the group; what we have seen is of before */
-        }
-        if (cas_release(ring_word(ring, index), word, ring_stamp(ring, index) | RING_DONE)) {
-            keyed_ready(ring, keyed_at(ring, index));
-            return true;
-        }
-    }
-}
-
-bool ring_drop(shmq_ring *ring, uint64_t index)
-{
-    const bool done = ring_drop_word(ring, index, false);
-    if (done) {
-        ring_count_dropped(ring, 1);
-    }
-    return done;
-}
 
 static bool window_is_done(const shmq_ring *ring, uint64_t head)
 {

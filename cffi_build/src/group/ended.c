@@ -5,9 +5,11 @@
  * such for each other. So each says that it waits (`resting`), and for those who hold something the end has come when
  * everything that is not finished is with such: nobody gives any of it back while waiting. Who holds nothing waits on,
  * and is there for what a death brings back. */
-#include "group/ring.h"
+#include "group/ended.h"
 
-#include "chunk/chunk.h"
+#include "group/figures.h"
+#include "group/gate.h"
+#include "group/side.h"
 #include "os/owner.h"
 
 /* ------------------------------------------------------------------ the end */

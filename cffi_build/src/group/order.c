@@ -1,54 +1,22 @@
-/* keyed.c - a group whose messages of one key come in order, and never two at once.
+/* order.c - a group whose messages of one key come in order, and never two at once.
  *
- * Keys fall into buckets. The gate of a bucket says IDLE or BUSY, and IDLE means that every message of it that a walker
- * has met is finished. So a walker who turns IDLE to BUSY may claim what it stands before; whoever finds BUSY notes that
+ * A walker who turns a gate from IDLE to BUSY may claim what it stands before; whoever finds BUSY notes that
  * it was there and goes on, and the message waits where it is. Of a BUSY bucket only the lowest unfinished message is
  * ever handed out. That it is the lowest stays true until it is finished, whoever else looks meanwhile, so nothing is
  * locked while somebody looks, and nobody who dies leaves a lock behind: the CAS on the message's own word decides.
- *
- * A bucket is looked at when its bit in `ready` is set, by whoever finished the message that was out, found one of it
- * due, or found that somebody died. Whoever looks clears the bit first. */
-#include "chunk/chunk.h"
-#include "crc.h"
-#include "group/ring.h"
+ * Whoever looks at a bucket clears its bit first. */
+#include "group/order.h"
 
-#define KEY_LOW ((UINT64_C(1) << ATTEMPTS_BITS) - 1)
+#include "group/edge.h"
+#include "group/gate.h"
+#include "group/head.h"
+#include "group/side.h"
+
 #define PARK_AT_ONCE 1024u
 #define PARK_BLOCKS_MAX 2048u /* about a million messages that wait for their keys outside the window */
 #define PARK_AGAIN_NS INT64_C(2000000)
 
-uint64_t keyed_bytes(uint32_t window, uint32_t buckets)
-{
-    const uint64_t of_bucket = sizeof(struct ring_bucket) * (uint64_t)buckets + buckets / 8;
-    return buckets == 0 ? 0 : sizeof(uint64_t) * window + of_bucket;
-}
-
-static struct ring_bucket *bucket_at(const shmq_ring *ring, uint64_t bucket) { return &ring->buckets[bucket - 1]; }
-
-uint64_t keyed_bucket(const shmq_ring *ring, const shmq_chunk *chunk, uint64_t position)
-{
-    struct record record;
-    shared_read(&record, chunk->memory + position, sizeof record);
-    const uint64_t at = position + RECORD_HEADER_BYTES + record.extra_words * SPAN_UNIT;
-    if (record.key_length == 0 || at + record.key_length > chunk->capacity) {
-        return 0;
-    }
-    const uint32_t hash = crc32c(0, shared_span(chunk->memory + at, record.key_length), record.key_length);
-    return (hash & (ring->bucket_count - 1)) + 1;
-}
-
 /* ------------------------------------------------------------------ what walkers have met */
-static uint64_t key_of(const shmq_ring *ring, uint64_t index)
-{
-    const uint64_t key = load_acquire(&ring->keys[ring_slot(ring, index)]);
-    return key >> ATTEMPTS_BITS == ring_cell(ring, index) ? key & KEY_LOW : 0;
-}
-uint64_t keyed_bounded(const shmq_ring *ring, uint64_t bucket) { return bucket <= ring->bucket_count ? bucket : 0; }
-uint64_t keyed_at(const shmq_ring *ring, uint64_t index)
-{
-    return ring->bucket_count == 0 ? 0 : keyed_bounded(ring, key_of(ring, index) & (KEY_DELAYED - 1));
-}
-
 /* One that has been met stays so: a walker who slept over a lap must not write over what is there now. */
 static void note_key(const shmq_ring *ring, uint64_t index, uint64_t bucket, bool delayed)
 {
@@ -98,69 +66,6 @@ int keyed_enter(shmq_ring *ring, uint64_t index, uint64_t word, int64_t due_ns, 
         keyed_ready(ring, taken->bucket); /* somebody finished it; whoever looked meanwhile has left the bucket to us */
     }
     return code;
-}
-
-void keyed_parks(shmq_ring *ring, uint64_t bucket)
-{
-    if (bucket == 0) {
-        return;
-    }
-    uint64_t *const gate = &bucket_at(ring, bucket)->gate;
-    uint64_t old = load_relaxed(gate);
-    while (!cas_release(gate, old, (old + GATE_CHANGE) | GATE_BUSY | GATE_PARKED)) {
-        old = load_relaxed(gate);
-    }
-    if ((old & GATE_BUSY) == 0) {
-        keyed_ready(ring, bucket); /* whoever was about to meet it finds BUSY, and leaves it to whoever made it so */
-    }
-}
-
-/* ------------------------------------------------------------------ who should look */
-void keyed_ready(shmq_ring *ring, uint64_t bucket)
-{
-    if (bucket == 0) {
-        return;
-    }
-    uint64_t *const bits = &ring->ready[(bucket - 1) / 64];
-    const uint64_t bit = UINT64_C(1) << (bucket - 1) % 64;
-    uint64_t old = load_relaxed(bits);
-    while (!cas_release(bits, old, old | bit)) { /* also when it is set: whoever clears it must see what we did before */
-        old = load_relaxed(bits);
-    }
-    ring->readied = true;
-}
-
-bool keyed_idle(const shmq_ring *ring, uint64_t bucket)
-{
-    return (load_relaxed(&bucket_at(ring, bucket)->gate) & GATE_BUSY) == 0;
-}
-
-void keyed_wake(shmq_ring *ring)
-{
-    if (ring->readied) {
-        ring->readied = false;
-        shmq_wake(ring->member);
-    }
-}
-
-void keyed_finished(shmq_ring *ring, const shmq_taken *taken, bool done)
-{
-    if (taken->bucket == 0) {
-        return;
-    }
-    const uint64_t idle = (taken->gate + GATE_CHANGE) & ~(uint64_t)(GATE_BUSY | GATE_PARKED);
-    if (!done || taken->gate == 0 || !cas_release(&bucket_at(ring, taken->bucket)->gate, taken->gate, idle)) {
-        keyed_ready(ring, taken->bucket);
-    }
-}
-
-void keyed_reap(shmq_ring *ring)
-{
-    for (uint64_t bucket = 1; bucket <= ring->bucket_count; bucket++) {
-        if (load_relaxed(&bucket_at(ring, bucket)->gate) & GATE_BUSY) {
-            keyed_ready(ring, bucket);
-        }
-    }
 }
 
 /* ------------------------------------------------------------------ handing out */
