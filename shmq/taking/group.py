@@ -1,7 +1,7 @@
 """
 A group: any number of processes share one consumer name, and every message goes to one of them.
 
-The ring (cffi_build/src/group/window.c) says who has what; a claim and an acknowledgement are one CAS each. With ack="auto" a
+The ring (cffi_build/src/group) says who has what; a claim and an acknowledgement are one CAS each. With ack="auto" a
 message is finished when it is handed out (at most once), with "explicit" when it is acknowledged (at least once). What
 a dead member held goes to the others at once.
 """

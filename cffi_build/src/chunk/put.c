@@ -222,6 +222,16 @@ int shmq_commit(shmq_chunk *chunk, uint64_t position, uint64_t claimed, uint64_t
 }
 
 /* ------------------------------------------------------------------ a batch */
+uint64_t shmq_region_bytes(uint32_t count, const uint32_t *lengths, const uint32_t *key_lengths,
+                           const uint32_t *header_lengths, uint32_t fixed_flags)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        bytes += round_up(shape_of(fixed_flags, length_at(key_lengths, i), length_at(header_lengths, i), lengths[i]).length);
+    }
+    return bytes;
+}
+
 static int check_batch(uint32_t count, const uint32_t *lengths, const uint32_t *key_lengths,
                        const uint32_t *header_lengths, uint32_t fixed_flags)
 {

@@ -26,17 +26,6 @@ struct walk walk_from_hint(const shmq_chunk *chunk)
     return (struct walk){position, hint_ordinal(hint)};
 }
 
-void hint_raise(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal)
-{
-    uint64_t *const hint = &((struct chunk_header *)chunk->memory)->hint;
-    const uint64_t mine = hint_make(position, ordinal);
-    uint64_t seen = load_relaxed(hint);
-    /* Release: the claims before it, ours and those we walked over. Pairs with the acquire in nothing_there. */
-    while (seen < mine && !cas_release(hint, seen, mine)) {
-        seen = load_relaxed(hint);
-    }
-}
-
 int nothing_there(const shmq_chunk *chunk, const struct walk *walk)
 {
     /* Claims are made one behind the other, and a chunk is left once it is sealed: where the hint is farther, or there is

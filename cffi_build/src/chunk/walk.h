@@ -27,7 +27,16 @@ static inline word_t walk_look(const shmq_chunk *chunk, const struct walk *walk)
 int nothing_there(const shmq_chunk *chunk, const struct walk *walk);
 #define A_HOLE "a hole: nothing is here, and there is something behind it"
 struct walk walk_from_hint(const shmq_chunk *chunk);
-void hint_raise(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal);
+static inline void hint_raise(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal)
+{
+    uint64_t *const hint = &((struct chunk_header *)chunk->memory)->hint;
+    const uint64_t mine = hint_make(position, ordinal);
+    uint64_t seen = load_relaxed(hint);
+    /* Release: the claims before it, ours and those we walked over. Pairs with the acquire in nothing_there. */
+    while (seen < mine && !cas_release(hint, seen, mine)) {
+        seen = load_relaxed(hint);
+    }
+}
 /* Can a word be what it says? OK or CORRUPT. */
 int check_word(const shmq_chunk *chunk, uint64_t position, word_t word);
 /* Step over a word, if it can be what it says: OK or CORRUPT. */

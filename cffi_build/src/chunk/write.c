@@ -6,22 +6,10 @@
 
 #include <inttypes.h>
 
-#include "chunk/record.h"
 #include "error.h"
 #include "os/os.h"
 
 /* ------------------------------------------------------------------ how its parts lie */
-struct shape shape_of(uint32_t fixed_flags, uint64_t key_length, uint64_t headers_length,
-                             uint64_t payload_length)
-{
-    struct shape shape;
-    shape.extra = fixed_bytes(fixed_flags);
-    shape.extra += headers_length == 0 ? 0 : sizeof(struct field_bytes) + round_up(headers_length);
-    shape.payload = RECORD_HEADER_BYTES + shape.extra + round_up(key_length);
-    shape.length = shape.payload + payload_length;
-    return shape;
-}
-
 int check_shape(const struct shape *shape, uint64_t key_length, uint64_t payload_length)
 {
     if (key_length > KEY_MAX) {
@@ -41,16 +29,6 @@ int check_shape(const struct shape *shape, uint64_t key_length, uint64_t payload
 uint64_t shmq_record_bytes(const shmq_fields *fields, uint64_t length)
 {
     return round_up(shape_of(fields->fixed_flags, fields->key_length, fields->headers_length, length).length);
-}
-
-uint64_t shmq_region_bytes(uint32_t count, const uint32_t *lengths, const uint32_t *key_lengths,
-                           const uint32_t *header_lengths, uint32_t fixed_flags)
-{
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        bytes += round_up(shape_of(fixed_flags, length_at(key_lengths, i), length_at(header_lengths, i), lengths[i]).length);
-    }
-    return bytes;
 }
 
 /* ------------------------------------------------------------------ writing them */
@@ -99,12 +77,6 @@ void write_head(shmq_chunk *chunk, uint64_t position, const struct record *recor
         shared_write(at + offset, fields->key, fields->key_length);
         pad_part(chunk, position + offset, fields->key_length);
     }
-}
-
-void write_crc(const shmq_chunk *chunk, uint64_t position, struct record *record)
-{
-    record->crc = chunk->checksum ? record_crc(chunk, position, record) : 0;
-    shared_write(chunk->memory + position + offsetof(struct record, crc), &record->crc, sizeof record->crc);
 }
 
 void write_payload(const shmq_chunk *chunk, uint64_t position, struct record *record, const char *payload,

@@ -7,7 +7,6 @@
 
 #include "os/os.h"
 
-int64_t ring_now(void) { return os->clock_boottime_ns(); }
 int64_t shmq_clock_boottime_ns(void) { return os->clock_boottime_ns(); }
 
 /* ------------------------------------------------------------------ leases and attempts */

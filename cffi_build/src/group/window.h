@@ -6,6 +6,7 @@
 #include "chunk/chunk.h"
 #include "layout.h"
 #include "os/member.h"
+#include "os/os.h"
 #include "shmq.h"
 
 struct shmq_ring {
@@ -100,7 +101,7 @@ static inline uint64_t head_of(const shmq_ring *ring)
     return head < INDEX_LIMIT ? head : INDEX_LIMIT;
 }
 
-int64_t ring_now(void);
+static inline int64_t ring_now(void) { return os->clock_boottime_ns(); }
 /* A message nobody has, whose word is `word`, becomes ours, or with `finishes` is finished by that: false when it is
  * somebody else's, or finished. */
 bool ring_claim(shmq_ring *ring, uint64_t index, uint64_t word, uint32_t kind, bool finishes, shmq_taken *taken);
