@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from shmq.reading.columns import Columns
     from shmq.stats import ConsumerStats, Stats
     from shmq.storage.copying import Copied, Repaired
-    from shmq.storage.recover import Recovery
+    from shmq.storage.recover.progress import Recovery
     from shmq.storage.verify import Verified
     from shmq.taking.group import GroupConsumer
     from shmq.taking.group_place import GroupPlace

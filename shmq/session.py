@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from shmq.storage.recover import Recovery
+    from shmq.storage.recover.progress import Recovery
 
 
 @says_where("path", "__init__")
@@ -150,14 +150,14 @@ class Session:
     def _recover(self) -> None:
         """Have only what is on the disk count, when this is the first opening since the machine started."""
         if self.home.unclean():
-            later.ready("shmq.storage.recover")
-            from shmq.storage import recover  # noqa: PLC0415  # once in a boot
+            later.ready("shmq.storage.recover.apply")
+            from shmq.storage.recover import apply, plan, progress  # noqa: PLC0415  # once in a boot
 
             if self.flags["read_only"]:
-                self.home.view = recover.view(self.home)
+                self.home.view = plan.view(self.home)
             else:
-                self.recovery = recover.recover(self.home)
-                recover.tell_of(self.home, self.recovery)
+                self.recovery = apply.recover(self.home)
+                progress.tell_of(self.home, self.recovery)
 
     def _take_up_bounds(self) -> None:
         """The control page of a new queue, or of a new boot, knows no bounds yet."""

@@ -7,8 +7,9 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from shmq import ending, errors
-from shmq.storage import pins, recover, space
+from shmq.storage import pins, space
 from shmq.storage import ring as rings
+from shmq.storage.recover import asides
 from shmq.taking import backlog
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def of_queue(session: Session) -> Stats:
         damaged=session.home.damaged_names(),
         finished=ending.is_finished(session.home.read_journal()),
         shut_down=joined.control.is_shut_down(),
-        aside=recover.set_aside(session.home),
+        aside=asides.set_aside(session.home),
     )
 
 

@@ -28,7 +28,9 @@ PAGE = ROOT / "docs" / "coverage.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 SUITES = ["tests/unit", "tests/property", "tests/security", "tests/cli"]
 FLAGS = "--coverage -O0 -fprofile-update=atomic"
-ENGINE = tuple(f"shmq/{room}*.py" for room in ("", "putting/", "taking/", "reading/", "storage/", "_native/"))
+ENGINE = tuple(
+    f"shmq/{room}*.py" for room in ("", "putting/", "taking/", "reading/", "storage/", "storage/recover/", "_native/")
+)
 
 
 class Row(NamedTuple):

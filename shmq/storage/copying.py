@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from shmq import _native, errors, later
-from shmq.storage import boots, dedup, directory, files, headers, ledger, pins, reach, records, recover, ring, verify
+from shmq.storage import boots, dedup, directory, files, headers, ledger, pins, reach, records, ring, verify
 from shmq.storage.directory import (
     ASIDE,
     CHUNKS,
@@ -30,6 +30,7 @@ from shmq.storage.directory import (
     chunk_name,
     parse_chunk_name,
 )
+from shmq.storage.recover import apply, consumers, plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -322,7 +323,7 @@ def _copy_name(home: Directory, target: _Target, name: str) -> str:
     """All that belongs to that name; or nothing, and the file that is damaged."""
     file = f"{name}.checkpoint"
     content = home.read(home.consumers, file, _native.CHECKPOINT_BYTES)
-    if not recover.checkpoint_is_whole(content, home.queue_id, name):
+    if not consumers.checkpoint_is_whole(content, home.queue_id, name):
         return file
     try:
         if home.checkpoint(name).group:
@@ -437,7 +438,7 @@ def repair(home: Directory, to: str | None, *, in_place: bool) -> Repaired:
         return Repaired(home.path, found.messages, 0, ())
     if in_place:
         with home.admin():
-            if recover.somebody_is_there(home):
+            if apply.somebody_is_there(home):
                 raise errors.Busy(f"cannot repair {home.path} in place: somebody has it open; nothing was changed")
             clean = f"{home.path}.clean-{os.urandom(4).hex()}"
             saved = _write_clean(home, clean)
@@ -462,11 +463,11 @@ def _check_clean(path: str, saved: _Saved) -> None:
         Corrupt: that would not keep everything.
     """
     with contextlib.closing(directory.Directory(path, read_only=True)) as made:
-        plan = recover.make_plan(made)
-    kept = sum(piece.survey.messages for piece in plan.pieces)
+        whole = plan.make_plan(made)
+    kept = sum(piece.survey.messages for piece in whole.pieces)
     if kept != saved.messages:
         raise errors.Corrupt(
-            f"{path} was written with {saved.messages} messages, and opening it would keep {kept} ({plan.reason}); it "
+            f"{path} was written with {saved.messages} messages, and opening it would keep {kept} ({whole.reason}); it "
             "was left there, and the damaged queue as it was"
         )
 
@@ -565,7 +566,7 @@ def _one_each(there: list[_Source]) -> list[_Source]:
     """One of each sequence, with bases that ascend; not from hopelessly far apart."""
     chosen: list[_Source] = []
     for source in sorted(there):
-        if source.base > recover.INDEX_MAX:
+        if source.base > plan.INDEX_MAX:
             continue
         before = chosen[-1] if chosen else None
         if before and (

@@ -13,9 +13,11 @@ import errno
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
-from shmq.storage import dedup, headers, ledger, pins, reach, recover, ring, staging, watermark
+from shmq.storage import dedup, headers, ledger, pins, reach, ring, staging, watermark
 from shmq.storage.chain import break_in
 from shmq.storage.directory import CHUNKS, CONSUMERS, CONTROL, DEDUP, LEDGER, QUEUE, STAGING, chunk_name
+from shmq.storage.recover import asides, consumers
+from shmq.storage.stretches import opened, stretches
 
 if TYPE_CHECKING:
     from shmq.storage.directory import Directory
@@ -115,7 +117,7 @@ def verify(home: Directory) -> Verified:
     _verify_chunks(home, report)
     _verify_consumers(home, report)
     _verify_beside(home, report)
-    return dataclasses.replace(report.done(), aside=recover.set_aside(home))
+    return dataclasses.replace(report.done(), aside=asides.set_aside(home))
 
 
 def _short(problem: Exception) -> str:
@@ -215,7 +217,7 @@ def _verify_chunk(
     name = chunk_name(base, sequence)
     file = f"{CHUNKS}/{name}"
     try:
-        chunk = recover.opened(home, CHUNKS, name, sequence, base)
+        chunk = opened(home, CHUNKS, name, sequence, base)
     except FileNotFoundError:
         return None
     except (OSError, errors.ShmqError) as problem:
@@ -231,7 +233,7 @@ def _verify_chunk(
     with chunk:
         upto = reach.known_end(home, chunk, sequence, known)
         whole, end, survey = 0, 0, None
-        for stretch in recover.stretches(chunk):
+        for stretch in stretches(chunk):
             survey = stretch.survey
             whole += survey.messages + stretch.padded()
             report.messages += survey.messages
@@ -311,7 +313,7 @@ def _verify_name(home: Directory, name: str, report: _Report) -> None:
         page = home.read(home.consumers, f"{name}.checkpoint", _native.CHECKPOINT_BYTES)
         if len(page) != _native.CHECKPOINT_BYTES:
             report.add(file, 0, f"it has {len(page)} bytes instead of {_native.CHECKPOINT_BYTES}")
-        elif not recover.checkpoint_is_whole(page, home.queue_id, name):
+        elif not consumers.checkpoint_is_whole(page, home.queue_id, name):
             report.add(file, 0, "its header fails its checksum, or it belongs to another name or queue")
         elif home.checkpoint(name).group:
             for ending, look in ((".group", ring.options), (".ring", ring.extent)):

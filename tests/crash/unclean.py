@@ -45,10 +45,10 @@ def pretend(boot: bytes = BOOT) -> Iterator[None]:
 def recover(path: str) -> Any:
     """What recovers the queue at *path*, once it is called."""
     from shmq.storage import directory
-    from shmq.storage import recover as recovering
+    from shmq.storage.recover import apply
 
     home = directory.Directory(path, read_only=False)
-    weakref.finalize(recovery := functools.partial(recovering.recover, home), home.close)
+    weakref.finalize(recovery := functools.partial(apply.recover, home), home.close)
     return recovery if home.unclean() else (lambda: None)
 
 

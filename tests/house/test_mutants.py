@@ -91,5 +91,5 @@ def test_a_sample_is_its_seeds_and_the_engine_is_all_there(mutants):
     names = {path.name for path in campaign.ENGINE}
     assert {path.stem for path in campaign.ENGINE} == set(campaign.OWN)
     assert all(f"test_{name}" in campaign.TESTS for own in campaign.OWN.values() for name in own.split())
-    assert {"durability.py", "walk.py", "consumer.py", "group.py", "account.py", "recover.py", "staging.py"} <= names
+    assert {"durability.py", "walk.py", "consumer.py", "group.py", "account.py", "apply.py", "staging.py"} <= names
     assert "shmq" in sys.modules

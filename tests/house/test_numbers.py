@@ -15,7 +15,7 @@ from layout import table
 
 FIELDS = {
     "shmq.storage.copying": {"_QUEUE_ID_AT": "chunk_header.queue_id", "_CHECKPOINT_ID_AT": "checkpoint.queue_id"},
-    "shmq.storage.recover": {
+    "shmq.storage.recover.consumers": {
         "_FIXED": "checkpoint.pad0",
         "_CRC_AT": "checkpoint.crc",
         "_KIND_AT": "checkpoint.kind",
@@ -27,6 +27,8 @@ FIELDS = {
         "_CURSOR_AT": "checkpoint.cursor_sequence",
         "_ACKS_AT": "checkpoint.acks_asked",
         "_ACKS_END": "checkpoint.pad5",
+    },
+    "shmq.storage.recover.apply": {
         "_FIRST_LIVE_AT": "control.first_live",
         "_NEWEST_AT": "control.newest",
         "_DURABLE_AT": "control.durable",
@@ -36,14 +38,9 @@ FIELDS = {
     },
 }
 NUMBERS = {
-    "shmq.storage.recover": {
-        "_LOCK_BASE": "LOCK_BASE",
-        "_SEATS": "OWNER_SLOTS",
-        "_FREE": "WORD_FREE",
-        "_META": "WORD_META",
-        "_SEAL": "WORD_SEAL",
-        "_EXCLUSIVE": "CHECKPOINT_EXCLUSIVE",
-    },
+    "shmq.storage.recover.apply": {"_LOCK_BASE": "LOCK_BASE", "_SEATS": "OWNER_SLOTS"},
+    "shmq.storage.recover.consumers": {"_EXCLUSIVE": "CHECKPOINT_EXCLUSIVE"},
+    "shmq.storage.recover.plan": {"_FREE": "WORD_FREE", "_META": "WORD_META", "_SEAL": "WORD_SEAL"},
 }
 KERNELS = {
     "shmq.storage.blocks": {

@@ -43,7 +43,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GROUPS = ("account", "aside", "group", "group_message", "group_options", "group_place", "group_walk")
 ENGINE = [ROOT / "shmq" / "taking" / f"{name}.py" for name in (*GROUPS, "consumer", "dead")]
 ENGINE += [ROOT / "shmq" / "durability.py", ROOT / "shmq" / "reading" / "walk.py"]
-ENGINE += sorted((ROOT / "shmq" / "storage").glob("[!_]*.py"))
+ENGINE += sorted((ROOT / "shmq" / "storage").rglob("[!_]*.py"))
 FILES = [*sorted((ROOT / "tests" / "unit").glob("test_*.py")), ROOT / "tests" / "house" / "test_numbers.py"]
 """What `make test` runs of these is asked; what it has beyond them is not."""
 TESTS = {path.stem: str(path.relative_to(ROOT)) for path in FILES}
@@ -60,10 +60,13 @@ OWN = {
     "group_options": "member group keyed letters",
     "group_place": "group_place",
     "group_walk": "member group group_room keyed backlog",
+    "apply": "numbers saved recover damaged_words bad_words small_files full_disk",
+    "asides": "saved recover damaged_words",
     "acks": "synced acks durability recover",
     "boots": "recover group_place when",
     "blocks": "numbers files places full_disk extents",
     "chain": "directory chain retention bounds recover",
+    "consumers": "numbers saved recover ring",
     "copying": "numbers saved copy",
     "dedup": "small_files dedup recover",
     "directory": "directory chain retention recover places",
@@ -74,14 +77,16 @@ OWN = {
     "mapped": "files access places",
     "names": "names pins reading_on",
     "pins": "saved pins copy",
+    "plan": "numbers saved recover damaged_words bad_words",
+    "progress": "saved recover",
     "records": "numbers small_files adopt hand_over recover dedup",
     "reach": "reach saved verify holes",
-    "recover": "numbers saved recover damaged_words bad_words",
     "ring": "saved ring group_place recover",
     "shm": "volatile directory files",
     "space": "numbers saved full_disk recover adopt",
     "spares": "numbers files retention large grain full_disk",
     "staging": "numbers small_files adopt hand_over recover",
+    "stretches": "saved verify recover damaged_words holes",
     "sync": "synced durability",
     "verify": "saved verify damaged_words holes bad_words",
     "view": "saved recover damaged_words",

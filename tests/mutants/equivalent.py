@@ -71,13 +71,13 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         0,
     ): "a random name of 7 bytes is as good as one of 6",
     (
-        "recover.py",
+        "asides.py",
         "fd = files.new_file(folder, size, home.options.mode & 0o600, where)",
         "one more",
         0,
     ): "the mode is 0o600 or 0o700 (Options), and neither has that bit",
     (
-        "recover.py",
+        "consumers.py",
         "new[_ACKS_AT:_ACKS_END] = bytes(_ACKS_END - _ACKS_AT)",
         "arithmetic",
         0,
@@ -109,7 +109,7 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         0,
     ): "a third number of a kernel comes behind the two that decide",
     (
-        "recover.py",
+        "plan.py",
         "if adoption and len(pieces) > max(begun, 0) and looker.is_over(adoption, pieces[-1]):",
         "one more",
         0,

@@ -29,7 +29,9 @@ from support import (
 )
 
 import shmq
-from shmq.storage import directory, files, recover, space, staging
+from shmq.storage import directory, files, space, staging, stretches
+from shmq.storage.recover import apply, progress
+from shmq.storage.recover import plan as plans
 
 SMALL = shmq.Options(chunk_bytes=16384)
 GAP = 4
@@ -674,10 +676,9 @@ def test_opening_after_a_process_crash_reads_no_chunk(path, monkeypatch):
     with Child(die) as child:
         child.join()
     from shmq import _native
-    from shmq.storage import recover
 
     looked = []
-    monkeypatch.setattr(recover, "recover", lambda home: looked.append("recover"))
+    monkeypatch.setattr(apply, "recover", lambda home: looked.append("recover"))
     map_file = _native.map_file
     monkeypatch.setattr(_native, "map_file", lambda *a, **k: looked.append("map") or map_file(*a, **k))
     with shmq.open(path) as queue:
@@ -812,14 +813,14 @@ def test_a_recovery_looks_only_at_the_ends_of_chunks_below_the_watermark(path, m
     flip(chunk_files(path)[1], words(path, 1)[7].position + 40)
     make_unclean(path)
     looked = []
-    survey = recover._native.DetachedChunk.survey
+    survey = stretches._native.DetachedChunk.survey
 
     def noted(self, **given):
         if not given.get("position"):
             looked.append(self.base)
         return survey(self, **given)
 
-    monkeypatch.setattr(recover._native.DetachedChunk, "survey", noted)
+    monkeypatch.setattr(stretches._native.DetachedChunk, "survey", noted)
     with shmq.open(path) as queue:
         assert len(looked) <= 2
         assert queue.recovery.end == 1520
@@ -865,7 +866,7 @@ def recovers_slowly(say, path, beats):
 def test_an_opener_waits_as_long_as_a_recovery_makes_progress(path, monkeypatch, caplog):
     fill(path, 10)
     make_unclean(path)
-    monkeypatch.setattr(recover, "PATIENCE", 1.0)
+    monkeypatch.setattr(progress, "PATIENCE", 1.0)
     with Child(recovers_slowly, path, 30) as child:
         assert child.hear() == "held"
         with shmq.open(path) as queue:
@@ -877,7 +878,7 @@ def test_an_opener_waits_as_long_as_a_recovery_makes_progress(path, monkeypatch,
 def test_an_opener_does_not_wait_for_one_who_makes_no_progress(path, monkeypatch):
     fill(path, 10)
     make_unclean(path)
-    monkeypatch.setattr(recover, "PATIENCE", 0.3)
+    monkeypatch.setattr(progress, "PATIENCE", 0.3)
     with Child(recovers_slowly, path, 0) as child:
         assert child.hear() == "held"
         with pytest.raises(shmq.Busy, match="has been held by somebody"):
@@ -888,8 +889,8 @@ def test_an_opener_does_not_wait_for_one_who_makes_no_progress(path, monkeypatch
 def test_a_recovery_that_takes_long_says_how_far_it_is(path, monkeypatch, caplog):
     fill(path, 1000)
     make_unclean(path)
-    monkeypatch.setattr(recover, "_TELL_NS", 0)
-    monkeypatch.setattr(recover, "_BEAT_NS", 0)
+    monkeypatch.setattr(progress, "_TELL_NS", 0)
+    monkeypatch.setattr(progress, "_BEAT_NS", 0)
     before = os.stat(f"{path}/queue.shmq").st_mtime_ns
     with shmq.open(path):
         pass
@@ -947,7 +948,7 @@ def test_a_set_has_no_more_chunks_than_its_manifest_names(path):
     """A chunk that says it is one more of it is none of it; that is no reason to fall over."""
     fill(path, 3)
     home = directory.Directory(path, read_only=True)
-    looker = recover._Looker(home, None)
+    looker = plans._Looker(home, None)
     sequence, base = next(iter(home.chunk_names()))
     chunk_id = looker.look(sequence, base, 0, 0).chunk_id
     looker.manifests[7] = staging.Manifest(b"", 0, ["1.chunk"], [chunk_id], [3], [16384])

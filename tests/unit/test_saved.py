@@ -38,17 +38,19 @@ from shmq.storage import (
     floors,
     pins,
     reach,
-    recover,
     ring,
     shm,
     space,
     staging,
+    stretches,
     sync,
     verify,
     view,
     volatile,
     watermark,
 )
+from shmq.storage.recover import apply, asides, consumers, progress
+from shmq.storage.recover import plan as plans
 
 FOREVER = shmq.Retention.forever()
 
@@ -214,7 +216,7 @@ def test_what_is_behind_a_cut_is_set_aside_under_names_of_its_epoch(long):
         assert (found.adopted, found.swept, found.from_epoch, found.to_epoch) == (0, 0, 1, 2)
     assert sorted(os.listdir(f"{path}/aside")) == sorted(f"00000001-{name}" for name in files[1:])
     assert shmq.verify(path).aside == {1: tuple(sorted(files[1:]))}
-    taken = recover._Aside(directory.Directory(path, read_only=False))
+    taken = asides.Aside(directory.Directory(path, read_only=False))
     for turn in range(3):
         Path(path, "chunks", files[2]).write_bytes(b"x")
         taken.take("chunks", files[2])
@@ -224,11 +226,11 @@ def test_what_is_behind_a_cut_is_set_aside_under_names_of_its_epoch(long):
 
 def test_what_is_set_aside_is_listed_by_epoch_and_other_files_are_not(queue):
     home = queue._session.home
-    assert recover.set_aside(home) == {}
+    assert asides.set_aside(home) == {}
     Path(queue.path, "aside").mkdir(mode=0o700)
     for name in ("0000000a-b", "0000000a-a-1", "00000001-x", "nothing", "1-x", "0000000A-x"):
         Path(queue.path, "aside", name).write_bytes(b"")
-    assert recover.set_aside(home) == {10: ("a-1", "b"), 1: ("x",)}
+    assert asides.set_aside(home) == {10: ("a-1", "b"), 1: ("x",)}
 
 
 def test_damage_below_the_watermark_is_told_with_all_that_is_known(long):
@@ -302,7 +304,7 @@ def test_an_index_that_nobody_can_give_is_no_next_one(path):
         make_unclean(path)
         if fits:
             home = directory.Directory(path, read_only=True)
-            assert recover.make_plan(home).next_index == 1 << 62
+            assert plans.make_plan(home).next_index == 1 << 62
             home.close()
             continue
         said = f"cannot recover {path}: an index of {ceiling} is beyond all that can be given"
@@ -318,13 +320,13 @@ def test_the_next_index_is_beyond_all_that_any_chunk_there_can_have_given(long):
     home = directory.Directory(path, read_only=True)
     change_journal(path, 32, bytes(8))
     home.read_journal()
-    plan = recover.make_plan(home)
+    plan = plans.make_plan(home)
     assert plan.next_index == most[3]
     damage(path, 1, 3)
-    assert recover.make_plan(home).next_index == most[3]
+    assert plans.make_plan(home).next_index == most[3]
     chunk_files(path)[3].unlink()
-    assert recover.make_plan(home).next_index == most[2]
-    assert recover._most(7, 400) == 7 + 400 // _native.RECORD_BYTES_MIN
+    assert plans.make_plan(home).next_index == most[2]
+    assert plans._most(7, 400) == 7 + 400 // _native.RECORD_BYTES_MIN
     home.close()
 
 
@@ -335,7 +337,7 @@ def test_a_read_only_look_at_an_unclean_queue_ends_where_its_recovery_will(long)
     damage(path, 2, 3)
     make_unclean(path)
     home = directory.Directory(path, read_only=True)
-    view = recover.view(home)
+    view = plans.view(home)
     assert view.names() == list(enumerate(bases[:3]))
     for which in (0, 1):
         survey = view.pieces[which].survey
@@ -354,35 +356,35 @@ def test_an_empty_view_has_nothing():
 
 def test_who_recovers_tells_how_far_it_is_and_keeps_others_waiting(queue, monkeypatch, caplog):
     clock, beats = [10**12], []
-    monkeypatch.setattr(recover.time, "monotonic_ns", lambda: clock[0])
+    monkeypatch.setattr(progress.time, "monotonic_ns", lambda: clock[0])
     monkeypatch.setattr(os, "utime", lambda name, dir_fd: beats.append((name, dir_fd)))
-    progress = recover._Progress(queue._session.home, 1234, "settling")
+    seen = progress.Progress(queue._session.home, 1234, "settling")
     told = []
-    monkeypatch.setattr(recover, "_tell", told.append)
+    monkeypatch.setattr(progress, "_tell", told.append)
     steps = [(249, 0, 0), (1, 1, 0), (249, 1, 0), (1, 2, 0), (4499, 3, 0), (1, 3, 1), (4999, 4, 1), (1, 4, 2)]
     for passed, beaten, said in steps:
         clock[0] += passed * 10**6
-        progress.step()
+        seen.step()
         assert (len(beats), len(told)) == (beaten, said), passed
     assert beats[0] == ("queue.shmq", queue._session.home.fd)
     assert told == [f"recovering {queue.path}: settling chunk {at} of 1,234" for at in (6, 8)]
     queue._session.home.read_only = True
     clock[0] += 10**10
-    progress.step()
+    seen.step()
     assert len(beats) == 4
     queue._session.home.read_only = False
 
 
 def test_what_lies_aside_is_told_with_its_remedy_and_only_then(queue, monkeypatch):
     told = []
-    monkeypatch.setattr(recover, "_tell", told.append)
-    found = recover.Recovery(3, 4, 1000, 1000, 2000, 5, None, "why", (), 0, {}, 0, 0)
-    recover.tell_of(queue._session.home, None)
-    recover.tell_of(queue._session.home, found)
+    monkeypatch.setattr(progress, "_tell", told.append)
+    found = progress.Recovery(3, 4, 1000, 1000, 2000, 5, None, "why", (), 0, {}, 0, 0)
+    progress.tell_of(queue._session.home, None)
+    progress.tell_of(queue._session.home, found)
     assert told == []
     import dataclasses
 
-    recover.tell_of(queue._session.home, dataclasses.replace(found, aside_messages=12345))
+    progress.tell_of(queue._session.home, dataclasses.replace(found, aside_messages=12345))
     said = f"recovering {queue.path} kept 1,000 messages; 12,345 more that were whole lay behind damage (why) and are "
     said += f"in its folder aside/: `shmq repair {queue.path} --aside 3`, or shmq.repair(path, aside=3), makes a queue "
     said += "of them"
@@ -393,10 +395,10 @@ def test_somebody_is_there_when_any_seat_is_taken(path):
     with shmq.open(path) as queue:
         queue.put(b"x")
         home = directory.Directory(path, read_only=False)
-        assert recover.somebody_is_there(home) is True
-    assert recover.somebody_is_there(home) is False
+        assert apply.somebody_is_there(home) is True
+    assert apply.somebody_is_there(home) is False
     os.rename(f"{path}/control.shmq", f"{path}/c")
-    assert recover.somebody_is_there(home) is False
+    assert apply.somebody_is_there(home) is False
     os.rename(f"{path}/c", f"{path}/control.shmq")
 
     def sit(say):
@@ -415,10 +417,10 @@ def test_somebody_is_there_when_any_seat_is_taken(path):
 def test_a_queue_that_was_recovered_meanwhile_is_not_recovered_again(path):
     shmq.open(path).close()
     home = directory.Directory(path, read_only=False)
-    assert recover.recover(home) is None
+    assert apply.recover(home) is None
     make_unclean(path)
-    assert recover.recover(home).to_epoch == 2
-    assert recover.recover(home) is None
+    assert apply.recover(home).to_epoch == 2
+    assert apply.recover(home) is None
     home.close()
 
 
@@ -426,16 +428,16 @@ def test_a_checkpoint_is_whole_when_what_never_changes_is_as_it_was_made(queue):
     queue.consumer("c").close()
     page = Path(queue.path, "consumers", "c.checkpoint").read_bytes()
     home = queue._session.home
-    assert recover.checkpoint_is_whole(page, home.queue_id, "c")
-    assert not recover.checkpoint_is_whole(page, bytes(16), "c")
-    assert not recover.checkpoint_is_whole(page, home.queue_id, "d")
-    assert not recover.checkpoint_is_whole(page[:-1], home.queue_id, "c")
+    assert consumers.checkpoint_is_whole(page, home.queue_id, "c")
+    assert not consumers.checkpoint_is_whole(page, bytes(16), "c")
+    assert not consumers.checkpoint_is_whole(page, home.queue_id, "d")
+    assert not consumers.checkpoint_is_whole(page[:-1], home.queue_id, "c")
     for at in (0, 7, 16, 31, 32, 36, 48, 56, 60, 63, 64, 100, 127):
         changed = page[:at] + bytes([page[at] ^ 1]) + page[at + 1 :]
-        assert not recover.checkpoint_is_whole(changed, home.queue_id, "c"), at
+        assert not consumers.checkpoint_is_whole(changed, home.queue_id, "c"), at
     for at in (128, 191, HEAD, HANDED, 4000, 5000):
         changed = page[:at] + bytes([page[at] ^ 1]) + page[at + 1 :]
-        assert recover.checkpoint_is_whole(changed, home.queue_id, "c"), at
+        assert consumers.checkpoint_is_whole(changed, home.queue_id, "c"), at
 
 
 def test_stretches_end_at_damage_and_count_padding(long):
@@ -443,15 +445,15 @@ def test_stretches_end_at_damage_and_count_padding(long):
     damage(path, 0, 5)
     damage(path, 0, 9)
     home = long._session.home
-    with recover.opened(home, "chunks", chunk_files(path)[0].name, 0, 0) as chunk:
-        found = list(recover.stretches(chunk))
+    with stretches.opened(home, "chunks", chunk_files(path)[0].name, 0, 0) as chunk:
+        found = list(stretches.stretches(chunk))
         assert [(each.ordinal, each.survey.messages) for each in found][:2] == [(0, 5), (6, 3)]
         ends = [each.damage and (each.damage.ordinal, each.damage.end_ordinal) for each in found]
         assert ends == [(5, 6), (9, 10), None]
         count = long._session.chain().names()[1][1] - 2
-        assert recover._whole_behind(chunk) == sum(each.survey.messages for each in found) == count
-        assert recover._whole_behind(chunk, found[1].position, 6) == recover._whole_behind(chunk) - 5
-        assert recover._whole_behind(chunk, found[2].position, 10) == found[2].survey.messages
+        assert stretches.whole_behind(chunk) == sum(each.survey.messages for each in found) == count
+        assert stretches.whole_behind(chunk, found[1].position, 6) == stretches.whole_behind(chunk) - 5
+        assert stretches.whole_behind(chunk, found[2].position, 10) == found[2].survey.messages
 
 
 # ---------------------------------------------------------------- verify
@@ -526,7 +528,7 @@ def test_a_chunk_that_is_not_sealed_and_a_hole_at_the_end_are_told(long):
     assert (f"chunks/{names[2]}", seal.position, f"it is not sealed, and {names[3]} is there") in told
     assert found.lost == 1
     home = long._session.home
-    with recover.opened(home, "chunks", names[3], 3, bases[3]) as chunk:
+    with stretches.opened(home, "chunks", names[3], 3, bases[3]) as chunk:
         known = reach.reach(home)
         assert reach.known_end(home, chunk, 3, known) == end - bases[3]
         patch(chunk_files(path)[3], 128, bytes(8))

@@ -28,7 +28,8 @@ from support import (
 
 import shmq
 from shmq import cli
-from shmq.storage import recover
+from shmq.storage.recover import consumers
+from shmq.storage.recover import plan as plans
 
 BATCH = 1500
 
@@ -500,7 +501,7 @@ def test_a_name_whose_checkpoint_is_not_its_own_is_a_loss_that_repair_and_copy_t
         other.consumer("stranger").close()
     shutil.copy(f"{stranger}/consumers/stranger.checkpoint", f"{path}/consumers/stranger.checkpoint")
     flip(f"{path}/consumers/damaged.checkpoint", 50)
-    assert not recover.checkpoint_is_whole(
+    assert not consumers.checkpoint_is_whole(
         Path(path, "consumers/stranger.checkpoint").read_bytes(), queue_id, "stranger"
     )
     os.truncate(f"{path}/consumers/g.ring", 3)
@@ -516,8 +517,8 @@ def test_a_repair_whose_work_would_not_be_kept_leaves_the_damaged_one_as_it_was(
     fill(path, 3)
     os.truncate(f"{path}/control.shmq", 3)
     inode = os.stat(path).st_ino
-    plan = recover.make_plan
-    monkeypatch.setattr(recover, "make_plan", lambda home: dataclasses.replace(plan(home), pieces=[]))
+    plan = plans.make_plan
+    monkeypatch.setattr(plans, "make_plan", lambda home: dataclasses.replace(plan(home), pieces=[]))
     with pytest.raises(shmq.Corrupt, match="opening it would keep 0"):
         shmq.repair(path, **({"in_place": True} if in_place else {"to": f"{path}-repaired"}))
     assert os.stat(path).st_ino == inode
