@@ -15,29 +15,28 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Never, NoReturn
 
-from shmq import _native, codec, ending, errors, habits, later, locks
+from shmq import _native, ending, errors, habits, later, locks
 from shmq import given as _given
-from shmq._native import LENGTH_BITS, LENGTH_MASK
 from shmq.deadlines import deadline_of, sooner
 from shmq.loan import Loan
-from shmq.message import Message, payloads_of
 from shmq.reading.access import Access
 from shmq.reading.walk import SPINS
 from shmq.session import Handle
 from shmq.storage import acks, space
 from shmq.storage import ring as rings
 from shmq.storage.directory import CONSUMERS, check_consumer_name
-from shmq.taking import backlog, group_options, names
-from shmq.taking.account import Account, is_over
+from shmq.taking import backlog, group_options, joining, names
+from shmq.taking.account import Account
 from shmq.taking.aside import BATCH, Aside
-from shmq.taking.dead import Move, check_paths
 from shmq.taking.group_message import Batch, GroupMessage, place_of
 from shmq.taking.group_walk import GroupWalk
+from shmq.taking.handing import Handing
 
 if TYPE_CHECKING:
     import datetime
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
+    from shmq.message import Message
     from shmq.session import Session
 
 _SNAPSHOT_EVERY, _SNAPSHOT_EVERY_PROCESS = 1.0, 10.0
@@ -57,6 +56,8 @@ class GroupConsumer(Handle):
         ack_mode: "auto" or "explicit".
         options: what the group was made with.
     """
+
+    _handing: Handing
 
     def __init__(
         self,
@@ -87,12 +88,9 @@ class GroupConsumer(Handle):
     # ---- opening
     def _open(self, start: str | float | datetime.datetime) -> None:
         self._pid = os.getpid()
-        self._skipped = 0
         self._look_again_ns: int | None = None
         self._at_end: set[int] = set()
         """Threads that wait in here for the end of the stream."""
-        self._gone = 0  # messages that retention took, and nobody was told of yet
-        self._last = int(_native.EMPTY)
         self._account = Account(self.name, self._lock)
         self._name_lock: _native.Lock | None = None
         self._opened = False
@@ -112,60 +110,17 @@ class GroupConsumer(Handle):
         self._enter_ring()
 
     def _enter_name(self, start: str | float | datetime.datetime) -> None:
-        file = f"{self.name}.checkpoint"
-        check_paths(self._session, self.name, self._given, named_here=self._given)
-        if self.name not in self._home.consumer_names():
-            with self._home.admin():
-                if self.name not in self._home.consumer_names():
-                    group_options.make(
-                        self._session,
-                        self.name,
-                        explicit=self._ack == "explicit",
-                        start=start,
-                        options=self._given,
-                        window=self._window,
-                    )
+        asked = joining.Asked(self.name, self._ack, self._given, self._window)
+        joining.make(self._session, asked, start)
         self._membership.control.recount()  # each time: whoever made it may have been killed before that
-        fd, size = self._home.open(self._home.consumers, file, writable=True)
+        fd, self._checkpoint = joining.open_name(self._home, self.name)
         with fd:
-            path = f"{self._home.path}/{CONSUMERS}/{file}"
-            self._checkpoint = _native.Checkpoint(fd, size, self._home.queue_id, self.name, path)
-            if not self._checkpoint.group:
-                raise errors.Mismatch(
-                    f"cannot open consumer {self.name!r} of {self._home.path} as a group: it was made without "
-                    "group=True, for one process at a time; use another name"
-                )
-            self.options = self._agreed(self._checkpoint)
+            self.options = joining.agreed(self._session, asked, self._checkpoint)
             self.ack_mode: str = self.options["ack"]
             self._explicit = self._checkpoint.explicit
             self._account.of_name(self._home, self._membership, self._checkpoint)
             self._name_lock = _native.Lock(fd)
-            self._share_name(self._name_lock, fd)
-
-    def _agreed(self, checkpoint: _native.Checkpoint) -> dict[str, Any]:
-        stored = rings.options(self._home, self.name)
-        try:
-            group_options.check_order(group_options.check_options(stored), explicit=checkpoint.explicit)
-        except (ValueError, TypeError) as problem:
-            raise errors.Corrupt(
-                f"cannot open {self._home.path}/{CONSUMERS}/{self.name}.group: {problem}; "
-                f"drop_consumer({self.name!r}) removes it"
-            ) from None
-        stored["ack"] = "explicit" if checkpoint.explicit else "auto"
-        given = self._given if self._ack is None else {**self._given, "ack": self._ack}
-        for name, mine in given.items():
-            if stored.get(name) != mine:
-                raise errors.Mismatch(
-                    f"cannot join group {self.name!r} of {self._home.path} with {name}={mine!r}: "
-                    f"it was made with {name}={stored.get(name)!r}; leave the option out, or use another name"
-                )
-        check_paths(self._session, self.name, stored, named_here=self._given)
-        return stored
-
-    def _share_name(self, lock: _native.Lock, fd: int) -> None:
-        if not names.patiently(self._home, lock.share):
-            raise errors.Busy(f"group {self.name!r} of {self._home.path} is being dropped, renamed or moved")
-        names.check_not_dropped(self._home, self.name, fd, "group")
+            joining.share(self._home, self.name, self._name_lock, fd)
 
     def _enter_ring(self) -> None:
         memory = rings.map_ring(self._home, self.name, writable=True)
@@ -199,6 +154,8 @@ class GroupConsumer(Handle):
         self._access = Access(self._home, self._membership, self._decode)
         self._account.in_ring(self._ring, self._walk.chain)
         self._aside.next_index = self._access.next_index
+        skipped = self._handing.skipped if self._opened else 0
+        self._handing = Handing(self._account, self._aside, self._walk, self._access, self._decode, skipped)
         self._membership.members_of(self.name).handles.add(self)
         self._opened = True
 
@@ -314,7 +271,7 @@ class GroupConsumer(Handle):
             except BaseException:
                 with self._lock:
                     for batch in batches:
-                        self._undo(batch, some)
+                        self._handing.undo(batch, some)
                 raise
             if not more:
                 return
@@ -354,7 +311,7 @@ class GroupConsumer(Handle):
     def _give_back(self, batches: list[Batch]) -> None:
         with self._lock:
             for batch in batches:
-                self._undo(batch, 1)
+                self._handing.undo(batch, 1)
 
     def _has_fresh_or_back(self) -> int:
         if self._has_fresh():
@@ -418,7 +375,7 @@ class GroupConsumer(Handle):
         except BaseException:
             with self._lock:
                 for batch in batches:
-                    self._undo(batch, limit)
+                    self._handing.undo(batch, limit)
             raise
 
     def _wait(
@@ -471,176 +428,28 @@ class GroupConsumer(Handle):
         """As `_look`, and whether there was something, though not for this member."""
         with self._lock:
             self._check_usable()
-            self._tell_gone()
+            self._handing.tell_gone()
             if time.monotonic() >= self._snapshot_at:
                 self._snapshot()
             batches[:] = [batch := Batch(self, self._account, self._aside, limit)]
             try:
-                found, due = self._claim(batch, limit, spins, idle=idle, payloads=payloads)
+                found, due = self._handing.claim(batch, limit, spins, idle=idle, payloads=payloads)
             except BaseException:
-                self._undo(batch, limit)
+                self._handing.undo(batch, limit)
                 raise
             if found is None:
                 rings.grow(self._home, self.name, self._ring)
             return found or [], due, found is None or batch.claimed > len(found)
 
-    def _retired(self, finished: bool) -> None:
-        """One came back, or was due, after retention had taken it: all that went with it is told together."""
-        lost = finished + self._walk.pass_retired(self._walk.chain.first_index())
-        self._ring.count_retired(lost)
-        self._gone += lost
-
-    def _tell_gone(self) -> None:
-        """Say once how many messages came back, or were due, or waited, after retention had taken them."""
-        if self._gone:
-            gone, self._gone = self._gone, 0
-            which = "a message" if gone == 1 else f"{gone} messages"
-            raise errors.Gone(
-                f"{which} of {self._home.path} would come again to group {self.name!r}, but what comes before "
-                f"{(first := self._walk.chain.first_index())} was retired; the next get goes on",
-                first,
-            )
-
-    def _claim(
-        self, batch: Batch, limit: int, spins: int, *, idle: bool, payloads: bool
-    ) -> tuple[list[Any] | None, int | None]:
-        """As `_look`; None when the side table must grow first."""
-        count, due = self._ring.retake(limit, batch.taken, idle=idle)
-        if count > 0:
-            batch.claimed = count
-            messages = self._again(batch, count)
-            return (self._payloads(messages) if payloads else messages), due
-        if count != _native.GROW:
-            count = self._last = self._walk.claim(limit, 0 if due is not None else spins, batch.taken)
-            if count == _native.EDGE:
-                due = self._ring.holds(len(self._account.held), due)
-        if count == _native.GROW:
-            return None, due
-        batch.claimed = max(count, 0)
-        return (self._fresh(batch, count, payloads=payloads) if count > 0 else []), due
-
-    def _undo(self, batch: Batch, limit: int) -> None:
-        """Interrupted between claiming and handing out: what nobody was handed goes back."""
-        # Not what was set aside: it is marked, and perhaps copied already.
-        aside = self._aside.of_batch(batch)
-        for at, (index, _, _, word, *_) in enumerate(_native.taken_rows(batch.taken, limit)):
-            if word and self._explicit and at not in aside:
-                self._account.held.pop(index, None)
-                self._account.growing(self._ring.undo, batch.taken + at)
-        self._aside.move_soon()
-
-    def _fresh(self, batch: Batch, count: int, *, payloads: bool) -> list[Any]:
-        """What was claimed just now, all in one chunk; as *payloads* it is finished at once."""
-        chunk, decode = self._walk.chunk, self._decode
-        rows = _native.taken_rows(batch.taken, count)
-        if payloads and not any(row[6] for row in rows):
-            memory = chunk.map  # type: ignore[union-attr]
-            data = [memory[(at := row[1] >> LENGTH_BITS) : at + (row[1] & LENGTH_MASK)] for row in rows]
-            payload = data
-            if decode is not None:
-                payload = self._decoded(batch, decode, data)
-            if self._explicit:  # behind it: what cannot be decoded goes back
-                self._account.growing(self._ring.ack_many, len(payload), batch.taken)
-                if len(payload) < count:
-                    self._undo(batch, count)
-            return payload
-        messages = [
-            GroupMessage(batch, at, chunk, index, record, place, decode, attempts)
-            for at, (index, place, record, _, _, attempts, _) in enumerate(rows)
-        ]
-        if any(row[6] for row in rows):
-            reason = "it was not handed out before its time to live had passed"
-            for each, row in zip(messages, rows, strict=True):
-                if row[6]:
-                    self._aside.set_aside(Move(each, "expired", reason))
-            messages = [each for each, row in zip(messages, rows, strict=True) if not row[6]]
-        elif self._explicit and count > 1:
-            batch.messages, batch.whole = tuple(messages), True
-        return self._hold(messages, payloads=payloads)
-
-    def _again(self, batch: Batch, count: int) -> list[GroupMessage]:
-        """Messages that came back, looked up by their indexes."""
-        messages = []
-        for at, (index, _, _, _, _, attempts, kind) in enumerate(_native.taken_rows(batch.taken, count)):
-            try:
-                known = self._access.message(index)
-            except IndexError:  # retired by age or size since it was handed out, or put aside
-                finished = self._account.growing(self._ring.ack, batch.taken + at) == 0
-                # Or a power cut took it, and left the group's snapshot: that nobody had promised.
-                retired = index < self._walk.chain.first_index()
-                if retired and not self._walk.only_finished_goes():
-                    self._retired(finished)
-                continue
-            except errors.Corrupt:
-                if not self._skip_corrupt:
-                    raise
-                self._account.growing(self._ring.ack, batch.taken + at)
-                self._skipped += 1
-                continue
-            chunk, record, place = known._chunk, known._record, known._place  # noqa: SLF001
-            message = GroupMessage(batch, at, chunk, index, record, place, self._decode, attempts)
-            if not self._too_early(message) and not self._aside.takes(message, kind):
-                messages.append(message)
-        if not self._explicit:  # finished now: they might have been too old, or have come too early
-            taken = batch.taken
-            messages = [
-                each for each in messages if self._account.growing(self._ring.ack, taken + place_of(each)[1]) == 0
-            ]
-        return self._hold(messages, payloads=False)
-
-    def _too_early(self, message: GroupMessage) -> bool:
-        """Whether it was put to come later, which a power cut has made the ring forget; then it waits again."""
-        due_ns = message.due_ns if message.attempts == 1 else 0
-        if not due_ns or due_ns <= time.time_ns():
-            return False
-        due = _native.boottime_ns() + due_ns - time.time_ns()
-        batch, at = place_of(message)
-        return self._account.growing(self._ring.nack, batch.taken + at, due, 0) == 0
-
-    def _decoded(self, batch: Batch, decode: Callable[[Any], Any], data: list[bytes]) -> list[Any]:
-        """What was claimed just now, up to a payload that the codec cannot read; if that is the first, an attempt."""
-        chunk: Any = self._walk.chunk
-        rows = _native.taken_rows(batch.taken, len(data))
-        try:
-            return codec.decode_all(decode, data, chunk, lambda at: rows[at][0], first=self._explicit)
-        except errors.Corrupt:
-            if self._explicit:
-                self._account.growing(self._ring.give_back, batch.taken)
-            raise
-
-    def _hold(self, messages: list[GroupMessage], *, payloads: bool) -> list[Any]:
-        self._account.hold(messages)
-        return self._payloads(messages) if payloads else messages
-
-    def _payloads(self, messages: list[GroupMessage]) -> list[Any]:
-        """Of these messages, which are finished with that."""
-        if not self._explicit:
-            return [message.payload for message in messages]
-        try:
-            data = payloads_of(messages)
-        except errors.Corrupt:
-            # An attempt; the others come again uncounted.
-            self._account.settle(messages[0], "give back", self._ring.give_back)
-            raise
-        try:
-            kept = self._account.finish_what_is_left(messages[: len(data)])
-        finally:
-            for message in messages[len(data) :]:
-                with contextlib.suppress(errors.LeaseLost):
-                    self._account.settle(message, "give back", self._ring.undo)
-        if len(kept) == len(data):
-            return data
-        return [each for each, message in zip(data, messages, strict=False) if is_over(message)]
-
     # ---- moving to other queues
     def _nothing(self) -> str:
-        if self._last != _native.EDGE and not self.options.get("ordered_by"):
-            return self._walk.nothing(self._last)
+        if self._handing.last != _native.EDGE and not self.options.get("ordered_by"):
+            return self._walk.nothing(self._handing.last)
         figures = self._ring.figures()
         nothing = f"nothing to get from group {self.name!r} of {self._home.path} in time"
         mine = f"; this consumer holds {len(self._account.held)} itself" if self._account.held else ""
         keyed = f"{figures.waiting} wait for their keys, until those before them are finished"
-        if self._last == _native.EDGE:
+        if self._handing.last == _native.EDGE:
             waits = f", {keyed}" if figures.waiting else ""
             return (
                 f"{nothing}: its window is full, {figures.claimed} of {figures.window} messages are handed out and "
@@ -648,7 +457,7 @@ class GroupConsumer(Handle):
             )
         if figures.waiting:
             return f"{nothing}: {keyed}{mine}"
-        return self._walk.nothing(self._last)
+        return self._walk.nothing(self._handing.last)
 
     def _ended(self) -> Exception | None:
         if self._account.closed:
@@ -802,7 +611,7 @@ class GroupConsumer(Handle):
     def skipped(self) -> int:
         """With skip_corrupt: how many indexes this member passed over because what was there is damaged."""
         self._join_in_child()
-        return self._skipped + self._walk.skipped
+        return self._handing.skipped + self._walk.skipped
 
     # ---- moving
     def seek(self, to: str | float | datetime.datetime) -> None:

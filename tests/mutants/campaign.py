@@ -40,7 +40,17 @@ from .equivalent import EQUIVALENT
 from .sites import Site, changed, described, key, sites
 
 ROOT = Path(__file__).resolve().parents[2]
-GROUPS = ("account", "aside", "group", "group_message", "group_options", "group_place", "group_walk")
+GROUPS = (
+    "account",
+    "aside",
+    "group",
+    "group_message",
+    "group_options",
+    "group_place",
+    "group_walk",
+    "handing",
+    "joining",
+)
 ENGINE = [ROOT / "shmq" / "taking" / f"{name}.py" for name in (*GROUPS, "consumer", "dead")]
 ENGINE += [ROOT / "shmq" / "durability.py", ROOT / "shmq" / "reading" / "walk.py"]
 ENGINE += sorted((ROOT / "shmq" / "storage").rglob("[!_]*.py"))
@@ -59,6 +69,8 @@ OWN = {
     "group_message": "member group given",
     "group_options": "member group keyed letters",
     "group_place": "group_place",
+    "handing": "member group keyed group_moves group_room letters when",
+    "joining": "member group keyed letters",
     "group_walk": "member group group_room keyed backlog",
     "apply": "numbers saved recover damaged_words bad_words small_files full_disk",
     "asides": "saved recover damaged_words",

@@ -197,7 +197,7 @@ def test_what_the_parent_holds_is_not_told_as_the_childs(queue):
     alone = queue.consumer("c", ack="explicit", skip_corrupt=True)
     group = queue.consumer("g", group=True, ack="explicit", skip_corrupt=True)
     assert (alone.get_many(2, 0)[0].index, group.get_many(2, 0)[0].index) == (0, 0)
-    alone._walk.skipped = group._skipped = 7
+    alone._walk.skipped = group._handing.skipped = 7
 
     def look():
         told = []

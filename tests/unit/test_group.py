@@ -16,7 +16,7 @@ from support import Child, hold_until_killed, in_child, until
 import shmq
 from shmq import _native
 from shmq.reading import arrow
-from shmq.taking import group
+from shmq.taking import handing
 
 WAIT = 60
 """Seconds after which something that should happen at once is taken not to happen."""
@@ -172,7 +172,7 @@ def test_found_a_take_in_which_a_lease_ended_lost_what_it_had_acknowledged(queue
     slow, quick = join(queue, lease=0.02), join(queue)
     for message in slow.get_many(2):
         message.nack()
-    module, name = (arrow, "of_messages") if how == "arrow" else (group, "payloads_of")
+    module, name = (arrow, "of_messages") if how == "arrow" else (handing, "payloads_of")
     made, had = getattr(module, name), []
 
     def after_a_while(*given):
@@ -450,7 +450,7 @@ def test_a_get_that_is_interrupted_gives_back(filled, monkeypatch, payloads):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(member), "_fresh", interrupt)
+        patched.setattr(type(member._handing), "_fresh", interrupt)
         with pytest.raises(KeyboardInterrupt):
             member.take_many(4, 0) if payloads else member.get_many(4, 0)
     assert sorted([message.payload for message in everything(member)]) == [b"%d" % i for i in range(10)]
