@@ -19,7 +19,7 @@ from shmq import _native, errors, locks
 from shmq._native.layout import SEAL_BYTES
 from shmq.storage import acks, sync, warm, watermark
 from shmq.storage.chain import Chain
-from shmq.storage.directory import CONTROL, QUEUE
+from shmq.storage.paths import CONTROL, QUEUE
 from shmq.worker import Worker
 
 if TYPE_CHECKING:

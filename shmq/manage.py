@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from shmq import errors, given, later, where
 from shmq.session import Session
-from shmq.storage import directory, volatile
+from shmq.storage import directory, making, volatile
 
 if TYPE_CHECKING:
     from shmq.storage.copying import Repaired
@@ -30,13 +30,13 @@ def delete(path: str | os.PathLike[str]) -> None:
     try:
         session = Session(place, create=False, trusted=True)
     except errors.NotFound:
-        if not volatile.is_volatile(place) and directory.finish_deletion(os.path.abspath(place)):
+        if not volatile.is_volatile(place) and making.finish_deletion(os.path.abspath(place)):
             return
         raise
     with session, session.home.admin():
         if _participants(session) > 1 or session.joined().shared():
             raise errors.Busy(f"cannot delete {session.path}: it is open, here or in another process")
-        directory.delete(session.home)
+        making.delete(session.home)
 
 
 def _participants(session: Session) -> int:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from shmq import _native, errors, later, locks
 from shmq.storage import boots, warm
 from shmq.storage.chain import Chain
-from shmq.storage.directory import CONTROL, QUEUE
 from shmq.storage.mapped import Mapped
+from shmq.storage.paths import CONTROL, QUEUE
 from shmq.worker import Worker
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from shmq.putting.producer import ExpiringProducer, Producer
 from shmq.reading.access import INDEX_MAX, Access, Extent, nanoseconds, nanoseconds_of_int
 from shmq.reading.reader import Reader
 from shmq.session import Session
-from shmq.storage import directory, pins
+from shmq.storage import paths, pins
 from shmq.taking import backlog, names
 from shmq.taking.consumer import Consumer
 from shmq.where import says_where
@@ -521,7 +521,7 @@ class Queue(_native.Finder):
             "expire_to": expire_to,
             "ordered_by": ordered_by,
         }
-        directory.check_consumer_name(name)
+        paths.check_consumer_name(name)
         given.flag("skip_corrupt", skip_corrupt)
         if hold is not None and hold != pins.NOTHING:
             given.flag("hold", hold, wanted='True or False, or "nothing"')

@@ -18,7 +18,7 @@ from shmq.codec import codec
 from shmq.loan import Loan
 from shmq.options import Options
 from shmq.reading.access import Access
-from shmq.storage import directory, files, ledger, names, shm, staging, volatile
+from shmq.storage import directory, files, ledger, making, names, shm, staging, volatile
 from shmq.storage.chain import Chain
 from shmq.where import says_where
 
@@ -112,7 +112,7 @@ class Session:
                 raise
             made = options or Options()
             codec(made.codec, trusted=self.flags["trusted"])  # refuse before anything is made
-            directory.create(self.path, made)
+            making.create(self.path, made)
             self._open_existing()
         if not self.flags["read_only"]:
             self.home.warn_of_sigbus(kind)
@@ -128,7 +128,7 @@ class Session:
             hold.enter(create=create)
             if hold.alone:
                 codec(options.codec, trusted=self.flags["trusted"])
-                directory.create(self.path, options)
+                making.create(self.path, options)
             self._open_existing()
             hold.settle()
             self.home.at_end = hold.leave

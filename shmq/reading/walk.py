@@ -17,7 +17,7 @@ from shmq import _native, errors, later
 from shmq.deadlines import sooner
 from shmq.storage import space, warm
 from shmq.storage.chain import Chain
-from shmq.storage.directory import chunk_name
+from shmq.storage.paths import chunk_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from shmq import _native, errors
 from shmq.storage import files, sync
 from shmq.storage import ring as rings
-from shmq.storage.directory import CONSUMERS
+from shmq.storage.paths import CONSUMERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

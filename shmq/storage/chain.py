@@ -16,8 +16,9 @@ import os
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors
-from shmq.storage import files, spares, staging, warm
-from shmq.storage.directory import CHUNKS, chunk_name, grain_for
+from shmq.storage import files, new_chunks, spares, staging, warm
+from shmq.storage.new_chunks import grain_for
+from shmq.storage.paths import CHUNKS, chunk_name
 from shmq.where import says_where
 
 if TYPE_CHECKING:
@@ -382,7 +383,7 @@ class Chain:
             live = self.names()
             if not live:
                 first = self._home.read_journal().first_index
-                self._home.make_chunk(first, self._member.control.first_live(), make_room=self.make_room)
+                new_chunks.make_chunk(self._home, first, self._member.control.first_live(), make_room=self.make_room)
                 live = self.names()
             sequence, base = live[-1]
             with contextlib.suppress(errors.Gone, FileNotFoundError):  # filled, finished and retired since we looked
@@ -409,7 +410,7 @@ class Chain:
         before = max(sequence - self._member.control.first_live(), 0)  # it may be damaged, or have risen
         filled = 0 if to_seal else chunk.filled()[1]
         filled = chunk.size if 2 * filled >= chunk.size else filled  # what was sealed for the next message was full
-        made = self._home.make_chunk(base, sequence, region, before, grain, self.make_room, filled)
+        made = new_chunks.make_chunk(self._home, base, sequence, region, before, grain, self.make_room, filled)
         try:
             return self._enter(self._open_tail(sequence, base))
         except FileNotFoundError:  # filled by others, finished and retired, before we came to open it

@@ -18,18 +18,8 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from shmq import _native, errors, later
-from shmq.storage import boots, dedup, directory, files, headers, ledger, pins, reach, records, ring, verify
-from shmq.storage.directory import (
-    ASIDE,
-    CHUNKS,
-    CONSUMERS,
-    CONTROL,
-    DEDUP,
-    LEDGER,
-    QUEUE,
-    chunk_name,
-    parse_chunk_name,
-)
+from shmq.storage import boots, dedup, directory, files, headers, ledger, new_chunks, pins, reach, records, ring, verify
+from shmq.storage.paths import ASIDE, CHUNKS, CONSUMERS, CONTROL, DEDUP, LEDGER, QUEUE, chunk_name, parse_chunk_name
 from shmq.storage.recover import apply, consumers, plan
 
 if TYPE_CHECKING:
@@ -580,7 +570,7 @@ def _one_each(there: list[_Source]) -> list[_Source]:
 def _write_empty(home: Directory, target: _Target, base: int, sequence: int, next_base: int) -> None:
     size = 4 * _native.PAGE_BYTES
     with target.file(target.chunks, chunk_name(base, sequence), size) as fd:
-        home.format_chunk(fd, size, base, sequence)
+        new_chunks.format_chunk(home, fd, size, base, sequence)
         with target.chunk(fd, size, base, sequence) as made:
             made.cut(made.first_position(), next_base)
 
@@ -617,7 +607,7 @@ def _write_chunk(
                         return _clean(made, base, next_base, upto)._replace(at_least=is_cut and next_base is None)
             os.truncate(fd, 0)
             os.posix_fallocate(fd, 0, 4 * _native.PAGE_BYTES)
-            home.format_chunk(fd, 4 * _native.PAGE_BYTES, base, sequence)
+            new_chunks.format_chunk(home, fd, 4 * _native.PAGE_BYTES, base, sequence)
             with target.chunk(fd, 4 * _native.PAGE_BYTES, base, sequence) as made:
                 made.cut(made.first_position(), base if next_base is None else next_base)
     if next_base is not None:

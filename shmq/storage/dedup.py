@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmq import _native, errors, later, locks
 from shmq.storage import ledger, records, staging
-from shmq.storage.directory import ADMIN_TIMEOUT, CONTROL, DEDUP, DEDUP_NEW, LEDGER
+from shmq.storage.admin import ADMIN_TIMEOUT
+from shmq.storage.paths import CONTROL, DEDUP, DEDUP_NEW, LEDGER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

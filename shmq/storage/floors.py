@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from shmq import _native, errors
 from shmq.storage import boots, pins
 from shmq.storage import ring as rings
-from shmq.storage.directory import CONSUMERS
+from shmq.storage.paths import CONSUMERS
 
 if TYPE_CHECKING:
     import mmap

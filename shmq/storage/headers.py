@@ -13,8 +13,8 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
-from shmq.storage import spares
-from shmq.storage.directory import CHUNKS
+from shmq.storage import new_chunks, spares
+from shmq.storage.paths import CHUNKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ def candidates(home: Directory, header: bytes, base: int, sequence: int) -> Iter
     if len(header) < BYTES:
         return
     with mmap.mmap(-1, _native.PAGE_BYTES * 4) as memory:
-        home.format_chunk(-1, len(memory), base, sequence, mapped=memory)
+        new_chunks.format_chunk(home, -1, len(memory), base, sequence, mapped=memory)
         model = memory[:BYTES]
     wrong_by = _single_bits()
     for known in ((), ((_BORN, model[_BORN]),), ((_BORN, _STAGED),)):

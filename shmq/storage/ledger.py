@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from shmq import errors
 from shmq.storage import staging
-from shmq.storage.directory import LEDGER, LEDGER_NEW
+from shmq.storage.paths import LEDGER, LEDGER_NEW
 from shmq.storage.records import PRODUCERS, Adopted, Handed, Manifest, read_record, replace_record
 
 if TYPE_CHECKING:

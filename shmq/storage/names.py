@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors
 from shmq.storage import files, floors, pins, ring, sync
-from shmq.storage.directory import CONSUMERS, check_consumer_name
+from shmq.storage.paths import CONSUMERS, check_consumer_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

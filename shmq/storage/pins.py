@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors
 from shmq.storage import files, sync
-from shmq.storage.directory import CONSUMERS, check_consumer_name
+from shmq.storage.paths import CONSUMERS, check_consumer_name
 
 if TYPE_CHECKING:
     from shmq.storage.directory import Directory

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from shmq import _native, errors
 from shmq._native import layout
 from shmq.storage import watermark
-from shmq.storage.directory import CONTROL
+from shmq.storage.paths import CONTROL
 
 if TYPE_CHECKING:
     from shmq.storage.directory import Directory

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from shmq import _native, errors, later
 from shmq.storage import boots, files, sync
-from shmq.storage.directory import DEDUP, LEDGER
+from shmq.storage.paths import DEDUP, LEDGER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors, later
 from shmq.storage import boots, files, sync
-from shmq.storage.directory import CONSUMERS
+from shmq.storage.paths import CONSUMERS
 
 if TYPE_CHECKING:
     from shmq.storage.directory import Directory

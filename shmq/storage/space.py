@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors, later
 from shmq._native.layout import chunk_header
-from shmq.storage import dedup, floors, pins, spares, warm
-from shmq.storage.directory import CHUNKS, chunk_name
+from shmq.storage import dedup, floors, new_chunks, pins, spares, warm
+from shmq.storage.paths import CHUNKS, chunk_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +93,7 @@ def _beside(home: Directory, what: str) -> Iterator[None]:
 def _retire_and_reclaim(home: Directory, chain: Chain, control: _native.Control, *, purged: bool) -> None:
     _retire(home, chain, control, purged=purged)
     warm.settle()  # what was looked at on the way stays locked until then
-    spares.reclaim(home.chunks, home.worth_keeping(), home.room_for_spares())
+    spares.reclaim(home.chunks, new_chunks.worth_keeping(home), new_chunks.room_for_spares(home))
 
 
 def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: bool) -> None:

@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Self
 from shmq import _native, errors
 from shmq._native import layout
 from shmq.options import SMALLEST_CHUNK
-from shmq.storage import boots, files, spares, sync
-from shmq.storage.directory import CHUNKS, STAGING, chunk_name
+from shmq.storage import boots, files, new_chunks, spares, sync
+from shmq.storage.paths import CHUNKS, STAGING, chunk_name
 from shmq.storage.records import FILE_NAME, HEAD_BYTES, Handed, Manifest, read_record, with_head, write_record
 
 if TYPE_CHECKING:
@@ -175,12 +175,12 @@ class Set:
         """
         home = self.home
         needed = _native.Chunk.bytes_for(region, home.options.index_spacing)
-        normal = home.chunk_size(
-            number, number, filled=(SMALLEST_CHUNK << min(2 * number, 30)) // 4
+        normal = new_chunks.chunk_size(
+            home, number, number, filled=(SMALLEST_CHUNK << min(2 * number, 30)) // 4
         )  # those before it are full
-        fd, size = home.new_chunk_file(self.fd, max(normal, needed), needed, self.path)
+        fd, size = new_chunks.new_chunk_file(home, self.fd, max(normal, needed), needed, self.path)
         name = f"{number:08x}.chunk"
-        home.format_chunk(fd, size, _native.STAGED, _native.STAGED)
+        new_chunks.format_chunk(home, fd, size, _native.STAGED, _native.STAGED)
         with contextlib.suppress(FileNotFoundError):  # made before, and interrupted before anybody used it
             os.unlink(name, dir_fd=self.fd)
         files.link_file(fd, self.fd, name, self.path)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native
 from shmq.storage import spares
-from shmq.storage.directory import CHUNKS
+from shmq.storage.paths import CHUNKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

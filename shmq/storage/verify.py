@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from shmq import _native, errors
 from shmq.storage import dedup, headers, ledger, pins, reach, ring, staging, watermark
 from shmq.storage.chain import break_in
-from shmq.storage.directory import CHUNKS, CONSUMERS, CONTROL, DEDUP, LEDGER, QUEUE, STAGING, chunk_name
+from shmq.storage.paths import CHUNKS, CONSUMERS, CONTROL, DEDUP, LEDGER, QUEUE, STAGING, chunk_name
 from shmq.storage.recover import asides, consumers
 from shmq.storage.stretches import opened, stretches
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from shmq import _native
 from shmq.storage import sync
-from shmq.storage.directory import QUEUE
+from shmq.storage.paths import QUEUE
 
 if TYPE_CHECKING:
     from shmq.storage.directory import Directory

@@ -23,7 +23,7 @@ from shmq.reading.access import Access
 from shmq.reading.walk import Walk
 from shmq.session import Handle
 from shmq.storage import pins, space
-from shmq.storage.directory import CONSUMERS, check_consumer_name
+from shmq.storage.paths import CONSUMERS, check_consumer_name
 from shmq.taking import backlog, names
 from shmq.where import says_where
 

@@ -27,7 +27,7 @@ from shmq.options import Durability, Options, Retention
 from shmq.putting.producer import Producer
 from shmq.reading.reader import Reader
 from shmq.session import Session
-from shmq.storage import directory, files, volatile
+from shmq.storage import files, making, volatile
 from shmq.storage.dedup import last_of
 from shmq.storage.directory import Directory
 from shmq.taking import group_options
@@ -154,7 +154,7 @@ def _check_empty(path: str, tried: str) -> None:
     """A directory that is no queue yet may become one, unless something else lies in it."""
     try:
         with files.open_directory(path) as fd:
-            directory.refuse_strangers(fd, path)
+            making.refuse_strangers(fd, path)
     except errors.ShmqError as problem:
         raise type(problem)(f"{tried}: {problem}") from None
 

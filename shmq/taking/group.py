@@ -24,7 +24,7 @@ from shmq.reading.walk import SPINS
 from shmq.session import Handle
 from shmq.storage import acks, space
 from shmq.storage import ring as rings
-from shmq.storage.directory import CONSUMERS, check_consumer_name
+from shmq.storage.paths import CONSUMERS, check_consumer_name
 from shmq.taking import backlog, group_options, joining, names
 from shmq.taking.account import Account
 from shmq.taking.aside import BATCH, Aside

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors
 from shmq.storage import ring as rings
-from shmq.storage.directory import check_consumer_name
+from shmq.storage.paths import check_consumer_name
 
 if TYPE_CHECKING:
     from shmq.session import Session

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmq import _native, errors
 from shmq.storage import ring as rings
-from shmq.storage.directory import CONSUMERS
+from shmq.storage.paths import CONSUMERS
 from shmq.taking import group_options, names
 from shmq.taking.dead import check_paths
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from shmq import _native, errors, given
 from shmq.storage import files, space, sync
 from shmq.storage import names as stored
-from shmq.storage.directory import CONSUMERS, check_consumer_name
+from shmq.storage.paths import CONSUMERS, check_consumer_name
 
 if TYPE_CHECKING:
     import datetime

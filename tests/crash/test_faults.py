@@ -86,7 +86,7 @@ def test_a_deletion_that_was_killed_is_finished_by_the_next_creation(path, monke
         raise KeyboardInterrupt
 
     with monkeypatch.context() as killed:
-        killed.setattr("shmq.storage.directory._remove_content", kill)
+        killed.setattr("shmq.storage.making._remove_content", kill)
         with pytest.raises(KeyboardInterrupt):
             shmq.delete(path)
 

@@ -12,7 +12,7 @@ from layout import ROOT, table
 
 import shmq
 from shmq import message
-from shmq.storage import directory
+from shmq.storage import making
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,8 +103,8 @@ RANDOM = {16: bytes(range(16)), 8: (0x1122334455667789 << 1).to_bytes(8, "little
 def example(tmp_path: Path) -> str:
     """The chunk of the page's example, as it shows it."""
     with (
-        unittest.mock.patch.object(directory.os, "urandom", side_effect=RANDOM.__getitem__),
-        unittest.mock.patch.object(directory.time, "time_ns", return_value=1_700_000_000_000_000_000),
+        unittest.mock.patch.object(making.os, "urandom", side_effect=RANDOM.__getitem__),
+        unittest.mock.patch.object(making.time, "time_ns", return_value=1_700_000_000_000_000_000),
         shmq.open(tmp_path / "q", options=shmq.Options(chunk_bytes=16384)) as queue,
     ):
         queue.put(b"hello", key=b"k", time_ns=1)

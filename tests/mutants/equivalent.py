@@ -45,7 +45,7 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
     ): "writes once more a note that says the same",
     ("dedup.py", "self._noted = 0", "one more", 0): "_begin sets it before anybody looks",
     (
-        "directory.py",
+        "new_chunks.py",
         "region = region if before < sequence else 0  # consumers retire: large messages settle in a few files",
         "one more",
         0,

@@ -27,4 +27,4 @@ def pytest_generate_tests(metafunc) -> None:
 @pytest.fixture
 def mebibytes(monkeypatch):
     """Chunks grow from 1 MiB, for tests of what one chunk holds: many messages, several index blocks."""
-    monkeypatch.setattr("shmq.storage.directory.SMALLEST_CHUNK", 1 << 20)
+    monkeypatch.setattr("shmq.storage.new_chunks.SMALLEST_CHUNK", 1 << 20)

@@ -9,7 +9,7 @@ import pytest
 from support import DONE, FIRST_LIVE, NEWEST, PAGE, SEAL, Child, chunk_bytes, chunk_files, patch, peek, states, words
 
 import shmq
-from shmq.storage.directory import Directory
+from shmq.storage import new_chunks
 
 
 def names(path):
@@ -175,10 +175,10 @@ def test_a2_a_chunk_linked_under_a_retired_name_is_unlinked_again(make, path, mo
     """
     slow, others = make().producer(), make()
     slow.put(b"0")
-    real = Directory.make_chunk
+    real = new_chunks.make_chunk
 
     def retire_then_make(home, base, sequence, *more):
-        monkeypatch.setattr(Directory, "make_chunk", real)
+        monkeypatch.setattr(new_chunks, "make_chunk", real)
         while len(chunk_files(path)) < 3:
             others.put(bytes(4000))
         patch(Path(path, "control.shmq"), FIRST_LIVE, (2).to_bytes(8, "little"))
@@ -186,7 +186,7 @@ def test_a2_a_chunk_linked_under_a_retired_name_is_unlinked_again(make, path, mo
             file.unlink()
         return real(home, base, sequence, *more)
 
-    monkeypatch.setattr(Directory, "make_chunk", retire_then_make)
+    monkeypatch.setattr(new_chunks, "make_chunk", retire_then_make)
     index = slow.put(bytes(16000))
     assert index == others.next_index - 1
     assert min(sequence for _, sequence in names(path)) == 2

@@ -72,7 +72,8 @@ def filled(tmp_path_factory):
     """The queue, its places, and what is in it by index."""
     path = str(tmp_path_factory.mktemp("words") / "q")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("shmq.storage.directory.SMALLEST_CHUNK", 1 << 20)  # small ones have no index blocks among them
+        # Small ones have no index blocks among them.
+        patched.setattr("shmq.storage.new_chunks.SMALLEST_CHUNK", 1 << 20)
         places = fill(path)
     with shmq.open(path, read_only=True) as queue:
         return path, places, {message.index: message.payload for message in queue.reader()}

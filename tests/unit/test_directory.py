@@ -15,7 +15,7 @@ from support import Child, chunk_files, hold_until_killed, journal_slots
 
 import shmq
 from shmq import _native, errors
-from shmq.storage import boots, directory, files, shm, spares, staging, sync
+from shmq.storage import admin, boots, directory, files, making, new_chunks, paths, shm, spares, staging, sync
 from shmq.storage import chain as chains
 from shmq.storage.chain import break_in
 
@@ -42,28 +42,28 @@ def home(make):
     ((0, 0, 3 * MIB // 2), 16 * MIB), ((9, 5, 100_000, 0), 1_597_440), ((9, 5, GIB), GIB),
 ])  # fmt: skip
 def test_chunks_grow_with_their_number_and_with_what_is_in_use_and_have_room_for_some_messages(home, given, size):
-    assert home.chunk_size(*given) == size
+    assert new_chunks.chunk_size(home, *given) == size
 
 
 def test_no_chunk_is_larger_than_the_option_and_shared_memory_is_shared(home, monkeypatch):
     home.options = shmq.Options(chunk_bytes=128 * KIB)
-    assert home.chunk_size(9, 5) == home.chunk_size(9, 5, MIB) == 128 * KIB
+    assert new_chunks.chunk_size(home, 9, 5) == new_chunks.chunk_size(home, 9, 5, MIB) == 128 * KIB
     home.options = shmq.Options(chunk_bytes=GIB)
     home.volatile = True
     room = types.SimpleNamespace(f_bavail=80_000, f_blocks=160_000, f_frsize=4096)
     monkeypatch.setattr(os, "fstatvfs", lambda fd: room)
     share = 80_000 * 4096 // 8
-    assert home.chunk_size(0, 0) == 256 * KIB  # not less, however small its number is
-    assert home.chunk_size(9, 9) == share & -4096
-    assert home.chunk_size(9, 9, 0, 16 * KIB) == 64 * KIB
+    assert new_chunks.chunk_size(home, 0, 0) == 256 * KIB  # not less, however small its number is
+    assert new_chunks.chunk_size(home, 9, 9) == share & -4096
+    assert new_chunks.chunk_size(home, 9, 9, 0, 16 * KIB) == 64 * KIB
     room.f_bavail = 3
-    assert home.chunk_size(9, 9) == 16 * KIB
-    assert home.room_for_spares() == min(64 * MIB, 160_000 * 4096 // 8) == 64 * MIB
+    assert new_chunks.chunk_size(home, 9, 9) == 16 * KIB
+    assert new_chunks.room_for_spares(home) == min(64 * MIB, 160_000 * 4096 // 8) == 64 * MIB
     room.f_blocks = 8000
-    assert home.room_for_spares() == 8000 * 4096 // 8
-    assert home.worth_keeping() == 256 * KIB
+    assert new_chunks.room_for_spares(home) == 8000 * 4096 // 8
+    assert new_chunks.worth_keeping(home) == 256 * KIB
     home.volatile = False
-    assert (home.room_for_spares(), home.worth_keeping()) == (64 * MIB, 4 * MIB)
+    assert (new_chunks.room_for_spares(home), new_chunks.worth_keeping(home)) == (64 * MIB, 4 * MIB)
 
 
 @pytest.mark.parametrize(("region", "messages", "size", "grain"), [
@@ -71,16 +71,16 @@ def test_no_chunk_is_larger_than_the_option_and_shared_memory_is_shared(home, mo
     (MIB, 16, MIB, 4096), (MIB, 17, MIB, 0), (MIB, 16, MIB - 1, 0),
 ])  # fmt: skip
 def test_a_chunk_for_large_messages_has_a_grain_where_few_are_small(region, messages, size, grain):
-    assert directory.grain_for(region, messages, size) == grain
+    assert new_chunks.grain_for(region, messages, size) == grain
 
 
 class Made:
     """Notes what would be made, in the place of `_of_spare` and `_of_new_file`; None or DiskFull until it may."""
 
-    def __init__(self, home, monkeypatch, answers):
+    def __init__(self, monkeypatch, answers):
         self.calls, self.answers = [], answers
-        monkeypatch.setattr(home, "_of_spare", lambda *given: self.answer("spare", *given))
-        monkeypatch.setattr(home, "_of_new_file", lambda *given: self.answer("new", *given))
+        monkeypatch.setattr(new_chunks, "_of_spare", lambda _, *given: self.answer("spare", *given))
+        monkeypatch.setattr(new_chunks, "_of_new_file", lambda _, *given: self.answer("new", *given))
         monkeypatch.setattr(spares, "drop", lambda fd: self.calls.append(("drop", fd)))
 
     def answer(self, *call):
@@ -95,8 +95,8 @@ def test_a_used_file_serves_first_then_a_new_one_then_any_used_one_then_the_smal
     room = lambda: made.calls.append(("room",))  # noqa: E731
     spacing = home.options.index_spacing
     needed, large = _native.Chunk.bytes_for(0, spacing), _native.Chunk.bytes_for(3 * MIB, spacing, 4096)
-    made = Made(home, monkeypatch, [None, "full", None, True])
-    assert home.make_chunk(700, 9, make_room=room) is True
+    made = Made(monkeypatch, [None, "full", None, True])
+    assert new_chunks.make_chunk(home, 700, 9, make_room=room) is True
     assert made.calls == [
         ("spare", 700, 9, 0, 4 * MIB, GIB),
         ("new", 700, 9, 0, GIB, GIB, needed),
@@ -105,18 +105,18 @@ def test_a_used_file_serves_first_then_a_new_one_then_any_used_one_then_the_smal
         ("drop", home.chunks),
         ("new", 700, 9, 0, GIB, needed, needed),
     ]
-    made = Made(home, monkeypatch, [False])
-    assert home.make_chunk(700, 9, 3 * MIB, 2, 4096) is False
+    made = Made(monkeypatch, [False])
+    assert new_chunks.make_chunk(home, 700, 9, 3 * MIB, 2, 4096) is False
     assert made.calls == [("spare", 700, 9, 4096, 24 * MIB, 24 * MIB)]
-    made = Made(home, monkeypatch, [None, True])
-    assert home.make_chunk(700, 9, 3 * MIB, 9, 4096) is True
+    made = Made(monkeypatch, [None, True])
+    assert new_chunks.make_chunk(home, 700, 9, 3 * MIB, 9, 4096) is True
     assert made.calls == [("spare", 700, 9, 4096, max(large, 4 * MIB), GIB), ("new", 700, 9, 4096, GIB, GIB, large)]
-    made = Made(home, monkeypatch, [None, "full", False])
-    assert home.make_chunk(0, 0) is False
+    made = Made(monkeypatch, [None, "full", False])
+    assert new_chunks.make_chunk(home, 0, 0) is False
     assert made.calls[0] == ("spare", 0, 0, 0, 64 * KIB, 16 * MIB)
     assert made.calls[2] == ("spare", 0, 0, 0, needed, _native.CHUNK_BYTES_MAX)
-    made = Made(home, monkeypatch, [None, True])
-    home.make_chunk(5, 3, 0, 1, 0, None, 20_000)
+    made = Made(monkeypatch, [None, True])
+    new_chunks.make_chunk(home, 5, 3, 0, 1, 0, None, 20_000)
     assert made.calls[1] == ("new", 5, 3, 0, 77_824, 77_824, needed)
 
 
@@ -136,7 +136,7 @@ def test_where_the_disk_has_no_room_a_smaller_chunk_will_do(home, monkeypatch, s
     monkeypatch.setattr(files, "new_file", full)
     home.options = shmq.Options(chunk_bytes=chunk_bytes)
     with pytest.raises(errors.DiskFull):
-        home.new_chunk_file(home.chunks, size, needed, "there")
+        new_chunks.new_chunk_file(home, home.chunks, size, needed, "there")
     assert sizes == tried
 
 
@@ -144,8 +144,8 @@ def test_a_chunk_is_written_through_the_mapping_that_is_there_if_it_is_as_long(h
     written = []
     monkeypatch.setattr(_native.Chunk, "format", lambda memory, *given: written.append((memory, *given)))
     monkeypatch.setattr(os, "urandom", lambda count: b"\xfe" + bytes(count - 2) + b"\x80")
-    monkeypatch.setattr(directory.time, "time_ns", lambda: 4711)
-    home.format_chunk(3, 4, 5, 6, grain=7, mapped=b"1234")
+    monkeypatch.setattr(new_chunks.time, "time_ns", lambda: 4711)
+    new_chunks.format_chunk(home, 3, 4, 5, 6, grain=7, mapped=b"1234")
     chunk_id = (0x80 << 56 | 0xFE) >> 1 | 1
     assert written == [
         (b"1234", home.queue_id, chunk_id, home.journal.epoch, 5, 6, home.options.index_spacing, 7, 4711)
@@ -285,10 +285,10 @@ def test_a_place_for_a_queue_that_is_taken_or_missing_is_told(tmp_path):
     with pytest.raises(
         errors.NotFound, match=whole(f"cannot create {tmp_path}/a/b: the directory above it does not exist")
     ):
-        directory.create(f"{tmp_path}/a/b", options)
+        making.create(f"{tmp_path}/a/b", options)
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(errors.NotFound, match=whole(f"cannot create {tmp_path}/file/b: something above it is a file")):
-        directory.create(f"{tmp_path}/file/b", options)
+        making.create(f"{tmp_path}/file/b", options)
     there = tmp_path / "there"
     there.mkdir(mode=0o700)
     for count, told in ((1, "0"), (3, "0, 1, 2"), (4, "0, 1, 2, ...")):
@@ -296,7 +296,7 @@ def test_a_place_for_a_queue_that_is_taken_or_missing_is_told(tmp_path):
             (there / str(each)).write_bytes(b"")
         said = f"cannot create a queue in {there}: there are other files in it ({told}); they were not touched. Use an "
         with pytest.raises(errors.BadFormat, match=whole(f"{said}empty or a new directory")):
-            directory.create(str(there), options)
+            making.create(str(there), options)
         for each in range(count):
             (there / str(each)).unlink()
     for name in ("chunks", "consumers"):
@@ -304,21 +304,21 @@ def test_a_place_for_a_queue_that_is_taken_or_missing_is_told(tmp_path):
         (there / name / "x").write_bytes(b"")
         said = f"cannot create a queue in {there}: there is no queue.shmq, but 1 files lie in {name}/. If this was a "
         with pytest.raises(errors.Corrupt, match=whole(f"{said}queue, put its queue.shmq back; nothing was touched")):
-            directory.create(str(there), options)
+            making.create(str(there), options)
         (there / name / "x").unlink()
     (there / "control.shmq").write_bytes(b"of a creation that was killed")
     there.chmod(0o755)
-    directory.create(str(there), options)
+    making.create(str(there), options)
     assert stat.S_IMODE(there.stat().st_mode) == 0o700
     before = (there / "queue.shmq").read_bytes()
-    directory.create(str(there), options)
+    making.create(str(there), options)
     assert (there / "queue.shmq").read_bytes() == before
     shmq.open(there).close()
 
 
 def test_a_queue_that_is_made_begins_with_these_words_in_its_journal(tmp_path):
     path = str(tmp_path / "q")
-    directory.create(path, shmq.Options(max_messages=5, max_bytes=7000))
+    making.create(path, shmq.Options(max_messages=5, max_bytes=7000))
     home = directory.Directory(path, read_only=False)
     control = os.stat(f"{path}/control.shmq")
     assert home.journal == _native.Journal(
@@ -330,11 +330,11 @@ def test_a_queue_that_is_made_begins_with_these_words_in_its_journal(tmp_path):
 
 def test_a_queue_that_was_being_deleted_is_finished_by_who_makes_one_there_or_deletes_again(tmp_path):
     path = tmp_path / "q"
-    for finish in (lambda: directory.create(str(path), shmq.Options()), lambda: directory.finish_deletion(str(path))):
+    for finish in (lambda: making.create(str(path), shmq.Options()), lambda: making.finish_deletion(str(path))):
         with shmq.open(path) as queue:
             queue.put(b"x")
             queue.put(b"y", dedup=("p", 1))
-        assert directory.finish_deletion(str(path)) is False
+        assert making.finish_deletion(str(path)) is False
         (path / "queue.shmq").rename(path / "deleted.shmq")
         (path / "aside").mkdir(mode=0o700)
         (path / "aside" / "x").write_bytes(b"")
@@ -345,12 +345,12 @@ def test_a_queue_that_was_being_deleted_is_finished_by_who_makes_one_there_or_de
             ]  # fmt: skip
             assert list((path / "chunks").iterdir()) == []
     assert not path.exists()
-    assert directory.finish_deletion(str(path)) is False
+    assert making.finish_deletion(str(path)) is False
     path.mkdir(mode=0o700)
-    assert directory.finish_deletion(str(path)) is False  # it is nobody's
+    assert making.finish_deletion(str(path)) is False  # it is nobody's
     (path / "admin.lock").write_bytes(b"")
     (path / "admin.lock").chmod(0o600)
-    assert directory.finish_deletion(str(path)) is True
+    assert making.finish_deletion(str(path)) is True
     assert not path.exists()
 
 
@@ -364,7 +364,7 @@ def test_a_queue_with_strange_files_is_not_deleted_and_one_that_was_moved_neithe
     others = f", and {more} more," if more else ""
     said = f"cannot delete {path}: 'a' lies in it{others} and is not of the queue; nothing was deleted"
     with pytest.raises(errors.Unsafe, match=whole(said)):
-        directory.delete(home)
+        making.delete(home)
     assert os.path.exists(f"{path}/queue.shmq")
     os.rename(path, f"{path}-moved")
     for there in (False, True):
@@ -379,7 +379,7 @@ def test_a_queue_with_strange_files_is_not_deleted_and_one_that_was_moved_neithe
 def test_the_administrative_lock_is_waited_for_so_long_and_no_longer(home, monkeypatch):
     naps, clock = [], [100.0]
     mine, sleep = threading.get_ident(), time.sleep
-    monkeypatch.setattr(directory.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(admin.time, "monotonic", lambda: clock[0])
 
     def nap(seconds):
         if threading.get_ident() != mine:  # a thread that an earlier test has left
@@ -388,7 +388,7 @@ def test_the_administrative_lock_is_waited_for_so_long_and_no_longer(home, monke
         naps.append(seconds)
         clock[0] += seconds
 
-    monkeypatch.setattr(directory.time, "sleep", nap)
+    monkeypatch.setattr(admin.time, "sleep", nap)
 
     def hold(say):
         with home.admin():
@@ -409,17 +409,17 @@ def test_the_administrative_lock_is_waited_for_so_long_and_no_longer(home, monke
 
 
 def test_a_lock_whose_file_was_replaced_is_not_it(home, monkeypatch):
-    opened = directory._open_admin
+    opened = admin._open_admin
 
     def replaced(fd, path):
         held = opened(fd, path)
         os.unlink(f"{path}/admin.lock")
-        monkeypatch.setattr(directory, "_open_admin", opened)
+        monkeypatch.setattr(admin, "_open_admin", opened)
         return held
 
-    monkeypatch.setattr(directory, "_open_admin", replaced)
-    assert directory._try_admin(home.fd, home.path) is None
-    with directory._try_admin(home.fd, home.path):
+    monkeypatch.setattr(admin, "_open_admin", replaced)
+    assert admin._try_admin(home.fd, home.path) is None
+    with admin._try_admin(home.fd, home.path):
         pass
 
 
@@ -429,18 +429,18 @@ def test_names_of_consumers_are_checkpoints_of_such_names_in_order(home):
             pass
     assert home.consumer_names() == ["a", "b"]
     for name in ("a" * 64, "A-z_0.9", "_", "-"):
-        assert directory.check_consumer_name(name) == name
+        assert paths.check_consumer_name(name) == name
     for name in ("", "a" * 65, ".a", "a/b", "ä", "a\n"):
         said = f"{name!r} is no consumer name: 1 to 64 of A-Z a-z 0-9 _ . - and no dot in front"
         with pytest.raises(ValueError, match=whole(said)):
-            directory.check_consumer_name(name)
+            paths.check_consumer_name(name)
 
 
 def test_names_of_chunks_are_read_as_they_are_written():
-    assert directory.chunk_name(0xABC, 0x12) == "0000000000000abc-00000012.chunk"
-    assert directory.parse_chunk_name("0000000000000abc-00000012.chunk") == (0x12, 0xABC)
+    assert paths.chunk_name(0xABC, 0x12) == "0000000000000abc-00000012.chunk"
+    assert paths.parse_chunk_name("0000000000000abc-00000012.chunk") == (0x12, 0xABC)
     for name in ("0000000000000abc-00000012.chunk.x", "x0000000000000abc-00000012.chunk", "retired-00"):
-        assert directory.parse_chunk_name(name) is None
+        assert paths.parse_chunk_name(name) is None
 
 
 def test_the_disk_bytes_are_those_of_the_files_alone(home):
@@ -493,7 +493,7 @@ def test_a_small_file_is_read_with_one_byte_more_than_it_may_have(home):
 
 # ---------------------------------------------------------------- the chain
 def test_a_break_in_the_chain_is_named():
-    name = directory.chunk_name
+    name = paths.chunk_name
     assert break_in([]) == break_in([(5, 9)]) == break_in([(5, 9), (6, 9), (7, 12)]) == ""
     assert break_in([(5, 9), (5, 12)]) == f"there are two chunks of sequence 5, {name(9, 5)} and {name(12, 5)}"
     assert break_in([(5, 9), (7, 12)]) == f"chunk 6 is missing between {name(9, 5)} and {name(12, 7)}"
@@ -511,7 +511,7 @@ def long(make):
 
 @pytest.mark.parametrize("which", range(4))
 def test_a_chunk_that_is_missing_is_named_as_what_it_was(long, which):
-    names = [directory.chunk_name(base, sequence) for sequence, base in long._session.chain().names()]
+    names = [paths.chunk_name(base, sequence) for sequence, base in long._session.chain().names()]
     chunk_files(long.path)[which].unlink()
     told = {
         0: "chunk 0 is missing, where the queue begins",
@@ -527,7 +527,7 @@ def test_a_chunk_that_is_missing_is_named_as_what_it_was(long, which):
 def test_who_goes_on_is_told_what_is_missing_behind_where_it_stands(long):
     chain = long._session.chain()
     opened = [chain.open(*name) for name in chain.names()]
-    names = [directory.chunk_name(base, sequence) for sequence, base in chain.names()]
+    names = [paths.chunk_name(base, sequence) for sequence, base in chain.names()]
     chunk_files(long.path)[2].unlink()
     said = f"cannot go on after {opened[1].path}: {names[2]} is missing, and {names[3]} is there; nothing was changed"
     with pytest.raises(errors.Corrupt, match=whole(said)):
@@ -614,8 +614,8 @@ def test_the_next_chunk_is_made_for_what_it_is_to_hold_and_for_what_was_in_the_o
     last = chain.open(*chain.names()[-1], writable=True)
     assert chain.roll(last) is last
     assert chain.roll(chain.open(*chain.names()[0], writable=True)).sequence == 1
-    make_chunk = long._session.home.make_chunk
-    monkeypatch.setattr(long._session.home, "make_chunk", lambda *given: made.append(given) or make_chunk(*given))
+    make_chunk = new_chunks.make_chunk
+    monkeypatch.setattr(new_chunks, "make_chunk", lambda *given: made.append(given[1:]) or make_chunk(*given))
     filled = last.filled()[1]
     assert 0 < 2 * filled < last.size
     last.seal()
@@ -625,7 +625,7 @@ def test_the_next_chunk_is_made_for_what_it_is_to_hold_and_for_what_was_in_the_o
     assert made == [(base, 4, 100, 4, 0, chain.make_room, filled)]
     following.seal()
     last = chain.roll(following, 70_000, to_seal=True)
-    grain = directory.grain_for(70_000, 0, following.size)
+    grain = new_chunks.grain_for(70_000, 0, following.size)
     assert made[1] == (base, 5, 70_000, 5, grain, chain.make_room, 0)
     assert last.base == base
     while 2 * last.filled()[1] < last.size:
@@ -648,8 +648,8 @@ def test_a_chunk_that_was_made_beside_a_retirement_is_taken_away_by_its_maker_al
         chain.roll(last)
     assert len(chunk_files(long.path)) == 4
     with monkeypatch.context() as patched:
-        make_chunk = long._session.home.make_chunk
-        patched.setattr(long._session.home, "make_chunk", lambda *given: make_chunk(*given) and False)
+        make_chunk = new_chunks.make_chunk
+        patched.setattr(new_chunks, "make_chunk", lambda *given: make_chunk(*given) and False)
         with pytest.raises(errors.Gone):
             chain.roll(last)
     assert len(chunk_files(long.path)) == 5

@@ -19,7 +19,7 @@ from support import DEADLINE, Child, chunk_files, hold_until_killed, in_child, m
 import shmq
 from shmq import _native, durability
 from shmq.durability import Keeper
-from shmq.storage import directory, sync, watermark
+from shmq.storage import directory, making, sync, watermark
 
 SYNC, PROCESS = shmq.Durability.SYNC, shmq.Durability.PROCESS
 
@@ -475,8 +475,14 @@ def test_what_a_killed_last_one_left_is_synced_by_the_next_opener(make, path):
 
 
 # ---------------------------------------------------------------- the ceiling
+def raise_by(monkeypatch, indexes):
+    """Have the ceiling of queues, new ones too, be so much above what is needed."""
+    for module in (directory, making):
+        monkeypatch.setattr(module, "CEILING_AHEAD", indexes)
+
+
 def test_every_index_lies_below_a_ceiling_that_was_synced_before_it(make, path, monkeypatch, events):
-    monkeypatch.setattr(directory, "CEILING_AHEAD", 10)
+    raise_by(monkeypatch, 10)
     queue = make()
     for _ in range(60):
         queue.put(b"x" * 1000)
@@ -489,7 +495,7 @@ def test_every_index_lies_below_a_ceiling_that_was_synced_before_it(make, path, 
 
 
 def test_where_the_journal_is_busy_the_names_are_synced(make, monkeypatch, events):
-    monkeypatch.setattr(directory, "CEILING_AHEAD", 10)
+    raise_by(monkeypatch, 10)
     queue = make()
     with queue._session.home.admin():
         queue.put(b"x" * 1000)
@@ -497,7 +503,7 @@ def test_where_the_journal_is_busy_the_names_are_synced(make, monkeypatch, event
 
 
 def test_adoption_raises_the_ceiling_before_its_seal(make, path, monkeypatch):
-    monkeypatch.setattr(directory, "CEILING_AHEAD", 10)
+    raise_by(monkeypatch, 10)
     queue = make()
     queue.put(b"x")
     seal, seen = _native.Chunk.seal_adopt, []
@@ -634,7 +640,7 @@ def test_a_disk_that_cannot_be_asked_leaves_the_put_pending(make, monkeypatch):
 
 
 def test_a_journal_that_cannot_be_synced_puts_nothing(make, path, monkeypatch):
-    monkeypatch.setattr(directory, "CEILING_AHEAD", 0)
+    raise_by(monkeypatch, 0)
     queue = make()
     failing(monkeypatch, "journal", errno.ENOSPC, times=1)
     with pytest.raises(shmq.DiskFull):

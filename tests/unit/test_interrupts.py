@@ -17,7 +17,7 @@ from support import in_child, peek, until
 import shmq
 from shmq import _native
 from shmq import durability as durability_of_shmq
-from shmq.storage import directory
+from shmq.storage import making
 from shmq.taking import dead
 from shmq.worker import Worker
 
@@ -608,7 +608,7 @@ def test_whoever_finishes_an_interrupted_delete_is_not_told_that_there_is_none(t
         raise KeyboardInterrupt
 
     with monkeypatch.context() as interrupted:
-        interrupted.setattr(directory, "_remove", interrupt)
+        interrupted.setattr(making, "_remove", interrupt)
         with pytest.raises(KeyboardInterrupt):
             shmq.delete(path)
     shmq.delete(path)

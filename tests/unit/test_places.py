@@ -50,14 +50,14 @@ def test_a_queue_that_is_moved_while_it_is_deleted_stays(make, path, tmp_path, m
     """What goes by its path does not take what lies there by now."""
     make().put(b"x")
     make().close()
-    real = shmq.manage.directory.delete
+    real = shmq.manage.making.delete
 
     def moved_first(home):
         os.rename(path, tmp_path / "moved")
         Path(path).mkdir()
         real(home)
 
-    monkeypatch.setattr(shmq.manage.directory, "delete", moved_first)
+    monkeypatch.setattr(shmq.manage.making, "delete", moved_first)
     monkeypatch.setattr(shmq.session.membership.Membership, "shared", lambda _: False)
     with pytest.raises(shmq.NotFound, match="moved or removed"):
         shmq.delete(path)

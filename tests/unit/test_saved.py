@@ -36,6 +36,7 @@ from shmq.storage import (
     copying,
     directory,
     floors,
+    paths,
     pins,
     reach,
     ring,
@@ -482,7 +483,7 @@ def test_a_report_counts_every_index_once(long):
 
 def test_a_chunk_that_is_missing_or_does_not_fit_is_told_where(long):
     path = long.path
-    names = [directory.chunk_name(base, sequence) for sequence, base in long._session.chain().names()]
+    names = [paths.chunk_name(base, sequence) for sequence, base in long._session.chain().names()]
     long.close()
 
     def problems(change):
@@ -498,7 +499,7 @@ def test_a_chunk_that_is_missing_or_does_not_fit_is_told_where(long):
 
     def moved(chunks):
         base = int(names[3][:16], 16) + 1
-        (chunks / names[3]).rename(chunks / directory.chunk_name(base, 3))
+        (chunks / names[3]).rename(chunks / paths.chunk_name(base, 3))
 
     assert ("chunks", 0, "chunk 0 is missing, where the queue begins") in problems(first_gone)
     assert ("chunks", 0, f"chunk 1 is missing between {names[0]} and {names[2]}") in problems(middle_gone)
@@ -510,7 +511,7 @@ def test_a_chunk_that_is_missing_or_does_not_fit_is_told_where(long):
 
 def test_a_chunk_that_is_not_sealed_and_a_hole_at_the_end_are_told(long):
     path = long.path
-    names = [directory.chunk_name(base, sequence) for sequence, base in long._session.chain().names()]
+    names = [paths.chunk_name(base, sequence) for sequence, base in long._session.chain().names()]
     bases = [base for _, base in long._session.chain().names()]
     end = long.next_index
     long.sync()
@@ -832,7 +833,7 @@ def retire(queue):
 def test_as_many_chunks_go_as_retention_says_and_never_the_last(long):
     home, chain = long._session.home, long._session.chain()
     live = chain.names()
-    sizes = [Path(long.path, "chunks", directory.chunk_name(base, sequence)).stat().st_size for sequence, base in live]
+    sizes = [Path(long.path, "chunks", paths.chunk_name(base, sequence)).stat().st_size for sequence, base in live]
 
     options = home.options
 
@@ -926,7 +927,7 @@ def test_what_a_slow_roller_brought_back_is_taken_away(make):
     live = queue._session.chain().names()
     queue.consumer("c", start=live[2][1]).close()
     retire(queue)
-    back = Path(queue.path, "chunks", directory.chunk_name(live[0][1], 0))
+    back = Path(queue.path, "chunks", paths.chunk_name(live[0][1], 0))
     back.write_bytes(b"x")
     with queue.consumer("c") as consumer:
         while consumer.lag:

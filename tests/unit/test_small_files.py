@@ -14,7 +14,7 @@ import pytest
 
 import shmq
 from shmq import _native, errors
-from shmq.storage import boots, dedup, directory, files, ledger, records, spares, staging, sync
+from shmq.storage import boots, dedup, files, ledger, paths, records, spares, staging, sync
 
 DAY_NS = 86_400_000_000_000
 
@@ -469,7 +469,7 @@ def test_a_sync_of_all_up_to_a_chunk_syncs_those_and_no_other(make, events):
         staging.sync_up_to(queue._session.home, 2)
     finally:
         sync.data = before
-    names = [directory.chunk_name(base, sequence) for sequence, base in queue._session.chain().names()]
+    names = [paths.chunk_name(base, sequence) for sequence, base in queue._session.chain().names()]
     assert synced == [os.stat(f"{queue.path}/chunks/{name}").st_ino for name in names[:3]]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors
 from shmq.storage import boots, dedup, files, ledger, records, staging, sync
-from shmq.storage.directory import CHUNKS, CONTROL, LEDGER_NEW, STAGING, chunk_name
+from shmq.storage.paths import CHUNKS, CONTROL, LEDGER_NEW, STAGING, chunk_name
 from shmq.storage.recover.asides import Aside
 from shmq.storage.recover.consumers import settle_consumers
 from shmq.storage.recover.plan import Plan, WholeSet, make_plan

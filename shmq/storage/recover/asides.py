@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors
 from shmq.storage import files, sync
-from shmq.storage.directory import ASIDE, CHUNKS
+from shmq.storage.paths import ASIDE, CHUNKS
 
 if TYPE_CHECKING:
     from shmq.storage.directory import Directory

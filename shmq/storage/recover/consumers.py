@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors
 from shmq.storage import boots, ring, sync
-from shmq.storage.directory import CONSUMERS
+from shmq.storage.paths import CONSUMERS
 
 if TYPE_CHECKING:
     from shmq.storage.directory import Directory

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
 from shmq.storage import ledger, records, staging, watermark
-from shmq.storage.directory import CHUNKS, chunk_name
+from shmq.storage.paths import CHUNKS, chunk_name
 from shmq.storage.recover.progress import Progress
 from shmq.storage.stretches import opened, whole_behind
 from shmq.storage.view import Piece, View, end_of

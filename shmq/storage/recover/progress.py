@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from shmq import errors, later
-from shmq.storage.directory import QUEUE
+from shmq.storage.paths import QUEUE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

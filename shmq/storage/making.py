@@ -1,0 +1,190 @@
+"""Making a queue in a directory, and deleting it: whatever a kill leaves half done, the next one finishes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING
+
+from shmq import _native, errors, later
+from shmq.storage import boots, files, sync
+from shmq.storage.admin import admin_lock
+from shmq.storage.directory import CEILING_AHEAD
+from shmq.storage.paths import (
+    ADMIN,
+    ASIDE,
+    CHUNKS,
+    CONSUMERS,
+    CONTROL,
+    DEDUP,
+    DEDUP_NEW,
+    DELETED,
+    LEDGER,
+    LEDGER_NEW,
+    QUEUE,
+    STAGING,
+)
+
+if TYPE_CHECKING:
+    from shmq.options import Options
+    from shmq.storage.directory import Directory
+
+_OURS = {QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS, DELETED, STAGING, LEDGER, LEDGER_NEW, DEDUP, DEDUP_NEW, ASIDE}
+
+
+def create(path: str, options: Options) -> None:
+    """
+    Make a queue at *path*, unless there is one. Several processes may do this at once; one of them makes it.
+
+    Raises:
+        NotFound: the directory above is missing.
+        BadFormat: the path is taken by something else.
+        DiskFull, Unsafe: as they say.
+    """
+    try:
+        files.make_directory(path)
+    except FileNotFoundError:
+        raise errors.NotFound(f"cannot create {path}: the directory above it does not exist") from None
+    except NotADirectoryError:
+        raise errors.NotFound(f"cannot create {path}: something above it is a file") from None
+    directory = files.open_directory(path)
+    with directory:
+        refuse_strangers(directory, path)
+        with admin_lock(directory, path):
+            if QUEUE not in files.names_in(directory):
+                if os.fstat(directory).st_mode & 0o077:  # it was there, and empty: from now on it is a queue's
+                    os.fchmod(directory, 0o700)
+                _make_queue(directory, path, options)
+
+
+def refuse_strangers(directory: int, path: str) -> None:
+    """
+    Refuse to make a queue beside files of somebody else.
+
+    Raises:
+        BadFormat: there are some.
+    """
+    strange = sorted(set(files.names_in(directory)) - _OURS)
+    if strange:
+        raise errors.BadFormat(
+            f"cannot create a queue in {path}: there are other files in it ({', '.join(strange[:3])}"
+            f"{', ...' if len(strange) > 3 else ''}); they were not touched. Use an empty or a new directory"
+        )
+
+
+def _refuse_content(directory: int, name: str, path: str) -> None:
+    """A creation that was killed leaves empty folders only: whatever lies in one is somebody's."""
+    fd = files.open_directory(f"{path}/{name}", above=directory)
+    with fd:
+        content = files.names_in(fd)
+    if content:
+        raise errors.Corrupt(
+            f"cannot create a queue in {path}: there is no {QUEUE}, but {len(content)} files lie in {name}/. "
+            f"If this was a queue, put its {QUEUE} back; nothing was touched"
+        )
+
+
+def _make_queue(directory: int, path: str, options: Options) -> None:
+    """Everything but the queue file is made first; with its link the queue exists."""
+    if DELETED in files.names_in(directory):
+        _remove_content(directory, path)  # whoever was deleting a queue here was killed
+    for name in (CHUNKS, CONSUMERS):
+        files.make_directory(f"{path}/{name}", directory)
+        _refuse_content(directory, name, path)
+    with contextlib.suppress(FileNotFoundError):  # of a creation that was killed; nobody has seen it
+        os.unlink(CONTROL, dir_fd=directory)
+    queue_id = os.urandom(16)
+    mode = options.mode & 0o600
+    files.make_file(directory, CONTROL, _native.format_control(queue_id), mode, path, "control")
+    control = os.stat(CONTROL, dir_fd=directory, follow_symlinks=False)
+    journal = _native.Journal(
+        sequence=1,
+        epoch=1,
+        ceiling=CEILING_AHEAD,
+        first_live=0,
+        first_index=0,
+        max_messages=options.max_messages or 0,
+        max_bytes=options.max_bytes or 0,
+        dropped=0,
+        device=control.st_dev,
+        inode=control.st_ino,
+        flags=0,
+        boot_id=boots.boot_id(),
+    )
+    later.ready("json")
+    import json  # noqa: PLC0415
+
+    stored = json.dumps(options.to_json(), separators=(",", ":")).encode()
+    content = _native.format_queue(queue_id, time.time_ns(), stored) + _native.format_journal(journal)
+    sync.directory(directory, "home")  # with the queue's own name, everything that belongs to it is there
+    files.make_file(directory, QUEUE, content.ljust(_native.QUEUE_BYTES, b"\0"), mode, path, "queue")
+    # In every mode: a chunk whose name is kept when the queue's own is lost would be in the way of making it again.
+    sync.directory(directory, "home")
+    with files.open_plainly(os.path.dirname(path)) as above:
+        sync.directory(above, "above")
+
+
+def delete(directory: Directory) -> None:
+    """
+    Remove everything of this queue. With the first step it does not exist any more.
+
+    Killed or interrupted behind it, what is left is nobody's: whoever deletes again, or creates a queue here, finishes
+    the work first.
+    """
+    directory.refuse_moved("delete")
+    strange = sorted(set(files.names_in(directory.fd)) - _OURS)
+    if strange:
+        raise errors.Unsafe(
+            f"cannot delete {directory.path}: {strange[0]!r} lies in it"
+            f"{f', and {len(strange) - 1} more,' if strange[1:] else ''} and is not of the queue; nothing was deleted"
+        )
+    os.rename(QUEUE, DELETED, src_dir_fd=directory.fd, dst_dir_fd=directory.fd)
+    _remove(directory.fd, directory.path)
+
+
+def finish_deletion(path: str) -> bool:
+    """Whether there was something left of a queue that was deleted at *path*: it is gone now."""
+    try:
+        directory = files.open_directory(path)
+    except errors.ShmqError:
+        return False
+    with directory:
+        if not _is_remnant(directory):
+            return False
+        with admin_lock(directory, path):
+            if not _is_remnant(directory):
+                return False  # somebody makes one here
+            _remove(directory, path)
+            return True
+
+
+def _is_remnant(directory: int) -> bool:
+    names = set(files.names_in(directory))
+    return QUEUE not in names and (DELETED in names or names == {ADMIN})
+
+
+def _remove(directory: int, path: str) -> None:
+    """Everything, under the administrative lock. Before the lock's own file goes, the mark does."""
+    _remove_content(directory, path, CHUNKS, CONSUMERS)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(ADMIN, dir_fd=directory)
+    os.rmdir(path)
+
+
+def _remove_content(directory: int, path: str, *folders: str) -> None:
+    """Of a queue that was deleted, and those folders with it: the mark that says so goes last."""
+    for folder in (CHUNKS, CONSUMERS):
+        with contextlib.suppress(errors.NotFound):
+            fd = files.open_directory(f"{path}/{folder}", above=directory)
+            with fd:
+                for name in files.names_in(fd):
+                    os.unlink(name, dir_fd=fd)
+    for folder in (STAGING, ASIDE):
+        files.remove_all(directory, path, folder)
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(folder, dir_fd=directory)
+    for name in (CONTROL, LEDGER, LEDGER_NEW, DEDUP, DEDUP_NEW, DELETED):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=directory)

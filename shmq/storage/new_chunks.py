@@ -1,0 +1,191 @@
+"""Chunk files: how large the next one is to be, of what it is made, and the beginning that is written to it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from typing import TYPE_CHECKING
+
+from shmq import _native, errors
+from shmq.options import CHUNK_MIN, FIRST_CHUNK, SMALLEST_CHUNK
+from shmq.storage import files, spares, volatile, warm
+from shmq.storage.paths import CHUNKS, chunk_name
+
+if TYPE_CHECKING:
+    import mmap
+    from collections.abc import Callable
+
+    from shmq.storage.directory import Directory
+
+_GROWTH = 4
+"""A chunk has at most so many times the bytes that are in use in the one before it."""
+_REGIONS = 8
+"""A chunk has room for so many regions like the one it is made for, so that large messages do not roll each time."""
+_SPARE_MAX = 16 << 20
+"""A spare of up to this size serves even where a smaller chunk would be due."""
+
+_GRAIN = 4096
+_GRAINED = range(64 << 10, 256 << 20)
+"""Messages of such sizes get chunks with a grain; of the smallest of them it takes a sixteenth."""
+
+
+def grain_for(region: int, messages: int, size: int) -> int:
+    """
+    The grain of a chunk that is made for a region of *region* bytes, after one of *size* bytes with so many *messages*.
+
+    A small message takes a whole grain, so there is one only where few are small.
+    """
+    return _GRAIN if region in _GRAINED and size >= messages * _GRAINED.start else 0
+
+
+def _smallest(size: int) -> int:
+    """The smallest chunk that has so many bytes."""
+    return max(-(-size // _native.PAGE_BYTES) * _native.PAGE_BYTES, CHUNK_MIN)
+
+
+def chunk_size(home: Directory, sequence: int, before: int, region: int = 0, filled: int | None = None) -> int:
+    """
+    The normal size of chunk *sequence* with so many *before* it: small queues are small, and stay so if consumers
+    keep up. A chunk that an adoption sealed with little in it has no large one behind it either: *filled* bytes of
+    the one before are in use, when that is known.
+
+    It has room for some regions of *region* bytes.
+    """
+    first = volatile.FIRST_CHUNK if home.volatile else FIRST_CHUNK
+    some = max(region * _REGIONS, min(2 * region * _REGIONS, _SPARE_MAX))  # a roll costs as much as some MiB
+    grown = first << min(2 * before, 30)
+    if not home.volatile:  # a queue of a few messages takes next to nothing
+        grown = min(grown, SMALLEST_CHUNK << min(2 * sequence, 30))
+    if filled is not None:
+        grown = min(grown, max(_GROWTH * filled & -_native.PAGE_BYTES, SMALLEST_CHUNK if filled else CHUNK_MIN))
+    grown = max(grown, some & -_native.PAGE_BYTES)
+    if home.volatile:
+        room = os.fstatvfs(home.chunks)
+        share = room.f_bavail * room.f_frsize // volatile.SHARE & -_native.PAGE_BYTES
+        grown = min(grown, max(share, CHUNK_MIN))
+    return min(grown, home.options.chunk_bytes)
+
+
+def worth_keeping(home: Directory) -> int:
+    """The size from which on a chunk file is kept to serve again."""
+    return min(volatile.FIRST_CHUNK, spares.WORTH_KEEPING) if home.volatile else spares.WORTH_KEEPING
+
+
+def room_for_spares(home: Directory) -> int:
+    """What used files may have together that are kept to serve again: shared memory is others', too."""
+    if not home.volatile:
+        return spares.KEEP_BYTES
+    room = os.fstatvfs(home.chunks)
+    return min(spares.KEEP_BYTES, room.f_blocks * room.f_frsize // volatile.SHARE)
+
+
+def make_chunk(
+    home: Directory,
+    base: int,
+    sequence: int,
+    region: int = 0,
+    before: int | None = None,
+    grain: int = 0,
+    make_room: Callable[[], object] | None = None,
+    filled: int | None = None,
+) -> bool:
+    """
+    Make the chunk *base*-*sequence*, large enough for a region of *region* bytes; False when it is there already.
+
+    *before*: how many live chunks are before it; all of those sequences by default. *grain*: as grain_for says.
+    *make_room*: what gives chunks back that nobody needs; called where the disk has no room. *filled*: how many
+    bytes of the chunk before are in use.
+
+    Raises:
+        DiskFull: there is no room, not even for the smallest that would do; nothing was made.
+    """
+    needed = _native.Chunk.bytes_for(region, home.options.index_spacing, grain)
+    before = sequence if before is None else before
+    region = region if before < sequence else 0  # consumers retire: large messages settle in a few files
+    normal = chunk_size(home, sequence, before, region, filled)
+    wanted = min(normal, max(worth_keeping(home), region * _REGIONS))
+    made = _of_spare(home, base, sequence, grain, max(needed, wanted), max(normal, _SPARE_MAX))
+    if made is not None:
+        return made
+    size = max(normal, needed)
+    with contextlib.suppress(errors.DiskFull):
+        return _of_new_file(home, base, sequence, grain, size, size, needed)
+    if make_room is not None:
+        make_room()
+    made = _of_spare(home, base, sequence, grain, needed, _native.CHUNK_BYTES_MAX)
+    if made is not None:
+        return made
+    spares.drop(home.chunks)
+    return _of_new_file(home, base, sequence, grain, size, needed, needed)
+
+
+def _of_spare(home: Directory, base: int, sequence: int, grain: int, at_least: int, at_most: int) -> bool | None:
+    """As `make_chunk`, of a used file of such a size; None when there is none."""
+    fresh = spares.Fresh(home.options.index_spacing, grain)
+    spare = spares.take(home.chunks, at_least, at_most, warm.look, fresh)
+    if spare is None:
+        return None
+    with spare:
+        format_chunk(home, spare.fd, spare.size, base, sequence, grain=grain, mapped=spare.map)
+        return spare.become(chunk_name(base, sequence))
+
+
+def _of_new_file(home: Directory, base: int, sequence: int, grain: int, size: int, least: int, needed: int) -> bool:
+    """As `make_chunk`, of a new file."""
+    fd, size = new_chunk_file(home, home.chunks, size, least, f"{home.path}/{CHUNKS}", needed)
+    with fd:
+        format_chunk(home, fd, size, base, sequence, grain=grain)
+        return files.link_file(fd, home.chunks, chunk_name(base, sequence), f"{home.path}/{CHUNKS}")
+
+
+def new_chunk_file(
+    home: Directory, folder: int, size: int, least: int, path: str, needed: int | None = None
+) -> tuple[_native.Fd, int]:
+    """
+    A new file for a chunk of *size* bytes, or of as few as *least* where the disk has no room for so many: it, and
+    its size.
+
+    Where it has more than is *needed*, so much more is left on the disk: the last chunk is given back only behind
+    another one, also when all names have finished it.
+
+    Raises:
+        DiskFull: there is no room for *least* bytes.
+    """
+    needed = _smallest(least if needed is None else needed)
+    least = _smallest(least)
+    while True:
+        try:
+            fd = files.new_file(folder, size, home.options.mode & 0o600, path)
+        except errors.DiskFull:
+            if size <= least:
+                raise
+        else:
+            if size <= needed or files.has_free(folder, needed):
+                return fd, size
+            fd.close()
+            if size <= least:
+                raise files.disk_full(path, needed, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        size = max(size // 4 & -_native.PAGE_BYTES, least)
+
+
+def format_chunk(
+    home: Directory, fd: int, size: int, base: int, sequence: int, *, grain: int = 0, mapped: mmap.mmap | None = None
+) -> None:
+    """Write the beginning of a new chunk, through *mapped* if its file is mapped already."""
+    kept = mapped if mapped is not None and len(mapped) == size else None
+    with (
+        contextlib.closing(_native.map_file(fd, size, writable=True)) if kept is None else contextlib.nullcontext(kept)
+    ) as memory:
+        _native.Chunk.format(
+            memory,
+            home.queue_id,
+            int.from_bytes(os.urandom(8), "little") >> 1 | 1,
+            home.journal.epoch,
+            base,
+            sequence,
+            home.options.index_spacing,
+            grain,
+            time.time_ns(),
+        )

@@ -1,0 +1,50 @@
+"""
+What the files and folders of a queue are called.
+
+    queue.shmq       what the queue is: id, options, epoch          linked last: with it, the queue exists
+    control.shmq     who is here: slots, bell, counters
+    admin.lock       for rare, exclusive actions (an OFD lock on its first byte)
+    deleted.shmq     what queue.shmq becomes when the queue is being deleted: with that rename it is gone
+    chunks/          <base index, 16 hex>-<sequence, 8 hex>.chunk
+    consumers/       <name>.checkpoint
+    staging/         chunks built aside (staging.py); there once something was staged
+    ledger.shmq      which batches were adopted
+    dedup.shmq       which were put, in the chunks before the one it names
+    aside/           what recovery found behind a cut; nobody reads it any more
+"""
+
+from __future__ import annotations
+
+import re
+
+from shmq import given
+
+QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS = "queue.shmq", "control.shmq", "admin.lock", "chunks", "consumers"
+DELETED = "deleted.shmq"
+STAGING, LEDGER, LEDGER_NEW, ASIDE = "staging", "ledger.shmq", "ledger.new", "aside"
+DEDUP, DEDUP_NEW = "dedup.shmq", "dedup.new"
+_CHUNK_NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.chunk")
+CONSUMER_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
+
+
+def chunk_name(base: int, sequence: int) -> str:
+    """The file name of a chunk."""
+    return f"{base:016x}-{sequence:08x}.chunk"
+
+
+def parse_chunk_name(name: str) -> tuple[int, int] | None:
+    """(sequence, base) of a chunk by its file's name; None when it is no chunk's."""
+    match = _CHUNK_NAME.fullmatch(name)
+    return (int(match[2], 16), int(match[1], 16)) if match else None
+
+
+def check_consumer_name(name: str) -> str:
+    """
+    The name itself, if it is one.
+
+    Raises:
+        TypeError, ValueError: it is not 1 to 64 of A-Z a-z 0-9 _ . - or begins with a dot.
+    """
+    if not CONSUMER_NAME.fullmatch(given.text("name", name, "a str, the name of a consumer,")):
+        raise ValueError(f"{name!r} is no consumer name: 1 to 64 of A-Z a-z 0-9 _ . - and no dot in front")
+    return name
