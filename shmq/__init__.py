@@ -8,17 +8,18 @@ shmq: a multiprocess shared-memory queue for Python on Linux. Durable, fast, no 
     c.take()
 
 A map of the package:
-    queue, session, manage, stats                  the verbs; a queue that is open; those that are not; how far all are
-    message, options, codec, errors                what is put and taken, what queues are made with, what can go wrong
-    putting/                                       producers, bounds, batches that are built aside, what is put once
-    taking/                                        consumers, groups, waiting, dead letters
-    reading/                                       from message to message, by index, by time, as columns
-    durability, ending, membership, seat, loan     the disk; the end of a stream; this process's seat, and who uses it
-    given, habits, where, deadlines                what callers give; what others call it; where; until when
-    later, locks, worker                           imports when they are needed; threads and forks
-    storage/                                       directories, chunk files, the chain
-    _native, _core                                 the one door to the C core in cffi_build/
-    formats/, spark/, cli/                         surfaces: they use only what this file exports
+    queue, session, manage, stats       what users call; an open queue; those that are not open; figures
+    message, options, codec, errors     what is put and taken, what queues are made with, what can go wrong
+    putting/                            producers, bounds, batches that are built apart, what is put once
+    taking/                             consumers, groups, waiting, dead letters
+    reading/                            from message to message, by index, by time, as columns
+    durability, ending                  the disk; the end of a stream
+    membership, seat, loan              this process's place at a queue; what each handle has of it
+    given, habits, where, deadlines     checks of arguments; names of queue.Queue; the path in an OSError; timeouts
+    later, locks, worker                imports when they are needed; threads and forks
+    storage/                            directories, chunk files, the chain
+    _native/, _core, _hot               the one door to the C core; put, take and q[i] as built-ins
+    formats/, spark/, cli/              surfaces: they use only what this file exports
 """
 
 import importlib as _importlib

@@ -1,5 +1,5 @@
 """
-Names that users of `queue.Queue` and `multiprocessing.Queue` try first, and that are none here: each says what to use.
+Names that users of `queue.Queue` and `multiprocessing.Queue` try first, and that do not exist here: what to use.
 
 They cost nothing: a descriptor in the class, which is found only by whoever asks for that name, and hidden from dir().
 """

@@ -1,4 +1,4 @@
-"""Looking after queues that are not open: deleting, verifying, repairing, taking away what the killed have left."""
+"""Looking after queues that are not open: deleting, verifying, repairing, removing what the killed left behind."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """
 What a queue is made with. Stored in the queue itself, so that opening needs none of it.
 
-Only what an Options was given explicitly is held against a queue that exists already.
+When the queue exists, only options that were given explicitly are compared with what it stores.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The queue: verbs made of nouns. Opens a home, hands out producers, consumers and readers."""
+"""The queue as users see it: `open`, and Queue, whose methods put, read, and hand out producers and consumers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What others need of this process's seat at a queue, which membership.py has."""
+"""The part of a membership (membership.py) that other modules need, as a protocol."""
 
 from __future__ import annotations
 

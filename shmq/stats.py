@@ -1,4 +1,4 @@
-"""Statistics of a queue and its consumers: what is in it, who is at it, how far each name is."""
+"""Statistics of a queue and its consumers: what is in it, who has it open, how far each name is."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """
-A put with dedup: whoever may put as that producer does it in turn, and looks first whether it was put before.
+A put with dedup: those who put as the same producer take turns, and each looks first whether that sequence was put.
 
-What says so, and what is remembered, is storage/dedup.py. This is the side of the handle that puts.
+storage/dedup.py is what remembers it; this is the side of the handle that puts.
 """
 
 from __future__ import annotations

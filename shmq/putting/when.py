@@ -1,7 +1,7 @@
 """
-Moments that a message carries: when it expires, and before when it is not handed out.
+Times in a message: when it expires, and until when it is held back.
 
-Within the boot that it names, a moment is on the clock since boot, so that setting the wall clock moves nothing; after
+Each names its boot. Within that boot it counts on the clock since boot, so setting the wall clock moves nothing; after
 a reboot the wall clock decides.
 """
 

@@ -1,8 +1,8 @@
 """
 Going from message to message through the chain, and waiting at its end.
 
-Consumers and readers are both a Walk with something around it. A walk belongs to one thread at a time; its owners see
-to that.
+Consumers and readers are both a Walk with something around it. A walk is moved under its owner's lock; only the
+built-ins of other threads may read on meanwhile.
 """
 
 from __future__ import annotations

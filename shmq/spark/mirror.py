@@ -3,7 +3,7 @@ The queue knows how far Spark is: a consumer name whose head follows the checkpo
 
 Spark's checkpoint is the truth, and the name never leads it: its head moves to an offset only after Spark has written
 that the batch before it is done. `shmq ls` shows its lag. For a name that the user gave (`group`) retention waits like
-for any other; an automatic one holds nothing and releases nothing, for to look at a queue must not change it.
+for any other; an automatic one holds nothing and releases nothing, since looking at a queue must not change it.
 """
 
 from __future__ import annotations

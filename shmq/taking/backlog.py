@@ -2,8 +2,8 @@
 How much a consumer name has not finished, exactly: what was put and not finished, without padding and gaps.
 
 Indexes are counted by subtraction, and what has no message is taken off: padding, which stands in the words of the
-chunks, and what a recovery left out between two of them. As long as the control page counts none, nothing is looked
-for; else each chunk is walked over once in a process, and remembered.
+chunks, and what a recovery left out between two of them. While the control page counts no padding, no chunk is read;
+otherwise each chunk is walked once per process, and the result kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
-What a group is made with: its options, what of them means nothing, and the making of a group that is not there yet.
+What a group is made with: its options, which of them are refused, and how a new group is made.
 
-They are kept beside its ring (storage/ring.py) and stay as they are; each member that joins is held against them.
+They are kept beside its ring (storage/ring.py) and stay as they are; each member that joins is compared with them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-A member's own way through the chunks. The ring says which messages somebody has had, so members pass them together.
+A member's own way through the chunks. The ring says which messages somebody has had; each member walks past those.
 
 What is not there any more (retired, damaged, a gap between two chunks) is passed for the whole group: by `pass_gap`,
 which waits for what is before it, or by `retire`, which counts what was lost.

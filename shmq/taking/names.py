@@ -1,6 +1,6 @@
 """
-The names of consumers, for one process or for a group: what opening one takes (its beginning, its checkpoint, a last
-look), and what is done to those that nobody has open.
+The names of consumers, alone or as a group: where a new one begins, its checkpoint, its lock; and, with the queue's
+locks and counts around it, what storage/names.py does to those that nobody has open.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
  * itself does (docs/decisions/0003). It holds no protocol and no policy. A Tail (base of Producer) puts into one mapped
  * chunk, a Head (base of Consumer) takes from one; whatever is not the plain case (a roll, an empty queue, a closed
  * handle, a large payload, an unusual argument) goes to the methods _put, _take and _take_many of the class that builds on
- * it. Only shmq/_native.py loads this; it lives in the same shared object as shmq._core. */
+ * it. Only shmq/_native/core.py loads this; it lives in the same shared object as shmq._core. */
 #include "python/hot.h"
 
 #include "shmq.h"
