@@ -10,7 +10,7 @@ from shmq.session import Session
 from shmq.storage import directory, making, volatile
 
 if TYPE_CHECKING:
-    from shmq.storage.copying import Repaired
+    from shmq.storage.repairing import Repaired
     from shmq.storage.verify import Verified
 
 _EPOCH_MAX = (1 << 32) - 1
@@ -91,8 +91,8 @@ def repair(
     """
     place = given.path("path", path)
     with where.at(os.path.abspath(place)):
-        later.ready("shmq.storage.copying")
-        from shmq.storage import copying  # noqa: PLC0415
+        later.ready("shmq.storage.repairing")
+        from shmq.storage import repairing  # noqa: PLC0415
 
     target = None if to is None else given.path("to", to)
     epoch = None if aside is None else given.whole("aside", aside, 0, _EPOCH_MAX)
@@ -101,8 +101,8 @@ def repair(
     home = directory.Directory(place, read_only=not in_place, trust_owner=not in_place)
     try:
         if epoch is not None:
-            return copying.salvage(home, target, epoch)
-        return copying.repair(home, target, in_place=in_place)
+            return repairing.salvage(home, target, epoch)
+        return repairing.repair(home, target, in_place=in_place)
     finally:
         home.close()
 

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from shmq.reading.arrow import Batches
     from shmq.reading.columns import Columns
     from shmq.stats import ConsumerStats, Stats
-    from shmq.storage.copying import Copied, Repaired
+    from shmq.storage.copying import Copied
     from shmq.storage.recover.progress import Recovery
+    from shmq.storage.repairing import Repaired
     from shmq.storage.verify import Verified
     from shmq.taking.group import GroupConsumer
     from shmq.taking.group_place import GroupPlace
@@ -896,10 +897,10 @@ class Queue(_native.Finder):
             Unsafe: there is something at *to*.
             DiskFull: there is no room; nothing was written.
         """
-        later.ready("shmq.storage.copying")
-        from shmq.storage import copying  # noqa: PLC0415
+        later.ready("shmq.storage.repairing")
+        from shmq.storage import repairing  # noqa: PLC0415
 
-        return copying.repair(self._session.home, None if to is None else given.path("to", to), in_place=False)
+        return repairing.repair(self._session.home, None if to is None else given.path("to", to), in_place=False)
 
     def copy(self, to: str | os.PathLike[str], *, new_id: bool = False) -> Copied:
         """

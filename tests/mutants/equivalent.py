@@ -2,7 +2,7 @@
 
 EQUIVALENT: dict[tuple[str, str, str, int], str] = {
     ("spares.py", "if worse is not None:", "never", 0): "its descriptor closes with the last name for it",
-    ("copying.py", "sequence=2,", "one more", 0): "any number that a journal begins with is as good",
+    ("target.py", "sequence=2,", "one more", 0): "any number that a journal begins with is as good",
     (
         "durability.py",
         "self.mark_due_ns = time.monotonic_ns() + MARK_NS",
@@ -115,7 +115,7 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         0,
     ): "where there is one piece, it names the set by its own SEAL, and what ends with a SEAL is not over",
     (
-        "copying.py",
+        "target.py",
         "if start <= crc_at < stop:",
         "compare",
         0,

@@ -12,7 +12,7 @@ from support import Child, chunk_files, flip, hold_until_killed, words
 
 import shmq
 from shmq import cli
-from shmq.storage import copying, verify
+from shmq.storage import copying, repairing, target, verify
 
 
 def fill(path, count=1000):
@@ -199,7 +199,7 @@ def test_what_is_adopted_while_it_is_copied_is_in_the_copy_whole_or_not_at_all(m
 
 
 def test_what_is_retired_while_it_is_repaired_is_not_lost(make, path, monkeypatch):
-    queue = retiring(make, monkeypatch, copying, "_write_chunk", times=6)
+    queue = retiring(make, monkeypatch, repairing, "_write_chunk", times=6)
     done = queue.repair(f"{path}-copy")
     assert (done.lost, done.problems) == (0, ())
     assert shmq.verify(f"{path}-copy")
@@ -431,7 +431,7 @@ def test_a_copy_that_cannot_be_begun_leaves_nothing(path, monkeypatch):
     def refuse(*_):
         raise OSError(28, "no room")
 
-    monkeypatch.setattr(copying.files, "make_directory", refuse)
+    monkeypatch.setattr(target.files, "make_directory", refuse)
     with shmq.open(path, create=False) as queue, pytest.raises(OSError, match="no room"):
         queue.copy(f"{path}-copy")
     above, name = os.path.split(path)

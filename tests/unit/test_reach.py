@@ -8,7 +8,7 @@ from support import SEAL, chunk_files, make_unclean, patch, words
 
 import shmq
 from shmq import cli
-from shmq.storage import copying, headers
+from shmq.storage import headers, repairing
 
 COUNT = 100
 FOREVER = {"chunk_bytes": 16384, "retention": "forever"}
@@ -126,7 +126,7 @@ def test_a_queue_into_which_nothing_was_put_is_whole(path):
 def test_found_what_is_retired_while_a_living_queue_is_repaired_is_no_loss(make, monkeypatch, which):
     """Between the listing and the reading of a chunk, by retention that nothing holds back."""
     queue = make(retention=shmq.Retention.bytes(65536))
-    real, calls = copying._write_chunk, []
+    real, calls = repairing._write_chunk, []
 
     def retired_first(*given):
         calls.append(given)
@@ -136,7 +136,7 @@ def test_found_what_is_retired_while_a_living_queue_is_repaired_is_no_loss(make,
 
     for _ in range(80):
         queue.put_many([bytes(100)] * 10)
-    monkeypatch.setattr(copying, "_write_chunk", retired_first)
+    monkeypatch.setattr(repairing, "_write_chunk", retired_first)
     done = shmq.repair(queue.path)  # as who may change nothing, and so holds nothing back
     assert (done.lost, done.problems, done.gone, done.complete) == (0, (), (), True)
     assert done.messages > 0
@@ -146,7 +146,7 @@ def test_found_what_is_retired_while_a_living_queue_is_repaired_is_no_loss(make,
 def test_what_is_retired_again_and_again_before_it_is_read_is_said(make, monkeypatch):
     queue = make(retention=shmq.Retention.bytes(65536))
     queue.put(b"x")
-    monkeypatch.setattr(copying, "_write_sources", lambda *given: None)
+    monkeypatch.setattr(repairing, "_write_sources", lambda *given: None)
     with pytest.raises(shmq.Gone, match="20 times all that was there was retired before it was written"):
         shmq.repair(queue.path)
     assert not os.path.lexists(f"{queue.path}.repaired")

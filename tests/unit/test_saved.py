@@ -39,12 +39,14 @@ from shmq.storage import (
     paths,
     pins,
     reach,
+    repairing,
     ring,
     shm,
     space,
     staging,
     stretches,
     sync,
+    target,
     verify,
     view,
     volatile,
@@ -289,7 +291,7 @@ def test_a_chunk_that_is_not_the_one_that_was_staged_is_told_and_its_set_goes(pa
     file = chunk_files(path)[-1]
     fd = os.open(file, os.O_RDWR)
     os.pwrite(fd, b"another!", 56)
-    copying._mend_crc(fd, 12, 16, 128)
+    target._mend_crc(fd, 12, 16, 128)
     os.close(fd)
     make_unclean(path)
     with shmq.open(path) as queue:
@@ -669,7 +671,7 @@ def test_a_copy_that_cannot_hold_anything_back_begins_anew_twenty_times(long, tm
         raise errors.Gone("gone", 0)
 
     monkeypatch.setattr(copying, "_copy_chunks", gone)
-    monkeypatch.setattr(copying._Target, "forget_chunks", lambda self: forgotten.append(True))
+    monkeypatch.setattr(target.Target, "forget_chunks", lambda self: forgotten.append(True))
     said = f"cannot copy {long.path}: 20 times what was to be copied next was retired meanwhile; nothing was written. "
     said += "Opened for writing, a queue holds back what is being copied"
     assert refused(errors.Gone, lambda: long.copy(tmp_path / "copy")) == said
@@ -742,10 +744,10 @@ def test_what_is_whole_is_not_repaired_in_place_and_beside_it_is_copied(queue, t
     queue.put_many([b"x"] * 5)
     queue.close()
     done = shmq.repair(path, in_place=True)
-    assert done == copying.Repaired(path, 5, 0, ())
+    assert done == repairing.Repaired(path, 5, 0, ())
     assert done.complete
-    assert not copying.Repaired(path, 5, 1, ()).complete
-    assert not copying.Repaired(path, 5, 0, (), gone=("f",)).complete
+    assert not repairing.Repaired(path, 5, 1, ()).complete
+    assert not repairing.Repaired(path, 5, 0, (), gone=("f",)).complete
     done = shmq.repair(path)
     assert (done.path, done.messages, done.lost, done.problems) == (f"{path}.repaired", 5, 0, ())
     assert sorted(os.listdir(done.path)) == ["chunks", "consumers", "control.shmq", "queue.shmq"]
@@ -761,7 +763,7 @@ def test_damaged_queues_are_kept_under_names_that_are_free(queue):
         done = shmq.repair(path, in_place=True)
         assert (done.path, done.kept, done.lost) == (path, kept, 1)
         assert os.path.exists(f"{kept}/queue.shmq")
-    assert copying._free_name(f"{path}.free") == f"{path}.free"
+    assert repairing._free_name(f"{path}.free") == f"{path}.free"
     with shmq.open(path) as queue:
         assert payloads(queue) == [b"x"] * 2
         damage(path, 0, 0, 40)
@@ -770,11 +772,11 @@ def test_damaged_queues_are_kept_under_names_that_are_free(queue):
 
 
 def source(sequence, base):
-    return copying._Source(sequence, base, 0, "f")
+    return repairing._Source(sequence, base, 0, "f")
 
 
 def test_of_doubled_and_hopeless_chunks_one_of_each_sequence_is_taken():
-    one_each = copying._one_each
+    one_each = repairing._one_each
     assert one_each([source(2, 20), source(1, 10)]) == [source(1, 10), source(2, 20)]
     assert one_each([source(1, 10), source(1, 12), source(2, 20)]) == [source(1, 10), source(2, 20)]
     assert one_each([source(1, 10), source(2, 9), source(3, 10)]) == [source(1, 10), source(3, 10)]
@@ -790,17 +792,17 @@ def test_checksums_are_mended_of_what_they_are_of(tmp_path):
     file.chmod(0o600)
     fd = os.open(file, os.O_RDWR)
     try:
-        copying._mend_crc(fd, 12, 16, 128)
+        target._mend_crc(fd, 12, 16, 128)
         content[12:16] = _native.crc32c(bytes(content[16:128])).to_bytes(4, "little")
         assert file.read_bytes() == content
-        copying._mend_crc(fd, 60, 0, 128)
+        target._mend_crc(fd, 60, 0, 128)
         zeroed = content[:60] + bytes(4) + content[64:128]
         content[60:64] = _native.crc32c(bytes(zeroed)).to_bytes(4, "little")
         assert file.read_bytes() == content
         before = file.read_bytes()
-        copying._give_id(fd, bytes(content[40:56]), 40, (12, 16, 128))
+        target.give_id(fd, bytes(content[40:56]), 40, (12, 16, 128))
         assert file.read_bytes() == before
-        copying._give_id(fd, bytes(range(16)), 40, (12, 16, 128))
+        target.give_id(fd, bytes(range(16)), 40, (12, 16, 128))
         content[40:56] = bytes(range(16))
         content[12:16] = _native.crc32c(bytes(content[16:128])).to_bytes(4, "little")
         assert file.read_bytes() == content
