@@ -41,8 +41,22 @@ def _single_bits() -> dict[int, int]:
     return found
 
 
-def candidates(home: Directory, header: bytes, base: int, sequence: int) -> Iterator[bytes]:
-    """Headers with a right checksum that this one may have been; none that are any likelier come later."""
+class Candidate(NamedTuple):
+    """A header that a damaged one may have been, and how long the chunk was made by it."""
+
+    header: bytes
+    capacity: int
+
+
+def candidates(home: Directory, fd: int, base: int, sequence: int) -> Iterator[Candidate]:
+    """What the header of that file may have been, if a chunk can be as long; none that are any likelier come later."""
+    for header in _with_right_checksum(home, os.pread(fd, BYTES, 0), base, sequence):
+        capacity = int.from_bytes(header[_CAPACITY], "little")
+        if _native.PAGE_BYTES <= capacity <= _native.CHUNK_BYTES_MAX:
+            yield Candidate(header, capacity)
+
+
+def _with_right_checksum(home: Directory, header: bytes, base: int, sequence: int) -> Iterator[bytes]:
     if len(header) < BYTES:
         return
     with mmap.mmap(-1, _native.PAGE_BYTES * 4) as memory:
@@ -67,11 +81,6 @@ def candidates(home: Directory, header: bytes, base: int, sequence: int) -> Iter
         yield bytes(made)
 
 
-def capacity(header: bytes) -> int:
-    """How long the chunk was made."""
-    return int.from_bytes(header[_CAPACITY], "little")
-
-
 class Mended(NamedTuple):
     """A chunk that is read by the header that it must have had, and whether its file is shorter than it was."""
 
@@ -91,10 +100,7 @@ def mended(home: Directory, directory: int, name: str, sequence: int, base: int)
     fd, size = home.open(directory, name, writable=False)
     with fd:
         spares.hold_as_mapper(fd, name, directory)
-        for header in candidates(home, os.pread(fd, BYTES, 0), base, sequence):
-            whole = capacity(header)
-            if not _native.PAGE_BYTES <= whole <= _native.CHUNK_BYTES_MAX:
-                continue
+        for header, whole in candidates(home, fd, base, sequence):
             memory = _native.map_private(fd, whole) if size >= whole else _filled(fd, size, whole)
             memory[:BYTES] = header
             try:

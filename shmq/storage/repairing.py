@@ -297,15 +297,13 @@ def _made_of(
     try:
         return target.chunk(fd, size, base, sequence), False
     except (errors.Corrupt, errors.BadFormat) as problem:
-        for header in headers.candidates(home, os.pread(fd, headers.BYTES, 0), base, sequence):
-            whole = headers.capacity(header)
-            if _native.PAGE_BYTES <= whole <= _native.CHUNK_BYTES_MAX:
-                os.truncate(fd, min(size, whole))
-                try:
-                    os.posix_fallocate(fd, 0, whole)
-                except OSError as full:
-                    raise files.disk_full(f"{target.path}/{CHUNKS}", whole, full) from None
-                os.pwrite(fd, header, 0)
-                with contextlib.suppress(errors.Corrupt, errors.BadFormat):
-                    return target.chunk(fd, whole, base, sequence), size < whole
+        for header, whole in headers.candidates(home, fd, base, sequence):
+            os.truncate(fd, min(size, whole))
+            try:
+                os.posix_fallocate(fd, 0, whole)
+            except OSError as full:
+                raise files.disk_full(f"{target.path}/{CHUNKS}", whole, full) from None
+            os.pwrite(fd, header, 0)
+            with contextlib.suppress(errors.Corrupt, errors.BadFormat):
+                return target.chunk(fd, whole, base, sequence), size < whole
         raise problem from None

@@ -84,6 +84,12 @@ class _Report:
         else:
             self.more += 1
 
+    def miss(self, reason: str, lost: int) -> None:
+        """Chunks that are not there, with so many indexes at least."""
+        self.add(CHUNKS, 0, reason)
+        self.lost += lost
+        self.at_least = True
+
     def take(self, part: _Report) -> None:
         """All that was found in a part."""
         for problem in part.problems:
@@ -192,17 +198,13 @@ def _verify_chunks(home: Directory, report: _Report) -> None:
 def _verify_none(home: Directory, first: int, known: reach.Reach, report: _Report) -> None:
     problem, lost = reach.behind(home, known, first - 1, home.journal.first_index)
     if problem or (home.journal.ceiling == 0 and first):
-        report.add(CHUNKS, 0, f"chunk {first} is missing, where the queue begins")
-        report.lost += lost
-        report.at_least = True
+        report.miss(f"chunk {first} is missing, where the queue begins", lost)
 
 
 def _verify_behind(home: Directory, sequence: int, end: int, known: reach.Reach, report: _Report) -> None:
     problem, lost = reach.behind(home, known, sequence, end)
     if problem:
-        report.add(CHUNKS, 0, problem)
-        report.lost += lost
-        report.at_least = True
+        report.miss(problem, lost)
 
 
 def _verify_chunk(
