@@ -379,7 +379,7 @@ typedef struct {
 } shmq_survey;
 /* Walk on from survey->position, checking every word, message and batch: EMPTY at the end of an open chunk, ROLL at the
  * SEAL, WAITING at a claim (or over it, with pass_claims), CORRUPT at what is not whole. Words up to the position
- * `trusted` are proven as they are. A batch is whole, or the walk ends before its first message; with `singly`, for who
+ * `trusted` are proven as they are. A batch is whole, or the walk ends before its first message; with `singly`, for whoever
  * saves what can be saved, each message of a batch that was committed is by itself. FREE with something that is not zero
  * behind it, where words may be looked for, is a hole: CORRUPT. */
 int shmq_survey_chunk(shmq_chunk *chunk, shmq_survey *survey, uint64_t trusted, bool pass_claims, bool singly);
@@ -426,8 +426,8 @@ uint32_t shmq_is_shut_down(const void *control);
 void shmq_set_finished(void *control, uint32_t finished);
 uint32_t shmq_finished(const void *control);
 /* So many indexes without a message came with chunks that were adopted; went with their chunk. */
-void shmq_padded_more(void *control, uint64_t count);
-void shmq_padded_less(void *control, uint64_t count);
+void shmq_add_padding(void *control, uint64_t count);
+void shmq_remove_padding(void *control, uint64_t count);
 /* Ordinals of a chunk's padding. */
 uint64_t shmq_pads(const shmq_chunk *chunk);
 /* Around a change of what is padding, and of its count; and that nobody knows whether the count is right. */
@@ -552,7 +552,7 @@ int shmq_ring_bury(void *memory, uint64_t bytes, const uint8_t queue_id[16], uin
 /* At a new boot, before any member: clear the ring, and set it and the checkpoint's head by the newest valid snapshot;
  * without one, the group begins again where it was made to begin. Nothing is there before index `first` (0: not known). */
 int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint8_t boot_id[16], uint64_t first);
-/* Have it speak of no boot, and of another term: whoever opens it next rebuilds it. */
+/* Clear the boot id, and begin another term: whoever opens it next rebuilds it. */
 void shmq_ring_forget(void *memory);
 /* A handle on a mapped ring: NULL and FORMAT or CORRUPT in *code. lease_ns: 0 = for ever. finish: to take is to finish.
  * keep_expired: expired messages are handed out as such. */
@@ -683,7 +683,7 @@ int shmq_resolved(shmq_chunk *chunk, uint64_t *position, uint64_t *next_index, u
  * SYNC_FAILED; LEAD: this thread leads (*leading is 1) and there is more to sync than this chunk (or it is NULL):
  * do it, then shmq_sync_publish and shmq_sync_release. Any number of threads may call this. */
 int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, uint64_t want, int64_t deadline_ns, uint32_t *leading);
-/* The bell as it is, for who sleeps until somebody dies, joins or rings anyway, and need not be told of puts. */
+/* The bell as it is, for whoever sleeps until somebody dies, joins or rings anyway, and need not be told of puts. */
 uint32_t shmq_bell(const void *control);
 /* The same for what was put into that chunk, for ever and without an end as the leader: LEAD says that more than this
  * chunk is to be synced, and that nobody leads now. */

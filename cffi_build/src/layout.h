@@ -146,7 +146,7 @@ struct field_bytes { /* then the bytes, padded to 8 */
  * taken from its name, so that adoption changes no byte of it.
  *
  * Large messages get chunks with a grain: regions begin at multiples of it and end there, with a PAD behind the last
- * message; so behind the last region only the first bytes of each grain need to be zero, and a file that serves again is
+ * message; so behind the last region only the first bytes of each grain need to be zero, and a reused file is
  * not zeroed whole. No index block could be claimed there, so they stand behind index2index from the beginning. */
 #define FORMAT_VERSION 1u
 #define BYTE_ORDER_MARK 0x01020304u
@@ -348,8 +348,8 @@ struct control {
 };
 #define CONTROL_BYTES (4096u + OWNER_SLOTS * 64u)
 #define LOCK_BASE (UINT64_C(1) << 40) /* slot s is held by an OFD lock on byte LOCK_BASE + s of control.shmq */
-#define LOCK_PAPERS ((UINT64_C(1) << 41) + 1) /* likewise: held by who writes the watermark or a snapshot */
-#define LOCK_DEDUP (UINT64_C(1) << 42) /* likewise, and 40 bits of the producer: held by who puts or adopts as it */
+#define LOCK_PAPERS ((UINT64_C(1) << 41) + 1) /* likewise: held by whoever writes the watermark or a snapshot */
+#define LOCK_DEDUP (UINT64_C(1) << 42) /* likewise, and 40 bits of the producer: held by whoever puts or adopts as it */
 
 /* ---------------------------------------------------------------- consumers/NAME.checkpoint */
 #define CHECKPOINT_MAGIC 0x74706b63716d6873u /* "shmqckpt" */

@@ -155,13 +155,13 @@ class Control:
         """A number that changes when somebody joins."""
         return int(lib.shmq_members(self.page))
 
-    def padded_more(self, count: int) -> None:
+    def add_padding(self, count: int) -> None:
         """So many indexes without a message came with a set that was adopted."""
-        lib.shmq_padded_more(self.page, count)
+        lib.shmq_add_padding(self.page, count)
 
-    def padded_less(self, count: int) -> None:
+    def remove_padding(self, count: int) -> None:
         """So many of the indexes without a message went with their chunk."""
-        lib.shmq_padded_less(self.page, count)
+        lib.shmq_remove_padding(self.page, count)
 
     def counters(self) -> tuple[int, int]:
         """Ordinals that ended as padding; commits that came too late."""

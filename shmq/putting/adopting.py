@@ -223,7 +223,7 @@ def join(
         with chain.member.changing_padding():
             sealed = tail.seal_adopt(chunks.adoption)  # with this, it is adopted
             if sealed:
-                chain.member.control.padded_more(pads)
+                chain.member.control.add_padding(pads)
         if sealed:
             break
         if sealed is False:

@@ -120,7 +120,7 @@ def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: 
     home.write_journal(journal)
     with chain.member.changing_padding():
         control.raise_first_live(sequence)
-        control.padded_less(less)
+        control.remove_padding(less)
     for name in live[:count]:
         spares.retire(home.chunks, chunk_name(name[1], name[0]))
     for sequence_below, base_below in home.chunk_names():

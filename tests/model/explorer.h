@@ -127,7 +127,7 @@ uint64_t memory_thread_hash(uint32_t thread);
 /* A word nobody's next step depends on, such as a counter: its calls are no choice and no step. */
 void memory_quiet(const void *at);
 void memory_heed(const void *at); /* take that back */
-/* What a lock passes on from who gives it up to who takes it; lock 0 .. 7. */
+/* What a lock passes on from whoever gives it up to whoever takes it; lock 0 .. 7. */
 #define MEMORY_LOCKS 8u
 void memory_release(uint32_t lock, uint32_t thread);
 void memory_acquire(uint32_t lock);

@@ -107,7 +107,7 @@ static int sleep_on(uint32_t *const *words, const uint32_t *seen, uint32_t count
     const bool late = model_sleep((const void *const *)words, count, bits, deadline_ns < 0 ? NO_DEADLINE : deadline_ns);
     model_remember(late);
     if (late && model_somebody_is_stopped() && now_ns < deadline_ns) {
-        now_ns = deadline_ns; /* for who measures how long that lasts */
+        now_ns = deadline_ns; /* for whoever measures how long that lasts */
     }
     if (!late && kernel.wakes_order) {
         memory_acquire(WAKES);

@@ -915,7 +915,7 @@ const struct scenario keyed_scenarios[] = {
          MORTAL("walker", take_next), THREAD("other", take_next)),
     PLAY("keyed_straggler_is_parked", "finished while another parks it on its holder's behalf", setup_straggler,
          check_rest, NULL, 0, THREAD("holder", ack_mine), THREAD("parker", take_next)),
-    PLAY("keyed_work_is_seen", "what was done by who finished is seen by who is handed the next, whoever looked between",
+    PLAY("keyed_work_is_seen", "what was done by whoever finished is seen by whoever is handed the next, whoever looked between",
          setup_held_and_met_twice, check_rest, NULL, 0, THREAD("holder", ack_mine), THREAD("looker", look_at_bits),
          THREAD("walker", take_next_then)),
     PLAY("keyed_parked_while_looked_at", "parked while it is met, and somebody looks", setup_one, check_rest_after_holder,
@@ -939,7 +939,7 @@ const struct scenario keyed_scenarios[] = {
          THREAD("holder", ack_mine), THREAD("sleeper", look_until_last)),
     LARGE("keyed_skipped_while_parked", "what is finished while somebody parks it lets its key go on", setup_delayed_is_next,
          check_rest, NULL, 0, THREAD("walker", take_next), THREAD("skipper", skip_second), THREAD("looker", look_once)),
-    PLAY("keyed_parked_while_met", "parked at the window's edge by another than who meets it", setup_edge,
+    PLAY("keyed_parked_while_met", "parked at the window's edge by another than whoever meets it", setup_edge,
          check_rest_after_holder, NULL, 0, THREAD("holder", go_not), THREAD("walker", take_next),
          THREAD("parker", take_at_the_edge)),
 };

@@ -31,7 +31,7 @@ struct store {
     uint64_t value;
     struct view view;
     uint64_t hash;  /* 0 = not made yet */
-    uint32_t id;    /* whose how-manieth: the same in every execution that agrees so far; 0 = there from the start */
+    uint32_t id;    /* whose n-th: the same in every execution that agrees so far; 0 = there from the start */
     uint8_t place;  /* in modification order */
     bool rmw;       /* glued to the one before it */
 };

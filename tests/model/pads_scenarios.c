@@ -82,7 +82,7 @@ static void add_chunk(void)
     struct shmq_member *const member = actor_self()->member;
     shmq_pads_begin(member);
     store_relaxed(ADDED, 1);
-    shmq_padded_more(the_control(), 1);
+    shmq_add_padding(the_control(), 1);
     shmq_pads_end(member);
 }
 static void take_chunk_away(void)
@@ -90,7 +90,7 @@ static void take_chunk_away(void)
     struct shmq_member *const member = actor_self()->member;
     shmq_pads_begin(member);
     store_relaxed(ADDED, 0);
-    shmq_padded_less(the_control(), 1);
+    shmq_remove_padding(the_control(), 1);
     shmq_pads_end(member);
 }
 static void setup_chunk_to_lose(void)

@@ -975,7 +975,7 @@ const struct scenario scenarios[] = {
          check_shared, NULL, 0, THREAD("member", take_and_ack_all), THREAD("other", take_and_ack_all)),
     PLAY("group_acks_bring_the_head_on", "whoever acks last sees the other's, and moves the head over both",
          setup_one_each, check_head_at_the_end, NULL, 0, THREAD("member", ack_mine), THREAD("other", ack_mine)),
-    PLAY("group_finds_what_came_back", "B7: a return is found, also by who was about to sleep", setup_one_each,
+    PLAY("group_finds_what_came_back", "B7: a return is found, also by whoever was about to sleep", setup_one_each,
          check_came_back, NULL, 0, THREAD("member", return_mine), THREAD("other", ack_mine_and_what_comes_back)),
     PLAY("group_ack_races_redelivery", "B10: one CAS decides between a late ack and who takes over", setup_one_each,
          check_reaped, NULL, 0, THREAD("zombie", ack_mine), THREAD("other", reap_and_ack),

@@ -16,7 +16,7 @@ def die_between(say, path):
         queue.reserve(8)
         member = queue._session.joined().member
         with member.changing_padding():
-            member.control.padded_more(5)
+            member.control.add_padding(5)
             hold_until_killed(say)
 
 
@@ -24,7 +24,7 @@ def die_retiring(say, path):
     """A process that has raised where the queue begins, and not counted yet what went."""
     with shmq.open(path) as queue:
         control = queue._session.joined().control
-        control.padded_less = lambda count: (say(count), hold_until_killed(say))
+        control.remove_padding = lambda count: (say(count), hold_until_killed(say))
         queue.purge()
 
 
@@ -32,7 +32,7 @@ def die_adopting(say, path):
     """A process that has adopted a set with padding in it, and has not counted it."""
     with shmq.open(path) as queue:
         control = queue._session.joined().control
-        control.padded_more = lambda count: (say(count), hold_until_killed(say))
+        control.add_padding = lambda count: (say(count), hold_until_killed(say))
         staged = queue.stage()
         staged.put_many([b"s"] * 3)
         staged.reserve(8).abort()

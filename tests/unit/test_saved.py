@@ -978,7 +978,7 @@ def test_padding_is_counted_anew_when_somebody_died_between_changing_and_countin
     long.put(b"x")
     chain, control = long._session.chain(), long._session.joined().control
     assert space.padded(long._session.home, chain) == 2
-    control.padded_more(7)
+    control.add_padding(7)
     assert space.padded(long._session.home, chain) == 9  # it is believed
     assert space._count_padding(long._session.home, chain) == 2
     assert control.counters()[0] == 2

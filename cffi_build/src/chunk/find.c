@@ -128,7 +128,7 @@ static int find(shmq_chunk *chunk, uint64_t ordinal, struct walk floor, struct f
         if (from_floor || certain || proven(chunk, k, &entry.walk)) {
             if (chunk->writable && k < wanted && code == SHMQ_OK && entry_at(chunk, wanted, false) != NULL) {
                 /* put back what was missing */
-                index_fill(chunk, before, (struct summit){false, INT64_MIN}, ordinal + 1, false);
+                index_fill(chunk, before, (struct running_max){false, INT64_MIN}, ordinal + 1, false);
             }
             return code;
         }

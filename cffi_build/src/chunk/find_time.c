@@ -6,7 +6,7 @@
 #include "chunk/record.h"
 #include "chunk/settle.h"
 
-#define DISTRUST (-1000) /* entries disagree with what they name; never leaves this file */
+#define INDEX_DISAGREES (-1000) /* entries disagree with what they name; never leaves this file */
 
 /* A bound of the search: an entry whose time is known, or one end of the chunk. */
 struct bound {
@@ -67,25 +67,25 @@ static bool bound_holds(shmq_chunk *chunk, const struct bound *bound)
     if (before.walk.position > bound->entry.walk.position) {
         return false;
     }
-    struct summit summit = {true, before.time_max};
-    if (!summit_between(chunk, before.walk, &bound->entry.walk, &summit) || !summit.known) {
+    struct running_max running_max = {true, before.time_max};
+    if (!running_max_between(chunk, before.walk, &bound->entry.walk, &running_max) || !running_max.known) {
         return false;
     }
     const int64_t own = time_at(chunk, bound->entry.walk.position);
-    return bound->entry.time_max == (own > summit.time ? own : summit.time);
+    return bound->entry.time_max == (own > running_max.time ? own : running_max.time);
 }
 
 /* Walk from a bound to the first message of that time. It must come before the ordinal `limit`, or the entries lie. */
 static int walk_to_time(shmq_chunk *chunk, const struct entry *from, int64_t time, uint64_t limit, struct walk *walk,
-                        uint64_t *open, struct summit *summit)
+                        uint64_t *open, struct running_max *running_max)
 {
     *walk = from->walk;
-    *summit = (struct summit){true, from->time_max};
+    *running_max = (struct running_max){true, from->time_max};
     *open = UINT64_MAX;
     for (;;) {
         const word_t word = walk_look(chunk, walk);
         if (walk->ordinal > limit || (word_ends(word) && limit != UINT64_MAX)) {
-            return DISTRUST;
+            return INDEX_DISAGREES;
         }
         if (word == 0) {
             const int end = nothing_there(chunk, walk);
@@ -108,7 +108,7 @@ static int walk_to_time(shmq_chunk *chunk, const struct entry *from, int64_t tim
             *open = *open < walk->ordinal ? *open : walk->ordinal;
         }
         const struct walk here = *walk;
-        const int code = summit_step(chunk, walk, word, summit);
+        const int code = running_max_step(chunk, walk, word, running_max);
         if (code != SHMQ_OK) {
             return code;
         }
@@ -129,23 +129,23 @@ int shmq_at(shmq_chunk *chunk, int64_t time_ns, uint64_t *ordinal, uint64_t *ope
     struct bound below;
     struct bound above;
     struct walk walk;
-    struct summit summit;
+    struct running_max running_max;
     search(chunk, time_ns, &below, &above);
     code = bound_holds(chunk, &below)
-               ? walk_to_time(chunk, &below.entry, time_ns, above.entry.walk.ordinal, &walk, open, &summit)
-               : DISTRUST;
-    if (code == DISTRUST || (code == SHMQ_CORRUPT && below.j > 0)) {
+               ? walk_to_time(chunk, &below.entry, time_ns, above.entry.walk.ordinal, &walk, open, &running_max)
+               : INDEX_DISAGREES;
+    if (code == INDEX_DISAGREES || (code == SHMQ_CORRUPT && below.j > 0)) {
         below = (struct bound){0, {walk_from_start(chunk), INT64_MIN}};
-        code = walk_to_time(chunk, &below.entry, time_ns, UINT64_MAX, &walk, open, &summit);
+        code = walk_to_time(chunk, &below.entry, time_ns, UINT64_MAX, &walk, open, &running_max);
     }
-    if (code == SHMQ_ROLL && !summit.known) {
+    if (code == SHMQ_ROLL && !running_max.known) {
         code = SHMQ_EMPTY; /* something is still open there */
     }
     if (chunk->writable && (code == SHMQ_OK || code == SHMQ_EMPTY || code == SHMQ_ROLL)
         && walk.ordinal / chunk->index_spacing > below.j) {
-        index_fill(chunk, below.entry.walk, (struct summit){true, below.entry.time_max}, walk.ordinal, false);
+        index_fill(chunk, below.entry.walk, (struct running_max){true, below.entry.time_max}, walk.ordinal, false);
     }
     *ordinal = walk.ordinal;
-    *time_max = summit.time;
+    *time_max = running_max.time;
     return code;
 }

@@ -15,16 +15,16 @@ static inline int64_t time_at(const shmq_chunk *chunk, uint64_t position)
 }
 
 /* The running maximum at a place of a walk. */
-struct summit {
+struct running_max {
     bool known;
     int64_t time;
 };
 /* Step over a word, with the clock: a record is read only once its word was checked. */
-int summit_step(const shmq_chunk *chunk, struct walk *walk, word_t word, struct summit *summit);
+int running_max_step(const shmq_chunk *chunk, struct walk *walk, word_t word, struct running_max *running_max);
 /* The running maximum just before `to`, walking there from `from`: false when the walk does not come to it. */
-bool summit_between(const shmq_chunk *chunk, struct walk from, const struct walk *to, struct summit *summit);
+bool running_max_between(const shmq_chunk *chunk, struct walk from, const struct walk *to, struct running_max *running_max);
 /* Write every entry that belongs between a proven place and `until`, an ordinal. */
-void index_fill(shmq_chunk *chunk, struct walk walk, struct summit summit, uint64_t until, bool make);
+void index_fill(shmq_chunk *chunk, struct walk walk, struct running_max running_max, uint64_t until, bool make);
 
 /* A region was committed; it reached a multiple of the spacing. Never called before the commit. */
 void index_note(shmq_chunk *chunk, uint64_t position, uint64_t ordinal, uint32_t count);

@@ -21,7 +21,7 @@ struct claim {
 };
 
 /* Have the pages of a claim, and those just ahead, mapped in one go: a tenth of the price of faulting them one by one.
- * Those ahead only for who came to the end of what it had asked for by itself: of many producers another one has nearly
+ * Those ahead only for whoever came to the end of what it had asked for by itself: of many producers another one has nearly
  * always gone beyond it, and each would map all, and dirty what the disk has to be told again at every sync. Two threads
  * may both do it, to no harm. */
 #define POPULATE_AHEAD (UINT64_C(256) << 10)

@@ -65,18 +65,18 @@ void index_rebuild(shmq_chunk *chunk, uint64_t end)
     const uint64_t entries = adopt_blocks(chunk, end) * INDEX_ENTRIES;
     const uint64_t spacing = chunk->index_spacing;
     uint64_t next = 1; /* the entry to be written next; there is no entry 0 */
-    struct summit summit = {true, INT64_MIN};
+    struct running_max running_max = {true, INT64_MIN};
     struct walk walk = walk_from_start(chunk);
     while (walk.position < end && next < entries) {
         const struct walk here = walk;
         const word_t word = walk_look(chunk, &walk);
-        if (word_ends(word) || summit_step(chunk, &walk, word, &summit) != SHMQ_OK) {
+        if (word_ends(word) || running_max_step(chunk, &walk, word, &running_max) != SHMQ_OK) {
             break;
         }
         for (; next < entries && next * spacing < walk.ordinal; next++) {
             struct index_entry *const at = entry_in(chunk, load_relaxed(slot_at(chunk, next / INDEX_ENTRIES)), next);
             set(&at->place, hint_make(here.position, here.ordinal));
-            set((uint64_t *)&at->time_max_ns, summit.known ? (uint64_t)summit.time : TIME_UNKNOWN);
+            set((uint64_t *)&at->time_max_ns, running_max.known ? (uint64_t)running_max.time : TIME_UNKNOWN);
         }
     }
     for (; next < entries; next++) {

@@ -1,7 +1,7 @@
 /* walk.c - from word to word: where a walk begins, what it may step over, and when there is nothing.
  *
  * Walkers go from word to word by their spans; inside a region there is nothing to see until it is resolved. The hint names
- * the end of some claimed region: nothing before it is looked at by who wants the end, and what is FREE before it, at a
+ * the end of some claimed region: nothing before it is looked at by whoever wants the end, and what is FREE before it, at a
  * second look, is a hole and not the end. A word is stepped over only if it can be what it says. */
 #include "chunk/walk.h"
 

@@ -1,4 +1,4 @@
-/* figures.c - how a group stands, for who looks at it: nothing is decided here but how far its head lets files go. */
+/* figures.c - how a group stands, for whoever looks at it: nothing is decided here but how far its head lets files go. */
 #include "group/figures.h"
 
 #include "group/gate.h"

@@ -1,4 +1,4 @@
-/* figures.h - how a message stands, for who only looks. */
+/* figures.h - how a message stands, for whoever only looks. */
 #ifndef SHMQ_FIGURES_H
 #define SHMQ_FIGURES_H
 

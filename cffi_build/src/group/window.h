@@ -28,7 +28,7 @@ struct shmq_ring {
     struct checkpoint *checkpoint;
     shmq_member *member;
     int64_t lease_ns;         /* 0 = for ever */
-    uint32_t most;            /* attempts that a message is worth, for who only looks; 0 = any */
+    uint32_t most;            /* attempts that a message is worth, for whoever only looks; 0 = any */
     bool finish;              /* claiming a message finishes it: ack="auto" */
     bool keep_expired;        /* hand expired messages out, to be moved */
     /* private to this handle */
@@ -108,7 +108,7 @@ bool ring_claim(shmq_ring *ring, uint64_t index, uint64_t word, uint32_t kind, b
 /* Store the lease of `word` in its cell, and ask whether it has ended; *ends is its end, or later. */
 void lease_store(const shmq_ring *ring, uint64_t *cell, uint64_t word, int64_t ends_ns);
 bool lease_ended(const shmq_ring *ring, uint64_t *cell, uint64_t word, int64_t now_ns, int64_t *next_ns);
-/* What a message that was handed out so often is to who takes it: 1 = one to work at, 2 = one that is to be moved elsewhere,
+/* What a message that was handed out so often is to whoever takes it: 1 = one to work at, 2 = one that is to be moved elsewhere,
  * as is what a dead one was `moving`. */
 static inline int64_t ring_worth(const shmq_ring *ring, uint64_t attempts, bool moving)
 {

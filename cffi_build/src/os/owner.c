@@ -193,8 +193,8 @@ void shmq_pads_end(shmq_member *member) { pads_end(member); }
 void shmq_pads_doubt(void *control) { add_release(&((struct control *)control)->pads_doubted, 1); }
 
 /* Release, both: what they count was changed before. Pairs with the fence in shmq_pads_count, which counts behind it. */
-void shmq_padded_more(void *control, uint64_t count) { add_release(&((struct control *)control)->padded, count); }
-void shmq_padded_less(void *control, uint64_t count)
+void shmq_add_padding(void *control, uint64_t count) { add_release(&((struct control *)control)->padded, count); }
+void shmq_remove_padding(void *control, uint64_t count)
 {
     uint64_t *const padded = &((struct control *)control)->padded;
     uint64_t seen = load_relaxed(padded);
