@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from shmq import errors
 from shmq._core import ffi, lib
+from shmq._native import layout
 from shmq._native.core import BATCH_MAX, NO_LIMIT, PAGE_BYTES, Kept, address, error, inside
 from shmq._native.mapping import map_file, map_private
 from shmq._native.survey import SCAN_LIMIT, DedupScan, Resolved, Survey, survey_of
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from shmq._native.fields import Batch
     from shmq._native.member import Member
 
-CHUNK_ID_AT = 56  # layout.h, struct chunk_header
+CHUNK_ID_AT = layout.chunk_header.chunk_id
+_ORDINAL, _PLACE = layout.record.ordinal, layout.record.place
 
 
 def _free_chunk(memory: Any, member: Member, handle: Any) -> None:  # noqa: ARG001  # likewise
@@ -118,7 +120,7 @@ class Chunk:
 
     def index_of(self, record: int) -> int:
         """The index of the message whose record is at that position."""
-        return self.base + int.from_bytes(self.map[record + 16 : record + 20], "little")  # layout.h, struct record
+        return self.base + int.from_bytes(self.map[record + _ORDINAL : record + _PLACE], "little")
 
     @staticmethod
     def format(

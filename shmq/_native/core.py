@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from shmq import _core, errors
 from shmq._core import ffi, lib
+from shmq._native import layout
 
 EMPTY, ROLL, WAITING, FORKED = lib.SHMQ_EMPTY, lib.SHMQ_ROLL, lib.SHMQ_WAITING, lib.SHMQ_FORKED
 SHUT_DOWN = lib.SHMQ_SHUT_DOWN
@@ -33,9 +34,9 @@ QUEUE_HEADER_BYTES, CHECKPOINT_BYTES, BATCH_MAX = (
 )
 CHUNK_BYTES_MAX = 1 << 31
 STAGED = (1 << 64) - 1
-RECORD_BYTES_MIN = 40  # likewise, RECORD_HEADER_BYTES
+RECORD_BYTES_MIN = layout.RECORD_HEADER_BYTES
 NO_LIMIT = (1 << 64) - 1
-TAIL_RESERVE = 32  # likewise
+TAIL_RESERVE = layout.TAIL_RESERVE
 NOW = -(1 << 63)
 FOREVER = -1
 _EXCEPTIONS: dict[int, type[Exception]] = {

@@ -13,6 +13,7 @@ import os
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors
+from shmq._native.layout import checkpoint, chunk_header
 from shmq.storage import boots, dedup, files, ledger, pins, records, ring
 from shmq.storage.paths import CONSUMERS, DEDUP, LEDGER, chunk_name
 from shmq.storage.recover import consumers
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 TRIES = 20
 """How often a copy begins anew that cannot hold back what is retired before it comes to it."""
-_QUEUE_ID_AT, _HEADER_CRC = 40, (12, 16, 128)
-_CHECKPOINT_ID_AT, _CHECKPOINT_CRC = 16, (60, 0, 128)
+_HEADER_CRC = (chunk_header.crc, chunk_header.magic, chunk_header.hint)
+_CHECKPOINT_CRC = (checkpoint.crc, 0, checkpoint.pad0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +132,7 @@ def _copy_chunk(chunk: _native.Chunk, target: Target, survey: _native.Survey, *,
             os.pwrite(fd, chunk.map[:upto], 0)
         else:
             files.transfer(source, fd, upto, whole=sealed)
-        give_id(fd, target.queue_id, _QUEUE_ID_AT, _HEADER_CRC)
+        give_id(fd, target.queue_id, chunk_header.queue_id, _HEADER_CRC)
         with target.chunk(fd, chunk.size, chunk.base, chunk.sequence) as made:
             made.set_in_order(survey.gap_position or survey.stopped, survey.stopped_ordinal)
 
@@ -159,7 +160,7 @@ def _copy_name(home: Directory, target: Target, name: str) -> str:
             _copy_group(home, target, name, ring.extent(home, name))
         with target.file(target.consumers, f"{name}.checkpoint", len(content)) as fd:
             os.pwrite(fd, content, 0)
-            give_id(fd, target.queue_id, _CHECKPOINT_ID_AT, _CHECKPOINT_CRC)
+            give_id(fd, target.queue_id, checkpoint.queue_id, _CHECKPOINT_CRC)
             if not home.unclean():
                 _take_snapshot(home, target, name, fd)
     except (errors.Corrupt, errors.BadFormat):

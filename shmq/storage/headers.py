@@ -13,6 +13,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
+from shmq._native.layout import chunk_header
 from shmq.storage import new_chunks, spares
 from shmq.storage.paths import CHUNKS
 
@@ -21,10 +22,13 @@ if TYPE_CHECKING:
 
     from shmq.storage.directory import Directory
 
-BYTES = 128
-_CRC, _COVERED = slice(12, 16), slice(16, BYTES)  # layout.h, struct chunk_header
-_BEFORE_CRC, _FORMAT, _QUEUE_ID, _BORN = slice(0, 12), slice(16, 32), slice(40, 56), slice(104, 120)
-_CAPACITY = slice(72, 80)
+BYTES = chunk_header.hint
+_BEFORE_CRC, _CRC = slice(0, chunk_header.crc), slice(chunk_header.crc, chunk_header.magic)
+_COVERED = slice(chunk_header.magic, BYTES)
+_FORMAT = slice(chunk_header.magic, chunk_header.incompatible)
+_QUEUE_ID = slice(chunk_header.queue_id, chunk_header.chunk_id)
+_BORN = slice(chunk_header.born_base, chunk_header.reserved1)
+_CAPACITY = slice(chunk_header.capacity, chunk_header.index_spacing)
 _STAGED = b"\xff" * 16
 _BITS = 8 * (_COVERED.stop - _COVERED.start)
 

@@ -8,40 +8,11 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 
-import pytest
-from layout import table
+from layout import ROOT, table
 
-FIELDS = {
-    "shmq.storage.copying": {"_QUEUE_ID_AT": "chunk_header.queue_id", "_CHECKPOINT_ID_AT": "checkpoint.queue_id"},
-    "shmq.storage.recover.consumers": {
-        "_FIXED": "checkpoint.pad0",
-        "_CRC_AT": "checkpoint.crc",
-        "_KIND_AT": "checkpoint.kind",
-        "_EXPLICIT_AT": "checkpoint.explicit_ack",
-        "_START_AT": "checkpoint.start_index",
-        "_HEAD_AT": "checkpoint.head",
-        "_HANDED_AT": "checkpoint.handed",
-        "_HOLDER_AT": "checkpoint.holder",
-        "_CURSOR_AT": "checkpoint.cursor_sequence",
-        "_ACKS_AT": "checkpoint.acks_asked",
-        "_ACKS_END": "checkpoint.pad5",
-    },
-    "shmq.storage.recover.apply": {
-        "_FIRST_LIVE_AT": "control.first_live",
-        "_NEWEST_AT": "control.newest",
-        "_DURABLE_AT": "control.durable",
-        "_DURABLE_CHUNK_AT": "control.durable_chunk",
-        "_PADDED_AT": "control.padded",
-        "_PADS_DOUBTED_AT": "control.pads_doubted",
-    },
-}
-NUMBERS = {
-    "shmq.storage.recover.apply": {"_LOCK_BASE": "LOCK_BASE", "_SEATS": "OWNER_SLOTS"},
-    "shmq.storage.recover.consumers": {"_EXCLUSIVE": "CHECKPOINT_EXCLUSIVE"},
-    "shmq.storage.recover.plan": {"_FREE": "WORD_FREE", "_META": "WORD_META", "_SEAL": "WORD_SEAL"},
-}
 KERNELS = {
     "shmq.storage.blocks": {
         "_GET_FLAGS": "FS_IOC_GETFLAGS",
@@ -64,40 +35,29 @@ def engine(told):
     }
 
 
-@pytest.fixture(scope="module")
-def layout():
-    """({struct.field: offset}, {constant: value})."""
-    structs, numbers = table.facts()
-    return {f"{owner}.{field}": at for owner, fields in structs.items() for field, at, _ in fields}, numbers
-
-
 def test_the_table_is_made_from_the_layout():
     made = ast.dump(ast.parse(table.table()))
     assert made == ast.dump(ast.parse(table.TARGET.read_text())), "run python cffi_build/table.py"
 
 
-def test_the_engine_finds_the_fields_where_the_layout_has_them(layout):
-    """By their offsets."""
-    assert {key: has for key, (has, _) in engine(FIELDS).items()} == {
-        key: layout[0][meant] for key, (_, meant) in engine(FIELDS).items()
-    }
+OWN = re.compile(r"^_?[A-Z_, ]+_AT\b.*= .*\b\d.*|.*\bslice\(\d*[1-9]\d*,.*|.*\b\d+.*# layout\.h.*", re.MULTILINE)
 
 
-def test_the_checksums_of_a_copy_are_of_what_the_layout_says(layout):
-    """(Where it stands, from where on, up to where)."""
-    from shmq.storage import copying
-
-    fields = layout[0]
-    wanted = tuple(fields[f"chunk_header.{name}"] for name in ("crc", "magic", "hint"))
-    assert wanted == copying._HEADER_CRC
-    assert (fields["checkpoint.crc"], 0, fields["checkpoint.pad0"]) == copying._CHECKPOINT_CRC
+def numbers_of_its_own(source):
+    """Lines that say where something stands by a number; what a struct.Struct says, test_format.py holds."""
+    return [line for line in OWN.findall(source) if "Struct(" not in line]
 
 
-def test_the_engine_has_the_numbers_of_the_layout(layout):
-    """Locks, seats, states of words."""
-    assert {key: has for key, (has, _) in engine(NUMBERS).items()} == {
-        key: layout[1][meant] for key, (_, meant) in engine(NUMBERS).items()
-    }
+def test_whoever_reads_shared_bytes_goes_by_the_table():
+    ours = [path for path in (ROOT / "shmq").rglob("*.py") if path != table.TARGET and "formats" not in path.parts]
+    found = {path.name: numbers_of_its_own(path.read_text()) for path in ours}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+def test_the_look_for_numbers_sees_them():
+    for line in ("_EPOCH_AT = 64", "_A_AT, _B_AT = 1, 2", "x = made[slice(12, 16)]", "_FREE, _META = 0, 3  # layout.h"):
+        assert numbers_of_its_own(line) == [line]
+    assert numbers_of_its_own("_EPOCH_AT = layout.chunk_header.epoch\nslice(0, chunk_header.crc)") == []
 
 
 def test_the_engine_has_the_numbers_of_the_kernel(tmp_path):

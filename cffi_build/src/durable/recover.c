@@ -1,7 +1,7 @@
 /* recover.c - one walk over a chunk that asks of every region whether it is whole, and what may be done about the rest.
  *
  * Recovery, verify and repair are the same walk; what they do with its answer is decided in Python
- * (shmq/storage/recover.py, verify.py). Nothing here needs a member: the owner of a claim is not asked for, since a walk
+ * (shmq/storage/recover/, verify.py). Nothing here needs a member: the owner of a claim is not asked for, since a walk
  * after a reboot meets nobody alive, and one beside the living changes nothing. */
 #include <inttypes.h>
 

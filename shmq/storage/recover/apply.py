@@ -9,6 +9,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors
+from shmq._native import layout
 from shmq.storage import boots, dedup, files, ledger, records, staging, sync
 from shmq.storage.paths import CHUNKS, CONTROL, LEDGER_NEW, STAGING, chunk_name
 from shmq.storage.recover.asides import Aside
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from shmq.storage.directory import Directory
 
-_LOCK_BASE, _SEATS = 1 << 40, 1024  # layout.h
 _FLOCK = struct.Struct("hhqqi4x")
 
 
@@ -55,7 +55,7 @@ def somebody_is_there(home: Directory) -> bool:
     except FileNotFoundError:
         return False
     with fd:
-        asked = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, _LOCK_BASE, _SEATS, 0)
+        asked = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, layout.LOCK_BASE, layout.OWNER_SLOTS, 0)
         return bool(_FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))[0] != fcntl.F_UNLCK)
 
 
@@ -213,8 +213,6 @@ def _is_zero(home: Directory, name: str) -> bool:
 
 
 # ---- the end
-_FIRST_LIVE_AT, _NEWEST_AT, _DURABLE_AT, _DURABLE_CHUNK_AT, _PADDED_AT = 256, 320, 400, 408, 448
-_PADS_DOUBTED_AT = 472
 _U64 = struct.Struct("<Q")
 
 
@@ -223,17 +221,17 @@ def _renew_control(home: Directory, plan: Plan) -> None:
     journal = home.journal
     finished = bool(journal.flags & _native.JOURNAL_FINISHED)
     page = bytearray(_native.format_control(home.queue_id, finished=finished))
-    _U64.pack_into(page, _FIRST_LIVE_AT, journal.first_live)
+    _U64.pack_into(page, layout.control.first_live, journal.first_live)
     if plan.pieces:
-        _U64.pack_into(page, _NEWEST_AT, plan.pieces[-1].sequence + 1)
+        _U64.pack_into(page, layout.control.newest, plan.pieces[-1].sequence + 1)
         first = plan.pieces[0].base
         kept = sum(_kept(piece) for piece in plan.pieces)
-        _U64.pack_into(page, _PADDED_AT, plan.next_index - first - kept)
+        _U64.pack_into(page, layout.control.padded, plan.next_index - first - kept)
         if not all(piece.looked for piece in plan.pieces):
-            _U64.pack_into(page, _PADS_DOUBTED_AT, 1)  # whoever asks counts
+            _U64.pack_into(page, layout.control.pads_doubted, 1)  # whoever asks counts
     if plan.mark is not None:
-        _U64.pack_into(page, _DURABLE_AT, plan.mark.next_index)
-        _U64.pack_into(page, _DURABLE_CHUNK_AT, max(plan.mark.chunk_sequence, journal.first_live) + 1)
+        _U64.pack_into(page, layout.control.durable, plan.mark.next_index)
+        _U64.pack_into(page, layout.control.durable_chunk, max(plan.mark.chunk_sequence, journal.first_live) + 1)
     with contextlib.suppress(FileNotFoundError):
         fd, size = home.open(home.fd, CONTROL, writable=True)
         with fd:

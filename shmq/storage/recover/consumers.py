@@ -8,6 +8,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors
+from shmq._native.layout import CHECKPOINT_EXCLUSIVE, checkpoint
 from shmq.storage import boots, ring, sync
 from shmq.storage.paths import CONSUMERS
 
@@ -16,12 +17,22 @@ if TYPE_CHECKING:
     from shmq.storage.recover.asides import Aside
     from shmq.storage.recover.plan import Plan
 
-_FIXED = 128
-_CRC_AT, _KIND_AT, _EXPLICIT_AT, _START_AT = 60, 32, 36, 48
-_HEAD_AT, _HANDED_AT, _HOLDER_AT, _CURSOR_AT = 192, 200, 208, 256
-_ACKS_AT, _ACKS_END = 448, 472  # what was asked, answered and synced in another boot
+_FIXED = checkpoint.pad0
+_CRC_AT, _KIND_AT, _EXPLICIT_AT, _START_AT = (
+    checkpoint.crc,
+    checkpoint.kind,
+    checkpoint.explicit_ack,
+    checkpoint.start_index,
+)
+_HEAD_AT, _HANDED_AT, _HOLDER_AT, _CURSOR_AT = (
+    checkpoint.head,
+    checkpoint.handed,
+    checkpoint.holder,
+    checkpoint.cursor_sequence,
+)
+_ACKS_AT, _ACKS_END = checkpoint.acks_asked, checkpoint.pad5  # what was asked, answered and synced in another boot
 _U64 = struct.Struct("<Q")
-_EXCLUSIVE = 1
+_EXCLUSIVE = CHECKPOINT_EXCLUSIVE
 
 
 def _number(page: bytes, at: int) -> int:

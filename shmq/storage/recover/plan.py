@@ -11,6 +11,7 @@ import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
+from shmq._native import layout
 from shmq.storage import ledger, records, staging, watermark
 from shmq.storage.paths import CHUNKS, chunk_name
 from shmq.storage.recover.progress import Progress
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from shmq.storage.directory import Directory
 
 INDEX_MAX = 1 << 62
-_FREE, _META, _SEAL = 0, 3, 5  # layout.h, the states of a word
 
 
 class WholeSet(NamedTuple):
@@ -127,7 +127,7 @@ class _Looker:
         if last.survey.code == _native.ROLL or any(sequence > last.sequence for sequence, _ in self._there):
             return False
         with opened(self._home, last.folder, last.file, last.sequence, last.base) as chunk:
-            ends = chunk.state(last.survey.stopped) in (_FREE, _META, _SEAL)
+            ends = chunk.state(last.survey.stopped) in (layout.WORD_FREE, layout.WORD_META, layout.WORD_SEAL)
             return ends and not whole_behind(chunk, end_of(last.survey), last.survey.ordinal)
 
     def _survey(self, folder: str, file: str, sequence: int, base: int) -> Piece:
