@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 
+import pytest
 from layout import ROOT
 
 TEXTS = {".c", ".h", ".md", ".py", ".pyi", ".toml", ".yml"}
@@ -25,3 +26,20 @@ def test_a_process_is_no_he():
         if PERSON.search(line)
     ]
     assert found == []
+
+
+@pytest.mark.parametrize(
+    ("message", "refused"),
+    [
+        ("core: one thing\n\nWhy it is so.\n", None),
+        ("x" * 73 + "\n\nWhy.\n", "73 characters"),
+        ("core: one thing\n\n# a comment of git\n", "no body"),
+        ("core: one thing\nwhich goes on\n\nWhy.\n", "second line"),
+    ],
+)
+def test_the_hook_for_commit_messages_asks_what_contributing_says(tmp_path, message, refused):
+    (tmp_path / "message").write_text(message)
+    words = [ROOT / ".ci" / "commit-msg", tmp_path / "message"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == (refused is None)
+    assert (refused or "") in done.stderr
