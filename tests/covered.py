@@ -96,9 +96,21 @@ def core(tree: Path) -> dict[str, list[dict]]:
         )
         text = gzip.decompress(done.stdout) if done.stdout[:2] == b"\x1f\x8b" else done.stdout
         for file in json.loads(text)["files"]:
-            if file["file"].startswith("cffi_build/src/") and file["file"].endswith(".c"):
-                found[file["file"]] = file["lines"]
+            if file["file"].startswith("cffi_build/src/"):
+                found[file["file"]] = together(found.get(file["file"], []), file["lines"])
     return found
+
+
+def together(one: list[dict], other: list[dict]) -> list[dict]:
+    """The lines of a file as all that include it ran them; a branch is known by its line and its place there."""
+    found = {line["line_number"]: {**line, "branches": [dict(each) for each in line["branches"]]} for line in one}
+    for line in other:
+        known = found.setdefault(line["line_number"], line)
+        if known is not line:
+            known["count"] += line["count"]
+            for mine, theirs in zip(known["branches"], line["branches"], strict=False):
+                mine["count"] += theirs["count"]
+    return [found[number] for number in sorted(found)]
 
 
 def rows(tree: Path) -> list[Row]:
