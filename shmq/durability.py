@@ -36,7 +36,7 @@ _STANDBY_PAUSE = 0.005
 _STANDBY_PATIENCE = 1.0
 _PATIENCE_NS = 100_000_000
 _TRIES = 100
-_OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EBADF)
 """What says nothing about the disk: it was not asked."""
 _PAPERS_PAUSE = 0.008
 """How often to look whether a leader who was overtaken has done with what only one may write."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -217,6 +218,8 @@ class Membership:
 
     def _end(self) -> None:
         """Each step can be repeated, as can all of them: a signal's handler may raise in any."""
+        if sys.is_finalizing():
+            return  # the kernel lets go of everything; threads that would be waited for are gone, and no import works
         member: _native.Member | None = self.__dict__.get("member")  # none where the opening was interrupted early
         mine = member is not None and not member.forked()
         self.mapped.clear()

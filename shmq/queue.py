@@ -88,7 +88,8 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
     "_getitem",
     "_shared_producer",
     public=True,
-    but=("put", "put_many", "put_arrow", "reserve"),
+    but=("put", "put_many", "put_arrow", "reserve", "close"),
+    closed="_session.closed",
 )
 class Queue(_native.Finder):
     """

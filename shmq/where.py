@@ -15,6 +15,8 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from shmq import errors
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
@@ -62,7 +64,9 @@ def at(path: str) -> Iterator[None]:
         raise
 
 
-def says_where(path: str, *names: str, public: bool = False, but: Collection[str] = ()) -> Callable[[Kind], Kind]:
+def says_where(
+    path: str, *names: str, public: bool = False, but: Collection[str] = (), closed: str = ""
+) -> Callable[[Kind], Kind]:
     """
     Make methods of a class add the queue's path to an OSError that has none, or one within the queue.
 
@@ -71,8 +75,10 @@ def says_where(path: str, *names: str, public: bool = False, but: Collection[str
         names: the methods and properties.
         public: also all that have no underscore in front,
         but: except these, which are called often, and whose slow steps say where by themselves.
+        closed: the attribute that says whether another thread has closed it meanwhile: that is what went wrong then.
     """
     path_of = operator.attrgetter(path)
+    is_closed = operator.attrgetter(closed) if closed else None
 
     def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
@@ -80,6 +86,8 @@ def says_where(path: str, *names: str, public: bool = False, but: Collection[str
             try:
                 return method(self, *arguments, **options)
             except OSError as problem:
+                if is_closed is not None and is_closed(self):
+                    raise errors.Closed(f"{path_of(self)} was closed meanwhile, by another thread") from None
                 _say(problem, path_of(self))
                 raise
 

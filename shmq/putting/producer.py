@@ -37,7 +37,8 @@ _NO_LISTS = (str, bytes, bytearray, memoryview, dict)
 """What can be iterated over, too, and is rarely meant so."""
 
 
-@says_where("_home.path", "_settle", "_turn", "put_arrow", "close")
+@says_where("_home.path", "_settle", "_turn", "put_arrow", "_put_once", closed="_closed")
+@says_where("_home.path", "close")
 class Producer(_native.Tail, Handle):
     """What `Queue.put` uses. Made by `Queue.producer`; a context manager."""
 

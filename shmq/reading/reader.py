@@ -162,7 +162,12 @@ class Reader(Handle):
     def _move_pin(self, index: int, chunk: object) -> None:
         """Only whole chunks go, so it moves with them."""
         if self._pin is not None and self._pinned is not chunk:
-            self._pin.move(index)
+            try:
+                self._pin.move(index)
+            except OSError:
+                if self._open:
+                    raise
+                raise errors.Closed(f"{self._home.path}: this reader was closed, by another thread") from None
             self._pinned = chunk
 
     def _bounds(self) -> tuple[int | None, int | None]:

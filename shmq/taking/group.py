@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Never, NoReturn
@@ -24,6 +25,7 @@ from shmq.reading.walk import SPINS
 from shmq.session import Handle
 from shmq.storage import acks, space
 from shmq.storage import ring as rings
+from shmq.storage.chain import Chain
 from shmq.storage.paths import CONSUMERS, check_consumer_name
 from shmq.taking import backlog, group_options, joining, names
 from shmq.taking.account import Account
@@ -161,7 +163,7 @@ class GroupConsumer(Handle):
 
     def _dropped(self, file: str, mark: int) -> int:
         """The mark, which what will be put lies behind."""
-        end = self._session.next_index
+        end = Chain(self._home, self._membership.member).next_index()
         if mark > end:
             raise errors.Corrupt(
                 f"cannot join group {self.name!r} of {self._home.path}: {file} says that all before {mark} is dropped, "
@@ -281,6 +283,8 @@ class GroupConsumer(Handle):
 
     def _has_something(self) -> bool:
         """Whether a get would answer at once: with a message, or with why there will be none."""
+        if self._account.closed:
+            return True
         self._check_usable()
         if self._ended() is not None:
             return True
@@ -638,7 +642,11 @@ class GroupConsumer(Handle):
                 if not self._name_lock.take():
                     raise errors.Busy(f"cannot move group {self.name!r} of {self._home.path}: somebody else is in it")
                 try:
-                    rings.restart(self._home, self.name, group_options.there(self._session, index))
+                    rings.restart(
+                        self._home,
+                        self.name,
+                        group_options.there(index, self._home, self._membership.control, self._access),
+                    )
                 finally:
                     self._name_lock.share()
             self._account.held.clear()
@@ -709,9 +717,10 @@ class GroupConsumer(Handle):
 
     def __del__(self) -> None:
         """Close, unless this is a forked child's copy. What was set aside is left to others: no time for the disk."""
-        with contextlib.suppress(AttributeError):  # never finished opening
-            if os.getpid() == self._pid:
-                self._close()
+        if not sys.is_finalizing():  # which ends everything; threads that would be waited for are gone
+            with contextlib.suppress(AttributeError):  # never finished opening
+                if os.getpid() == self._pid:
+                    self._close()
 
 
 habits.tell(GroupConsumer, habits.OF_CONSUMERS)

@@ -16,7 +16,9 @@ from shmq.taking import names
 if TYPE_CHECKING:
     import datetime
 
+    from shmq.reading.access import Access
     from shmq.session import Session
+    from shmq.storage.directory import Directory
 
 WINDOW_MIN, WINDOW = 64, _native.RING_WINDOW
 DEFAULTS: dict[str, Any] = {
@@ -47,16 +49,16 @@ def make(
     check_order(options, explicit=explicit)
     check_lease(options, explicit=explicit)
     stored = {**DEFAULTS, **options, "ack": "explicit" if explicit else "auto"}
-    index = there(session, names.start_index(session, start))
+    index = there(names.start_index(session, start), session.home, session.joined().control, session.access())
     pins.set_hold(session.home, name, hold=False)  # left by one that was dropped
     rings.make(session.home, name, stored, WINDOW if window is None else window)
     names.make_checkpoint(session.home, name, index, explicit=explicit, group=True)
 
 
-def there(session: Session, index: int) -> int:
+def there(index: int, home: Directory, control: _native.Control, access: Access) -> int:
     """Where to begin instead of *index*: behind what was dropped, purged, or has gone since all had finished it."""
-    index = max(index, session.joined().control.bounds().dropped)
-    return max(index, session.first_index) if session.home.options.retention.kind == "acked" else index
+    index = max(index, control.bounds().dropped)
+    return max(index, access.first_index()) if home.options.retention.kind == "acked" else index
 
 
 def check_options(offered: dict[str, Any]) -> dict[str, Any]:

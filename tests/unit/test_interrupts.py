@@ -615,3 +615,22 @@ def test_whoever_finishes_an_interrupted_delete_is_not_told_that_there_is_none(t
     assert not os.path.exists(path)
     with pytest.raises(shmq.NotFound):
         shmq.delete(path)
+
+
+def test_found_an_adopt_interrupted_as_it_closed_what_was_staged_could_not_be_repeated(numbered, monkeypatch):
+    """It said Closed, and the set was in the queue: staged once more it was there twice."""
+    with numbered(1) as queue:
+        staged = queue.stage()
+        staged.put(b"x")
+        close = staged._set.close
+
+        def interrupted():
+            staged._set.close = close
+            raise KeyboardInterrupt
+
+        staged._set.close = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            queue.adopt(staged)
+        assert queue.adopt(staged) == range(1, 2)
+        with pytest.raises(shmq.Closed):
+            queue.adopt(staged)

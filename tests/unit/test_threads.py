@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -148,3 +150,91 @@ def test_found_a_message_had_the_key_of_another_that_a_thread_took_meanwhile(mak
         (int(each.payload), b"k" + each.payload) for each in messages
     ]
     assert messages[0].payload == b"1"
+
+
+VERBS = {
+    "stats": lambda queue: queue.stats(),
+    "consumers": lambda queue: queue.consumers(),
+    "staged_sets": lambda queue: queue.staged_sets(),
+    "extents": lambda queue: queue.extents(),
+    "verify": lambda queue: queue.verify(),
+    "sync": lambda queue: queue.sync(),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_found_a_queue_closed_by_another_thread_raised_what_its_descriptors_said(make, verb):
+    """A bare OSError, or FileNotFoundError of a queue that was there; it is Closed."""
+    for number in range(12):
+        queue = make(f"{make().path}-{number}", max_messages=50, full="drop_oldest")
+        queue.consumer("c").close()
+        queue.put(b"1")
+        seen, begun = [], threading.Event()
+
+        def go_on(queue=queue, seen=seen, begun=begun):
+            try:
+                while True:
+                    begun.set()
+                    VERBS[verb](queue)
+            except Exception as problem:  # noqa: BLE001  # whatever it is, it is told
+                seen.append(problem)
+
+        thread = threading.Thread(target=go_on)
+        thread.start()
+        begun.wait()
+        queue.close()
+        thread.join()
+        assert isinstance(seen[0], shmq.Closed), repr(seen[0])
+
+
+def test_found_a_pinned_reader_closed_by_another_thread_wrote_to_a_closed_descriptor(make):
+    queue = make(chunk_bytes=1 << 14, retention="forever")
+    for _ in range(60):
+        queue.put_many([bytes(200)] * 50)
+    for _ in range(40):
+        reader, seen = queue.reader(pin=True), []
+
+        def go_on(reader=reader, seen=seen):
+            try:
+                for _ in reader:
+                    pass
+            except shmq.Closed:
+                pass
+            except Exception as problem:  # noqa: BLE001  # whatever it is, it is told
+                seen.append(problem)
+
+        run(go_on, reader.close)
+        assert seen == []
+
+
+def test_found_a_group_of_a_closed_queue_could_not_seek_and_a_closed_one_could_not_be_waited_for(make):
+    queue = make(retention="acked")
+    queue.put_many([b"0", b"1"])
+    group = queue.consumer("g", group=True)
+    queue.close()
+    assert group.take(0) == b"0"
+    group.seek("earliest")
+    assert group.take(0) == b"0"
+    group.close()
+    assert shmq.wait([group], 0) == [group]
+
+
+@pytest.mark.parametrize("durability", ["process", "interval", "sync"])
+@pytest.mark.parametrize("kept", ["queue", "nothing"])
+def test_found_an_interpreter_that_ended_with_a_member_open_waited_for_its_threads(path, durability, kept):
+    """A thread that the interpreter had ended already, for ever; or it said that an import failed."""
+    ends = f"""if 1:
+        import shmq
+        kind = {durability!r}
+        durability = shmq.Durability.interval(0.05) if kind == "interval" else getattr(shmq.Durability, kind.upper())
+        queue = shmq.open({str(path)!r}, durability=durability)
+        queue.put_many([b"a"] * 50)
+        group = queue.consumer("g", group=True, ack="explicit")
+        message = group.get()
+        queue.close()
+        if {kept!r} == "nothing":
+            queue = None
+        print("done")
+    """
+    done = subprocess.run([sys.executable, "-c", ends], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
