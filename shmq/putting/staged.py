@@ -257,7 +257,14 @@ class Staged(Producer):
                 self._tail.seal()
 
     def adopt(self, dedup: tuple[str | bytes, int] | None) -> range:
-        """As `Queue.adopt`, which is how to call it."""
+        """As `Queue.adopt`, which is how to call it. Interrupted anywhere, it can be repeated."""
+        adopted = self._adopted = self._adopt(dedup)
+        self._closing = True
+        self.close()
+        self._closing = False  # from now on it is closed, as anything is that was closed
+        return adopted
+
+    def _adopt(self, dedup: tuple[str | bytes, int] | None) -> range:
         if self._closing and self._adopted is not None:
             return self._adopted  # interrupted as it was closed behind that
         self._check_open()
@@ -301,14 +308,6 @@ class Staged(Producer):
         control.wake()
         return adopted
 
-    def adopt_and_close(self, dedup: tuple[str | bytes, int] | None) -> range:
-        """The same, and close it. Interrupted anywhere, it can be repeated."""
-        adopted = self._adopted = self.adopt(dedup)
-        self._closing = True
-        self.close()
-        self._closing = False  # from now on it is closed, as anything is that was closed
-        return adopted
-
     def _adopted_before(self, chain: Chain, indexes: int) -> range | None:
         """Where all of it is, if a try that was interrupted had committed it."""
         chunks = self._set
@@ -334,7 +333,7 @@ def adopt(session: Session, staged: Any, dedup: tuple[str | bytes, int] | None) 
         if isinstance(each, Staged) and each.queue_id != session.home.queue_id:
             raise errors.Mismatch(f"cannot adopt into {session.path} what was staged for another queue")
     if alone and isinstance(staged, Staged) and staged.token is None:
-        return staged.adopt_and_close(dedup)
+        return staged.adopt(dedup)
     tokens = [
         each if isinstance(each, str) else each.hand_over() if isinstance(each, Staged) else each.token
         for each in several
