@@ -25,7 +25,6 @@ from shmq.reading.walk import SPINS
 from shmq.session import Handle
 from shmq.storage import acks, space
 from shmq.storage import ring as rings
-from shmq.storage.chain import Chain
 from shmq.storage.paths import CONSUMERS, check_consumer_name
 from shmq.taking import backlog, group_options, joining, names
 from shmq.taking.account import Account
@@ -163,7 +162,7 @@ class GroupConsumer(Handle):
 
     def _dropped(self, file: str, mark: int) -> int:
         """The mark, which what will be put lies behind."""
-        end = Chain(self._home, self._membership.member).next_index()
+        end = self._access.next_index() if self._opened else self._session.next_index
         if mark > end:
             raise errors.Corrupt(
                 f"cannot join group {self.name!r} of {self._home.path}: {file} says that all before {mark} is dropped, "
