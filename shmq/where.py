@@ -25,6 +25,8 @@ Kind = TypeVar("Kind", bound=type)
 
 _SCARCE = (errno.EMFILE, errno.ENFILE)
 _CODE = (".py", ".pyc", ".so")
+_CLOSED = (errno.EBADF, errno.ENOENT)
+"""What the kernel says of a descriptor that was closed; the second one of its path below /proc."""
 
 
 def _names_code(problem: OSError) -> bool:
@@ -37,8 +39,8 @@ def _say(problem: OSError, path: str) -> None:
     if _names_code(problem):
         problem.filename = path
         return
-    if problem.errno is None:  # the core's own words
-        if problem.args and path not in str(problem):
+    if problem.errno is None:  # the core's own words, or those of somebody who has nothing to do with files
+        if type(problem) is OSError and problem.args and path not in str(problem):
             problem.args = (f"{problem.args[0]}, at {path}", *problem.args[1:])
         return
     named = os.fsdecode(problem.filename) if isinstance(problem.filename, (str, bytes)) else "."
@@ -75,7 +77,8 @@ def says_where(
         names: the methods and properties.
         public: also all that have no underscore in front,
         but: except these, which are called often, and whose slow steps say where by themselves.
-        closed: the attribute that says whether another thread has closed it meanwhile: that is what went wrong then.
+        closed: the attribute that says whether another thread has closed it meanwhile: then that is what went wrong
+            where a descriptor was missing. What a signal's handler raised, or the disk said, stays what it is.
     """
     path_of = operator.attrgetter(path)
     is_closed = operator.attrgetter(closed) if closed else None
@@ -86,7 +89,7 @@ def says_where(
             try:
                 return method(self, *arguments, **options)
             except OSError as problem:
-                if is_closed is not None and is_closed(self):
+                if is_closed is not None and problem.errno in _CLOSED and is_closed(self):
                     raise errors.Closed(f"{path_of(self)} was closed meanwhile, by another thread") from None
                 _say(problem, path_of(self))
                 raise

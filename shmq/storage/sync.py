@@ -9,11 +9,13 @@ behind it: the core does them by itself (cffi_build/src/durable/sync.c); set IN_
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import mmap
+    from collections.abc import Callable
 
 from shmq import _native
 
@@ -21,9 +23,17 @@ IN_CORE = True
 """Whether the core may sync the newest chunk by itself."""
 
 
+def _ask(call: Callable[[int], None], fd: int) -> None:
+    """As the kernel would refuse a descriptor that another thread has closed, where Python calls its -1 no number."""
+    try:
+        call(fd)
+    except ValueError:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
+
+
 def data(fd: int, what: str) -> None:  # noqa: ARG001  # for whoever replaces it
     """Have the content of a file, and what is needed to find it, on the disk."""
-    os.fdatasync(fd)
+    _ask(os.fdatasync, fd)
 
 
 def pages(memory: mmap.mmap, first: int, size: int, what: str) -> None:  # noqa: ARG001
@@ -38,7 +48,7 @@ def start(fd: int, what: str) -> None:  # noqa: ARG001
 
 def directory(fd: int, what: str) -> None:  # noqa: ARG001
     """Have the names in a directory on the disk."""
-    os.fsync(fd)
+    _ask(os.fsync, fd)
 
 
 def write(fd: int, content: bytes, position: int, what: str) -> None:  # noqa: ARG001

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,6 +14,7 @@ import pytest
 import shmq
 from shmq import _native
 from shmq.reading import walk
+from shmq.storage import sync
 
 
 def run(*works):
@@ -185,6 +189,65 @@ def test_found_a_queue_closed_by_another_thread_raised_what_its_descriptors_said
         queue.close()
         thread.join()
         assert isinstance(seen[0], shmq.Closed), repr(seen[0])
+
+
+def ring_once(handler, seconds=0.05):
+    """Have *handler* run in this thread, soon."""
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_found_what_the_handler_of_a_signal_raised_became_that_the_queue_was_closed(make, closes):
+    """A TimeoutError is an OSError; it is neither Closed, if the handler has closed the queue, nor of a file."""
+    queue = make()
+    slot = queue.reserve(1)  # which a sync waits for
+
+    def too_long(*_):
+        if closes:
+            queue.close()
+        raise TimeoutError("too long")
+
+    before = signal.getsignal(signal.SIGALRM)
+    try:
+        ring_once(too_long)
+        with pytest.raises(TimeoutError) as raised:
+            queue.sync()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert raised.value.args == ("too long",)
+    slot.abort()
+
+
+@pytest.mark.disk
+def test_found_a_sync_whose_descriptor_another_thread_closed_was_a_value_error(make, monkeypatch):
+    """Nor is it the disk that refuses: nothing is wrong with it, and others go on."""
+    queue = make()
+    other = shmq.open(queue.path)
+    queue.put(b"x")
+    real = sync.directory
+
+    def closed_before_that(fd, what):
+        queue.close()
+        real(fd, what)
+
+    monkeypatch.setattr(sync, "directory", closed_before_that)
+    with pytest.raises(shmq.Closed):
+        queue.sync()
+    monkeypatch.undo()
+    assert not other._session.joined().control.sync_failed()
+    other.put(b"y")
+    other.sync()
+
+
+@pytest.mark.parametrize("ask", [sync.data, sync.directory])
+def test_a_descriptor_that_was_closed_is_refused_as_the_kernel_would(tmp_path, ask):
+    fd = _native.Fd.of(os.open, tmp_path, os.O_RDONLY)
+    ask(fd, "chunks")
+    fd.close()
+    with pytest.raises(OSError, match="Bad file descriptor") as refused:
+        ask(fd, "chunks")
+    assert refused.value.errno == errno.EBADF
 
 
 def test_found_a_pinned_reader_closed_by_another_thread_wrote_to_a_closed_descriptor(make):
