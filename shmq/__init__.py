@@ -16,6 +16,7 @@ A map of the package:
     durability, ending                  the disk; the end of a stream
     membership, seat, loan              this process's place at a queue; what each handle has of it
     given, habits, where, deadlines     checks of arguments; names of queue.Queue; the path in an OSError; timeouts
+    closable                            what a `with` block closes
     later, locks, worker                imports when they are needed; threads and forks
     storage/                            directories, chunk files, the chain
     _native/, _core, _hot               the one door to the C core; put, take and q[i] as built-ins

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Literal, Never, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, overload
 
 from shmq import _native, ending, errors, given, habits, later
+from shmq.closable import Closable
 from shmq.message import Message
 from shmq.options import OptionKeywords, Options, check_bound
 from shmq.putting.producer import ExpiringProducer, Producer
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import datetime
     import os
     from collections.abc import Iterable, Mapping, Sequence
-    from types import EllipsisType, TracebackType
+    from types import EllipsisType
 
     from pyarrow import RecordBatch
 
@@ -91,7 +92,7 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
     but=("put", "put_many", "put_arrow", "reserve", "close"),
     closed="_session.closed",
 )
-class Queue(_native.Finder):
+class Queue(_native.Finder, Closable):
     """
     One queue, open. Made by `shmq.open`. Safe to share between threads; opens itself anew in a forked child.
 
@@ -981,16 +982,6 @@ class Queue(_native.Finder):
         if self._producer is not None:
             self._producer.close()
         self._session.close()
-
-    def __enter__(self) -> Self:
-        """Return this object, which the `with` block closes."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A queue pickles to its place, so that it crosses spawn and forkserver."""

@@ -11,9 +11,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from shmq import _native, ending, errors, later, locks, membership
+from shmq.closable import Closable
 from shmq.codec import codec
 from shmq.loan import Loan
 from shmq.options import Options
@@ -24,13 +25,12 @@ from shmq.where import says_where
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from shmq.storage.recover.progress import Recovery
 
 
 @says_where("path", "__init__")
-class Session:
+class Session(Closable):
     """
     One opening of a queue. Safe to share between threads; sits down anew in a forked child.
 
@@ -276,16 +276,6 @@ class Session:
             joined.control.wake()  # readers that follow
         self._loan.give_back()
 
-    def __enter__(self) -> Self:
-        """Return this object, which the `with` block closes."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()
-
     def __del__(self) -> None:
         """Close, unless the process ends, which closes everything."""
         if not sys.is_finalizing():
@@ -293,7 +283,7 @@ class Session:
                 self.close()
 
 
-class Handle:
+class Handle(Closable):
     """What producers, consumers and readers have in common: they borrow a session's home and membership."""
 
     _session: Session
@@ -309,17 +299,3 @@ class Handle:
             self._home, self._membership = session.home, joined  # before it can have to give them back
             self._loan.have(self._home)
             self._loan.sit(joined)
-
-    def __enter__(self) -> Self:
-        """Return this object, which the `with` block closes."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()
-
-    def close(self) -> None:
-        """Give back what was borrowed."""
-        raise NotImplementedError

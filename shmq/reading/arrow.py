@@ -11,6 +11,7 @@ import functools
 from typing import TYPE_CHECKING, Any, Self
 
 from shmq import _native, given, later
+from shmq.closable import Closable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -275,7 +276,7 @@ def _address(column: Any, width: int) -> int:
     return 0 if column is None else int(column.buffers()[1].address) + width * int(column.offset)
 
 
-class Batches:
+class Batches(Closable):
     """
     Made by `Queue.read_arrow`; iterates over record batches, in order.
 
@@ -330,14 +331,6 @@ class Batches:
         if isinstance(gathered, int):
             raise StopIteration
         return batch(gathered, self._names, self.schema, self._record)
-
-    def __enter__(self) -> Self:
-        """Return this object, which the `with` block closes."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
 
     def close(self) -> None:
         """Read no more; the batches there are stay. Closing twice is fine; so is forgetting to."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from shmq import _native, given, later
+from shmq.closable import Closable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -46,7 +47,7 @@ def _decoder() -> Callable[[bytes], Any]:
     return msgspec.msgpack.Decoder().decode
 
 
-class Columns:
+class Columns(Closable):
     """Made by `Queue.read_columns`; iterates over {name: list}, each list as long as the others."""
 
     def __init__(self, reader: Reader, names: Iterable[str] | None, max_rows: int, max_bytes: int) -> None:
@@ -91,14 +92,6 @@ class Columns:
             return [{} for _ in range(gathered.rows)]
         decode = _decoder()
         return [decode(data) if data else {} for data in gathered.pieces(name)]
-
-    def __enter__(self) -> Self:
-        """Return this object, which the `with` block closes."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
 
     def close(self) -> None:
         """Read no more. Closing twice is fine; so is forgetting to."""

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Self
 
 from shmq import _native, errors
 from shmq._native import layout
+from shmq.closable import Closable
 from shmq.options import SMALLEST_CHUNK
 from shmq.storage import boots, files, new_chunks, spares, sync
 from shmq.storage.paths import CHUNKS, STAGING, chunk_name
@@ -56,7 +57,7 @@ def _are_chunks(listed: Manifest | Handed) -> bool:
     return len(lengths) == 1 and all(map(FILE_NAME.fullmatch, listed.files))
 
 
-class Set:
+class Set(Closable):
     """One folder below staging/, open. A context manager."""
 
     def __init__(self, home: Directory, adoption: int) -> None:
@@ -101,14 +102,6 @@ class Set:
             return True
         self.close()
         return False
-
-    def __enter__(self) -> Self:
-        """Return this object, which the `with` block closes."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
 
     def close(self) -> None:
         """Let go of the folder, and of its lock. What is in it stays."""
