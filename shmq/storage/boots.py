@@ -3,8 +3,8 @@
 
 def boot_id() -> bytes:
     """This boot's id."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return bytes.fromhex(file.read().strip().replace("-", ""))
+    with open("/proc/sys/kernel/random/boot_id", "rb", buffering=0) as file:  # as text it would import a codec
+        return bytes.fromhex(file.read().decode("ascii").replace("-", ""))
 
 
 def boot_tag() -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from shmq import _native, errors, later, locks
 from shmq.options import BOUND_MAX, Options
-from shmq.storage import blocks, boots, files, shm, sync
+from shmq.storage import blocks, boots, files, shm, small_json, sync
 from shmq.storage.admin import ADMIN_TIMEOUT, admin_lock
 from shmq.storage.paths import CHUNKS, CONSUMER_NAME, CONSUMERS, CONTROL, QUEUE, chunk_name, parse_chunk_name
 
@@ -38,10 +38,7 @@ def _tell_once(text: str) -> None:
 def _stored_options(stored: bytes, where: str) -> Options:
     """The options of a queue, from the bytes that passed their checksum; somebody may have meant them ill."""
     try:
-        later.ready("json")
-        import json  # noqa: PLC0415  # only who opens a queue pays for it
-
-        return Options.from_json(json.loads(stored))
+        return Options.from_json(small_json.loads(stored))
     except errors.BadFormat as problem:
         raise errors.BadFormat(f"cannot read {where}: {problem}; it was not touched") from None
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as problem:

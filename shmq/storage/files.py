@@ -300,7 +300,9 @@ def filesystem_type(path: str, mounts: str | None = None) -> str:
     best, kind, upper = "", "unknown", ""
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
-        mount = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), before.split(" ")[4])
+        mount = before.split(" ", 5)[4]
+        if "\\" in mount:
+            mount = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), mount)
         inside = real == mount or real.startswith(mount.rstrip("/") + "/")
         if inside and len(mount) >= len(best):
             best, kind = mount, after.split(" ")[0]

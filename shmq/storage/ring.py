@@ -14,7 +14,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors, later
-from shmq.storage import boots, files, sync
+from shmq.storage import boots, files, small_json, sync
 from shmq.storage.paths import CONSUMERS
 
 if TYPE_CHECKING:
@@ -69,9 +69,6 @@ def options(home: Directory, name: str) -> dict[str, Any]:
     Raises:
         Corrupt: the file says nothing that can be believed.
     """
-    later.ready("json")
-    import json  # noqa: PLC0415
-
     where = f"{home.path}/{CONSUMERS}/{name}.group"
     try:
         content = home.read(home.consumers, f"{name}.group", OPTIONS_MAX)
@@ -86,7 +83,7 @@ def options(home: Directory, name: str) -> dict[str, Any]:
             reason = "it belongs to another queue"
             if queue_id == home.queue_id:
                 with contextlib.suppress(ValueError, RecursionError):
-                    found = json.loads(stored)
+                    found = small_json.loads(stored)
                     if isinstance(found, dict):
                         return found
                 reason = "its options are no options"

@@ -101,6 +101,7 @@ OWN = {
     "repairing": "saved reach copy",
     "ring": "saved ring group_place recover",
     "shm": "volatile directory files",
+    "small_json": "small_files group",
     "space": "numbers saved full_disk recover adopt",
     "spares": "numbers files retention large grain full_disk",
     "staging": "numbers small_files adopt hand_over recover",

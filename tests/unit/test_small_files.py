@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import errno
 import gc
+import json
 import os
 import re
 import struct
+import subprocess
+import sys
 import types
 from pathlib import Path
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 import shmq
 from shmq import _native, errors
-from shmq.storage import boots, dedup, files, ledger, paths, records, spares, staging, sync
+from shmq.storage import boots, dedup, files, ledger, paths, records, small_json, spares, staging, sync
 
 DAY_NS = 86_400_000_000_000
 
@@ -849,3 +854,53 @@ def test_the_end_of_an_administrative_action_is_its_patience_from_now(monkeypatc
     monkeypatch.setattr(_native, "monotonic_ns", lambda: 17)
     assert dedup.admin_deadline() == 17 + 30_000_000_000
     assert spares.KEEP == 2
+
+
+# ---------------------------------------------------------------- JSON
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.dictionaries(st.text(max_size=5), inner, max_size=4) | st.lists(inner, max_size=3),
+    max_leaves=12,
+)
+PLAIN = '{"a":0,"b":{"c":-12,"d":{}},"e":null,"f":true,"g":"x y","h":0.25,"i":false}'
+
+
+@hypothesis.settings(max_examples=300, deadline=None)
+@hypothesis.given(
+    VALUES,
+    st.integers(0, 400),
+    st.sampled_from(["", "{", "}", '"', ",", ":", "0", "-", ".", "\\", " ", "[", "e5", "\x01", "\xe9"]),
+)
+def test_small_json_is_what_json_reads_also_where_it_is_none(value, at, other):
+    """One place is another character, or is missing."""
+    for text in (json.dumps(value, separators=(",", ":")), PLAIN):
+        spoiled = text[: at % (len(text) + 1)] + other + text[at % (len(text) + 1) + 1 :]
+        for stored in (text.encode(), spoiled.encode()):
+            assert read_by(small_json.loads, stored) == read_by(json.loads, stored), stored
+
+
+def read_by(loads, stored):
+    try:
+        return repr(loads(stored))
+    except (ValueError, RecursionError):
+        return None
+
+
+def test_a_small_json_of_braces_alone_is_no_options():
+    with pytest.raises((ValueError, RecursionError)):
+        small_json.loads(b'{"a":' * 100_000)
+
+
+def test_opening_a_queue_imports_nothing_that_reads_all_of_json(make):
+    """Nor a codec for a file of letters: both cost more than all the rest."""
+    queue = make(durability="sync", codec="text", ttl=1.5, max_messages=7)
+    queue.close()
+    opens = f"""if 1:
+        import sys, shmq
+        before = set(sys.modules)
+        with shmq.open({queue.path!r}) as queue:
+            queue.put("x")
+        print(*sorted(each for each in set(sys.modules) - before if not each.startswith("shmq.")))
+    """
+    done = subprocess.run([sys.executable, "-c", opens], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
