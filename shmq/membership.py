@@ -112,19 +112,18 @@ class Membership:
     def _sit_down(self, home: Directory) -> None:
         slot, generation, since = self.member.lock()
         chain = Chain(home, self.member)
-        live = chain.names()
+        last = chain.last()
         if generation and since != _NEVER:
-            for sequence, base in live:
-                if sequence >= since:
-                    with contextlib.suppress(FileNotFoundError):  # retired meanwhile: nobody waits for it
-                        chain.open(sequence, base, writable=True).bury(_native.owner_of(slot, generation))
+            for sequence, base in chain.since(since):
+                with contextlib.suppress(FileNotFoundError):  # retired meanwhile: nobody waits for it
+                    chain.open(sequence, base, writable=True).bury(_native.owner_of(slot, generation))
             later.ready("shmq.storage.ring")
             from shmq.storage import ring  # noqa: PLC0415  # only who comes after a death
 
             ring.bury(home, slot)
         if self.control.is_shut_down() and not self._anybody_else(slot):
             self.control.shut_down(on=False)  # a shutdown lasts until the last participant has left
-        since = live[-1][0] if live else 0
+        since = 0 if last is None else last[0]
         self.member.join(os.getpid(), pid_namespace(), start_time(), boots.boot_tag(), since)
 
     def anybody_else(self) -> bool:

@@ -93,7 +93,7 @@ class Session(Closable):
         self._take_up_bounds()
         self._take_up_drops()
         ending.take_up(self.home, self.joined().control)
-        self.chain().names()
+        self.chain().check()
         self._verify()
         self.sweep()
 
@@ -225,12 +225,13 @@ class Session(Closable):
     @property
     def first_index(self) -> int:
         """The first index still there."""
-        return self.access().first_index()
+        return self.chain().first_index()
 
     @property
     def next_index(self) -> int:
         """The index behind the last claimed one."""
-        return self.access().next_index()
+        end = self.chain().end_of_last()
+        return self.access().next_index() if end is None else end
 
     def from_end(self, index: int) -> int:
         """The index meant by one that counts from the end if it is negative."""

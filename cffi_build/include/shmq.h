@@ -419,7 +419,8 @@ uint64_t shmq_first_live(const void *control);
 void shmq_raise_first_live(void *control, uint64_t sequence); /* never lowers it */
 /* One more than the sequence of the last chunk that was entered to put; 0 when none was. Never goes back. */
 uint64_t shmq_newest(const void *control);
-void shmq_newest_raise(void *control, uint64_t newest);
+uint64_t shmq_newest_base(const void *control);
+void shmq_newest_raise(void *control, uint64_t newest, uint64_t base);
 uint32_t shmq_members(const void *control);
 void shmq_shut_down(void *control, uint32_t how);
 uint32_t shmq_is_shut_down(const void *control);

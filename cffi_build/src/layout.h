@@ -321,7 +321,8 @@ struct control {
     uint64_t first_live;     /* chunk sequence; rises before anything is unlinked */
     uint8_t pad3[56];
     uint64_t newest;         /* sequence + 1 of the last chunk that was entered to put; 0 = none yet */
-    uint8_t pad4[56];
+    uint64_t newest_base;    /* its base: a hint where to look for it, believed only if there is a chunk of that name */
+    uint8_t pad4[48];
     uint32_t shut_down;      /* enum shut_down: puts raise */
     uint32_t sync_failed;    /* 1: a sync failed; nobody moves the watermark before a verified reopening */
     uint64_t sync_leader;    /* owner of the running group commit; 0 = none runs */

@@ -319,7 +319,8 @@ class control:
     first_live = 256
     pad3 = 264
     newest = 320
-    pad4 = 328
+    newest_base = 328
+    pad4 = 336
     shut_down = 384
     sync_failed = 388
     sync_leader = 392

@@ -147,9 +147,13 @@ class Control:
         """Sequence of the last chunk that was entered to put; -1 when none was."""
         return int(lib.shmq_newest(self.page)) - 1
 
-    def enter(self, sequence: int) -> None:
+    def newest_base(self) -> int:
+        """Where it begins; perhaps, for a moment, the base of one before or behind it."""
+        return int(lib.shmq_newest_base(self.page))
+
+    def enter(self, sequence: int, base: int) -> None:
         """Remember that the chunk of that sequence exists, before anything is put there."""
-        lib.shmq_newest_raise(self.page, sequence + 1)
+        lib.shmq_newest_raise(self.page, sequence + 1, base)
 
     def members(self) -> int:
         """A number that changes when somebody joins."""

@@ -154,7 +154,7 @@ class Access:
 
     def first_index(self) -> int:
         """The first index still there."""
-        bases, _ = self._known()
+        bases, _ = self._known() if self._names[1] else self._names
         return bases[0] if bases else self._chain.first_index()
 
     def next_index(self) -> int:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from shmq.storage.directory import Directory
     from shmq.storage.view import View
 
+_FEW = 64
+"""Of so many chunks, whoever opens a queue looks for each; of more, for the first and the last."""
 _TRIES = 1000
 """How often to look for the live end while others fill, finish and retire whole chunks between two of our steps."""
 
@@ -100,6 +102,18 @@ class Chain:
         if not problem and newest > live[-1][0]:
             problem = f"chunk {newest} is missing, where the queue ends"
         return live, problem
+
+    def check(self) -> None:
+        """
+        Refuse a chain whose first or last chunk is missing; of a short one, any. What is missing in the middle of a
+        long one is found by whoever comes there: to open a queue takes no longer when there is more in it.
+
+        Raises:
+            Corrupt: one is missing.
+        """
+        first, last = self.first(), self.last()
+        if first is None or last is None or last[0] - first[0] < _FEW:
+            self.names()
 
     def refuse_removed(self) -> None:
         """
@@ -241,9 +255,35 @@ class Chain:
             )
 
     def first(self) -> tuple[int, int] | None:
-        """(sequence, base) of the first live chunk; None before the first put."""
+        """(sequence, base) of the first live chunk, where the journal says it is; None before the first put."""
+        if self._home.view is None:
+            first_live, journal = self._member.control.first_live(), self._home.journal
+            if journal.first_live != first_live:
+                journal = self._home.read_journal()
+            if journal.first_live == first_live and self.is_there(first_live, journal.first_index):
+                return first_live, journal.first_index
         live = self.names()
         return live[0] if live else None
+
+    def last(self) -> tuple[int, int] | None:
+        """
+        (sequence, base) of the last chunk, where the control page says it is; None before the first put.
+
+        It may be one that was the last a moment ago, which leads there.
+        """
+        sequence = -1 if self._home.view is not None else self.newest()
+        if sequence >= self._member.control.first_live():
+            base = self._member.control.newest_base()
+            if self.is_there(sequence, base):
+                return sequence, base
+        return self._last_listed()
+
+    def since(self, sequence: int) -> list[tuple[int, int]]:
+        """(sequence, base) of the live chunks from that one on to the last that was entered to put, or behind it."""
+        last = self.last()
+        if last is not None and last[0] == sequence:
+            return [last]
+        return [name for name in self.names() if name[0] >= sequence]
 
     def first_index(self) -> int:
         """The first index still there; before the first put, the one that it will get."""
@@ -253,6 +293,11 @@ class Chain:
     def next_index(self) -> int:
         """The index behind the last claimed one."""
         return self._to_the_end(finish=False)
+
+    def end_of_last(self) -> int | None:
+        """The index behind the last claimed one, by the last chunk alone; None where it is sealed, or there is none."""
+        chunk = self._open_last(self.last)
+        return None if chunk is None or chunk.sealed() is not None else chunk.next_index()
 
     def finish(self) -> None:
         """
@@ -265,33 +310,42 @@ class Chain:
 
     def last_adoption(self) -> int:
         """The id of the set that the SEAL of the last chunk with a name leads to, finished or not; 0 for none."""
-        chunk = self._last()
+        chunk = self._open_last(self._last_listed)
         return 0 if chunk is None else chunk.adoption()
 
     def _to_the_end(self, *, finish: bool) -> int:
         while True:
-            chunk, end = self._last(), self._home.journal.first_index
+            chunk, end = self._open_last(self.last), self._home.journal.first_index
             with contextlib.suppress(errors.Gone):  # retired since the listing: look again
                 while chunk is not None:
                     end = chunk.next_index()
                     chunk = self.after(chunk, finish=finish)
                 return end
 
-    def _last(self) -> _native.Chunk | None:
-        """The last chunk of the listing, for reading; None before the first put."""
+    def _last_listed(self) -> tuple[int, int] | None:
+        live = self.names()
+        return live[-1] if live else None
+
+    def _open_last(self, last: Callable[[], tuple[int, int] | None]) -> _native.Chunk | None:
+        """The last chunk, for reading; None before the first put."""
         while True:
-            live = self.names()
-            if not live:
+            name = last()
+            if name is None:
                 return None
             try:
-                return self.open(*live[-1])
-            except FileNotFoundError:  # retired since the listing; if it is only missing, the next listing says so
-                if live[-1][0] >= self._member.control.first_live():
+                return self.open(*name)
+            except FileNotFoundError:  # retired since the look; if it is only missing, the next listing says so
+                if name[0] >= self._member.control.first_live():
                     self.names()
                     raise
 
     def locate(self, index: int) -> tuple[int, int] | None:
         """(sequence, base) of the chunk that holds *index*, or would: the last one that begins at or before it."""
+        first, last = self.first(), self.last()
+        if first is None or index <= first[1]:
+            return first
+        if last is not None and last[1] <= index:
+            return last
         live = self.names()
         at = bisect.bisect_right([base for _, base in live], index)
         return live[max(at - 1, 0)] if live else None
@@ -380,14 +434,13 @@ class Chain:
             DiskFull: there is no room to make it.
         """
         for _ in range(_TRIES):
-            live = self.names()
-            if not live:
+            last = self.last()
+            if last is None:
                 first = self._home.read_journal().first_index
                 new_chunks.make_chunk(self._home, first, self._member.control.first_live(), make_room=self.make_room)
-                live = self.names()
-            sequence, base = live[-1]
+                last = self.names()[-1]
             with contextlib.suppress(errors.Gone, FileNotFoundError):  # filled, finished and retired since we looked
-                return self._enter(self._open_tail(sequence, base))
+                return self._enter(self._open_tail(*last))
         raise self._gone(f"cannot put into {self._home.path}: its last chunk went {_TRIES} times while it was opened")
 
     def roll(self, chunk: _native.Chunk, region: int = 0, *, to_seal: bool = False) -> _native.Chunk:
@@ -435,5 +488,5 @@ class Chain:
             raise self._gone(f"cannot put into {chunk.path}: it was retired meanwhile")
         if chunk.sealed() is None:
             self._home.cover(chunk.base, chunk.size)
-        self._member.control.enter(chunk.sequence)
+        self._member.control.enter(chunk.sequence, chunk.base)
         return chunk

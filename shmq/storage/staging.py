@@ -404,9 +404,9 @@ def finish(home: Directory, control: _native.Control, chunk: _native.Chunk, adop
             sync_up_to(home, chunk.sequence)  # a recovery must not cut before the SEAL what is said to be adopted
         found.place(first, first_base)  # and who finds it there has it on the disk before a chunk moves
         for number in range(at, len(manifest.files)):
-            name = chunk_name(first_base + sum(manifest.counts[:number]), first + number)
-            move(found, manifest.files[number], name)
-            control.enter(first + number)
+            its_base = first_base + sum(manifest.counts[:number])
+            move(found, manifest.files[number], chunk_name(its_base, first + number))
+            control.enter(first + number, its_base)
         sync.directory(home.chunks, "chunks")
         return True
     return False  # it went: somebody has finished it

@@ -9,7 +9,7 @@ import pytest
 from support import DONE, FIRST_LIVE, NEWEST, PAGE, SEAL, Child, chunk_bytes, chunk_files, patch, peek, states, words
 
 import shmq
-from shmq.storage import new_chunks
+from shmq.storage import chain, directory, new_chunks
 
 
 def names(path):
@@ -18,11 +18,11 @@ def names(path):
 
 def check_chain(path):
     """Every chunk's name follows from its predecessor's name and count; every one but the last is sealed."""
-    chain = names(path)
-    for which, (base, sequence) in enumerate(chain[:-1]):
+    links = names(path)
+    for which, (base, sequence) in enumerate(links[:-1]):
         count = sum(word.count for word in words(path, which))
         assert states(path, which)[-1] == SEAL
-        assert chain[which + 1] == (base + count, sequence + 1)
+        assert links[which + 1] == (base + count, sequence + 1)
 
 
 def test_chunks_grow_by_four_from_64_kib(make, path):
@@ -209,6 +209,74 @@ def test_the_control_page_names_the_newest_chunk(queue, path):
     assert peek(Path(path, "control.shmq"), NEWEST) == 1
     queue.put(bytes(9000))
     assert peek(Path(path, "control.shmq"), NEWEST) == 2
+
+
+@pytest.fixture
+def long(make):
+    """A queue of many chunks, of one message each, that nobody has open."""
+    queue = make(retention="forever")
+    for number in range(30):
+        queue.put(b"%02d" % number + bytes(9000))
+    queue.close()
+    return queue.path
+
+
+def test_whoever_opens_a_long_queue_lists_no_chunks(long, monkeypatch):
+    """Nor whoever puts there, or takes from its beginning; it took 100 ms with 10,000 chunks."""
+    monkeypatch.setattr(chain, "_FEW", 10)
+    monkeypatch.setattr(directory.Directory, "chunk_names", lambda _: pytest.fail("it lists"))
+    with shmq.open(long) as queue:
+        assert queue.put(b"x") == 30
+        with queue.consumer("c") as consumer:
+            assert consumer.take(0)[:2] == b"00"
+
+
+@pytest.mark.parametrize(("newest", "base"), [(30, 7), (29, 29), (0, 0), (12, 11)])
+def test_where_the_control_page_names_no_chunk_that_is_there_the_folder_is_listed(long, newest, base):
+    """Whoever enters a chunk is killed between two words, or two enter at once; or it is one that is not the last."""
+    patch(Path(long, "control.shmq"), NEWEST, newest.to_bytes(8, "little") + base.to_bytes(8, "little"))
+    with shmq.open(long) as queue:
+        assert (queue.first_index, queue.next_index, len(queue)) == (0, 30, 30)
+        assert queue.put(b"x") == 30
+        assert [bytes(each.payload[:2]) for each in queue.reader(start=28)] == [b"28", b"29", b"x"]
+    check_chain(long)
+
+
+def test_a_chunk_that_nobody_has_entered_yet_is_found_behind_the_one_that_was(long):
+    """Whoever made it was killed before it said so."""
+    with shmq.open(long) as queue:
+        chain_of = queue._session.chain()
+        tail = chain_of.tail()
+        tail.seal()
+        new_chunks.make_chunk(queue._session.home, tail.sealed(), tail.sequence + 1)
+        assert chain_of.last() == (29, 29)
+        assert chain_of.names()[-1] == (30, 30)
+    with shmq.open(long) as queue:
+        assert queue.next_index == 30
+        assert queue.put(b"x") == 30
+        assert queue._session.chain().last() == (30, 30)
+    check_chain(long)
+
+
+def test_what_is_missing_in_the_middle_of_a_long_chain_is_found_by_whoever_comes_there(long, monkeypatch):
+    chunk_files(long)[12].unlink()
+    with pytest.raises(shmq.Corrupt, match="is missing"):
+        shmq.open(long)  # it is short
+    monkeypatch.setattr(chain, "_FEW", 10)
+    with shmq.open(long) as queue, queue.consumer("c") as consumer:
+        assert queue.put(b"x") == 30
+        assert [consumer.take(0)[:2] for _ in range(12)] == [b"%02d" % number for number in range(12)]
+        with pytest.raises(shmq.Corrupt, match="is missing"):
+            consumer.take(0)
+        assert not queue.verify()
+
+
+@pytest.mark.parametrize("which", [0, 29])
+def test_a_long_chain_without_its_first_or_last_chunk_is_not_opened(long, monkeypatch, which):
+    monkeypatch.setattr(chain, "_FEW", 10)
+    chunk_files(long)[which].unlink()
+    with pytest.raises(shmq.Corrupt, match=r"is missing, where the queue (begins|ends)"):
+        shmq.open(long)
 
 
 @pytest.mark.parametrize("spacing", [1, 64, 65536])

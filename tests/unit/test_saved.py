@@ -117,6 +117,7 @@ def test_the_control_page_after_a_recovery_knows_what_there_is(long):
         found, control = queue.recovery, queue._session.joined().control
         assert (found.kept, found.end) == (end - 1, end) or (found.kept, found.end) == (end, end)
         assert (control.first_live(), control.newest()) == (0, 3)
+        assert (control.newest(), control.newest_base()) == live[-1]
         assert (control.durable(), control.durable_chunk()) == (mark.next_index, mark.chunk_sequence)
         assert (
             control.counters()[0] == found.next_index - found.kept or queue._session.joined().member.padding_doubted()

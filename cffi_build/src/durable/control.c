@@ -68,7 +68,13 @@ void shmq_raise_first_live(void *control, uint64_t sequence)
     raise_to(&((struct control *)control)->first_live, sequence);
 }
 uint64_t shmq_newest(const void *control) { return load_relaxed(&((const struct control *)control)->newest); }
-void shmq_newest_raise(void *control, uint64_t newest) { raise_to(&((struct control *)control)->newest, newest); }
+uint64_t shmq_newest_base(const void *control) { return load_relaxed(&((const struct control *)control)->newest_base); }
+void shmq_newest_raise(void *control, uint64_t newest, uint64_t base)
+{
+    struct control *const page = control;
+    raise_to(&page->newest_base, base); /* both rise together: who is beside another ends up with the pair of one chunk */
+    raise_to(&page->newest, newest);
+}
 uint32_t shmq_members(const void *control) { return load_relaxed(&((const struct control *)control)->members); }
 void shmq_shut_down(void *control, uint32_t how) { store_relaxed(&((struct control *)control)->shut_down, how); }
 uint32_t shmq_is_shut_down(const void *control) { return load_relaxed(&((const struct control *)control)->shut_down); }

@@ -224,6 +224,7 @@ def _renew_control(home: Directory, plan: Plan) -> None:
     _U64.pack_into(page, layout.control.first_live, journal.first_live)
     if plan.pieces:
         _U64.pack_into(page, layout.control.newest, plan.pieces[-1].sequence + 1)
+        _U64.pack_into(page, layout.control.newest_base, plan.pieces[-1].base)
         first = plan.pieces[0].base
         kept = sum(_kept(piece) for piece in plan.pieces)
         _U64.pack_into(page, layout.control.padded, plan.next_index - first - kept)
