@@ -13,6 +13,7 @@ import abc
 import functools
 import importlib.metadata
 import multiprocessing
+import os
 import platform
 import shutil
 from pathlib import Path
@@ -212,7 +213,9 @@ class FasterFifo(Channel):
         import faster_fifo
         import faster_fifo_reduction  # noqa: F401  # as its documentation asks
 
-        self._queue = faster_fifo.Queue(max_size_bytes=self.room, loads=bytes, dumps=lambda message: message)
+        self._queue = faster_fifo.Queue(
+            max_size_bytes=max(self.room, 4 * (size + 4096)), loads=bytes, dumps=lambda message: message
+        )
 
     @classmethod
     def version(cls) -> str:
@@ -226,6 +229,81 @@ class FasterFifo(Channel):
     def taker(self) -> End:
         """Both ends are the queue."""
         return End(self._queue.get, functools.partial(self._queue.get_many, max_messages_to_get=self.batch))
+
+
+class ZeroQ(Channel):
+    """zeroq, whose messages have one size: a ring of as many as fit into its room, four at least."""
+
+    label = "zeroq"
+    messages = 200_000
+    room = 16 << 20
+
+    def __init__(self, place: str, size: int, batch: int) -> None:
+        """Make the ring, which goes with the object that made it."""
+        super().__init__(place, size, batch)
+        import zeroq
+
+        self._name = f"shmq-bench-{os.getpid()}-{os.urandom(4).hex()}"
+        capacity = max(self.room // size, 4)
+        self._ring: Any = zeroq.Queue(name=self._name, element_size=size, capacity=capacity, create=True)
+
+    @classmethod
+    def version(cls) -> str:
+        """The package's."""
+        return importlib.metadata.version("zeroq")
+
+    def _open(self) -> Any:
+        import zeroq
+
+        return zeroq.Queue(name=self._name, create=False)
+
+    def sender(self) -> End:
+        """Opened by its name."""
+        queue = self._open()
+        return End(queue.put)
+
+    def taker(self) -> End:
+        """Opened by its name."""
+        queue = self._open()
+        return End(queue.get)
+
+    def remove(self) -> None:
+        """The ring."""
+        self._ring.close()
+
+
+class HyperQ(Channel):
+    """hyperq's queue for bytes, a ring of 16 MiB, or of four messages."""
+
+    label = "hyperq"
+    messages = 200_000
+    room = 16 << 20
+
+    def __init__(self, place: str, size: int, batch: int) -> None:
+        """Make the ring, which goes with the object that made it."""
+        super().__init__(place, size, batch)
+        import hyperq
+
+        self._ring: Any = hyperq.BytesHyperQ(
+            max(self.room, 4 * (size + 4096)), name=f"shmq-bench-{os.getpid()}-{os.urandom(4).hex()}"
+        )
+
+    @classmethod
+    def version(cls) -> str:
+        """The package's."""
+        return importlib.metadata.version("hyperq")
+
+    def sender(self) -> End:
+        """Both ends are the queue."""
+        return End(self._ring.put)
+
+    def taker(self) -> End:
+        """Both ends are the queue."""
+        return End(self._ring.get)
+
+    def remove(self) -> None:
+        """The ring."""
+        self._ring = None
 
 
 class Pipe(Channel):
