@@ -10,7 +10,7 @@ Prints:
     frame 2: (480, 640) float32, mean 2.0
     the arrays are read-only: True
     shortened at commit: 12 bytes
-    given up: 2 messages, as before
+    given up: 4 messages, as before
 """
 
 try:

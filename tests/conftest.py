@@ -29,6 +29,12 @@ def quick_disk(request, monkeypatch):
         monkeypatch.setattr(sync, "pages", lambda memory, first, size, what: None)
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch):
+    """How large the next chunk is does not depend on how fast this machine fills one."""
+    monkeypatch.setattr("shmq.storage.new_chunks.QUICK", 1 << 62)
+
+
 MANY_FILES = 300
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shmq._native.member import Member
 
 CHUNK_ID_AT = layout.chunk_header.chunk_id
+_CREATED = layout.chunk_header.created_ns
 _ORDINAL, _PLACE = layout.record.ordinal, layout.record.place
 
 
@@ -215,6 +216,10 @@ class Chunk:
     def chunk_id(self) -> int:
         """The random id that it was made with."""
         return int.from_bytes(self.map[CHUNK_ID_AT : CHUNK_ID_AT + 8], "little")
+
+    def created_ns(self) -> int:
+        """When it was made, by the clock of that moment."""
+        return int.from_bytes(self.map[_CREATED : _CREATED + 8], "little")
 
     def pads(self) -> int:
         """How many of its indexes are padding."""

@@ -16,6 +16,7 @@ from shmq import _native, ending, errors, given, later, locks
 from shmq.codec import codec
 from shmq.deadlines import deadline_of
 from shmq.loan import Loan
+from shmq.putting.pace import Pace
 from shmq.putting.room import Room
 from shmq.session import Handle
 from shmq.storage import space, sync, warm
@@ -64,6 +65,8 @@ class Producer(_native.Tail, Handle):
     def _make_chain(self) -> Any:
         chain = Chain(self._home, self._membership.member)
         chain.make_room = functools.partial(space.make_room, self._home, chain, self._membership.control)
+        self._pace = Pace(self._home, chain, self._membership.control)
+        chain.await_used = self._pace.await_used
         return chain
 
     def _make_syncer(self) -> Syncer | None:
@@ -353,7 +356,7 @@ class Producer(_native.Tail, Handle):
         """Make the next try possible, or say why there is none."""
         self._check_open()
         if code == _native.ROLL:
-            self._roll(tail, region)
+            self._roll(tail, region, deadline_ns)
         elif code == _native.FULL:
             self._room.make(tail, count, region, deadline_ns, self._check_open)
         elif code == _native.FORKED:
@@ -368,10 +371,11 @@ class Producer(_native.Tail, Handle):
             finally:  # its traceback leads here, and from here to it
                 del problem
 
-    def _roll(self, tail: _native.Chunk, region: int) -> None:
+    def _roll(self, tail: _native.Chunk, region: int, deadline_ns: int = _native.FOREVER) -> None:
         with self._lock:
             if self._tail is not tail:
                 return  # another thread did it
+            self._pace.deadline_ns = deadline_ns
             try:
                 self._use(self._chain.roll(tail, region))
             except errors.DiskFull as problem:

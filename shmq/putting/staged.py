@@ -130,7 +130,7 @@ class Staged(Producer):
     def _make_syncer(self) -> None:
         """All of it is synced when it is adopted."""
 
-    def _roll(self, tail: _native.Chunk, region: int) -> None:
+    def _roll(self, tail: _native.Chunk, region: int, deadline_ns: int = _native.FOREVER) -> None:  # noqa: ARG002
         if self._sealed:
             raise errors.Closed(f"cannot put into what was staged for {self._home.path}: it is being adopted")
         with self._lock:

@@ -54,6 +54,8 @@ class Walk:
         self._checkpoint = checkpoint
         self._auto_ack = auto_ack
         self._start = 0
+        self._left = False
+        """Whether a chunk that was passed may still be there to be retired."""
         self.skip_corrupt = False
         self.skipped = 0
         """Indexes passed over because what was there is damaged."""
@@ -207,11 +209,10 @@ class Walk:
         if following is None:
             return False
         self._enter(following)
-        del following
         if self._checkpoint is not None:  # a consumer has finished a chunk: the one before may go
             self.membership.forget_retired()
             warm.settle()
-            space.retire(self.home, self.chain, self.membership.control)
+            self._left = not space.passed(self.home, self.chain, self.membership.control, following)
         return True
 
     # ---- past damage
@@ -348,6 +349,9 @@ class Walk:
             Empty: the deadline passed.
         """
         look = look or self.look
+        if self._left:
+            self._left = False
+            space.retire(self.home, self.chain, self.membership.control)
         place = look(SPINS)
         while place < 0:
             if deadline_ns >= 0 and _native.monotonic_ns() >= deadline_ns:

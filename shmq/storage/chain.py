@@ -54,6 +54,8 @@ class Chain:
         self.member = self._member = member
         self.make_room: Callable[[], object] | None = None
         """What gives chunks back that nobody needs, for whoever may call it where the disk is full."""
+        self.await_used: Callable[[int], bool] | None = None
+        """Whether a used file has come back, for whoever would make a new one of so many bytes otherwise."""
 
     def names(self) -> list[tuple[int, int]]:
         """
@@ -463,7 +465,18 @@ class Chain:
         before = max(sequence - self._member.control.first_live(), 0)  # it may be damaged, or have risen
         filled = 0 if to_seal else chunk.filled()[1]
         filled = chunk.size if 2 * filled >= chunk.size else filled  # what was sealed for the next message was full
-        made = new_chunks.make_chunk(self._home, base, sequence, region, before, grain, self.make_room, filled)
+        made = new_chunks.make_chunk(
+            self._home,
+            base,
+            sequence,
+            region,
+            before,
+            grain,
+            self.make_room,
+            filled,
+            busy=new_chunks.is_quick(chunk.created_ns(), filled),
+            await_used=self.await_used,
+        )
         try:
             return self._enter(self._open_tail(sequence, base))
         except FileNotFoundError:  # filled by others, finished and retired, before we came to open it

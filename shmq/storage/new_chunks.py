@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 
     from shmq.storage.directory import Directory
 
+_PATIENCE = 4
+"""So many chunks must stand there before the next one is larger: till then, one may come back at any moment."""
+_BUSY = 16 << 20
+"""What a chunk has where chunks fill quickly, so that rolls are rare."""
+QUICK = 2 << 20
+"""Quickly: so many bytes in a millisecond."""
+_WORTH_WAITING = 1 << 20
+"""To make a smaller file costs less than to look whether a used one comes back."""
 _GROWTH = 4
 """A chunk has at most so many times the bytes that are in use in the one before it."""
 _REGIONS = 8
@@ -40,22 +48,31 @@ def grain_for(region: int, messages: int, size: int) -> int:
     return _GRAIN if region in _GRAINED and size >= messages * _GRAINED.start else 0
 
 
+def is_quick(created_ns: int, filled: int) -> bool:
+    """Whether a chunk that was made then, and has so many bytes in use, filled quickly."""
+    return (time.time_ns() - created_ns) * QUICK < filled * 1_000_000
+
+
 def _smallest(size: int) -> int:
     """The smallest chunk that has so many bytes."""
     return max(-(-size // _native.PAGE_BYTES) * _native.PAGE_BYTES, CHUNK_MIN)
 
 
-def chunk_size(home: Directory, sequence: int, before: int, region: int = 0, filled: int | None = None) -> int:
+def chunk_size(
+    home: Directory, sequence: int, before: int, region: int = 0, filled: int | None = None, *, busy: bool = False
+) -> int:
     """
     The normal size of chunk *sequence* with so many *before* it: small queues are small, and stay so if consumers
     keep up. A chunk that an adoption sealed with little in it has no large one behind it either: *filled* bytes of
     the one before are in use, when that is known.
 
-    It has room for some regions of *region* bytes.
+    It has room for some regions of *region* bytes. *busy*: the one before filled quickly.
     """
     first = volatile.FIRST_CHUNK if home.volatile else FIRST_CHUNK
     some = max(region * _REGIONS, min(2 * region * _REGIONS, _SPARE_MAX))  # a roll costs as much as some MiB
-    grown = first << min(2 * before, 30)
+    grown = first << 2 * min(-(-before // _PATIENCE), 15)
+    if busy:
+        grown = max(grown, _BUSY)
     if not home.volatile:  # a queue of a few messages takes next to nothing
         grown = min(grown, SMALLEST_CHUNK << min(2 * sequence, 30))
     if filled is not None:
@@ -90,13 +107,17 @@ def make_chunk(
     grain: int = 0,
     make_room: Callable[[], object] | None = None,
     filled: int | None = None,
+    *,
+    busy: bool = False,
+    await_used: Callable[[int], bool] | None = None,
 ) -> bool:
     """
     Make the chunk *base*-*sequence*, large enough for a region of *region* bytes; False when it is there already.
 
     *before*: how many live chunks are before it; all of those sequences by default. *grain*: as grain_for says.
     *make_room*: what gives chunks back that nobody needs; called where the disk has no room. *filled*: how many
-    bytes of the chunk before are in use.
+    bytes of the chunk before are in use. *busy*: it filled quickly. *await_used*: whether a used file came back, for
+    who would make a new one of so many bytes otherwise.
 
     Raises:
         DiskFull: there is no room, not even for the smallest that would do; nothing was made.
@@ -104,9 +125,12 @@ def make_chunk(
     needed = _native.Chunk.bytes_for(region, home.options.index_spacing, grain)
     before = sequence if before is None else before
     region = region if before < sequence else 0  # consumers retire: large messages settle in a few files
-    normal = chunk_size(home, sequence, before, region, filled)
-    wanted = min(normal, max(worth_keeping(home), region * _REGIONS))
-    made = _of_spare(home, base, sequence, grain, max(needed, wanted), max(normal, _SPARE_MAX))
+    normal = chunk_size(home, sequence, before, region, filled, busy=busy)
+    wanted = min(normal, max(_BUSY if busy else worth_keeping(home), region * _REGIONS))
+    usable = max(needed, wanted), max(normal, _SPARE_MAX)
+    made = _of_spare(home, base, sequence, grain, *usable)
+    if made is None and await_used is not None and usable[0] >= _WORTH_WAITING and await_used(usable[0]):
+        made = _of_spare(home, base, sequence, grain, *usable)
     if made is not None:
         return made
     size = max(normal, needed)

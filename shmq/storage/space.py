@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from shmq.storage.chain import Chain
     from shmq.storage.directory import Directory
 
+LARGE = 1 << 20
+"""Smaller chunks are taken away one by one, as soon as they are finished."""
+SEVERAL = 4
+"""So many of the others are taken away at a time."""
 _TRIES, _PAUSE = 100, 0.001
 """How often to count padding anew while others pad, and seconds in between."""
 _PATIENCE = 0.25
@@ -51,6 +55,21 @@ def retire(home: Directory, chain: Chain, control: _native.Control) -> None:
     """
     with _beside(home, "keeps what retention allows to take away"):
         _try(home, chain, control, patience=0)
+
+
+def passed(home: Directory, chain: Chain, control: _native.Control, chunk: _native.Chunk) -> bool:
+    """
+    For a consumer that has come to *chunk*: `retire`, when it is worth while; False when it was left for later.
+
+    Large chunks are taken away several at a time, since it costs as much as reading some MiB. Until then they stand
+    there as used files would, and a producer that wants one takes them away itself.
+    """
+    if home.options.retention.kind == "acked" and chunk.size >= LARGE:
+        waiting = chunk.sequence - control.first_live()
+        if waiting < SEVERAL and waiting * chunk.size < spares.KEEP_BYTES:
+            return False
+    retire(home, chain, control)
+    return True
 
 
 def make_room(home: Directory, chain: Chain, control: _native.Control) -> None:

@@ -22,7 +22,7 @@ from shmq.storage import blocks, files
 
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 KEEP = 2
 """Files to keep, of whatever size; more are unlinked, unless all together are small."""
@@ -94,14 +94,8 @@ class Spare:
         self.size = size
         info = os.fstat(fd)
         self.key = (info.st_dev, info.st_ino, True)
-        self.moved_ns = info.st_ctime_ns
-        """When it was retired: what was used last is what the cache still has."""
         self.map: mmap.mmap | None = None
         """Its mapping, if this process kept one."""
-
-    def rank(self) -> tuple[bool, int]:
-        """The higher, the cheaper it is to use again."""
-        return self.map is not None, self.moved_ns
 
     def unlink(self) -> None:
         """Have it give its space back, as soon as no mapping of it waits for its next life (see warm)."""
@@ -122,17 +116,35 @@ class Spare:
         self.fd.close()
 
 
-def _locked(directory: int) -> Iterator[Spare]:
-    """Each retired file that nobody else holds."""
+class _Retired(NamedTuple):
+    """A retired file, not opened yet."""
+
+    name: str
+    size: int
+    moved_ns: int
+    """When it was retired: what was used last is what the cache still has."""
+    key: tuple[int, int, bool]
+
+
+def _retired(directory: int) -> list[_Retired]:
+    """Every retired file, the one that was used last first."""
+    found = []
     for name in files.names_in(directory):
-        if not name.startswith(_RETIRED):
-            continue
-        with contextlib.suppress(FileNotFoundError):
-            fd = _native.Fd.of(os.open, name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
-            if _lock(fd, fcntl.F_WRLCK) and os.stat(name, dir_fd=directory).st_ino == os.fstat(fd).st_ino:
-                yield Spare(directory, name, fd, os.fstat(fd).st_size)
-            else:
-                fd.close()
+        if name.startswith(_RETIRED):
+            with contextlib.suppress(FileNotFoundError):
+                info = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                found.append(_Retired(name, info.st_size, info.st_ctime_ns, (info.st_dev, info.st_ino, True)))
+    return sorted(found, key=lambda each: -each.moved_ns)
+
+
+def _lock_retired(directory: int, retired: _Retired) -> Spare | None:
+    """It, held alone; None when somebody else holds it, or it is another file by now."""
+    with contextlib.suppress(FileNotFoundError):
+        fd = _native.Fd.of(os.open, retired.name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        if _lock(fd, fcntl.F_WRLCK) and os.stat(retired.name, dir_fd=directory).st_ino == os.fstat(fd).st_ino:
+            return Spare(directory, retired.name, fd, os.fstat(fd).st_size)
+        fd.close()
+    return None
 
 
 def take(
@@ -147,17 +159,14 @@ def take(
 
     First what is *mapped* here for writing, by (device, inode, True); then what was used last.
     """
-    best: Spare | None = None
-    for each in _locked(directory):
-        worse: Spare | None = each
-        if at_least <= each.size <= max(at_least, normal):
-            each.map = mapped(each.key)
-            if best is None or each.rank() > best.rank():
-                best, worse = each, best
-        if worse is not None:
-            worse.fd.close()
-    if best is None:
+    fitting = [each for each in _retired(directory) if at_least <= each.size <= max(at_least, normal)]
+    for each in sorted(fitting, key=lambda each: mapped(each.key) is None):
+        best = _lock_retired(directory, each)
+        if best is not None:
+            break
+    else:
         return None
+    best.map = mapped(best.key)
     try:
         if blocks.shared(best.fd):  # zeroing it would need space that nobody promised
             with contextlib.suppress(FileNotFoundError):
@@ -178,7 +187,13 @@ def retire(directory: int, name: str) -> None:
 
 def drop(directory: int) -> None:
     """Unlink what serves nobody at the moment, because room is wanted."""
-    for spare in _locked(directory):
+    for retired in _retired(directory):
+        _unlink(directory, retired)
+
+
+def _unlink(directory: int, retired: _Retired) -> None:
+    spare = _lock_retired(directory, retired)
+    if spare is not None:
         with spare:
             spare.unlink()
 
@@ -190,12 +205,11 @@ def reclaim(directory: int, worth: int, room: int) -> None:
     *worth*: the size from which on a file is worth keeping. *room*: for more than KEEP, what all may have together.
     """
     have, kept = 0, 0
-    for retired in _locked(directory):
-        with retired:
-            if retired.size >= worth and (have < KEEP or kept + retired.size <= room):
-                have, kept = have + 1, kept + retired.size
-            else:
-                retired.unlink()
+    for retired in _retired(directory):
+        if retired.size >= worth and (have < KEEP or kept + retired.size <= room):
+            have, kept = have + 1, kept + retired.size
+        else:
+            _unlink(directory, retired)
 
 
 def _zero(file: Spare, fresh: Fresh) -> None:

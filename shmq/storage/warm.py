@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 IDLE = 8
 """Mappings that may wait here; a file that was unlinked meanwhile keeps its space until its mapping goes."""
-IDLE_BYTES = 16 << 20
-"""A larger mapping does not wait."""
+IDLE_BYTES = 128 << 20
+"""What they may have together. They cost address space and a descriptor each: the files are there anyway."""
 KNOWN = 64
 """Mappings that are watched at most: each costs a descriptor."""
 _ALONE = 2
@@ -95,7 +95,12 @@ def settle() -> None:
                 _entries.append(entry)
         idle = [entry for entry in _entries if entry.idle]
         gone = [entry for entry in idle if entry.unlinked()]
-        for entry in (gone + [entry for entry in idle if entry not in gone])[: max(len(gone), len(idle) - IDLE)]:
+        idle = gone + [entry for entry in idle if entry not in gone]
+        size = sum(len(entry.map) for entry in idle)
+        for number, entry in enumerate(idle):
+            if number >= len(gone) and len(idle) - number <= IDLE and size <= IDLE_BYTES:
+                break
+            size -= len(entry.map)
             _without(entry)
 
 

@@ -69,7 +69,7 @@ class GroupWalk(Walk):
         self.ring.floor()
         self.membership.forget_retired()
         warm.settle()  # also where somebody else retires: what stays locked here, nobody can use again
-        space.retire(self.home, self.chain, self.membership.control)
+        space.passed(self.home, self.chain, self.membership.control, self.chunk)
         return True
 
     def _pass(self, index: int, following: int) -> bool:

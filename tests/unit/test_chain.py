@@ -26,11 +26,11 @@ def check_chain(path):
 
 
 def test_chunks_grow_by_four_from_64_kib(make, path):
-    """Small queues are small: 64 KiB, 256 KiB, 1 MiB, 4 MiB, then chunk_bytes."""
+    """Small queues are small: 64 KiB, 256 KiB, 1 MiB, 4 MiB; and behind five live ones, chunk_bytes."""
     queue = make(chunk_bytes=6 << 20)
-    for _ in range(120):
+    for _ in range(170):
         queue.put(bytes(60_000))
-    assert [len(chunk_bytes(path, which)) >> 10 for which in range(5)] == [64, 256, 1024, 4096, 6144]
+    assert [len(chunk_bytes(path, which)) >> 10 for which in range(6)] == [64, 256, 1024, 4096, 4096, 6144]
     check_chain(path)
 
 
@@ -177,14 +177,14 @@ def test_a2_a_chunk_linked_under_a_retired_name_is_unlinked_again(make, path, mo
     slow.put(b"0")
     real = new_chunks.make_chunk
 
-    def retire_then_make(home, base, sequence, *more):
+    def retire_then_make(home, base, sequence, *more, **named):
         monkeypatch.setattr(new_chunks, "make_chunk", real)
         while len(chunk_files(path)) < 3:
             others.put(bytes(4000))
         patch(Path(path, "control.shmq"), FIRST_LIVE, (2).to_bytes(8, "little"))
         for file in chunk_files(path)[:2]:
             file.unlink()
-        return real(home, base, sequence, *more)
+        return real(home, base, sequence, *more, **named)
 
     monkeypatch.setattr(new_chunks, "make_chunk", retire_then_make)
     index = slow.put(bytes(16000))

@@ -34,10 +34,10 @@ def home(make):
 
 # ---------------------------------------------------------------- the size of the next chunk
 @pytest.mark.parametrize(("given", "size"), [
-    ((0, 0), 64 * KIB), ((1, 0), 256 * KIB), ((2, 0), MIB), ((3, 0), MIB), ((3, 1), 4 * MIB), ((4, 2), 16 * MIB),
-    ((2, 7), MIB), ((40, 3), 64 * MIB), ((40, 5), GIB), ((90, 80), GIB),
+    ((0, 0), 64 * KIB), ((1, 0), 256 * KIB), ((2, 0), MIB), ((3, 0), MIB), ((3, 1), 4 * MIB), ((40, 4), 4 * MIB),
+    ((4, 5), 16 * MIB), ((2, 7), MIB), ((40, 8), 16 * MIB), ((40, 9), 64 * MIB), ((40, 17), GIB), ((90, 80), GIB),
     ((9, 5, 0, 0), 16 * KIB), ((9, 5, 0, 1), 64 * KIB), ((9, 5, 0, 16 * KIB), 64 * KIB), ((9, 5, 0, 20_000), 77_824),
-    ((9, 5, 0, GIB), GIB), ((9, 0, 0, GIB), MIB),
+    ((9, 5, 0, GIB), 16 * MIB), ((9, 0, 0, GIB), MIB),
     ((0, 0, 1000), 64 * KIB), ((0, 0, 100_000), 1_597_440), ((0, 0, MIB), 16 * MIB), ((0, 0, 3 * MIB), 24 * MIB),
     ((0, 0, 3 * MIB // 2), 16 * MIB), ((9, 5, 100_000, 0), 1_597_440), ((9, 5, GIB), GIB),
 ])  # fmt: skip
@@ -54,7 +54,7 @@ def test_no_chunk_is_larger_than_the_option_and_shared_memory_is_shared(home, mo
     monkeypatch.setattr(os, "fstatvfs", lambda fd: room)
     share = 80_000 * 4096 // 8
     assert new_chunks.chunk_size(home, 0, 0) == 256 * KIB  # not less, however small its number is
-    assert new_chunks.chunk_size(home, 9, 9) == share & -4096
+    assert new_chunks.chunk_size(home, 9, 17) == share & -4096
     assert new_chunks.chunk_size(home, 9, 9, 0, 16 * KIB) == 64 * KIB
     room.f_bavail = 3
     assert new_chunks.chunk_size(home, 9, 9) == 16 * KIB
@@ -96,21 +96,21 @@ def test_a_used_file_serves_first_then_a_new_one_then_any_used_one_then_the_smal
     spacing = home.options.index_spacing
     needed, large = _native.Chunk.bytes_for(0, spacing), _native.Chunk.bytes_for(3 * MIB, spacing, 4096)
     made = Made(monkeypatch, [None, "full", None, True])
-    assert new_chunks.make_chunk(home, 700, 9, make_room=room) is True
+    assert new_chunks.make_chunk(home, 700, 20, make_room=room) is True
     assert made.calls == [
-        ("spare", 700, 9, 0, 4 * MIB, GIB),
-        ("new", 700, 9, 0, GIB, GIB, needed),
+        ("spare", 700, 20, 0, 4 * MIB, GIB),
+        ("new", 700, 20, 0, GIB, GIB, needed),
         ("room",),
-        ("spare", 700, 9, 0, needed, _native.CHUNK_BYTES_MAX),
+        ("spare", 700, 20, 0, needed, _native.CHUNK_BYTES_MAX),
         ("drop", home.chunks),
-        ("new", 700, 9, 0, GIB, needed, needed),
+        ("new", 700, 20, 0, GIB, needed, needed),
     ]
     made = Made(monkeypatch, [False])
     assert new_chunks.make_chunk(home, 700, 9, 3 * MIB, 2, 4096) is False
     assert made.calls == [("spare", 700, 9, 4096, 24 * MIB, 24 * MIB)]
     made = Made(monkeypatch, [None, True])
-    assert new_chunks.make_chunk(home, 700, 9, 3 * MIB, 9, 4096) is True
-    assert made.calls == [("spare", 700, 9, 4096, max(large, 4 * MIB), GIB), ("new", 700, 9, 4096, GIB, GIB, large)]
+    assert new_chunks.make_chunk(home, 700, 20, 3 * MIB, 20, 4096) is True
+    assert made.calls == [("spare", 700, 20, 4096, max(large, 4 * MIB), GIB), ("new", 700, 20, 4096, GIB, GIB, large)]
     made = Made(monkeypatch, [None, "full", False])
     assert new_chunks.make_chunk(home, 0, 0) is False
     assert made.calls[0] == ("spare", 0, 0, 0, 64 * KIB, 16 * MIB)
@@ -118,6 +118,47 @@ def test_a_used_file_serves_first_then_a_new_one_then_any_used_one_then_the_smal
     made = Made(monkeypatch, [None, True])
     new_chunks.make_chunk(home, 5, 3, 0, 1, 0, None, 20_000)
     assert made.calls[1] == ("new", 5, 3, 0, 77_824, 77_824, needed)
+
+
+def test_where_chunks_fill_quickly_they_are_larger_and_rolls_rarer(home, monkeypatch):
+    assert new_chunks.chunk_size(home, 9, 1, busy=True) == new_chunks.chunk_size(home, 4, 1, busy=True) == 16 * MIB
+    assert new_chunks.chunk_size(home, 3, 1, busy=True) == 4 * MIB  # not before the queue has put some
+    assert new_chunks.chunk_size(home, 9, 9, busy=True) == 64 * MIB
+    home.options = shmq.Options(chunk_bytes=MIB)
+    assert new_chunks.chunk_size(home, 9, 1, busy=True) == MIB
+    home.options = shmq.Options(chunk_bytes=GIB)
+    made = Made(monkeypatch, [None, True])
+    new_chunks.make_chunk(home, 5, 9, 0, 1, busy=True)  # a smaller one would not do
+    assert [call[4] for call in made.calls] == [16 * MIB, 16 * MIB]
+
+
+@pytest.mark.parametrize(("age_ns", "quick"), [(1_999_999, True), (2_000_000, False), (-1, True)])
+def test_a_chunk_fills_quickly_that_has_4_mib_after_2_ms(monkeypatch, age_ns, quick):
+    monkeypatch.setattr(new_chunks, "QUICK", 2 * MIB)
+    monkeypatch.setattr(new_chunks.time, "time_ns", lambda: 10**18 + age_ns)
+    assert new_chunks.is_quick(10**18, 4 * MIB) == quick
+
+
+def test_before_a_new_file_is_made_it_is_asked_whether_a_used_one_came_back(home, monkeypatch):
+    asked = []
+
+    def came_back(size):
+        asked.append(size)
+        return answers.pop(0)
+
+    answers = [True]
+    made = Made(monkeypatch, [None, True])
+    assert new_chunks.make_chunk(home, 5, 9, 0, 1, await_used=came_back) is True
+    assert [call[0] for call in made.calls] == ["spare", "spare"]
+    answers = [True, False]
+    for tries in ([None, None, True], [None, True]):
+        made = Made(monkeypatch, tries)
+        new_chunks.make_chunk(home, 5, 9, 0, 1, await_used=came_back)
+        assert made.calls[-1][0] == "new"
+    assert asked == [4 * MIB] * 3
+    made = Made(monkeypatch, [None, True])
+    new_chunks.make_chunk(home, 5, 1, 0, 1, await_used=came_back)  # a small one is made at once
+    assert len(asked) == 3
 
 
 @pytest.mark.parametrize(("size", "needed", "chunk_bytes", "tried"), [
@@ -615,24 +656,27 @@ def test_the_next_chunk_is_made_for_what_it_is_to_hold_and_for_what_was_in_the_o
     assert chain.roll(last) is last
     assert chain.roll(chain.open(*chain.names()[0], writable=True)).sequence == 1
     make_chunk = new_chunks.make_chunk
-    monkeypatch.setattr(new_chunks, "make_chunk", lambda *given: made.append(given[1:]) or make_chunk(*given))
+    monkeypatch.setattr(
+        new_chunks, "make_chunk", lambda *given, **more: made.append((*given[1:], more)) or make_chunk(*given, **more)
+    )
     filled = last.filled()[1]
     assert 0 < 2 * filled < last.size
     last.seal()
     base = last.sealed()
     following = chain.roll(last, 100)
     assert (following.sequence, following.base) == (4, base)
-    assert made == [(base, 4, 100, 4, 0, chain.make_room, filled)]
+    more = {"busy": False, "await_used": chain.await_used}
+    assert made == [(base, 4, 100, 4, 0, chain.make_room, filled, more)]
     following.seal()
     last = chain.roll(following, 70_000, to_seal=True)
     grain = new_chunks.grain_for(70_000, 0, following.size)
-    assert made[1] == (base, 5, 70_000, 5, grain, chain.make_room, 0)
+    assert made[1] == (base, 5, 70_000, 5, grain, chain.make_room, 0, more)
     assert last.base == base
     while 2 * last.filled()[1] < last.size:
         long.put(bytes(1000))
     last.seal()
     chain.roll(last)
-    assert made[2][-1] == last.size
+    assert made[2][-2] == last.size
 
 
 def test_a_chunk_that_was_made_beside_a_retirement_is_taken_away_by_its_maker_alone(long, monkeypatch):
@@ -649,7 +693,7 @@ def test_a_chunk_that_was_made_beside_a_retirement_is_taken_away_by_its_maker_al
     assert len(chunk_files(long.path)) == 4
     with monkeypatch.context() as patched:
         make_chunk = new_chunks.make_chunk
-        patched.setattr(new_chunks, "make_chunk", lambda *given: make_chunk(*given) and False)
+        patched.setattr(new_chunks, "make_chunk", lambda *given, **more: make_chunk(*given, **more) and False)
         with pytest.raises(errors.Gone):
             chain.roll(last)
     assert len(chunk_files(long.path)) == 5

@@ -499,44 +499,60 @@ def test_a_used_file_serves_when_it_is_large_enough_and_not_larger_than_is_norma
             assert taken.size == size
 
 
-def test_the_one_used_last_serves_first_and_the_others_are_let_go(folder, monkeypatch):
+def retire_after(here, name, other):
+    """Make a used file that was retired later than that other one, as the file system counts time."""
+    spare(here, name, 16384)
+    while os.stat(f"{here}/{name}").st_ctime_ns <= os.stat(f"{here}/{other}").st_ctime_ns:
+        os.chmod(f"{here}/{name}", 0o600)
+
+
+def test_the_one_used_last_serves_first_and_the_others_are_not_opened(folder, monkeypatch):
     fd, here = folder
-    locked = []
-    make = spares.Spare
-
-    def noted(*given):
-        each = make(*given)
-        each.moved_ns = {"retired-a": 5, "retired-b": 9, "retired-c": 7}[given[1]]
-        locked.append(each)
-        return each
-
-    monkeypatch.setattr(spares, "Spare", noted)
-    for name in ("retired-a", "retired-b", "retired-c", "other"):
+    opened, lock_retired = [], spares._lock_retired
+    monkeypatch.setattr(spares, "_lock_retired", lambda *given: opened.append(given[1].name) or lock_retired(*given))
+    for name in ("retired-a", "other"):
         spare(here, name, 16384)
+    retire_after(here, "retired-b", "retired-a")
+    retire_after(here, "retired-c", "retired-b")
     with spares.take(fd, 1, 16384, NOTHING, FRESH) as taken:
-        assert taken._name == "retired-b"
-        assert sorted(each._name for each in locked if each.fd.fileno() < 0) == ["retired-a", "retired-c"]
-    assert taken.rank() < (True, 0)
-    taken.map = b""
-    assert taken.rank() == (True, 9)
+        assert opened == [taken._name] == ["retired-c"]
+        with spares.take(fd, 1, 16384, NOTHING, FRESH) as other:
+            assert other._name == "retired-b"
+    assert opened == ["retired-c", "retired-c", "retired-b"]
+
+
+def test_one_that_goes_while_it_is_looked_at_is_passed_over(folder, monkeypatch):
+    fd, here = folder
+    spare(here, "retired-a", 16384)
+    stat = os.stat
+
+    def gone(name, **given):
+        if name == "retired-a" and os.path.exists(f"{here}/{name}"):
+            os.unlink(f"{here}/{name}")
+        return stat(name, **given)
+
+    monkeypatch.setattr(os, "stat", gone)
+    assert spares.take(fd, 1, 16384, NOTHING, FRESH) is None
+    monkeypatch.undo()
+    spare(here, "retired-b", 16384)
+    (seen,) = spares._retired(fd)
+    os.unlink(f"{here}/retired-b")
+    assert spares._lock_retired(fd, seen) is None
 
 
 def test_a_file_that_is_mapped_here_serves_before_one_that_was_used_later(folder):
     fd, here = folder
     spare(here, "retired-a", 16384)
     wanted = os.stat(f"{here}/retired-a")
-    asked = []
     with open(f"{here}/retired-a", "r+b") as file:
         memory = _native.map_file(file.fileno(), 16384, writable=True)
-    spare(here, "retired-b", 16384)
+    retire_after(here, "retired-b", "retired-a")
 
     def known(key):
-        asked.append(key)
         return memory if key == (wanted.st_dev, wanted.st_ino, True) else None
 
     with spares.take(fd, 1, 16384, known, FRESH) as taken:
         assert taken._name == "retired-a"
-        assert len(asked) == 2
         assert taken.map is memory
     assert bytes(memory[:]) == bytes(16384)
 
@@ -693,6 +709,18 @@ def test_as_many_wait_as_are_allowed_and_the_oldest_and_what_was_unlinked_go_fir
     warm.settle()
     assert warm.IDLE + 1 not in kept()
     assert len(kept()) == warm.IDLE - 1
+
+
+@pytest.mark.parametrize(("room", "left"), [(4 * 4096, [1, 2, 3, 4]), (4 * 4096 - 1, [2, 3, 4]), (2 * 4096, [3, 4])])
+def test_what_waits_has_so_much_together_and_the_oldest_goes_first(waiting, monkeypatch, room, left):
+    note, held, _ = waiting
+    for number in (1, 2, 3, 4):
+        note(number)
+    monkeypatch.setattr(warm, "IDLE_BYTES", room)
+    for number in (1, 2, 3, 4):
+        del held[number]
+        warm.settle()
+    assert kept() == left
 
 
 def test_only_small_mappings_are_kept_not_too_many_and_a_queue_that_is_left_is_forgotten(waiting, monkeypatch):
