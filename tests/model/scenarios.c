@@ -470,19 +470,19 @@ static void setup_single_words(void)
 static void raise_high(void)
 {
     shmq_raise_first_live(the_control(), 2);
-    shmq_newest_raise(the_control(), 2);
+    shmq_newest_raise(the_control(), 2, 20);
 }
 static void raise_low(void)
 {
     shmq_raise_first_live(the_control(), 1);
-    shmq_newest_raise(the_control(), 1);
+    shmq_newest_raise(the_control(), 1, 10);
 }
 /* A chunk is sealed, and then another one is made. */
 static void seal_and_roll(void)
 {
     shmq_chunk *const chunk = actor_self()->chunk;
     shmq_seal(chunk);
-    shmq_newest_raise(the_control(), chunk->sequence + 2);
+    shmq_newest_raise(the_control(), chunk->sequence + 2, chunk->base + 1);
 }
 static void head_to_one(void) { shmq_checkpoint_raise_head(the_checkpoint(), 1); }
 static void head_to_two(void) { shmq_checkpoint_raise_head(the_checkpoint(), 2); }
@@ -495,9 +495,10 @@ static void check_heads(void)
 }
 static void check_raised(void)
 {
-    if (shmq_first_live(the_control()) != 2 || shmq_newest(the_control()) != 2) {
-        model_fault("raised to 2, and they are at %llu and %llu", (unsigned long long)shmq_first_live(the_control()),
-                    (unsigned long long)shmq_newest(the_control()));
+    if (shmq_first_live(the_control()) != 2 || shmq_newest(the_control()) != 2 || shmq_newest_base(the_control()) != 20) {
+        model_fault("raised to 2, 2 and 20, and they are at %llu, %llu and %llu",
+                    (unsigned long long)shmq_first_live(the_control()), (unsigned long long)shmq_newest(the_control()),
+                    (unsigned long long)shmq_newest_base(the_control()));
     }
 }
 
