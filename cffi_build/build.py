@@ -61,10 +61,17 @@ SOURCES = [
     "os/os_linux.c",
     "os/owner.c",
     "os/wait.c",
+    "python/end.c",
     "python/hot.c",
     "python/hot_fd.c",
     "python/hot_find.c",
+    "python/hot_hand.c",
+    "python/hot_mutex.c",
+    "python/hot_message.c",
+    "python/hot_put.c",
     "python/hot_strict.c",
+    "python/hot_take.c",
+    "python/message.c",
     "python/types.c",
 ]
 

@@ -72,15 +72,16 @@ if _TYPE_CHECKING:
     from shmq.putting.staged import Staged
     from shmq.stats import ConsumerStats, GroupStats, Stats
     from shmq.taking.group import GroupConsumer
-    from shmq.taking.group_message import GroupMessage
 
 _LATE = {
     **dict.fromkeys(("ConsumerStats", "GroupStats", "Stats"), "stats"),
     "GroupConsumer": "taking.group",
-    "GroupMessage": "taking.group_message",
     "HandedOver": "putting.handed",
     "Staged": "putting.staged",
 }
+
+GroupMessage = Message
+"""What groups hand out: since all messages have all verbs, the same."""
 
 __version__ = "0.1.0"
 

@@ -1,4 +1,8 @@
-"""A message as it was read: its fields come straight from the mapped record, decoded when asked for."""
+"""
+What of a message is done in Python: the built-in (cffi_build/src/python/hot_message.c) is told of it once, below.
+
+Times as datetimes, headers, and what is said to people are rare; everything else a message does itself.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,18 @@ import datetime
 import struct
 from typing import TYPE_CHECKING, Any
 
-from shmq import given, later
-from shmq._native import LENGTH_BITS, LENGTH_MASK, Record
+from shmq import _native, given, later
+from shmq._native import LENGTH_MASK
+from shmq._native import Message as Message  # noqa: PLC0414  # exported
 from shmq.codec import explain
 from shmq.errors import Corrupt, Mismatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Never
 
     from shmq._native import Chunk
 
-_HEADER = struct.Struct("<IIIHHqHHHH")  # layout.h, struct record, from `length` on
 _HEADER_BYTES = 40
 _FIELD = struct.Struct("<II")
 _HEADERS_FLAG = 1 << 6
@@ -24,201 +29,108 @@ _FIELD_BYTES = {0: 24, 1: 24, 2: 24, 3: 24, 4: 16}  # optional fields of fixed s
 _NS = 1_000_000_000
 
 
-class Message(Record):
-    """
-    One message.
+def of_record(chunk: Chunk, index: int, record: int, place: int, decode: Callable[[Any], Any] | None) -> Message:
+    """The message of a record that was checked when it was read, with nothing to finish."""
+    return _native.message(chunk, chunk.address, index, record, place, decode, None, 1)
 
-    Attributes:
-        index: its place in the queue; ascending, never reused.
-        attempts: how often it was handed out, this time included; exact within a process, at least 2 after a crash.
-    """
 
-    __slots__ = ()  # its base has them, so that the core can fill them in (cffi_build/src/python/hot_find.c)
+# ---- its fields
+def _moment(time_ns: int) -> datetime.datetime:
+    seconds, rest = divmod(time_ns, _NS)
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC) + datetime.timedelta(microseconds=rest // 1000)
 
-    def __init__(
-        self,
-        chunk: Chunk,
-        index: int,
-        record: int,
-        place: int,
-        decode: Callable[[Any], Any] | None,
-        acknowledge: Callable[[Message], None] | None = None,
-        attempts: int = 1,
-    ) -> None:
-        """Of a record that was checked when it was read."""
-        self.index = index
-        self.attempts = attempts
-        self._chunk = chunk
-        self._record = record
-        self._place = place
-        self._decode = decode
-        self._acknowledge = acknowledge
-        self._fields = None
 
-    def _header(self) -> tuple[int, ...]:
-        if self._fields is None:
-            self._fields = _HEADER.unpack_from(self._chunk.map, self._record + 8)
-        return self._fields
+def _time(message: Message) -> datetime.datetime:
+    return _moment(message.time_ns)
 
-    @property
-    def payload(self) -> Any:
-        """
-        The payload, decoded; each time a copy of its own of what is there now.
 
-        Its checksum was looked at when the message was handed out. Who may write the file can change it behind that;
-        what `Consumer.take` returns is the copy that was checked.
+def _headers(message: Message) -> dict[str, Any]:
+    stored = message.raw_headers
+    if stored is None:
+        return {}
+    later.ready("msgspec")
+    import msgspec  # noqa: PLC0415  # only users of headers pay for it
 
-        Raises:
-            Corrupt: the queue's codec cannot read it; `view` has its bytes.
-        """
-        start = self._place >> LENGTH_BITS
-        data = self._chunk.map[start : start + (self._place & LENGTH_MASK)]
-        if self._decode is None:
-            return data
-        try:
-            return self._decode(data)
-        except Exception as problem:
-            explain(problem, self.index, self._chunk)
-            raise
+    reason = "they are no mapping"
+    try:
+        decoded = msgspec.msgpack.decode(stored)
+        if isinstance(decoded, dict):
+            return decoded
+    except (msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError) as problem:
+        reason = str(problem)
+    raise Corrupt(f"cannot read the headers of message {message.index} in {_native.parts(message)[0].path}: {reason}")
 
-    @property
-    def view(self) -> memoryview:
-        """The payload's bytes where they are, read-only, without a copy. The chunk stays mapped while it is held."""
-        start = self._place >> LENGTH_BITS
-        return memoryview(self._chunk.map).toreadonly()[start : start + (self._place & LENGTH_MASK)]
 
-    @property
-    def time_ns(self) -> int:
-        """When it was put (or what its producer gave as time), in ns since 1970."""
-        return self._header()[5]
+def _raw_headers(message: Message) -> bytes | None:
+    chunk, record, _, flags, *_ = _native.parts(message)
+    if not flags & _HEADERS_FLAG:
+        return None
+    memory, at = chunk.map, record + _HEADER_BYTES
+    for bit in range(6):
+        if flags >> bit & 1:
+            at += _FIELD_BYTES.get(bit, 0) or 8 + -(-_FIELD.unpack_from(memory, at)[0] // 8) * 8
+    (length, _) = _FIELD.unpack_from(memory, at)
+    return bytes(memory[at + 8 : at + 8 + length])
 
-    @property
-    def time(self) -> datetime.datetime:
-        """The same as a datetime, UTC, to the microsecond."""
-        seconds, rest = divmod(self.time_ns, _NS)
-        return datetime.datetime.fromtimestamp(seconds, datetime.UTC) + datetime.timedelta(microseconds=rest // 1000)
 
-    @property
-    def type(self) -> int:
-        """The user's type, 0 to 65535."""
-        return self._header()[6]
+def _wall_ns(message: Message, at: int) -> int:
+    """The moment in the optional field that begins there."""
+    later.ready("shmq.putting.when")
+    from shmq.putting.when import wall_ns  # noqa: PLC0415  # only users of times pay for it
 
-    @property
-    def key(self) -> bytes | None:
-        """The key; None when it was put without one (or with an empty one)."""
-        *_, key_length, extra_words = self._header()
-        start = self._record + _HEADER_BYTES + 8 * extra_words
-        return self._chunk.map[start : start + key_length] if key_length else None
+    chunk, record, *_ = _native.parts(message)
+    at += record + _HEADER_BYTES
+    return wall_ns(chunk.map[at : at + 24])
 
-    @property
-    def headers(self) -> dict[str, Any]:
-        """
-        The headers; empty when it was put without any.
 
-        Raises:
-            Corrupt: they are no mapping that msgpack can read.
-        """
-        stored = self.raw_headers
-        if stored is None:
-            return {}
-        later.ready("msgspec")
-        import msgspec  # noqa: PLC0415  # only users of headers pay for it
+def _flags(message: Message) -> int:
+    return _native.parts(message)[3]
 
-        reason = "they are no mapping"
-        try:
-            decoded = msgspec.msgpack.decode(stored)
-            if isinstance(decoded, dict):
-                return decoded
-        except (msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError) as problem:
-            reason = str(problem)
-        raise Corrupt(f"cannot read the headers of message {self.index} in {self._chunk.path}: {reason}")
 
-    @property
-    def raw_headers(self) -> bytes | None:
-        """The headers as they lie there, msgpack; None when it was put without any."""
-        flags = self._header()[7]
-        if not flags & _HEADERS_FLAG:
-            return None
-        at = self._record + _HEADER_BYTES
-        for bit in range(6):
-            if flags >> bit & 1:
-                at += _FIELD_BYTES.get(bit, 0) or 8 + -(-_FIELD.unpack_from(self._chunk.map, at)[0] // 8) * 8
-        (length, _) = _FIELD.unpack_from(self._chunk.map, at)
-        return bytes(self._chunk.map[at + 8 : at + 8 + length])
+def _expires(message: Message) -> datetime.datetime | None:
+    return _moment(_wall_ns(message, 0)) if _flags(message) & 1 else None
 
-    @property
-    def weight(self) -> int:
-        """About how many bytes its key, headers and payload have."""
-        return max(int(self._header()[0]) - _HEADER_BYTES, 1)
 
-    @property
-    def expires(self) -> datetime.datetime | None:
-        """When it expires, UTC, as the wall clock is now; None when it never does."""
-        if not self._header()[7] & 1:
-            return None
-        later.ready("shmq.putting.when")
-        from shmq.putting.when import wall_ns  # noqa: PLC0415  # only users of times pay for it
+def _expired(message: Message) -> bool:
+    expires = message.expires
+    return expires is not None and expires <= datetime.datetime.now(datetime.UTC)
 
-        at = self._record + _HEADER_BYTES
-        seconds, rest = divmod(wall_ns(self._chunk.map[at : at + 24]), _NS)
-        return datetime.datetime.fromtimestamp(seconds, datetime.UTC) + datetime.timedelta(microseconds=rest // 1000)
 
-    @property
-    def due_ns(self) -> int:
-        """Not before this moment, in ns since 1970, as the wall clock is now; 0 when it was put to come at once."""
-        flags = self._header()[7]
-        if not flags & 2:
-            return 0
-        later.ready("shmq.putting.when")
-        from shmq.putting.when import wall_ns  # noqa: PLC0415  # only users of times pay for it
+def _due_ns(message: Message) -> int:
+    flags = _flags(message)
+    return _wall_ns(message, 24 * (flags & 1)) if flags & 2 else 0
 
-        at = self._record + _HEADER_BYTES + 24 * (flags & 1)
-        return wall_ns(self._chunk.map[at : at + 24])
 
-    @property
-    def expired(self) -> bool:
-        """Whether its time to live has passed."""
-        expires = self.expires
-        return expires is not None and expires <= datetime.datetime.now(datetime.UTC)
+def _repr(message: Message) -> str:
+    key = f", key={message.key!r}" if message.key else ""
+    return f"Message(index={message.index}{key}, {_native.parts(message)[2] & LENGTH_MASK} bytes)"
 
-    @property
-    def errors(self) -> int:
-        """How often it was handed out before, and not finished."""
-        return self.attempts - 1
 
-    def ack(self) -> None:
-        """
-        Say that this message is finished: it will not come again. A second time it does nothing.
+def _explain(message: Message, problem: Exception) -> Never:
+    """What its codec has with its payload."""
+    explain(problem, message.index, _native.parts(message)[0])
+    raise problem
 
-        Raises:
-            Closed: its consumer was closed; the message will be handed out again.
-            Forked: it was handed to the parent process.
-        """
-        if self._acknowledge is not None:
-            self._acknowledge(self)
 
-    def nack(self, delay: float = 0.0) -> None:
-        """Give it back; only messages of a group can be: see `GroupMessage.nack`."""
-        raise self._not_of_a_group("give back", delay)
+def _refuse(message: Message, what: str) -> Never:
+    raise Mismatch(
+        f"cannot {what} message {message.index}: it was not handed out by a group; open the consumer with "
+        'queue.consumer(name, group=True, ack="explicit"), which must be a new name'
+    )
 
-    def reject(self, reason: object = "") -> None:
-        """Move it to the dead letters; only messages of a group can be: see `GroupMessage.reject`."""
-        raise self._not_of_a_group("reject", reason)
 
-    def extend(self, seconds: float) -> None:
-        """Keep it longer; only messages of a group can be: see `GroupMessage.extend`."""
-        raise self._not_of_a_group("extend the lease of", seconds)
-
-    def _not_of_a_group(self, what: str, _: object) -> Mismatch:
-        return Mismatch(
-            f"cannot {what} message {self.index}: it was not handed out by a group; open the consumer with "
-            'queue.consumer(name, group=True, ack="explicit"), which must be a new name'
-        )
-
-    def __repr__(self) -> str:
-        """Index, key and size, for people."""
-        key = f", key={self.key!r}" if self.key else ""
-        return f"Message(index={self.index}{key}, {self._place & LENGTH_MASK} bytes)"
+TOLD: dict[str, Callable[..., Any]] = {
+    "due_ns": _due_ns,
+    "expired": _expired,
+    "expires": _expires,
+    "explain": _explain,
+    "headers": _headers,
+    "raw_headers": _raw_headers,
+    "refuse": _refuse,
+    "repr": _repr,
+    "time": _time,
+}
+_native.tell(TOLD)
 
 
 def no_message(thing: object) -> TypeError:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, overload
 
 from shmq import _native, ending, errors, given, habits, later
 from shmq.closable import Closable
-from shmq.message import Message
 from shmq.options import OptionKeywords, Options, check_bound
 from shmq.putting.producer import ExpiringProducer, Producer
 from shmq.reading.access import INDEX_MAX, Access, Extent, nanoseconds, nanoseconds_of_int
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from pyarrow import RecordBatch
 
+    from shmq.message import Message
     from shmq.putting.handed import HandedOver
     from shmq.putting.producer import Slot
     from shmq.putting.staged import Staged
@@ -728,7 +728,7 @@ class Queue(_native.Finder, Closable):
         """Have the built-in look messages up there."""
         with self._session.lock:
             if not self._session.closed:
-                self._find_in(access.shelf, Message, self._session.codec.decode)
+                self._find_in(access.shelf, self._session.codec.decode)
                 self._found_by = access
 
     def _getitem(self, index: int | slice) -> Message | list[Message]:
@@ -978,7 +978,7 @@ class Queue(_native.Finder, Closable):
         """
         with self._session.lock:
             self._session.closed = True  # from now on nobody finds by the built-in, or makes the shared producer
-            self._find_in(None, Message, None)
+            self._find_in(None, None)
         if self._producer is not None:
             self._producer.close()
         self._session.close()

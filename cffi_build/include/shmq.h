@@ -132,6 +132,22 @@ void shmq_chunk_free(shmq_chunk *chunk);
 void shmq_chunk_is_populated(shmq_chunk *chunk);
 uint64_t shmq_chunk_epoch(const shmq_chunk *chunk);
 uint64_t shmq_chunk_first_position(const shmq_chunk *chunk);
+/* Where it is mapped. */
+const void *shmq_chunk_memory(const shmq_chunk *chunk);
+/* Whether its queue was shut down at once. */
+bool shmq_shut_down_at_once(const shmq_chunk *chunk);
+/* What the head of a message says whose payload was found at `payload`, when it was checked; as it lies there now. Nothing
+ * behind that is looked at, whatever has been written there since. */
+typedef struct {
+    int64_t time_ns;
+    uint64_t key;        /* position */
+    uint32_t key_length;
+    uint16_t type;
+    uint16_t flags;      /* enum record_flag */
+} shmq_head;
+shmq_head shmq_head_of(const void *memory, uint64_t record, uint64_t payload);
+/* About how many bytes its key, its optional fields and its payload have. */
+uint64_t shmq_weight_of(uint64_t record, uint64_t place);
 /* Bytes a chunk must have so that a region of so many bytes fits. */
 uint64_t shmq_chunk_bytes_for(uint64_t region, uint32_t index_spacing, uint32_t grain);
 
@@ -249,6 +265,7 @@ int64_t shmq_glance(shmq_chunk *chunk, shmq_reader *reader, shmq_which *which);
  * checked nor passed. Then shmq_next_bytes says how many bytes its payload has, as far as can be told without checking,
  * and shmq_next_copied is shmq_next with the payload copied to `to` in the same pass, if it has up to `room` bytes. */
 int64_t shmq_next_small(shmq_chunk *chunk, shmq_reader *reader);
+int64_t shmq_next_small_which(shmq_chunk *chunk, shmq_reader *reader, shmq_which *which);
 uint64_t shmq_next_bytes(const shmq_chunk *chunk, const shmq_reader *reader);
 int64_t shmq_next_copied(shmq_chunk *chunk, shmq_reader *reader, char *to, uint64_t room);
 /* Up to `limit` messages that are there now: how many (>= 1), their payloads' places and their records' positions
@@ -582,6 +599,10 @@ int64_t shmq_ring_glance_back(shmq_ring *ring, uint32_t most, int64_t *next_ns);
 /* Up to `limit` messages that came back or whose time has come: how many, 0 too; or GROW, FORKED. idle: nothing else is
  * there. *next_ns: when to look again, since boot; INT64_MAX = when the bell rings. */
 int64_t shmq_ring_retake(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken, int64_t *next_ns);
+/* Is it known, at now_ns since boot, that shmq_ring_retake would find nothing and has nothing else to do? */
+bool shmq_ring_quiet(const shmq_ring *ring, int64_t now_ns);
+/* Is this the copy that a forked child inherited? */
+bool shmq_ring_forked(const shmq_ring *ring);
 /* How many messages this handle was handed out and has not finished. To be told whenever EDGE is answered: a member that holds
  * many has to finish them itself. When to ask again, since boot, as *next_ns of shmq_ring_retake. */
 int64_t shmq_ring_holds(shmq_ring *ring, uint64_t count);

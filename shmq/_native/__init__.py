@@ -1,8 +1,8 @@
 """
 The one place that touches the compiled core; every other module sees Python types.
 
-`put` and `take` in their plain form do not even pass through here: Tail and Head are built-ins of the same shared
-object, and one operation crosses into C exactly once.
+`put`, `take`, `get` and `ack` in their plain form do not even pass through here: Tail, Head, Hand and Eye are built-ins
+of the same shared object, and one operation crosses into C exactly once.
 """
 
 from shmq._native.checkpoint import (
@@ -52,11 +52,16 @@ from shmq._native.core import (
     TO_BE_MOVED,
     WAITING,
     Block,
+    End,
+    Eye,
     Fd,
     Finder,
+    Hand,
     Head,
+    Held,
     Kept,
-    Record,
+    Message,
+    Mutex,
     Shelf,
     Tail,
     address,
@@ -65,11 +70,19 @@ from shmq._native.core import (
     crc32c_by_table,
     crc32c_four,
     error,
+    handed,
+    is_over,
+    message,
     monotonic_ns,
     new_leading,
     new_record,
+    over,
+    parts,
+    stands,
     story,
     strict,
+    tell,
+    tried,
     unpack,
 )
 from shmq._native.detached import DetachedChunk
@@ -155,6 +168,8 @@ from shmq._native.ring import (
     ring_bytes,
     ring_extent,
     taken_array,
+    taken_at,
+    taken_of,
     taken_rows,
 )
 from shmq._native.slot import COPIED_BELOW, Room

@@ -99,19 +99,45 @@ def _load_hot() -> Any:
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shmq._hot import Block as Block  # noqa: PLC0414
+    from shmq._hot import Block as Block  # noqa: PLC0414  # exported, as the others
+    from shmq._hot import End as End  # noqa: PLC0414
+    from shmq._hot import Eye as Eye  # noqa: PLC0414
     from shmq._hot import Fd as Fd  # noqa: PLC0414
-    from shmq._hot import Finder as Finder  # noqa: PLC0414  # exported
+    from shmq._hot import Finder as Finder  # noqa: PLC0414
+    from shmq._hot import Hand as Hand  # noqa: PLC0414
     from shmq._hot import Head as Head  # noqa: PLC0414
+    from shmq._hot import Held as Held  # noqa: PLC0414
     from shmq._hot import Kept as Kept  # noqa: PLC0414
-    from shmq._hot import Record as Record  # noqa: PLC0414
+    from shmq._hot import Message as Message  # noqa: PLC0414
+    from shmq._hot import Mutex as Mutex  # noqa: PLC0414
     from shmq._hot import Shelf as Shelf  # noqa: PLC0414
     from shmq._hot import Tail as Tail  # noqa: PLC0414
+    from shmq._hot import handed as handed  # noqa: PLC0414
+    from shmq._hot import is_over as is_over  # noqa: PLC0414
+    from shmq._hot import message as message  # noqa: PLC0414
+    from shmq._hot import over as over  # noqa: PLC0414
+    from shmq._hot import parts as parts  # noqa: PLC0414
+    from shmq._hot import stands as stands  # noqa: PLC0414
     from shmq._hot import strict as strict  # noqa: PLC0414
+    from shmq._hot import taken as taken  # noqa: PLC0414
+    from shmq._hot import tell as tell  # noqa: PLC0414
+    from shmq._hot import tried as tried  # noqa: PLC0414
 else:
     _hot = _load_hot()
-    Block, Fd, Finder, Head, Kept, Record = _hot.Block, _hot.Fd, _hot.Finder, _hot.Head, _hot.Kept, _hot.Record
-    Shelf, Tail, strict = _hot.Shelf, _hot.Tail, _hot.strict
+    Block, Eye, Fd, Finder, Hand, Head, Held = (
+        _hot.Block,
+        _hot.Eye,
+        _hot.Fd,
+        _hot.Finder,
+        _hot.Hand,
+        _hot.Head,
+        _hot.Held,
+    )
+    Kept, Message, Mutex, Shelf, Tail = _hot.Kept, _hot.Message, _hot.Mutex, _hot.Shelf, _hot.Tail
+    End = object  # what they have in common is in C
+    handed, message, strict, tell = _hot.handed, _hot.message, _hot.strict, _hot.tell
+    is_over, over, parts, stands, tried = _hot.is_over, _hot.over, _hot.parts, _hot.stands, _hot.tried
+    taken = _hot.taken
 
 
 new_leading = functools.partial(ffi.new, ffi.typeof("uint32_t *"))

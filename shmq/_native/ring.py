@@ -7,7 +7,7 @@ import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmq._core import ffi, lib
-from shmq._native.core import GROW, Kept, error, inside
+from shmq._native.core import GROW, Kept, error, inside, taken
 
 if TYPE_CHECKING:
     import mmap
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from shmq._native.checkpoint import Checkpoint
     from shmq._native.chunk import Chunk
+    from shmq._native.core import Message
     from shmq._native.member import Member
 
 RING_WINDOW, RING_BUCKETS, SIDE_BLOCKS = 65536, 16384, 1
@@ -39,6 +40,19 @@ _TAKEN = struct.Struct("<5Q2I16x")  # shmq_taken
 def taken_rows(taken: Any, count: int) -> list[tuple[int, int, int, int, int, int, int]]:
     """(index, place, record, word, entry, attempts, kind) of the first *count* of them."""
     return list(_TAKEN.iter_unpack(ffi.buffer(taken, count * _TAKEN.size)))
+
+
+_taken_at = functools.partial(ffi.cast, ffi.typeof("shmq_taken *"))
+
+
+def taken_at(address: int) -> Any:
+    """What the core knows of a message that was handed out, which lies there."""
+    return _taken_at(address)
+
+
+def taken_of(message: Message) -> Any:
+    """What the core knows of that message; for as long as that lives."""
+    return _taken_at(taken(message))
 
 
 class RingFigures(NamedTuple):

@@ -12,7 +12,7 @@ import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmq import _native, errors, given
-from shmq.message import Message
+from shmq.message import Message, of_record
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class Access:
                 place = _place_of(chunk, index, record)
                 if place >= 0:
                     self._show(chunk, bases, at)
-                    return Message(chunk, index, record[0], place, self._decode)
+                    return of_record(chunk, index, record[0], place, self._decode)
         return self._message(index)
 
     def _show(self, chunk: _native.Chunk, bases: list[int], at: int) -> None:
@@ -223,7 +223,7 @@ class Access:
             code = _place_of(chunk, index, record)
             if code >= 0:
                 self._show(chunk, bases, at)
-                return Message(chunk, index, record[0], code, self._decode)
+                return of_record(chunk, index, record[0], code, self._decode)
             if code == _native.RETIRED:
                 self._mapped.forget_below(chunk.sequence + 1)
                 continue
@@ -241,7 +241,7 @@ class Access:
             record = _new_record()
             code = _place_of(following, index, record)
             if code >= 0:
-                return Message(following, index, record[0], code, self._decode)
+                return of_record(following, index, record[0], code, self._decode)
             if code != _native.ROLL:
                 raise self._missing(index, code, following)
             following = self._chain.after(following)
@@ -323,7 +323,7 @@ class Access:
         except FileNotFoundError:
             return None
         found = _native.messages(chunk, start - base, stop - base)
-        return [Message(chunk, index, record, place, self._decode) for index, record, place in found]
+        return [of_record(chunk, index, record, place, self._decode) for index, record, place in found]
 
     def _claimed(self, sequence: int) -> int:
         """The index behind the last claimed one in a chunk that is mapped; beyond it, recovery may have left a gap."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from shmq import _native, ending, errors, given, later
 from shmq.loan import Loan
-from shmq.message import Message
+from shmq.message import Message, of_record
 from shmq.reading.access import Access, nanoseconds
 from shmq.reading.walk import Walk
 from shmq.session import Handle
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _STOP = "an index, or a time (a datetime, or a float of seconds since 1970)"
 
 
-class Reader(Handle):
+class Reader(_native.Eye, Handle):
     """Made by `Queue.reader`; iterates over messages."""
 
     def __init__(
@@ -50,7 +50,6 @@ class Reader(Handle):
         self._walk: Walk | None = None
         self._pin: Pin | None = None
         self._pinned: object = None
-        self._handed = -1
         self._loan = Loan()
         try:
             self._borrow()
@@ -89,6 +88,10 @@ class Reader(Handle):
         else:
             self._walk = Walk(self._home, self._membership)
             self._walk.skip_corrupt = skip_corrupt
+            if self._stop_time is None:  # who stops by time looks at each message's
+                self._code_with(self._decode)
+                self._look_for(self._session, self._stop, self._follow)
+                self._walk.lead(self)
             self._walk.seek(first)
         if self._pin is not None:
             self._pin.move(first)
@@ -98,13 +101,9 @@ class Reader(Handle):
         """With skip_corrupt: how many indexes were passed over because what was there is damaged."""
         return self._access.skipped if self._walk is None else self._walk.skipped
 
-    def __iter__(self) -> Iterator[Message]:
-        """Return this object, which the `with` block closes."""
-        return self
-
-    def __next__(self) -> Message:
+    def _next_message(self) -> Message:
         """
-        The next message.
+        What `next` does where the built-in does not.
 
         Raises:
             StopIteration: the stop or, without follow, the end is reached.
@@ -122,16 +121,13 @@ class Reader(Handle):
         assert self._walk is not None  # noqa: S101  # it is the one or the other
         if self._stop is not None and self._walk.index() >= self._stop:
             raise StopIteration
+        mark = self._walk.mark()
         try:
-            message = self._next(self._walk)
-            self._handed = message.index
-            return message  # noqa: TRY300  # what raises behind it is meant
-        except StopIteration:
+            return self._next(self._walk)
+        except (StopIteration, errors.ShmqError):
             raise
         except BaseException:  # of a signal's handler: what was read and not returned is read again
-            reader = self._walk.reader
-            if reader is not None and int(reader.index) != self._handed:
-                self._walk.step_back()
+            self._walk.back_to(mark)
             raise
 
     def _next(self, walk: Walk) -> Message:
@@ -141,7 +137,7 @@ class Reader(Handle):
         self._move_pin(index, chunk)
         if self._stop is not None and index >= self._stop:
             raise StopIteration
-        message = Message(chunk, index, int(reader.record), place, self._decode)  # type: ignore[arg-type]
+        message = of_record(chunk, index, int(reader.record), place, self._decode)  # type: ignore[arg-type]
         if self._stop_time is not None and message.time_ns >= self._stop_time:
             self._stop = index
             raise StopIteration
@@ -201,6 +197,7 @@ class Reader(Handle):
     def close(self) -> None:
         """Read no more. Closing twice is fine; so is forgetting to."""
         self._open = False
+        self._look_for(None, None, False)
         if not self._loan.is_over():
             if self._follow and not self._home.read_only:  # such a one looks again by itself
                 self._membership.control.wake()  # another thread may be waiting in here

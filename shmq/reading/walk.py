@@ -50,7 +50,7 @@ class Walk:
         self._led: Any = None  # the reader that the built-ins were given
         self.which = _native.new_which()
         """Record and index of what the last `look` or `glance` found. The reader may have been moved on since."""
-        self._head: Callable[[], _native.Head | None] = lambda: None
+        self._head: Callable[[], _native.End | None] = lambda: None
         self._checkpoint = checkpoint
         self._auto_ack = auto_ack
         self._start = 0
@@ -86,8 +86,8 @@ class Walk:
                         return True
         return False
 
-    def lead(self, head: _native.Head) -> None:
-        """Have a consumer's built-ins take from wherever this walk stands, for as long as somebody holds it."""
+    def lead(self, head: _native.End) -> None:
+        """Have the built-ins of a handle go on from wherever this walk stands, for as long as somebody holds it."""
         self._head = weakref.ref(head)
 
     def stop(self) -> None:
@@ -184,11 +184,6 @@ class Walk:
         if self.reader is not known:  # on the way it came to another chunk
             position, ordinal = self.chunk.first_position(), 0
         self.reader.position, self.reader.ordinal = position, ordinal
-
-    def step_back(self) -> None:
-        """Before the message that was read last."""
-        if self.chunk is not None and self.reader.record:
-            self.back_to((self.reader, int(self.reader.record), int(self.reader.index) - self.chunk.base))
 
     def _advance(self) -> bool:
         """Go on in the next chunk; False while there is none."""

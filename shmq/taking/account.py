@@ -12,13 +12,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors, given, later
-from shmq.message import no_message
 from shmq.storage import ring as rings
-from shmq.taking.group_message import GroupMessage, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from shmq._native import Message
     from shmq.durability import Syncer
     from shmq.locks import Lock
     from shmq.membership import Membership
@@ -34,7 +33,7 @@ class Account:
     What one member of a group was handed.
 
     Attributes:
-        held: by their indexes, the messages that it has and has not finished.
+        held: the messages that it has and has not finished.
         closed: whether the member has left.
         explicit: whether messages are finished by their verbs, and not by being handed out.
         ring: the member's seat in the ring.
@@ -50,7 +49,7 @@ class Account:
         """Of a member of that group, which is to be opened."""
         self.name = name
         self.lock = lock
-        self.held: dict[int, GroupMessage] = {}
+        self.held = _native.Held()
         self.closed = False
         self._syncer: Syncer | None = None
 
@@ -75,24 +74,28 @@ class Account:
         return code
 
     # ---- what is held
-    def hold(self, messages: list[GroupMessage]) -> None:
+    def hold(self, messages: list[Message]) -> None:
         """They were handed out."""
         if self.explicit:
-            self.held.update((message.index, message) for message in messages)
+            for message in messages:
+                self.held.add(message)
 
-    def drop(self, message: GroupMessage) -> None:
-        """It is not held any more; one of the same index that was handed out later is."""
-        if self.held.get(message.index) is message:
-            del self.held[message.index]
+    def give_back_all(self, others: Iterable[Message]) -> None:
+        """What is held goes to the others of the group, and those as well."""
+        for message in others:
+            self.growing(self.ring.give_back, _native.taken_of(message))
+        while (held := self.held.first()) is not None:
+            self.growing(self.ring.give_back, _native.taken_at(held))
+            self.held.drop_first()
 
-    def check_mine(self, message: GroupMessage, what: str) -> None:
+    def check_mine(self, message: Message, what: str) -> None:
         """
         Refuse *what* for a message of the parent process, or of a member that has left.
 
         Raises:
             Forked, Closed: it is one.
         """
-        pid = place_of(message)[0].pid
+        pid = _native.parts(message)[-1]
         if os.getpid() != pid:
             raise errors.Forked(
                 f"cannot {what} message {message.index} of {self.home.path}: it was handed to the parent process {pid}"
@@ -103,7 +106,7 @@ class Account:
                 "and the message goes to somebody else"
             )
 
-    def has(self, message: GroupMessage, what: str) -> bool:
+    def has(self, message: Message, what: str) -> bool:
         """
         Whether this member has it; False when it was ended already, or finished by being handed out.
 
@@ -117,11 +120,10 @@ class Account:
                 f"cannot {what} message {message.index} of {self.home.path}: group {self.name!r} acknowledges what it "
                 'hands out (ack="auto"), so it is finished; a group that may have it again is made with ack="explicit"'
             )
-        batch, at = place_of(message)
-        if batch.over[at] or not self.explicit:
-            self.drop(message)  # if a signal's handler kept us from that
+        if _native.is_over(message) or not self.explicit:
+            self.held.drop(message)  # if a signal's handler kept us from that
             return False
-        if self.held.get(message.index) is not message:
+        if not self.held.has(message):
             raise errors.LeaseLost(
                 f"cannot {what} message {message.index} of {self.home.path}: it was handed out again meanwhile, or "
                 "given back"
@@ -129,8 +131,8 @@ class Account:
         return True
 
     # ---- finishing
-    def ack(self, message: GroupMessage) -> None:
-        """As `GroupMessage.ack`."""
+    def ack(self, message: Message) -> None:
+        """As `Message.ack`."""
         try:
             self.finish_one(message)
         except errors.LeaseLost:
@@ -138,65 +140,27 @@ class Account:
             raise
         self.persist()
 
-    def finish_one(self, message: GroupMessage) -> None:
+    def finish_one(self, message: Message) -> None:
         """Acknowledge it in memory."""
         self.settle(message, "acknowledge", self.ring.ack)
 
-    def ack_all(self, messages: tuple[GroupMessage, ...]) -> None:
-        """As `GroupConsumer.ack`."""
-        for message in messages:
-            if not isinstance(message, GroupMessage):
-                raise no_message(message)
-        try:
-            self.finish(messages)
-        except errors.LeaseLost:
-            self.persist()
-            raise
-        for holder in {place_of(message)[0].holder for message in messages}:
-            holder.persist()
-
-    def finish(self, messages: tuple[GroupMessage, ...]) -> None:
+    def finish(self, messages: Iterable[Message]) -> None:
         """
-        Acknowledge them in memory, whoever holds them.
+        Acknowledge them in memory.
 
         Raises:
             LeaseLost: one was given to somebody else meanwhile; the others are finished.
         """
-        if len(messages) > 1 and self._finish_batch(messages):
-            return
         lost = None
         for message in messages:
             try:
-                place_of(message)[0].holder.finish_one(message)
+                self.finish_one(message)
             except errors.LeaseLost as problem:
                 lost = problem
         if lost is not None:
             raise lost
 
-    def _finish_batch(self, messages: tuple[GroupMessage, ...]) -> bool:
-        """All of one batch, in one call; False when they are not, or when one of them was lost."""
-        batch, count = place_of(messages[0])[0], len(messages)
-        with self.lock:
-            self.check_mine(messages[0], "acknowledge")
-            if not batch.whole or batch.holder is not self or messages != batch.messages or not self.explicit:
-                return False
-            batch.forget()
-            finished = self.growing(self.ring.ack_many, count, batch.taken)
-            whole = finished == count
-            for message in messages:
-                batch.over[place_of(message)[1]] = True
-                self.drop(message)
-            if not whole:
-                for message, row in zip(messages, _native.taken_rows(batch.taken, count), strict=True):
-                    batch.over[place_of(message)[1]] = row[3] == 0  # the word of what was finished is cleared
-                self._refuse_retired("acknowledge", *(message.index for message in messages))
-                raise errors.LeaseLost(
-                    f"{count - finished} of {count} messages of {self.home.path} were given to somebody else "
-                    f"meanwhile; the other {finished} are acknowledged"
-                )
-            return True
-
-    def finish_what_is_left(self, messages: list[GroupMessage]) -> list[GroupMessage]:
+    def finish_what_is_left(self, messages: list[Message]) -> list[Message]:
         """
         Finish these; those that are finished with that. The others were lost with their leases, and come again.
 
@@ -204,14 +168,14 @@ class Account:
             LeaseLost: all of them were.
         """
         try:
-            self.finish(tuple(messages))
+            self.finish(messages)
         except errors.LeaseLost:
-            messages = [message for message in messages if is_over(message)]
+            messages = [message for message in messages if _native.is_over(message)]
             if not messages:
                 raise
         return messages
 
-    def settle(self, message: GroupMessage, what: str, call: Any, *, keeps: bool = False) -> None:
+    def settle(self, message: Message, what: str, call: Any, *, keeps: bool = False) -> None:
         """
         Do *what* to it, which *call* of the ring does.
 
@@ -222,13 +186,11 @@ class Account:
         with self.lock:
             if not self.has(message, what):
                 return
-            batch, at = place_of(message)
-            batch.forget()
-            code = self.growing(call, batch.taken + at)
+            code = self.growing(call, _native.taken_of(message))
             # First that it is over: an ack that is interrupted, and repeated, must not say that it was lost.
-            batch.over[at] = code == 0 and not keeps
+            _native.over(message, code == 0 and not keeps)
             if code != 0 or not keeps:
-                self.drop(message)
+                self.held.drop(message)
             if code != 0:
                 self._refuse_retired(what, message.index)
                 raise _native.error(code, f"cannot {what} message {message.index} of {self.home.path}")
@@ -243,8 +205,8 @@ class Account:
                 f"comes before {first} has gone, retention={self.home.options.retention!r}); nobody else has it"
             )
 
-    def extend(self, message: GroupMessage, seconds: float) -> None:
-        """As `GroupMessage.extend`."""
+    def extend(self, message: Message, seconds: float) -> None:
+        """As `Message.extend`."""
         seconds = given.seconds("seconds", seconds)
         ends = _native.boottime_ns() + int(min(seconds, _FOREVER) * 1e9)
         self.settle(message, "keep", lambda taken: self.ring.extend_lease(taken, ends), keeps=True)
@@ -258,9 +220,3 @@ class Account:
 
                 self._syncer = Syncer(self.home, self._membership)
             self._syncer.acknowledge(self.name, self._checkpoint)
-
-
-def is_over(message: GroupMessage) -> bool:
-    """Whether its holder has ended it."""
-    batch, at = place_of(message)
-    return bool(batch.over[at])

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors, given, locks
 from shmq.taking.dead import Move, Moving, why
-from shmq.taking.group_message import place_of
 from shmq.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from shmq._native import Message
     from shmq.session import Session
     from shmq.taking.account import Account
-    from shmq.taking.group_message import Batch, GroupMessage
 
 BATCH = 1024
 _TRY_AGAIN_NS = 1_000_000_000
@@ -63,8 +62,8 @@ class Aside:
         return len(self.moves)
 
     # ---- giving back
-    def nack(self, message: GroupMessage, delay: float) -> None:
-        """As `GroupMessage.nack`."""
+    def nack(self, message: Message, delay: float) -> None:
+        """As `Message.nack`."""
         delay = given.seconds("delay", delay, none=True)
         account = self._account
         if account.explicit and self._most is not None and message.attempts >= self._most:
@@ -74,27 +73,26 @@ class Aside:
         behind = 0 if delay else self.next_index()
         account.settle(message, "give back", lambda taken: account.ring.nack(taken, due, behind))
 
-    def _give_up(self, message: GroupMessage, reason: str) -> None:
+    def _give_up(self, message: Message, reason: str) -> None:
         """Given back for the last time it is a dead letter at once; if that cannot be now, it is tried again later."""
         account = self._account
         with account.lock:
             if not account.has(message, "give back"):
                 return
-            batch, at = place_of(message)
-            batch.forget()
+            taken = _native.taken_of(message)
             resting_ns = self._moving.resting_ns("attempts")
             if resting_ns:
-                code = account.growing(account.ring.nack, batch.taken + at, _native.boottime_ns() + resting_ns, 0)
+                code = account.growing(account.ring.nack, taken, _native.boottime_ns() + resting_ns, 0)
             else:
-                code = account.growing(account.ring.moving, batch.taken + at)
+                code = account.growing(account.ring.moving, taken)
             if code != 0:
-                account.drop(message)
+                account.held.drop(message)
                 raise _native.error(code, f"cannot give back message {message.index} of {account.home.path}")
             # First the one, then the other: what is interrupted in between can be repeated.
-            if not resting_ns and all(move.message is not message for move in self.moves):
+            if not resting_ns and not self.has(message):
                 self.moves.append(Move(message, "attempts", reason))
-            batch.over[at] = True
-            account.drop(message)
+            _native.over(message, True)
+            account.held.drop(message)
             if resting_ns:
                 account.ring.count_unmoved()
                 return
@@ -102,14 +100,16 @@ class Aside:
         account.persist()
 
     # ---- setting aside
-    def takes(self, message: GroupMessage, kind: int) -> bool:
+    def takes(self, message: Message, kind: int) -> bool:
         """Whether a message that came back is not to be worked at any more; then it goes where it belongs."""
         if kind == _native.TAKEN_MOVING:
             self.set_aside(Move(message, None, "whoever moved it died meanwhile", again=True))
         elif message.expired:
             self.set_aside(Move(message, "expired", "it was not finished before its time to live had passed"))
         elif self._account.explicit and self._most is not None and message.attempts > self._most:
-            message.attempts = self._most  # this time it is not handed out, and perhaps it was tried to move it before
+            _native.tried(
+                message, self._most
+            )  # this time it is not handed out, and perhaps it was tried to move it before
             reason = f"it was handed out {self._most} times and never finished"
             self.set_aside(Move(message, "attempts", reason))
         else:
@@ -123,23 +123,22 @@ class Aside:
         It is marked, so that whoever comes across it when we have died moves it.
         """
         account = self._account
-        batch, at = place_of(move.message)
+        taken = _native.taken_of(move.message)
         if move.cause == "expired" and not self._options.get("expire_to"):
             if account.explicit:
-                account.growing(account.ring.ack, batch.taken + at)
+                account.growing(account.ring.ack, taken)
             account.ring.count_moved(expired=True)
             return
         resting_ns = self._moving.resting_ns(move.cause)
         if resting_ns:
-            if account.growing(account.ring.nack, batch.taken + at, _native.boottime_ns() + resting_ns, 0) == 0:
+            if account.growing(account.ring.nack, taken, _native.boottime_ns() + resting_ns, 0) == 0:
                 account.ring.count_unmoved()
-        elif move.again or account.growing(account.ring.moving, batch.taken + at) == 0:  # else its lease has ended
+        elif move.again or account.growing(account.ring.moving, taken) == 0:  # else its lease has ended
             self.moves.append(move)
 
-    def of_batch(self, batch: Batch) -> set[int]:
-        """Which messages of that batch are set aside."""
-        places = (place_of(move.message) for move in self.moves)
-        return {at for mine, at in places if mine is batch}
+    def has(self, message: Message) -> bool:
+        """Whether that message is set aside."""
+        return any(move.message is message for move in self.moves)
 
     # ---- moving
     def move_soon(self) -> None:
@@ -214,42 +213,40 @@ class Aside:
     def _moved(self, move: Move, outcome: Exception | None) -> None:
         """Finish it, or have it tried again. Under the account's lock."""
         account = self._account
-        batch, at = place_of(move.message)
+        taken = _native.taken_of(move.message)
         if outcome is None:
-            account.growing(account.ring.ack, batch.taken + at)
+            account.growing(account.ring.ack, taken)
             account.ring.count_moved(expired=move.cause == "expired")
         else:
             account.ring.count_unmoved()
             if not self._is_copied(move):
                 due = _native.boottime_ns() + max(self._moving.resting_ns(move.cause), _TRY_AGAIN_NS)
-                account.growing(account.ring.nack, batch.taken + at, due, 0)
+                account.growing(account.ring.nack, taken, due, 0)
 
     # ---- rejecting
-    def reject(self, message: GroupMessage, reason: object) -> None:
-        """As `GroupMessage.reject`."""
+    def reject(self, message: Message, reason: object) -> None:
+        """As `Message.reject`."""
         words, text = why(reason)
         account = self._account
         with self._moving_lock:
             with account.lock:
                 if not account.has(message, "reject"):
                     return
-                batch, at = place_of(message)
-                batch.forget()
-                code = account.growing(account.ring.moving, batch.taken + at)
+                code = account.growing(account.ring.moving, _native.taken_of(message))
                 if code != 0:
-                    account.drop(message)
+                    account.held.drop(message)
                     raise _native.error(code, f"cannot reject message {message.index} of {account.home.path}")
             move = Move(message, "rejected", words, text)
             again = move._replace(again=True)
             outcomes: dict[int, Exception | None] = {}
             try:
                 with account.lock:
-                    account.drop(message)
+                    account.held.drop(message)
                 self._moving.carry_out([move], outcomes)
             finally:
                 with account.lock:
                     # Interrupted, then or here: it is a letter, as was asked for, at the next opportunity.
-                    batch.over[at] = True
+                    _native.over(message, True)
                     self.moves.append(again)
                     problem = self._rejected(move, outcomes)
         if problem is not None:
@@ -260,7 +257,7 @@ class Aside:
         """What to raise after a try to move a message: it is finished, or held as before. Under the account's lock."""
         message, account = move.message, self._account
         if not outcomes:
-            account.drop(message)
+            account.held.drop(message)
             self.move_soon()
             return None
         problem = outcomes[0]
@@ -268,11 +265,10 @@ class Aside:
             self._moved(move, None)
             self.moves.pop()
             return None
-        batch, at = place_of(message)
         ends = _native.boottime_ns() + self.lease_ns
-        if account.growing(account.ring.extend_lease, batch.taken + at, ends) == 0:
-            account.held[message.index] = message
-        batch.over[at] = False
+        if account.growing(account.ring.extend_lease, _native.taken_of(message), ends) == 0:
+            account.held.add(message)
+        _native.over(message, False)
         self.moves.pop()
         what = f"{problem.args[0] if problem.args else problem}; message {message.index} of {account.home.path}"
         still = (

@@ -18,7 +18,7 @@ from shmq import _native, codec, ending, errors, given, habits, later, locks
 from shmq._native import LENGTH_BITS, LENGTH_MASK
 from shmq.deadlines import deadline_of
 from shmq.loan import Loan
-from shmq.message import Message, no_message, payloads_of
+from shmq.message import Message, no_message, of_record, payloads_of
 from shmq.reading.access import Access
 from shmq.reading.walk import Walk
 from shmq.session import Handle
@@ -29,7 +29,7 @@ from shmq.where import says_where
 
 if TYPE_CHECKING:
     import datetime
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from shmq.durability import Syncer
     from shmq.session import Session
@@ -207,12 +207,8 @@ class Consumer(_native.Head, Handle):
         start = place >> LENGTH_BITS
         return self._walk.chunk.map[start : start + (place & LENGTH_MASK)]  # type: ignore[union-attr]
 
-    def get(self, timeout: float | None = None, *_: Never, **keywords: Never) -> Message:
-        """
-        The next message, with everything it carries. With ack="explicit", call its `ack()` when it is finished.
-
-        Args and Raises: as `take`.
-        """
+    def _get(self, timeout: float | None = None, *_: Never, **keywords: Never) -> Message:
+        """What `get` does where the built-in does not."""
         if _ or keywords:
             given.no_block("get", _, keywords)
         if timeout is not None:
@@ -223,6 +219,8 @@ class Consumer(_native.Head, Handle):
             place = self._next(timeout)
             which = self._walk.which
             return self._message(place, which.index, which.record)
+
+    _get.__qualname__ = "Consumer.get"
 
     def _hand_out(self, limit: int, timeout: float | None) -> list[Message]:
         """
@@ -356,17 +354,15 @@ class Consumer(_native.Head, Handle):
         else:
             self._checkpoint.head = gathered.last + 1
 
-    def get_many(self, limit: int, timeout: float | None = None) -> list[Message]:
-        """
-        Between 1 and *limit* messages: those that are there now, or the first that comes.
-
-        Args and Raises: as `take`.
-        """
+    def _get_many(self, limit: int, timeout: float | None = None) -> list[Message]:
+        """What `get_many` does where the built-in does not."""
         limit = _check_many(limit, timeout)
         if self._explicit:
             return self._hand_out(limit, timeout)
         with self._lock:
             return self._messages(limit, timeout)
+
+    _get_many.__qualname__ = "Consumer.get_many"
 
     def peek(self) -> Message | None:
         """
@@ -387,7 +383,7 @@ class Consumer(_native.Head, Handle):
                 raise _native.error(place, f"cannot read {self._home.path}")
             chunk: Any = self._walk.chunk
             which = self._walk.which
-            return Message(chunk, int(which.index), int(which.record), place, self._decode)
+            return of_record(chunk, int(which.index), int(which.record), place, self._decode)
 
     def _many(self, limit: int, timeout: float | None) -> tuple[list[int], list[int]]:
         """Places and records of what is there, after waiting for the first; all in one chunk."""
@@ -468,19 +464,17 @@ class Consumer(_native.Head, Handle):
     def _message(self, place: int, index: int, record: int) -> Message:
         chunk: Any = self._walk.chunk
         if not self._explicit:
-            return Message(chunk, index, record, place, self._decode)
+            return of_record(chunk, index, record, place, self._decode)
         self._pending[index] = False
         attempts = 2 if index < self._handed_before else 1
-        return Message(chunk, index, record, place, self._decode, self._acknowledge, attempts)
+        return _native.message(chunk, chunk.address, index, record, place, self._decode, self, attempts)
 
-    def __iter__(self) -> Iterator[Message]:
-        """Messages as they come; ends when the queue is over and drained (`shutdown`, `finish`), or this is closed."""
-        while True:
-            try:
-                message = self.get()
-            except (errors.ShutDown, errors.Closed):
-                return
-            yield message
+    def _next_message(self) -> Message:
+        """The next message of a loop, which ends when the queue is over and drained, or this is closed."""
+        try:
+            return self._get()
+        except (errors.ShutDown, errors.Closed):
+            raise StopIteration from None
 
     # ---- acknowledging
     def ack(self, *messages: Message) -> None:
@@ -502,7 +496,8 @@ class Consumer(_native.Head, Handle):
             self._acking = 0
         self._persist()
 
-    def _acknowledge(self, message: Message) -> None:
+    def _ack_one(self, message: Message) -> None:
+        """As `Message.ack`."""
         with self._lock:
             self._check_usable()
             if message.index in self._pending:
@@ -550,7 +545,7 @@ class Consumer(_native.Head, Handle):
         finally:
             self._tell_room()  # no function in Python, at whose beginning a signal's handler could keep it from that
         if message is not None and message.index % 256 == 0:
-            chunk, record = message._chunk, message._record  # noqa: SLF001
+            chunk, record, *_ = _native.parts(message)
             self._checkpoint.save_cursor(chunk.sequence, record, message.index - chunk.base, message.index)
 
     @property

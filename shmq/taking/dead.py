@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from shmq.durability import Syncer
     from shmq.message import Message
-    from shmq.taking.group_message import GroupMessage
 
 GROUP = "operator"
 """In a dead-letter queue, the group by which its letters are finished."""
@@ -297,7 +296,7 @@ class Mover:
 class Move(NamedTuple):
     """A message that goes to another queue."""
 
-    message: GroupMessage
+    message: Message
     cause: str | None
     """"rejected", "attempts" or "expired"; None when only somebody who died knew it."""
     reason: str

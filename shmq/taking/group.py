@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, Never, NoReturn
 
 from shmq import _native, ending, errors, habits, later, locks
 from shmq import given as _given
+from shmq._native import Message
 from shmq.deadlines import deadline_of, sooner
 from shmq.loan import Loan
+from shmq.message import no_message
 from shmq.reading.access import Access
 from shmq.reading.walk import SPINS
 from shmq.session import Handle
@@ -29,15 +31,13 @@ from shmq.storage.paths import CONSUMERS, check_consumer_name
 from shmq.taking import backlog, group_options, joining, names
 from shmq.taking.account import Account
 from shmq.taking.aside import BATCH, Aside
-from shmq.taking.group_message import Batch, GroupMessage, place_of
 from shmq.taking.group_walk import GroupWalk
-from shmq.taking.handing import Handing
+from shmq.taking.handing import Batch, Handing
 
 if TYPE_CHECKING:
     import datetime
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from shmq.message import Message
     from shmq.session import Session
 
 _SNAPSHOT_EVERY, _SNAPSHOT_EVERY_PROCESS = 1.0, 10.0
@@ -46,7 +46,7 @@ _FOREVER = 1e9
 """Seconds beyond which nobody can tell whether a lease ended."""
 
 
-class GroupConsumer(Handle):
+class GroupConsumer(_native.Hand, Handle):
     """
     One member of a group. Made by `Queue.consumer(..., group=True)`; safe to share between threads.
 
@@ -105,7 +105,7 @@ class GroupConsumer(Handle):
     def _enter(self, start: str | float | datetime.datetime) -> None:
         process = self._home.options.durability.kind == "process"
         self._snapshot_every = _SNAPSHOT_EVERY_PROCESS if process else _SNAPSHOT_EVERY
-        self._snapshot_at = time.monotonic() + self._snapshot_every
+        self._next_snapshot()
         self._enter_name(start)
         self._aside = Aside(self._session, self._account, self.options)
         self._enter_ring()
@@ -152,6 +152,18 @@ class GroupConsumer(Handle):
         self._walk.lead_group(self.name, self._ring)
         self._walk.skip_corrupt = self._skip_corrupt
         self._walk.seek(self._checkpoint.head)
+        self._seat(
+            _native.address(self._ring.handle),
+            self._ring,
+            self._account.held,
+            self._lock,
+            self._pid,
+            self._explicit,
+            self._explicit and self._home.options.durability.kind == "sync",
+        )
+        if not self.options.get("expire_to"):  # else what has expired goes elsewhere
+            self._code_with(self._decode)
+            self._walk.lead(self)
         self._access = Access(self._home, self._membership, self._decode)
         self._account.in_ring(self._ring, self._walk.chain)
         self._aside.next_index = self._access.next_index
@@ -170,53 +182,47 @@ class GroupConsumer(Handle):
             )
         return mark
 
-    # ---- getting
-    def get(self, timeout: float | None = None, *_: Never, **keywords: Never) -> GroupMessage:
-        """
-        The next message that nobody else has. With ack="explicit", call its `ack()` when it is finished.
-
-        Args:
-            timeout: seconds to wait; None for as long as it takes, 0 for not at all.
-
-        Raises:
-            Empty: nothing came in time.
-            ShutDown: the queue was shut down, and nothing is left for this group.
-            Closed: this consumer was closed.
-            Corrupt: the next message is damaged.
-            Gone: messages were retired before the group came to them; the next call goes on behind them.
-        """
+    # ---- getting: what the built-ins do not
+    def _get(self, timeout: float | None = None, *_: Never, **keywords: Never) -> Message:
         if _ or keywords:
             _given.no_block("get", _, keywords)
-        message: GroupMessage = self._get(1, timeout)[0]
+        found: list[Message] = self._find(1, timeout)
+        return found[0]
+
+    def _get_many(self, limit: int, timeout: float | None = None) -> list[Message]:
+        return self._find(min(_given.whole("limit", limit, 1), BATCH), timeout)
+
+    def _take(self, timeout: float | None = None) -> Any:
+        return self._find(1, timeout, payloads=True)[0]
+
+    def _take_many(self, limit: int, timeout: float | None = None) -> list[Any]:
+        return self._find(min(_given.whole("limit", limit, 1), BATCH), timeout, payloads=True)
+
+    _get.__qualname__, _get_many.__qualname__ = "GroupConsumer.get", "GroupConsumer.get_many"
+    _take.__qualname__, _take_many.__qualname__ = "GroupConsumer.take", "GroupConsumer.take_many"
+
+    def _taken(self, messages: list[Message], payloads: list[Any] | None, problem: BaseException | None) -> list[Any]:
+        """What the built-ins claimed, and could not all decode or finish."""
+        with self._lock:
+            return self._handing.taken(messages, payloads or [], problem)
+
+    def _taken_one(self, message: Message, payload: Any, problem: BaseException | None) -> Any:
+        return self._taken([message], [] if problem is not None else [payload], problem)[0]
+
+    def _next_message(self) -> Message:
+        """The next message of a loop, which ends when the stream does, or this is closed."""
+        if self._account.closed:
+            raise StopIteration
+        try:
+            found = self._wait_for(1, None, payloads=False)
+        except errors.Closed:
+            if self._account.closed:
+                raise StopIteration from None
+            raise  # another queue, where a message was to go
+        if found.__class__ is not list:
+            raise StopIteration
+        message: Message = found[0]
         return message
-
-    def get_many(self, limit: int, timeout: float | None = None) -> list[GroupMessage]:
-        """
-        Between 1 and *limit* messages: those that are there now, or the first that comes.
-
-        Args and Raises: as `get`.
-        """
-        return self._get(min(_given.whole("limit", limit, 1), BATCH), timeout)
-
-    def take(self, timeout: float | None = None) -> Any:
-        """
-        The next payload, decoded, acknowledged at once.
-
-        Args: as `get`.
-
-        Raises:
-            LeaseLost: its lease ended before that; it comes again. Of several, those that were not lost are returned.
-            Otherwise as `get`.
-        """
-        return self._get(1, timeout, payloads=True)[0]
-
-    def take_many(self, limit: int, timeout: float | None = None) -> list[Any]:
-        """
-        Between 1 and *limit* payloads, acknowledged at once.
-
-        Args and Raises: as `take`.
-        """
-        return self._get(min(_given.whole("limit", limit, 1), BATCH), timeout, payloads=True)
 
     def take_arrow(
         self,
@@ -244,7 +250,7 @@ class GroupConsumer(Handle):
         _given.timeout(timeout)
         wanted = arrow.check_columns(columns, attempts=True)
         arrow.plan(wanted, rows=arrow.check_rows("limit", limit), max_bytes=max_bytes)  # refuses what means nothing
-        messages = self._get(1, timeout)
+        messages = self._find(1, timeout)
         try:
             self._gather(messages, limit, arrow.BYTES if max_bytes is None else max_bytes)
             batch = arrow.of_messages(wanted, messages)
@@ -259,7 +265,7 @@ class GroupConsumer(Handle):
             return batch if len(kept) == len(messages) else arrow.of_messages(wanted, kept)
         return batch
 
-    def _gather(self, messages: list[GroupMessage], limit: int, most: int) -> None:
+    def _gather(self, messages: list[Message], limit: int, most: int) -> None:
         """More messages that are there now, about as many as have *most* bytes with those."""
         size = largest = messages[0].weight
         while len(messages) < limit and size < most:
@@ -356,7 +362,7 @@ class GroupConsumer(Handle):
                 index = self._ring.peek(index + 1)
             return None
 
-    def _get(self, limit: int, timeout: float | None, *, payloads: bool = False) -> list[Any]:
+    def _find(self, limit: int, timeout: float | None, *, payloads: bool = False) -> list[Any]:
         found = self._wait_for(limit, timeout, payloads=payloads)
         if found.__class__ is not list:  # no call, behind which a signal's handler could keep it from whoever asked
             try:
@@ -434,7 +440,7 @@ class GroupConsumer(Handle):
             self._handing.tell_gone()
             if time.monotonic() >= self._snapshot_at:
                 self._snapshot()
-            batches[:] = [batch := Batch(self, self._account, self._aside, limit)]
+            batches[:] = [batch := Batch(self, limit)]
             try:
                 found, due = self._handing.claim(batch, limit, spins, idle=idle, payloads=payloads)
             except BaseException:
@@ -450,7 +456,7 @@ class GroupConsumer(Handle):
             return self._walk.nothing(self._handing.last)
         figures = self._ring.figures()
         nothing = f"nothing to get from group {self.name!r} of {self._home.path} in time"
-        mine = f"; this consumer holds {len(self._account.held)} itself" if self._account.held else ""
+        mine = f"; this consumer holds {len(self._account.held)} itself" if len(self._account.held) else ""
         keyed = f"{figures.waiting} wait for their keys, until those before them are finished"
         if self._handing.last == _native.EDGE:
             waits = f", {keyed}" if figures.waiting else ""
@@ -471,7 +477,7 @@ class GroupConsumer(Handle):
         if ending.over(self._home, control) and self._walk.at_end() and self._drained():
             mine = (
                 f", but for {len(self._account.held)} messages that this consumer holds itself"
-                if self._account.held
+                if len(self._account.held)
                 else ""
             )
             return errors.ShutDown(
@@ -488,13 +494,13 @@ class GroupConsumer(Handle):
         with self._lock:
             self._at_end.add(threading.get_ident())
             rests = self._rest()
-            return self._ring.drained(holding=rests and bool(self._account.held))
+            return self._ring.drained(holding=rests and len(self._account.held) > 0)
 
     def _rest(self) -> bool:
         """Say whether all handles of this process that hold messages of the group wait for the end; whether they do."""
         members = self._membership.members_of(self.name)
         with members.lock:
-            holders = [each for each in list(members.handles) if each._account.held]  # noqa: SLF001  # ours
+            holders = [each for each in list(members.handles) if len(each._account.held)]  # noqa: SLF001  # ours
             rests = all(each._at_end for each in holders)  # noqa: SLF001
             self._ring.rest(on=rests and bool(holders))
         return rests
@@ -515,34 +521,34 @@ class GroupConsumer(Handle):
                 if os.getpid() != self._pid:
                     self._open("earliest")
 
-    def __iter__(self) -> Iterator[GroupMessage]:
-        """
-        Messages as they come; ends when the queue is over and drained (`shutdown`, `finish`), or this is closed.
-
-        Messages that this consumer holds do not keep its loop from ending: acknowledge them behind it.
-        """
-        while not self._account.closed:
-            try:
-                found = self._wait_for(1, None, payloads=False)
-            except errors.Closed:
-                if self._account.closed:
-                    return
-                raise  # another queue, where a message was to go
-            if found.__class__ is not list:
-                return
-            yield found[0]
-
     # ---- finishing
-    def ack(self, *messages: GroupMessage) -> None:
-        """
-        Say that these messages are finished. Cheapest for all those that one `get_many` returned. Those that their
-        holder has ended already stay as they are.
+    def _ack_all(self, *messages: Message) -> None:
+        """What `ack` does where the built-in does not."""
+        for message in messages:
+            if not isinstance(message, Message) or not isinstance(_native.parts(message)[4], GroupConsumer):
+                raise no_message(message)
+        lost = None
+        for message in messages:
+            try:
+                _account_of(message).finish_one(message)
+            except errors.LeaseLost as problem:
+                lost = problem
+        for account in {_account_of(message) for message in messages}:
+            account.persist()
+        if lost is not None:
+            raise lost
 
-        Raises:
-            LeaseLost: one was given to somebody else meanwhile; the others are finished.
-            Closed, Forked: as `Message.ack`.
-        """
-        self._account.ack_all(messages)
+    def _ack_one(self, message: Message) -> None:
+        self._account.ack(message)
+
+    def _nack_one(self, message: Message, delay: float = 0.0) -> None:
+        self._aside.nack(message, delay)
+
+    def _reject_one(self, message: Message, reason: object = "") -> None:
+        self._aside.reject(message, reason)
+
+    def _extend_one(self, message: Message, seconds: float) -> None:
+        self._account.extend(message, seconds)
 
     def skip(self, *indexes: int) -> Skipped:
         """
@@ -656,9 +662,13 @@ class GroupConsumer(Handle):
         space.retire(self._home, self._walk.chain, self._membership.control)  # what this name alone held back
 
     # ---- closing
+    def _next_snapshot(self) -> None:
+        self._snapshot_at = time.monotonic() + self._snapshot_every
+        self._due(_native.boottime_ns() + int(self._snapshot_every * 1e9))  # has the built-ins come by
+
     def _snapshot(self) -> None:
         """Write down what is done, unless somebody else is at it."""
-        self._snapshot_at = time.monotonic() + self._snapshot_every
+        self._next_snapshot()
         # Dropped or removed meanwhile; or the disk refused, and the one there is still counts.
         with contextlib.suppress(OSError, errors.NotFound):
             acks.of_member(self._home, self._membership.member, self.name, self._checkpoint, self._ring)
@@ -674,6 +684,7 @@ class GroupConsumer(Handle):
 
     def _close(self) -> None:
         self._account.closed = True
+        self._stop()
         if self._loan.is_over():
             return
         if self._opened:
@@ -689,10 +700,7 @@ class GroupConsumer(Handle):
             return
         if self._opened:
             self._aside.take_up_copied()
-            for message in [*self._account.held.values(), *(move.message for move in self._aside.moves)]:
-                batch, at = place_of(message)
-                self._account.growing(self._ring.give_back, batch.taken + at)
-            self._account.held.clear()
+            self._account.give_back_all(move.message for move in self._aside.moves)
             self._aside.forget()
             self._membership.members_of(self.name).handles.discard(self)
             self._rest()
@@ -723,6 +731,11 @@ class GroupConsumer(Handle):
 
 
 habits.tell(GroupConsumer, habits.OF_CONSUMERS)
+
+
+def _account_of(message: Message) -> Account:
+    owner: GroupConsumer = _native.parts(message)[4]
+    return owner._account  # noqa: SLF001  # ours
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,30 +1,58 @@
 """
-How a member hands out: what it claims or finds come back, as messages or payloads; what cannot be handed out goes back.
+How a member hands out what the built-in (cffi_build/src/python/hot_hand.c) leaves to Python: what came back or is due,
+what lies behind the end of a chunk, what must be moved; and what cannot be handed out goes back.
 
 All of it is under the account's lock, and none of it waits. What a signal's handler keeps from whoever asked is undone:
-the core's words of what was claimed lie in the batch, so nothing is looked for.
+what was claimed is either in its batch, or a message of it, so nothing is looked for.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from shmq import _native, codec, errors
-from shmq._native import LENGTH_BITS, LENGTH_MASK
+from shmq import _native, errors
 from shmq.message import payloads_of
-from shmq.taking.account import is_over
 from shmq.taking.dead import Move
-from shmq.taking.group_message import Batch, GroupMessage, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from shmq._native import Message
     from shmq.reading.access import Access
     from shmq.taking.account import Account
     from shmq.taking.aside import Aside
     from shmq.taking.group_walk import GroupWalk
+
+
+class Batch:
+    """
+    What is claimed together.
+
+    Attributes:
+        owner: the member, as its messages know it; as long as they live, so does it.
+        taken: what the core says of each; of one that has become a message, nothing.
+        claimed: how many were.
+        messages: what they became, in that order.
+    """
+
+    __slots__ = ("claimed", "messages", "owner", "pid", "taken")
+
+    def __init__(self, owner: object, limit: int) -> None:
+        """Of up to so many messages, none of which is claimed yet."""
+        self.owner = owner
+        self.taken = _native.taken_array(limit)
+        self.pid = os.getpid()
+        self.claimed = 0
+        self.messages: list[Message] = []
+
+    def become(self, at: int, chunk: _native.Chunk | None, decode: Callable[[Any], Any] | None) -> Message:
+        """The message that number *at* of it is, in that chunk, if that is known."""
+        address = 0 if chunk is None else chunk.address
+        where = _native.address(self.taken + at)
+        return _native.handed(self.messages, where, self.owner, self.pid, decode, chunk, address)
 
 
 class Handing:
@@ -79,47 +107,34 @@ class Handing:
 
     def undo(self, batch: Batch, limit: int) -> None:
         """Interrupted between claiming and handing out: what nobody was handed goes back."""
-        # Not what was set aside: it is marked, and perhaps copied already.
-        aside = self._aside.of_batch(batch)
-        for at, (index, _, _, word, *_) in enumerate(_native.taken_rows(batch.taken, limit)):
-            if word and self._account.explicit and at not in aside:
-                self._account.held.pop(index, None)
-                self._account.growing(self._account.ring.undo, batch.taken + at)
+        account = self._account
+        for message in batch.messages:
+            account.held.drop(message)
+            # Not what was set aside: it is marked, and perhaps copied already.
+            if account.explicit and not _native.is_over(message) and not self._aside.has(message):
+                account.growing(account.ring.undo, _native.taken_of(message))
+        for at, (_, _, _, word, *_) in enumerate(_native.taken_rows(batch.taken, limit)):
+            if word and account.explicit:
+                account.growing(account.ring.undo, batch.taken + at)
         self._aside.move_soon()
 
     def _fresh(self, batch: Batch, count: int, *, payloads: bool) -> list[Any]:
         """What was claimed just now, all in one chunk; as *payloads* it is finished at once."""
-        chunk, decode = self._walk.chunk, self._decode
+        chunk: Any = self._walk.chunk
         rows = _native.taken_rows(batch.taken, count)
-        if payloads and not any(row[6] for row in rows):
-            memory = chunk.map  # type: ignore[union-attr]
-            data = [memory[(at := row[1] >> LENGTH_BITS) : at + (row[1] & LENGTH_MASK)] for row in rows]
-            payload = data
-            if decode is not None:
-                payload = self._decoded(batch, decode, data)
-            if self._account.explicit:  # behind it: what cannot be decoded goes back
-                self._account.growing(self._account.ring.ack_many, len(payload), batch.taken)
-                if len(payload) < count:
-                    self.undo(batch, count)
-            return payload
-        messages = [
-            GroupMessage(batch, at, chunk, index, record, place, decode, attempts)
-            for at, (index, place, record, _, _, attempts, _) in enumerate(rows)
-        ]
-        if any(row[6] for row in rows):
-            reason = "it was not handed out before its time to live had passed"
-            for each, row in zip(messages, rows, strict=True):
-                if row[6]:
-                    self._aside.set_aside(Move(each, "expired", reason))
-            messages = [each for each, row in zip(messages, rows, strict=True) if not row[6]]
-        elif self._account.explicit and count > 1:
-            batch.messages, batch.whole = tuple(messages), True
-        return self._hold(messages, payloads=payloads)
+        expired = [row[6] == _native.TAKEN_EXPIRED for row in rows]
+        messages = [batch.become(at, chunk, self._decode) for at in range(count)]
+        reason = "it was not handed out before its time to live had passed"
+        for message, late in zip(messages, expired, strict=True):
+            if late:
+                self._aside.set_aside(Move(message, "expired", reason))
+        kept = [message for message, late in zip(messages, expired, strict=True) if not late]
+        return self._hold(kept, payloads=payloads)
 
-    def _again(self, batch: Batch, count: int) -> list[GroupMessage]:
+    def _again(self, batch: Batch, count: int) -> list[Message]:
         """Messages that came back, looked up by their indexes."""
         messages = []
-        for at, (index, _, _, _, _, attempts, kind) in enumerate(_native.taken_rows(batch.taken, count)):
+        for at, (index, _, _, _, _, _, kind) in enumerate(_native.taken_rows(batch.taken, count)):
             try:
                 known = self._access.message(index)
             except IndexError:  # retired by age or size since it was handed out, or put aside
@@ -135,61 +150,68 @@ class Handing:
                 self._account.growing(self._account.ring.ack, batch.taken + at)
                 self.skipped += 1
                 continue
-            chunk, record, place = known._chunk, known._record, known._place  # noqa: SLF001
-            message = GroupMessage(batch, at, chunk, index, record, place, self._decode, attempts)
+            message = batch.become(at, None, self._decode)
+            _native.stands(message, known)
             if not self._too_early(message) and not self._aside.takes(message, kind):
                 messages.append(message)
         if not self._account.explicit:  # finished now: they might have been too old, or have come too early
             messages = [each for each in messages if self._finish(each)]
         return self._hold(messages, payloads=False)
 
-    def _finish(self, message: GroupMessage) -> bool:
-        batch, at = place_of(message)
-        return self._account.growing(self._account.ring.ack, batch.taken + at) == 0
+    def _finish(self, message: Message) -> bool:
+        return self._account.growing(self._account.ring.ack, _native.taken_of(message)) == 0
 
-    def _too_early(self, message: GroupMessage) -> bool:
+    def _too_early(self, message: Message) -> bool:
         """Whether it was put to come later, which a power cut has made the ring forget; then it waits again."""
         due_ns = message.due_ns if message.attempts == 1 else 0
         if not due_ns or due_ns <= time.time_ns():
             return False
         due = _native.boottime_ns() + due_ns - time.time_ns()
-        batch, at = place_of(message)
-        return self._account.growing(self._account.ring.nack, batch.taken + at, due, 0) == 0
+        return self._account.growing(self._account.ring.nack, _native.taken_of(message), due, 0) == 0
 
-    def _decoded(self, batch: Batch, decode: Callable[[Any], Any], data: list[bytes]) -> list[Any]:
-        """What was claimed just now, up to a payload that the codec cannot read; if that is the first, an attempt."""
-        chunk: Any = self._walk.chunk
-        rows = _native.taken_rows(batch.taken, len(data))
-        try:
-            return codec.decode_all(decode, data, chunk, lambda at: rows[at][0], first=self._account.explicit)
-        except errors.Corrupt:
-            if self._account.explicit:
-                self._account.growing(self._account.ring.give_back, batch.taken)
-            raise
-
-    def _hold(self, messages: list[GroupMessage], *, payloads: bool) -> list[Any]:
+    def _hold(self, messages: list[Message], *, payloads: bool) -> list[Any]:
         self._account.hold(messages)
         return self._payloads(messages) if payloads else messages
 
-    def _payloads(self, messages: list[GroupMessage]) -> list[Any]:
+    def _payloads(self, messages: list[Message]) -> list[Any]:
         """Of these messages, which are finished with that."""
-        if not self._account.explicit:
-            return [message.payload for message in messages]
+        data: list[Any] = []
         try:
-            data = payloads_of(messages)
-        except errors.Corrupt:
-            # An attempt; the others come again uncounted.
-            self._account.settle(messages[0], "give back", self._account.ring.give_back)
-            raise
+            data += payloads_of(messages) if self._account.explicit else [message.payload for message in messages]
+        except errors.Corrupt as problem:
+            return self.taken(messages, data, problem)
+        return self.taken(messages, data, None)
+
+    def taken(self, messages: list[Message], payloads: list[Any], problem: BaseException | None) -> list[Any]:
+        """
+        The *payloads* of the first of these messages, which are finished with that; the others come again.
+
+        Args:
+            problem: why there are not all of them.
+
+        Raises:
+            LeaseLost: those were lost meanwhile.
+            Otherwise the *problem*, where there is no payload.
+        """
+        account = self._account
+        if not account.explicit:
+            if problem is not None:
+                raise problem
+            return payloads
         try:
-            kept = self._account.finish_what_is_left(messages[: len(data)])
+            if problem is not None and not payloads:
+                if isinstance(problem, errors.Corrupt):  # an attempt; the others come again uncounted
+                    with contextlib.suppress(errors.LeaseLost):
+                        account.settle(messages[0], "give back", account.ring.give_back)
+                raise problem
+            kept = account.finish_what_is_left(messages[: len(payloads)])
         finally:
-            for message in messages[len(data) :]:
+            for message in messages[len(payloads) :]:
                 with contextlib.suppress(errors.LeaseLost):
-                    self._account.settle(message, "give back", self._account.ring.undo)
-        if len(kept) == len(data):
-            return data
-        return [each for each, message in zip(data, messages, strict=False) if is_over(message)]
+                    account.settle(message, "give back", account.ring.undo)
+        if len(kept) == len(payloads):
+            return payloads
+        return [each for each, message in zip(payloads, messages, strict=False) if _native.is_over(message)]
 
     def _retired(self, finished: bool) -> None:
         """One came back, or was due, after retention had taken it: all that went with it is told together."""

@@ -321,7 +321,7 @@ class _Shift:
         for index, message in list(self.held.items())[::2]:
             self._finish_one(index, message)
         for member in self.members:
-            rest = [message for message in self.held.values() if message._batch.member is member]
+            rest = [message for message in self.held.values() if _native.parts(message)[4] is member]
             if self.lease:
                 for message in rest:
                     self._finish_one(message.index, message)

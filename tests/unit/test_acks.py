@@ -339,7 +339,7 @@ def test_an_ack_of_what_was_given_to_somebody_else_takes_the_others_to_the_disk(
     """LeaseLost for one; the other is on the disk when it is raised."""
     with group(queue, lease=3600.0) as member, group(queue) as other:
         first, second = member.get_many(2, 0)
-        thief = _native.core.ffi.new("shmq_taken[1]", [(first._batch.taken + first._at)[0]])
+        thief = _native.core.ffi.new("shmq_taken[1]", [_native.taken_of(first)[0]])
         assert member._ring.give_back(thief) == 0
         assert other.get(0).index == first.index
         with pytest.raises(shmq.LeaseLost):

@@ -12,8 +12,8 @@ from support import Child, hold_until_killed, until
 
 import shmq
 from shmq.cli import main
+from shmq.message import TOLD
 from shmq.taking import dead
-from shmq.taking.group_message import GroupMessage
 
 WAIT = 60
 """Seconds after which something that should happen at once is taken not to happen."""
@@ -136,7 +136,7 @@ def test_a_letter_that_expired_meanwhile_is_still_one(queue, path, tmp_path, mon
     with Child(die) as child:
         child.hear()
         child.kill()
-    monkeypatch.setattr(GroupMessage, "expired", lambda _: True)
+    monkeypatch.setitem(TOLD, "expired", lambda _: True)
     drain(join(queue), 1)
     assert payloads(f"{path}.g.dead") == [b"bad"]
     assert not (tmp_path / "old").exists()
@@ -174,7 +174,14 @@ def test_a_requeue_that_was_killed_puts_it_back_once(queue, path, capsys):
     letters = f"{path}.g.dead"
 
     def die(say):
-        GroupMessage.ack = lambda _: hold_until_killed(say)
+        enter = shmq.GroupConsumer._enter_ring
+
+        def enter_for_python(self):
+            enter(self)
+            self._stop()
+
+        shmq.GroupConsumer._enter_ring = enter_for_python
+        shmq.GroupConsumer._ack_one = lambda *_: hold_until_killed(say)
         main(["dead", "requeue", letters, "0"])
 
     with Child(die) as child:

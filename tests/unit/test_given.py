@@ -202,7 +202,7 @@ KINDS: dict[str, dict[str, dict[str, str]]] = {
     "Reader": {"close": {}},
     "Consumer": GETTING,
     "GroupConsumer": {**GETTING, "skip": {"indexes": "index of a group"}},
-    "GroupMessage": {
+    "Message": {
         "ack": {},
         "nack": {"delay": "seconds"},
         "reject": {"reason": "anything"},
@@ -219,8 +219,8 @@ NOT_FOR_USERS = {
     "Slot": {"claim_in", "give_up"},
     "Staged": {"adopt"},
 }
-NO_VERBS = {"Message", "HandedOver", "Stats", "GroupStats", "ConsumerStats"}
-"""Classes that nobody gives anything to; a message of a name of its own can only be acknowledged."""
+NO_VERBS = {"GroupMessage", "HandedOver", "Stats", "GroupStats", "ConsumerStats"}
+"""Classes that nobody gives anything to, and one that is another name."""
 
 
 def public_functions() -> dict[tuple[str, str], Callable]:
@@ -269,7 +269,7 @@ class World:
             "Reader": self.queue.reader,
             "Consumer": lambda: self.queue.consumer("c"),
             "GroupConsumer": lambda: self.queue.consumer("g", group=True, ack="explicit"),
-            "GroupMessage": lambda: self.queue.consumer("g", group=True, ack="explicit").get(0),
+            "Message": lambda: self.queue.consumer("g", group=True, ack="explicit").get(0),
             "shmq": lambda: shmq,
             "Options": lambda: shmq.Options,
             "Retention": lambda: shmq.Retention,

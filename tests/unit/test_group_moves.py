@@ -71,11 +71,11 @@ def test_an_ack_from_before_a_seek_finishes_nothing(queue):
     assert (before.index, again.index, again.attempts) == (0, 0, 1)
     with pytest.raises(shmq.LeaseLost):
         before.ack()
-    member._account.held[0] = before  # as if it were not known to be over
+    member._account.held.add(before)  # as if it were not known to be over
     with pytest.raises(shmq.LeaseLost):
         before.ack()
     assert member.head == 0
-    member._account.held[0] = again
+    member._account.held.add(again)
     again.nack()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import random
 import re
 import threading
 import types
@@ -12,9 +14,9 @@ from support import DEADLINE, Child, chunk_files, flip, hold_until_killed, in_ch
 
 import shmq
 from shmq import _native, errors
+from shmq.message import TOLD
 from shmq.storage import acks, pins, space, warm
-from shmq.taking import aside, dead, group, group_message, group_options
-from shmq.taking.account import is_over
+from shmq.taking import aside, dead, group, group_options
 
 AGE = shmq.Retention.age(3600)
 
@@ -257,10 +259,10 @@ def test_a_message_that_is_somebody_elses_is_refused_in_words(queue, what):
 
     said = f"cannot {what} message 0 of {queue.path}: it was handed to the parent process {os.getpid()}"
     assert in_child(child) == said
-    again = member._account.held.pop(0)
+    member._account.held.drop(message)
     lost = f"cannot {what} message 0 of {queue.path}: it was handed out again meanwhile, or given back"
     assert refused(errors.LeaseLost, lambda: verb(message)) == lost
-    member._account.held[0] = again
+    member._account.held.add(message)
     member.close()
     said = (
         f"cannot {what} message 0: group consumer 'g' of {queue.path} was closed, and the message goes to somebody else"
@@ -298,50 +300,86 @@ def test_what_its_holder_has_ended_stays_as_it_is(queue, first, what):
         assert member.lag == 0
 
 
-def test_of_a_batch_some_of_which_is_lost_the_others_are_acknowledged(queue, monkeypatch):
+@pytest.mark.parametrize("by_python", [False, True])
+def test_of_several_some_of_which_are_lost_the_others_are_acknowledged(queue, by_python):
     put(queue, 5)
     member = join(queue)
     messages = member.get_many(3, 0)
-    ring, taken = member._ring, messages[0]._batch.taken
-
-    def all_but_one(self, count, taken_of):
-        assert (count, taken_of) == (3, taken)
-        return sum(ring.ack(taken + at) == 0 for at in (0, 2))
-
-    monkeypatch.setattr(type(ring), "ack_many", all_but_one)
-    said = f"1 of 3 messages of {queue.path} were given to somebody else meanwhile; the other 2 are acknowledged"
+    thief = _native.taken_array(1)
+    thief[0] = _native.taken_of(messages[1])[0]
+    assert member._ring.ack(thief) == 0  # as if it had been given to somebody else, who finished it
+    if by_python:
+        member._stop()
+    said = f"cannot acknowledge message 1 of {queue.path}: message 1 was given to somebody else meanwhile, or finished"
     assert refused(errors.LeaseLost, lambda: member.ack(*messages)) == said
-    assert [is_over(message) for message in messages] == [True, False, True]
+    assert [_native.is_over(message) for message in messages] == [True, False, True]
     assert member.pending == 0
     assert [each.index for each in member.get_many(9, 0)] == [3, 4]
 
 
-def test_a_batch_is_acknowledged_in_one_step_only_whole_in_order_and_once(queue, monkeypatch):
-    put(queue, 12)
+@pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 200])
+def test_any_number_is_acknowledged_in_any_order_and_twice(queue, count):
+    put(queue, count + 1)
     member = join(queue)
-    steps = []
-    noted(monkeypatch, type(member._ring), "ack_many", steps)
-    first, second, third = member.get_many(3, 0), member.get_many(3, 0), member.get_many(3, 0)
-    member.ack(*first)
-    assert [count for count, _ in steps] == [3]
-    member.ack(*first)
-    member.ack(*reversed(second))
-    member.ack(*third[:2])
-    member.ack(third[2], *member.get_many(2, 0))
-    assert len(steps) == 1
-    assert (member.pending, member.head) == (0, 11)
+    messages = member.get_many(count, 0)
+    while len(messages) < count:
+        messages += member.get_many(count - len(messages), 0)
+    random.Random(count).shuffle(messages)
+    member.ack(*messages, *messages[:3])
+    assert (member.pending, member.head) == (0, count)
+    member.ack(*messages)
+    messages[0].nack()  # it has been ended
+    assert [each.index for each in member.get_many(9, 0)] == [count]
 
 
-def test_a_message_of_a_batch_that_was_settled_alone_ends_its_batch(queue):
-    put(queue, 4)
+def test_nothing_else_is_acknowledged(queue):
+    put(queue, 3)
     member = join(queue)
     messages = member.get_many(2, 0)
-    messages[0].nack()
-    assert (messages[0]._batch.messages, messages[0]._batch.whole) == ((), False)
-    member.ack(*messages)
-    assert member.get(0).index == 2
-    assert member.get(0).index == 3
-    assert member.get(0).index == 0
+    for other in (queue[0], messages, None, messages[0].index):
+        with pytest.raises(TypeError, match="a message that this consumer was handed"):
+            member.ack(messages[0], other)
+        assert member.pending == 2
+
+
+def test_a_member_acknowledges_what_another_was_handed(queue):
+    put(queue, 2)
+    one, other = join(queue), join(queue)
+    mine, its = one.get(0), other.get(0)
+    one.ack(mine, its)
+    assert (one.pending, other.pending, one.head) == (0, 0, 2)
+
+
+def test_what_nobody_holds_any_more_stays_held_and_comes_again_at_the_close(queue):
+    """Also when its index was handed out anew meanwhile."""
+    put(queue, 100)
+    with join(queue) as member:
+        for _ in range(100):
+            member.get(0)
+        assert (member.pending, member.head) == (100, 0)
+    with join(queue) as member:
+        again = member.get_many(100, 0)
+        assert sorted(each.index for each in again) == list(range(100))
+        assert {each.attempts for each in again} == {2}
+        thief = _native.taken_array(1)
+        for message in again:
+            thief[0] = _native.taken_of(message)[0]
+            member._ring.give_back(thief)
+        del again, message
+        third = member.get_many(100, 0)
+        assert (len(third), member.pending) == (100, 100)
+        member.ack(*third)
+        assert (member.pending, member.head) == (0, 100)
+
+
+def test_a_dropped_member_is_closed_at_once_although_its_message_was_not_finished(queue):
+    put(queue, 1)
+    gc.disable()
+    try:
+        assert join(queue).get(0).attempts == 1
+        assert join(queue).get(0).attempts == 2
+    finally:
+        gc.enable()
 
 
 def test_what_was_retired_before_it_was_finished_is_told_so(long):
@@ -353,7 +391,7 @@ def test_what_was_retired_before_it_was_finished_is_told_so(long):
         f"cannot %s message %d of {long.path}: it was retired before it was finished (what comes before {first} has "
         f"gone, retention={AGE!r}); nobody else has it"
     )
-    assert refused(errors.LeaseLost, lambda: member.ack(*messages)) == said % ("acknowledge", 0)
+    assert refused(errors.LeaseLost, lambda: member.ack(*messages)) == said % ("acknowledge", 2)
     assert member.pending == 0
     one = member.get(0)
     assert one.index == first
@@ -442,6 +480,7 @@ def test_a_snapshot_is_taken_when_its_time_has_come(make, monkeypatch, durabilit
     path = queue.path  # members that others left as garbage take one as they go
     monkeypatch.setattr(acks, "of_member", lambda *given: given[0].path == path and taken.append(given))
     member = join(queue)
+    member._stop()  # the built-ins have a clock of their own, and come by when it is time
     assert (member._snapshot_every, member._snapshot_at) == (every, 1000.0 + every)
     member.get(0)
     clock[0] += every - 0.001
@@ -767,7 +806,7 @@ def test_what_cannot_be_rejected_is_still_held_and_says_so(queue, monkeypatch):
     for problem, words_of in ((errors.Full("no room"), "no room"), (errors.Full(), "")):
         fail_with(problem)
         assert refused(errors.Full, message.reject) == still % words_of
-        assert (member.pending, member._aside.moves, is_over(message)) == (1, [], False)
+        assert (member.pending, member._aside.moves, _native.is_over(message)) == (1, [], False)
     fail_with(OSError(5, "broken"))
     with pytest.raises(OSError, match="broken"):
         message.reject()
@@ -781,8 +820,8 @@ def test_what_cannot_be_rejected_is_still_held_and_says_so(queue, monkeypatch):
     assert refused(errors.SyncFailed, message.reject) == still % "refused before"
     fail_with(None)
     message.reject()
-    assert (member.pending, member._aside.moves, is_over(message)) == (0, [], True)
-    assert member._account.held == {}
+    assert (member.pending, member._aside.moves, _native.is_over(message)) == (0, [], True)
+    assert len(member._account.held) == 0
     assert member.get(0).index == 1
 
 
@@ -795,8 +834,7 @@ def test_what_was_lost_before_it_could_be_moved_is_held_no_more(queue, monkeypat
     what = {"reject": "reject", "nack": "give back"}[verb]
     with pytest.raises(errors.LeaseLost, match=re.escape(f"cannot {what} message 0 of {queue.path}")):
         getattr(message, verb)()
-    assert (member.pending, member._aside.moves, is_over(message)) == (0, [], False)
-    assert message._batch.whole is False
+    assert (member.pending, member._aside.moves, _native.is_over(message)) == (0, [], False)
 
 
 def test_what_could_not_be_moved_waits_a_second_or_as_long_as_its_queue_rests(queue, monkeypatch):
@@ -811,12 +849,12 @@ def test_what_could_not_be_moved_waits_a_second_or_as_long_as_its_queue_rests(qu
     message = member.get(0)
     message.nack()
     assert [each[1:] for each in asked] == [(10**15 + 10**9, 0)]
-    assert (member.pending, member._aside.moves, is_over(message)) == (0, [], True)
+    assert (member.pending, member._aside.moves, _native.is_over(message)) == (0, [], True)
     monkeypatch.setattr(member._aside._moving, "resting_ns", lambda cause: 5 * 10**9)
     second = member.get(0)
     second.nack()
     assert [each[1:] for each in asked[1:]] == [(10**15 + 5 * 10**9, 0)]
-    assert (member.pending, member._aside.moves, is_over(second)) == (0, [], True)
+    assert (member.pending, member._aside.moves, _native.is_over(second)) == (0, [], True)
     monkeypatch.setattr(member._aside._moving, "resting_ns", lambda cause: 0)
     assert member._ring.figures().unmoved == 2
 
@@ -850,7 +888,7 @@ def test_what_expires_while_it_is_held_is_moved_with_that_reason_when_it_comes_b
     member = join(queue, expire_to=str(tmp_path / "late"))
     put(queue, 1)
     member.get(0).nack()
-    monkeypatch.setattr(group_message.GroupMessage, "expired", property(lambda self: True), raising=False)
+    monkeypatch.setitem(TOLD, "expired", lambda _: True)
     with pytest.raises(errors.Empty):
         member.get(0)
     assert (member.lag, member.pending) == (0, 0)

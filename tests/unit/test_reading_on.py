@@ -123,19 +123,11 @@ def test_a_walk_goes_back_to_its_mark_in_the_same_chunk_or_to_the_begin_of_the_n
     assert read(mine, 2) == [5, 6]
     mine.back_to(mark)
     assert read(mine, 2) == [5, 6]
-    mine.step_back()
-    assert read(mine) == [6]
     _, base = long._session.chain().names()[1]
     mark = mine.mark()
     assert read(mine, base + 2 - 7)[-1] == base + 1
     mine.back_to(mark)
     assert read(mine, 3) == [base, base + 1, base + 2]
-    fresh = walk_of(long)
-    fresh.step_back()
-    fresh.seek(0)
-    fresh._find()
-    fresh.step_back()
-    assert read(fresh) == [0]
 
 
 def test_a_walk_is_at_the_end_when_it_has_passed_all(long):
@@ -744,7 +736,7 @@ def test_a_cursor_is_saved_with_every_256th_message_and_at_the_end(make):
             message.ack()
         assert checkpoint(queue).cursor()[3] == saved
         sequence, position, ordinal, _ = checkpoint(queue).cursor()
-        assert (sequence, position, ordinal) == (0, messages[saved]._record, saved)
+        assert (sequence, position, ordinal) == (0, _native.parts(messages[saved])[1], saved)
     consumer.close()
     assert checkpoint(queue).cursor() is not None
 

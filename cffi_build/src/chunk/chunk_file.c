@@ -213,3 +213,9 @@ void shmq_chunk_free(shmq_chunk *chunk)
 void shmq_chunk_is_populated(shmq_chunk *chunk) { chunk->populated = chunk->capacity; }
 uint64_t shmq_chunk_epoch(const shmq_chunk *chunk) { return chunk->epoch; }
 uint64_t shmq_chunk_first_position(const shmq_chunk *chunk) { return chunk->first_position; }
+
+const void *shmq_chunk_memory(const shmq_chunk *chunk) { return chunk->memory; }
+bool shmq_shut_down_at_once(const shmq_chunk *chunk)
+{
+    return load_relaxed(&chunk->member->control->shut_down) == SHUT_DOWN_AT_ONCE;
+}

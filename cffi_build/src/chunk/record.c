@@ -46,6 +46,27 @@ int64_t check_record(const shmq_chunk *chunk, uint64_t position, uint64_t ordina
     return check_copying(chunk, position, ordinal, word, NULL);
 }
 
+shmq_head shmq_head_of(const void *memory, uint64_t at, uint64_t payload)
+{
+    struct record record;
+    shared_read(&record, (const char *)memory + at, sizeof record);
+    const uint64_t key = at + RECORD_HEADER_BYTES + record.extra_words * SPAN_UNIT;
+    const uint64_t room = key < payload ? payload - key : 0; /* it was so when it was checked; who may write can change it */
+    return (shmq_head){
+        .time_ns = record.time_ns,
+        .key = key,
+        .key_length = record.key_length < room ? record.key_length : (uint32_t)room,
+        .type = record.type,
+        .flags = record.flags,
+    };
+}
+
+uint64_t shmq_weight_of(uint64_t record, uint64_t place)
+{
+    const uint64_t bytes = place_end((int64_t)place) - record - RECORD_HEADER_BYTES;
+    return bytes > 0 ? bytes : 1;
+}
+
 int64_t shmq_check(shmq_chunk *chunk, uint64_t position, uint64_t ordinal)
 {
     if (position < chunk->first_position || position + SEAL_BYTES > chunk->capacity || position % SPAN_UNIT != 0) {

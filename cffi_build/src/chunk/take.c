@@ -289,6 +289,11 @@ int64_t shmq_next_small(shmq_chunk *chunk, shmq_reader *reader)
     return next_one(chunk, reader, (struct look){.limit = LARGE_BYTES});
 }
 
+int64_t shmq_next_small_which(shmq_chunk *chunk, shmq_reader *reader, shmq_which *which)
+{
+    return next_one(chunk, reader, (struct look){.limit = LARGE_BYTES, .which = which});
+}
+
 int64_t shmq_next_copied(shmq_chunk *chunk, shmq_reader *reader, char *to, uint64_t room)
 {
     const struct copy copy = {to, room};

@@ -202,6 +202,21 @@ int64_t shmq_ring_retake(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken 
     return count;
 }
 
+bool shmq_ring_quiet(const shmq_ring *ring, int64_t now_ns)
+{
+    for (uint32_t at = 0; at < ring->bucket_count / 64; at++) {
+        if (load_relaxed(&ring->ready[at]) != 0) {
+            return false;
+        }
+    }
+    return load_acquire(&ring->page->returns) == ring->returns_seen && ring->retry_next == UINT64_MAX
+           && load_acquire(&ring->page->side_blocks) <= ring->blocks && side_quiet(ring, now_ns)
+           && now_ns - ring->reaped_ns < REAP_EVERY_NS && (ring->lease_ns == 0 || now_ns < ring->leases_ns)
+           && load_relaxed(&ring->member->control->shut_down) != SHUT_DOWN_AT_ONCE;
+}
+
+bool shmq_ring_forked(const shmq_ring *ring) { return member_forked(ring->member); }
+
 /* ------------------------------------------------------------------ looked at only */
 int64_t shmq_ring_glance_back(shmq_ring *ring, uint32_t most, int64_t *next_ns)
 {

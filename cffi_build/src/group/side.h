@@ -28,6 +28,7 @@ int64_t side_find(const shmq_ring *ring, uint64_t index);
 bool side_remember(shmq_ring *ring);
 /* Would side_take hand something out, when nothing else is there? As ring_worth. */
 int64_t side_any_due(const shmq_ring *ring);
+bool side_quiet(const shmq_ring *ring, int64_t now_ns); /* by what is known, nothing is to be taken, but where all is idle */
 int64_t side_take(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken);
 /* An entry that nobody has, in that state, becomes ours: false when it is somebody else's. */
 bool side_claim(shmq_ring *ring, uint64_t entry, uint64_t state, shmq_taken *taken);

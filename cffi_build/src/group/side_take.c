@@ -222,12 +222,17 @@ static void search_table(shmq_ring *ring, struct search *search)
     }
 }
 
+bool side_quiet(const shmq_ring *ring, int64_t now_ns)
+{
+    return ring->side_next == 0 && load_acquire(&ring->page->side_version) == ring->side_seen
+           && now_ns < ring->side_due_ns && ring->side_behind > ring->cursor;
+}
+
 int64_t side_take(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken)
 {
     const uint64_t version = load_acquire(&ring->page->side_version);
     const int64_t now_ns = ring_now();
-    const bool behind = ring->side_behind <= ring->cursor || (idle && ring->side_behind != UINT64_MAX);
-    if (ring->side_next == 0 && version == ring->side_seen && now_ns < ring->side_due_ns && !behind) {
+    if (side_quiet(ring, now_ns) && (!idle || ring->side_behind == UINT64_MAX)) {
         return 0;
     }
     if (ring->looked != NULL && version - ring->side_seen > CHANGES_MASK / 2) {

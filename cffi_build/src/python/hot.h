@@ -14,9 +14,14 @@
 
 /* Add a type to the module: 0, or -1 with an exception. In types.c. */
 int hot_add_type(PyObject *module, const char *name, PyType_Spec *spec);
-/* Those of hot_find.c, and of hot_fd.c. */
-int hot_find_exec(PyObject *module);
+/* What each file adds to the module: 0, or -1 with an exception. */
 int hot_fd_exec(PyObject *module);
+int hot_find_exec(PyObject *module);
+int hot_hand_exec(PyObject *module);
+int hot_mutex_exec(PyObject *module);
+int hot_message_exec(PyObject *module);
+int hot_put_exec(PyObject *module);
+int hot_take_exec(PyObject *module);
 /* The module's functions, in hot_strict.c. */
 extern PyMethodDef hot_strict_methods[];
 

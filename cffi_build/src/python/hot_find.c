@@ -1,53 +1,12 @@
 /* hot_find.c - q[i] as a Python built-in: from an index to a message, with no Python frame in between.
  *
  * A Shelf has the chunks that a process keeps mapped for random access, by their indexes; a Finder (base of Queue) looks
- * one message up in it and makes a Record (base of Message) of it. Like hot.c, which says why there is a second door into
- * the core, it holds no protocol and no policy: whatever is not the plain case (a chunk that is not mapped yet, no such
- * message, a slice) goes to the method _getitem of the class that builds on it. */
-#include "python/hot.h"
+ * one message up in it. Like hot.c, which says why there is a second door into the core, it holds no protocol and no policy:
+ * whatever is not the plain case (a chunk that is not mapped yet, no such message, a slice) goes to the method _getitem of the
+ * class that builds on it. */
+#include "python/message.h"
 
 #include <string.h>
-
-#include "shmq.h"
-
-/* ---------------------------------------------------------------- what a message has
- * As slots of a Python class would be, for that is how most of them are filled in; they only lie where C can reach them. */
-enum part { INDEX, ATTEMPTS, CHUNK, RECORD, PLACE, DECODE, ACKNOWLEDGE, FIELDS, PARTS };
-typedef struct {
-    PyObject_HEAD
-    PyObject *parts[PARTS];
-} Record;
-
-static int record_traverse(Record *self, visitproc visit, void *arg)
-{
-    Py_VISIT(Py_TYPE((PyObject *)self));
-    for (int i = 0; i < PARTS; i++) {
-        Py_VISIT(self->parts[i]);
-    }
-    return 0;
-}
-static int record_clear(Record *self)
-{
-    for (int i = 0; i < PARTS; i++) {
-        Py_CLEAR(self->parts[i]);
-    }
-    return 0;
-}
-static void record_dealloc(Record *self)
-{
-    PyTypeObject *const type = Py_TYPE((PyObject *)self);
-    PyObject_GC_UnTrack((PyObject *)self);
-    record_clear(self);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
-}
-
-#define PART(name, part) {name, T_OBJECT_EX, (Py_ssize_t)(offsetof(Record, parts) + (part) * sizeof(PyObject *)), 0, NULL}
-static PyMemberDef record_members[] = {
-    PART("index", INDEX), PART("attempts", ATTEMPTS), PART("_chunk", CHUNK), PART("_record", RECORD),
-    PART("_place", PLACE), PART("_decode", DECODE), PART("_acknowledge", ACKNOWLEDGE), PART("_fields", FIELDS),
-    {NULL, 0, 0, 0, NULL},
-};
 
 /* ---------------------------------------------------------------- the chunks that are mapped */
 struct volume {
@@ -180,22 +139,19 @@ static PyObject *shelf_drop(Shelf *self, PyObject *args)
 typedef struct {
     PyObject_HEAD
     Shelf *shelf;            /* NULL when everything goes to Python */
-    PyTypeObject *kind;      /* a class that builds on Record and adds no attribute */
-    PyObject *decode;        /* or None */
+    PyObject *decode;        /* or NULL */
 } Finder;
 
 static int finder_traverse(Finder *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE((PyObject *)self));
     Py_VISIT((PyObject *)self->shelf);
-    Py_VISIT((PyObject *)self->kind);
     Py_VISIT(self->decode);
     return 0;
 }
 static int finder_clear(Finder *self)
 {
     Py_CLEAR(self->shelf);
-    Py_CLEAR(self->kind);
     Py_CLEAR(self->decode);
     return 0;
 }
@@ -208,53 +164,35 @@ static void finder_dealloc(Finder *self)
     Py_DECREF(type);
 }
 
-/* _find_in(shelf or None, the class of messages, decode or None) */
+/* _find_in(shelf or None, decode or None) */
 static PyObject *finder_find_in(Finder *self, PyObject *args)
 {
     PyObject *shelf;
-    PyObject *kind;
     PyObject *decode;
-    if (!PyArg_ParseTuple(args, "OOO", &shelf, &kind, &decode)) {
+    if (!PyArg_ParseTuple(args, "OO", &shelf, &decode)) {
         return NULL;
     }
-    PyObject *const before[] = {(PyObject *)self->shelf, (PyObject *)self->kind, self->decode};
+    PyObject *const before[] = {(PyObject *)self->shelf, self->decode};
     self->shelf = shelf == Py_None ? NULL : (Shelf *)Py_NewRef(shelf);
-    self->kind = (PyTypeObject *)Py_NewRef(kind);
-    self->decode = Py_NewRef(decode);
+    self->decode = decode == Py_None ? NULL : Py_NewRef(decode);
     for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
         Py_XDECREF(before[i]);
     }
     Py_RETURN_NONE;
 }
 
-/* The message of that index, at `position`, in the chunk that `keep` is: a reference, which becomes the message's. */
-static PyObject *record_new(const Finder *self, PyObject *index, PyObject *keep, uint64_t position, int64_t place)
+static PyObject *found(const Finder *self, uint64_t index, PyObject *keep, const shmq_chunk *chunk, uint64_t position,
+                       int64_t place)
 {
-    /* Making an object may run any finalizer, which may do anything: nothing is borrowed from here on. */
-    PyObject *const kind = Py_NewRef((PyObject *)self->kind);
-    PyObject *const parts[PARTS] = {
-        [INDEX] = Py_NewRef(index),
-        [ATTEMPTS] = PyLong_FromLong(1),
-        [CHUNK] = keep,
-        [RECORD] = PyLong_FromUnsignedLongLong(position),
-        [PLACE] = PyLong_FromLongLong(place),
-        [DECODE] = Py_NewRef(self->decode),
-        [ACKNOWLEDGE] = Py_NewRef(Py_None),
-        [FIELDS] = Py_NewRef(Py_None),
-    };
-    Record *record = NULL;
-    if (parts[ATTEMPTS] != NULL && parts[RECORD] != NULL && parts[PLACE] != NULL) {
-        record = (Record *)((allocfunc)PyType_GetSlot((PyTypeObject *)kind, Py_tp_alloc))((PyTypeObject *)kind, 0);
+    Message *const message = message_new();
+    if (message != NULL) {
+        message->taken.index = index;
+        message->taken.record = position;
+        message->taken.place = (uint64_t)place;
+        message->taken.attempts = 1;
+        message_is(message, keep, shmq_chunk_memory(chunk), self->decode, NULL);
     }
-    if (record != NULL) {
-        memcpy(record->parts, parts, sizeof parts);
-    } else {
-        for (int i = 0; i < PARTS; i++) {
-            Py_XDECREF(parts[i]);
-        }
-    }
-    Py_DECREF(kind);
-    return (PyObject *)record;
+    return (PyObject *)message;
 }
 
 /* self[index] -> message. Other threads run meanwhile: what is looked at may have to come from the disk. */
@@ -270,14 +208,18 @@ static PyObject *finder_getitem(Finder *self, PyObject *key)
             PyObject *const keep = Py_NewRef(volume->keep);
             shmq_chunk *const chunk = volume->chunk;
             const uint64_t ordinal = (uint64_t)index - volume->base;
+            PyObject *answer = NULL;
             uint64_t position;
             PyThreadState *const state = PyEval_SaveThread();
             const int64_t place = shmq_find(chunk, ordinal, &position);
             PyEval_RestoreThread(state);
             if (place >= 0 && self->shelf != NULL) { /* it was not closed meanwhile */
-                return record_new(self, key, keep, position, place);
+                answer = found(self, (uint64_t)index, keep, chunk, position, place);
             }
             Py_DECREF(keep);
+            if (answer != NULL || PyErr_Occurred()) {
+                return answer;
+            }
         }
     }
     PyObject *const otherwise = PyObject_GetAttrString((PyObject *)self, "_getitem");
@@ -296,10 +238,6 @@ static PyMethodDef finder_methods[] = {
     {"_find_in", (PyCFunction)finder_find_in, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
-static PyType_Slot record_slots[] = {
-    {Py_tp_dealloc, (void *)record_dealloc}, {Py_tp_traverse, (void *)record_traverse},
-    {Py_tp_clear, (void *)record_clear}, {Py_tp_members, record_members}, {0, NULL},
-};
 static PyType_Slot shelf_slots[] = {
     {Py_tp_dealloc, (void *)shelf_dealloc}, {Py_tp_traverse, (void *)shelf_traverse},
     {Py_tp_clear, (void *)shelf_clear}, {Py_tp_methods, shelf_methods}, {0, NULL},
@@ -310,14 +248,10 @@ static PyType_Slot finder_slots[] = {
     {Py_mp_subscript, (void *)finder_getitem}, {0, NULL},
 };
 #define FLAGS (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC)
-static PyType_Spec record_spec = {"shmq._hot.Record", sizeof(Record), 0, FLAGS | Py_TPFLAGS_BASETYPE, record_slots};
 static PyType_Spec shelf_spec = {"shmq._hot.Shelf", sizeof(Shelf), 0, FLAGS, shelf_slots};
 static PyType_Spec finder_spec = {"shmq._hot.Finder", sizeof(Finder), 0, FLAGS | Py_TPFLAGS_BASETYPE, finder_slots};
 
 int hot_find_exec(PyObject *module)
 {
-    return hot_add_type(module, "Record", &record_spec) < 0 || hot_add_type(module, "Shelf", &shelf_spec) < 0
-                   || hot_add_type(module, "Finder", &finder_spec) < 0
-               ? -1
-               : 0;
+    return hot_add_type(module, "Shelf", &shelf_spec) < 0 ? -1 : hot_add_type(module, "Finder", &finder_spec);
 }
