@@ -435,6 +435,7 @@ class Chain:
         Raises:
             DiskFull: there is no room to make it.
         """
+        self.check()
         for _ in range(_TRIES):
             last = self.last()
             if last is None:

@@ -33,6 +33,7 @@ from shmq.taking.account import Account
 from shmq.taking.aside import BATCH, Aside
 from shmq.taking.group_walk import GroupWalk
 from shmq.taking.handing import Batch, Handing
+from shmq.where import says_where
 
 if TYPE_CHECKING:
     import datetime
@@ -46,6 +47,7 @@ _FOREVER = 1e9
 """Seconds beyond which nobody can tell whether a lease ended."""
 
 
+@says_where("_home.path", "seek")
 class GroupConsumer(_native.Hand, Handle):
     """
     One member of a group. Made by `Queue.consumer(..., group=True)`; safe to share between threads.

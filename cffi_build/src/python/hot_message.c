@@ -210,7 +210,7 @@ static PyObject *message_extend(Message *self, PyObject *args, PyObject *kwargs)
     return by_owner(self, args, kwargs, "O:extend", "_extend_one", "seconds", "extend the lease of");
 }
 
-/* ---------------------------------------------------------------- for who makes one in Python */
+/* ---------------------------------------------------------------- for whoever makes one in Python */
 /* What the rest of the library knows of a message; no attributes, for they are nobody else's concern. */
 static Message *given_message(PyObject *object) { return needs_message(object) ? (Message *)object : NULL; }
 
