@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, overload
 from shmq import _native, ending, errors, given, habits, later
 from shmq.closable import Closable
 from shmq.options import OptionKeywords, Options, check_bound
-from shmq.putting.producer import ExpiringProducer, Producer
+from shmq.putting.producer import Producer
 from shmq.reading.access import INDEX_MAX, Access, Extent, nanoseconds, nanoseconds_of_int
 from shmq.reading.reader import Reader
 from shmq.session import Session
@@ -151,7 +151,7 @@ class Queue(_native.Finder, Closable):
 
     def _make_producer(self) -> Producer:
         self._session.refuse_read_only("put")
-        return Producer(self._session) if self.options.ttl is None else ExpiringProducer(self._session)
+        return Producer(self._session)
 
     def _shared_producer(self) -> Producer:
         with self._session.lock:

@@ -163,6 +163,9 @@ typedef struct {
     const char *fixed;    /* then a struct field_when or field_dedup for each, in that order */
 } shmq_fields;
 
+/* Write a struct field_when, of SHMQ_WHEN_BYTES: so many ns from now. */
+enum { SHMQ_WHEN_BYTES = 24 };
+void shmq_when(const shmq_chunk *chunk, int64_t after_ns, char *field);
 /* Append one message; it is visible when this returns. Its index, or ROLL (sealed; nothing was written), TOO_LARGE,
  * FENCED, FORKED, SHUT_DOWN, CORRUPT. */
 int64_t shmq_put(shmq_chunk *chunk, const char *payload, uint64_t length);

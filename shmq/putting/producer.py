@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _TYPE_MAX = 65535
 _NOT_A_TIME = -(1 << 63)
+_FOREVER = 1e9
+"""Seconds, beyond which nobody can tell that a message did not expire."""
 _NO_LISTS = (str, bytes, bytearray, memoryview, dict)
 """What can be iterated over, too, and is rarely meant so."""
 
@@ -57,6 +59,8 @@ class Producer(_native.Tail, Handle):
             self._room = Room(self._home, self._membership, self._chain)
             self._once: Once | None = None
             self._code_with(self._encode)
+            ttl = self._home.options.ttl
+            self._expire_after(-1 if ttl is None else int(min(ttl, _FOREVER) * 1e9))
             self._use(self._chain.tail())
         except BaseException:
             self.close()
@@ -103,6 +107,8 @@ class Producer(_native.Tail, Handle):
             syncer.check()
         turn = None if dedup is None else self._turn(dedup)
         fields, keep = self._fields(key, type, time_ns, headers, self._fixed(ttl, delay, turn))
+        if headers:
+            self._pack_with(_headers_encoder())  # from now on the built-in does
         data = payload if self._encode is None else self._encode(payload)
         with _view(data) as view, _native.readable(view) as readable:
             size = len(readable)
@@ -436,14 +442,6 @@ class Producer(_native.Tail, Handle):
         """Close."""
         with contextlib.suppress(AttributeError):  # never finished opening
             self.close()
-
-
-class ExpiringProducer(Producer):
-    """For a queue whose messages expire unless a put says otherwise: each put needs a moment from Python."""
-
-    def put(self, payload: Any, **given: Any) -> int:
-        """As `Queue.put`."""
-        return self._put(0, payload, **given)
 
 
 class Slot(_native.Block):

@@ -10,7 +10,7 @@ PAGE = ROOT / "docs" / "glossary.md"
 ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \| \[[^]]+\]\(([^)]+)\) \|$", re.MULTILINE)
 GIVEN_UP = {
     r"\bBare\b": "DetachedChunk",
-    r"\bMortalProducer\b": "ExpiringProducer",
+    r"\b(Mortal|Expiring)Producer\b": "Producer",
     r"\bsummit\b": "running_max",
     r"\bDISTRUST\b": "INDEX_DISAGREES",
     r"\bpadded_(more|less)\b": "add_padding, remove_padding",

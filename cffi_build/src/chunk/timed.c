@@ -2,7 +2,27 @@
  *
  * Within the boot that a moment names it is on the clock since boot; after a reboot the wall clock decides. */
 #include "chunk/timed.h"
+
+#include <string.h>
+
 #include "os/os.h"
+
+static uint64_t this_boot(const shmq_chunk *chunk)
+{
+    const struct shmq_member *const member = chunk->member;
+    return load_relaxed(&member->control->participants[member->slot].boot_tag);
+}
+
+void shmq_when(const shmq_chunk *chunk, int64_t after_ns, char *field)
+{
+    const struct field_when when = {
+        .wall_ns = os->clock_wall_ns() + after_ns,
+        .boottime_ns = os->clock_boottime_ns() + after_ns,
+        .boot_tag = this_boot(chunk),
+    };
+    _Static_assert(sizeof when == SHMQ_WHEN_BYTES, "shmq.h says how long it is");
+    memcpy(field, &when, sizeof when);
+}
 
 int64_t record_moment(const shmq_chunk *chunk, uint64_t position)
 {
@@ -11,10 +31,8 @@ int64_t record_moment(const shmq_chunk *chunk, uint64_t position)
         return INT64_MAX; /* flags that were changed since the message was checked: never due, never too old */
     }
     shared_read(&when, chunk->memory + position, sizeof when);
-    const struct shmq_member *const member = chunk->member;
-    const uint64_t boot = load_relaxed(&member->control->participants[member->slot].boot_tag);
-    return when.boot_tag == boot ? when.boottime_ns
-                                 : when.wall_ns - os->clock_wall_ns() + os->clock_boottime_ns();
+    return when.boot_tag == this_boot(chunk) ? when.boottime_ns
+                                             : when.wall_ns - os->clock_wall_ns() + os->clock_boottime_ns();
 }
 
 int record_timely(const shmq_chunk *chunk, shmq_reader *reader, uint64_t position, uint16_t times)

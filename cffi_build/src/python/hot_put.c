@@ -10,22 +10,27 @@ typedef struct {
     End end;
     PyObject *sync;        /* the module shmq.storage.sync, if each put waits for the disk; else NULL */
     int64_t mark_due_ns;   /* likewise: from then on puts go to Python, which moves the watermark */
+    PyObject *pack;        /* what encodes headers, once somebody has had some; else NULL */
+    int64_t ttl_ns;        /* of messages that are given none; -1 for ever */
 } Tail;
 
 static int tail_traverse(Tail *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->sync);
+    Py_VISIT(self->pack);
     return end_traverse(&self->end, visit, arg);
 }
 static int tail_clear(Tail *self)
 {
     Py_CLEAR(self->sync);
+    Py_CLEAR(self->pack);
     return end_clear(&self->end);
 }
 static void tail_dealloc(Tail *self)
 {
     PyObject_GC_UnTrack((PyObject *)self);
     Py_CLEAR(self->sync);
+    Py_CLEAR(self->pack);
     end_dealloc(&self->end);
 }
 
@@ -51,50 +56,174 @@ static PyObject *put_otherwise(Tail *self, int64_t code, PyObject *const *args, 
     return number == NULL ? NULL : otherwise(&self->end, "_put", number, args, count, names);
 }
 
-/* key, type and time_ns of the usual kinds: 1 when all keywords were understood, 0 when not, -1 with an exception. */
-static int fields_of(shmq_fields *fields, PyObject *const *values, PyObject *names)
+/* _pack_with(encode): headers are encoded by that. */
+static PyObject *tail_pack_with(Tail *self, PyObject *pack)
 {
-    const Py_ssize_t count = PyTuple_Size(names);
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *const name = PyTuple_GetItem(names, i);
-        PyObject *const value = values[i];
-        if (value == Py_None) { /* as if it were not given, but for the type, which is never none */
-            if (PyUnicode_CompareWithASCIIString(name, "type") == 0) {
-                return 0;
-            }
-            continue;
-        }
-        if (PyUnicode_CompareWithASCIIString(name, "key") == 0 && PyBytes_Check(value)) {
-            Py_ssize_t length;
-            char *key;
-            if (PyBytes_AsStringAndSize(value, &key, &length) < 0) {
-                return -1;
-            }
-            if (length > UINT16_MAX) {
-                return 0;
-            }
-            fields->key = key;
-            fields->key_length = (uint32_t)length;
-        } else if (PyUnicode_CompareWithASCIIString(name, "time_ns") == 0 && is_number(value)) {
-            fields->time_ns = PyLong_AsLongLong(value);
-            if ((fields->time_ns == -1 && PyErr_Occurred()) || fields->time_ns == INT64_MIN) {
-                PyErr_Clear();
-                return 0; /* out of range: let it be said in Python */
-            }
-        } else if (PyUnicode_CompareWithASCIIString(name, "type") == 0 && is_number(value)) {
-            const long type = PyLong_AsLong(value);
-            if (type < 0 || type > UINT16_MAX) {
-                PyErr_Clear();
-                return 0;
-            }
-            fields->type = (uint32_t)type;
-        } else {
+    PyObject *const before = self->pack;
+    self->pack = Py_NewRef(pack);
+    Py_XDECREF(before);
+    Py_RETURN_NONE;
+}
+/* _expire_after(ns, or -1): messages that are given no time to live. */
+static PyObject *tail_expire_after(Tail *self, PyObject *ns)
+{
+    self->ttl_ns = PyLong_AsLongLong(ns);
+    return self->ttl_ns == -1 && PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
+/* ---------------------------------------------------------------- what a message carries
+ * Each is 1 when it was understood, 0 when Python has to look at it, -1 with an exception. */
+struct carried {
+    shmq_fields fields;
+    int64_t ttl_ns;       /* -1 for ever */
+    int64_t delay_ns;     /* 0 for none */
+    PyObject *headers;    /* encoded; ours */
+    char moments[2 * SHMQ_WHEN_BYTES];
+};
+
+enum { KEY, TYPE, TIME_NS, TTL, DELAY, HEADERS, DEDUP, TIMEOUT, KEYWORDS };
+static const char *const keyword_names[KEYWORDS] = {"key", "type", "time_ns", "ttl", "delay", "headers", "dedup",
+                                                    "timeout"};
+static PyObject *keywords[KEYWORDS]; /* interned, as the names in a program's text are */
+
+static int carry_key(struct carried *carried, PyObject *value)
+{
+    Py_ssize_t length;
+    char *key;
+    if (!PyBytes_Check(value)) {
+        return 0;
+    }
+    if (PyBytes_AsStringAndSize(value, &key, &length) < 0) {
+        return -1;
+    }
+    carried->fields.key = key;
+    carried->fields.key_length = (uint32_t)length;
+    return length <= UINT16_MAX;
+}
+static int carry_time(struct carried *carried, PyObject *value)
+{
+    if (!is_number(value)) {
+        return 0;
+    }
+    carried->fields.time_ns = PyLong_AsLongLong(value);
+    const bool fits = !(carried->fields.time_ns == -1 && PyErr_Occurred()) && carried->fields.time_ns != INT64_MIN;
+    PyErr_Clear(); /* out of range: let it be said in Python */
+    return fits;
+}
+static int carry_type(struct carried *carried, PyObject *value)
+{
+    const long type = is_number(value) ? PyLong_AsLong(value) : -1;
+    PyErr_Clear();
+    carried->fields.type = (uint32_t)type;
+    return type >= 0 && type <= UINT16_MAX;
+}
+/* A time from now, in seconds: not for ever, and no longer than a billion of them. */
+#define SECONDS_MAX 1e9
+static int carry_seconds(int64_t *ns, PyObject *value)
+{
+    if (!PyFloat_CheckExact(value) && !PyLong_CheckExact(value)) {
+        return 0;
+    }
+    const double seconds = PyFloat_AsDouble(value);
+    PyErr_Clear(); /* a number beyond all floats: nor does the next line like it */
+    if (!(seconds >= 0 && seconds <= SECONDS_MAX)) {
+        return 0;
+    }
+    *ns = (int64_t)(seconds * 1e9);
+    return 1;
+}
+static int carry_headers(Tail *self, struct carried *carried, PyObject *value)
+{
+    if (self->pack == NULL || !PyDict_CheckExact(value)) {
+        return 0;
+    }
+    PyObject *name;
+    PyObject *unused;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(value, &at, &name, &unused)) {
+        if (!PyUnicode_CheckExact(name)) {
             return 0;
         }
     }
-    return 1;
+    if (at == 0) {
+        return 1; /* there are none */
+    }
+    carried->headers = PyObject_CallFunctionObjArgs(self->pack, value, NULL);
+    if (carried->headers == NULL) {
+        return -1;
+    }
+    char *bytes;
+    Py_ssize_t length;
+    if (PyBytes_AsStringAndSize(carried->headers, &bytes, &length) < 0) {
+        return -1;
+    }
+    carried->fields.headers = bytes;
+    carried->fields.headers_length = (uint32_t)length;
+    return length <= UINT32_MAX && self->end.chunk != NULL; /* encoding may have run anything */
 }
 
+static int carry(Tail *self, struct carried *carried, int keyword, PyObject *value)
+{
+    if (value == Py_None) {
+        return keyword != TYPE; /* as if it were not given; but a type is never none */
+    }
+    switch (keyword) {
+    case KEY:
+        return carry_key(carried, value);
+    case TYPE:
+        return carry_type(carried, value);
+    case TIME_NS:
+        return carry_time(carried, value);
+    case TTL:
+        return carry_seconds(&carried->ttl_ns, value);
+    case DELAY:
+        return carry_seconds(&carried->delay_ns, value);
+    case HEADERS:
+        return carry_headers(self, carried, value);
+    case TIMEOUT:
+        return plain_timeout(&value, 0, 1, NULL); /* nothing is waited for here */
+    default:
+        return 0; /* it may have been put before */
+    }
+}
+
+static int keyword_of(PyObject *name)
+{
+    int keyword = 0;
+    while (keyword < KEYWORDS && keywords[keyword] != name) {
+        keyword++;
+    }
+    return keyword;
+}
+
+static int carry_all(Tail *self, struct carried *carried, PyObject *const *values, PyObject *names)
+{
+    const Py_ssize_t count = names == NULL ? 0 : PyTuple_Size(names);
+    int answer = 1;
+    for (Py_ssize_t i = 0; answer == 1 && i < count; i++) {
+        const int keyword = keyword_of(PyTuple_GetItem(names, i));
+        answer = keyword == KEYWORDS ? 0 : carry(self, carried, keyword, values[i]);
+    }
+    return answer;
+}
+
+/* The moments that it carries, as of now. */
+static void carry_moments(const Tail *self, struct carried *carried)
+{
+    char *at = carried->moments;
+    if (carried->ttl_ns >= 0) {
+        shmq_when(self->end.chunk, carried->ttl_ns, at);
+        carried->fields.fixed_flags |= 1;
+        at += SHMQ_WHEN_BYTES;
+    }
+    if (carried->delay_ns > 0) {
+        shmq_when(self->end.chunk, carried->delay_ns, at);
+        carried->fields.fixed_flags |= 2;
+    }
+    carried->fields.fixed = carried->moments;
+}
+
+/* ---------------------------------------------------------------- put */
 static PyObject *in_core_name; /* interned: made once, and found in the module's dict without being compared */
 
 /* Whether the core may sync, and nothing rarer is due: 1, 0 or -1 with an exception. */
@@ -171,18 +300,12 @@ static PyObject *put_large(Tail *self, const shmq_fields *fields, PyObject *data
     return index < 0 ? put_otherwise(self, index, args, count, names) : PyLong_FromLongLong(index);
 }
 
-static PyObject *put_bytes(Tail *self, PyObject *data, PyObject *const *args, Py_ssize_t count, PyObject *names)
+static PyObject *put_carried(Tail *self, const shmq_fields *fields, PyObject *data, PyObject *const *args,
+                             Py_ssize_t count, PyObject *names)
 {
-    shmq_fields fields = {.time_ns = INT64_MIN};
-    if (names != NULL) {
-        const int understood = fields_of(&fields, args + count, names);
-        if (understood <= 0) {
-            return understood < 0 ? NULL : put_otherwise(self, 0, args, count, names);
-        }
-    }
     const Py_ssize_t length = PyBytes_Size(data);
     if (length > COPY_WITH_THE_LOCK) {
-        return put_large(self, &fields, data, args, count, names);
+        return put_large(self, fields, data, args, count, names);
     }
     if (self->sync != NULL) {
         const int here = syncs_here(self);
@@ -190,11 +313,32 @@ static PyObject *put_bytes(Tail *self, PyObject *data, PyObject *const *args, Py
             return here < 0 ? NULL : put_otherwise(self, 0, args, count, names);
         }
     }
-    const int64_t index = shmq_put_record(self->end.chunk, &fields, PyBytes_AsString(data), (uint64_t)length);
+    const int64_t index = shmq_put_record(self->end.chunk, fields, PyBytes_AsString(data), (uint64_t)length);
     if (index < 0) {
         return put_otherwise(self, index, args, count, names);
     }
     return self->sync == NULL ? PyLong_FromLongLong(index) : put_synced(self, index);
+}
+
+static PyObject *put_bytes(Tail *self, PyObject *data, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    if (names == NULL && self->ttl_ns < 0) {
+        const shmq_fields none = {.time_ns = INT64_MIN};
+        return put_carried(self, &none, data, args, count, names);
+    }
+    struct carried carried = {.fields = {.time_ns = INT64_MIN}, .ttl_ns = self->ttl_ns};
+    const int understood = carry_all(self, &carried, args + count, names);
+    PyObject *answer = NULL;
+    if (understood == 1) {
+        if (carried.ttl_ns >= 0 || carried.delay_ns > 0) {
+            carry_moments(self, &carried);
+        }
+        answer = put_carried(self, &carried.fields, data, args, count, names);
+    } else if (understood == 0) {
+        answer = put_otherwise(self, 0, args, count, names);
+    }
+    Py_XDECREF(carried.headers);
+    return answer;
 }
 
 /* put(payload, *, key, type, time_ns, headers, dedup, timeout) -> index */
@@ -221,6 +365,17 @@ static PyObject *tail_put(Tail *self, PyObject *const *args, Py_ssize_t count, P
     return answer;
 }
 
+static PyObject *tail_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    (void)args;
+    (void)kwargs; /* they are for the class that builds on this */
+    Tail *const self = (Tail *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (self != NULL) {
+        self->ttl_ns = -1;
+    }
+    return (PyObject *)self;
+}
+
 /* ---------------------------------------------------------------- the type */
 PyDoc_STRVAR(put_doc, "put($self, payload, *, key=None, type=0, time_ns=None, ttl=None, delay=None, headers=None, dedup=None, "
                       "timeout=None)\n--\n\n"
@@ -228,17 +383,25 @@ PyDoc_STRVAR(put_doc, "put($self, payload, *, key=None, type=0, time_ns=None, tt
 static PyMethodDef tail_methods[] = {
     END_METHODS,
     {"_sync_with", (PyCFunction)tail_sync_with, METH_VARARGS, NULL},
+    {"_pack_with", (PyCFunction)tail_pack_with, METH_O, NULL},
+    {"_expire_after", (PyCFunction)tail_expire_after, METH_O, NULL},
     {"put", FAST(tail_put), put_doc},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot tail_slots[] = {
-    {Py_tp_dealloc, (void *)tail_dealloc}, {Py_tp_traverse, (void *)tail_traverse}, {Py_tp_clear, (void *)tail_clear},
-    {Py_tp_methods, tail_methods}, {0, NULL},
+    {Py_tp_new, (void *)tail_new}, {Py_tp_dealloc, (void *)tail_dealloc}, {Py_tp_traverse, (void *)tail_traverse},
+    {Py_tp_clear, (void *)tail_clear}, {Py_tp_methods, tail_methods}, {0, NULL},
 };
 static PyType_Spec tail_spec = {"shmq._hot.Tail", sizeof(Tail), 0, END_FLAGS, tail_slots};
 
 int hot_put_exec(PyObject *module)
 {
     in_core_name = in_core_name != NULL ? in_core_name : PyUnicode_InternFromString("IN_CORE");
+    for (int i = 0; i < KEYWORDS; i++) {
+        keywords[i] = keywords[i] != NULL ? keywords[i] : PyUnicode_InternFromString(keyword_names[i]);
+        if (keywords[i] == NULL) {
+            return -1;
+        }
+    }
     return in_core_name == NULL ? -1 : hot_add_type(module, "Tail", &tail_spec);
 }
