@@ -1,5 +1,5 @@
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, final, overload
 
@@ -24,6 +24,18 @@ class Tail(End):
         dedup: tuple[str | bytes, int] | None = None,
         timeout: float | None = None,
     ) -> int: ...
+    def put_many(
+        self,
+        payloads: Iterable[Any],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        types: Sequence[int] | None = None,
+        times_ns: Sequence[int] | None = None,
+        headers: Sequence[Mapping[str, Any] | None] | None = None,
+        ttl: float | None = None,
+        dedup: tuple[str | bytes, int] | None = None,
+        timeout: float | None = None,
+    ) -> range: ...
 
 class Head(End):
     def take(self, timeout: float | None = None) -> Any: ...

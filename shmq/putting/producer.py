@@ -144,7 +144,7 @@ class Producer(_native.Tail, Handle):
         """Say what it means that *problem* ended the wait of the built-in for the message at *index*."""
         raise cast("Syncer", self._syncer).pending(index, problem) from problem
 
-    def put_many(
+    def _put_many(
         self,
         payloads: Iterable[Any],
         *,
@@ -156,7 +156,7 @@ class Producer(_native.Tail, Handle):
         dedup: tuple[str | bytes, int] | None = None,
         timeout: float | None = None,
     ) -> range:
-        """As `Queue.put_many`."""
+        """What `put_many` does where the built-in does not."""
         self._check_open()
         deadline = deadline_of(timeout)
         items = self._encode_all(payloads)
@@ -168,6 +168,8 @@ class Producer(_native.Tail, Handle):
         turn = None if dedup is None else self._turn(dedup)
         batch = _batch(items, keys, types, times_ns, headers, self._fixed(ttl, None, turn))
         return self._put_batch(batch, turn, deadline)
+
+    _put_many.__qualname__ = "Producer.put_many"
 
     def put_arrow(
         self,

@@ -124,3 +124,42 @@ def test_headers_whose_encoding_closes_the_queue_put_nothing(make):
     with pytest.raises(shmq.Closed):
         producer.put(b"", headers={"a": 1})
     assert queue.next_index == 2
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_no_python_runs_for_a_plain_batch(make, monkeypatch, kind):
+    producer = make(chunk_bytes=1 << 20).producer()
+    monkeypatch.setattr(type(producer), "_put_many", lambda *_, **__: pytest.fail("it did"))
+    assert producer.put_many(kind([b"", b"1", bytes(1000)])) == range(3)
+    assert producer.put_many(kind([b"x"] * 512), keys=None, timeout=None) == range(3, 515)
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        [b"x"] * 513,
+        [bytes(20_000)] * 2,
+        [bytes(32_768)],
+        [bytes(32_769)],
+        [bytearray(b"x"), b"y"],
+        [memoryview(b"x")],
+        (b"%d" % number for number in range(3)),
+        [],
+        {b"x": 1}.keys(),
+    ],
+)
+def test_a_batch_that_is_not_plain_is_put_all_the_same(make, payloads):
+    queue = make()
+    payloads = payloads if isinstance(payloads, list) else list(payloads)
+    assert queue.put_many(iter(payloads)) == range(len(payloads))
+    assert queue.put_many(payloads) == range(len(payloads), 2 * len(payloads))
+    assert [message.payload for message in queue.reader()] == 2 * list(map(bytes, payloads))
+
+
+@pytest.mark.parametrize("payloads", [b"bytes", "text", 5, [b"x", "text"], [b"x", None], {b"x": 1}])
+def test_a_batch_that_is_none_is_refused_and_nothing_is_put(make, payloads):
+    queue = make()
+    queue.put(b"")
+    with pytest.raises(TypeError):
+        queue.put_many(payloads)
+    assert queue.next_index == 1

@@ -4,6 +4,8 @@
  * argument) goes to the method _put of the class that builds on it. */
 #include "python/end.h"
 
+#include <string.h>
+
 #define COPY_WITH_THE_LOCK 65536 /* while larger payloads are copied in, other threads run */
 
 typedef struct {
@@ -365,6 +367,68 @@ static PyObject *tail_put(Tail *self, PyObject *const *args, Py_ssize_t count, P
     return answer;
 }
 
+/* ---------------------------------------------------------------- put_many
+ * Of payloads alone, and few enough bytes that a copy of them on the stack costs less than Python's arrays. */
+enum { BATCH = 512, BATCH_BYTES = 32768 };
+
+static bool all_none(PyObject *const *values, PyObject *names)
+{
+    const Py_ssize_t count = names == NULL ? 0 : PyTuple_Size(names);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (values[i] != Py_None) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static PyObject *item_of(PyObject *items, Py_ssize_t at)
+{
+    return PyList_CheckExact(items) ? PyList_GetItem(items, at) : PyTuple_GetItem(items, at);
+}
+
+/* The payloads end to end, and their lengths: how many, or 0 when Python has to look at them. */
+static uint32_t gather_bytes(PyObject *items, char *bytes, uint32_t *lengths)
+{
+    if (!PyList_CheckExact(items) && !PyTuple_CheckExact(items)) {
+        return 0;
+    }
+    const Py_ssize_t count = PyObject_Size(items);
+    size_t filled = 0;
+    for (Py_ssize_t i = 0; i < count && count <= BATCH; i++) {
+        PyObject *const item = item_of(items, i);
+        char *from;
+        Py_ssize_t length;
+        if (!PyBytes_CheckExact(item) || PyBytes_AsStringAndSize(item, &from, &length) < 0
+            || (size_t)length > BATCH_BYTES - filled) {
+            PyErr_Clear();
+            return 0;
+        }
+        memcpy(bytes + filled, from, (size_t)length);
+        lengths[i] = (uint32_t)length;
+        filled += (size_t)length;
+    }
+    return count <= BATCH ? (uint32_t)count : 0;
+}
+
+/* put_many(payloads, *, keys, types, times_ns, headers, ttl, dedup, timeout) -> range of indexes */
+static PyObject *tail_put_many(Tail *self, PyObject *const *args, Py_ssize_t given, PyObject *names)
+{
+    char bytes[BATCH_BYTES];
+    uint32_t lengths[BATCH];
+    if (given == 1 && self->end.chunk != NULL && self->end.codec == NULL && self->sync == NULL && self->ttl_ns < 0
+        && all_none(args + given, names)) {
+        const uint32_t count = gather_bytes(args[0], bytes, lengths);
+        const int64_t first = count == 0 ? -1
+                                         : shmq_put_many(self->end.chunk, count, bytes, lengths, NULL, NULL, NULL, NULL,
+                                                         NULL, NULL, 0, NULL);
+        if (first >= 0) {
+            return PyObject_CallFunction((PyObject *)&PyRange_Type, "LL", (long long)first, (long long)first + count);
+        }
+    }
+    return otherwise(&self->end, "_put_many", NULL, args, given, names);
+}
+
 static PyObject *tail_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)args;
@@ -380,12 +444,16 @@ static PyObject *tail_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 PyDoc_STRVAR(put_doc, "put($self, payload, *, key=None, type=0, time_ns=None, ttl=None, delay=None, headers=None, dedup=None, "
                       "timeout=None)\n--\n\n"
                       "Append payload and return its index. See Queue.put.");
+PyDoc_STRVAR(put_many_doc, "put_many($self, payloads, *, keys=None, types=None, times_ns=None, headers=None, ttl=None, "
+                           "dedup=None, timeout=None)\n--\n\n"
+                           "Append all payloads as one batch, and return their indexes. See Queue.put_many.");
 static PyMethodDef tail_methods[] = {
     END_METHODS,
     {"_sync_with", (PyCFunction)tail_sync_with, METH_VARARGS, NULL},
     {"_pack_with", (PyCFunction)tail_pack_with, METH_O, NULL},
     {"_expire_after", (PyCFunction)tail_expire_after, METH_O, NULL},
     {"put", FAST(tail_put), put_doc},
+    {"put_many", FAST(tail_put_many), put_many_doc},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot tail_slots[] = {
