@@ -53,7 +53,8 @@ class Hand(End):
         held: Held,
         lock: Mutex,
         pid: int,
-        waits: bool,
+        spins: int,
+        keeps: bool,
         syncs: bool,
         /,
     ) -> None: ...

@@ -160,6 +160,7 @@ class GroupConsumer(_native.Hand, Handle):
             self._account.held,
             self._lock,
             self._pid,
+            SPINS,
             self._explicit,
             self._explicit and self._home.options.durability.kind == "sync",
         )

@@ -116,6 +116,12 @@ bool plain_timeout(PyObject *const *args, Py_ssize_t before, Py_ssize_t count, P
     return plain;
 }
 
+bool may_wait(PyObject *const *args, Py_ssize_t before, Py_ssize_t count, PyObject *names)
+{
+    const Py_ssize_t all = count + (names == NULL ? 0 : PyTuple_Size(names));
+    return all == before || args[before] == Py_None || PyObject_IsTrue(args[before]) == 1; /* a plain number */
+}
+
 long plain_limit(PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     if (count < 1 || !is_number(args[0]) || !plain_timeout(args, 1, count, names)) {

@@ -31,6 +31,8 @@ static inline bool is_number(PyObject *value) { return PyLong_Check(value) && !P
 /* Whether the arguments from the first `before` on are a timeout that needs no second look: none at all, None, or a plain
  * number that is not negative. Whatever else is given goes to Python, which says what is wrong with it, message or not. */
 bool plain_timeout(PyObject *const *args, Py_ssize_t before, Py_ssize_t count, PyObject *names);
+/* Whether such arguments allow to wait: the timeout is not 0. */
+bool may_wait(PyObject *const *args, Py_ssize_t before, Py_ssize_t count, PyObject *names);
 /* The limit that args[0] is, or 0 when Python has to look at it. */
 long plain_limit(PyObject *const *args, Py_ssize_t count, PyObject *names);
 /* codec(data), whose reference goes; when that raises, self._undecodable(keep, record, exception) does instead. */

@@ -21,7 +21,8 @@ typedef struct {
     int64_t due_ns;       /* since boot: from then on Python has something to do */
     uint32_t pid;
     uint32_t round;       /* messages to make ready for one claim: as many as came the last time, and then twice as many */
-    bool waits;           /* messages are finished by their verbs, and held until then */
+    uint32_t spins;       /* how often to look again before Python sleeps */
+    bool keeps;           /* messages are finished by their verbs, and held until then */
     bool syncs;           /* and then that waits for the disk */
 } Hand;
 static PyTypeObject *hand_type;
@@ -47,8 +48,8 @@ static void hand_dealloc(Hand *self)
     end_dealloc(&self->end);
 }
 
-/* _seat(ring address, ring, held, lock, pid, whether messages wait for their verbs, and those for the disk): all of it anew;
- * 0 for no ring. */
+/* _seat(ring address, ring, held, lock, pid, spins, whether messages wait for their verbs, and those for the disk): all of it
+ * anew. */
 static PyObject *hand_seat(Hand *self, PyObject *args)
 {
     unsigned long long ring;
@@ -56,9 +57,10 @@ static PyObject *hand_seat(Hand *self, PyObject *args)
     PyObject *held;
     PyObject *lock;
     unsigned int pid;
-    int waits;
+    unsigned int spins;
+    int keeps;
     int syncs;
-    if (!PyArg_ParseTuple(args, "KOOOIpp", &ring, &keep, &held, &lock, &pid, &waits, &syncs)) {
+    if (!PyArg_ParseTuple(args, "KOOOIIpp", &ring, &keep, &held, &lock, &pid, &spins, &keeps, &syncs)) {
         return NULL;
     }
     PyObject *const before[] = {self->ring_keep, (PyObject *)self->held, (PyObject *)self->lock};
@@ -67,7 +69,8 @@ static PyObject *hand_seat(Hand *self, PyObject *args)
     self->held = (Held *)Py_NewRef(held);
     self->lock = (Mutex *)Py_NewRef(lock);
     self->pid = pid;
-    self->waits = waits;
+    self->spins = spins;
+    self->keeps = keeps;
     self->syncs = syncs;
     self->round = ROUND_MIN;
     for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
@@ -92,48 +95,88 @@ static PyObject *hand_stop(Hand *self, PyObject *unused)
 /* Another thread that has the lock is inside the ring, or between two steps. */
 static bool is_free(const Hand *self) { return self->ring != NULL && self->lock->depth == 0; }
 
-/* ---------------------------------------------------------------- claimed */
-/* Up to `limit` messages that nobody has had, into `taken`: how many, and none where Python has to look. */
-static Py_ssize_t claim(Hand *self, uint32_t limit, shmq_taken *taken)
+/* ---------------------------------------------------------------- claimed
+ * Where this stands: another thread may have moved it when a look is over that let others run. */
+struct stand {
+    shmq_ring *ring;
+    shmq_chunk *chunk;
+    shmq_reader *reader;
+    const char *memory;
+    PyObject *keep;
+    PyObject *ring_keep;
+};
+
+/* They were claimed, and are handed out. */
+static void hand_out(Hand *self, const struct stand *at, Message *const *messages, const shmq_taken *taken, Py_ssize_t count)
 {
-    if (self->end.reader == NULL || !is_free(self)) {
+    for (Py_ssize_t i = 0; i < count; i++) {
+        messages[i]->taken = taken[i];
+        message_is(messages[i], PyTuple_GetItem(at->keep, 0), at->memory, self->end.codec, (PyObject *)self);
+        messages[i]->pid = self->pid;
+        if (self->keeps) {
+            held_add(self->held, messages[i]);
+        }
+    }
+}
+
+/* Nobody has what could be claimed: look again for a moment, as long as it takes to fall asleep. The lock keeps other threads
+ * of this process out of the ring meanwhile; a close waits for it, and gives back what was claimed. */
+static Py_ssize_t claim_soon(Hand *self, const struct stand *at, uint32_t limit, shmq_taken *taken, Message *const *messages)
+{
+    if (!mutex_try(self->lock)) {
         return 0;
     }
-    const int64_t now_ns = shmq_clock_boottime_ns();
-    if (now_ns >= self->due_ns || !shmq_ring_quiet(self->ring, now_ns)
-        || shmq_next_bytes(self->end.chunk, self->end.reader) > COPY_OUT_WITH_THE_LOCK) {
-        return 0;
+    Mutex *const lock = (Mutex *)Py_NewRef((PyObject *)self->lock);
+    PyObject *const keep = Py_NewRef(at->keep);
+    PyObject *const ring_keep = Py_NewRef(at->ring_keep);
+    PyThreadState *const state = PyEval_SaveThread();
+    const int64_t count = shmq_ring_take(at->ring, at->chunk, at->reader, limit, self->spins, taken);
+    PyEval_RestoreThread(state);
+    if (count > 0) {
+        hand_out(self, at, messages, taken, (Py_ssize_t)count);
     }
-    const int64_t count = shmq_ring_take(self->ring, self->end.chunk, self->end.reader, limit, 0, taken);
+    mutex_leave(lock);
+    Py_DECREF(keep);
+    Py_DECREF(ring_keep);
+    Py_DECREF(lock);
     return count > 0 ? (Py_ssize_t)count : 0;
 }
 
-/* It was claimed, and is handed out. */
-static void hand_out(Hand *self, Message *message)
+/* Up to `limit` messages that nobody has had, handed out as those: how many, and none where Python has to look. */
+static Py_ssize_t claim(Hand *self, uint32_t limit, bool wait, Message *const *messages)
 {
-    message_is(message, PyTuple_GetItem(self->end.keep, 0), self->end.memory, self->end.codec, (PyObject *)self);
-    message->pid = self->pid;
-    if (self->waits) {
-        held_add(self->held, message);
+    shmq_taken taken[ROUND];
+    if (self->end.reader == NULL || !is_free(self)) {
+        return 0;
     }
+    const struct stand at = {self->ring, self->end.chunk, self->end.reader, self->end.memory, self->end.keep, self->ring_keep};
+    const int64_t now_ns = shmq_clock_boottime_ns();
+    if (now_ns >= self->due_ns || !shmq_ring_quiet(at.ring, now_ns)
+        || shmq_next_bytes(at.chunk, at.reader) > COPY_OUT_WITH_THE_LOCK) {
+        return 0;
+    }
+    const int64_t count = shmq_ring_take(at.ring, at.chunk, at.reader, limit, 0, taken);
+    if (count > 0) {
+        hand_out(self, &at, messages, taken, (Py_ssize_t)count);
+        return (Py_ssize_t)count;
+    }
+    return count == SHMQ_EMPTY && wait && self->spins > 0 ? claim_soon(self, &at, limit, taken, messages) : 0;
 }
 
 /* One, or NULL: with an exception, or where Python has to look. */
-static Message *claim_one(Hand *self)
+static Message *claim_one(Hand *self, bool wait)
 {
     Message *const message = self->ring == NULL ? NULL : message_new();
-    if (message == NULL || (self->waits && held_room(self->held, 1) < 0) || claim(self, 1, &message->taken) == 0) {
+    if (message == NULL || (self->keeps && held_room(self->held, 1) < 0) || claim(self, 1, wait, &message) == 0) {
         Py_XDECREF((PyObject *)message);
         return NULL;
     }
-    hand_out(self, message);
     return message;
 }
 
 /* As many as there are, of up to `limit`, appended to the list: how many, or -1 with an exception. */
-static Py_ssize_t claim_round(Hand *self, PyObject *list, uint32_t limit)
+static Py_ssize_t claim_round(Hand *self, PyObject *list, uint32_t limit, bool wait)
 {
-    shmq_taken taken[ROUND];
     Message *fresh[ROUND];
     const Py_ssize_t before = PyList_Size(list);
     Py_ssize_t count = -1;
@@ -144,14 +187,10 @@ static Py_ssize_t claim_round(Hand *self, PyObject *list, uint32_t limit)
             Py_XDECREF((PyObject *)fresh[made]);
             break;
         }
-        Py_DECREF(fresh[made]); /* the list has it */
+        Py_DECREF((PyObject *)fresh[made]); /* the list has it */
     }
-    if (made == limit && (!self->waits || held_room(self->held, limit) == 0)) {
-        count = claim(self, limit, taken);
-        for (Py_ssize_t i = 0; i < count; i++) {
-            fresh[i]->taken = taken[i];
-            hand_out(self, fresh[i]);
-        }
+    if (made == limit && (!self->keeps || held_room(self->held, limit) == 0)) {
+        count = claim(self, limit, wait, fresh);
     }
     if (count < (Py_ssize_t)limit) { /* nothing is allocated for that */
         PyList_SetSlice(list, before + (count > 0 ? count : 0), before + (Py_ssize_t)made, NULL);
@@ -160,12 +199,12 @@ static Py_ssize_t claim_round(Hand *self, PyObject *list, uint32_t limit)
 }
 
 /* Up to `limit` messages as a list: a new reference, or NULL, as claim_one. */
-static PyObject *claim_many(Hand *self, long limit)
+static PyObject *claim_many(Hand *self, long limit, bool wait)
 {
     PyObject *const list = self->ring == NULL ? NULL : PyList_New(0);
     for (long left = limit; list != NULL && left > 0;) {
         const uint32_t round = left < (long)self->round ? (uint32_t)left : self->round;
-        const Py_ssize_t count = claim_round(self, list, round);
+        const Py_ssize_t count = claim_round(self, list, round, wait && left == limit);
         left -= count > 0 ? count : 0;
         if (count < (Py_ssize_t)round) {
             self->round = count < ROUND_MIN ? ROUND_MIN : (uint32_t)count;
@@ -275,7 +314,7 @@ static PyObject *hand_ack(Hand *self, PyObject *const *args, Py_ssize_t count, P
 static PyObject *hand_get(Hand *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     if (plain_timeout(args, 0, count, names)) {
-        Message *const message = claim_one(self);
+        Message *const message = claim_one(self, may_wait(args, 0, count, names));
         if (message != NULL || PyErr_Occurred()) {
             return (PyObject *)message;
         }
@@ -287,7 +326,7 @@ static PyObject *hand_get(Hand *self, PyObject *const *args, Py_ssize_t count, P
 static PyObject *hand_get_many(Hand *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     const long limit = plain_limit(args, count, names);
-    PyObject *const messages = limit == 0 ? NULL : claim_many(self, limit);
+    PyObject *const messages = limit == 0 ? NULL : claim_many(self, limit, may_wait(args, 1, count, names));
     if (messages != NULL || PyErr_Occurred()) {
         return messages;
     }
@@ -334,7 +373,7 @@ static PyObject *taken_of(Hand *self, PyObject *messages)
     }
     if (payloads == NULL) {
         answer = settled(self, "_taken", messages, Py_None);
-    } else if (PyErr_Occurred() || self->waits) {
+    } else if (PyErr_Occurred() || self->keeps) {
         PyObject *mine[ROUND];
         bool all = !PyErr_Occurred() && count <= ROUND;
         for (Py_ssize_t i = 0; all && i < count; i++) {
@@ -353,7 +392,7 @@ static PyObject *taken_of(Hand *self, PyObject *messages)
 static PyObject *hand_take_many(Hand *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     const long limit = plain_limit(args, count, names);
-    PyObject *const messages = limit == 0 || self->syncs ? NULL : claim_many(self, limit < ROUND ? limit : ROUND);
+    PyObject *const messages = limit == 0 || self->syncs ? NULL : claim_many(self, limit < ROUND ? limit : ROUND, may_wait(args, 1, count, names));
     if (messages != NULL) {
         PyObject *const payloads = taken_of(self, messages);
         Py_DECREF(messages);
@@ -365,12 +404,12 @@ static PyObject *hand_take_many(Hand *self, PyObject *const *args, Py_ssize_t co
 /* take(timeout=None) -> payload */
 static PyObject *hand_take(Hand *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    Message *const message = self->syncs || !plain_timeout(args, 0, count, names) ? NULL : claim_one(self);
+    Message *const message = self->syncs || !plain_timeout(args, 0, count, names) ? NULL : claim_one(self, may_wait(args, 0, count, names));
     if (message == NULL) {
         return PyErr_Occurred() ? NULL : otherwise(&self->end, "_take", NULL, args, count, names);
     }
     PyObject *payload = message_payload(message);
-    if (self->waits && (payload == NULL || !hand_acks(message))) {
+    if (self->keeps && (payload == NULL || !hand_acks(message))) {
         PyObject *const before = payload;
         payload = settled(self, "_taken_one", (PyObject *)message, before == NULL ? Py_None : before);
         Py_XDECREF(before);
@@ -382,7 +421,7 @@ static PyObject *hand_take(Hand *self, PyObject *const *args, Py_ssize_t count, 
 /* The next message of a loop, or what self._next_message() says, which ends the loop by StopIteration. */
 static PyObject *hand_next(Hand *self)
 {
-    Message *const message = claim_one(self);
+    Message *const message = claim_one(self, true);
     if (message != NULL || PyErr_Occurred()) {
         return (PyObject *)message;
     }

@@ -26,6 +26,22 @@ static void lock_dealloc(Mutex *self)
     Py_DECREF(type);
 }
 
+bool mutex_try(Mutex *self)
+{
+    if (self->depth > 0 || !PyThread_acquire_lock(self->lock, NOWAIT_LOCK)) {
+        return false;
+    }
+    self->owner = PyThread_get_thread_ident();
+    self->depth = 1;
+    return true;
+}
+
+void mutex_leave(Mutex *self)
+{
+    self->depth = 0;
+    PyThread_release_lock(self->lock);
+}
+
 static PyObject *lock_enter(Mutex *self, PyObject *unused)
 {
     (void)unused;
@@ -34,17 +50,18 @@ static PyObject *lock_enter(Mutex *self, PyObject *unused)
         self->depth++;
         return Py_NewRef(Py_True);
     }
-    if (!PyThread_acquire_lock(self->lock, NOWAIT_LOCK)) {
-        PyLockStatus status;
-        do {
-            PyThreadState *const state = PyEval_SaveThread();
-            status = PyThread_acquire_lock_timed(self->lock, -1, 1);
-            PyEval_RestoreThread(state);
-            if (status == PY_LOCK_INTR && PyErr_CheckSignals() < 0) {
-                return NULL;
-            }
-        } while (status != PY_LOCK_ACQUIRED);
+    if (mutex_try(self)) {
+        return Py_NewRef(Py_True);
     }
+    PyLockStatus status;
+    do {
+        PyThreadState *const state = PyEval_SaveThread();
+        status = PyThread_acquire_lock_timed(self->lock, -1, 1);
+        PyEval_RestoreThread(state);
+        if (status == PY_LOCK_INTR && PyErr_CheckSignals() < 0) {
+            return NULL;
+        }
+    } while (status != PY_LOCK_ACQUIRED);
     self->owner = me;
     self->depth = 1;
     return Py_NewRef(Py_True);
@@ -57,8 +74,10 @@ static PyObject *lock_exit(Mutex *self, PyObject *unused)
         PyErr_SetString(PyExc_RuntimeError, "cannot let go of a lock that this thread has not taken");
         return NULL;
     }
-    if (--self->depth == 0) {
-        PyThread_release_lock(self->lock);
+    if (self->depth > 1) {
+        self->depth--;
+    } else {
+        mutex_leave(self);
     }
     Py_RETURN_NONE;
 }
