@@ -45,7 +45,11 @@ class Pace:
         options = self._home.options
         if options.retention.kind != "acked" or options.full == "drop_oldest":
             return False  # then it goes by other rules, at each roll
-        first, live = self._control.first_live(), self._chain.names()
+        first = self._control.first_live()
+        space.retire(self._home, self._chain, self._control)
+        if self._control.first_live() != first:
+            return True
+        live = self._chain.names()
         if len(live) < 2:
             return False  # there is only the one that was just sealed
         self._names.look()
@@ -66,19 +70,18 @@ class Pace:
         """
         began = moved_ns = now = time.monotonic_ns()
         floor = begun = self._floor()
-        while True:
+        while now < until and now - moved_ns <= _STILL_NS:
+            time.sleep(_PAUSE)
+            now, before, floor = time.monotonic_ns(), floor, self._floor()
             if floor > target:
                 space.retire(self._home, self._chain, self._control)
             if self._control.first_live() != first:
                 return True
-            if now >= until or now - moved_ns > _STILL_NS:
-                return False
-            time.sleep(_PAUSE)
-            now, before, floor = time.monotonic_ns(), floor, self._floor()
             if floor != before:
                 moved_ns = now
                 if now + max(target - floor, 0) * (now - began) // max(floor - begun, 1) > until:
                     return False
+        return False
 
     def _floor(self) -> int:
         """The first index that some name has not finished; 0 where there are no names."""

@@ -373,6 +373,8 @@ class Chain:
     ) -> _native.Chunk | None:
         problem = ""
         adoption = chunk.adoption()
+        if writable and not adoption and self._is_last(chunk.sequence, base):
+            return None
         for _ in range(3):  # it may be linked between our looking for it and our looking for later ones
             try:
                 return self._open_tail(chunk.sequence + 1, base) if writable else self.open(chunk.sequence + 1, base)
@@ -389,6 +391,10 @@ class Chain:
         if chunk.sequence + 1 < self._member.control.first_live():
             raise self._gone(f"cannot go on after {chunk.path}: what followed it was retired")
         raise errors.Corrupt(f"cannot go on after {chunk.path}: {problem}; nothing was changed")
+
+    def _is_last(self, sequence: int, behind: int) -> bool:
+        """Whether nobody has made the chunk behind it, which begins there. Cheaper than to find it missing."""
+        return self._home.same_boot and self.newest() <= sequence and not self.is_there(sequence + 1, behind)
 
     def _finish_adoption(self, chunk: _native.Chunk, adoption: int, base: int, *, must: bool) -> _native.Chunk | None:
         """

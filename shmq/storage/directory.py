@@ -14,7 +14,7 @@ from shmq.storage.admin import ADMIN_TIMEOUT, admin_lock
 from shmq.storage.paths import CHUNKS, CONSUMER_NAME, CONSUMERS, CONTROL, QUEUE, chunk_name, parse_chunk_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from shmq.storage.view import View
 
@@ -315,10 +315,11 @@ class Directory:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(chunk_name(base, sequence), dir_fd=self.chunks)
 
-    def consumer_names(self) -> list[str]:
-        """The names that have a checkpoint here."""
+    def consumer_names(self, there: Iterable[str] | None = None) -> list[str]:
+        """The names that have a checkpoint here; *there*: what is in the folder, for whoever has listed it."""
         ends = ".checkpoint"
-        names = (name.removesuffix(ends) for name in files.names_in(self.consumers) if name.endswith(ends))
+        there = files.names_in(self.consumers) if there is None else there
+        names = (name.removesuffix(ends) for name in there if name.endswith(ends))
         return sorted(name for name in names if CONSUMER_NAME.fullmatch(name))  # whatever else lies there is no name
 
     def checkpoint(self, name: str, *, writable: bool = False) -> _native.Checkpoint:

@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors
-from shmq.storage import boots, pins
+from shmq.storage import boots, files, pins
 from shmq.storage import ring as rings
 from shmq.storage.paths import CONSUMERS
 
@@ -136,9 +136,10 @@ class Names:
     def look(self) -> None:
         """See which names there are now; one that was dropped and made again is another one."""
         before, self._known = self._known, {}
-        for name in self._home.consumer_names():
+        there = set(files.names_in(self._home.consumers))
+        for name in self._home.consumer_names(there):
             with contextlib.suppress(FileNotFoundError):  # dropped since
-                if pins.holds(self._home, name) == pins.NOTHING:
+                if pins.hold_name(name) in there and pins.holds(self._home, name) == pins.NOTHING:
                     continue  # it is there to be looked at
                 inode = os.stat(f"{name}{_ENDING}", dir_fd=self._home.consumers, follow_symlinks=False).st_ino
                 known = before.get(name)

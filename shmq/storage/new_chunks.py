@@ -34,9 +34,8 @@ _REGIONS = 8
 _SPARE_MAX = 16 << 20
 """A spare of up to this size serves even where a smaller chunk would be due."""
 
-_GRAIN = 4096
-_GRAINED = range(64 << 10, 256 << 20)
-"""Messages of such sizes get chunks with a grain; of the smallest of them it takes a sixteenth."""
+_GRAINS = {4096: range(64 << 10, 256 << 20), 1024: range(16 << 10, 64 << 10), 256: range(4 << 10, 16 << 10)}
+"""Messages of such sizes get chunks with that grain; of the smallest of them it takes a sixteenth."""
 
 
 def grain_for(region: int, messages: int, size: int) -> int:
@@ -45,7 +44,7 @@ def grain_for(region: int, messages: int, size: int) -> int:
 
     A small message takes a whole grain, so there is one only where few are small.
     """
-    return _GRAIN if region in _GRAINED and size >= messages * _GRAINED.start else 0
+    return next((grain for grain, its in _GRAINS.items() if region in its and size >= messages * its.start), 0)
 
 
 def is_quick(created_ns: int, filled: int) -> bool:

@@ -128,6 +128,11 @@ def holds(home: Directory, name: str) -> bool | str:
     return NOTHING if content == _NOTHING else content is not None
 
 
+def hold_name(name: str) -> str:
+    """The file that says so."""
+    return f"{name}{_HOLD}"
+
+
 def hold_file(home: Directory, name: str) -> bytes | None:
     """What says so; None where nothing does. One that is damaged or not to be trusted is taken for one that holds."""
     try:

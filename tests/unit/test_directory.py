@@ -67,8 +67,10 @@ def test_no_chunk_is_larger_than_the_option_and_shared_memory_is_shared(home, mo
 
 
 @pytest.mark.parametrize(("region", "messages", "size", "grain"), [
-    (64 * KIB, 0, 0, 4096), (64 * KIB - 1, 0, 0, 0), (256 * MIB - 1, 0, 0, 4096), (256 * MIB, 0, 0, 0),
+    (64 * KIB, 0, 0, 4096), (64 * KIB - 1, 0, 0, 1024), (16 * KIB, 0, 0, 1024), (16 * KIB - 1, 0, 0, 256),
+    (4 * KIB, 0, 0, 256), (4 * KIB - 1, 0, 0, 0), (256 * MIB - 1, 0, 0, 4096), (256 * MIB, 0, 0, 0),
     (MIB, 16, MIB, 4096), (MIB, 17, MIB, 0), (MIB, 16, MIB - 1, 0),
+    (16 * KIB, 64, MIB, 1024), (16 * KIB, 65, MIB, 0),
 ])  # fmt: skip
 def test_a_chunk_for_large_messages_has_a_grain_where_few_are_small(region, messages, size, grain):
     assert new_chunks.grain_for(region, messages, size) == grain

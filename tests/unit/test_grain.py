@@ -82,8 +82,12 @@ def test_large_messages_get_chunks_with_a_grain_and_small_ones_do_not(make, path
         consumer.take_many(100)
     used_up(queue, consumer, 100, 5)
     assert grain_of(path) == 0
-    used_up(queue, consumer, 60 * KIB, 40)
+    used_up(queue, consumer, 3 * KIB, 900)
     assert grain_of(path) == 0
+    used_up(queue, consumer, 60 * KIB, 40)
+    assert grain_of(path) == 1024
+    used_up(queue, consumer, 5 * KIB, 500)
+    assert grain_of(path) == 256
 
 
 def test_a_large_message_among_many_small_ones_gets_none(make, path):
