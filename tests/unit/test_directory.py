@@ -123,7 +123,7 @@ def test_a_used_file_serves_first_then_a_new_one_then_any_used_one_then_the_smal
 
 
 def test_where_chunks_fill_quickly_they_are_larger_and_rolls_rarer(home, monkeypatch):
-    assert new_chunks.chunk_size(home, 9, 1, busy=True) == new_chunks.chunk_size(home, 4, 1, busy=True) == 16 * MIB
+    assert new_chunks.chunk_size(home, 9, 1, busy=True) == new_chunks.chunk_size(home, 4, 1, busy=True) == 8 * MIB
     assert new_chunks.chunk_size(home, 3, 1, busy=True) == 4 * MIB  # not before the queue has put some
     assert new_chunks.chunk_size(home, 9, 9, busy=True) == 64 * MIB
     home.options = shmq.Options(chunk_bytes=MIB)
@@ -131,7 +131,7 @@ def test_where_chunks_fill_quickly_they_are_larger_and_rolls_rarer(home, monkeyp
     home.options = shmq.Options(chunk_bytes=GIB)
     made = Made(monkeypatch, [None, True])
     new_chunks.make_chunk(home, 5, 9, 0, 1, busy=True)  # a smaller one would not do
-    assert [call[4] for call in made.calls] == [16 * MIB, 16 * MIB]
+    assert [call[4] for call in made.calls] == [8 * MIB, 8 * MIB]
 
 
 @pytest.mark.parametrize(("age_ns", "quick"), [(1_999_999, True), (2_000_000, False), (-1, True)])
