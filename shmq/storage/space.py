@@ -66,7 +66,7 @@ def passed(home: Directory, chain: Chain, control: _native.Control, chunk: _nati
     """
     if home.options.retention.kind == "acked" and chunk.size >= LARGE:
         waiting = chunk.sequence - control.first_live()
-        if waiting < SEVERAL and waiting * chunk.size < spares.KEEP_BYTES:
+        if waiting < SEVERAL and waiting * chunk.size < new_chunks.room_for_spares(home):
             return False
     retire(home, chain, control)
     return True

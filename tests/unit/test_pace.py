@@ -63,7 +63,7 @@ def test_large_chunks_are_taken_away_several_at_a_time(queue):
 
 
 def test_so_large_ones_that_four_would_be_too_much_are_taken_away_sooner(queue, monkeypatch):
-    monkeypatch.setattr(space.spares, "KEEP_BYTES", 8 * MIB)
+    monkeypatch.setattr(space.new_chunks, "room_for_spares", lambda home: 8 * MIB)
     consumer = queue.consumer("c")
     fill(queue, 4)
     firsts = set()
