@@ -65,6 +65,7 @@ SOURCES = [
     "python/hot.c",
     "python/hot_fd.c",
     "python/hot_find.c",
+    "python/hot_map.c",
     "python/hot_hand.c",
     "python/hot_mutex.c",
     "python/hot_message.c",

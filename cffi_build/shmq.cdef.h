@@ -73,7 +73,7 @@ typedef struct shmq_chunk shmq_chunk;
 int shmq_chunk_format(void *memory, uint64_t bytes, const uint8_t *queue_id, uint64_t chunk_id, uint64_t epoch,
                       uint64_t base, uint64_t sequence, uint32_t index_spacing, uint32_t grain, int64_t created_ns);
 void shmq_chunk_clear(void *memory, uint64_t bytes, uint64_t used, uint32_t index_spacing, uint32_t grain);
-shmq_chunk *shmq_chunk_new(void *memory, uint64_t bytes, int fd, bool writable, bool checksum, uint64_t base,
+shmq_chunk *shmq_chunk_new(void *memory, uint64_t bytes, bool pads, bool writable, bool checksum, uint64_t base,
                            uint64_t sequence, const uint8_t *queue_id, shmq_member *member, int *code);
 void shmq_chunk_free(shmq_chunk *chunk);
 void shmq_chunk_is_populated(shmq_chunk *chunk);

@@ -96,7 +96,7 @@ class _Lib:
         self,
         memory: Any,
         bytes: int,
-        fd: int,
+        pads: bool,
         writable: bool,
         checksum: bool,
         base: int,

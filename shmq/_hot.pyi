@@ -1,4 +1,5 @@
 import datetime
+import mmap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, final, overload
@@ -105,6 +106,10 @@ class Fd(int):  # for type checkers alone: whoever asks the kernel takes it in t
     def fileno(self) -> int: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
+
+class FileMap(mmap.mmap):  # for type checkers alone: it does less, and is as good where bytes are wanted
+    @classmethod
+    def of(cls, fd: int, size: int, writable: bool, private: bool, kept: object, /) -> FileMap: ...
 
 @final
 class Message:

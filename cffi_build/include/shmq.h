@@ -123,9 +123,10 @@ int shmq_chunk_format(void *memory, uint64_t bytes, const uint8_t queue_id[16], 
  * that chunk had a grain and this has none, all of them were. Nobody else may look at it. */
 void shmq_chunk_clear(void *memory, uint64_t bytes, uint64_t used, uint32_t index_spacing, uint32_t grain);
 /* Check the header of a mapped chunk and make a handle: NULL and an error when it is not a chunk of this queue.
- * fd: an open descriptor of the same file, writable where padding the dead is wanted, else -1; stays the caller's.
+ * pads: `memory` is shared, of a file that was opened for writing: claims of the dead are to be padded, whatever it is
+ * mapped for.
  * writable: whether `memory` may be written. checksum: whether records carry CRCs. */
-shmq_chunk *shmq_chunk_new(void *memory, uint64_t bytes, int fd, bool writable, bool checksum, uint64_t base,
+shmq_chunk *shmq_chunk_new(void *memory, uint64_t bytes, bool pads, bool writable, bool checksum, uint64_t base,
                            uint64_t sequence, const uint8_t queue_id[16], shmq_member *member, int *code);
 void shmq_chunk_free(shmq_chunk *chunk);
 /* Its memory was mapped and written to before, by this process: its pages need not be asked for. */

@@ -77,8 +77,8 @@ class Chunk:
 
         *ends*: (position, ordinal, torn): map it privately and have it end there, without changing the file.
 
-        *padding*: *fd* is writable and stays open as long as this chunk, so that a dead owner's claim can be padded
-        through a momentary window although the chunk is mapped read-only.
+        *padding*: *fd* is writable, so that a dead owner's claim can be padded through a momentary window although the
+        chunk is mapped read-only.
         """
         self.base = base
         self.sequence = sequence
@@ -92,7 +92,7 @@ class Chunk:
         self.memory = ffi.from_buffer(self.map)
         code = ffi.new("int *")
         handle = lib.shmq_chunk_new(
-            self.memory, size, fd if padding else -1, writable, checksum, base, sequence, queue_id, member.handle, code
+            self.memory, size, padding, writable, checksum, base, sequence, queue_id, member.handle, code
         )
         if handle == ffi.NULL:
             raise error(inside(code[0]), f"cannot open {path}")

@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     from shmq._hot import End as End  # noqa: PLC0414
     from shmq._hot import Eye as Eye  # noqa: PLC0414
     from shmq._hot import Fd as Fd  # noqa: PLC0414
+    from shmq._hot import FileMap as FileMap  # noqa: PLC0414
     from shmq._hot import Finder as Finder  # noqa: PLC0414
     from shmq._hot import Hand as Hand  # noqa: PLC0414
     from shmq._hot import Head as Head  # noqa: PLC0414
@@ -124,10 +125,11 @@ if TYPE_CHECKING:
     from shmq._hot import tried as tried  # noqa: PLC0414
 else:
     _hot = _load_hot()
-    Block, Eye, Fd, Finder, Hand, Head, Held = (
+    Block, Eye, Fd, FileMap, Finder, Hand, Head, Held = (
         _hot.Block,
         _hot.Eye,
         _hot.Fd,
+        _hot.FileMap,
         _hot.Finder,
         _hot.Hand,
         _hot.Head,

@@ -50,7 +50,7 @@ class DetachedChunk:
         self._memory = ffi.from_buffer(self._map)
         code = ffi.new("int *")
         self._handle = lib.shmq_chunk_new(
-            self._memory, size, -1, writable, checksum, base, sequence, queue_id, ffi.NULL, code
+            self._memory, size, False, writable, checksum, base, sequence, queue_id, ffi.NULL, code
         )
         if self._handle == ffi.NULL:
             problem = error(inside(code[0]), f"cannot open {path}")

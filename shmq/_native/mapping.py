@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
+import fcntl
 import os
+import struct
 from typing import TYPE_CHECKING
 
 from shmq._core import ffi, lib
-from shmq._native.core import Fd, error
+from shmq._native.core import Fd, FileMap, error
 
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Iterator
+
+
+_FLOCK = struct.Struct("hhqqi4x")
+_TRIED = 1 << 60
+"""No lock of ours is beyond it."""
 
 
 def start_writing(fd: int) -> None:
@@ -29,17 +36,50 @@ def _naming(fd: int) -> Iterator[None]:
         raise
 
 
+_keeping: dict[int, bool] = {}
+"""Of each device, whether what is mapped from its files keeps their locks."""
+
+
+def keeps_locks(fd: int) -> bool:
+    """
+    Whether a mapping of that file keeps the locks of the open file it was made from, without a descriptor.
+
+    Most file systems map the open file itself, which lives as long as that; others, such as overlayfs, map one below
+    it. So it is tried, once for each device, with a lock that nobody else has.
+    """
+    device = os.fstat(fd).st_dev
+    known = _keeping.get(device)
+    if known is None:
+        known = _keeping[device] = _try_whether_it_keeps(fd)
+    return known
+
+
+def _try_whether_it_keeps(fd: int) -> bool:
+    byte = _TRIED + int.from_bytes(os.urandom(16)[:6], "little")
+    with _naming(fd):
+        again = Fd.of(os.open, f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    with again:
+        fcntl.fcntl(again, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, byte, 1, 0))
+        memory = FileMap.of(again, 1, False, False, None)
+    found = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
+    memory.close()
+    return bool(_FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
+
+
+def _map_shared(fd: int, size: int, kept: object, *, writable: bool) -> mmap.mmap:
+    with _naming(fd):
+        return FileMap.of(fd, size, writable, False, kept)
+
+
 def map_file(fd: int, size: int, *, writable: bool) -> mmap.mmap:
     """Map a whole file, shared. The mapping keeps the open file, and its locks, until the last view of it is gone."""
-    access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-    with _naming(fd):
-        return mmap.mmap(fd, size, mmap.MAP_SHARED, access)
+    return _map_shared(fd, size, None if keeps_locks(fd) else Fd.of(os.dup, fd), writable=writable)
 
 
 def map_private(fd: int, size: int) -> mmap.mmap:
     """Map a whole file, read-only, so that what is written there is seen by nobody else and never reaches the file."""
     with _naming(fd):
-        return mmap.mmap(fd, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+        return FileMap.of(fd, size, True, True, None if keeps_locks(fd) else Fd.of(os.dup, fd))
 
 
 def map_alone(fd: int, size: int, *, writable: bool) -> mmap.mmap:
@@ -52,7 +92,7 @@ def map_alone(fd: int, size: int, *, writable: bool) -> mmap.mmap:
     with _naming(fd):
         again = Fd.of(os.open, f"/proc/self/fd/{fd}", (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
     with again:
-        return map_file(again, size, writable=writable)
+        return _map_shared(again, size, None, writable=writable)
 
 
 def sync_pages(memory: mmap.mmap, first: int, size: int) -> None:

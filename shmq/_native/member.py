@@ -227,7 +227,10 @@ class Lock:
         self._handle = ffi.gc(ffi.new("shmq_lock *"), lib.shmq_lock_close)  # before there is anything to give back
         code = lib.shmq_lock_open(self._handle, fd)
         if code != lib.SHMQ_OK:
-            raise error(code, f"cannot keep a lock of {os.readlink(f'/proc/self/fd/{fd}')}")
+            problem = error(code, "cannot keep a lock")
+            if isinstance(problem, OSError):
+                problem.filename = os.readlink(f"/proc/self/fd/{fd}")  # which costs no descriptor
+            raise problem
 
     def is_free(self) -> bool:
         """Whether everything was let go of, so that nothing is ever locked by it any more."""

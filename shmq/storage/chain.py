@@ -174,10 +174,10 @@ class Chain:
         folder, name = staged or (self._home.chunks, chunk_name(base, sequence))
         may_write = not self._home.read_only
         fd, size = self._home.open(folder, name, writable=may_write)
-        keep = may_write and not writable
         try:
             info = os.fstat(fd)
-            key = (info.st_dev, info.st_ino, writable)
+            # Nobody may ever write to what was mapped through an opening to read, so it serves no other one.
+            key = (info.st_dev, info.st_ino if may_write else -info.st_ino, writable)
             memory = warm.take(key)
             if memory is not None and len(memory) != size:
                 memory = None
@@ -199,13 +199,13 @@ class Chain:
                 member=self._member,
                 path=f"{self._home.path}/{CHUNKS}/{name}",
                 writable=writable,
-                padding=keep,
+                padding=may_write and not writable,
                 checksum=self._home.options.checksum,
                 memory=memory,
             )
             if memory is None:
                 warm.keep(key, chunk.map, fd, self._home.queue_id)
-            if keep or (syncing and may_write):
+            if syncing and may_write:
                 chunk.keep(fd)
                 return chunk
         except BaseException:

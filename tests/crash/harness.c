@@ -100,9 +100,9 @@ static void open_chunk(void)
     size_t bytes;
     void *memory = map(path, &fd, &bytes, true);
     tail_memory = memory;
-    tail = shmq_chunk_new(memory, bytes, -1, true, true, base, sequence, queue_id, member, &code);
+    tail = shmq_chunk_new(memory, bytes, false, true, true, base, sequence, queue_id, member, &code);
     memory = map(path, &fd, &bytes, false);
-    view = shmq_chunk_new(memory, bytes, fd, false, true, base, sequence, queue_id, member, &code);
+    view = shmq_chunk_new(memory, bytes, true, false, true, base, sequence, queue_id, member, &code);
     if (tail == NULL || view == NULL) {
         fail(path, code);
     }

@@ -96,7 +96,7 @@ static void setup_powerless_reader(void)
 {
     stage_setup();
     stage_read_only(1);
-    stage.actors[1].chunk->fd = -1;
+    stage.actors[1].chunk->pads = false;
 }
 
 /* ------------------------------------------------------------------ abort beside a reader that pads */

@@ -41,7 +41,7 @@ static shmq_chunk *open_chunk(uint32_t i, bool writable)
     static shmq_chunk *chunks[THREADS + 1];
     int code;
     shmq_chunk_free(chunks[i]);
-    chunks[i] = shmq_chunk_new(image + CHUNK_AT, CAPACITY_MIN, CHUNK_AT / 4096, writable, true, 0, 0, queue_id,
+    chunks[i] = shmq_chunk_new(image + CHUNK_AT, CAPACITY_MIN, true, writable, true, 0, 0, queue_id,
                                &stage.members[i], &code);
     return chunks[i];
 }
@@ -73,7 +73,7 @@ shmq_chunk *stage_second(void)
     int code;
     shmq_chunk_free(second);
     shmq_chunk_format(image + SECOND_AT, CAPACITY_MIN, queue_id, 2, 1, 9, 9, 64, 0, 0);
-    second = shmq_chunk_new(image + SECOND_AT, CAPACITY_MIN, SECOND_AT / 4096, true, true, 9, 9, queue_id,
+    second = shmq_chunk_new(image + SECOND_AT, CAPACITY_MIN, true, true, true, 9, 9, queue_id,
                             &stage.members[0], &code);
     return second;
 }

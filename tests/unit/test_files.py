@@ -6,7 +6,9 @@ import errno
 import fcntl
 import os
 import re
+import shutil
 import stat
+import subprocess
 import types
 
 import pytest
@@ -14,6 +16,7 @@ from support import in_child
 
 import shmq
 from shmq import _native, errors
+from shmq._native import mapping
 from shmq.storage import blocks, files, mapped, shm, spares, warm
 
 BTRFS_6_16, BTRFS_6_17 = "6.16.12-generic", "6.17.0"
@@ -869,3 +872,145 @@ def test_a_queue_says_which_of_its_places_has_no_such_file(queue):
         with pytest.raises(shmq.Unsafe, match=whole(f"cannot open {queue.path}{place}/link: it is a symbolic link")):
             home.open(directory, "link", writable=False)
         os.unlink(f"{queue.path}{place}/link")
+
+
+# ---------------------------------------------------------------- what is mapped keeps no descriptor
+@pytest.fixture
+def numbered(tmp_path):
+    """A file of two pages, of ascending bytes."""
+    path = tmp_path / "numbered"
+    path.write_bytes(bytes(range(256)) * 32)
+    return path
+
+
+def map_of(path, *, writable=True, private=False):
+    with path.open("r+b" if writable else "rb") as file:
+        if private:
+            return _native.map_private(file.fileno(), 8192)
+        return _native.map_file(file.fileno(), 8192, writable=writable)
+
+
+def test_a_mapping_is_the_file_and_keeps_its_lock_but_no_descriptor(numbered):
+    before = os.listdir("/proc/self/fd")
+    with numbered.open("r+b") as file:
+        assert spares.lock_as_mapper(file.fileno())
+        memory = _native.map_file(file.fileno(), 8192, writable=True)
+    assert os.listdir("/proc/self/fd") == before
+    with numbered.open("r+b") as other:
+        assert not spares.lock_alone(other.fileno())
+        assert (len(memory), memory[0], memory[-1], memory[255:258]) == (8192, 0, 255, b"\xff\0\1")
+        memory[1], memory[-2:] = 77, b"zz"
+        assert (os.pread(other.fileno(), 3, 0), os.pread(other.fileno(), 3, 8189)) == (b"\0M\2", b"\xfdzz")
+        view = memoryview(memory)
+        with pytest.raises(BufferError):
+            memory.close()
+        del memory
+        assert not spares.lock_alone(other.fileno())  # the view keeps it
+        view.release()
+        del view
+        assert spares.lock_alone(other.fileno())
+
+
+def test_a_mapping_that_was_closed_or_is_to_be_read_refuses(numbered):
+    memory = map_of(numbered, writable=False)
+    assert memoryview(memory).readonly
+    for place, what in ((0, 1), (slice(0, 1), b"x")):
+        with pytest.raises(TypeError):
+            memory[place] = what
+    memory.close()
+    memory.close()
+    for use in (lambda: memory[0], lambda: len(memory), lambda: memoryview(memory), lambda: memory[:]):
+        with pytest.raises(ValueError, match="unmapped"):
+            use()
+
+
+def test_a_mapping_has_no_bytes_but_its_own(numbered):
+    memory = map_of(numbered)
+    assert (memory[8190:9000], memory[9000:], memory[5:3], memory[-8192]) == (b"\xfe\xff", b"", b"", 0)
+    for place in (8192, -8193, 1 << 70):
+        with pytest.raises(IndexError):
+            memory[place]
+    for place, what, problem in (
+        (slice(0, 2), b"x", ValueError),
+        (slice(8190, 9000), b"xyz", ValueError),
+        (slice(0, 8, 2), b"abcd", ValueError),
+        (0, 256, ValueError),
+        (0, -1, ValueError),
+        (0, b"x", TypeError),
+        ("0", 1, TypeError),
+    ):
+        with pytest.raises(problem):
+            memory[place] = what
+    with pytest.raises(TypeError):
+        del memory[0]
+    assert memory[:] == numbered.read_bytes() == bytes(range(256)) * 32
+
+
+def test_a_private_mapping_changes_no_file(numbered):
+    memory = map_of(numbered, private=True)
+    memory[0:2] = b"zz"
+    assert (memory[:2], numbered.read_bytes()[:2]) == (b"zz", b"\0\1")
+
+
+def test_what_cannot_be_mapped_is_told_with_the_file(numbered, tmp_path):
+    with pytest.raises(ValueError, match="empty"), numbered.open("rb") as file:
+        _native.map_file(file.fileno(), 0, writable=False)
+    with pytest.raises(PermissionError) as refused, numbered.open("rb") as file:
+        _native.map_file(file.fileno(), 8192, writable=True)
+    assert refused.value.filename == str(numbered)
+
+
+def test_a_queue_has_six_descriptors_and_a_consumer_one(path, make):
+    """Whatever is mapped costs none."""
+    queue = make()
+    queue.put(b"x")
+    before = len(os.listdir("/proc/self/fd"))
+    with queue.consumer("c") as consumer:
+        consumer.take(0)
+        assert len(os.listdir("/proc/self/fd")) - before <= 2  # its lock, and that of the chunk it reads
+    assert sum(os.path.realpath(f"/proc/self/fd/{fd}").startswith(path) for fd in os.listdir("/proc/self/fd")) <= 7
+
+
+@pytest.fixture
+def overlay(tmp_path):
+    """A folder of an overlay over others, where one may be mounted here; elsewhere the test is skipped."""
+    for name in ("lower", "upper", "work", "merged"):
+        (tmp_path / name).mkdir()
+    below = f"lowerdir={tmp_path}/lower,upperdir={tmp_path}/upper,workdir={tmp_path}/work"
+    command = ["mount", "-t", "overlay", "overlay", "-o", below, f"{tmp_path}/merged"]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("no overlay can be mounted here")
+    yield tmp_path / "merged"
+    subprocess.run(["umount", "-l", f"{tmp_path}/merged"], check=True)
+
+
+def lock_lasts(path):
+    """Whether a chunk's lock is there as long as its mapping, and not longer."""
+    with path.open("r+b") as file:
+        assert spares.lock_as_mapper(file.fileno())
+        memory = _native.map_file(file.fileno(), 8192, writable=True)
+    with path.open("r+b") as other:
+        assert spares.is_locked(other.fileno())
+        memory.close()
+        return not spares.is_locked(other.fileno())
+
+
+def test_a_mapping_keeps_its_lock_also_where_the_kernel_maps_another_file_than_was_opened(overlay):
+    """Overlayfs maps the file below, so a mapping keeps no lock by itself: there it keeps a descriptor."""
+    path = overlay / "numbered"
+    path.write_bytes(bytes(8192))
+    with path.open("r+b") as file:
+        assert not mapping.keeps_locks(file.fileno())
+    assert lock_lasts(path)
+
+
+def test_whether_a_mapping_keeps_locks_is_tried_once_for_each_device(numbered, monkeypatch):
+    tried = []
+    monkeypatch.setattr(mapping, "_keeping", {})
+    monkeypatch.setattr(mapping, "_try_whether_it_keeps", lambda fd: bool(tried.append(fd)))
+    before = len(os.listdir("/proc/self/fd"))
+    memories = [map_of(numbered), map_of(numbered, private=True), map_of(numbered)]
+    assert (len(tried), len(os.listdir("/proc/self/fd")) - before) == (1, 3)
+    memories.clear()
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert lock_lasts(numbered)

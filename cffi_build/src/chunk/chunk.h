@@ -34,7 +34,7 @@ struct shmq_chunk {
     word_t seal;              /* private: how this handle seals the chunk */
     struct limit limit;       /* private: how far this handle may claim in a bounded queue */
     bool aside;               /* it is staged: nobody counts what is there */
-    int fd;
+    bool pads;                /* what the dead left is padded, though it is mapped to be read */
     bool writable;
     bool checksum;
     shmq_member *member;

@@ -179,7 +179,7 @@ static int check_header(const struct chunk_header *header, uint64_t bytes, const
     return SHMQ_OK;
 }
 
-shmq_chunk *shmq_chunk_new(void *memory, uint64_t bytes, int fd, bool writable, bool checksum, uint64_t base,
+shmq_chunk *shmq_chunk_new(void *memory, uint64_t bytes, bool pads, bool writable, bool checksum, uint64_t base,
                            uint64_t sequence, const uint8_t queue_id[16], shmq_member *member, int *code)
 {
     struct chunk_header header;
@@ -209,7 +209,7 @@ shmq_chunk *shmq_chunk_new(void *memory, uint64_t bytes, int fd, bool writable, 
         .epoch = header.epoch,
         .chunk_id = header.chunk_id,
         .crc_seed = crc32c(0, birth, sizeof birth),
-        .fd = fd,
+        .pads = pads,
         .writable = writable,
         .checksum = checksum,
         .index_spacing = header.index_spacing,

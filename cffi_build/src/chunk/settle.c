@@ -44,12 +44,12 @@ static bool pad_the_dead(shmq_chunk *chunk, uint64_t position, word_t claimed)
         pad_word(chunk, word_at(chunk, position), claimed);
         return true;
     }
-    word_t *const window = chunk->fd < 0 ? NULL : os->map_window(chunk->fd, position, sizeof(word_t));
+    uint8_t *const window = chunk->pads ? os->map_window(chunk->memory + position, sizeof(word_t)) : NULL;
     if (window == NULL) {
         return false;
     }
-    pad_word(chunk, window, claimed);
-    os->unmap_window(window, position, sizeof(word_t));
+    pad_word(chunk, (word_t *)(void *)window, claimed);
+    os->unmap_window(window, sizeof(word_t));
     return true;
 }
 

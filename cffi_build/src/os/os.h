@@ -5,6 +5,7 @@
 #ifndef SHMQ_OS_H
 #define SHMQ_OS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,9 +40,13 @@ struct os_calls {
     int (*byte_is_locked)(int fd, uint64_t byte);
     /* Let somebody else use this processor, if anybody wants to. */
     void (*yield)(void);
-    /* A short writable window on a file that is otherwise mapped read-only. */
-    void *(*map_window)(int fd, uint64_t position, size_t bytes);
-    void (*unmap_window)(void *window, uint64_t position, size_t bytes);
+    /* A whole file, in *at: shared, or private so that what is stored there never reaches the file. 0 or -errno. */
+    int (*map_file)(int fd, size_t bytes, bool writable, bool private, uint8_t **at);
+    void (*unmap_file)(uint8_t *at, size_t bytes);
+    /* A short writable window on these bytes of a shared mapping that is otherwise to be read, of a file that was opened
+     * for writing: where the first byte is there, or NULL. */
+    uint8_t *(*map_window)(const uint8_t *begin, size_t bytes);
+    void (*unmap_window)(uint8_t *window, size_t bytes);
     /* The pages around these bytes of a shared mapping, mapped a second time: where the first byte is there, or NULL. */
     uint8_t *(*map_again)(uint8_t *begin, size_t bytes);
     /* From here on what is stored through that second mapping changes no file; it shows what it showed. 0 or -errno. */

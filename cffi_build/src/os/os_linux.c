@@ -143,19 +143,18 @@ static int byte_is_locked(int fd, uint64_t byte)
 static void yield(void) { sched_yield(); }
 
 static size_t page_size(void) { return (size_t)sysconf(_SC_PAGESIZE); }
-static uint64_t page_below(uint64_t position) { return position & ~(uint64_t)(page_size() - 1); }
 
-static void *map_window(int fd, uint64_t position, size_t bytes)
+static int map_file(int fd, size_t bytes, bool writable, bool private, uint8_t **at)
 {
-    const uint64_t start = page_below(position);
-    uint8_t *page = mmap(NULL, position - start + bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)start);
-    return page == MAP_FAILED ? NULL : page + (position - start);
+    const int protection = PROT_READ | (writable ? PROT_WRITE : 0);
+    void *const memory = mmap(NULL, bytes, protection, private ? MAP_PRIVATE : MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED) {
+        return -errno;
+    }
+    *at = memory;
+    return 0;
 }
-static void unmap_window(void *window, uint64_t position, size_t bytes)
-{
-    const uint64_t before = position - page_below(position);
-    munmap((uint8_t *)window - before, before + bytes);
-}
+static void unmap_file(uint8_t *at, size_t bytes) { munmap(at, bytes); }
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14; older kernels refuse it, and the stores fault page by page as ever */
@@ -168,11 +167,16 @@ static size_t pages_of(const uint8_t *begin, size_t bytes)
     const size_t page = page_size();
     return (before_page(begin) + bytes + page - 1) / page * page;
 }
-static uint8_t *map_again(uint8_t *begin, size_t bytes)
+static uint8_t *mapped_twice(uint8_t *begin, size_t bytes)
 {
     /* An old size of 0 leaves the old mapping where it is. */
     uint8_t *const pages = mremap(begin - before_page(begin), 0, pages_of(begin, bytes), MREMAP_MAYMOVE);
-    if (pages == MAP_FAILED) {
+    return pages == MAP_FAILED ? NULL : pages;
+}
+static uint8_t *map_again(uint8_t *begin, size_t bytes)
+{
+    uint8_t *const pages = mapped_twice(begin, bytes);
+    if (pages == NULL) {
         return NULL;
     }
     populate(pages, pages_of(begin, bytes)); /* it is about to be filled: one call instead of a fault for each page */
@@ -195,6 +199,15 @@ static int make_private(uint8_t *again, size_t bytes)
     return 0;
 }
 static void unmap_again(uint8_t *again, size_t bytes) { munmap(again - before_page(again), pages_of(again, bytes)); }
+static uint8_t *map_window(const uint8_t *begin, size_t bytes)
+{
+    uint8_t *const pages = mapped_twice((uint8_t *)(uintptr_t)begin, bytes);
+    if (pages != NULL && mprotect(pages, pages_of(begin, bytes), PROT_READ | PROT_WRITE) != 0) {
+        munmap(pages, pages_of(begin, bytes));
+        return NULL;
+    }
+    return pages == NULL ? NULL : pages + before_page(begin);
+}
 
 static int rename_new(int directory, const char *from, const char *to)
 {
@@ -282,8 +295,10 @@ static const struct os_calls linux_calls = {
     .open_again = open_again,
     .byte_is_locked = byte_is_locked,
     .yield = yield,
+    .map_file = map_file,
+    .unmap_file = unmap_file,
     .map_window = map_window,
-    .unmap_window = unmap_window,
+    .unmap_window = unmap_again,
     .map_again = map_again,
     .make_private = make_private,
     .unmap_again = unmap_again,

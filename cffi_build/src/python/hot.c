@@ -77,7 +77,7 @@ static PyType_Spec block_spec = {"shmq._hot.Block", sizeof(PyObject), 0, Py_TPFL
 static int hot_exec(PyObject *module)
 {
     int (*const parts[])(PyObject *) = {hot_mutex_exec, hot_message_exec, hot_put_exec, hot_take_exec,
-                                        hot_hand_exec, hot_find_exec,    hot_fd_exec};
+                                        hot_hand_exec,  hot_find_exec,    hot_fd_exec,  hot_map_exec};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (parts[i](module) < 0) {
             return -1;

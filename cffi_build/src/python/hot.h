@@ -18,6 +18,7 @@ int hot_add_type(PyObject *module, const char *name, PyType_Spec *spec);
 int hot_fd_exec(PyObject *module);
 int hot_find_exec(PyObject *module);
 int hot_hand_exec(PyObject *module);
+int hot_map_exec(PyObject *module);
 int hot_mutex_exec(PyObject *module);
 int hot_message_exec(PyObject *module);
 int hot_put_exec(PyObject *module);
