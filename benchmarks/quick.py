@@ -8,6 +8,7 @@ checksums and timestamps, keeps what it carried, and survives kill -9; the other
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import time
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 BARS = {Zmq.label: 2.0, MultiprocessingQueue.label: 10.0}
 SMALL, LARGE, BATCH = 64, 1 << 20, 100
 LARGE_COUNT, TRIPS = 100, 1500
+PROCESSORS = sorted(os.sched_getaffinity(0))
+"""Where the ends of a round trip stay; left to the scheduler, their places make more difference than the rival."""
+TRIP_SCENES = ("apart", "together")
 
 
 def one_by_one(peer: type[Channel], place: str) -> float:
@@ -41,15 +45,27 @@ def large(peer: type[Channel], place: str) -> float:
     return trial.rate(peer, place, size=LARGE, count=LARGE_COUNT) * LARGE / (1 << 30)
 
 
-def round_trip(peer: type[Channel], place: str) -> float:
-    """Microseconds there and back, p50."""
-    return trial.percentile(trial.round_trips(peer, place, size=SMALL, count=TRIPS), 0.5) / 1000
+def round_trip(peer: type[Channel], place: str, processors: tuple[int, int]) -> float:
+    """Microseconds there and back, p50, with the two processes on these processors."""
+    trips = trial.round_trips(peer, place, size=SMALL, count=TRIPS, processors=processors)
+    return trial.percentile(trips, 0.5) / 1000
+
+
+def together(peer: type[Channel], place: str) -> float:
+    """Both on one processor."""
+    return round_trip(peer, place, (PROCESSORS[0], PROCESSORS[0]))
+
+
+def apart(peer: type[Channel], place: str) -> float:
+    """Each on one of its own."""
+    return round_trip(peer, place, (PROCESSORS[0], PROCESSORS[-1]))
 
 
 SCENES: dict[str, tuple[str, str, str, Callable[[type[Channel], str], float]]] = {
     "one": ("64-byte messages, one call each", "messages/s", "{:,.0f}", one_by_one),
     "batch": ("64-byte messages, 100 per call", "messages/s", "{:,.0f}", in_batches),
-    "trip": ("Round trip of 64 bytes between two processes, p50", "µs", "{:,.1f}", round_trip),
+    "apart": ("Round trip of 64 bytes between two processes on two processors, p50", "µs", "{:,.1f}", apart),
+    "together": ("Round trip of 64 bytes between two processes on one processor, p50", "µs", "{:,.1f}", together),
     "large": ("1 MiB messages, for information", "GiB/s", "{:,.2f}", large),
 }
 
@@ -60,6 +76,8 @@ def measure(rounds: int, directory: str) -> dict[str, dict[str, list[float]]]:
     for number in range(rounds):
         print(f"round {number + 1} of {rounds} ...", end="\r", file=sys.stderr, flush=True)
         for scene, (*_, run) in SCENES.items():
+            if scene == "apart" and len(PROCESSORS) == 1:
+                continue
             for peer in PEERS[number % len(PEERS) :] + PEERS[: number % len(PEERS)]:
                 if scene != "batch" or peer.batches:
                     value = run(peer, f"{directory}/{scene}")
@@ -70,7 +88,7 @@ def measure(rounds: int, directory: str) -> dict[str, dict[str, list[float]]]:
 def ratio(scene: str, figures: dict[str, list[float]], label: str) -> float:
     """How many times better shmq is than that rival."""
     ours, theirs = figures[Shmq.label], figures[label]
-    return report.median_ratio(theirs, ours) if scene == "trip" else report.median_ratio(ours, theirs)
+    return report.median_ratio(theirs, ours) if scene in TRIP_SCENES else report.median_ratio(ours, theirs)
 
 
 def main() -> int:
@@ -86,6 +104,8 @@ def main() -> int:
         found = measure(options.rounds, directory)
     out.data |= {"versions": versions, "rounds": options.rounds, "figures": found, "ratios": {}}
     for scene, (title, unit, form, _) in SCENES.items():
+        if not found[scene]:
+            continue
         figures: dict[str, list[float]] = {
             peer.label: found[scene][peer.label] for peer in PEERS if peer.label in found[scene]
         }

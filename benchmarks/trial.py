@@ -174,17 +174,28 @@ def _check(taken: Any, sent: bytes) -> None:
 
 
 # ---------------------------------------------------------------- there and back
-def round_trips(peer: type[Channel], place: str, *, size: int, count: int, pause: float = 0.0) -> list[int]:
+def round_trips(
+    peer: type[Channel],
+    place: str,
+    *,
+    size: int,
+    count: int,
+    pause: float = 0.0,
+    processors: tuple[int, int] | None = None,
+) -> list[int]:
     """
     The times of *count* round trips in ns, ascending: two channels of this peer, an echo at the far end.
 
     Args:
         pause: seconds between them, in which both sides fall asleep.
+        processors: where either side stays; None for wherever the scheduler has them.
     """
+    here, away = ({processor} for processor in processors) if processors else (os.sched_getaffinity(0),) * 2
     there, back = peer(f"{place}-there", size, 1), peer(f"{place}-back", size, 1)
     messages = payloads(size)
 
     def ping() -> list[int]:
+        os.sched_setaffinity(0, here)
         send, take = there.sender(), back.taker()
         times = []
         clock = time.perf_counter_ns
@@ -202,6 +213,7 @@ def round_trips(peer: type[Channel], place: str, *, size: int, count: int, pause
         return sorted(times[_WARM_UP:])
 
     def echo() -> None:
+        os.sched_setaffinity(0, away)
         take, send = there.taker(), back.sender()
         for _ in range(count + _WARM_UP):
             send.one(take.one())

@@ -17,10 +17,10 @@
 
 /* ------------------------------------------------------------------ the next message */
 /* Let some time pass before the next look; false when the patience is used up. The pauses grow: whoever looks at a
- * word all the time takes its cache line from the producer who is about to write it. And whoever has looked a few times
- * gives way: the producer may be waiting for this very processor. */
+ * word all the time takes its cache line from the producer who is about to write it. And whoever has looked a few times, with
+ * 15 pauses in between, gives way: the producer may be waiting for this very processor. */
 #define PAUSE_MAX 64
-#define PAUSE_YIELDS 64
+#define PAUSE_YIELDS 8
 static bool spin_on(uint32_t *spins, uint32_t *pause)
 {
     if (*spins == 0) {
