@@ -14,6 +14,7 @@ A map of the package:
     taking/                             consumers, groups, waiting, dead letters
     reading/                            from message to message, by index, by time, as columns
     durability, ending                  the disk; the end of a stream
+    watcher                             who tells sleepers of a death
     membership, seat, loan              this process's place at a queue; what each handle has of it
     given, habits, where, deadlines     checks of arguments; names of queue.Queue; the path in an OSError; timeouts
     closable                            what a `with` block closes

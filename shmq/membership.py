@@ -1,15 +1,13 @@
 """
-This process's seat at each queue it has open: one per queue, shared by all its handles, and the watcher beside it.
+This process's seat at each queue it has open: one per queue, shared by all its handles.
 
-Taking a seat proves that its last tenant is dead, so its open claims are padded first. A process that sleeps keeps one
-watcher thread: death makes no sound, and whoever waits for a dead process must be woken to see it.
+Taking a seat proves that its last tenant is dead, so its open claims are padded first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import select
 import sys
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -19,31 +17,14 @@ from shmq.storage import boots, warm
 from shmq.storage.chain import Chain
 from shmq.storage.mapped import Mapped
 from shmq.storage.paths import CONTROL, QUEUE
-from shmq.worker import Worker
+from shmq.watcher import Watched, pid_namespace, start_time
 
 if TYPE_CHECKING:
     from shmq.durability import Keeper
     from shmq.loan import Loan
     from shmq.storage.directory import Directory
 
-UNSEEN_POLL_MS = 5
-"""How often to test the locks of members in other pid namespaces, while there are any and somebody sleeps."""
 _NEVER = (1 << 64) - 1
-
-
-def start_time(pid: int | str = "self") -> int:
-    """When that process began, in clock ticks since boot; 0 when there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            stat = file.read()
-    except OSError:
-        return 0
-    return int(stat.rpartition(b") ")[2].split()[19])
-
-
-def pid_namespace() -> int:
-    """The inode of this process's pid namespace."""
-    return os.stat("/proc/self/ns/pid").st_ino
 
 
 class Members:
@@ -71,7 +52,7 @@ class Membership:
         self._members: dict[str, Members] = {}
         self.missing: object = None
         """What backlog.py knows."""
-        self._watcher: _Watcher | None = None
+        self._watched: Watched | None = None
         self._keeper: Keeper | None = None
         self._lock = locks.Lock()
         self._home: Directory | None = None
@@ -162,11 +143,11 @@ class Membership:
     def watch(self) -> None:
         """Have the bells rung when somebody dies."""
         with self._lock:
-            if self._watcher is None:
-                self._watcher = _Watcher(self.control, self.member)
-            watcher = self._watcher
-            watcher.start()
-        watcher.refresh()
+            if self._watched is None:
+                self._watched = Watched(self.control, self.member)
+            watched = self._watched
+            watched.start()
+        watched.refresh()
 
     def claims_from(self, handle: object, sequence: int | None) -> None:
         """
@@ -232,8 +213,8 @@ class Membership:
                 durability.mark_at_close(self._home, self)
             self._home.close(self)
         warm.forget(self._queue_id)
-        if self._watcher is not None and mine:
-            self._watcher.stop()
+        if self._watched is not None and mine:
+            self._watched.stop()
         if member is not None:
             member.leave()
 
@@ -295,100 +276,3 @@ def _begin(home: Directory, handle: Loan, key: tuple[int, int] | None = None) ->
         made.leave(handle)
         raise
     return made
-
-
-class _Watcher:
-    """
-    One thread per process and queue, started at the first sleep: rings the bell when a member dies.
-
-    Members of this pid namespace are watched by pidfd; of others, only the lock can be tested, every 5 ms.
-    """
-
-    def __init__(self, control: _native.Control, member: _native.Member) -> None:
-        self._control = control
-        self._member = member
-        self._seen = -1
-        self._namespace = pid_namespace()
-        self._watched: dict[int, tuple[int, int, _native.Fd]] = {}  # by pidfd: slot, generation
-        self._unseen: dict[int, int] = {}  # slot -> generation
-        self._known: dict[int, tuple[int, ...]] = {}  # slot -> what it said when it was last looked at
-        self._nudge = _native.Fd.of(os.eventfd, 0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._poll = select.poll()
-        self._poll.register(self._nudge, select.POLLIN)
-        self._thread = Worker(self._run, "shmq-watcher")
-
-    def start(self) -> None:
-        """Begin, unless it has."""
-        self._thread.start()
-
-    def refresh(self) -> None:
-        """Have it look at who is here, if that changed. A member that died before it looked is noticed all the same."""
-        if self._control.members() != self._seen:
-            os.eventfd_write(self._nudge, 1)
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._thread.end(self._wake)
-        for *_, pidfd in self._watched.values():
-            pidfd.close()
-        self._nudge.close()
-
-    def _wake(self) -> None:
-        if self._nudge.fileno() >= 0:
-            os.eventfd_write(self._nudge, 1)
-
-    def _run(self) -> None:
-        self._look()
-        while not self._thread.is_ending():
-            dead = False
-            for fd, _ in self._poll.poll(UNSEEN_POLL_MS if self._unseen else None):
-                if fd == self._nudge.fileno():
-                    os.eventfd_read(self._nudge)
-                    self._look()
-                else:
-                    self._forget(fd)
-                    dead = True
-            for slot in [slot for slot in self._unseen if not self._member.slot_locked(slot)]:
-                del self._unseen[slot]
-                dead = True
-            if dead:
-                self._control.wake()
-
-    def _look(self) -> None:
-        """
-        Watch whoever sat down since the last look.
-
-        Who was still sitting down then, so that its seat did not say yet which process it is, is looked at again.
-        """
-        self._seen = self._control.members()
-        dead = False
-        for slot, generation, pid, namespace, began in self._control.participants():
-            if _native.owner_of(slot, generation) == self._member.owner:
-                continue
-            witness = (generation, pid, namespace, began)
-            if self._known.get(slot) == witness:
-                continue
-            self._known[slot] = witness
-            if not self._member.slot_locked(slot):
-                dead = True  # came and went between two looks: it may have left something behind
-            elif namespace == self._namespace and self._watch(slot, generation, pid, began):
-                self._unseen.pop(slot, None)
-            else:
-                self._unseen[slot] = generation
-        if dead:
-            self._control.wake()
-
-    def _watch(self, slot: int, generation: int, pid: int, began: int) -> bool:
-        try:
-            pidfd = _native.Fd.of(os.pidfd_open, pid)
-        except (OSError, OverflowError):  # gone, or never a pid: what stands in the seat is only a witness
-            return False
-        if start_time(pid) != began:  # the pid was reused meanwhile
-            return False
-        self._watched[pidfd.fileno()] = (slot, generation, pidfd)
-        self._poll.register(pidfd, select.POLLIN)
-        return True
-
-    def _forget(self, pidfd: int) -> None:
-        self._poll.unregister(pidfd)
-        del self._watched[pidfd]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import gc
 import os
 import signal
 import struct
@@ -32,7 +34,7 @@ import shmq
 from shmq import _native, membership
 from shmq.storage import boots
 
-SLEEPERS = 128  # in the control page
+BELL, SLEEPERS = 64, 128  # in the control page
 F_OFD_SETLKW = 38
 LOCK_BASE = 1 << 40
 
@@ -411,21 +413,31 @@ def another_member(joined, path):
             os.close(fd)
 
 
+def look_again(watched):
+    watched.due = True
+    watched.by.nudge()
+
+
+def watched_processes(watched):
+    """The pids of those whose death rings at that queue."""
+    return {pid for (pid, _), life in list(watched.by.lives.items()) if watched in life.queues}
+
+
 def test_who_was_looked_at_while_he_sat_down_is_not_polled_for_ever(path):
     """Its seat did not say yet which process it is: the watcher asked for its lock every 5 ms from then on."""
     with shmq.open(path) as queue:
         joined = queue._session.joined()
         joined.watch()
-        watcher = joined._watcher
+        watched = joined._watched
         other = another_member(joined, path)
         try:
             slot, *_ = other.lock()
-            os.eventfd_write(watcher._nudge, 1)
-            until(lambda: slot in watcher._unseen)
+            look_again(watched)
+            until(lambda: slot in watched.unseen)
             other.join(os.getpid(), membership.pid_namespace(), membership.start_time(), boots.boot_tag(), 0)
             joined.watch()
-            until(lambda: slot not in watcher._unseen)
-            assert any(where[0] == slot for where in list(watcher._watched.values()))
+            until(lambda: slot not in watched.unseen)
+            assert os.getpid() in watched_processes(watched)
         finally:
             other.leave()
 
@@ -435,18 +447,18 @@ def test_a_seat_that_still_names_its_last_tenant_is_looked_at_again(path):
     with shmq.open(path) as queue:
         joined = queue._session.joined()
         joined.watch()
-        watcher = joined._watcher
+        watched = joined._watched
         with Child(lambda say: (shmq.open(path).close(), say("left"), signal.pause())) as child:
             child.hear()
             other = another_member(joined, path)
             try:
                 slot, *_ = other.lock()
-                os.eventfd_write(watcher._nudge, 1)
-                until(lambda: watcher._known.get(slot, (0, 0))[1] == child.pid)
+                look_again(watched)
+                until(lambda: watched.known.get(slot, (0, 0))[1] == child.pid)
                 other.join(os.getpid(), membership.pid_namespace(), membership.start_time(), boots.boot_tag(), 0)
                 joined.watch()
-                until(lambda: watcher._known[slot][1] == os.getpid())
-                until(lambda: len([1 for where in list(watcher._watched.values()) if where[0] == slot]) == 2)
+                until(lambda: watched.known[slot][1] == os.getpid())
+                until(lambda: watched_processes(watched) == {child.pid, os.getpid()})
             finally:
                 other.leave()
 
@@ -460,3 +472,88 @@ def test_a_process_ends_that_closed_a_queue_before_what_had_waited_at_it(path, k
     program = f"import shmq\nqueue = shmq.open({str(path)!r}, durability=shmq.Durability.{durability})\n"
     program += f"{waited if kind == 'a wait' else kept}\nqueue.close()\n"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+# ---------------------------------------------------------------- one thread watches for all queues
+def watchers():
+    return [thread for thread in threading.enumerate() if thread.name == "shmq-watcher"]
+
+
+def watching_descriptors():
+    links = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    return sum("eventfd" in link or "pidfd" in link for link in links)
+
+
+@pytest.fixture
+def three(tmp_path):
+    """Queues at which this process has slept, and another one has a seat: (that one, the queues)."""
+    gc.collect()  # a queue that an earlier test has left in a cycle may be watched
+    places = [str(tmp_path / f"q{number}") for number in range(3)]
+    with contextlib.ExitStack() as stack:
+        queues = [stack.enter_context(shmq.open(place)) for place in places]
+        child = stack.enter_context(Child(lambda say: (open_all(places), say("here"), signal.pause())))
+        child.hear()
+        for queue in queues:
+            queue._session.joined().watch()
+        yield child, queues
+
+
+opened = []
+
+
+def open_all(places):
+    opened.extend(shmq.open(place) for place in places)
+    for queue in opened:
+        queue.reserve(8)  # which whoever reads it waits for
+
+
+def test_one_thread_watches_for_all_queues_and_each_process_once(three):
+    child, queues = three
+    watched = [queue._session.joined()._watched for queue in queues]
+    until(lambda: all(child.pid in watched_processes(each) for each in watched))
+    assert len(watchers()) == 1
+    assert len({each.by for each in watched}) == 1
+    assert watching_descriptors() == 2  # what wakes the thread, and the process
+
+
+def test_a_death_is_told_at_each_queue_and_not_at_one_that_was_closed(three):
+    child, queues = three
+    until(lambda: all(child.pid in watched_processes(queue._session.joined()._watched) for queue in queues))
+    queues[0].close()
+    before = [peek(Path(queue.path, "control.shmq"), BELL) for queue in queues]
+    child.kill()
+    for queue, bell in zip(queues[1:], before[1:], strict=True):
+        until(lambda queue=queue, bell=bell: peek(Path(queue.path, "control.shmq"), BELL) != bell)
+    assert peek(Path(queues[0].path, "control.shmq"), BELL) == before[0]
+    assert watching_descriptors() == 1
+
+
+def test_the_thread_ends_with_the_last_queue_and_another_one_begins_with_the_next(three):
+    child, queues = three
+    watched = queues[0]._session.joined()._watched
+    until(lambda: child.pid in watched_processes(watched))
+    for queue in queues[:2]:
+        queue.close()
+    assert len(watchers()) == 1
+    assert watched.by.queues == {queues[2]._session.joined()._watched}
+    queues[2].close()
+    assert watchers() == []
+    assert watching_descriptors() == 0
+    with shmq.open(queues[0].path) as again:
+        again._session.joined().watch()
+        until(lambda: child.pid in watched_processes(again._session.joined()._watched))
+        assert len(watchers()) == 1
+
+
+def test_a_forked_child_has_a_thread_of_its_own(three):
+    child, queues = three
+    until(lambda: child.pid in watched_processes(queues[0]._session.joined()._watched))
+
+    def watch():
+        joined = queues[0]._session.joined()
+        joined.watch()
+        until(lambda: {child.pid, os.getppid()} <= watched_processes(joined._watched))
+        return len(watchers())
+
+    assert in_child(watch) == "1"
+    assert len(watchers()) == 1
