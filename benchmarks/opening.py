@@ -38,11 +38,12 @@ SPAWN = multiprocessing.get_context("spawn")
 WAYS = ("resumed", "earliest", "put")
 
 
-def fill(path: str, length: int) -> None:
+def fill(path: str, length: int, chunk_bytes: int | None) -> None:
     """A queue of that many messages, and a consumer that has taken half of them."""
-    some = [bytes(SIZE)] * BATCH
-    with shmq.open(path) as queue:
-        for _ in range(length // BATCH):
+    batch = BATCH if chunk_bytes is None else min(BATCH, chunk_bytes // (8 * SIZE))
+    some = [bytes(SIZE)] * batch
+    with shmq.open(path, **({} if chunk_bytes is None else {"chunk_bytes": chunk_bytes})) as queue:
+        for _ in range(length // batch):
             queue.put_many(some)
         with queue.consumer("worker", start=length // 2) as consumer:
             consumer.take()
@@ -112,7 +113,7 @@ def read_all(path: str) -> tuple[int, int, int, int]:
         return chunks, count, before, trial.resident("RssAnon")
 
 
-def measure(length: int, runs: int, directory: str) -> dict[str, Any]:
+def measure(length: int, runs: int, directory: str, chunk_bytes: int | None) -> dict[str, Any]:
     """All figures at one length."""
     path = f"{directory}/opening"
     times: dict[str, list[float]] = {way: [] for way in WAYS}
@@ -121,7 +122,7 @@ def measure(length: int, runs: int, directory: str) -> dict[str, Any]:
             if length <= REFILL:
                 shutil.rmtree(path, ignore_errors=True)
             if not os.path.exists(path):
-                trial.in_processes(functools.partial(fill, path, length))
+                trial.in_processes(functools.partial(fill, path, length, chunk_bytes))
             crash(path)
             times[way] += trial.in_processes(functools.partial(open_and, way, path), start=SPAWN)
     ((chunks, count, before, after),) = trial.in_processes(functools.partial(read_all, path), start=SPAWN)
@@ -133,10 +134,11 @@ def main() -> int:
     parser = report.arguments(__doc__)
     parser.add_argument("--runs", type=int, default=7, help="crashes for each way and length; default: 7")
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, metavar="N")
+    parser.add_argument("--chunk-bytes", type=int, metavar="N", help="small chunks, so that there are many of them")
     options = parser.parse_args()
     with trial.workplace(options.directory) as directory:
         out = report.Report(options, directory)
-        found = {length: measure(length, options.runs, directory) for length in options.lengths}
+        found = {length: measure(length, options.runs, directory, options.chunk_bytes) for length in options.lengths}
     out.data["lengths"] = found
     times, memory = [], []
     for length, at in found.items():
