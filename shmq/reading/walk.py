@@ -72,18 +72,17 @@ class Walk:
 
     def resume(self, sequence: int, position: int, ordinal: int, index: int) -> bool:
         """Stand at a remembered place, if it is still what it was; the first message at or behind *index* is next."""
-        for known, base in self.chain.names():
-            if known == sequence:
-                try:
-                    chunk = self.chain.open(sequence, base)
-                except FileNotFoundError:
-                    return False  # retired since: everything in it was finished
-                if chunk.first_position() <= position < chunk.size and position % 8 == 0:
-                    self._enter(chunk, start=index, at=(position, ordinal))
-                    with contextlib.suppress(errors.Corrupt):
-                        # From word to word: what lies below the head was handed out, and is not looked at again.
-                        _native.reader_seek(chunk, self.reader, index - base)
-                        return True
+        for _, base in self.chain.named(sequence):
+            try:
+                chunk = self.chain.open(sequence, base)
+            except FileNotFoundError:
+                return False  # retired since: everything in it was finished
+            if chunk.first_position() <= position < chunk.size and position % 8 == 0:
+                self._enter(chunk, start=index, at=(position, ordinal))
+                with contextlib.suppress(errors.Corrupt):
+                    # From word to word: what lies below the head was handed out, and is not looked at again.
+                    _native.reader_seek(chunk, self.reader, index - base)
+                    return True
         return False
 
     def lead(self, head: _native.End) -> None:

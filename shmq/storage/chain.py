@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from shmq import _native, errors
 from shmq.storage import files, new_chunks, spares, staging, warm
 from shmq.storage.new_chunks import grain_for
-from shmq.storage.paths import CHUNKS, chunk_name
+from shmq.storage.paths import CHUNKS, chunk_name, parse_chunk_name
 from shmq.where import says_where
 
 if TYPE_CHECKING:
@@ -283,9 +283,23 @@ class Chain:
     def since(self, sequence: int) -> list[tuple[int, int]]:
         """(sequence, base) of the live chunks from that one on to the last that was entered to put, or behind it."""
         last = self.last()
-        if last is not None and last[0] == sequence:
-            return [last]
+        if last is not None and 0 <= last[0] - sequence < _FEW:
+            found = [last] if last[0] == sequence else self._named(range(sequence, last[0] + 1))
+            if len(found) == last[0] - sequence + 1 and not break_in(found):
+                return found
         return [name for name in self.names() if name[0] >= sequence]
+
+    def named(self, sequence: int) -> list[tuple[int, int]]:
+        """(sequence, base) of the live chunk of that sequence, if there is one."""
+        if self._home.view is not None or sequence < self._member.control.first_live():
+            return [name for name in self.names() if name[0] == sequence]
+        return self._named(range(sequence, sequence + 1))
+
+    def _named(self, sequences: range) -> list[tuple[int, int]]:
+        """(sequence, base) of those that are listed: of many names, only these few are taken apart."""
+        ends = {chunk_name(0, sequence)[16:] for sequence in sequences}
+        names = (name for name in files.names_in(self._home.chunks) if name[16:] in ends)
+        return sorted(found for name in names if (found := parse_chunk_name(name)))
 
     def first_index(self) -> int:
         """The first index still there; before the first put, the one that it will get."""

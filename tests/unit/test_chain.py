@@ -228,7 +228,26 @@ def test_whoever_opens_a_long_queue_lists_no_chunks(long, monkeypatch):
     with shmq.open(long) as queue:
         assert queue.put(b"x") == 30
         with queue.consumer("c") as consumer:
-            assert consumer.take(0)[:2] == b"00"
+            assert [consumer.take(0)[:2] for _ in range(5)] == [b"%02d" % number for number in range(5)]
+        with queue.consumer("c") as again:
+            assert again.take(0)[:2] == b"05"
+
+
+def test_whoever_comes_after_a_death_takes_few_names_apart(long, monkeypatch):
+    """Those of the chunks in which the dead may have claimed something, of however many there are."""
+    with shmq.open(long) as queue:
+        links = queue._session.chain()
+        assert links.since(29) == [(29, 29)]
+        assert links.since(0) == links.names()
+        assert links.since(30) == []
+        second = Path(long, "chunks", f"{28:016x}-{27:08x}.chunk")
+        second.write_bytes(b"")
+        with pytest.raises(shmq.Corrupt, match="two chunks of sequence 27"):
+            links.since(27)
+        second.unlink()
+        Path(long, "chunks", "another-0000001c.chunk").write_bytes(b"")
+        monkeypatch.setattr(directory.Directory, "chunk_names", lambda _: pytest.fail("it takes all apart"))
+        assert links.since(27) == [(27, 27), (28, 28), (29, 29)]
 
 
 @pytest.mark.parametrize(("newest", "base"), [(30, 7), (29, 29), (0, 0), (12, 11)])

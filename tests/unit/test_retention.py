@@ -249,17 +249,17 @@ def test_a_name_is_opened_again_while_the_chunk_it_stood_in_is_retired(queue, pa
         consumer.take_many(second - 1)
         consumer.take()
         assert consumer.head == second
-    names, gone = chain.Chain.names, []
+    named, gone = chain.Chain.named, []
 
-    def retired(self):
-        found = names(self)
+    def retired(self, sequence):
+        found = named(self, sequence)
         if not gone:
             gone.append(live(path)[0])
             while gone[0] in live(path):
                 holder.take()
         return found
 
-    monkeypatch.setattr(chain.Chain, "names", retired)
+    monkeypatch.setattr(chain.Chain, "named", retired)
     with queue.consumer("work") as consumer:
         assert numbers([consumer.take()]) == [second]
     assert gone
