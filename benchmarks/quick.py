@@ -4,6 +4,8 @@ shmq beside its rivals, in under a minute.
 One producer process, one consumer process. Every round runs every rival once, in turn, so that what disturbs the
 machine disturbs all; figures are medians of the rounds, ratios are medians of the ratios within a round. shmq carries
 checksums and timestamps, keeps what it carried, and survives kill -9; the others do none of this.
+
+What the other verbs of shmq cost beside take stands below it, in short; all of them are in verbs.py.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import report, trial
+from benchmarks import report, trial, verbs
 from benchmarks.peers import PEERS, MultiprocessingQueue, Shmq, Zmq
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 BARS = {Zmq.label: 2.0, MultiprocessingQueue.label: 10.0}
 SMALL, LARGE, BATCH = 64, 1 << 20, 100
 LARGE_COUNT, TRIPS = 100, 1500
+VERBS_COUNT, VERBS_ROUNDS = 20_000, 3
 PROCESSORS = sorted(os.sched_getaffinity(0))
 """Where the ends of a round trip stay; left to the scheduler, their places make more difference than the rival."""
 TRIP_SCENES = ("apart", "together")
@@ -116,6 +119,10 @@ def main() -> int:
             for label, values in figures.items()
         ]
         out.table(title, ("", unit, "min .. max", "shmq is"), rows)
+    with trial.workplace("/dev/shm") as place:
+        costs = verbs.measure(verbs.SHORT, place, VERBS_COUNT, VERBS_ROUNDS)
+    out.data["verbs"] = costs
+    out.table(verbs.title(VERBS_ROUNDS), verbs.HEADS, verbs.rows(costs))
     failed = [label for label, bar in BARS.items() if out.data["ratios"]["one"][label] < bar]
     told = ", ".join(
         f"{out.data['ratios']['one'][label]:.1f}x {label} (bar: {bar:.0f}x)" for label, bar in BARS.items()
