@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import struct
@@ -26,6 +27,7 @@ from support import (
 )
 
 import shmq
+from shmq import _native
 from shmq.storage import spares, warm
 
 pytestmark = pytest.mark.usefixtures("mebibytes")
@@ -366,3 +368,23 @@ def test_no_chunk_is_made_with_an_impossible_grain(make, grain):
         with pytest.raises(shmq.TooLarge, match="grain"):
             queue.put_many([bytes(5000)] * 12 + [bytes(50 * KIB)])
     queue.put(bytes(5000))
+
+
+@pytest.mark.parametrize("size", [8 * MIB, 8 * MIB + PAGE])
+@pytest.mark.parametrize("grain", [0, 64, 256, PAGE])
+def test_a_used_file_is_zeroed_where_a_word_may_stand_through_the_cache_or_past_it(size, grain):
+    used, ones = size - 3 * PAGE - 24, b"\1" * PAGE
+    memory = mmap.mmap(-1, size)
+    memory[:] = b"\1" * size
+    _native.Chunk.clear(memory, used, 64, grain)
+    if grain in (0, 64):
+        end = used if grain == 0 else memory.find(b"\1")
+        assert 0 <= end - used < 64
+        assert memory[:end] == bytes(end)
+        assert memory[end:] == b"\1" * (size - end)
+        return
+    first = memory.find(b"\1") - 64
+    grains = -(-(used - first) // grain)
+    assert memory[:first] == bytes(first)
+    assert memory[first : first + grains * grain] == (bytes(64) + ones[: grain - 64]) * grains
+    assert memory[first + grains * grain :] == b"\1" * (size - first - grains * grain)
