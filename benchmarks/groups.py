@@ -7,7 +7,7 @@ Groups beside Redis Streams and persist-queue: messages a second with 1, 2 and 4
 
 Needs redis-server, and the packages redis and persist-queue; whatever is not there is left out. All of them work off
 messages of 64 bytes that are there already. Redis keeps its stream in memory (no appendonly); shmq and persist-queue on
-the disk of --folder.
+the disk of --folder. Workers beside a producer, and beside faster-fifo and multiprocessing.Queue: sharing.py.
 """
 
 from __future__ import annotations
