@@ -135,6 +135,8 @@ uint64_t shmq_chunk_epoch(const shmq_chunk *chunk);
 uint64_t shmq_chunk_first_position(const shmq_chunk *chunk);
 /* Where it is mapped. */
 const void *shmq_chunk_memory(const shmq_chunk *chunk);
+/* Whether a record at that position, and the payload at that place, lie within it. */
+bool shmq_chunk_holds(const shmq_chunk *chunk, uint64_t record, uint64_t place);
 /* Whether its queue was shut down at once. */
 bool shmq_shut_down_at_once(const shmq_chunk *chunk);
 /* What the head of a message says whose payload was found at `payload`, when it was checked; as it lies there now. Nothing

@@ -6,7 +6,7 @@ import contextlib
 import datetime
 from typing import TYPE_CHECKING, NoReturn
 
-from shmq import _native, ending, errors, given, later
+from shmq import _native, ending, errors, given, later, locks
 from shmq.loan import Loan
 from shmq.message import Message, of_record
 from shmq.reading.access import Access, nanoseconds
@@ -50,6 +50,7 @@ class Reader(_native.Eye, Handle):
         self._walk: Walk | None = None
         self._pin: Pin | None = None
         self._pinned: object = None
+        self._lock = locks.Lock()
         self._loan = Loan()
         try:
             self._borrow()
@@ -119,11 +120,13 @@ class Reader(_native.Eye, Handle):
         if self._backward is not None:
             return next(self._backward)
         assert self._walk is not None  # noqa: S101  # it is the one or the other
-        if self._stop is not None and self._walk.index() >= self._stop:
-            raise StopIteration
         mark = self._walk.mark()
         try:
-            return self._next(self._walk)
+            with self._lock:  # the built-ins of other threads read on meanwhile, but stand in the same chunk
+                if self._stop is not None and self._walk.index() >= self._stop:
+                    raise StopIteration
+                mark = self._walk.mark()
+                return self._next(self._walk)
         except (StopIteration, errors.ShmqError):
             raise
         except BaseException:  # of a signal's handler: what was read and not returned is read again
@@ -132,12 +135,11 @@ class Reader(_native.Eye, Handle):
 
     def _next(self, walk: Walk) -> Message:
         place = self._look()
-        reader, chunk = walk.reader, walk.chunk
-        index = int(reader.index)
+        chunk, index = walk.chunk, int(walk.which.index)
         self._move_pin(index, chunk)
         if self._stop is not None and index >= self._stop:
             raise StopIteration
-        message = of_record(chunk, index, int(reader.record), place, self._decode)  # type: ignore[arg-type]
+        message = of_record(chunk, index, int(walk.which.record), place, self._decode)  # type: ignore[arg-type]
         if self._stop_time is not None and message.time_ns >= self._stop_time:
             self._stop = index
             raise StopIteration

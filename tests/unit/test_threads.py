@@ -10,6 +10,7 @@ import sys
 import threading
 
 import pytest
+from support import Child
 
 import shmq
 from shmq import _native
@@ -77,6 +78,25 @@ def test_threads_share_a_consumer(queue):
         lambda: drain(lambda: [message.payload for message in consumer.get_many(7, timeout=0)]),
     )
     assert sorted(got, key=int) == [b"%d" % i for i in range(4000)]
+
+
+def test_found_threads_that_share_a_reader_had_messages_of_another_chunk(path):
+    """One went on to the next chunk while another had just found a message in the last: a crash, or other bytes."""
+
+    def produce(say):
+        with shmq.open(path) as mine:
+            for at in range(1, 3000):
+                mine.put(b"%d," % at * (40 if at % 50 else 2000), key=b"%d" % at)
+            mine.finish()
+
+    with shmq.open(path, chunk_bytes=1 << 16) as queue, queue.reader(follow=True) as reader:
+        queue.put(b"0,", key=b"0")
+        got = []
+        with Child(produce) as child:
+            run(*[lambda: got.extend((each.index, each.key, each.payload) for each in reader)] * 3)
+            assert child.join() == 0
+    assert sorted(index for index, *_ in got) == list(range(3000))
+    assert [index for index, key, payload in got if key != b"%d" % index or not payload.startswith(key + b",")] == []
 
 
 def test_threads_acknowledge_each_others_messages(queue):

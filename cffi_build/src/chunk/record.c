@@ -61,6 +61,13 @@ shmq_head shmq_head_of(const void *memory, uint64_t at, uint64_t payload)
     };
 }
 
+bool shmq_chunk_holds(const shmq_chunk *chunk, uint64_t record, uint64_t place)
+{
+    const uint64_t payload = place >> PLACE_LENGTH_BITS;
+    return record <= chunk->capacity && payload <= chunk->capacity && record + RECORD_HEADER_BYTES <= payload
+           && place_end((int64_t)place) <= chunk->capacity;
+}
+
 uint64_t shmq_weight_of(uint64_t record, uint64_t place)
 {
     const uint64_t bytes = place_end((int64_t)place) - record - RECORD_HEADER_BYTES;

@@ -300,6 +300,11 @@ static PyObject *module_message(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "OKKKKOOI", &chunk, &address, &index, &record, &place, &decode, &owner, &attempts)) {
         return NULL;
     }
+    const shmq_chunk *const mapped = (const shmq_chunk *)(uintptr_t)address;
+    if (!shmq_chunk_holds(mapped, record, place)) { /* its fields are read without another look */
+        PyErr_SetString(PyExc_SystemError, "there is no such message in that chunk");
+        return NULL;
+    }
     Message *const self = message_new();
     if (self == NULL) {
         return NULL;
@@ -309,7 +314,7 @@ static PyObject *module_message(PyObject *module, PyObject *args)
     taken.place = place;
     taken.attempts = attempts;
     self->taken = taken;
-    message_is(self, chunk, shmq_chunk_memory((const shmq_chunk *)(uintptr_t)address), none_is_null(decode),
+    message_is(self, chunk, shmq_chunk_memory(mapped), none_is_null(decode),
                none_is_null(owner));
     return (PyObject *)self;
 }
@@ -335,7 +340,7 @@ static PyObject *module_handed(PyObject *module, PyObject *args)
         return NULL;
     }
     shmq_taken *const taken = (shmq_taken *)(uintptr_t)from;
-    message_is(self, chunk, address == 0 ? NULL : shmq_chunk_memory((const shmq_chunk *)(uintptr_t)address),
+    message_is(self, chunk, address == 0 ? self->memory : shmq_chunk_memory((const shmq_chunk *)(uintptr_t)address),
                none_is_null(decode), owner);
     self->pid = pid;
     if (PyList_Append(list, (PyObject *)self) < 0) {

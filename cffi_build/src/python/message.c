@@ -14,6 +14,9 @@ static Message *spares[SPARES];
 static int spare_count;
 #endif
 
+/* What one points to that is no message yet: nothing. */
+static const char nowhere[64];
+
 Message *message_new(void)
 {
     Message *self = NULL;
@@ -26,6 +29,7 @@ Message *message_new(void)
     self = self != NULL ? self : PyObject_GC_New(Message, message_type);
     if (self != NULL) {
         memset((char *)self + sizeof(PyObject), 0, sizeof *self - sizeof(PyObject));
+        self->memory = nowhere;
     }
     return self;
 }
