@@ -99,6 +99,7 @@ HARMLESS = [
 EXPLORED = [
     "any.c",
     "bounds.c",
+    "chunk_file.c",
     "claim.c",
     "control.c",
     "drop.c",
