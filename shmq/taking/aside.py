@@ -54,12 +54,18 @@ class Aside:
         self.moves: list[Move] = []
         self._copied: list[Move] = []
         """Of what was set aside: copied, though perhaps not to the disk. The mover tries again."""
+        self._rejecting: list[Move] = []
+        """What is being rejected. Whoever takes the moving lock finds it here if it was interrupted: it is a letter."""
         self._timer: Worker | None = None
         self._timer_over = False
 
     def __len__(self) -> int:
         """How many are to be moved."""
         return len(self.moves)
+
+    def leaves_something(self) -> bool:
+        """Whether there is something to be moved before this is left, what a reject is at included."""
+        return bool(self.moves or self._rejecting)
 
     # ---- giving back
     def nack(self, message: Message, delay: float) -> None:
@@ -192,6 +198,7 @@ class Aside:
             with self._account.lock:
                 if self._account.closed or os.getpid() != self._pid:
                     return
+                self._take_up_rejected()
                 moves = list(self.moves)
             outcomes: dict[int, Exception | None] = {}
             try:
@@ -228,48 +235,54 @@ class Aside:
         """As `Message.reject`."""
         words, text = why(reason)
         account = self._account
+        move = Move(message, "rejected", words, text)
         with self._moving_lock:
             with account.lock:
-                if not account.has(message, "reject"):
+                self._take_up_rejected()
+                if self.has(message) or not account.has(message, "reject"):
+                    account.held.drop(message)
+                    self.move_soon()
                     return
                 code = account.growing(account.ring.moving, _native.taken_of(message))
                 if code != 0:
                     account.held.drop(message)
                     raise _native.error(code, f"cannot reject message {message.index} of {account.home.path}")
-            move = Move(message, "rejected", words, text)
-            again = move._replace(again=True)
+                # From here on it is a letter at the next opportunity, whatever is interrupted, and then it is over.
+                self._rejecting.append(move._replace(again=True))
+                _native.over(message, True)
+                account.held.drop(message)
             outcomes: dict[int, Exception | None] = {}
             try:
-                with account.lock:
-                    account.held.drop(message)
                 self._moving.carry_out([move], outcomes)
             finally:
                 with account.lock:
-                    # Interrupted, then or here: it is a letter, as was asked for, at the next opportunity.
-                    _native.over(message, True)
-                    self.moves.append(again)
                     problem = self._rejected(move, outcomes)
         if problem is not None:
             raise problem
         account.persist()
 
+    def _take_up_rejected(self) -> None:
+        """Move what a reject that was interrupted has left, as was asked for. Under both locks."""
+        self.moves += self._rejecting
+        self._rejecting.clear()
+
     def _rejected(self, move: Move, outcomes: dict[int, Exception | None]) -> Exception | None:
         """What to raise after a try to move a message: it is finished, or held as before. Under the account's lock."""
         message, account = move.message, self._account
         if not outcomes:
-            account.held.drop(message)
+            self._take_up_rejected()
             self.move_soon()
             return None
         problem = outcomes[0]
         if problem is None:
             self._moved(move, None)
-            self.moves.pop()
+            self._rejecting.clear()
             return None
         ends = _native.boottime_ns() + self.lease_ns
         if account.growing(account.ring.extend_lease, _native.taken_of(message), ends) == 0:
             account.held.add(message)
         _native.over(message, False)
-        self.moves.pop()
+        self._rejecting.clear()
         what = f"{problem.args[0] if problem.args else problem}; message {message.index} of {account.home.path}"
         still = (
             f"{what} is a dead letter now, and this consumer still holds it: reject it again, which puts no second one"
@@ -285,6 +298,7 @@ class Aside:
         """Everything: the whole group stands elsewhere now."""
         self.moves.clear()
         self._copied.clear()
+        self._rejecting.clear()
 
     def leave(self, wake: Callable[[], None], then: Callable[[], None]) -> None:
         """Move nothing any more, and *then* leave the name. Whoever moves something now is woken and waited for."""

@@ -681,7 +681,7 @@ class GroupConsumer(_native.Hand, Handle):
         if os.getpid() != self._pid:
             return
         self._aside.take_up_copied()
-        if self._aside and not self._account.closed:
+        if self._aside.leaves_something() and not self._account.closed:
             self._aside.move()
         self._close()
 

@@ -515,3 +515,30 @@ def test_found_what_was_tried_again_and_interrupted_was_to_be_moved_twice(queue,
 def with_nothing(member):
     with pytest.raises(shmq.Empty):
         member.get(0)
+
+
+def test_found_a_reject_that_was_interrupted_once_left_its_message_to_nobody(queue, path):
+    """Between the two lines that noted it; the floor stood still, and a loop over the finished queue did not end."""
+    from interrupts import Round
+
+    member = join(queue)
+    queue.put(b"x")
+    member.get(0).reject("warm")
+    rejects = 1
+    for place in range(1, 400):
+        this = Round(place)
+        queue.put(b"x")
+        message = member.get(5)
+        with this.interrupted():
+            message.reject("bad")
+        try:
+            message.reject("bad")
+        except shmq.LeaseLost as problem:
+            pytest.fail(f"{this.at}: {problem}")
+        rejects += 1
+        if not this.raised:
+            break
+    member.close()
+    assert queue.consumers()["g"].lag == 0
+    with shmq.open(f"{path}.g.dead", create=False) as letters:
+        assert len(letters) == rejects

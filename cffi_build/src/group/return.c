@@ -209,8 +209,9 @@ bool shmq_ring_quiet(const shmq_ring *ring, int64_t now_ns)
             return false;
         }
     }
-    return load_acquire(&ring->page->returns) == ring->returns_seen && ring->retry_next == UINT64_MAX
-           && load_acquire(&ring->page->side_blocks) <= ring->blocks && side_quiet(ring, now_ns)
+    /* Nothing is read behind these: whoever sees another number looks anew, and whoever does not yet is not too late. */
+    return load_relaxed(&ring->page->returns) == ring->returns_seen && ring->retry_next == UINT64_MAX
+           && load_relaxed(&ring->page->side_blocks) <= ring->blocks && side_quiet(ring, now_ns)
            && now_ns - ring->reaped_ns < REAP_EVERY_NS && (ring->lease_ns == 0 || now_ns < ring->leases_ns)
            && load_relaxed(&ring->member->control->shut_down) != SHUT_DOWN_AT_ONCE;
 }

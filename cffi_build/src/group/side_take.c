@@ -224,7 +224,7 @@ static void search_table(shmq_ring *ring, struct search *search)
 
 bool side_quiet(const shmq_ring *ring, int64_t now_ns)
 {
-    return ring->side_next == 0 && load_acquire(&ring->page->side_version) == ring->side_seen
+    return ring->side_next == 0 && load_relaxed(&ring->page->side_version) == ring->side_seen
            && now_ns < ring->side_due_ns && ring->side_behind > ring->cursor;
 }
 

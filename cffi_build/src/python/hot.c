@@ -74,8 +74,16 @@ static PyType_Slot block_slots[] = {{Py_tp_methods, block_methods}, {0, NULL}};
 static PyType_Spec block_spec = {"shmq._hot.Block", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
                                  block_slots};
 
+/* What the types are told, and what messages are made of, is the process's. */
+static PyInterpreterState *home;
+
 static int hot_exec(PyObject *module)
 {
+    if (home != NULL && home != PyInterpreterState_Get()) {
+        PyErr_SetString(PyExc_ImportError, "shmq works in one interpreter of a process, and another one has imported it");
+        return -1;
+    }
+    home = PyInterpreterState_Get();
     int (*const parts[])(PyObject *) = {hot_mutex_exec, hot_message_exec, hot_put_exec, hot_take_exec,
                                         hot_hand_exec,  hot_find_exec,    hot_fd_exec,  hot_map_exec};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {

@@ -10,7 +10,7 @@
 #include "python/mutex.h"
 
 #define COPY_OUT_WITH_THE_LOCK (4u << 20) /* of larger messages the sums are checked while other threads run */
-enum { ROUND_MIN = 4, ROUND = 64 };
+enum { ROUND_MIN = 4, ROUND = 64, MOST = 1024 }; /* messages for one claim, and for one call */
 
 typedef struct {
     End end;
@@ -142,16 +142,17 @@ static Py_ssize_t claim_soon(Hand *self, const struct stand *at, uint32_t limit,
     return count > 0 ? (Py_ssize_t)count : 0;
 }
 
-/* Up to `limit` messages that nobody has had, handed out as those: how many, and none where Python has to look. */
-static Py_ssize_t claim(Hand *self, uint32_t limit, bool wait, Message *const *messages)
+/* Up to `limit` messages that nobody has had, handed out as those: how many, and none where Python has to look. again: for the
+ * same call. */
+static Py_ssize_t claim(Hand *self, uint32_t limit, bool wait, bool again, Message *const *messages)
 {
     shmq_taken taken[ROUND];
     if (self->end.reader == NULL || !is_free(self)) {
         return 0;
     }
     const struct stand at = {self->ring, self->end.chunk, self->end.reader, self->end.memory, self->end.keep, self->ring_keep};
-    const int64_t now_ns = shmq_clock_boottime_ns();
-    if (now_ns >= self->due_ns || !shmq_ring_quiet(at.ring, now_ns)
+    const int64_t now_ns = again ? 0 : shmq_clock_boottime_ns();
+    if ((!again && (now_ns >= self->due_ns || !shmq_ring_quiet(at.ring, now_ns)))
         || shmq_next_bytes(at.chunk, at.reader) > COPY_OUT_WITH_THE_LOCK) {
         return 0;
     }
@@ -167,7 +168,7 @@ static Py_ssize_t claim(Hand *self, uint32_t limit, bool wait, Message *const *m
 static Message *claim_one(Hand *self, bool wait)
 {
     Message *const message = self->ring == NULL ? NULL : message_new();
-    if (message == NULL || (self->keeps && held_room(self->held, 1) < 0) || claim(self, 1, wait, &message) == 0) {
+    if (message == NULL || (self->keeps && held_room(self->held, 1) < 0) || claim(self, 1, wait, false, &message) == 0) {
         Py_XDECREF((PyObject *)message);
         return NULL;
     }
@@ -190,7 +191,7 @@ static Py_ssize_t claim_round(Hand *self, PyObject *list, uint32_t limit, bool w
         Py_DECREF((PyObject *)fresh[made]); /* the list has it */
     }
     if (made == limit && (!self->keeps || held_room(self->held, limit) == 0)) {
-        count = claim(self, limit, wait, fresh);
+        count = claim(self, limit, wait, before > 0, fresh);
     }
     if (count < (Py_ssize_t)limit) { /* nothing is allocated for that */
         PyList_SetSlice(list, before + (count > 0 ? count : 0), before + (Py_ssize_t)made, NULL);
@@ -202,6 +203,7 @@ static Py_ssize_t claim_round(Hand *self, PyObject *list, uint32_t limit, bool w
 static PyObject *claim_many(Hand *self, long limit, bool wait)
 {
     PyObject *const list = self->ring == NULL ? NULL : PyList_New(0);
+    limit = limit < MOST ? limit : MOST;
     for (long left = limit; list != NULL && left > 0;) {
         const uint32_t round = left < (long)self->round ? (uint32_t)left : self->round;
         const Py_ssize_t count = claim_round(self, list, round, wait && left == limit);
@@ -255,7 +257,7 @@ static bool ack_round(Hand *self, Message *const *messages, uint32_t count)
         taken[i] = messages[i]->taken;
     }
     shmq_ring_ack_many(self->ring, count, taken);
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = count; i-- > 0;) { /* the last first: what stands behind what is dropped moves up */
         messages[i]->taken = taken[i];
         messages[i]->over = false;
         if (taken[i].word == 0) {
@@ -298,6 +300,21 @@ static bool ack_is_plain(const Hand *self, PyObject *const *messages, Py_ssize_t
         }
     }
     return true;
+}
+
+/* The same of the messages of a list. */
+static bool ack_list(Hand *self, PyObject *messages, Py_ssize_t count)
+{
+    PyObject *round[ROUND];
+    bool all = true;
+    for (Py_ssize_t from = 0; all && from < count; from += ROUND) {
+        const Py_ssize_t some = count - from < ROUND ? count - from : ROUND;
+        for (Py_ssize_t i = 0; i < some; i++) {
+            round[i] = PyList_GetItem(messages, from + i);
+        }
+        all = ack_is_plain(self, round, some) && ack_all(self, round, some);
+    }
+    return all;
 }
 
 /* ack(*messages) */
@@ -374,12 +391,7 @@ static PyObject *taken_of(Hand *self, PyObject *messages)
     if (payloads == NULL) {
         answer = settled(self, "_taken", messages, Py_None);
     } else if (PyErr_Occurred() || self->keeps) {
-        PyObject *mine[ROUND];
-        bool all = !PyErr_Occurred() && count <= ROUND;
-        for (Py_ssize_t i = 0; all && i < count; i++) {
-            mine[i] = PyList_GetItem(messages, i);
-        }
-        all = all && ack_is_plain(self, mine, count) && ack_all(self, mine, count);
+        const bool all = !PyErr_Occurred() && ack_list(self, messages, count);
         answer = all ? Py_NewRef(payloads) : settled(self, "_taken", messages, payloads);
     } else {
         answer = Py_NewRef(payloads);
@@ -392,7 +404,7 @@ static PyObject *taken_of(Hand *self, PyObject *messages)
 static PyObject *hand_take_many(Hand *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     const long limit = plain_limit(args, count, names);
-    PyObject *const messages = limit == 0 || self->syncs ? NULL : claim_many(self, limit < ROUND ? limit : ROUND, may_wait(args, 1, count, names));
+    PyObject *const messages = limit == 0 || self->syncs ? NULL : claim_many(self, limit, may_wait(args, 1, count, names));
     if (messages != NULL) {
         PyObject *const payloads = taken_of(self, messages);
         Py_DECREF(messages);

@@ -210,6 +210,14 @@ static PyObject *message_extend(Message *self, PyObject *args, PyObject *kwargs)
     return by_owner(self, args, kwargs, "O:extend", "_extend_one", "seconds", "extend the lease of");
 }
 
+static PyObject *message_reduce(Message *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    PyErr_SetString(PyExc_TypeError, "cannot pickle 'shmq.Message' object: pass on what it carries, or its index");
+    return NULL;
+}
+
 /* ---------------------------------------------------------------- for whoever makes one in Python */
 /* What the rest of the library knows of a message; no attributes, for they are nobody else's concern. */
 static Message *given_message(PyObject *object) { return needs_message(object) ? (Message *)object : NULL; }
@@ -418,6 +426,7 @@ static PyMethodDef message_methods[] = {
     {"nack", WITH_KEYWORDS(message_nack), nack_doc},
     {"reject", WITH_KEYWORDS(message_reject), reject_doc},
     {"extend", WITH_KEYWORDS(message_extend), extend_doc},
+    {"__reduce__", (PyCFunction)message_reduce, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 #define READ(name, get, doc) {name, (getter)(get), NULL, doc, NULL}
