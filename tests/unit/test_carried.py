@@ -163,3 +163,14 @@ def test_a_batch_that_is_none_is_refused_and_nothing_is_put(make, payloads):
     with pytest.raises(TypeError):
         queue.put_many(payloads)
     assert queue.next_index == 1
+
+
+def test_a_put_that_is_synced_waits_no_longer_than_it_was_told_to(make):
+    """Behind a claim that stays open; it has a key, so that the built-in looks at what it was given."""
+    queue = make(durability=shmq.Durability.SYNC)
+    queue.put(b"")
+    with queue.reserve(8) as slot:
+        for given in ({}, {"key": b"k"}, {"headers": {"a": 1}}, {"headers": {"a": 1}}):
+            with pytest.raises(shmq.SyncPending):
+                queue.put(b"x", timeout=0, **given)
+        slot.buffer[:] = bytes(8)

@@ -183,7 +183,7 @@ static int carry(Tail *self, struct carried *carried, int keyword, PyObject *val
     case HEADERS:
         return carry_headers(self, carried, value);
     case TIMEOUT:
-        return plain_timeout(&value, 0, 1, NULL); /* nothing is waited for here */
+        return self->sync == NULL && plain_timeout(&value, 0, 1, NULL); /* without a disk, nothing is waited for here */
     default:
         return 0; /* it may have been put before */
     }
