@@ -44,7 +44,7 @@ def break_in(live: list[tuple[int, int]]) -> str:
     return ""
 
 
-@says_where("_home.path", "names", "open", "after", "tail", "roll")
+@says_where("_home.path", "names", "is_there", "open", "after", "tail", "roll")
 class Chain:
     """The chunks of one queue, as one member sees them."""
 
