@@ -49,14 +49,13 @@ class Pace:
         space.retire(self._home, self._chain, self._control)
         if self._control.first_live() != first:
             return True
+        until = time.monotonic_ns() + size // _native.PAGE_BYTES * _FRESH_NS
+        if self._vain == first or 0 <= self.deadline_ns < until:
+            return False  # and lists nothing: there may be thousands of chunks that nobody takes from
         live = self._chain.names()
         if len(live) < 2:
             return False  # there is only the one that was just sealed
         self._names.look()
-        now = time.monotonic_ns()
-        until = now + size // _native.PAGE_BYTES * _FRESH_NS
-        if self._vain == first or 0 <= self.deadline_ns < until:
-            until = now
         if self._retired(first, live[1][1], until):
             return True
         self._vain = first

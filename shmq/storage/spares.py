@@ -22,7 +22,7 @@ from shmq.storage import blocks, files
 
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 KEEP = 2
 """Files to keep, of whatever size; more are unlinked, unless all together are small."""
@@ -31,6 +31,8 @@ KEEP_BYTES = 64 << 20
 WORTH_KEEPING = 4 << 20
 """A smaller file is not worth a name of its own; a spare of this size serves even where a larger chunk would be due."""
 _RETIRED = "retired-"
+_SLOTS = tuple(f"{_RETIRED}{slot:x}" for slot in range(16))
+"""Their names: few and fixed, so that whoever wants one does not list a folder of thousands of chunks."""
 _ZEROS = bytes(256 << 10)
 _FLOCK = struct.Struct("hhqqi4x")
 
@@ -126,14 +128,13 @@ class _Retired(NamedTuple):
     key: tuple[int, int, bool]
 
 
-def _retired(directory: int) -> list[_Retired]:
-    """Every retired file, the one that was used last first."""
+def _retired(directory: int, names: Iterable[str] = _SLOTS) -> list[_Retired]:
+    """Every retired file under *names*, the one that was used last first."""
     found = []
-    for name in files.names_in(directory):
-        if name.startswith(_RETIRED):
-            with contextlib.suppress(FileNotFoundError):
-                info = os.stat(name, dir_fd=directory, follow_symlinks=False)
-                found.append(_Retired(name, info.st_size, info.st_ctime_ns, (info.st_dev, info.st_ino, True)))
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            info = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            found.append(_Retired(name, info.st_size, info.st_ctime_ns, (info.st_dev, info.st_ino, True)))
     return sorted(found, key=lambda each: -each.moved_ns)
 
 
@@ -180,14 +181,19 @@ def take(
 
 
 def retire(directory: int, name: str) -> None:
-    """Take a chunk's name away. Its mappings stay whole; its file may serve again when they are gone."""
+    """
+    Take a chunk's name away. Its mappings stay whole; its file may serve again when they are gone.
+
+    Where as many wait as there are names for, it goes.
+    """
     with contextlib.suppress(FileNotFoundError):
-        os.rename(name, f"{_RETIRED}{os.urandom(8).hex()}", src_dir_fd=directory, dst_dir_fd=directory)
+        if not any(_native.rename_new(directory, name, slot) for slot in _SLOTS):
+            os.unlink(name, dir_fd=directory)
 
 
 def drop(directory: int) -> None:
-    """Unlink what serves nobody at the moment, because room is wanted."""
-    for retired in _retired(directory):
+    """Unlink what serves nobody at the moment, because room is wanted; whatever name an earlier version gave it."""
+    for retired in _retired(directory, [name for name in files.names_in(directory) if name.startswith(_RETIRED)]):
         _unlink(directory, retired)
 
 

@@ -644,14 +644,23 @@ def test_two_used_files_are_kept_and_more_while_all_are_small(folder, sizes, wor
     assert len(os.listdir(here)) == left + 1
 
 
-def test_a_retired_file_has_a_name_that_nobody_knows(folder):
+def test_a_retired_file_has_one_of_a_few_names_or_goes(folder):
     fd, here = folder
-    with open(f"{here}/a.chunk", "wb"):
-        pass
-    spares.retire(fd, "a.chunk")
-    spares.retire(fd, "b.chunk")  # somebody else was faster
-    (name,) = os.listdir(here)
-    assert re.fullmatch("retired-[0-9a-f]{16}", name)
+    for at in range(17):
+        with open(f"{here}/{at}.chunk", "wb"):
+            pass
+        spares.retire(fd, f"{at}.chunk")
+    spares.retire(fd, "17.chunk")  # somebody else was faster
+    assert sorted(os.listdir(here)) == [f"retired-{slot:x}" for slot in range(16)]
+
+
+def test_found_whoever_wanted_a_used_file_listed_all_chunks(folder, monkeypatch):
+    fd, here = folder
+    spare(here, "retired-3", 16384)
+    monkeypatch.setattr(spares.files, "names_in", lambda _: pytest.fail("it listed them"))
+    with spares.take(fd, 16384, 16384, lambda key: None, spares.Fresh(64, 0)) as taken:
+        assert taken._name == "retired-3"
+    spares.reclaim(fd, 1, 0)
 
 
 # ---------------------------------------------------------------- mappings that wait

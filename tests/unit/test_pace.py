@@ -234,3 +234,23 @@ def test_without_names_and_with_one_chunk_nothing_is_waited_for(queue, monkeypat
     before = clock.sleeps
     assert its.await_used(4 * MIB) is False
     assert clock.sleeps == before
+
+
+# ---------------------------------------------------------------- nobody to wait for
+def test_after_a_wait_in_vain_nothing_is_listed_until_something_was_retired(queue, monkeypatch):
+    queue.consumer("c")
+    fill(queue, 2)
+    its = pace_of(queue)
+    assert its.await_used(4 * MIB) is False
+    monkeypatch.setattr(pace.space, "retire", lambda *_: None)  # which looks at them all
+    monkeypatch.setattr(type(its._chain), "names", lambda _: pytest.fail("it listed all chunks"))
+    assert its.await_used(4 * MIB) is False
+
+
+def test_a_put_without_time_does_not_keep_the_next_one_from_waiting(queue):
+    queue.consumer("c")
+    fill(queue, 2)
+    its = pace_of(queue)
+    its.deadline_ns = 0
+    assert its.await_used(4 * MIB) is False
+    assert its._vain == -1
