@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)  # a package's would last for the rest of the session
 def synced():
     """The descriptors' paths that were synced, in order; nothing waits for the disk."""
     paths = []

@@ -485,9 +485,16 @@ def watching_descriptors():
 
 
 @pytest.fixture
-def three(tmp_path):
-    """Queues at which this process has slept, and another one has a seat: (that one, the queues)."""
+def descriptors():
+    """How many more watching descriptors there are than before: a library that an earlier test used may keep some."""
     gc.collect()  # a queue that an earlier test has left in a cycle may be watched
+    before = watching_descriptors()
+    return lambda: watching_descriptors() - before
+
+
+@pytest.fixture
+def three(tmp_path, descriptors):
+    """Queues at which this process has slept, and another one has a seat: (that one, the queues)."""
     places = [str(tmp_path / f"q{number}") for number in range(3)]
     with contextlib.ExitStack() as stack:
         queues = [stack.enter_context(shmq.open(place)) for place in places]
@@ -507,16 +514,16 @@ def open_all(places):
         queue.reserve(8)  # which whoever reads it waits for
 
 
-def test_one_thread_watches_for_all_queues_and_each_process_once(three):
+def test_one_thread_watches_for_all_queues_and_each_process_once(three, descriptors):
     child, queues = three
     watched = [queue._session.joined()._watched for queue in queues]
     until(lambda: all(child.pid in watched_processes(each) for each in watched))
     assert len(watchers()) == 1
     assert len({each.by for each in watched}) == 1
-    assert watching_descriptors() == 2  # what wakes the thread, and the process
+    assert descriptors() == 2  # what wakes the thread, and the process
 
 
-def test_a_death_is_told_at_each_queue_and_not_at_one_that_was_closed(three):
+def test_a_death_is_told_at_each_queue_and_not_at_one_that_was_closed(three, descriptors):
     child, queues = three
     until(lambda: all(child.pid in watched_processes(queue._session.joined()._watched) for queue in queues))
     queues[0].close()
@@ -525,10 +532,10 @@ def test_a_death_is_told_at_each_queue_and_not_at_one_that_was_closed(three):
     for queue, bell in zip(queues[1:], before[1:], strict=True):
         until(lambda queue=queue, bell=bell: peek(Path(queue.path, "control.shmq"), BELL) != bell)
     assert peek(Path(queues[0].path, "control.shmq"), BELL) == before[0]
-    assert watching_descriptors() == 1
+    assert descriptors() == 1
 
 
-def test_the_thread_ends_with_the_last_queue_and_another_one_begins_with_the_next(three):
+def test_the_thread_ends_with_the_last_queue_and_another_one_begins_with_the_next(three, descriptors):
     child, queues = three
     watched = queues[0]._session.joined()._watched
     until(lambda: child.pid in watched_processes(watched))
@@ -538,7 +545,7 @@ def test_the_thread_ends_with_the_last_queue_and_another_one_begins_with_the_nex
     assert watched.by.queues == {queues[2]._session.joined()._watched}
     queues[2].close()
     assert watchers() == []
-    assert watching_descriptors() == 0
+    assert descriptors() == 0
     with shmq.open(queues[0].path) as again:
         again._session.joined().watch()
         until(lambda: child.pid in watched_processes(again._session.joined()._watched))
