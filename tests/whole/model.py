@@ -389,7 +389,11 @@ class Group:
         self.attempts.clear()
 
     def unfinished(self, slots: list[int], *, known: bool) -> tuple[int, int]:
-        """As `Alone.unfinished`; all members know the same. What a power cut made unsure counts as the expired do."""
+        """
+        As `Alone.unfinished`; all members know the same.
+
+        What is unsure may count, also if it was purged: nobody may have looked since its holder died.
+        """
         del known
         entries = self.log.entries
         left = [
@@ -398,7 +402,7 @@ class Group:
             if index >= max(self.start, self.log.first())
             and self.of(index) != DONE
             and index not in self.moved
-            and (self.of(index) == HELD or index >= self._gone(index))
+            and (self.of(index) in (HELD, UNSURE) or index >= self._gone(index))
         ]
         surely = sum(
             index in slots
