@@ -36,8 +36,8 @@ def _naming(fd: int) -> Iterator[None]:
         raise
 
 
-_keeping: dict[int, bool] = {}
-"""Of each device, whether what is mapped from its files keeps their locks."""
+_keeping: dict[tuple[int, int], bool] = {}
+"""Of each file system, by device and identifier, whether what is mapped from its files keeps their locks."""
 
 
 def keeps_locks(fd: int) -> bool:
@@ -45,12 +45,13 @@ def keeps_locks(fd: int) -> bool:
     Whether a mapping of that file keeps the locks of the open file it was made from, without a descriptor.
 
     Most file systems map the open file itself, which lives as long as that; others, such as overlayfs, map one below
-    it. So it is tried, once for each device, with a lock that nobody else has.
+    it. So it is tried, once for each file system, with a lock that nobody else has. The number of a device alone may
+    be another one's, once that is unmounted.
     """
-    device = os.fstat(fd).st_dev
-    known = _keeping.get(device)
+    system = os.fstat(fd).st_dev, os.fstatvfs(fd).f_fsid
+    known = _keeping.get(system)
     if known is None:
-        known = _keeping[device] = _try_whether_it_keeps(fd)
+        known = _keeping[system] = _try_whether_it_keeps(fd)
     return known
 
 

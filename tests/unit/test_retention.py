@@ -333,7 +333,7 @@ def test_more_than_keep_are_kept_as_far_as_the_room_goes(tmp_path, monkeypatch, 
     """What fills it exactly, too."""
     monkeypatch.setattr(spares, "KEEP", 2)
     for number in range(6):
-        (tmp_path / f"retired-{number:020d}-{number:010d}.chunk").write_bytes(bytes(4096))
+        (tmp_path / f"retired-{number}").write_bytes(bytes(4096))
     with files.open_directory(str(tmp_path)) as directory:
         spares.reclaim(directory, 4096, room)
     assert len(os.listdir(tmp_path)) == kept
