@@ -244,16 +244,17 @@ def _check_descriptors(home: Directory) -> None:
     Raises:
         OSError: the process, or the system, has too few descriptors left.
     """
-    with contextlib.ExitStack() as taken:
-        try:
-            for _ in range(_DESCRIPTORS):
-                taken.callback(os.close, os.dup(home.fd))
-        except OSError as problem:
-            raise OSError(
-                problem.errno,
-                f"cannot adopt into {home.path}: {_DESCRIPTORS} descriptors are needed and are not free "
-                f"({problem.strerror}); nothing was adopted",
-            ) from None
+    taken: list[_native.Fd] = []  # each closes itself, whoever is interrupted here
+    try:
+        taken.extend(_native.Fd.of(os.dup, home.fd) for _ in range(_DESCRIPTORS))
+    except OSError as problem:
+        raise OSError(
+            problem.errno,
+            f"cannot adopt into {home.path}: {_DESCRIPTORS} descriptors are needed and are not free "
+            f"({problem.strerror}); nothing was adopted",
+        ) from None
+    finally:
+        taken.clear()
 
 
 def _settle(home: Directory, tail: _native.Chunk, first: int) -> None:
