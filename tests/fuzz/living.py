@@ -141,7 +141,14 @@ def writing(path: Path | str) -> Iterator[int]:
 def files_below(path: Path) -> list[str]:
     """The paths of all that are not empty, in the order of their names."""
     found = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
-    return sorted(name for name in found if os.stat(name).st_size)
+    return sorted(name for name in found if _size(name))
+
+
+def _size(name: str) -> int:
+    try:
+        return os.stat(name).st_size
+    except FileNotFoundError:  # retired, or used again, meanwhile
+        return 0
 
 
 # ---------------------------------------------------------------- a case
