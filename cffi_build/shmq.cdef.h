@@ -299,9 +299,7 @@ int shmq_watermark_check(const void *page, shmq_watermark *mark);
 int shmq_control_format(void *memory, const uint8_t *queue_id);
 int shmq_control_check(const void *memory, uint64_t bytes, const uint8_t *queue_id);
 int shmq_checkpoint_format(void *memory, const uint8_t *queue_id, const char *name, uint32_t name_length,
-                           uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
-int shmq_checkpoint_format_group(void *memory, const uint8_t *queue_id, const char *name, uint32_t name_length,
-                                 uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
+                           uint32_t kind, uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
 int shmq_checkpoint_check(const void *memory, uint64_t bytes, const uint8_t *queue_id, const char *name,
                           uint32_t name_length);
 int shmq_checkpoint_rename(void *memory, const char *name, uint32_t name_length);
@@ -315,7 +313,7 @@ void shmq_checkpoint_set_dropped(void *memory, uint64_t count);
 uint64_t shmq_checkpoint_holder(const void *memory);
 void shmq_checkpoint_set_holder(void *memory, uint64_t owner);
 uint32_t shmq_checkpoint_explicit(const void *memory);
-int shmq_checkpoint_group(const void *memory);
+uint32_t shmq_checkpoint_kind(const void *memory);
 uint64_t shmq_checkpoint_floor(const void *memory);
 void shmq_cursor_save(void *memory, uint64_t sequence, uint64_t position, uint64_t ordinal, uint64_t index);
 int shmq_cursor_load(const void *memory, uint64_t *sequence, uint64_t *position, uint64_t *ordinal, uint64_t *index);

@@ -73,10 +73,12 @@ if _TYPE_CHECKING:
     from shmq.putting.staged import Staged
     from shmq.stats import ConsumerStats, GroupStats, Stats
     from shmq.taking.group import GroupConsumer
+    from shmq.taking.lone import LoneConsumer
 
 _LATE = {
     **dict.fromkeys(("ConsumerStats", "GroupStats", "Stats"), "stats"),
     "GroupConsumer": "taking.group",
+    "LoneConsumer": "taking.lone",
     "HandedOver": "putting.handed",
     "Staged": "putting.staged",
 }
@@ -105,6 +107,7 @@ __all__ = [
     "GroupStats",
     "HandedOver",
     "LeaseLost",
+    "LoneConsumer",
     "Message",
     "Mismatch",
     "NotFound",

@@ -14,7 +14,7 @@ _CONSUMER = (
 )
 _LEFT = "consumer.lag is how many messages a consumer has before it, and len(queue) how many there are for all of them"
 _DONE = (
-    'messages are finished one by one: message.ack(), of a consumer(name, group=True, ack="explicit"); all is finished '
+    'messages are finished one by one: message.ack(), of a consumer(name, ack="explicit"); all is finished '
     "when its lag is 0"
 )
 _THREAD = "a message is in the queue when put() returns, and there is no thread to wait for"

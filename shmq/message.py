@@ -114,8 +114,8 @@ def _explain(message: Message, problem: Exception) -> Never:
 
 def _refuse(message: Message, what: str) -> Never:
     raise Mismatch(
-        f"cannot {what} message {message.index}: it was not handed out by a group; open the consumer with "
-        'queue.consumer(name, group=True, ack="explicit"), which must be a new name'
+        f"cannot {what} message {message.index}: it was not handed out by a consumer that has "
+        'to acknowledge it; open one with queue.consumer(name, ack="explicit"), which must be a new name'
     )
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from shmq.storage.verify import Verified
     from shmq.taking.group import GroupConsumer
     from shmq.taking.group_place import GroupPlace
+    from shmq.taking.lone import LoneConsumer
 
 
 def open(  # noqa: A001  # shmq.open, as gzip.open
@@ -440,11 +441,39 @@ class Queue(_native.Finder, Closable):
         name: str,
         *,
         group: Literal[False] = False,
-        ack: str | None = None,
+        ack: Literal["auto"] | None = None,
         start: str | float | datetime.datetime = "earliest",
         skip_corrupt: bool = False,
         hold: bool | Literal["nothing"] | None = None,
     ) -> Consumer: ...
+    @overload
+    def consumer(
+        self,
+        name: str,
+        *,
+        group: Literal[False] = False,
+        ack: Literal["explicit"],
+        lease: float | None = None,
+        max_attempts: int | None = None,
+        dead_letter: str | None = None,
+        expire_to: str | None = None,
+        ordered_by: str | None = None,
+        window: int | None = None,
+        start: str | float | datetime.datetime = "earliest",
+        skip_corrupt: bool = False,
+        hold: bool | Literal["nothing"] | None = None,
+    ) -> LoneConsumer: ...
+    @overload
+    def consumer(
+        self,
+        name: str,
+        *,
+        group: Literal[False] = False,
+        ack: str | None = None,
+        start: str | float | datetime.datetime = "earliest",
+        skip_corrupt: bool = False,
+        hold: bool | Literal["nothing"] | None = None,
+    ) -> Consumer | LoneConsumer: ...
     @overload
     def consumer(
         self,
@@ -476,13 +505,14 @@ class Queue(_native.Finder, Closable):
         start: str | float | datetime.datetime = "earliest",
         skip_corrupt: bool = False,
         hold: bool | Literal["nothing"] | None = None,
-    ) -> Consumer | GroupConsumer:
+    ) -> Consumer | LoneConsumer | GroupConsumer:
         """
         Open the consumer *name*; make it if there is none. Every name sees every message, from where it stopped.
 
         Without *group*, one handle holds the name at a time. With it, any number of processes share the name and each
-        message goes to one of them; what a dead one held goes to the others. What a group is made with stays: later
-        members may leave it out, and must not contradict it.
+        message goes to one of them; what a dead one held goes to the others. What a name is made with stays: whoever
+        opens it later may leave that out, and must not contradict it. *lease* to *window* are for names that
+        acknowledge, and for groups.
 
         Args:
             name: 1 to 64 of A-Z a-z 0-9 _ . - and no dot in front.
@@ -498,7 +528,7 @@ class Queue(_native.Finder, Closable):
             ordered_by: "key": a message is handed out when all before it that have its key are finished, so those of
                 one key come in order, one at a time. Those without a key come in no order, as they all do by default.
                 Needs ack="explicit".
-            window: how many messages the group may have in flight: a power of two from 64 to 65,536, the default.
+            window: how many messages may be in flight: a power of two from 64 to 65,536, the default.
             start: where a new name begins: "earliest", "latest", an index, or a time as in `at`: the first message of
                 that time or later. One that exists goes on where it stood, whatever this says: see `seek`.
             skip_corrupt: pass over what is damaged, and count it in `skipped`, instead of raising Corrupt there.
@@ -537,10 +567,25 @@ class Queue(_native.Finder, Closable):
             return GroupConsumer(
                 self._session, name, ack=ack, start=start, given=options, window=window, skip_corrupt=skip_corrupt
             )
+        if ack == "explicit" or (ack is None and names.is_lone(self._session, name)):
+            later.ready("shmq.taking.lone")
+            from shmq.taking.lone import LoneConsumer  # noqa: PLC0415  # likewise
+
+            return LoneConsumer(
+                self._session,
+                name,
+                ack=ack,
+                start=start,
+                given=options,
+                window=window,
+                skip_corrupt=skip_corrupt,
+                hold=hold,
+            )
         strange = [option for option, value in {**options, "window": window}.items() if value is not None]
         if strange:
             raise TypeError(
-                f"consumer({name!r}, {strange[0]}=...) needs group=True: one process alone has no use for it"
+                f'consumer({name!r}, {strange[0]}=...) needs ack="explicit" or group=True: what is finished when it is '
+                "handed out, by one process alone, has no use for it"
             )
         return Consumer(self._session, name, ack=ack, start=start, skip_corrupt=skip_corrupt, hold=hold)
 

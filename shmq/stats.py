@@ -6,14 +6,13 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
-from shmq import ending, errors
+from shmq import _native, ending, errors
 from shmq.storage import pins, space
 from shmq.storage import ring as rings
 from shmq.storage.recover import asides
 from shmq.taking import backlog
 
 if TYPE_CHECKING:
-    from shmq import _native
     from shmq.session import Session
 
 
@@ -58,11 +57,10 @@ class ConsumerStats:
     Attributes:
         head: the next index that a name of one process has not finished; below a group's, all is finished or parked.
         lag: messages that are not finished: exactly, for padding and gaps do not count, nor what a group has finished
-            above its head; what is handed out, parked or waiting does. What the holder of a name of its own has
-            acknowledged out of order only it knows.
+            above its head; what is handed out, parked or waiting does.
         ack: "auto" or "explicit".
         dropped: what was dropped before this name came to it, by indexes: some may never have had a message.
-        group: more, if it is a group.
+        group: more, if it is a group, or a consumer with explicit acknowledgements.
         floor: the first index that is not finished, parked messages included; the next put's when all is.
         oldest: the age in seconds of the message there, by its time; None when there is none.
         pending: messages handed out and not finished.
@@ -70,6 +68,7 @@ class ConsumerStats:
             finished nobody can tell then, so `lag` counts it, and `group` is None. Nobody can join it.
         hold: as `Queue.consumer` was told: True, what it has not finished is kept under every retention; "nothing",
             neither retention nor bounds look at it.
+        shared: whether it is a group, which any number of processes share.
     """
 
     head: int
@@ -82,6 +81,7 @@ class ConsumerStats:
     pending: int = dataclasses.field(default=0, compare=False)
     problem: str | None = None
     hold: bool | str = dataclasses.field(default=False, compare=False)
+    shared: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +163,7 @@ def _of_consumer(session: Session, name: str, end: int, dropped: int) -> Consume
         else backlog.of_group(session.home, session.joined(), ring, end)
     )
     head = checkpoint.head
-    if checkpoint.group:
+    if checkpoint.ring:
         soon = 0 if ring is None else ring.figures().to_drop
     else:
         soon = max(min(dropped, end) - max(head, checkpoint.handed), 0)
@@ -178,6 +178,7 @@ def _of_consumer(session: Session, name: str, end: int, dropped: int) -> Consume
         pending=group.pending if group else behind.handed,
         problem=problem,
         hold=pins.holds(session.home, name),
+        shared=checkpoint.kind == _native.CHECKPOINT_GROUP,
     )
 
 
@@ -186,7 +187,7 @@ def _look_at_ring(
 ) -> tuple[_native.Ring | None, str | None]:
     """The ring of a group, or what is wrong with it; neither for a name of its own."""
     try:
-        return (rings.look(session.home, name, checkpoint) if checkpoint.group else None), None
+        return (rings.look(session.home, name, checkpoint) if checkpoint.ring else None), None
     except (errors.Corrupt, errors.BadFormat, errors.Unsafe) as problem:
         return None, str(problem)
 

@@ -51,50 +51,92 @@ class Queue:
         return len(self.log) - self.log.count(PAD)
 
 
-class Consumer:
-    """A name. `head` is where it goes on after its death; `at` is where this holder of the name is."""
+def consumer(queue, ack, start):
+    """A name that acknowledges in that way."""
+    return Explicit(queue, start) if ack == "explicit" else Consumer(queue, start)
 
-    def __init__(self, queue, ack="auto", start=0):
-        self.queue, self.ack_mode, self.head, self.handed = queue, ack, start, start
-        self.reopen()
+
+class Consumer:
+    """A name whose messages are finished when they are handed out. `head` is where it goes on."""
+
+    ack_mode = "auto"
+    unacked = ()
+
+    def __init__(self, queue, start=0):
+        self.queue, self.head = queue, start
 
     def reopen(self):
-        self.at, self.handed_before, self.unacked = self.head, self.handed, {}
+        """Another holder."""
 
     def next(self):
-        return self.queue.read(self.at)
+        return self.queue.read(self.head)
 
     def hand_out(self, index, *, finished=False):
-        """attempts, as a message says it: 2 stands for any number of times before this holder."""
-        self.at, self.handed = index + 1, max(self.handed, index + 1)
-        self.unacked[index] = self.ack_mode == "auto" or finished
-        self._move_head()
-        return 2 if self.ack_mode == "explicit" and index < self.handed_before else 1
+        """Attempts, as a message says it."""
+        self.head = index + 1
+        return 1
 
     def ack(self, index):
-        if index in self.unacked:
-            self.unacked[index] = True
-            self._move_head()
-
-    def _move_head(self):
-        while self.unacked and self.unacked[first := next(iter(self.unacked))]:
-            del self.unacked[first]
-            self.head = next(iter(self.unacked), self.at)
+        """It is finished."""
 
     def seek(self, index):
-        self.head, self.handed = index, min(self.handed, index)
-        self.reopen()
+        self.head = index
 
     @property
     def lag(self):
         behind = self.queue.log[self.head :]
-        return len(behind) - behind.count(PAD) - sum(self.unacked.values())
+        return len(behind) - behind.count(PAD)
 
     @property
     def passed(self):
         """The head, and the padding behind it: whoever finds nothing there goes on behind it."""
         log = self.queue.log
         return next((at for at in range(self.head, len(log)) if log[at] is not PAD), len(log))
+
+
+class Explicit(Consumer):
+    """One that acknowledges: what is done stays done, whoever dies; `at` is where this holder of the name is."""
+
+    ack_mode = "explicit"
+
+    def __init__(self, queue, start=0):
+        super().__init__(queue, start)
+        self.seek(start)
+
+    def reopen(self):
+        self.at, self.unacked = self.head, []
+
+    def next(self):
+        return ((index, message) for index, message in self.queue.read(self.at) if index not in self.done)
+
+    def hand_out(self, index, *, finished=False):
+        self.at = index + 1
+        self.attempts[index] = self.attempts.get(index, 0) + 1
+        self.unacked.append(index)
+        if finished:
+            self.ack(index)
+        return self.attempts[index]
+
+    def ack(self, index):
+        if index in self.unacked:
+            self.unacked.remove(index)
+            self.done.add(index)
+            while self.head in self.done:
+                self.head += 1
+
+    def seek(self, index):
+        self.head, self.done, self.attempts = index, set(), {}
+        self.reopen()
+
+    @property
+    def lag(self):
+        return super().lag - sum(index >= self.head for index in self.done)
+
+    @property
+    def passed(self):
+        log = self.queue.log
+        there = (at for at in range(self.head, len(log)) if log[at] is not PAD and at not in self.done)
+        return next(there, len(log))
 
 
 class Once:

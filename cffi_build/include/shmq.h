@@ -517,9 +517,7 @@ int shmq_control_format(void *memory, const uint8_t queue_id[16]);
 int shmq_control_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16]);
 
 int shmq_checkpoint_format(void *memory, const uint8_t queue_id[16], const char *name, uint32_t name_length,
-                           uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
-int shmq_checkpoint_format_group(void *memory, const uint8_t queue_id[16], const char *name, uint32_t name_length,
-                                 uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
+                           uint32_t kind, uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
 int shmq_checkpoint_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16], const char *name,
                           uint32_t name_length);
 /* Make the checkpoint one of another name; all else stays. */
@@ -535,8 +533,8 @@ void shmq_checkpoint_set_dropped(void *memory, uint64_t count);
 uint64_t shmq_checkpoint_holder(const void *memory);
 void shmq_checkpoint_set_holder(void *memory, uint64_t owner);
 uint32_t shmq_checkpoint_explicit(const void *memory);
-int shmq_checkpoint_group(const void *memory);       /* 1 when the name is a group's */
-uint64_t shmq_checkpoint_floor(const void *memory);  /* of a group: nothing below it is needed */
+uint32_t shmq_checkpoint_kind(const void *memory);
+uint64_t shmq_checkpoint_floor(const void *memory); /* of a name with a ring: nothing below it is needed */
 /* A hint where `index` lies, so that opening need not walk to it. Load: 1 when its check agrees, else 0. */
 void shmq_cursor_save(void *memory, uint64_t sequence, uint64_t position, uint64_t ordinal, uint64_t index);
 int shmq_cursor_load(const void *memory, uint64_t *sequence, uint64_t *position, uint64_t *ordinal, uint64_t *index);

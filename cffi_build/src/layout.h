@@ -354,7 +354,7 @@ struct control {
 
 /* ---------------------------------------------------------------- consumers/NAME.checkpoint */
 #define CHECKPOINT_MAGIC 0x74706b63716d6873u /* "shmqckpt" */
-enum checkpoint_kind { CHECKPOINT_EXCLUSIVE = 1, CHECKPOINT_GROUP = 2 };
+enum checkpoint_kind { CHECKPOINT_EXCLUSIVE = 1, CHECKPOINT_GROUP = 2, CHECKPOINT_LONE = 3 };
 struct checkpoint {
     uint64_t magic;
     uint32_t byte_order;

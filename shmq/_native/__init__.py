@@ -96,6 +96,9 @@ from shmq._native.fields import (
     record_bytes,
 )
 from shmq._native.layout import (
+    CHECKPOINT_EXCLUSIVE,
+    CHECKPOINT_GROUP,
+    CHECKPOINT_LONE,
     FINISHED,
     FINISHING,
     JOURNAL_FINISHED,

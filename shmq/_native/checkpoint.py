@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from shmq import errors
 from shmq._core import ffi, lib
 from shmq._native.core import CHECKPOINT_BYTES, error, inside
+from shmq._native.layout import CHECKPOINT_EXCLUSIVE
 from shmq._native.mapping import map_alone
 
 if TYPE_CHECKING:
@@ -65,14 +66,13 @@ class Checkpoint:
             raise error(inside(code), tried)
 
     @staticmethod
-    def format(
-        queue_id: bytes, name: str, *, explicit: bool, start: int, created_ns: int, group: bool = False
-    ) -> bytes:
-        """The checkpoint file of a new name."""
+    def format(queue_id: bytes, name: str, *, kind: int, explicit: bool, start: int, created_ns: int) -> bytes:
+        """The checkpoint file of a new name: CHECKPOINT_EXCLUSIVE, CHECKPOINT_GROUP or CHECKPOINT_LONE."""
         page = bytearray(CHECKPOINT_BYTES)
         raw = name.encode()
-        make = lib.shmq_checkpoint_format_group if group else lib.shmq_checkpoint_format
-        code = make(ffi.from_buffer(page), queue_id, raw, len(raw), explicit, start, created_ns)
+        code = lib.shmq_checkpoint_format(
+            ffi.from_buffer(page), queue_id, raw, len(raw), kind, explicit, start, created_ns
+        )
         if code != lib.SHMQ_OK:
             raise error(code, f"cannot make consumer {name!r}")
         return bytes(page)
@@ -100,9 +100,14 @@ class Checkpoint:
         return bool(lib.shmq_checkpoint_explicit(self.page))
 
     @property
-    def group(self) -> bool:
-        """Whether the name is a group's."""
-        return bool(lib.shmq_checkpoint_group(self.page))
+    def kind(self) -> int:
+        """CHECKPOINT_EXCLUSIVE, CHECKPOINT_GROUP or CHECKPOINT_LONE."""
+        return int(lib.shmq_checkpoint_kind(self.page))
+
+    @property
+    def ring(self) -> bool:
+        """Whether a ring says what of it is finished: of a group, and of a lone consumer."""
+        return self.kind != CHECKPOINT_EXCLUSIVE
 
     @property
     def head(self) -> int:
@@ -137,13 +142,13 @@ class Checkpoint:
 
     def floor(self, dropped: int) -> int:
         """The first index that this name has not finished, when all before *dropped* was dropped."""
-        if self.group:
-            return self.written_floor()  # what is dropped for a group is finished in its ring
+        if self.ring:
+            return self.written_floor()  # what is dropped is finished there
         head, handed = self.head, self.handed
         return head if head < handed else max(head, dropped)  # what was handed out is never dropped
 
     def written_floor(self) -> int:
-        """Of a group: below it nothing is needed any more, as a member wrote it down last."""
+        """Of a name with a ring: below it nothing is needed any more, as a member wrote it down last."""
         return min(self.head, int(lib.shmq_checkpoint_floor(self.page)))
 
     @property

@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _prune(queue: Queue, *, remove: bool) -> None:
     count = 0
     for name, each in queue.consumers().items():
-        if each.hold == "nothing" or (spark.is_automatic_group(name) and not each.group):
+        if each.hold == "nothing" or (spark.is_automatic_group(name) and not each.shared):
             if remove:
                 try:
                     queue.drop_consumer(name)

@@ -308,7 +308,7 @@ def open_consumer(
     """The consumer of that name; one that exists is opened as what it is, unless something else is asked for."""
     known = queue.consumers().get(name)
     try:
-        if group or (known is not None and known.group is not None):
+        if group or (known is not None and known.shared):
             return queue.consumer(name, group=True, ack=ack)
         return queue.consumer(name, ack=ack)
     except ValueError as problem:

@@ -23,7 +23,7 @@ def hold(path: str, group: str) -> None:
     queue = places.open_queue(path)
     if group not in queue.consumers():
         with contextlib.suppress(shmq.Busy, shmq.Closed):  # somebody makes it now; or we may only read
-            queue.consumer(group, ack="explicit").close()
+            queue.consumer(group).close()
 
 
 _followed: dict[tuple[str, str, str], int] = {}
@@ -45,7 +45,7 @@ def follow(done: offsets.Offsets, shards: Iterable[places.Shard]) -> None:
         hold: Literal["nothing"] | None = "nothing" if offsets.is_automatic(done.group) else None
         with (
             contextlib.suppress(shmq.Busy, shmq.Closed, IndexError),
-            queue.consumer(done.group, ack="explicit", start=min(place.next, queue.next_index), hold=hold) as consumer,
+            queue.consumer(done.group, start=min(place.next, queue.next_index), hold=hold) as consumer,
         ):
             if consumer.head < place.next:
                 consumer.seek(place.next)

@@ -42,7 +42,7 @@ class _Name:
 
     def fit(self) -> None:
         """Map a group's ring as large as it is now."""
-        if self.checkpoint.group and (self._ring is None or self._ring.side_blocks() > self._ring.blocks):
+        if self.checkpoint.ring and (self._ring is None or self._ring.side_blocks() > self._ring.blocks):
             memory = rings.map_ring(self._home, self._name, writable=True)
             path = f"{self._home.path}/{CONSUMERS}/{self._name}.ring"
             self._ring = _native.Ring(memory, self._home.queue_id, self.checkpoint, None, path)

@@ -153,7 +153,7 @@ def _copy_name(home: Directory, target: Target, name: str) -> str:
     if not consumers.checkpoint_is_whole(content, home.queue_id, name):
         return file
     try:
-        if home.checkpoint(name).group:
+        if home.checkpoint(name).ring:
             file = f"{name}.group"
             ring.options(home, name)
             file = f"{name}.ring"
@@ -176,7 +176,7 @@ def _take_snapshot(home: Directory, target: Target, name: str, fd: int) -> None:
     where = f"{target.path}/{CONSUMERS}/{name}.checkpoint"
     copied = _native.Checkpoint(fd, _native.CHECKPOINT_BYTES, target.queue_id, name, where)
     before = copied.newest_snapshot()
-    if not copied.group:
+    if not copied.ring:
         sequence = 1 if before is None else before.sequence + 1
         content = _native.format_snapshot(_native.Snapshot(sequence, home.journal.epoch, copied.head))
         os.pwrite(fd, content, _native.SNAPSHOT_BASE + _native.SNAPSHOT_BYTES * (1 - sequence % 2))

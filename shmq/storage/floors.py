@@ -149,7 +149,7 @@ class Names:
         checkpoint = self._home.readable_checkpoint(name)
         if checkpoint is None:
             return Damaged()
-        if checkpoint.group:
+        if checkpoint.ring:
             return Group(self._home, name, self._home.checkpoint(name, writable=True), self._member)
         return Name(self._home, name, checkpoint)
 

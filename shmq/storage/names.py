@@ -48,11 +48,18 @@ def drop(home: Directory, name: str) -> None:
         NotFound, Busy: there is none; somebody holds it.
     """
     with _alone(home, name, "drop"):
+        ring_goes = _has_ring(home, name)
         os.unlink(_file(name), dir_fd=home.consumers)
-        if pins.holds(home, name) == pins.NOTHING:
-            sync.directory(home.consumers, "consumers")  # else a power cut may leave a name that holds something
+        if ring_goes or pins.holds(home, name) == pins.NOTHING:
+            # Else a power cut may leave a name without its ring, or one that holds something.
+            sync.directory(home.consumers, "consumers")
         pins.set_hold(home, name, hold=False)
         ring.remove(home, name)
+
+
+def _has_ring(home: Directory, name: str) -> bool:
+    """Whether a ring goes with it, as far as can be known: there are files of one, or not."""
+    return any(f"{name}{ending}" in files.names_in(home.consumers) for ending in ring.ENDINGS)
 
 
 def rename(home: Directory, old: str, new: str) -> None:
@@ -71,7 +78,7 @@ def rename(home: Directory, old: str, new: str) -> None:
         path = f"{home.path}/{CONSUMERS}"
         if new not in home.consumer_names():
             pins.set_hold(home, new, hold=pins.holds(home, old))
-            if checkpoint.group:
+            if checkpoint.ring:
                 ring.copy(home, old, new)  # with the checkpoint, which comes last, the group exists
         try:
             made = files.make_file(home.consumers, _file(new), content, home.options.mode & 0o600, path)
@@ -88,6 +95,8 @@ def rename(home: Directory, old: str, new: str) -> None:
                     "nothing was changed"
                 )
         os.unlink(_file(old), dir_fd=home.consumers)
+        if checkpoint.ring:
+            sync.directory(home.consumers, "consumers")  # as in `drop`
         ring.remove(home, old)
         pins.set_hold(home, old, hold=False)
 
@@ -120,7 +129,7 @@ def finishing(home: Directory, member: _native.Member) -> Iterator[Callable[[int
 def _free(home: Directory, name: str, held: contextlib.ExitStack) -> _native.Checkpoint | None:
     """The checkpoint of a name of its own, from now on *held*; None where somebody holds it, or it is damaged."""
     checkpoint = home.readable_checkpoint(name)
-    if checkpoint is None or checkpoint.group:
+    if checkpoint is None or checkpoint.ring:
         return None
     with contextlib.suppress(errors.Busy, errors.NotFound):
         held.enter_context(_alone(home, name, "finish"))

@@ -317,7 +317,7 @@ def _verify_name(home: Directory, name: str, report: _Report) -> None:
             report.add(file, 0, f"it has {len(page)} bytes instead of {_native.CHECKPOINT_BYTES}")
         elif not consumers.checkpoint_is_whole(page, home.queue_id, name):
             report.add(file, 0, "its header fails its checksum, or it belongs to another name or queue")
-        elif home.checkpoint(name).group:
+        elif home.checkpoint(name).ring:
             for ending, look in ((".group", ring.options), (".ring", ring.extent)):
                 file = f"{CONSUMERS}/{name}{ending}"
                 look(home, name)

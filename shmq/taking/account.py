@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from shmq.membership import Membership
     from shmq.storage.chain import Chain
     from shmq.storage.directory import Directory
+    from shmq.taking.joining import Asked
 
 _FOREVER = 1e9
 """Seconds beyond which nobody can tell whether a lease ended."""
@@ -38,6 +39,8 @@ class Account:
         explicit: whether messages are finished by their verbs, and not by being handed out.
         ring: the member's seat in the ring.
         lock: what the member's threads take turns by.
+        called: the group, or the lone consumer, as messages to people say it.
+        member: who has it open, likewise.
     """
 
     home: Directory
@@ -45,9 +48,11 @@ class Account:
     ring: _native.Ring
     chain: Chain
 
-    def __init__(self, name: str, lock: Lock) -> None:
-        """Of a member of that group, which is to be opened."""
-        self.name = name
+    def __init__(self, asked: Asked, lock: Lock) -> None:
+        """Of a member that is to be opened as *asked*."""
+        self.name = asked.name
+        self.called = asked.called
+        self.member = asked.member
         self.lock = lock
         self.held = _native.Held()
         self.closed = False
@@ -102,8 +107,8 @@ class Account:
             )
         if self.closed:
             raise errors.Closed(
-                f"cannot {what} message {message.index}: group consumer {self.name!r} of {self.home.path} was closed, "
-                "and the message goes to somebody else"
+                f"cannot {what} message {message.index}: {self.member} of {self.home.path} was closed, and the "
+                "message comes again"
             )
 
     def has(self, message: Message, what: str) -> bool:
@@ -117,7 +122,7 @@ class Account:
         self.check_mine(message, what)
         if not self.explicit and what != "acknowledge":
             raise errors.Mismatch(
-                f"cannot {what} message {message.index} of {self.home.path}: group {self.name!r} acknowledges what it "
+                f"cannot {what} message {message.index} of {self.home.path}: {self.called} acknowledges what it "
                 'hands out (ack="auto"), so it is finished; a group that may have it again is made with ack="explicit"'
             )
         if _native.is_over(message) or not self.explicit:

@@ -37,7 +37,7 @@ from shmq.where import says_where
 
 if TYPE_CHECKING:
     import datetime
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from shmq.session import Session
 
@@ -61,6 +61,7 @@ class GroupConsumer(_native.Hand, Handle):
     """
 
     _handing: Handing
+    _lone = False
 
     def __init__(
         self,
@@ -72,16 +73,16 @@ class GroupConsumer(_native.Hand, Handle):
         given: dict[str, Any],
         window: int | None = None,
         skip_corrupt: bool = False,
+        hold: bool | str | None = None,
     ) -> None:
         """See `Queue.consumer`."""
         check_consumer_name(name)
         names.check_ack(ack)
         self.name = name
-        self._ack = ack
         self._session = session
-        self._given = group_options.check_options(given)
-        group_options.check_order(self._given, explicit=ack != "auto")
-        self._window = group_options.check_window(window)
+        options = group_options.check_options(given)
+        group_options.check_order(options, explicit=ack != "auto")
+        self._asked = joining.Asked(name, ack, options, group_options.check_window(window), self._lone, hold)
         self._skip_corrupt = skip_corrupt
         self._lock = locks.Lock()
         self._loan = Loan()
@@ -94,7 +95,7 @@ class GroupConsumer(_native.Hand, Handle):
         self._look_again_ns: int | None = None
         self._at_end: set[int] = set()
         """Threads that wait in here for the end of the stream."""
-        self._account = Account(self.name, self._lock)
+        self._account = Account(self._asked, self._lock)
         self._name_lock: _native.Lock | None = None
         self._opened = False
         try:
@@ -113,17 +114,17 @@ class GroupConsumer(_native.Hand, Handle):
         self._enter_ring()
 
     def _enter_name(self, start: str | float | datetime.datetime) -> None:
-        asked = joining.Asked(self.name, self._ack, self._given, self._window)
+        asked, control = self._asked, self._membership.control
         joining.make(self._session, asked, start)
-        self._membership.control.recount()  # each time: whoever made it may have been killed before that
-        fd, self._checkpoint = joining.open_name(self._home, self.name)
+        control.recount()  # each time: whoever made it may have been killed before that
+        fd, self._checkpoint = joining.open_name(self._home, asked)
         with fd:
             self.options = joining.agreed(self._session, asked, self._checkpoint)
             self.ack_mode: str = self.options["ack"]
             self._explicit = self._checkpoint.explicit
             self._account.of_name(self._home, self._membership, self._checkpoint)
             self._name_lock = _native.Lock(fd)
-            joining.share(self._home, self.name, self._name_lock, fd)
+            joining.enter(self._home, asked, self._checkpoint, self._name_lock, fd, control)
 
     def _enter_ring(self) -> None:
         memory = rings.map_ring(self._home, self.name, writable=True)
@@ -139,10 +140,10 @@ class GroupConsumer(_native.Hand, Handle):
             finish=not self._explicit,
             keep_expired=bool(self.options.get("expire_to")),
         )
-        if self._window is not None and self._window != (window := self._ring.figures().window):
+        if self._asked.window not in {None, window := self._ring.figures().window}:
             raise errors.Mismatch(
-                f"cannot join group {self.name!r} of {self._home.path} with window={self._window}: it was made with "
-                f"window={window}; leave the option out, or use another name"
+                f"cannot open {self._asked.called} of {self._home.path} with window={self._asked.window}: it was made "
+                f"with window={window}; leave the option out, or use another name"
             )
         dropped = self._dropped("control.shmq", self._membership.control.bounds().dropped)
         self._dropped(f"{CONSUMERS}/{self.name}.ring", self._ring.figures().dropped_to)
@@ -151,7 +152,7 @@ class GroupConsumer(_native.Hand, Handle):
         if self._checkpoint.written_floor() < dropped:  # what a reboot may have brought back
             self._account.growing(self._ring.drop, dropped)
         self._walk = GroupWalk(self._home, self._membership, self._checkpoint)
-        self._walk.lead_group(self.name, self._ring)
+        self._walk.lead_group(self._account, self._ring)
         self._walk.skip_corrupt = self._skip_corrupt
         self._walk.seek(self._checkpoint.head)
         self._seat(
@@ -180,8 +181,8 @@ class GroupConsumer(_native.Hand, Handle):
         end = self._access.next_index() if self._opened else self._session.next_index
         if mark > end:
             raise errors.Corrupt(
-                f"cannot join group {self.name!r} of {self._home.path}: {file} says that all before {mark} is dropped, "
-                f"and the queue ends before {end}"
+                f"cannot open {self._asked.called} of {self._home.path}: {file} says that all before {mark} is "
+                f"dropped, and the queue ends before {end}"
             )
         return mark
 
@@ -458,7 +459,7 @@ class GroupConsumer(_native.Hand, Handle):
         if self._handing.last != _native.EDGE and not self.options.get("ordered_by"):
             return self._walk.nothing(self._handing.last)
         figures = self._ring.figures()
-        nothing = f"nothing to get from group {self.name!r} of {self._home.path} in time"
+        nothing = f"nothing to get from {self._asked.called} of {self._home.path} in time"
         mine = f"; this consumer holds {len(self._account.held)} itself" if len(self._account.held) else ""
         keyed = f"{figures.waiting} wait for their keys, until those before them are finished"
         if self._handing.last == _native.EDGE:
@@ -473,7 +474,7 @@ class GroupConsumer(_native.Hand, Handle):
 
     def _ended(self) -> Exception | None:
         if self._account.closed:
-            return errors.Closed(f"group consumer {self.name!r} of {self._home.path} was closed")
+            return errors.Closed(f"{self._asked.member} of {self._home.path} was closed")
         control = self._membership.control
         if control.is_shut_down_at_once():
             return errors.ShutDown(f"{self._home.path} was shut down at once; what is left in it stays there")
@@ -484,7 +485,7 @@ class GroupConsumer(_native.Hand, Handle):
                 else ""
             )
             return errors.ShutDown(
-                f"{self._home.path} {ending.words(control)}, and group {self.name!r} has drained it{mine}"
+                f"{self._home.path} {ending.words(control)}, and {self._asked.called} has drained it{mine}"
             )
         return None
 
@@ -518,7 +519,7 @@ class GroupConsumer(_native.Hand, Handle):
 
     def _check_usable(self) -> None:
         if self._account.closed:
-            raise errors.Closed(f"group consumer {self.name!r} of {self._home.path} was closed")
+            raise errors.Closed(f"{self._asked.member} of {self._home.path} was closed")
         if os.getpid() != self._pid:
             with self._lock:
                 if os.getpid() != self._pid:
@@ -574,7 +575,8 @@ class GroupConsumer(_native.Hand, Handle):
                 raise ValueError(f"cannot skip index {last} of {self._home.path}: the next one is {end}")
             if last >= reach:
                 raise errors.TooMany(
-                    f"cannot skip index {last} for group {self.name!r} of {self._home.path}: its window ends at {reach}"
+                    f"cannot skip index {last} for {self._asked.called} of {self._home.path}: its window ends at "
+                    f"{reach}"
                 )
             codes = {index: self._account.growing(self._ring.skip_one, index) for index in sorted(indexes)}
             self._ring.floor()
@@ -645,24 +647,26 @@ class GroupConsumer(_native.Hand, Handle):
                 raise IndexError(
                     f"cannot seek to {index}: {self._home.path} has indexes from {self._access.first_index()} to {end}"
                 )
-            with self._home.admin():  # first: who joins meanwhile waits for it
-                assert self._name_lock is not None  # noqa: S101  # it is open
-                if not self._name_lock.take():
-                    raise errors.Busy(f"cannot move group {self.name!r} of {self._home.path}: somebody else is in it")
-                try:
-                    rings.restart(
-                        self._home,
-                        self.name,
-                        group_options.there(index, self._home, self._membership.control, self._access),
-                    )
-                finally:
-                    self._name_lock.share()
+            with self._home.admin(), self._alone():  # first: who joins meanwhile waits for it
+                place = group_options.there(index, self._home, self._membership.control, self._access)
+                rings.restart(self._home, self.name, place)
             self._account.held.clear()
             self._aside.forget()
             self._enter_ring()
         self._membership.control.recount()
         self._membership.forget_retired()
         space.retire(self._home, self._walk.chain, self._membership.control)  # what this name alone held back
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """With the name held alone."""
+        assert self._name_lock is not None  # noqa: S101  # it is open
+        if not self._name_lock.take():
+            raise errors.Busy(f"cannot move {self._asked.called} of {self._home.path}: somebody else is in it")
+        try:
+            yield
+        finally:
+            self._name_lock.share()
 
     # ---- closing
     def _next_snapshot(self) -> None:
@@ -672,8 +676,8 @@ class GroupConsumer(_native.Hand, Handle):
     def _snapshot(self) -> None:
         """Write down what is done, unless somebody else is at it."""
         self._next_snapshot()
-        # Dropped or removed meanwhile; or the disk refused, and the one there is still counts.
-        with contextlib.suppress(OSError, errors.NotFound):
+        # Dropped, removed or damaged meanwhile; or the disk refused, and the one there is still counts.
+        with contextlib.suppress(OSError, errors.NotFound, errors.Corrupt, errors.Unsafe):
             acks.of_member(self._home, self._membership.member, self.name, self._checkpoint, self._ring)
 
     def close(self) -> None:
@@ -723,7 +727,7 @@ class GroupConsumer(_native.Hand, Handle):
         """Name, queue, ack mode, and what it holds, for people."""
         held = len(self._account.held)
         state = "closed" if self._account.closed else f"ack={self.ack_mode}, head {self.head}, holds {held}"
-        return f"<shmq.GroupConsumer {self.name!r} of {self._session.place} ({state})>"
+        return f"<shmq.{type(self).__name__} {self.name!r} of {self._session.place} ({state})>"
 
     def __del__(self) -> None:
         """Close, unless this is a forked child's copy. What was set aside is left to others: no time for the disk."""

@@ -38,9 +38,11 @@ def make(
     start: str | float | datetime.datetime,
     options: dict[str, Any],
     window: int | None,
+    kind: int = _native.CHECKPOINT_GROUP,
+    hold: bool | str = False,
 ) -> None:
     """
-    Make the group *name*, which is not there. Under the administrative lock.
+    Make the group *name*, which is not there, or a lone consumer of that *kind*. Under the administrative lock.
 
     Raises:
         ValueError: of the options, one contradicts how it acknowledges.
@@ -50,9 +52,9 @@ def make(
     check_lease(options, explicit=explicit)
     stored = {**DEFAULTS, **options, "ack": "explicit" if explicit else "auto"}
     index = there(names.start_index(session, start), session.home, session.joined().control, session.access())
-    pins.set_hold(session.home, name, hold=False)  # left by one that was dropped
+    pins.set_hold(session.home, name, hold=hold)  # there may be one left by a name that was dropped
     rings.make(session.home, name, stored, WINDOW if window is None else window)
-    names.make_checkpoint(session.home, name, index, explicit=explicit, group=True)
+    names.make_checkpoint(session.home, name, index, explicit=explicit, kind=kind)
 
 
 def there(index: int, home: Directory, control: _native.Control, access: Access) -> int:

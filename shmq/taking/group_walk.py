@@ -8,12 +8,15 @@ which waits for what is before it, or by `retire`, which counts what was lost.
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors
 from shmq.reading.walk import Walk
 from shmq.storage import ring as rings
 from shmq.storage import space, warm
+
+if TYPE_CHECKING:
+    from shmq.taking.account import Account
 
 
 class GroupWalk(Walk):
@@ -21,12 +24,13 @@ class GroupWalk(Walk):
 
     ring: _native.Ring
     _name: str
+    _called: str
     stopped: int
     """Why there is no going on to the next chunk, as `claim` answers it."""
 
-    def lead_group(self, name: str, ring: _native.Ring) -> None:
-        """Walk for that group, whose ring this is."""
-        self._name, self.ring = name, ring
+    def lead_group(self, account: Account, ring: _native.Ring) -> None:
+        """Walk for a member with that account, whose ring this is."""
+        self._name, self._called, self.ring = account.name, account.called, ring
 
     def _begin_at(self, first: int) -> None:
         self._start = first
@@ -43,7 +47,7 @@ class GroupWalk(Walk):
     def _gone(self, lost: int, first: int) -> errors.Gone:
         self.ring.count_retired(lost)
         return errors.Gone(
-            f"{lost} messages of {self.home.path} were retired before group {self._name!r} had finished them; the next "
+            f"{lost} messages of {self.home.path} were retired before {self._called} had finished them; the next "
             f"get goes on at {first}",
             first,
         )
@@ -122,6 +126,18 @@ class GroupWalk(Walk):
             if count in (_native.EMPTY, _native.WAITING, _native.EDGE, _native.GROW):
                 return count
             raise _native.error(count, f"cannot read {self.home.path}")
+
+    def begin(self) -> None:
+        """Come to the first chunk there is, if that was not done yet. What is wrong with it, `claim` says."""
+        if self.chunk is None:
+            with contextlib.suppress(errors.Corrupt, errors.BadFormat):
+                self._find()
+
+    def claim_more(self, limit: int, taken: Any) -> int:
+        """Claim up to *limit* more of what is there in this chunk: how many. What stops it stops the next `claim`."""
+        if limit <= 0 or self.chunk is None:
+            return 0
+        return max(self.ring.take(self.chunk, self.reader, limit, 0, taken), 0)
 
     def look_ahead(self) -> int:
         """Whether `claim` would have something, or an error: 1, or 0, or GROW. Nothing is handed out."""

@@ -80,6 +80,7 @@ class Handing:
         self._access = access
         self._decode = decode
         self._gone = 0  # messages that retention took, and nobody was told of yet
+        self._gone_before = 0  # where what was left began then
         self.skipped = skipped
         self.last = int(_native.EMPTY)
 
@@ -91,10 +92,13 @@ class Handing:
 
         It is None when the side table must grow first.
         """
+        self._walk.begin()  # first: it may have to say that something has gone
         count, due = self._account.ring.retake(limit, batch.taken, idle=idle)
         if count > 0:
             batch.claimed = count
             messages = self._again(batch, count)
+            batch.claimed += (more := self._walk.claim_more(limit - count, batch.taken + count))
+            messages += self._fresh(batch, count, more)
             return (self._payloads(messages) if payloads else messages), due
         if count != _native.GROW:
             count = self.last = self._walk.claim(limit, 0 if due is not None else spins, batch.taken)
@@ -103,7 +107,8 @@ class Handing:
         if count == _native.GROW:
             return None, due
         batch.claimed = max(count, 0)
-        return (self._fresh(batch, count, payloads=payloads) if count > 0 else []), due
+        messages = self._fresh(batch, 0, batch.claimed)
+        return (self._payloads(messages) if payloads and messages else messages), due
 
     def undo(self, batch: Batch, limit: int) -> None:
         """Interrupted between claiming and handing out: what nobody was handed goes back."""
@@ -118,18 +123,21 @@ class Handing:
                 account.growing(account.ring.undo, batch.taken + at)
         self._aside.move_soon()
 
-    def _fresh(self, batch: Batch, count: int, *, payloads: bool) -> list[Any]:
-        """What was claimed just now, all in one chunk; as *payloads* it is finished at once."""
+    def _fresh(self, batch: Batch, first: int, count: int) -> list[Message]:
+        """What was claimed just now, all in one chunk: so many from number *first* on."""
+        if count <= 0:
+            return []
         chunk: Any = self._walk.chunk
-        rows = _native.taken_rows(batch.taken, count)
+        rows = _native.taken_rows(batch.taken + first, count)
         expired = [row[6] == _native.TAKEN_EXPIRED for row in rows]
-        messages = [batch.become(at, chunk, self._decode) for at in range(count)]
+        messages = [batch.become(at, chunk, self._decode) for at in range(first, first + count)]
         reason = "it was not handed out before its time to live had passed"
         for message, late in zip(messages, expired, strict=True):
             if late:
                 self._aside.set_aside(Move(message, "expired", reason))
         kept = [message for message, late in zip(messages, expired, strict=True) if not late]
-        return self._hold(kept, payloads=payloads)
+        self._account.hold(kept)
+        return kept
 
     def _again(self, batch: Batch, count: int) -> list[Message]:
         """Messages that came back, looked up by their indexes."""
@@ -156,7 +164,8 @@ class Handing:
                 messages.append(message)
         if not self._account.explicit:  # finished now: they might have been too old, or have come too early
             messages = [each for each in messages if self._finish(each)]
-        return self._hold(messages, payloads=False)
+        self._account.hold(messages)
+        return messages
 
     def _finish(self, message: Message) -> bool:
         return self._account.growing(self._account.ring.ack, _native.taken_of(message)) == 0
@@ -168,10 +177,6 @@ class Handing:
             return False
         due = _native.boottime_ns() + due_ns - time.time_ns()
         return self._account.growing(self._account.ring.nack, _native.taken_of(message), due, 0) == 0
-
-    def _hold(self, messages: list[Message], *, payloads: bool) -> list[Any]:
-        self._account.hold(messages)
-        return self._payloads(messages) if payloads else messages
 
     def _payloads(self, messages: list[Message]) -> list[Any]:
         """Of these messages, which are finished with that."""
@@ -215,7 +220,8 @@ class Handing:
 
     def _retired(self, finished: bool) -> None:
         """One came back, or was due, after retention had taken it: all that went with it is told together."""
-        lost = finished + self._walk.pass_retired(self._walk.chain.first_index())
+        self._gone_before = self._walk.chain.first_index()
+        lost = finished + self._walk.pass_retired(self._gone_before)
         self._account.ring.count_retired(lost)
         self._gone += lost
 
@@ -224,9 +230,9 @@ class Handing:
         if self._gone:
             gone, self._gone = self._gone, 0
             which = "a message" if gone == 1 else f"{gone} messages"
-            first = self._walk.chain.first_index()
+            first = self._gone_before
             raise errors.Gone(
-                f"{which} of {self._account.home.path} would come again to group {self._account.name!r}, but what "
+                f"{which} of {self._account.home.path} would come again to {self._account.called}, but what "
                 f"comes before {first} was retired; the next get goes on",
                 first,
             )

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors, given
-from shmq.storage import files, space, sync
+from shmq.storage import files, pins, space, sync
 from shmq.storage import names as stored
 from shmq.storage.paths import CONSUMERS, check_consumer_name
 
@@ -52,14 +52,55 @@ def check_ack(ack: str | None) -> None:
         raise ValueError(f'ack={ack!r}: "auto" or "explicit"')
 
 
-def make_checkpoint(home: Directory, name: str, start: int, *, explicit: bool, group: bool) -> None:
+def make_checkpoint(home: Directory, name: str, start: int, *, explicit: bool, kind: int) -> None:
     """The name is there once this has made its checkpoint; under the administrative lock."""
     content = _native.Checkpoint.format(
-        home.queue_id, name, explicit=explicit, start=start, created_ns=time.time_ns(), group=group
+        home.queue_id, name, kind=kind, explicit=explicit, start=start, created_ns=time.time_ns()
     )
     where = f"{home.path}/{CONSUMERS}"
     files.make_file(home.consumers, f"{name}.checkpoint", content, home.options.mode & 0o600, where, "checkpoint")
     sync.directory(home.consumers, "consumers")  # what it will acknowledge is kept under that name
+
+
+def is_lone(session: Session, name: str) -> bool:
+    """Whether there is such a name, and it acknowledges explicitly with a ring of its own."""
+    session.joined()
+    with contextlib.suppress(FileNotFoundError):
+        checkpoint = session.home.readable_checkpoint(name)
+        return checkpoint is not None and checkpoint.kind == _native.CHECKPOINT_LONE
+    return False
+
+
+def hold_alone(
+    home: Directory, name: str, checkpoint: _native.Checkpoint, lock: _native.Lock, control: _native.Control
+) -> None:
+    """
+    Hold the name alone.
+
+    Raises:
+        Busy: somebody has it, who is named.
+    """
+    if not patiently(home, lock.take):
+        raise errors.Busy(
+            f"consumer {name!r} of {home.path} is held by {_holder(checkpoint, control)}; "
+            "use another name, or wait until it is closed"
+        )
+
+
+def _holder(checkpoint: _native.Checkpoint, control: _native.Control) -> str:
+    slot = checkpoint.holder >> 11
+    for seat, generation, pid, *_ in control.participants():
+        if seat == slot and generation == checkpoint.holder & 0x7FF:
+            return "this process (close it first)" if pid == os.getpid() else f"process {pid}"
+    return "another process"
+
+
+def take_up_hold(home: Directory, name: str, control: _native.Control, *, hold: bool | str | None) -> None:
+    """Have it hold chunks back or not, as was asked for; by whoever holds the name."""
+    if hold is not None and hold != pins.holds(home, name):
+        with home.admin():
+            pins.set_hold(home, name, hold=hold)
+        control.recount()
 
 
 def patiently(home: Directory, lock: Callable[[], bool]) -> bool:

@@ -238,7 +238,8 @@ class Hands(groups.Hands, joining.Hands, space.Hands):
         os.kill(os.getpid(), signal.SIGKILL)
 
     def _consumer(self, number: int, name: str, ack: str = "auto", start: str = "earliest") -> None:
-        self.consumers[name] = self.queue.consumer(name, ack=ack, start=start)
+        given = {"window": groups.WINDOW} if ack == "explicit" else {}  # each state is copied, its ring, too
+        self.consumers[name] = self.queue.consumer(name, ack=ack, start=start, **given)
 
     def _release(self, number: int, name: str) -> None:
         self.consumers.pop(name).close()

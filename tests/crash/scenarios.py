@@ -93,14 +93,11 @@ def _core(sizes: tuple[int, ...], filling: tuple[int, ...]) -> list[Scenario]:
         core("reserve beside what was left", (("reserve", 64, 64), ("reserve", 64, 1), ("abort", 64)), setup=GRAINED),
     ]
     takes: Operations = tuple(("take", "a") for _ in range(7))
-    acks: Operations = (("get", "e"), ("ack", "e"), ("get", "e"), ("get", "e"), ("ack", "e"), ("get", "e", 9))
     return [
         *found,
         core("take", takes, setup=NAMES),
         core("take_many", (("take_many", "a", 4), ("take_many", "a", 100), ("take_many", "a", 1)), setup=NAMES),
-        core("get and ack", (*acks, ("ack", "e")), setup=NAMES),
         core("take over the dead", takes[:4], setup=DEAD_BESIDE, seat=1),
-        core("get over the dead", (("get", "e"), ("ack", "e"), ("get", "e"), ("ack", "e")), setup=DEAD_BESIDE, seat=1),
         core("put behind the dead", puts(3, 4), setup=DEAD_BESIDE, seat=1),
         Scenario("core: join and bury", DEAD, (), (*JOIN, ("put", 3), ("leave",)), core=True),
         Scenario("core: join and leave", SOME, (), (*JOIN, ("leave",)), core=True, seat=1),

@@ -164,8 +164,8 @@ def scratch() -> Iterator[str]:
 
 
 def may_tear(path: str) -> bool:
-    """Whether system calls may write a file with a name: the journal, a set's place, chunks that were taken away."""
-    return path.endswith(("queue.shmq", "/placed")) or "/retired-" in path
+    """Whether system calls may write a file with a name: the journal, snapshots, a set's place, chunks taken away."""
+    return path.endswith(("queue.shmq", "/placed", ".checkpoint")) or "/retired-" in path
 
 
 def torn(before: Image, after: Image) -> Iterator[Image]:

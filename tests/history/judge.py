@@ -220,8 +220,8 @@ class _Log:
 
 def consumers_see_everything_in_order(history):
     """
-    Every name sees every message, whole, ascending. auto: never twice. explicit: never skipped, and again only after
-    its holder died or closed without acknowledging.
+    Every name sees every message, whole, and each holder ascending. auto: never twice. explicit: never skipped, and
+    again only after its holder died or closed without acknowledging.
     """
     log = _Log(history)
     for name, operations in history.names.items():
@@ -246,9 +246,9 @@ class _Way:
     One name's way through the log, through all its holders, in ranks.
 
     Attributes:
-        low, high: between which its head is.
-        at: what its holder must see next.
-        sure, maybe: what this holder has acknowledged, and may have.
+        low, high: auto: between which its head is.
+        at: what its holder must see next, or something behind it.
+        sure, maybe: explicit: what was acknowledged, and may have been.
     """
 
     def __init__(self, log, name, *, explicit):
@@ -267,22 +267,35 @@ class _Way:
                     self.high += one.limit
             elif one.verb == "take":
                 self.sure.update(ranks)
-                self.maybe.update(ranks if one.end is not None else range(self.at, self.at + one.limit))
+                self.maybe.update(ranks if one.end is not None else self.coming(one.limit))
         elif one.verb == "ack":
             acknowledged = {self.log.rank(index) for index in one.indexes}
             self.maybe |= acknowledged
             if one.end is not None:
                 self.sure |= acknowledged
-        self.low = _end_of_run(self.low, self.sure)
-        self.high = min(_end_of_run(max(self.low, self.high), self.maybe), len(self.log.indexes))
+        if self.explicit:
+            self.low = _end_of_run(0, self.maybe)
+        self.high = min(max(self.low, self.high), len(self.log.indexes))
 
     def opened(self, one):
-        """A new holder begins exactly at the head; killed before it knew, it has changed nothing."""
-        self.sure.clear()
-        self.maybe.clear()
-        if one.outcome == "ok":
-            self.at = self.expect(one, self.log.rank(one.indexes[0]), self.low, self.high)
-            self.low = self.high = self.at
+        """A new holder begins at the head, or with what is not acknowledged; killed before, it has changed nothing."""
+        if one.outcome != "ok":
+            return
+        if self.explicit:
+            self.at = 0
+            return
+        self.at = self.expect(one, self.log.rank(one.indexes[0]), self.low, self.high)
+        self.low = self.high = self.at
+
+    def coming(self, limit):
+        """What a call that did not return may have had."""
+        ranks = (rank for rank in range(self.at, len(self.log.indexes)) if rank not in self.sure)
+        certain = 0
+        for rank in ranks:
+            if certain == limit:
+                return
+            certain += rank not in self.maybe
+            yield rank
 
     def saw(self, one, index, value, crc):
         log = self.log
@@ -291,8 +304,13 @@ class _Way:
             raise _Wrong(f"{self.name} saw ({index}, {value:#x}, {crc:#x}) where {log.content.get(truth)} is")
         if one.end is not None and value in log.put and one.end < log.put[value].begin:
             raise _Wrong(f"{self.name} saw index {truth} before it was put")
-        rank = self.expect(one, log.rank(truth), self.at, self.at)
-        self.at = rank + 1
+        rank = log.rank(truth)
+        at = self.at
+        while at in self.maybe and at < rank:
+            at += 1
+        if rank in self.sure:
+            at = rank + 1
+        self.at = self.expect(one, rank, at, at) + 1
         return rank
 
     def expect(self, one, rank, low, high):
@@ -320,17 +338,7 @@ def empty_means_empty(history):
     missing = _missing(history)
     unresolved = [(put.begin, history.over_by(put)) for put in history.puts if put.outcome != "ok"]
     for name, operations in history.names.items():
-        following = 0
-        for one in operations:
-            if one.verb == "open" and one.indexes:
-                following = one.indexes[0]
-            if one.verb not in GETS:
-                continue
-            for index, value, _ in one.seen:
-                following = (log.where.get(value, 0) if index is None else index) + 1
-            if one.outcome not in ("empty", "shutdown"):
-                continue
-            rank = log.rank(following)
+        for one, following, rank in _empties(log, operations, explicit=history.modes.get(name) == "explicit"):
             if rank == len(log.indexes):
                 continue
             index = log.indexes[rank]
@@ -341,6 +349,25 @@ def empty_means_empty(history):
             if between and any(begin < one.begin <= over for begin, over in unresolved):
                 continue  # an owner who lived then had not committed it yet
             yield f"{name} ({one.process}): {one.outcome} at {one.begin}, and index {index} was there since {put.end}"
+
+
+def _empties(log, operations, *, explicit):
+    """What said that nothing was there, the index from which on that was so, and the rank of what was not."""
+    following, finished = 0, set()
+    for one in operations:
+        if one.verb == "open" and one.indexes:
+            following = 0 if explicit else one.indexes[0]
+        if one.verb == "ack":
+            finished.update(map(log.rank, one.indexes))
+        if one.verb not in GETS:
+            continue
+        for index, value, _ in one.seen:
+            following = (log.where.get(value, 0) if index is None else index) + 1
+            if one.verb == "take":
+                finished.add(log.rank(following - 1))
+        if one.outcome in ("empty", "shutdown"):
+            rank = _end_of_run(log.rank(following), finished) if explicit else log.rank(following)
+            yield one, max(following, log.indexes[rank - 1] + 1) if explicit and rank else following, rank
 
 
 RULES = (

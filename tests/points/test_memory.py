@@ -14,11 +14,11 @@ pytestmark = pytest.mark.skipif(not THERE, reason="this interpreter has no _test
 
 SHARE = 16
 """Allocations of each verb that CI tries."""
-SPREAD = {"open alone": 600, "close": 60, "put": 320, "put_many": 320, "ack": 40, "group.get": 200}
+SPREAD = {"open alone": 600, "close": 60, "put": 320, "put_many": 320, "group.get": 200}
 """About how many there are; `python -m tests.points.campaign --happens memory` tries all of them."""
 
 
-@pytest.mark.parametrize("name", ["put", "put_many", "take", "get", "ack", "group.get", "open alone", "close"])
+@pytest.mark.parametrize("name", ["put", "put_many", "take", "get", "group.get", "open alone", "close"])
 def test_a_verb_that_gets_no_memory_leaves_everything_whole(name, tmp_path):
     """Nothing lost, doubled or held. What the interpreter itself leaks then is not looked for."""
     folder = tmp_path / "points"

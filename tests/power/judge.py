@@ -329,7 +329,7 @@ def _go_on(queue: Any, truth: Truth, seen: dict[int, bytes]) -> None:
     check(not seen or index > max(seen), "an index is given twice", index)
     dropped = _dropped(queue, [*before, index])
     for name, stats in names.items():
-        if stats.group is not None:
+        if stats.shared:
             _finish_group(queue, truth, seen, name, index)
             continue
         most, least = truth.heads[name]

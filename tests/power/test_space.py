@@ -69,7 +69,10 @@ def _read(path):
 def test_a_full_disk_loses_nothing_of_several_writers(disk):
     """Each gets DiskFull; what had returned is there, once and in order; as chunks are finished, puts go on."""
     path = str(disk / "q")
-    with shmq.open(path, options=shmq.Options(**OPTIONS)) as queue, queue.consumer("c", ack="explicit") as consumer:
+    with (
+        shmq.open(path, options=shmq.Options(**OPTIONS)) as queue,
+        queue.consumer("c", ack="explicit", window=64) as consumer,
+    ):
         children = [Child(_fill, path, writer) for writer in range(WRITERS)]
         said = [int(child.hear(120)) for child in children]
         assert [child.join(120) for child in children] == [0] * WRITERS
@@ -101,7 +104,7 @@ def volume(tmp_path):
 
 def _drain(say, path):
     """Another process finishes everything, and stays, with its mappings."""
-    with shmq.open(path, create=False) as queue, queue.consumer("c", ack="explicit") as consumer:
+    with shmq.open(path, create=False) as queue, queue.consumer("c", ack="explicit", window=64) as consumer:
         while True:
             try:
                 messages = consumer.get_many(500, timeout=120)
@@ -124,7 +127,7 @@ def test_a_small_volume_that_was_filled_and_drained_takes_as_much_again(volume):
     """Whoever holds the messages, finishes them later or is another process: what nobody needs is given back first."""
     path = str(volume / "q")
     with shmq.open(path) as queue:
-        consumer = queue.consumer("c", ack="explicit")
+        consumer = queue.consumer("c", ack="explicit", window=8192)
         first = _put_until_full(queue)
         assert first > 5000  # of 6,000 that the volume has room for
         for _ in range(2):

@@ -451,11 +451,12 @@ class Work:
         def get() -> None:
             with contextlib.suppress(shmq.Empty, shmq.Gone):
                 held.extend(consumer.get_many(self._chance.randint(1, 20), timeout=0))
-            self._chance.shuffle(held)
+            held.sort(key=lambda message: message.index)  # what it acknowledged is before its head then
 
         def finish(count: int) -> None:
             for _ in range(count):
-                held.pop().ack()
+                with contextlib.suppress(shmq.LeaseLost):  # retention took it
+                    held.pop(0).ack()
 
         self._do("get", get)  # it may pass padding, which is on the disk with the next acknowledgement
         count = self._chance.choice((0, len(held) // 2, len(held), len(held)))

@@ -840,7 +840,7 @@ def test_a_full_disk(tiny):
     ballast = tiny / "ballast"
     ballast.write_bytes(bytes(100_000))
     with shmq.open(tiny / "q", options=shmq.Options(chunk_bytes=16384)) as queue:
-        consumer = queue.consumer("c", ack="explicit")
+        consumer = queue.consumer("c", ack="explicit", window=64)
         count = fill_until_full(queue)
         assert count > 5
         before = len(chunk_files(tiny / "q"))

@@ -423,12 +423,13 @@ def test_a_batch_has_what_take_has_and_nothing_that_is_purged_expired_or_delayed
     queue.put(b"delayed", delay=1000)
     queue.put(b"behind it")
     until(lambda: queue[4].expired, 60)
-    assert payloads(batches.take_arrow(10, 0)) == [b"1", b"2"] == [singly.take(0), singly.take(0)]
+    found = [b"1", b"2"] if ack == "auto" else [b"1", b"2", b"behind it"]  # others pass what waits for its time
+    assert payloads(batches.take_arrow(10, 0)) == found == [singly.take(0) for _ in found]
     for consumer in (batches, singly):
-        assert (consumer.head, consumer.lag) == (6, 2)
+        assert (consumer.head, consumer.lag) == ((6, 2) if ack == "auto" else (8, 1))
     assert [stats.dropped for stats in queue.consumers().values()] == [3, 3]
     for take in (batches.take_arrow, singly.take_many):
-        with pytest.raises(shmq.Empty, match="delayed"):
+        with pytest.raises(shmq.Empty, match="delayed" if ack == "auto" else "nothing to get"):
             take(10, 0)
 
 
@@ -454,15 +455,3 @@ def test_a_batch_passes_damage_as_take_does(queue, path):
     with queue.consumer("c", skip_corrupt=True) as consumer:
         assert consumer.take_arrow(100, 0).num_rows + consumer.take_arrow(100, 0).num_rows == 9
         assert consumer.skipped == 1
-
-
-def test_a_batch_begins_with_what_an_interrupted_call_kept(queue):
-    queue.put_many([b"0", b"1", b"2"])
-    consumer = queue.consumer("c", ack="explicit")
-    consumer._again += consumer.get_many(2, 0)
-    assert consumer.take_arrow(10, 0, columns=["payload", "attempts"]).to_pylist() == [
-        {"payload": b"0", "attempts": 1},
-        {"payload": b"1", "attempts": 1},
-    ]
-    assert payloads(consumer.take_arrow(10, 0)) == [b"2"]
-    assert (consumer.head, consumer.pending) == (3, 0)

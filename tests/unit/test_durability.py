@@ -548,7 +548,7 @@ def test_an_explicit_ack_of_a_sync_queue_is_on_the_disk_when_it_returns(make, pa
         del events[:]
         consumer.ack(*messages)
         assert snapshot(path).head == 4
-        assert events.count("write snapshot") == 1
+        assert events.count("data snapshot") == 1
         assert events[-1] == "data snapshot"
 
 

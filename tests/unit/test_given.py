@@ -202,6 +202,7 @@ KINDS: dict[str, dict[str, dict[str, str]]] = {
     "Reader": {"close": {}},
     "Consumer": GETTING,
     "GroupConsumer": {**GETTING, "skip": {"indexes": "index of a group"}},
+    "LoneConsumer": {**GETTING, "skip": {"indexes": "index of a group"}},
     "Message": {
         "ack": {},
         "nack": {"delay": "seconds"},
@@ -269,6 +270,7 @@ class World:
             "Reader": self.queue.reader,
             "Consumer": lambda: self.queue.consumer("c"),
             "GroupConsumer": lambda: self.queue.consumer("g", group=True, ack="explicit"),
+            "LoneConsumer": lambda: self.queue.consumer("l", ack="explicit"),
             "Message": lambda: self.queue.consumer("g", group=True, ack="explicit").get(0),
             "shmq": lambda: shmq,
             "Options": lambda: shmq.Options,

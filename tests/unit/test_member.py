@@ -122,7 +122,7 @@ def test_a_window_is_a_power_of_two_in_bounds():
 def test_who_joins_otherwise_than_the_group_was_made_is_told_what_differs(queue):
     join(queue, max_attempts=3, window=128).close()
     said = (
-        f"cannot join group 'g' of {queue.path} with %s: it was made with %s; leave the option out, or use another name"
+        f"cannot open group 'g' of {queue.path} with %s: it was made with %s; leave the option out, or use another name"
     )
     for given, mine, theirs in (
         ({"max_attempts": 4}, "max_attempts=4", "max_attempts=3"),
@@ -148,7 +148,7 @@ def test_a_mark_of_what_was_dropped_that_lies_beyond_the_queue_is_corrupt(queue)
     put(queue, 5)
     member = join(queue)
     assert member._dropped("f", 5) == 5
-    said = f"cannot join group 'g' of {queue.path}: f says that all before 6 is dropped, and the queue ends before 5"
+    said = f"cannot open group 'g' of {queue.path}: f says that all before 6 is dropped, and the queue ends before 5"
     assert refused(errors.Corrupt, lambda: member._dropped("f", 6)) == said
 
 
@@ -264,9 +264,7 @@ def test_a_message_that_is_somebody_elses_is_refused_in_words(queue, what):
     assert refused(errors.LeaseLost, lambda: verb(message)) == lost
     member._account.held.add(message)
     member.close()
-    said = (
-        f"cannot {what} message 0: group consumer 'g' of {queue.path} was closed, and the message goes to somebody else"
-    )
+    said = f"cannot {what} message 0: group consumer 'g' of {queue.path} was closed, and the message comes again"
     assert refused(errors.Closed, lambda: verb(message)) == said
 
 

@@ -103,7 +103,7 @@ def test_a_purge_finishes_everything_for_everybody(make, path, retention):
 
 
 def test_a_purge_takes_nothing_from_whoever_has_it(queue):
-    """Handed out and not acknowledged: it is still theirs, and comes again after a crash; so may what lay behind it."""
+    """Handed out and not acknowledged: it is still theirs; given back, it is purged, too."""
     consumer = queue.consumer("c", ack="explicit")
     queue.put_many([b"a", b"b", b"c"])
     message = consumer.get()
@@ -113,8 +113,7 @@ def test_a_purge_takes_nothing_from_whoever_has_it(queue):
     assert consumer.get().payload == b"d"
     consumer.close()
     with queue.consumer("c", ack="explicit") as consumer:
-        again = [each.payload for each in consumer.get_many(9)]
-        assert (again[0], again[-1]) == (b"a", b"d")
+        assert [each.payload for each in consumer.get_many(9)] == [b"d"]
 
 
 def test_a_purge_of_an_empty_queue_is_nothing(queue):

@@ -486,7 +486,7 @@ def test_a_name_is_told_to_hold_and_that_is_counted_anew(queue, monkeypatch):
 @pytest.mark.parametrize(("head", "handed", "moved"), [(5, 5, None), (6, 6, (5, 5)), (3, 9, (3, 5)), (5, 4, None)])
 def test_a_name_beyond_the_end_of_its_queue_is_moved_back_and_said(queue, head, handed, moved):
     queue.put_many([b"x"] * 5)
-    queue.consumer("c", ack="explicit").close()
+    queue.consumer("c").close()
     known = queue._session.home.checkpoint("c", writable=True)
     known.head, known.handed = head, handed
     if moved is None:
@@ -525,7 +525,8 @@ def test_what_was_handed_out_before_has_a_second_attempt(queue):
     with queue.consumer("c", ack="explicit") as consumer:
         consumer.get_many(2, timeout=0)
     with queue.consumer("c") as consumer:
-        assert [message.attempts for message in consumer.get_many(4, timeout=0)] == [2, 2, 1, 1]
+        again = consumer.get_many(4, timeout=0)
+        assert [message.attempts for message in again] == [2, 2, 1, 1]
         consumer.seek(1)
         assert [message.attempts for message in consumer.get_many(3, timeout=0)] == [1, 1, 1]
 
@@ -554,74 +555,13 @@ def test_a_seek_forgets_what_is_pending_counts_anew_and_lets_go_of_what_it_held_
     monkeypatch.setattr(space, "retire", lambda *given: called.append(given))
     consumer.seek(2)
     assert called == ["recount", "forget", (queue._session.home, consumer._walk.chain, membership.control)]
-    assert (consumer.pending, consumer.head, checkpoint(queue).handed) == (0, 2, 2)
-    assert consumer._handed_before == 2
+    assert (consumer.pending, consumer.head) == (0, 2)
     consumer.seek(6)
-    assert (consumer.head, checkpoint(queue).handed) == (6, 2)
+    assert consumer.head == 6
     for beyond in (7, -1):
         said = f"cannot seek to {beyond}: {queue.path} has indexes from 0 to 6"
         with pytest.raises(IndexError, match=whole(said)):
             consumer.seek(beyond)
-
-
-def test_what_was_passed_and_needs_nobody_is_finished_unless_something_is_pending(queue, monkeypatch):
-    told = []
-    consumer = queue.consumer("c", ack="explicit")
-    monkeypatch.setattr(consumer, "_tell_room", lambda: told.append(consumer.head))
-    queue.put(b"a", ttl=1e-9)
-    queue.put(b"b")
-    message = consumer.get(timeout=0)
-    assert (message.index, consumer.head, told) == (1, 1, [1])
-    queue.put(b"c", ttl=1e-9)
-    with pytest.raises(errors.Empty):
-        consumer.get(timeout=0)
-    assert consumer.head == 1
-    message.ack()
-    assert (consumer.head, told) == (2, [1, 2])
-    with pytest.raises(errors.Empty):
-        consumer.get(timeout=0)
-    assert (consumer.head, told) == (3, [1, 2, 3])
-    with pytest.raises(errors.Empty):
-        consumer.get(timeout=0)
-    assert told == [1, 2, 3]
-
-
-def test_the_head_moves_over_what_is_finished_and_room_is_told_of_once(queue, monkeypatch):
-    queue.put_many([b"x"] * 6)
-    consumer = queue.consumer("c", ack="explicit")
-    told = []
-    monkeypatch.setattr(consumer, "_tell_room", lambda: told.append(consumer.head))
-    messages = consumer.get_many(6, timeout=0)
-    consumer.ack(messages[1], messages[2])
-    assert (consumer.head, told) == (0, [])
-    consumer.ack(messages[0])
-    assert (consumer.head, told) == (3, [3])
-    consumer.ack(*messages[3:5])
-    assert (consumer.head, told[-1], consumer.pending) == (5, 5, 1)
-    assert list(consumer._pending) == [5]
-
-
-def test_many_acks_are_one_commit_and_one_that_says_nothing_new_is_none(make, monkeypatch):
-    queue = make(durability=shmq.Durability.SYNC)
-    queue.put_many([b"x"] * 6)
-    consumer = queue.consumer("c", ack="explicit")
-    asked = []
-    to_the_disk = consumer._to_the_disk
-    monkeypatch.setattr(consumer, "_to_the_disk", lambda: asked.append(consumer.head) or to_the_disk())
-    messages = consumer.get_many(6, timeout=0)
-    consumer.ack(*messages[:3])
-    assert asked == [3]
-    messages[3].ack()
-    assert asked == [3, 4]
-    messages[3].ack()
-    consumer.ack()
-    consumer.ack(messages[0])
-    assert asked == [3, 4]
-    messages[5].ack()
-    assert asked == [3, 4]  # the head has not moved
-    for wrong in (None, 5):
-        with pytest.raises(TypeError):
-            consumer.ack(wrong)
 
 
 def test_lag_counts_what_is_held_and_what_is_behind(queue):
@@ -634,15 +574,15 @@ def test_lag_counts_what_is_held_and_what_is_behind(queue):
     assert (consumer.lag, consumer.pending) == (8, 2)
     consumer.ack(messages[0])
     assert (consumer.lag, consumer.pending) == (7, 1)
-    assert queue.consumers()["c"].lag == 8  # from the head on
+    assert queue.consumers()["c"].lag == 7
 
 
 def test_a_consumer_says_what_it_is_and_how_it_ended(queue):
     consumer = queue.consumer("c", ack="explicit")
-    assert repr(consumer) == f"<shmq.Consumer 'c' of {queue.place} (ack=explicit, head 0)>"
+    assert repr(consumer) == f"<shmq.LoneConsumer 'c' of {queue.place} (ack=explicit, head 0, holds 0)>"
     queue.put(b"x")
     consumer.take(timeout=0)
-    assert repr(consumer).endswith("(ack=explicit, head 1)>")
+    assert repr(consumer).endswith("(ack=explicit, head 1, holds 0)>")
     queue.shutdown()
     said = f"{queue.path} was shut down, and consumer 'c' has drained it"
     with pytest.raises(errors.ShutDown, match=whole(said)):
@@ -679,26 +619,6 @@ def test_a_name_in_a_forked_child_is_its_parents(queue):
         assert child.join() == 0
 
 
-def test_a_look_takes_nothing_and_sees_what_an_interrupted_call_has_kept(queue):
-    consumer = queue.consumer("c", ack="explicit")
-    assert consumer.peek() is None
-    assert consumer._has_something() is False
-    queue.put_many([b"a", b"b"])
-    assert consumer._has_something() is True
-    assert (consumer.peek().payload, consumer.peek().index, consumer.head) == (b"a", 0, 0)
-    consumer._again += consumer.get_many(1, timeout=0)
-    assert consumer.peek().payload == b"a"
-    assert [message.payload for message in consumer.get_many(5, timeout=0)] == [b"a"]
-    assert consumer.peek().payload == b"b"
-    consumer.get(timeout=0)
-    consumer._again += [types.SimpleNamespace(index=1)]
-    assert consumer._has_something() is True
-    queue.put(b"later", delay=100)
-    consumer._again.clear()
-    assert consumer.peek() is None
-    assert consumer._has_something() is False
-
-
 def test_damage_is_what_a_look_says(queue):
     queue.put(bytes(100))
     consumer = queue.consumer("c")
@@ -724,21 +644,6 @@ def test_more_than_a_thousand_are_taken_in_one_call(make):
     assert consumer.take_many(2100, timeout=0) == [b"%d" % each for each in range(2100)]
     assert consumer.head == 2100
     assert len(consumer.take_many(5000, timeout=0)) == 400
-
-
-def test_a_cursor_is_saved_with_every_256th_message_and_at_the_end(make):
-    queue = make(chunk_bytes=1 << 20)
-    queue.put_many([b"x"] * 600)
-    consumer = queue.consumer("c", ack="explicit")
-    messages = consumer.get_many(600, timeout=0)
-    for at, saved in ((0, 0), (1, 0), (255, 0), (256, 256), (300, 256), (512, 512)):
-        for message in messages[: at + 1]:
-            message.ack()
-        assert checkpoint(queue).cursor()[3] == saved
-        sequence, position, ordinal, _ = checkpoint(queue).cursor()
-        assert (sequence, position, ordinal) == (0, _native.parts(messages[saved])[1], saved)
-    consumer.close()
-    assert checkpoint(queue).cursor() is not None
 
 
 def test_a_close_wakes_who_waits_and_writes_the_last_acks_down(make, monkeypatch):

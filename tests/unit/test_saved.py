@@ -167,8 +167,8 @@ def test_a_recovery_of_a_copy_syncs_every_chunk(long, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("durability", "ack", "snapshot", "head", "handed", "start", "stands"), [
     ("process", "auto", None, 3, 3, 1, (3, 3)), ("process", "auto", None, 4, 3, 1, (1, 1)),
     ("process", "auto", 2, 1, 3, 0, (2, 2)), ("process", "auto", 2, 2, 2, 0, (2, 2)),
-    ("process", "auto", None, 9, 9, 0, (5, 5)), ("process", "explicit", None, 2, 4, 0, (2, 4)),
-    ("process", "explicit", None, 2, 9, 0, (2, 5)), ("sync", "auto", None, 3, 3, 1, (1, 1)),
+    ("process", "auto", None, 9, 9, 0, (5, 5)), ("process", "explicit", None, 2, 4, 0, (0, 0)),
+    ("process", "explicit", None, 2, 9, 0, (0, 0)), ("sync", "auto", None, 3, 3, 1, (1, 1)),
     ("sync", "auto", 2, 3, 3, 1, (2, 2)), ("sync", "explicit", 4, 3, 2, 1, (4, 4)),
     ("sync", "auto", 9, 9, 9, 0, (5, 5)),
 ])  # fmt: skip

@@ -729,12 +729,12 @@ def test_the_two_snapshots_take_turns_and_one_is_on_the_disk_before_the_other_is
     """Who wrote it may have been killed before that."""
     queue = make()
     queue.put_many([b"x"] * 9)
-    consumer = queue.consumer("c", ack="explicit")
+    consumer = queue.consumer("c")
     names = acks.Names(queue._session.home)
     checkpoint = queue._session.home.checkpoint("c")
     del events[:]
     for turn in (1, 2, 3):
-        consumer.get(timeout=0).ack()
+        consumer.take(timeout=0)
         assert take(queue, names, own="c") == 1
         assert events == [
             ("write", "snapshot", 4096 + 12288 * ((turn - 1) % 2)),
@@ -747,10 +747,10 @@ def test_the_two_snapshots_take_turns_and_one_is_on_the_disk_before_the_other_is
         del events[:]
     take(queue, names, own="c")
     assert events == []  # it says so already
-    consumer.get(timeout=0).ack()
+    consumer.take(timeout=0)
     take(queue, acks.Names(queue._session.home), own="c", only_write=True)
     assert checkpoint.snapshot_synced() == 3
-    consumer.get(timeout=0).ack()
+    consumer.take(timeout=0)
     del events[:]
     take(queue, names, own="c")
     assert events[0] == ("data", "snapshot")
@@ -762,8 +762,8 @@ def test_the_two_snapshots_take_turns_and_one_is_on_the_disk_before_the_other_is
 def test_a_snapshot_that_nobody_has_synced_is_synced_though_it_says_nothing_new(make, events):
     queue = make()
     queue.put(b"x")
-    consumer = queue.consumer("c", ack="explicit")
-    consumer.get(timeout=0).ack()
+    consumer = queue.consumer("c")
+    consumer.take(timeout=0)
     names = acks.Names(queue._session.home)
     take(queue, names, own="c", only_write=True)
     del events[:]

@@ -41,7 +41,7 @@ class Living:
         self.processes.append(worker)
         for (name, _), far in zip(here, worker.inherited[1:], strict=False):
             known = self.log.names[name]
-            if isinstance(known, Alone):
+            if isinstance(known, Alone) or known.lone:
                 with pytest.raises(shmq.errors.Forked):
                     far.get_many(1, timeout=0)
             elif goes_on and len(known.members) < MEMBERS:

@@ -211,7 +211,10 @@ class Whole(Putting, Taking, Waiting, Looking, Living, RuleBasedStateMachine):
 
     @staticmethod
     def of_group(name: Group) -> set[str]:
-        found = {f"group {'explicit' if name.explicit else 'auto'}", f"window {name.window}"}
+        kind = "group" if not name.lone else "name"
+        found = {f"{kind} {'explicit' if name.explicit else 'auto'}", f"window {name.window}"}
+        found |= {"hold"} if name.hold else set()
+        found |= {"held by a name"} if name.lone and model.HELD in name.state.values() else set()
         found |= {f"group {option}" for option in name.options} | (
             {"lease short"} if name.lease == model.SHORT else set()
         )
@@ -286,7 +289,7 @@ class Whole(Putting, Taking, Waiting, Looking, Living, RuleBasedStateMachine):
     def holds_back(self, first):
         """Nothing that a name needs is gone, but what retention may take from those that hold nothing."""
         if {"retention age", "retention bytes", "retention no age"} & self.config:
-            holding = [name for name in self.log.names.values() if isinstance(name, Alone) and name.hold]
+            holding = [name for name in self.log.names.values() if name.hold]
             floors = [max(name.floor(most=True), self.log.dropped, self.log.retired) for name in holding]
             floor = min(floors, default=self.log.next)
         else:

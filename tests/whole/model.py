@@ -184,6 +184,7 @@ class Group:
     """A name that members share."""
 
     kind = "group"
+    lone = hold = False
 
     def __init__(
         self, log: Log, name: str, *, explicit: bool, start: int, options: dict[str, Any], window: int

@@ -17,8 +17,9 @@ from tests.whole.model import Alone, Group
 from tests.whole.putting import HOUR
 from tests.whole.steps import first, verb
 
-ALONE = {"a": False, "x": True}
-GROUPS = {"g": True, "h": False}
+ALONE = {"a": False}
+GROUPS = {"g": True, "h": False, "x": True}
+LONE = "x"  # a consumer with explicit acknowledgements: a group that has one member at most
 A_NAME, A_GROUP, ANY = st.sampled_from(list(ALONE)), st.sampled_from(list(GROUPS)), st.sampled_from([*ALONE, *GROUPS])
 WHERE = st.floats(0, 1)
 MEMBERS = 4
@@ -194,7 +195,7 @@ class Taking:
     def ack_alone(self, which):
         mine = [each for each in self.handed if each[0] in ALONE]
         if not mine:
-            first(self, "get_alone", name="x", limit=3, how="get")
+            first(self, "get_alone", name="a", limit=3, how="get")
             mine = [each for each in self.handed if each[0] in ALONE]
         if not mine:
             return False
@@ -214,31 +215,34 @@ class Taking:
     def group(self, name):
         if name not in self.log.names:
             options = dict(self.group_options) if GROUPS[name] else {}
+            if name == LONE:
+                options.pop("ordered_by", None)  # it has an order, that of the queue
             start = self.begins_at(name)
             known = Group(
                 self.log, name, explicit=GROUPS[name], start=start, options=options, window=self.window or 65536
             )
-            self.join(name, known)
+            known.lone, known.hold = name == LONE, name == LONE and name in self.holding
+            self.join(name, known, hold=known.hold or None)
             self.log.names[name] = known
         known = self.log.names[name]
         if not known.members:
             self.join(name, known)
         return known
 
-    def as_member(self, name, known):
+    def as_member(self, name, known, **hold):
         ack = "explicit" if known.explicit else "auto"
-        start = self.start_of(name)
-        return self.queue.consumer(name, group=True, ack=ack, window=self.window, start=start, **known.options)
+        given = {"window": self.window, "start": self.start_of(name), "group": not known.lone, **known.options, **hold}
+        return self.queue.consumer(name, ack=ack, **given)
 
-    def join(self, name, known):
-        member = self.as_member(name, known)
+    def join(self, name, known, **hold):
+        member = self.as_member(name, known, **hold if known.lone else {})
         known.serial += 1
         known.members.append((known.serial, member))
 
     @verb(name=A_GROUP)
     def join_group(self, name):
         known = self.group(name)
-        if len(known.members) < MEMBERS:
+        if len(known.members) < (1 if known.lone else MEMBERS):
             self.join(name, known)
 
     @verb(
@@ -431,6 +435,8 @@ class Taking:
         """What it held comes again; what it was handed with ack="auto" does not."""
         self.at = self.here  # who forks must be this one
         known = self.group(name)
+        if known.lone:
+            self.leave_all(name)  # it is free when its holder is killed
         ready, tell = os.pipe()
         with forked() as pid:
             if pid == 0:
@@ -454,7 +460,8 @@ class Taking:
     def seek_group(self, name, where):
         known = self.group(name)
         self.leave_all(name)
-        member = self.queue.consumer(name, group=True, ack="explicit" if known.explicit else "auto")
+        ack = "explicit" if known.explicit else "auto"
+        member = self.queue.consumer(name, group=not known.lone, ack=ack)
         try:
             index = self.place(where)
             member.seek(index)
@@ -568,7 +575,7 @@ class Taking:
     def hands_off(self, name):
         """A name that somebody has is nobody else's to hold, drop or rename; and of another kind it is not at all."""
         self.have(name)
-        group = name in GROUPS
+        group = name in GROUPS and name != LONE
         ack = "explicit" if {**ALONE, **GROUPS}[name] else "auto"
         with pytest.raises((shmq.Mismatch, shmq.Busy)):
             self.queue.consumer(name, group=not group, ack=ack)

@@ -213,9 +213,8 @@ int shmq_control_check(const void *memory, uint64_t bytes, const uint8_t queue_i
 /* ---- NAME.checkpoint */
 #define CHECKPOINT_FIXED 128u /* bytes that never change, under the CRC */
 
-static int checkpoint_format(void *memory, const uint8_t queue_id[16], const char *name, uint32_t name_length,
-                             enum checkpoint_kind kind, uint32_t explicit_ack, uint64_t start_index,
-                             int64_t created_ns)
+int shmq_checkpoint_format(void *memory, const uint8_t queue_id[16], const char *name, uint32_t name_length,
+                           uint32_t kind, uint32_t explicit_ack, uint64_t start_index, int64_t created_ns)
 {
     if (name_length == 0 || name_length > sizeof ((struct checkpoint *)memory)->name) {
         return error_set(SHMQ_TOO_LARGE, "a consumer's name has 1 to 64 bytes");
@@ -237,19 +236,6 @@ static int checkpoint_format(void *memory, const uint8_t queue_id[16], const cha
     page->floor = start_index;
     page->crc = crc_around(memory, CHECKPOINT_FIXED, offsetof(struct checkpoint, crc));
     return SHMQ_OK;
-}
-
-int shmq_checkpoint_format(void *memory, const uint8_t queue_id[16], const char *name, uint32_t name_length,
-                           uint32_t explicit_ack, uint64_t start_index, int64_t created_ns)
-{
-    return checkpoint_format(memory, queue_id, name, name_length, CHECKPOINT_EXCLUSIVE, explicit_ack, start_index,
-                             created_ns);
-}
-int shmq_checkpoint_format_group(void *memory, const uint8_t queue_id[16], const char *name, uint32_t name_length,
-                                 uint32_t explicit_ack, uint64_t start_index, int64_t created_ns)
-{
-    return checkpoint_format(memory, queue_id, name, name_length, CHECKPOINT_GROUP, explicit_ack, start_index,
-                             created_ns);
 }
 
 int shmq_checkpoint_rename(void *memory, const char *name, uint32_t name_length)
@@ -285,7 +271,7 @@ int shmq_checkpoint_check(const void *memory, uint64_t bytes, const uint8_t queu
     if (page->name_length != name_length || memcmp(page->name, name, name_length) != 0) {
         return error_set(SHMQ_CORRUPT, "it was made for another name");
     }
-    if (page->kind != CHECKPOINT_EXCLUSIVE && page->kind != CHECKPOINT_GROUP) {
+    if (page->kind < CHECKPOINT_EXCLUSIVE || page->kind > CHECKPOINT_LONE) {
         return error_set(SHMQ_FORMAT, "it is of kind %" PRIu32 ", which this library does not know", page->kind);
     }
     return SHMQ_OK;
@@ -314,4 +300,4 @@ int shmq_snapshot_check(const void *bytes, shmq_snapshot *snapshot)
 }
 
 uint32_t shmq_checkpoint_explicit(const void *memory) { return ((const struct checkpoint *)memory)->explicit_ack; }
-int shmq_checkpoint_group(const void *memory) { return ((const struct checkpoint *)memory)->kind == CHECKPOINT_GROUP; }
+uint32_t shmq_checkpoint_kind(const void *memory) { return ((const struct checkpoint *)memory)->kind; }

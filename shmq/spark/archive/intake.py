@@ -31,7 +31,7 @@ def hold(queue: str) -> None:
             shmq.open(shard.path, create=False, trusted=True) as opened,
             contextlib.suppress(shmq.Busy),  # somebody archives now, and so holds it
         ):
-            opened.consumer(CONSUMER, ack="explicit", hold=True).close()
+            opened.consumer(CONSUMER, hold=True).close()
 
 
 def archive(
@@ -160,7 +160,7 @@ def _shard(
 
 def _named(queue: shmq.Queue, begin: int) -> shmq.Consumer:
     try:
-        return queue.consumer(CONSUMER, ack="explicit", start=begin, hold=True)
+        return queue.consumer(CONSUMER, start=begin, hold=True)
     except shmq.Busy as problem:
         raise shmq.Busy(
             f"cannot archive {queue.path}: another archive of this queue runs, for the name {CONSUMER!r} is in use "
