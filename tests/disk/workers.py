@@ -322,9 +322,9 @@ class Named(Worker):
                     got = consumer.get_many(chance.randint(1, 40), timeout=0.02)
                     held += got
                     answer.update(got=_got(got), facts=self.queue)
-                chance.shuffle(held)
+                held.sort(key=lambda message: message.index)  # what it acknowledged is before its head then
                 with self.teller.doing(self.name, "ack", who=NAME) as answer:
-                    some = [held.pop() for _ in range(chance.choice((0, len(held) // 2, len(held))))]
+                    some = [held.pop(0) for _ in range(chance.choice((0, len(held) // 2, len(held))))]
                     if len(some) == 1:
                         some[0].ack()
                     else:

@@ -104,7 +104,7 @@ def volume(tmp_path):
 
 def _drain(say, path):
     """Another process finishes everything, and stays, with its mappings."""
-    with shmq.open(path, create=False) as queue, queue.consumer("c", ack="explicit", window=64) as consumer:
+    with shmq.open(path, create=False) as queue, queue.consumer("c", ack="explicit") as consumer:
         while True:
             try:
                 messages = consumer.get_many(500, timeout=120)

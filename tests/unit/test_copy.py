@@ -76,14 +76,7 @@ def test_a_copy_has_its_groups_where_they_stand(path, new_id, write):
     with shmq.open(f"{path}-copy") as copy, copy.consumer("g", group=True, ack="explicit") as member:
         assert member.options["max_attempts"] == 7
         assert copy.recovery.moved == {}
-        assert sorted(message.index for message in member.get_many(10, 0) + member.get_many(10, 0)) == [
-            1,
-            3,
-            4,
-            5,
-            6,
-            7,
-        ]
+        assert sorted(message.index for message in member.get_many(10, 0)) == [1, 3, 4, 5, 6, 7]
 
 
 def test_a_copy_has_a_group_in_order_where_it_stands(path):

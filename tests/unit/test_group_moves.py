@@ -337,6 +337,6 @@ def test_what_a_power_cut_took_of_what_a_group_had_put_aside_is_not_called_retir
 
 def test_a_group_may_be_typed_with_all_that_it_takes():
     """What a type checker knows of a group's options is what there is."""
-    _, of_group = typing.get_overloads(shmq.Queue.consumer)
+    *_, of_group = typing.get_overloads(shmq.Queue.consumer)
     known = set(inspect.signature(of_group).parameters)
     assert known == set(inspect.signature(shmq.Queue.consumer).parameters) - {"hold"}
