@@ -598,7 +598,8 @@ class Queue(_native.Finder, Closable):
 
     def group_place(self, name: str) -> GroupPlace:
         """
-        Where the group *name* stands: what is finished behind its head, and what somebody has. Nothing is changed.
+        Where a group, or a consumer with explicit acknowledgements, stands: what is finished behind its head, and what
+        somebody has. Nothing is changed.
 
         Raises:
             NotFound: there is no such name.

@@ -133,13 +133,18 @@ class Names:
         self._member = member
         self._known: dict[str, tuple[int, Name]] = {}
 
-    def look(self) -> None:
-        """See which names there are now; one that was dropped and made again is another one."""
+    def look(self, *, all_of_them: bool = False) -> None:
+        """
+        See which names there are now; one that was dropped and made again is another one.
+
+        *all_of_them*: also those that hold nothing.
+        """
         before, self._known = self._known, {}
         there = set(files.names_in(self._home.consumers))
         for name in self._home.consumer_names(there):
             with contextlib.suppress(FileNotFoundError):  # dropped since
-                if pins.hold_name(name) in there and pins.holds(self._home, name) == pins.NOTHING:
+                idle = pins.hold_name(name) in there and pins.holds(self._home, name) == pins.NOTHING
+                if idle and not all_of_them:
                     continue  # it is there to be looked at
                 inode = os.stat(f"{name}{_ENDING}", dir_fd=self._home.consumers, follow_symlinks=False).st_ino
                 known = before.get(name)

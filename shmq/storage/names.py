@@ -110,7 +110,7 @@ def finishing(home: Directory, member: _native.Member) -> Iterator[Callable[[int
     past what is dropped. One that is damaged stays where it is, and holds nothing of that back.
     """
     names = floors.Names(home, member)
-    names.look()
+    names.look(all_of_them=True)
     names.prepare()
     with contextlib.ExitStack() as held:
         free = [checkpoint for name in home.consumer_names() if (checkpoint := _free(home, name, held)) is not None]

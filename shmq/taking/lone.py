@@ -17,6 +17,7 @@ from shmq.taking import names
 from shmq.taking.group import GroupConsumer
 
 if TYPE_CHECKING:
+    import datetime
     from collections.abc import Iterator
 
 
@@ -34,8 +35,8 @@ class LoneConsumer(GroupConsumer):
 
     _lone = True
 
-    def _enter_name(self, start: object) -> None:
-        super()._enter_name(start)  # type: ignore[arg-type]
+    def _enter_name(self, start: str | float | datetime.datetime) -> None:
+        super()._enter_name(start)
         control = self._membership.control
         names.take_up_hold(self._home, self.name, control, hold=self._asked.hold)
         self._checkpoint.holder = self._membership.member.owner

@@ -182,6 +182,17 @@ def test_a_seek_forgets_what_it_has_and_counts_anew(queue):
 
 
 # ---------------------------------------------------------------- threads, and what is dropped
+@pytest.mark.parametrize("hold", [None, True, "nothing"])
+def test_what_was_purged_does_not_come_whatever_the_name_holds(queue, hold):
+    queue.put_many([b"x"] * 3)
+    with lone(queue, hold=hold):
+        pass
+    queue.purge()
+    queue.put(b"new")
+    with lone(queue) as consumer:
+        assert consumer.get_many(9, timeout=0)[0].payload == b"new"
+
+
 def test_found_a_thread_that_waited_kept_another_one_from_acknowledging(make):
     """With one message at a time it waited for ever: the put for the ack, the ack for the get, the get for the put."""
     queue = make(max_messages=1)
