@@ -1,7 +1,7 @@
 """
 The plots of docs/performance.md, from the JSON that the other benchmarks wrote.
 
-    python -m benchmarks.plot --quick quick.json --opening opening.json --to docs/images
+    python -m benchmarks.plot --quick quick.json --opening opening.json --sizes sizes.json --to docs/images
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import Shmq
+from benchmarks.sizes import OURS as WAYS
+from benchmarks.sizes import SIZES
 
 OURS, THEIRS, INK = "#1f6f8b", "#b9c4c9", "#333333"
 DOTS = 100
@@ -65,6 +67,31 @@ def opening(data: dict[str, Any], to: Path) -> None:
     figure.savefig(to / "performance-opening.png", dpi=DOTS)
 
 
+def sizes(data: dict[str, Any], to: Path) -> None:
+    """Bytes per second over the size of a message, both in powers; losses too."""
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(8, 4), layout="constrained")
+    drawn = {size.size: data["figures"][size.label] for size in SIZES if size.label in data["figures"]}
+    ours = [way.label for way in WAYS]
+    grey = iter(("#8a979e", "#a9a08c", "#b08d8d", "#9a8db0"))
+    for label in next(iter(drawn.values())):
+        middle = [statistics.median(figures[label]) for figures in drawn.values()]
+        mine = label in ours
+        dashes = "-" if "bound" not in label else "--"
+        color = ("#1f6f8b" if "shm," in label else "#d1793b") if mine else next(grey)
+        axis.plot(list(drawn), middle, dashes, color=color, marker="o", markersize=3, linewidth=2 if mine else 1)
+        axis.lines[-1].set_label(label)
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.set_xticks(list(drawn), ["64 B", "1 KiB", "4 KiB", "64 KiB", "1 MiB", "16 MiB"][: len(drawn)])
+    axis.set_xlabel("a message", fontsize=8)
+    axis.set_ylabel("GB/s, one producer and one consumer process", fontsize=8)
+    axis.legend(fontsize=8, frameon=False, ncols=2)
+    _plain(axis)
+    figure.savefig(to / "performance-sizes.png", dpi=DOTS)
+
+
 def _plain(axis: Any) -> None:
     axis.tick_params(labelsize=8)
     axis.spines[["top", "right"]].set_visible(False)
@@ -74,6 +101,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", metavar="FILE", help="what benchmarks.quick --json wrote")
     parser.add_argument("--opening", metavar="FILE", help="what benchmarks.opening --json wrote")
+    parser.add_argument("--sizes", metavar="FILE", help="what benchmarks.sizes --json wrote")
     parser.add_argument("--to", default="docs/images", help="the directory for the plots (default: docs/images)")
     options = parser.parse_args()
     import matplotlib as mpl
@@ -81,7 +109,7 @@ def main() -> int:
     mpl.use("Agg")
     to = Path(options.to)
     to.mkdir(parents=True, exist_ok=True)
-    for draw, file in ((rates, options.quick), (opening, options.opening)):
+    for draw, file in ((rates, options.quick), (opening, options.opening), (sizes, options.sizes)):
         if file:
             draw(json.loads(Path(file).read_text()), to)
     return 0
