@@ -164,9 +164,14 @@ def test_a_source_that_its_program_writes_to_is_followed_by_importing_again(tmp_
 
     program = threading.Thread(target=goes_on)
     program.start()
-    came = []
-    while not came or program.is_alive() or sum(came) < total:
-        came.append(formats.import_queue(source, queue, resume=True, part=64).messages)
+    came = None
+    while program.is_alive() or came != 0:
+        try:
+            came = formats.import_queue(source, queue, resume=True, part=64).messages
+        except Refused as torn:  # the kernel may show half of a write; what is whole came, and the next one goes on
+            assert "ends inside" in str(torn)  # noqa: PT017
+            assert program.is_alive() or came != 0
+            came = None
     program.join()
     assert payloads(queue) == [entry.payload for entry in made]
     assert formats.import_queue(source, queue, resume=True).messages == 0
