@@ -65,6 +65,8 @@ void shmq_wake_always(void *control);
 #define SHMQ_ANY_MAX 127
 void *shmq_bell_of(shmq_member *member);
 int shmq_wait_any(void *const *bells, const uint32_t *seen, uint32_t count, uint32_t *nudge, int64_t deadline_ns);
+void *shmq_room_bell_of(shmq_member *member);
+uint32_t shmq_moved(void *const *bells, const uint32_t *seen, uint32_t count, uint32_t *moved);
 void shmq_nudge(uint32_t *nudge);
 int64_t shmq_clock_monotonic_ns(void);
 int64_t shmq_clock_boottime_ns(void);
@@ -134,7 +136,6 @@ typedef struct {
     uint64_t start;
     uint64_t waiting_for;
     void *checkpoint;
-    uint32_t auto_ack;
     uint32_t busy;
     int64_t due_ns;
 } shmq_reader;
@@ -165,7 +166,6 @@ typedef struct {
     uint64_t bytes;
     uint64_t stop;
     int64_t stop_time_ns;
-    uint64_t handed_before;
 } shmq_wanted;
 typedef struct {
     uint64_t validity;
@@ -392,6 +392,7 @@ uint64_t shmq_ring_side_blocks(const shmq_ring *ring);
 uint32_t shmq_ring_buckets(const shmq_ring *ring);
 uint32_t shmq_ring_cells(const shmq_ring *ring);
 int shmq_ring_join(shmq_ring *ring);
+int shmq_ring_leave(shmq_ring *ring);
 int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint32_t spins,
                        shmq_taken *taken);
 int64_t shmq_ring_glance(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader);

@@ -104,6 +104,10 @@ void shmq_wake_always(void *control);       /* after a death: bumps the bell wha
 #define SHMQ_ANY_MAX 127
 void *shmq_bell_of(shmq_member *member);
 int shmq_wait_any(void *const *bells, const uint32_t *seen, uint32_t count, uint32_t *nudge, int64_t deadline_ns);
+/* The bell that says that there may be room; seen: what shmq_room_begin said. */
+void *shmq_room_bell_of(shmq_member *member);
+/* Which of these bells have moved on since what was seen of them: how many, and the number of each in `moved`. */
+uint32_t shmq_moved(void *const *bells, const uint32_t *seen, uint32_t count, uint32_t *moved);
 /* Wake whoever sleeps on the nudge, a word of this process that was 0. */
 void shmq_nudge(uint32_t *nudge);
 int64_t shmq_clock_monotonic_ns(void);
@@ -249,9 +253,7 @@ typedef struct {
     uint64_t padded;     /* ordinals passed over because they were padding */
     uint64_t start;      /* messages of smaller index are passed over */
     uint64_t waiting_for; /* the owner it waits for, after WAITING */
-    void *checkpoint;    /* a mapped checkpoint whose `handed` (and, with auto_ack, head) move before a message is
-                            returned; or NULL */
-    uint32_t auto_ack;
+    void *checkpoint;    /* a mapped checkpoint whose `handed` and head move before a message is returned; or NULL */
     uint32_t busy;       /* a thread is inside a call with this reader */
     int64_t due_ns;      /* after WAITING: it waits for this moment since boot; 0 = for an owner */
 } shmq_reader;
@@ -291,7 +293,7 @@ enum shmq_column {
     SHMQ_TYPE = 3,     /* uint16 */
     SHMQ_PAYLOAD = 4,  /* bytes, as they were put */
     SHMQ_HEADERS = 5,  /* bytes, an encoded map, absent where a message has none */
-    SHMQ_ATTEMPTS = 6, /* uint16: 2 below `handed_before`, else 1 */
+    SHMQ_ATTEMPTS = 6, /* uint16: 1, for whoever reads without a ring keeps no count */
     SHMQ_COLUMNS = 7
 };
 typedef struct {
@@ -301,7 +303,6 @@ typedef struct {
     uint64_t bytes;         /* of keys, payloads and headers together, but one message at least; below 2^31 */
     uint64_t stop;          /* before this index */
     int64_t stop_time_ns;   /* and before the first message of that time or later; INT64_MAX: there is none */
-    uint64_t handed_before;
 } shmq_wanted;
 /* Where one column lies in a batch: offsets from its memory. Nothing has an offset of 0 but a batch without rows. */
 typedef struct {
@@ -590,6 +591,9 @@ uint32_t shmq_ring_buckets(const shmq_ring *ring);
 uint32_t shmq_ring_cells(const shmq_ring *ring);
 /* Enter the group, before anything else: what this seat's last tenant held goes back. GROW: map the ring anew first. */
 int shmq_ring_join(shmq_ring *ring);
+/* What this process has of the group goes back, though no handle of it knows: claimed by a call that was interrupted. Only
+ * when it has no other handle. GROW: map the ring anew first. */
+int shmq_ring_leave(shmq_ring *ring);
 
 /* Up to `limit` messages that nobody has had yet, from the reader on, all in this chunk: how many (>= 1), or EMPTY, ROLL,
  * WAITING, EDGE (the window is full), GROW (the side table is), CORRUPT, FORKED. */

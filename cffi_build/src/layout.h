@@ -369,7 +369,7 @@ struct checkpoint {
     uint8_t name[64];
     uint8_t pad0[64];
     uint64_t head;           /* live: the next index this name has not finished */
-    uint64_t handed;         /* live: one more than the largest index ever handed out */
+    uint64_t handed;         /* live: one more than the largest index ever handed out; with a ring, about that */
     uint64_t holder;         /* owner that holds the name, to be named in Busy; the lock decides, not this */
     uint64_t floor;          /* of a group: nothing below it is needed any more, parked messages included */
     uint8_t pad1[32];

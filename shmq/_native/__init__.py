@@ -5,6 +5,7 @@ The one place that touches the compiled core; every other module sees Python typ
 of the same shared object, and one operation crosses into C exactly once.
 """
 
+from shmq._native.bells import Bells
 from shmq._native.checkpoint import (
     SNAPSHOT_BASE,
     SNAPSHOT_BYTES,

@@ -239,7 +239,7 @@ class Chunk:
             Corrupt: one is damaged.
             Busy: one is claimed and not committed.
         """
-        walk = reader(self, 0, None, auto_ack=False)
+        walk = reader(self, 0, None)
         count = 0
         while (more := lib.shmq_next_many(self.handle, walk, BATCH_MAX, ffi.NULL, ffi.NULL)) > 0:
             count += more
@@ -351,11 +351,11 @@ class Chunk:
         return int(lib.shmq_chunk_first_position(self.handle))
 
 
-def reader(chunk: Chunk, start: int, checkpoint: Checkpoint | None, *, auto_ack: bool) -> Any:
+def reader(chunk: Chunk, start: int, checkpoint: Checkpoint | None) -> Any:
     """
     A reader at the beginning of *chunk*, for messages from index *start* on.
 
-    With a *checkpoint* it moves that checkpoint's live words before a message is returned.
+    With a *checkpoint* every message is finished when it is returned: that checkpoint's live words move before it.
     """
     return ffi.new(
         "shmq_reader *",
@@ -363,6 +363,5 @@ def reader(chunk: Chunk, start: int, checkpoint: Checkpoint | None, *, auto_ack:
             "position": chunk.first_position(),
             "start": start,
             "checkpoint": ffi.NULL if checkpoint is None else checkpoint.page,
-            "auto_ack": auto_ack,
         },
     )

@@ -31,7 +31,6 @@ def wanted(
     max_bytes: int,
     stop: int | None = None,
     stop_time_ns: int | None = None,
-    handed_before: int = 0,
     checked: bool = False,
 ) -> Any:
     """What a gathering is to bring: shmq.h, shmq_wanted."""
@@ -44,7 +43,6 @@ def wanted(
             "bytes": min(max_bytes, (1 << 31) - 1),
             "stop": (1 << 64) - 1 if stop is None else stop,
             "stop_time_ns": (1 << 63) - 1 if stop_time_ns is None else stop_time_ns,
-            "handed_before": handed_before,
         },
     )
 

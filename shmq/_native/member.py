@@ -166,6 +166,14 @@ class Member:
             raise error(code, "cannot wait for room")
         return code
 
+    def bell(self) -> Any:
+        """What rings for messages, for `Bells`; valid as long as this is kept."""
+        return lib.shmq_bell_of(self.handle)
+
+    def room_bell(self) -> Any:
+        """What rings for room, likewise."""
+        return lib.shmq_room_bell_of(self.handle)
+
     def leave(self) -> None:
         """Give the seat back; not in a forked child, where it is the parent's. Chunks can still be read."""
         lib.shmq_member_leave(self.handle)

@@ -190,6 +190,10 @@ class Ring:
         """Enter the group: 0, or GROW when the ring must be mapped anew first."""
         return int(lib.shmq_ring_join(self.handle))
 
+    def leave(self) -> int:
+        """Give back what this process has of it and no handle knows of: 0, or GROW when it must be mapped anew."""
+        return self._done(lib.shmq_ring_leave(self.handle), "leave")
+
     def take(self, chunk: Chunk, reader: Any, limit: int, spins: int, taken: Any) -> int:
         """Claim what nobody has had yet: how many, or a negative code."""
         return int(lib.shmq_ring_take(self.handle, chunk.handle, reader, limit, spins, taken))

@@ -129,7 +129,6 @@ static void join(void)
 struct consumer {
     char name[64];
     void *checkpoint;
-    bool explicit_ack;
     shmq_reader reader;
 };
 static struct consumer consumers[NAMES_MAX];
@@ -151,9 +150,7 @@ static struct consumer *consumer(const char *name)
     snprintf(path, sizeof path, "%s/consumers/%s.checkpoint", home, name);
     snprintf(it->name, sizeof it->name, "%s", name);
     it->checkpoint = map(path, &fd, &bytes, true);
-    it->explicit_ack = shmq_checkpoint_explicit(it->checkpoint) != 0;
     it->reader.checkpoint = it->checkpoint;
-    it->reader.auto_ack = !it->explicit_ack;
     const int code = shmq_reader_seek(view, &it->reader, shmq_checkpoint_head(it->checkpoint));
     if (code != SHMQ_OK) {
         fail("shmq_reader_seek", code);
@@ -212,14 +209,6 @@ static void take_many(struct consumer *it, uint32_t limit)
     }
 }
 
-/* As Consumer.ack does when everything handed out so far is finished. */
-static void ack(struct consumer *it)
-{
-    const uint64_t index = it->reader.index;
-    shmq_checkpoint_set_head(it->checkpoint, index + 1);
-    shmq_cursor_save(it->checkpoint, sequence, it->reader.record, it->reader.ordinal - 1, index);
-}
-
 struct operation;
 typedef void (*verb)(const struct operation *operation);
 struct operation {
@@ -255,7 +244,6 @@ static void do_take(const struct operation *it)
         take_many(consumer(it->name), it->numbers[0]);
     }
 }
-static void do_ack(const struct operation *it) { ack(consumer(it->name)); }
 static void do_consumer(const struct operation *it) { consumer(it->name); }
 static void do_join(const struct operation *it) { (void)it; join(); }
 static void do_leave(const struct operation *it) { (void)it; shmq_member_free(member); }
@@ -264,8 +252,8 @@ static verb verb_of(const char *name)
 {
     static const struct { const char *name; verb perform; } verbs[] = {
         {"put", do_put}, {"overflow", do_overflow}, {"put_many", do_put_many}, {"reserve", do_reserve},
-        {"abort", do_abort}, {"seal", do_seal}, {"take", do_take}, {"get", do_take}, {"take_many", do_take},
-        {"ack", do_ack}, {"consumer", do_consumer}, {"join", do_join}, {"leave", do_leave},
+        {"abort", do_abort}, {"seal", do_seal}, {"take", do_take}, {"take_many", do_take},
+        {"consumer", do_consumer}, {"join", do_join}, {"leave", do_leave},
     };
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
         if (strcmp(verbs[i].name, name) == 0) {

@@ -564,7 +564,6 @@ static void take_messages(void)
 {
     struct actor *actor = actor_self();
     actor->reader.checkpoint = the_checkpoint();
-    actor->reader.auto_ack = 1;
     actor_read(2, 1);
 }
 static void consume(void)

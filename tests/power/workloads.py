@@ -18,7 +18,7 @@ import shmq
 from shmq import _native
 from shmq.storage import space
 from shmq.storage.chain import Chain
-from shmq.taking import group as groups
+from shmq.taking import group_options
 from tests.grains import grained
 
 from .history import History, Recorder
@@ -156,7 +156,7 @@ def dead_letters(path: str) -> str:
 
 def small_groups() -> None:
     """Rings of this process are made small: each cut lays them out and each step compares them."""
-    groups._GROUP_WINDOW = WINDOW
+    group_options.WINDOW = WINDOW
     _native.SIDE_BLOCKS = 1
 
 

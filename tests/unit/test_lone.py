@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 
@@ -237,3 +238,84 @@ def test_found_a_dropped_name_without_its_ring_was_damage_after_a_power_cut(queu
     assert "remove" in done[1:]
     assert done[len(done) - 1 - done[::-1].index("remove") - 1] == "sync"
     assert os.path.exists(f"{queue.path}/consumers/d.ring")
+
+
+# ---------------------------------------------------------------- what comes back, and when
+@pytest.mark.parametrize("group", [False, True])
+def test_what_is_given_back_does_not_starve_where_a_name_is_opened_for_each_batch(queue, group):
+    first = queue.put(b"first")
+    with queue.consumer("c", group=group, ack="explicit") as consumer:
+        consumer.get(timeout=LONG).nack()
+    seen = []
+    for _ in range(3):
+        queue.put(b"another")
+        queue.put(b"and one more")
+        with queue.consumer("c", group=group, ack="explicit") as consumer:
+            message = consumer.get(timeout=LONG)
+            seen.append(message.index)
+            message.ack()
+    assert first in seen[:2]
+
+
+def test_what_was_given_back_comes_lowest_first_by_whichever_way(queue):
+    queue.put_many([b"x"] * 12)
+
+    def give_back_some_and_hang(say):
+        with lone(queue) as consumer:
+            held = consumer.get_many(10, timeout=LONG)
+            for message in reversed(held[4:8]):
+                message.nack()
+            hold_until_killed(say)
+
+    with Child(give_back_some_and_hang) as child:
+        child.hear()
+        child.kill()
+    with lone(queue) as consumer:
+        consumer.get_many(2, timeout=LONG)  # and leaves, with those in its hands
+    with lone(queue) as consumer:
+        assert indexes(consumer.get_many(12, timeout=LONG)) == list(range(12))
+
+
+def test_more_than_are_looked_for_at_once_come_lowest_first(queue):
+    count = 1_500
+    queue.put_many([b"x"] * count)
+    with lone(queue) as consumer:
+        for message in reversed([message for _ in range(3) for message in consumer.get_many(500, timeout=LONG)]):
+            message.nack()
+        found = []
+        while len(found) < count:
+            found += indexes(messages := consumer.get_many(1 + len(found) % 7, timeout=LONG))
+            consumer.ack(*messages)
+        assert found == list(range(count))
+        assert consumer.lag == 0
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_what_a_call_claimed_and_nobody_was_handed_comes_back_when_the_consumer_closes(queue, group):
+    queue.put_many([b"x"] * 3)
+    with queue.consumer("c", group=group, ack="explicit") as consumer:
+        consumer.get(timeout=LONG).nack(delay=0.001)
+        until(lambda: consumer._ring.retake(1, _native.taken_array(1), idle=True)[0] == 1)  # parked, and forgotten
+        assert consumer._walk.claim(1, 0, _native.taken_array(1)) == 1  # in the window
+        with queue.consumer("c", group=True, ack="explicit") if group else contextlib.nullcontext():
+            pass  # one of two does not give back what is the other's
+        assert consumer.get(timeout=LONG).index == 2
+        assert len(consumer._account.held) == 1
+    with queue.consumer("c", group=group, ack="explicit") as consumer:
+        found = indexes(consumer.get_many(3, timeout=LONG))
+        while len(found) < 3:
+            found += indexes(consumer.get_many(3, timeout=LONG))
+        assert sorted(found) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_what_nobody_was_handed_is_no_message_to_acknowledge(queue, group):
+    queue.put(b"x")
+    with queue.consumer("c", group=group, ack="explicit") as consumer:
+        for message in (queue[0], consumer.peek(), next(iter(queue.reader()))):
+            with pytest.raises(
+                TypeError, match=r"message 0 was handed out by nobody .*: it comes from peek\(\), an index"
+            ):
+                consumer.ack(message)
+        with pytest.raises(AttributeError, match=r"has no nack: message.nack\(\)"):
+            consumer.nack  # noqa: B018

@@ -73,19 +73,12 @@ void shmq_drop(void *control, uint64_t index)
     while (seen < index && !cas_relaxed(at, seen, index)) {
         seen = load_relaxed(at);
     }
-    fence_seq_cst(); /* before the heads are looked at again. Pairs with the fence in is_dropped_after_all */
 }
 
 bool is_dropped(const shmq_chunk *chunk, const struct checkpoint *checkpoint, uint64_t index)
 {
     /* What was handed out before comes again, whatever was dropped since. */
     return index < load_relaxed(&chunk->member->control->dropped) && index >= load_relaxed(&checkpoint->handed);
-}
-
-bool is_dropped_after_all(const shmq_chunk *chunk, uint64_t index)
-{
-    fence_seq_cst(); /* `handed` before it. Pairs with the fence in shmq_drop */
-    return index < load_relaxed(&chunk->member->control->dropped);
 }
 
 void note_dropped(struct checkpoint *checkpoint)

@@ -23,8 +23,6 @@ static inline bool reader_drops(const shmq_chunk *chunk, const shmq_reader *read
 {
     return reader->checkpoint != NULL && bounded(chunk) && is_dropped(chunk, reader->checkpoint, index);
 }
-/* The same for one whose `handed` was just stored: either this sees the drop, or who drops sees the hand-out. */
-bool is_dropped_after_all(const shmq_chunk *chunk, uint64_t index);
 /* This name has passed a dropped message. */
 void note_dropped(struct checkpoint *checkpoint);
 

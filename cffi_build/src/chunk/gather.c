@@ -430,8 +430,8 @@ static void copy_parts(const shmq_chunk *chunk, const struct notes *notes, const
     offsets[notes->count] = (int32_t)(to - (memory + place->values));
 }
 
-static void copy_column(const shmq_chunk *chunk, const struct notes *notes, const shmq_wanted *wanted,
-                        enum shmq_column column, const shmq_gathered *batch)
+static void copy_column(const shmq_chunk *chunk, const struct notes *notes, enum shmq_column column,
+                        const shmq_gathered *batch)
 {
     const struct row *const rows = notes->rows;
     uint8_t *const memory = batch->memory;
@@ -454,7 +454,7 @@ static void copy_column(const shmq_chunk *chunk, const struct notes *notes, cons
         break;
     case SHMQ_ATTEMPTS:
         for (uint64_t i = 0; i < notes->count; i++) {
-            ((uint16_t *)values)[i] = chunk->base + rows[i].ordinal < wanted->handed_before ? 2 : 1;
+            ((uint16_t *)values)[i] = 1;
         }
         break;
     default:
@@ -488,7 +488,7 @@ static int copy(const shmq_chunk *chunk, const struct notes *notes, const shmq_w
     lay_out(notes, wanted, ALIGNMENT - (uintptr_t)batch->memory % ALIGNMENT, batch);
     for (uint32_t column = 0; column < SHMQ_COLUMNS; column++) {
         if (wants(wanted, column)) {
-            copy_column(chunk, notes, wanted, column, batch);
+            copy_column(chunk, notes, column, batch);
         }
     }
     return SHMQ_OK;
@@ -588,7 +588,7 @@ static SPECIALISED int64_t gather(shmq_chunk *chunk, shmq_reader *reader, const 
         }
         answer = code == SHMQ_OK ? (int64_t)notes.count : code;
         if (code == SHMQ_OK) {
-            (void)reader_publish(chunk, reader, &walk); /* copied and acknowledged at once: dropping comes too late */
+            reader_publish(chunk, reader, &walk);
         } else {
             walk = before;
         }

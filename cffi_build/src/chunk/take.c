@@ -1,8 +1,8 @@
 /* take.c - reading, message by message: a reader's walk, and what is published before a message is handed out.
  *
  * A reader stops at a claim whose owner lives, settles one whose owner is dead, and never passes a word it has not checked.
- * A consumer's words in its checkpoint move before the message is returned: killed in between, what was not acknowledged
- * comes again. One thread at a time moves a reader. */
+ * A consumer's words in its checkpoint move before the message is returned: killed in between, it has had the message, and
+ * nobody gets it twice. One thread at a time moves a reader. */
 #include "chunk/take.h"
 
 #include "chunk/bounds.h"
@@ -139,32 +139,24 @@ static ALWAYS_INLINE int64_t wanted_message(shmq_chunk *chunk, shmq_reader *read
 }
 
 /* ------------------------------------------------------------------ who moves a reader, and what is said before */
-/* Before a message is returned: move the live words of the reader's checkpoint, if it has one. False: it must not be
- * returned, since it was dropped meanwhile. */
-bool reader_publish(const shmq_chunk *chunk, const shmq_reader *reader, const struct walk *walk)
+/* Before messages are returned, the last of which the reader stands behind: move the live words of its checkpoint, if it
+ * has one. */
+void reader_publish(const shmq_chunk *chunk, const shmq_reader *reader, const struct walk *walk)
 {
     struct checkpoint *const checkpoint = reader->checkpoint;
     if (checkpoint == NULL) {
-        return true;
+        return;
     }
-    const bool again = load_relaxed(&checkpoint->handed) > reader->index;
-    if (!again) {
+    if (load_relaxed(&checkpoint->handed) <= reader->index) {
         store_relaxed(&checkpoint->handed, reader->index + 1);
     }
-    const bool limited = bounded(chunk);
-    if (reader->auto_ack) {
-        store_relaxed(&checkpoint->head, reader->index + 1);
-        if (walk->ordinal % CURSOR_SPACING == 0) {
-            shmq_cursor_save(checkpoint, chunk->sequence, walk->position, walk->ordinal, chunk->base + walk->ordinal);
-        }
-        if (limited) {
-            shmq_room(chunk->member->control);
-        }
-    } else if (limited && !again && is_dropped_after_all(chunk, reader->index)) {
-        note_dropped(checkpoint);
-        return false;
+    store_relaxed(&checkpoint->head, reader->index + 1);
+    if (walk->ordinal % CURSOR_SPACING == 0) {
+        shmq_cursor_save(checkpoint, chunk->sequence, walk->position, walk->ordinal, chunk->base + walk->ordinal);
     }
-    return true;
+    if (bounded(chunk)) {
+        shmq_room(chunk->member->control);
+    }
 }
 
 /* One thread at a time: a second one is told so, and sorts it out with the first under a lock of theirs. */
@@ -203,17 +195,12 @@ int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, u
     if (!reader_begin(reader, &walk)) {
         return SHMQ_CONTENDED;
     }
-    /* Where messages may be dropped, each that waits for its acknowledgement is said to be handed out by itself. */
-    const bool one_by_one = !reader->auto_ack && bounded(chunk);
     int64_t count = 0;
     int64_t answer = SHMQ_EMPTY;
     while (count < limit) {
         answer = wanted_message(chunk, reader, &walk, (struct look){.limit = UINT64_MAX});
         if (answer < 0) {
             break; /* what came before it is delivered; the next call meets it again */
-        }
-        if (one_by_one && !reader_publish(chunk, reader, &walk)) {
-            continue;
         }
         if (places != NULL) {
             places[count] = (uint64_t)answer;
@@ -223,7 +210,7 @@ int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, u
         }
         count++;
     }
-    if (count > 0 && !one_by_one) {
+    if (count > 0) {
         reader_publish(chunk, reader, &walk);
     }
     reader_end(reader, &walk);
@@ -242,10 +229,10 @@ static inline int64_t next_one(shmq_chunk *chunk, shmq_reader *reader, struct lo
     if (!reader_begin(reader, &walk)) {
         return SHMQ_CONTENDED;
     }
-    int64_t answer;
-    do {
-        answer = wanted_message(chunk, reader, &walk, look);
-    } while (answer >= 0 && !reader_publish(chunk, reader, &walk));
+    const int64_t answer = wanted_message(chunk, reader, &walk, look);
+    if (answer >= 0) {
+        reader_publish(chunk, reader, &walk);
+    }
     if (look.which != NULL) {
         *look.which = (shmq_which){reader->record, reader->index}; /* before another thread moves the reader on */
     }

@@ -9,8 +9,7 @@ bool reader_is_shut(const shmq_chunk *chunk, const shmq_reader *reader);
 /* One thread at a time moves a reader: false when another one does. */
 bool reader_begin(shmq_reader *reader, struct walk *walk);
 void reader_end(shmq_reader *reader, const struct walk *walk);
-/* Before what was read up to reader->index is returned: move the words of the reader's checkpoint, if it has one. False: it
- * must not be returned, since it was dropped meanwhile. */
-bool reader_publish(const shmq_chunk *chunk, const shmq_reader *reader, const struct walk *walk);
+/* Before what was read up to reader->index is returned: move the words of the reader's checkpoint, if it has one. */
+void reader_publish(const shmq_chunk *chunk, const shmq_reader *reader, const struct walk *walk);
 
 #endif

@@ -262,7 +262,7 @@ int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, 
     keyed_wake(ring);
     if (count > 0) {
         if (load_relaxed(&ring->checkpoint->handed) < ring->cursor) {
-            store_relaxed(&ring->checkpoint->handed, ring->cursor); /* for people: about how far the group has come */
+            store_relaxed(&ring->checkpoint->handed, ring->cursor); /* about how far the group has come: ring_passed */
         }
         if (ring->finish) {
             ring_settled(ring, (uint64_t)count);

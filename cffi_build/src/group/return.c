@@ -14,25 +14,25 @@
 #define REAP_EVERY_NS INT64_C(2000000)
 
 /* ------------------------------------------------------------------ what the dead held */
-/* Put back one message of the window, if its owner is dead. One that was parked for that owner is settled here, whoever
+/* Put back one message of the window, if that is its owner: whether it was. One that was parked for that owner is settled here, whoever
  * parked it, so that side_reap finds it as the owner's: killed before that, nobody else would ever look for it. */
-static void reap_word(shmq_ring *ring, uint64_t index, owner_t owner)
+static bool reap_word(shmq_ring *ring, uint64_t index, owner_t owner)
 {
     for (;;) {
         const uint64_t word = ring_look(ring, index);
         const uint32_t state = ring_state(ring, index, word);
         if (state == RING_PARKED) {
             side_passes(ring, index, word);
-            return;
+            return false;
         }
         if (ring_owner(word) != owner || (state != RING_CLAIMED && state != RING_MOVING)) {
-            return;
+            return false;
         }
         const uint32_t next = state == RING_CLAIMED ? RING_RETRY : RING_MOVING;
         if (cas_release(ring_word(ring, index), word,
                         ring_stamp(ring, index) | ring_low(0, ring_count(word), next))) {
             add_relaxed(&ring->page->redelivered, 1);
-            return;
+            return true;
         }
     }
 }
@@ -96,6 +96,29 @@ int shmq_ring_join(shmq_ring *ring)
     return SHMQ_OK;
 }
 
+int shmq_ring_leave(shmq_ring *ring)
+{
+    if (member_forked(ring->member)) {
+        return error_forked();
+    }
+    if (load_acquire(&ring->page->side_blocks) > ring->blocks) {
+        return SHMQ_GROW;
+    }
+    const owner_t owner = ring->member->owner;
+    const uint64_t head = head_of(ring);
+    const uint64_t passed = ring_passed(ring); /* nothing behind it was handed out, so its pages need not be there */
+    bool came_back = false;
+    for (uint64_t index = head; index < passed && index < head + ring->window; index++) {
+        came_back = reap_word(ring, index, owner) || came_back;
+    }
+    came_back = side_leave(ring, owner) || came_back;
+    if (came_back) {
+        keyed_reap(ring);
+        ring_returned(ring);
+    }
+    return SHMQ_OK;
+}
+
 /* ------------------------------------------------------------------ leases */
 /* Take back what is held beyond its lease; when to look again is noted. */
 static void end_leases(shmq_ring *ring, int64_t now_ns)
@@ -125,7 +148,8 @@ static void end_leases(shmq_ring *ring, int64_t now_ns)
 }
 
 /* ------------------------------------------------------------------ taken again */
-static int64_t retake_ring(shmq_ring *ring, uint32_t limit, shmq_taken *taken)
+/* What came back in the window, and lies before `end`. */
+static int64_t retake_ring(shmq_ring *ring, uint64_t end, uint32_t limit, shmq_taken *taken)
 {
     const uint64_t returns = load_acquire(&ring->page->returns); /* pairs with the release in ring_returned */
     if (returns != ring->returns_seen) {
@@ -139,7 +163,7 @@ static int64_t retake_ring(shmq_ring *ring, uint32_t limit, shmq_taken *taken)
     uint64_t index = ring->retry_next > head ? ring->retry_next : head;
     int64_t count = 0;
     uint64_t dropped = 0;
-    for (; index < head + ring->window && count < limit; index++) {
+    for (; index < head + ring->window && index < end && count < limit; index++) {
         const uint64_t word = ring_look(ring, index);
         const uint32_t state = ring_state(ring, index, word);
         if (state != RING_RETRY && (state != RING_MOVING || ring_owner(word) != 0)) {
@@ -163,6 +187,25 @@ static int64_t retake_ring(shmq_ring *ring, uint32_t limit, shmq_taken *taken)
     return count;
 }
 
+/* What came back in the window and what lies in the side table, the lowest first. */
+static int64_t retake_in_order(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken)
+{
+    int64_t count = 0;
+    uint64_t offered = side_offered(ring);
+    if (offered == UINT64_MAX) {
+        side_take(ring, idle, limit, taken);
+        offered = side_offered(ring);
+    }
+    for (;;) {
+        count += retake_ring(ring, offered, limit - (uint32_t)count, &taken[count]);
+        if (count == limit || offered == UINT64_MAX) {
+            return count;
+        }
+        count += side_take_offered(ring, &taken[count]);
+        offered = side_offered(ring);
+    }
+}
+
 int64_t shmq_ring_retake(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken, int64_t *next_ns)
 {
     if (member_forked(ring->member)) {
@@ -183,8 +226,8 @@ int64_t shmq_ring_retake(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken 
     if (ring->lease_ns != 0 && now_ns >= ring->leases_ns) {
         end_leases(ring, now_ns);
     }
-    int64_t count = retake_ring(ring, limit, taken);
-    if (count == 0) {
+    int64_t count = ring->in_order ? retake_in_order(ring, idle, limit, taken) : retake_ring(ring, UINT64_MAX, limit, taken);
+    if (count == 0 && !ring->in_order) {
         count = side_take(ring, idle, limit, taken);
     }
     if (count == 0 && ring->bucket_count != 0) {

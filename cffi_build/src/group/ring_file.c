@@ -161,6 +161,7 @@ shmq_ring *shmq_ring_new(void *memory, uint64_t bytes, const uint8_t queue_id[16
     ring->lease_ns = lease_ns;
     ring->finish = finish;
     ring->keep_expired = keep_expired;
+    ring->in_order = load_relaxed(&ring->checkpoint->kind) == CHECKPOINT_LONE;
     ring->returns_seen = UINT64_MAX;
     ring->side_seen = UINT64_MAX;
     if (!side_remember(ring)) {
@@ -173,7 +174,7 @@ shmq_ring *shmq_ring_new(void *memory, uint64_t bytes, const uint8_t queue_id[16
 void shmq_ring_free(shmq_ring *ring)
 {
     if (ring != NULL) {
-        free(ring->looked);
+        side_forget(ring);
         free(ring);
     }
 }

@@ -22,14 +22,20 @@ void side_settle(shmq_ring *ring, uint64_t entry);
 bool side_passes(shmq_ring *ring, uint64_t index, uint64_t word);
 /* What a dead owner left there goes on; returns whether anything came back. */
 bool side_reap(shmq_ring *ring, owner_t owner);
+/* The same of an owner that lives, and knows of none that it has. */
+bool side_leave(shmq_ring *ring, owner_t owner);
 /* The entry that holds `index`, or SHMQ_EMPTY. */
 int64_t side_find(const shmq_ring *ring, uint64_t index);
 /* Have the handle remember what it saw in each block, as many as are mapped now; false when there is no memory for it. */
 bool side_remember(shmq_ring *ring);
+void side_forget(shmq_ring *ring);
 /* Would side_take hand something out, when nothing else is there? As ring_worth. */
 int64_t side_any_due(const shmq_ring *ring);
 bool side_quiet(const shmq_ring *ring, int64_t now_ns); /* by what is known, nothing is to be taken, but where all is idle */
 int64_t side_take(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken);
+/* In order it hands out none, and offers the lowest: the index of the next one, UINT64_MAX for none; and is it ours now? */
+uint64_t side_offered(const shmq_ring *ring);
+bool side_take_offered(shmq_ring *ring, shmq_taken *taken);
 /* An entry that nobody has, in that state, becomes ours: false when it is somebody else's. */
 bool side_claim(shmq_ring *ring, uint64_t entry, uint64_t state, shmq_taken *taken);
 /* Has a side word of CLAIMED or MOVING the same owner and count as that ring word, which says so too? */

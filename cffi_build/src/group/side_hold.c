@@ -145,6 +145,27 @@ uint64_t side_held(const shmq_ring *ring, uint64_t from)
     return from;
 }
 
+bool side_leave(shmq_ring *ring, owner_t owner)
+{
+    bool came_back = false;
+    EACH_ENTRY(ring, entry)
+    {
+        if (block_is_behind(ring, &entry, LOWEST_NONE)) {
+            continue; /* it has none */
+        }
+        const uint64_t state = load_relaxed(&side_at(ring, entry)->state); /* ours is as a thread of ours has left it */
+        const bool has = state_of(state) == SIDE_CLAIMED || state_of(state) == SIDE_MOVING;
+        if (has && ring_owner(state) == owner && reap_entry(ring, entry, state)) {
+            due_lower(block_at(ring, entry / ENTRIES_PER_BLOCK), 0);
+            came_back = true;
+        }
+    }
+    if (came_back) {
+        went_live(ring);
+    }
+    return came_back;
+}
+
 bool side_drop_entry(shmq_ring *ring, uint64_t entry, uint64_t state)
 {
     struct ring_side *const side = side_at(ring, entry);

@@ -246,5 +246,5 @@ bool side_available(const shmq_ring *ring, const struct lowest *lowest, bool idl
     }
     const int64_t due_ns = (int64_t)load_relaxed(&side->due_ns);
     return state_of(lowest->word) == SIDE_LIVE && (due_ns == INT64_MAX || due_ns <= ring_now())
-           && (idle || load_relaxed(&side->behind) <= ring->cursor);
+           && (idle || load_relaxed(&side->behind) <= ring_passed(ring));
 }

@@ -2,7 +2,7 @@
  *
  * A handle remembers what each block had when all of it was looked through: it has the same as long as its `due` is the same
  * word, which every change of it changes. What has an order is left to its bucket; what was dropped while somebody had it, and
- * came back, is finished. */
+ * came back, is finished. For a lone consumer the lowest that are due are looked for first, and claimed one by one behind that. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,12 +65,60 @@ struct found {
     bool moving_on;   /* something in it is between two steps */
 };
 
+#define OFFERED_MAX 512u /* a look through a long table is paid for by as many */
+struct offered {
+    uint64_t index;
+    uint64_t entry;
+    uint64_t state;
+};
+
 bool side_remember(shmq_ring *ring)
 {
     free(ring->looked);
     ring->looked = calloc(ring->blocks, sizeof *ring->looked);
     ring->side_next = 0;
-    return ring->looked != NULL;
+    ring->offered_count = 0;
+    ring->offered_next = 0;
+    if (ring->in_order && ring->offered == NULL) {
+        ring->offered = malloc(OFFERED_MAX * sizeof *ring->offered);
+    }
+    return ring->looked != NULL && (!ring->in_order || ring->offered != NULL);
+}
+
+void side_forget(shmq_ring *ring)
+{
+    free(ring->looked);
+    free(ring->offered);
+}
+
+/* One that is due is among the lowest, if it is. */
+static void offer(shmq_ring *ring, uint64_t entry, uint64_t state)
+{
+    const uint64_t index = load_relaxed(&side_at(ring, entry)->index) - 1; /* `state` was read by an acquire */
+    uint32_t at = ring->offered_count;
+    while (at > 0 && ring->offered[at - 1].index > index) {
+        at--;
+    }
+    if (at == OFFERED_MAX) {
+        return;
+    }
+    ring->offered_count += ring->offered_count < OFFERED_MAX;
+    memmove(&ring->offered[at + 1], &ring->offered[at], (ring->offered_count - at - 1) * sizeof *ring->offered);
+    ring->offered[at] = (struct offered){index, entry, state};
+}
+
+/* It could be had: now, or in order, later. False when the limit is reached. */
+static bool had(shmq_ring *ring, struct search *search, uint64_t entry, uint64_t state, int64_t *when)
+{
+    if (ring->in_order) {
+        offer(ring, entry, state);
+    } else if (search->count == search->limit) {
+        return false;
+    } else if (side_claim(ring, entry, state, &search->taken[search->count])) {
+        search->count++;
+        *when = ring->lease_ns != 0 ? search->now_ns + ring->lease_ns : INT64_MAX;
+    }
+    return true;
 }
 
 /* What has an order is handed out by keyed_take, when nothing before it is left. */
@@ -123,7 +171,7 @@ static bool search_entry(shmq_ring *ring, struct search *search, uint64_t entry,
             when = INT64_MAX;
             break;
         }
-        if (behind > ring->cursor && !search->idle) {
+        if (behind > ring_passed(ring) && !search->idle) {
             found->behind = behind < found->behind ? behind : found->behind;
             waits = true;
             break;
@@ -132,22 +180,17 @@ static bool search_entry(shmq_ring *ring, struct search *search, uint64_t entry,
             when = INT64_MAX;
             break;
         }
-        if (search->count == search->limit) {
+        if (!had(ring, search, entry, state, &when)) {
             return false;
-        }
-        if (side_claim(ring, entry, state, &search->taken[search->count])) {
-            search->count++;
-            when = ring->lease_ns != 0 ? search->now_ns + ring->lease_ns : INT64_MAX;
         }
         break;
     }
     case SIDE_MOVING:
         if (ring_owner(state) == 0 && !left_to_its_bucket(ring, side)) {
             when = search->now_ns;
-            if (search->count == search->limit) {
+            if (!had(ring, search, entry, state, &when)) {
                 return false;
             }
-            search->count += side_claim(ring, entry, state, &search->taken[search->count]);
         }
         break;
     default:
@@ -175,7 +218,7 @@ static uint64_t search_block(shmq_ring *ring, struct search *search, uint64_t nu
         return 0;
     }
     if (looked != NULL && looked->known && looked->due == seen && search->now_ns < looked->due_ns && !search->idle
-        && looked->behind > ring->cursor) {
+        && looked->behind > ring_passed(ring)) {
         note(search, looked->due_ns, looked->behind);
         return 0;
     }
@@ -225,7 +268,18 @@ static void search_table(shmq_ring *ring, struct search *search)
 bool side_quiet(const shmq_ring *ring, int64_t now_ns)
 {
     return ring->side_next == 0 && load_relaxed(&ring->page->side_version) == ring->side_seen
-           && now_ns < ring->side_due_ns && ring->side_behind > ring->cursor;
+           && now_ns < ring->side_due_ns && (ring->side_behind == UINT64_MAX || ring->side_behind > ring_passed(ring));
+}
+
+uint64_t side_offered(const shmq_ring *ring)
+{
+    return ring->offered_next < ring->offered_count ? ring->offered[ring->offered_next].index : UINT64_MAX;
+}
+
+bool side_take_offered(shmq_ring *ring, shmq_taken *taken)
+{
+    const struct offered *const next = &ring->offered[ring->offered_next++];
+    return side_claim(ring, next->entry, next->state, taken); /* if it is what it was */
 }
 
 int64_t side_take(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken)
@@ -241,6 +295,7 @@ int64_t side_take(shmq_ring *ring, bool idle, uint32_t limit, shmq_taken *taken)
     struct search search = {
         .now_ns = now_ns, .idle = idle, .due_ns = INT64_MAX, .behind = UINT64_MAX, .limit = limit, .taken = taken};
     const bool resumed = ring->side_next != 0;
+    ring->offered_next = ring->offered_count = 0;
     search_table(ring, &search);
     if (resumed && search.count == 0) { /* the rest of it had nothing: now all of it */
         search.due_ns = INT64_MAX;

@@ -31,6 +31,7 @@ struct shmq_ring {
     uint32_t most;            /* attempts that a message is worth, for whoever only looks; 0 = any */
     bool finish;              /* claiming a message finishes it: ack="auto" */
     bool keep_expired;        /* hand expired messages out, to be moved */
+    bool in_order;            /* of a lone consumer: what was parked comes lowest first, before what came back in the window */
     /* private to this handle */
     uint64_t returns_seen;
     uint64_t retry_next;      /* where to go on looking for RETRY; UINT64_MAX = nothing to look for */
@@ -44,6 +45,9 @@ struct shmq_ring {
     int64_t side_next_due_ns; /* ... and has found so far */
     uint64_t side_next_behind;
     struct looked *looked;    /* what each block had when it was last looked through; or NULL, and nothing is remembered */
+    struct offered *offered;  /* in order: the lowest that were due at the last look, and not claimed yet */
+    uint32_t offered_count;
+    uint32_t offered_next;
     uint64_t cursor;          /* every index below it was looked at */
     uint32_t ready_next;      /* word of `ready` to begin with */
     bool readied;             /* a bucket became ready, and nobody was woken yet */
@@ -99,6 +103,14 @@ static inline uint64_t head_of(const shmq_ring *ring)
 {
     const uint64_t head = load_acquire(&ring->checkpoint->head);
     return head < INDEX_LIMIT ? head : INDEX_LIMIT;
+}
+
+/* How far the group has come: what was given back comes when all that was put before that was handed out, by whomever. Nothing
+ * is read behind it: who is too early hands out a message before another one. */
+static inline uint64_t ring_passed(const shmq_ring *ring)
+{
+    const uint64_t handed = load_relaxed(&ring->checkpoint->handed);
+    return handed > ring->cursor ? handed : ring->cursor;
 }
 
 static inline int64_t ring_now(void) { return os->clock_boottime_ns(); }

@@ -13,6 +13,18 @@
 static_assert(SHMQ_ANY_MAX + 1 == FUTEXES_MAX, "the nudge is one of the words");
 
 void *shmq_bell_of(shmq_member *member) { return &member->control->bell; }
+void *shmq_room_bell_of(shmq_member *member) { return &member->control->room_bell; }
+
+uint32_t shmq_moved(void *const *bells, const uint32_t *seen, uint32_t count, uint32_t *moved)
+{
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (load_relaxed((const uint32_t *)bells[i]) != seen[i]) { /* whoever looks because of it says in which order */
+            moved[found++] = i;
+        }
+    }
+    return found;
+}
 
 int shmq_wait_any(void *const *bells, const uint32_t *seen, uint32_t count, uint32_t *nudge, int64_t deadline_ns)
 {
@@ -30,7 +42,8 @@ int shmq_wait_any(void *const *bells, const uint32_t *seen, uint32_t count, uint
     case 0: return SHMQ_OK;
     case -ETIMEDOUT: return SHMQ_TIMEOUT;
     case -EINTR: return SHMQ_SIGNAL;
-    case -ENOSYS: return SHMQ_EMPTY;
+    case -ENOSYS: /* an older kernel */
+    case -EPERM: return SHMQ_EMPTY; /* a sandbox */
     default: return error_system(answer, "cannot wait for several bells");
     }
 }

@@ -442,6 +442,11 @@ static PyGetSetDef message_fields[] = {
     READ("time_ns", message_time_ns, "When it was put (or what its producer gave as time), in ns since 1970."),
     READ("weight", message_weight, "About how many bytes its key, headers and payload have."),
     TOLD("time", "The same as `time_ns` as a datetime, UTC, to the microsecond."),
+    TOLD("array", "What was put as an array, as a numpy array: read-only, and without a copy. It keeps the file that it lies in\n"
+                  "mapped for as long as it lives; copy what is to be kept for long.\n\n"
+                  "Raises:\n"
+                  "    Mismatch: it was not put as an array.\n"
+                  "    Corrupt: its headers do not fit its bytes."),
     TOLD("headers", "The headers; empty when it was put without any.\n\n"
                     "Raises:\n    Corrupt: they are no mapping that msgpack can read."),
     TOLD("raw_headers", "The headers as they lie there, msgpack; None when it was put without any."),
