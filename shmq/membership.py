@@ -130,10 +130,13 @@ class Membership:
 
     def sleep(self, seen: int, deadline_ns: int) -> int:
         """Wait for the bell, with a watcher on everybody's life."""
-        self.watch()
-        self.forget_retired()
-        warm.settle()  # or what this process sleeps on is room for nobody
+        self.about_to_sleep()
         return self.member.wait(seen, deadline_ns)
+
+    def about_to_sleep(self) -> None:
+        """Before a sleep for messages: watch everybody's life, and hold nothing that others want."""
+        self.watch()
+        self.let_go()  # or what this process sleeps on is room for nobody
 
     def sleep_for_room(self, seen: int, deadline_ns: int) -> int:
         """Likewise, for the bell that says there may be room."""
@@ -177,6 +180,11 @@ class Membership:
     def forget_retired(self) -> None:
         """Let go of chunks that were retired."""
         self.mapped.forget_below(self.control.first_live())
+
+    def let_go(self) -> None:
+        """The same, and of the locks on what nobody here looks at any more."""
+        self.forget_retired()
+        warm.settle()
 
     def shared(self) -> bool:
         """Whether more than one handle of this process sits here."""

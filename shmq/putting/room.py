@@ -61,7 +61,8 @@ class Room:
                 return
             if ending.over(self._home, self._control):
                 return  # the next try says so
-            if policy == "raise" or 0 <= deadline_ns <= _native.monotonic_ns():
+            late = 0 <= deadline_ns <= _native.monotonic_ns()
+            if policy == "raise" or (late and not self._fits(tail, count, region, again=True)):
                 raise errors.Full(self._story(count, region))
             seen = self._membership.member.room_begin()
             if self._fits(tail, count, region, again=True):

@@ -80,6 +80,8 @@ class Group(Name):
             ring = self._ring or self._open()
             while ring is not None:
                 lowest = ring.lowest()
+                if 0 <= lowest < dropped and ring.drop(dropped) == 0:
+                    lowest = ring.lowest()  # without what the dead had: nobody else may come to see it
                 if lowest != _native.GROW:
                     return lowest
                 ring = self._open(grown=True)

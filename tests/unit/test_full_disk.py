@@ -158,3 +158,35 @@ def test_found_the_one_chunk_that_all_had_finished_kept_a_full_disk_full(tmp_pat
             assert put > 2
             while consumer.lag:
                 consumer.take()
+
+
+def test_found_a_full_disk_stayed_full_after_many_nacks(full):
+    """What this process had looked at and others have retired stayed mapped here, and its space with it."""
+    with full.consumer("all", group=True, ack="explicit") as member:
+        for _ in range(2):
+            for message in [member.get(timeout=0) for _ in range(64)]:
+                message.nack()
+        while member.lag:
+            for message in member.get_many(64, timeout=0):
+                assert full[message.index].payload == bytes(1000)
+                message.ack()
+        for _ in range(300):
+            full.put(bytes(1000), timeout=0)
+
+
+def test_found_the_first_put_on_a_full_disk_of_what_came_back_was_refused(tmp_path):
+    """All was finished, and unlinked; but mapped by whoever had looked at it, and so its space was not given back."""
+    with (
+        in_memory(tmp_path, 4 << 20) as disk,
+        shmq.open(disk / "q") as queue,
+        queue.consumer("c", ack="explicit", window=64) as consumer,
+    ):
+        with contextlib.suppress(shmq.DiskFull):
+            while True:
+                queue.put(bytes(3000), timeout=0)
+        with contextlib.suppress(shmq.Empty):
+            while True:
+                message = consumer.get(0)
+                message.nack() if message.index % 10 == 0 and message.attempts == 1 else message.ack()
+        del message
+        assert queue.put(b"x", timeout=0) > 0

@@ -661,3 +661,22 @@ def test_a_group_far_behind_what_is_dropped_stays_where_somebody_has_something(m
         ring.drop(far)
         assert at(group) == (far, far - 1)
         assert ring.retire(far + 10_000 * 64) == 10_000 * 64
+
+
+@pytest.mark.parametrize("group", [True, False])
+def test_found_a_queue_stayed_full_of_what_was_purged_when_its_holder_had_died(make, group):
+    """Every put waited for ever, or until somebody opened the name."""
+    queue = make(max_messages=1)
+    queue.consumer("g", group=group, ack="explicit").close()
+    queue.put(PAYLOAD)
+
+    def hold(say):
+        with shmq.open(queue.path) as mine, mine.consumer("g", group=group, ack="explicit") as consumer:
+            consumer.get(timeout=LONG)
+            hold_until_killed(say)
+
+    with Child(hold) as child:
+        child.hear()
+        queue.purge()
+        child.kill()
+    assert queue.put(PAYLOAD, timeout=LONG) == 1
