@@ -185,6 +185,8 @@ class Chain:
                 os.stat(name, dir_fd=folder).st_ino != info.st_ino
             ):
                 raise FileNotFoundError(name)  # retired between the two calls
+            if staged is None and sequence < self._member.control.first_live():
+                raise FileNotFoundError(name)  # a slow roller has made an empty one of that name
             if not _native.PAGE_BYTES <= size <= _native.CHUNK_BYTES_MAX:
                 raise errors.Corrupt(
                     f"cannot open {self._home.path}/{CHUNKS}/{name}: it has {size} bytes, and no chunk has so "
@@ -500,12 +502,10 @@ class Chain:
         )
         try:
             return self._enter(self._open_tail(sequence, base))
-        except FileNotFoundError:  # filled by others, finished and retired, before we came to open it
-            raise self._gone(f"cannot go on after {chunk.path}: what followed it was retired meanwhile") from None
-        except errors.Gone:
+        except (errors.Gone, FileNotFoundError):  # filled by others, finished and retired, before or after it was made
             if made:
                 self._home.drop_chunk(base, sequence)
-            raise
+            raise self._gone(f"cannot go on after {chunk.path}: what followed it was retired meanwhile") from None
 
     def _gone(self, what: str) -> errors.Gone:
         first = self.first_index()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 
@@ -190,6 +191,33 @@ def test_a2_a_chunk_linked_under_a_retired_name_is_unlinked_again(make, path, mo
     index = slow.put(bytes(16000))
     assert index == others.next_index - 1
     assert min(sequence for _, sequence in names(path)) == 2
+
+
+OPEN = {
+    "auto": lambda queue: queue.consumer("late", hold="nothing"),
+    "group": lambda queue: queue.consumer("late", group=True),
+    "reader": lambda queue: queue.reader(follow=True),
+}
+
+
+@pytest.mark.parametrize("kind", OPEN)
+def test_found_a2_an_empty_chunk_under_a_retired_name_was_read_and_called_damaged(make, kind):
+    """
+    Rule A2: a roller that is killed behind its link leaves an empty chunk under a retired name. Whoever came from the
+    chunk before it found nothing there, and later chunks: a hole.
+    """
+    late, others = OPEN[kind](make()), make()
+    others.put(b"0")
+    messages = iter(late)
+    next(messages)
+    while len(names(others.path)) < 4:
+        others.put(bytes(4000))
+    base, sequence = names(others.path)[1]
+    others.purge()
+    assert new_chunks.make_chunk(others._session.home, base, sequence)
+    others.put(b"last")
+    with pytest.raises(shmq.Gone) if kind == "reader" else contextlib.nullcontext():
+        assert b"last" in (message.payload for message in messages)
 
 
 def test_c3_a_claim_always_leaves_room_for_gap_and_seal(queue, path):
