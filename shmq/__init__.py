@@ -14,14 +14,14 @@ A map of the package:
     taking/                             consumers, groups, waiting, dead letters
     reading/                            from message to message, by index, by time, as columns
     durability, ending                  the disk; the end of a stream
-    watcher                             who tells sleepers of a death
+    alarm, watcher                      who tells those that cannot sleep; who tells sleepers of a death
     membership, seat, loan              this process's place at a queue; what each handle has of it
     given, habits, where, deadlines     checks of arguments; names of queue.Queue; the path in an OSError; timeouts
     closable                            what a `with` block closes
     later, locks, worker                imports when they are needed; threads and forks
     storage/                            directories, chunk files, the chain
     _native/, _core, _hot               the one door to the C core; put, take and q[i] as built-ins
-    formats/, spark/, cli/              surfaces: they use only what this file exports
+    aio/, compat/, formats/, spark/, cli/    surfaces: they use only what this file exports
 """
 
 import importlib as _importlib
@@ -68,7 +68,7 @@ from shmq.taking.consumer import Consumer
 from shmq.taking.waiting import wait
 
 if _TYPE_CHECKING:
-    from shmq import formats, spark
+    from shmq import aio, formats, spark
     from shmq.putting.handed import HandedOver
     from shmq.putting.staged import Staged
     from shmq.stats import ConsumerStats, GroupStats, Stats
@@ -128,6 +128,7 @@ __all__ = [
     "Unsafe",
     "UnsafeFilesystem",
     "Untrusted",
+    "aio",
     "delete",
     "errors",
     "formats",
@@ -142,11 +143,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _Any:
-    """`shmq.formats`, `shmq.spark` and what few programs need, imported when they are first used."""
+    """`shmq.aio`, `shmq.formats`, `shmq.spark` and what few programs need, imported when they are first used."""
     if name in _LATE:
         _later.ready(f"shmq.{_LATE[name]}")
         return getattr(_importlib.import_module(f"shmq.{_LATE[name]}"), name)
-    if name in {"formats", "spark"}:
+    if name in {"aio", "formats", "spark"}:
         _later.ready(f"shmq.{name}")
         return _importlib.import_module(f"shmq.{name}")
     raise AttributeError(f"module 'shmq' has no attribute {name!r}")

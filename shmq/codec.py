@@ -1,16 +1,18 @@
 """
-How objects become payload bytes and come back: bytes, text, json, msgpack; pickle only when told to trust it.
+How objects become payload bytes and come back: bytes, text, json, msgpack; pickle only when told to trust it; structs,
+and what a user brings.
 
-A codec is a pair of plain functions. `None` stands for "the bytes themselves", so that the fast path calls nothing.
-What json and msgpack would hand back as something else (but for a tuple, which becomes a list) they refuse.
+`None` in place of a function stands for "the bytes themselves", so that the fast path calls nothing. What json and
+msgpack would hand back as something else (but for a tuple, which becomes a list) they refuse. A queue stores the name
+of its codec, and a name in a file loads no code: who opens a queue with a codec of their own brings it, each time.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from shmq import _native, later
+from shmq import _native, given, later
 from shmq.errors import BadFormat, Corrupt, Untrusted
 
 if TYPE_CHECKING:
@@ -19,9 +21,34 @@ if TYPE_CHECKING:
     from shmq._native import Chunk
 
 NAMES = ("bytes", "text", "json", "msgpack", "pickle")
+_GROUP = "shmq.codecs"
+_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:+-")
+_LENGTH = 64
+T = TypeVar("T")
 
 
-class Codec(NamedTuple):
+@runtime_checkable
+class Codec(Protocol[T]):
+    """
+    What a user may bring: `shmq.open("orders", codec=mine)`. Both functions may be called by several threads at once.
+
+    A package offers one under a name by an entry point in the group "shmq.codecs"; `codec="that name"` then loads it.
+
+    Attributes:
+        name: what the queue stores, and every opener's codec must be called: 1 to 64 of A-Z a-z 0-9 _ . : + -, and not
+            one of shmq's own.
+    """
+
+    name: str
+
+    def encode(self, value: T, /) -> bytes:
+        """The bytes of *value*. What it raises, the put raises, and nothing was put."""
+
+    def decode(self, data: bytes, /) -> T:
+        """The value of those bytes. A ValueError is told as `Corrupt`, with the message's index."""
+
+
+class Coding(NamedTuple):
     """A name and its two functions; `None` for the bytes themselves."""
 
     name: str
@@ -35,7 +62,7 @@ def _encode_text(value: str) -> bytes:
     return value.encode()
 
 
-def _msgspec(name: str) -> Codec:
+def _msgspec(name: str) -> Coding:
     later.ready("msgspec")
     import msgspec  # noqa: PLC0415  # 10 ms that only users of these codecs pay
 
@@ -46,18 +73,18 @@ def _msgspec(name: str) -> Codec:
         import datetime  # noqa: PLC0415
 
         times = datetime.datetime
-    return Codec(name, _native.strict(encode, name, times), getattr(msgspec, name).Decoder().decode)
+    return Coding(name, _native.strict(encode, name, times), getattr(msgspec, name).Decoder().decode)
 
 
-def _pickle() -> Codec:
+def _pickle() -> Coding:
     later.ready("pickle")
     import pickle  # noqa: PLC0415
 
-    return Codec("pickle", functools.partial(pickle.dumps, protocol=5), pickle.loads)
+    return Coding("pickle", functools.partial(pickle.dumps, protocol=5), pickle.loads)
 
 
 @functools.cache
-def codec(name: str, *, trusted: bool = False) -> Codec:
+def codec(name: str, *, trusted: bool = False) -> Coding:
     """
     The codec of that name.
 
@@ -67,9 +94,9 @@ def codec(name: str, *, trusted: bool = False) -> Codec:
         BadFormat: there is no codec of that name.
     """
     if name == "bytes":
-        return Codec(name, None, None)
+        return Coding(name, None, None)
     if name == "text":
-        return Codec(name, _encode_text, bytes.decode)
+        return Coding(name, _encode_text, bytes.decode)
     if name in {"json", "msgpack"}:
         return _msgspec(name)
     if name != "pickle":
@@ -79,6 +106,134 @@ def codec(name: str, *, trusted: bool = False) -> Codec:
             "its messages are pickles, which run code when read; pass trusted=True if you trust its writers"
         )
     return _pickle()
+
+
+# ---------------------------------------------------------------- of the user's own
+class StructCodec(Generic[T]):
+    """Made by `struct`: values of one type, checked when they are read. It pickles where its type does."""
+
+    def __init__(self, kind: type[T]) -> None:
+        """See `struct`."""
+        later.ready("msgspec")
+        import msgspec  # noqa: PLC0415  # only users of these codecs pay for it
+
+        self._kind = kind
+        self.name = f"struct:{kind.__name__}"
+        self._encode = msgspec.msgpack.Encoder().encode
+        self.decode = msgspec.msgpack.Decoder(kind).decode
+
+    def encode(self, value: T, /) -> bytes:
+        """Its bytes, in msgpack."""
+        if not isinstance(value, self._kind):
+            raise TypeError(f"codec {self.name!r} takes {self._kind.__name__}, not {type(value).__name__}")
+        return self._encode(value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles to its type."""
+        return StructCodec, (self._kind,)
+
+    def __repr__(self) -> str:
+        """The expression that makes it."""
+        return f"shmq.codec.struct({self._kind.__qualname__})"
+
+
+def struct(kind: type[T]) -> StructCodec[T]:
+    """
+    A codec for values of that class: a msgspec.Struct, or a dataclass; they come back as what they were put as.
+
+        class Order(msgspec.Struct):
+            number: int
+            price: float
+
+        with shmq.open("orders", codec=shmq.codec.struct(Order)) as queue:
+            queue.put(Order(7, 9.5))
+
+    They are stored as msgpack, under the name "struct:Order". What is read is checked against the class: a message that
+    does not fit raises `Corrupt`, and says which field. As msgspec says, fields may be added later, with defaults.
+
+    Raises:
+        TypeError: *kind* is no class, or one that msgspec cannot read.
+    """
+    known = ("__struct_fields__", "__dataclass_fields__", "__attrs_attrs__")
+    if (
+        not isinstance(kind, type)
+        or not any(hasattr(kind, fields) for fields in known)
+        or not _is_name(f"struct:{kind.__name__}")
+    ):
+        raise given.wrong_type("kind", kind, "a msgspec.Struct, or a dataclass: the class itself")
+    try:
+        return StructCodec(kind)
+    except TypeError as problem:
+        raise TypeError(f"kind={kind.__qualname__}: msgspec cannot read it: {problem}") from None
+
+
+def _is_name(name: str) -> bool:
+    return 0 < len(name) <= _LENGTH and _LETTERS.issuperset(name)
+
+
+def check_brought(brought: Any) -> Codec[Any]:
+    """
+    What a user brings as a codec, if it is one.
+
+    Raises:
+        TypeError, ValueError: it is none, or not called as it may be.
+    """
+    if isinstance(brought, type) or not isinstance(brought, Codec):
+        hint = "; for a class of values write shmq.codec.struct(...)" if isinstance(brought, type) else ""
+        raise given.wrong_type("codec", brought, "one of " + ", ".join(NAMES) + ", or a shmq.codec.Codec", hint)
+    name = given.text("codec.name", brought.name)
+    if name in NAMES or not _is_name(name):
+        raise ValueError(f"codec.name={name!r}: 1 to 64 of A-Z a-z 0-9 _ . : + -, and none of {', '.join(NAMES)}")
+    return brought
+
+
+def named(name: str) -> Codec[Any]:
+    """
+    The codec that a package offers under that name; this loads it.
+
+    Raises:
+        ValueError: none does.
+    """
+    later.ready("importlib.metadata")
+    from importlib.metadata import entry_points  # noqa: PLC0415  # only users of these codecs pay for it
+
+    for found in entry_points(group=_GROUP, name=name):
+        loaded = found.load()
+        brought = check_brought(loaded() if isinstance(loaded, type) else loaded)
+        if brought.name == name:
+            return brought
+        raise ValueError(f"codec={name!r}: {found.value} offers it, and calls itself {brought.name!r}")
+    raise ValueError(f"codec={name!r}: one of {', '.join(NAMES)}, or what a package offers; none offers that")
+
+
+def coding_of(brought: Codec[Any]) -> Coding:
+    """The functions of what a user brings."""
+
+    def encode(value: Any) -> bytes:
+        data = brought.encode(value)
+        if not isinstance(data, bytes):
+            raise TypeError(f"codec {brought.name!r} has encoded it as {type(data).__name__}, and not as bytes")
+        return data
+
+    return Coding(brought.name, encode, brought.decode)
+
+
+def unknown(name: str, path: str) -> Coding:
+    """For who moves payloads and does not look at them, where their codec is not there: they are bytes."""
+
+    def encode(_: Any) -> bytes:
+        raise missing(name, path, "put")
+
+    return Coding(name, encode, None)
+
+
+def missing(name: str, path: str, what: str) -> BadFormat:
+    """The error for *what* needs a codec that was not brought."""
+    hint = f"shmq.codec.struct({name[7:]})" if name.startswith("struct:") else "..."
+    return BadFormat(
+        f"cannot {what} {path}: its payloads are of codec {name!r}, which is not shmq's own; whoever opens it brings "
+        f"it: shmq.open(..., codec={hint})"
+    )
 
 
 def _is_unreadable(problem: Exception) -> bool:

@@ -50,6 +50,7 @@ class Syncer:
 
     Attributes:
         mark_due_ns: monotonic; whoever syncs from then on moves the watermark too.
+        is_left: whether syncing is left to others, and waiting too: what is not on the disk yet raises `SyncPending`.
     """
 
     def __init__(self, home: Directory, membership: Seat) -> None:
@@ -61,6 +62,7 @@ class Syncer:
         self._chain = Chain(home, membership.member)
         self._names = acks.Names(home)
         self.mark_due_ns = time.monotonic_ns() + MARK_NS
+        self.is_left = False
 
     def doubt(self) -> None:
         """Go by no word of the control page that cannot be true; for whoever opens the queue."""
@@ -110,6 +112,8 @@ class Syncer:
             SyncFailed: the disk refused.
         """
         try:
+            if self.is_left and self._control.durable() <= index:
+                raise errors.SyncPending(self._late(index + 1))
             self._until(chunk, index + 1, deadline_ns)
         except (errors.SyncFailed, errors.SyncPending) as problem:
             problem.index = index if first is None else first

@@ -37,6 +37,8 @@ OF_CONSUMERS = {
     "qsize": "lag is how many messages it has before it",
     "task_done": 'message.ack() says that a message is finished, of a consumer(name, ack="explicit")',
     "put": "queue.put(payload) puts",
+    "nack": "message.nack() gives one back",
+    "reject": "message.reject(reason) has one go to the dead letters",
 }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import gc
 import importlib
 import os
 import sys
@@ -42,7 +43,7 @@ def _have_imported(name: str) -> None:
     if threading.current_thread() is not threading.main_thread() or sys.is_finalizing():  # which starts no thread
         _import(name)
         return
-    thread = threading.Thread(target=_import, args=(name,), name="shmq-import", daemon=True)
+    thread = threading.Thread(target=_import_alone, args=(name,), name="shmq-import", daemon=True)
     try:
         thread.start()
     except RuntimeError:  # the interpreter ends, and starts no thread any more
@@ -53,6 +54,22 @@ def _have_imported(name: str) -> None:
 def _import(name: str) -> None:
     with _gate, contextlib.suppress(Exception):
         importlib.import_module(name)
+
+
+def _import_alone(name: str) -> None:
+    """
+    Import where the program's thread waits for it, perhaps with locks held.
+
+    So no garbage is collected meanwhile: a handle in it would be closed in this thread, which would wait for those.
+    """
+    with _gate:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            _import(name)
+        finally:
+            if collects:
+                gc.enable()
 
 
 def _open_again() -> None:

@@ -119,7 +119,15 @@ def _refuse(message: Message, what: str) -> Never:
     )
 
 
+def _array(message: Message) -> Any:
+    later.ready("shmq.arrays")
+    from shmq.arrays import of_message  # noqa: PLC0415  # only users of arrays pay for it
+
+    return of_message(message)
+
+
 TOLD: dict[str, Callable[..., Any]] = {
+    "array": _array,
     "due_ns": _due_ns,
     "expired": _expired,
     "expires": _expires,
@@ -135,6 +143,11 @@ _native.tell(TOLD)
 
 def no_message(thing: object) -> TypeError:
     """The error for an ack of something else; often a list of messages."""
+    if isinstance(thing, Message):
+        return TypeError(
+            f"ack(message): message {thing.index} was handed out by nobody who has to acknowledge it: it comes from "
+            'peek(), an index, a reader, or a consumer with ack="auto"'
+        )
     hint = "; write ack(*messages)" if isinstance(thing, (list, tuple)) else ""
     return given.wrong_type("ack(message)", thing, "a message that this consumer was handed", hint)
 

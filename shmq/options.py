@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+from shmq import codec as _codec
 from shmq import given as _given
-from shmq.codec import NAMES as CODECS
 from shmq.errors import BadFormat, Mismatch
 
 CHUNK_MIN = 16 << 10
@@ -220,7 +220,7 @@ class OptionKeywords(TypedDict, total=False):
 
     chunk_bytes: int
     index_spacing: int
-    codec: str
+    codec: str | _codec.Codec[Any]
     durability: Durability | str
     retention: Retention | str
     max_messages: int | None
@@ -240,7 +240,8 @@ class Options(_Frozen):
         index_spacing: an index entry about every so many messages.
         codec: how payloads are encoded: "bytes", "text", "json", "msgpack", or "pickle" (needs trusted=True). What json
             or msgpack would hand back as something else (NaN, bytes or a set in json) a put refuses; but a tuple comes
-            back as a list.
+            back as a list. Or a codec of your own, `shmq.codec.struct(Order)` or any `shmq.codec.Codec`, or the name of
+            one that a package offers: then each opener gives it.
         durability: what a put promises about power loss; nothing by default. May be given as a word: "process", "sync".
         retention: how long messages are kept; until all consumer names have finished them by default. May be given as
             a word: "acked", "forever".
@@ -289,7 +290,7 @@ class Options(_Frozen):
         *,
         chunk_bytes: int = 64 << 20,
         index_spacing: int = 64,
-        codec: str = "bytes",
+        codec: str | _codec.Codec[Any] = "bytes",
         durability: Durability | str = Durability.PROCESS,
         retention: Retention | str = Retention(),  # noqa: B008  # it never changes
         max_messages: int | None = None,
@@ -309,6 +310,7 @@ class Options(_Frozen):
             chunk_bytes=chunk_bytes,
             index_spacing=index_spacing,
             codec=codec,
+            _brought=None,
             durability=Durability.of(durability),
             retention=Retention.of(retention),
             max_messages=max_messages,
@@ -324,8 +326,7 @@ class Options(_Frozen):
         """Refuse what no queue can be made with."""
         for name in ("chunk_bytes", "index_spacing", "mode"):
             _given.whole(name, getattr(self, name))
-        for name in ("codec", "full"):
-            _given.text(name, getattr(self, name))
+        _given.text("full", self.full)
         _given.flag("checksum", self.checksum)
         if not CHUNK_MIN <= self.chunk_bytes <= CHUNK_MAX or self.chunk_bytes % 4096:
             raise ValueError(f"chunk_bytes={self.chunk_bytes}: whole pages of 4096 from {CHUNK_MIN} to {CHUNK_MAX}")
@@ -335,12 +336,33 @@ class Options(_Frozen):
         check_bound("max_bytes", self.max_bytes)
         if self.full not in FULL:
             raise ValueError(f"full={self.full!r}: one of {', '.join(FULL)}")
-        if self.codec not in CODECS:
-            raise ValueError(f"codec={self.codec!r}: one of {', '.join(CODECS)}")
+        self._check_codec(self.codec)
         if self.ttl is not None:
             _given.seconds("ttl", self.ttl, none=True, hint="; None for never")
         if self.mode & ~0o700 or self.mode & 0o600 != 0o600:
             raise ValueError(f"mode={self.mode:#o}: 0o600 or 0o700; others may never read or write a queue's files")
+
+    def _check_codec(self, codec: Any) -> None:
+        if isinstance(codec, str) and codec in _codec.NAMES:
+            return
+        brought = _codec.named(codec) if isinstance(codec, str) else _codec.check_brought(codec)
+        vars(self).update(codec=brought.name, _brought=brought)
+
+    @property
+    def brought(self) -> _codec.Codec[Any] | None:
+        """The codec, where it is not one of shmq's own."""
+        return vars(self)["_brought"]  # type: ignore[no-any-return]
+
+    def with_codec_of(self, other: Options) -> Self:
+        """The same with the codec of another queue, whether that is here or not."""
+        made = type(self)()
+        vars(made).update({**vars(self), "codec": other.codec, "_brought": other.brought})
+        return made
+
+    def __replace__(self, **changes: Any) -> Self:
+        """For `copy.replace`: another one, with other fields."""
+        made = super().__replace__(**{"codec": "bytes", **changes})
+        return made if "codec" in changes else made.with_codec_of(self)
 
     @classmethod
     def given(cls, options: Options | None, keywords: OptionKeywords) -> Options | None:
@@ -377,7 +399,9 @@ class Options(_Frozen):
             raise BadFormat(f"it was made with options this library does not know: {', '.join(strange)}")
         retention = Retention(**stored.get("retention", {}))
         durability = Durability(**stored.get("durability", {}))
-        return cls(**{**stored, "durability": durability, "retention": retention})
+        made = cls(**{**stored, "codec": "bytes", "durability": durability, "retention": retention})
+        vars(made).update(codec=_given.text("codec", stored.get("codec", "bytes")))  # a name in a file loads no code
+        return made
 
     def with_bounds(self, max_messages: int | None, max_bytes: int | None) -> Self:
         """The same with these bounds."""

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from types import EllipsisType
 
-    from pyarrow import RecordBatch
-
+    from shmq.codec import Codec
     from shmq.message import Message
     from shmq.putting.handed import HandedOver
     from shmq.putting.producer import Slot
     from shmq.putting.staged import Staged
     from shmq.reading.arrow import Batches
     from shmq.reading.columns import Columns
+    from shmq.reading.latest import Latest
     from shmq.stats import ConsumerStats, Stats
     from shmq.storage.copying import Copied
     from shmq.storage.recover.progress import Recovery
@@ -109,6 +109,7 @@ class Queue(_native.Finder, Closable):
         self._session = session
         self._producer: Producer | None = None
         self._found_by: Access | None = None
+        self._latest: Latest | None = None
 
     @property
     def path(self) -> str:
@@ -189,7 +190,8 @@ class Queue(_native.Finder, Closable):
             type: 0 to 65535, the user's own.
             time_ns: its time in ns since 1970; now by default. Times need not ascend.
             ttl: seconds after which no consumer gets it any more; the queue's own by default. Readers still see it.
-            delay: seconds before which no consumer gets it. Groups go on with what is behind it; one alone waits.
+            delay: seconds before which no consumer gets it. Groups, and who acknowledges, go on with what is behind it;
+                one alone with ack="auto" waits.
             headers: a small mapping of text to anything msgpack can hold.
             dedup: (producer, sequence): who it is from and which message or batch of theirs, ascending, shared with
                 `put_many` and `adopt`. What was put before is not put again: its first index is returned. Also after
@@ -268,16 +270,18 @@ class Queue(_native.Finder, Closable):
 
     def put_arrow(
         self,
-        batch: RecordBatch,
+        batch: Any,
         *,
         ttl: float | None = None,
         dedup: tuple[str | bytes, int] | None = None,
         timeout: float | None = None,
     ) -> range:
         """
-        Append the rows of a pyarrow record batch, and return their indexes: all become visible at once, or none.
+        Append the rows of a record batch, and return their indexes: all become visible at once, or none.
 
-        The mirror of `read_arrow`, whose batches can be put as they are; no Python object is made for a message.
+        The mirror of `read_arrow`, whose batches can be put as they are; no Python object is made for a message. A
+        batch is pyarrow's, or what gives itself by Arrow's C interface: a data frame of pandas or polars, a result of
+        duckdb.
 
         Args:
             batch: up to 8,191 rows. Column "payload" (binary or string), and perhaps "key" and "headers" (binary, as
@@ -294,10 +298,32 @@ class Queue(_native.Finder, Closable):
         producer = self._producer or self._shared_producer()
         return producer.put_arrow(batch, ttl=ttl, dedup=dedup, timeout=timeout)
 
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """
+        What is in the queue now, as a stream of Arrow's C interface: with that, duckdb, polars and pandas read a queue.
+
+        The columns and the end are those of `read_arrow()`. Until the stream is read or let go of, nothing of it is
+        retired; each call makes one anew.
+
+        Raises:
+            ImportError: there is no pyarrow: pip install 'shmq[arrow]'.
+        """
+        later.ready("shmq.reading.arrow")
+        from shmq.reading.arrow import Batches  # noqa: PLC0415  # only who uses it pays for it
+
+        reader = self.reader(0, self.next_index, pin=not self._session.flags["read_only"])
+        try:
+            return Batches(reader, None, 10_000, None).__arrow_c_stream__(requested_schema)
+        except BaseException:
+            reader.close()
+            raise
+
     def reserve(
         self,
-        nbytes: int,
+        nbytes: int | None = None,
         *,
+        shape: int | Sequence[int] | None = None,
+        dtype: Any = None,
         key: bytes | None = None,
         type: int = 0,  # noqa: A002
         time_ns: int | None = None,
@@ -311,6 +337,11 @@ class Queue(_native.Finder, Closable):
             with q.reserve(n) as slot:
                 slot.buffer[:] = ...
 
+        Or for a numpy array of that *shape* and *dtype*, which whoever gets it has as `Message.array`:
+
+            with q.reserve(shape=(1080, 1920, 3), dtype="u1") as slot:
+                slot.array[:] = frame
+
         The message appears when the block ends, or at `slot.commit(fewer)`; an exception gives the room up. Consumers
         wait at it meanwhile, so fill it at once. An array made from the buffer may live on; what is stored there
         after the commit changes no message. A buffer below 8 MiB begins as zeros, a larger one as anything: what is
@@ -318,9 +349,20 @@ class Queue(_native.Finder, Closable):
 
         Raises:
             Full, TooLarge, DiskFull, ShutDown, Closed: as `put`, whose timeout this has.
+            TypeError: neither bytes nor an array were asked for, or both; or an array of what bytes cannot be.
         """
         producer = self._producer or self._shared_producer()
-        return producer.reserve(nbytes, key=key, type=type, time_ns=time_ns, ttl=ttl, headers=headers, timeout=timeout)
+        return producer.reserve(
+            nbytes,
+            shape=shape,
+            dtype=dtype,
+            key=key,
+            type=type,
+            time_ns=time_ns,
+            ttl=ttl,
+            headers=headers,
+            timeout=timeout,
+        )
 
     # ---- any amount at once
     def stage(self) -> Staged:
@@ -445,6 +487,7 @@ class Queue(_native.Finder, Closable):
         start: str | float | datetime.datetime = "earliest",
         skip_corrupt: bool = False,
         hold: bool | Literal["nothing"] | None = None,
+        wait: Literal["spin", "hybrid", "sleep"] = "hybrid",
     ) -> Consumer: ...
     @overload
     def consumer(
@@ -462,6 +505,7 @@ class Queue(_native.Finder, Closable):
         start: str | float | datetime.datetime = "earliest",
         skip_corrupt: bool = False,
         hold: bool | Literal["nothing"] | None = None,
+        wait: Literal["spin", "hybrid", "sleep"] = "hybrid",
     ) -> LoneConsumer: ...
     @overload
     def consumer(
@@ -473,6 +517,7 @@ class Queue(_native.Finder, Closable):
         start: str | float | datetime.datetime = "earliest",
         skip_corrupt: bool = False,
         hold: bool | Literal["nothing"] | None = None,
+        wait: Literal["spin", "hybrid", "sleep"] = "hybrid",
     ) -> Consumer | LoneConsumer: ...
     @overload
     def consumer(
@@ -489,6 +534,7 @@ class Queue(_native.Finder, Closable):
         window: int | None = None,
         start: str | float | datetime.datetime = "earliest",
         skip_corrupt: bool = False,
+        wait: Literal["spin", "hybrid", "sleep"] = "hybrid",
     ) -> GroupConsumer: ...
     def consumer(
         self,
@@ -505,6 +551,7 @@ class Queue(_native.Finder, Closable):
         start: str | float | datetime.datetime = "earliest",
         skip_corrupt: bool = False,
         hold: bool | Literal["nothing"] | None = None,
+        wait: Literal["spin", "hybrid", "sleep"] = "hybrid",
     ) -> Consumer | LoneConsumer | GroupConsumer:
         """
         Open the consumer *name*; make it if there is none. Every name sees every message, from where it stopped.
@@ -537,6 +584,9 @@ class Queue(_native.Finder, Closable):
                 back and releases nothing; to show how far something is. False: as any name, which retention "acked" and
                 bounds wait for. It lasts until the name is opened with another, or dropped. None leaves it as it
                 is, False for a new name. What a bound drops (full="drop_oldest") and what `purge` finishes is not held.
+            wait: how this handle waits when there is nothing: "sleep" at once, which costs no processor, and some 50 µs
+                for whoever puts and for the wake-up; "spin", a processor for as long as it waits, and answers within a
+                few µs where producer and consumer have one each; "hybrid" looks for some tens of µs, then sleeps.
 
         Raises:
             Busy: another process (or handle) holds the name.
@@ -565,7 +615,14 @@ class Queue(_native.Finder, Closable):
             from shmq.taking.group import GroupConsumer  # noqa: PLC0415  # only groups pay for it
 
             return GroupConsumer(
-                self._session, name, ack=ack, start=start, given=options, window=window, skip_corrupt=skip_corrupt
+                self._session,
+                name,
+                ack=ack,
+                start=start,
+                given=options,
+                window=window,
+                skip_corrupt=skip_corrupt,
+                wait=wait,
             )
         if ack == "explicit" or (ack is None and names.is_lone(self._session, name)):
             later.ready("shmq.taking.lone")
@@ -580,6 +637,7 @@ class Queue(_native.Finder, Closable):
                 window=window,
                 skip_corrupt=skip_corrupt,
                 hold=hold,
+                wait=wait,
             )
         strange = [option for option, value in {**options, "window": window}.items() if value is not None]
         if strange:
@@ -587,7 +645,7 @@ class Queue(_native.Finder, Closable):
                 f'consumer({name!r}, {strange[0]}=...) needs ack="explicit" or group=True: what is finished when it is '
                 "handed out, by one process alone, has no use for it"
             )
-        return Consumer(self._session, name, ack=ack, start=start, skip_corrupt=skip_corrupt, hold=hold)
+        return Consumer(self._session, name, ack=ack, start=start, skip_corrupt=skip_corrupt, hold=hold, wait=wait)
 
     def consumers(self) -> dict[str, ConsumerStats]:
         """Every name with a checkpoint here that can be read; of what cannot, `Stats.damaged` tells."""
@@ -769,6 +827,30 @@ class Queue(_native.Finder, Closable):
         except BaseException:
             reader.close()
             raise
+
+    def latest(self, key: bytes) -> Message | None:
+        """
+        The newest message of that *key*, committed before this call and not expired; None when there is none.
+
+        The last value of each key, of a queue of states: see retention "forever", or a consumer that holds them back.
+        The first call of a process walks what is there; each further one, what was put since. What is damaged is
+        passed over. It changes nothing for anybody.
+
+        Raises:
+            TypeError, ValueError: *key* is no key.
+            TooMany: the queue has more than 1,000,000 keys.
+        """
+        if not isinstance(key, bytes):
+            raise given.wrong_type("key", key, "bytes", "; for text write key.encode()")
+        if not key:
+            raise ValueError("key=b'': that is no key; a message that is put without one has none")
+        latest = self._latest
+        if latest is None:
+            later.ready("shmq.reading.latest")
+            from shmq.reading.latest import Latest  # noqa: PLC0415  # only who uses it pays for it
+
+            latest = self._latest = Latest(self._session)
+        return latest.of(key)
 
     def _find_by(self, access: Access) -> None:
         """Have the built-in look messages up there."""
@@ -1027,11 +1109,13 @@ class Queue(_native.Finder, Closable):
             self._find_in(None, None)
         if self._producer is not None:
             self._producer.close()
+        if self._latest is not None:
+            self._latest.close()
         self._session.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A queue pickles to its place, so that it crosses spawn and forkserver."""
-        return _reopen, (self.place, self._session.flags)
+        return _reopen, (self.place, self._session.flags, self._session.brought)
 
     def __dir__(self) -> list[str]:
         """What it has, without the names that only say what to use instead (shmq/habits.py)."""
@@ -1045,5 +1129,6 @@ class Queue(_native.Finder, Closable):
 habits.tell(Queue, habits.OF_QUEUES)
 
 
-def _reopen(path: str, flags: dict[str, Any]) -> Queue:
-    return Queue(Session(path, create=False, **flags))
+def _reopen(path: str, flags: dict[str, Any], brought: Codec[Any] | None = None) -> Queue:
+    options = None if brought is None else Options(codec=brought)
+    return Queue(Session(path, create=False, options=options, **flags))

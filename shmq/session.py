@@ -14,8 +14,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from shmq import _native, ending, errors, later, locks, membership
+from shmq import codec as codecs
 from shmq.closable import Closable
-from shmq.codec import codec
 from shmq.loan import Loan
 from shmq.options import Options
 from shmq.reading.access import Access
@@ -74,6 +74,8 @@ class Session(Closable):
         self.lock = locks.Lock()
         self._loan = Loan()
         self._access: Access | None = None
+        self.brought: codecs.Codec[Any] | None = None
+        """Its codec, where whoever opened it brought that."""
         self.recovery: Recovery | None = None
         try:
             self._open(options, create=create and not read_only)
@@ -87,7 +89,8 @@ class Session(Closable):
         self.options = self.home.options
         if options is not None:
             options.check_against(self.options, self.path)
-        self.codec = self._find_codec()
+        self.brought = None if options is None else options.brought
+        self.codec = self._find_codec(self.options)
         self._recover()
         self.joined()
         self._take_up_bounds()
@@ -111,7 +114,8 @@ class Session(Closable):
             if not create:
                 raise
             made = options or Options()
-            codec(made.codec, trusted=self.flags["trusted"])  # refuse before anything is made
+            self.brought = made.brought
+            self._find_codec(made)  # refuse before anything is made
             making.create(self.path, made)
             self._open_existing()
         if not self.flags["read_only"]:
@@ -127,7 +131,8 @@ class Session(Closable):
         try:
             hold.enter(create=create)
             if hold.alone:
-                codec(options.codec, trusted=self.flags["trusted"])
+                self.brought = options.brought
+                self._find_codec(options)
                 making.create(self.path, options)
             self._open_existing()
             hold.settle()
@@ -141,9 +146,16 @@ class Session(Closable):
         read_only = self.flags["read_only"]
         self._loan.have(directory.Directory(self.path, read_only=read_only, trust_owner=read_only))
 
-    def _find_codec(self) -> Any:
+    def _find_codec(self, options: Options) -> codecs.Coding:
+        name, trusted = options.codec, self.flags["trusted"]
+        if name not in codecs.NAMES:
+            if self.brought is not None:
+                return codecs.coding_of(self.brought)
+            if trusted:  # who moves payloads, and looks at none
+                return codecs.unknown(name, self.path)
+            raise codecs.missing(name, self.path, "open")
         try:
-            return codec(self.options.codec, trusted=self.flags["trusted"])
+            return codecs.codec(name, trusted=trusted)
         except errors.Untrusted as problem:
             raise errors.Untrusted(f"cannot open {self.path}: {problem}") from None
 

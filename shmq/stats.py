@@ -175,7 +175,7 @@ def _of_consumer(session: Session, name: str, end: int, dropped: int) -> Consume
         group=group,
         floor=behind.floor,
         oldest=backlog.oldest(session.access(), behind, end),
-        pending=group.pending if group else behind.handed,
+        pending=group.pending if group else 0,
         problem=problem,
         hold=pins.holds(session.home, name),
         shared=checkpoint.kind == _native.CHECKPOINT_GROUP,

@@ -13,6 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any, cast
 
 from shmq import _native, ending, errors, given, later, locks
+from shmq.alarm import Alarm, Armed
 from shmq.codec import codec
 from shmq.deadlines import deadline_of
 from shmq.loan import Loan
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
+    from shmq.arrays import Kind
     from shmq.durability import Syncer
     from shmq.membership import Membership
     from shmq.putting.once import DedupPut, Once
@@ -36,6 +38,8 @@ _TYPE_MAX = 65535
 _NOT_A_TIME = -(1 << 63)
 _FOREVER = 1e9
 """Seconds, beyond which nobody can tell that a message did not expire."""
+_PLAIN = {bytes, bytearray}
+"""What is bytes and nothing more; what else has the buffer protocol may be an array."""
 _NO_LISTS = (str, bytes, bytearray, memoryview, dict)
 """What can be iterated over, too, and is rarely meant so."""
 
@@ -68,10 +72,18 @@ class Producer(_native.Tail, Handle):
 
     def _make_chain(self) -> Any:
         chain = Chain(self._home, self._membership.member)
-        chain.make_room = functools.partial(space.make_room, self._home, chain, self._membership.control)
+        chain.make_room = functools.partial(self._make_room, chain)
         self._pace = Pace(self._home, chain, self._membership.control)
         chain.await_used = self._pace.await_used
         return chain
+
+    def _make_room(self, chain: Chain) -> None:
+        control, before = self._membership.control, None
+        while control.first_live() != before:
+            before = control.first_live()
+            self._membership.let_go()  # what was retired and is mapped here, nobody can use again
+            space.make_room(self._home, chain, control)
+        self._membership.let_go()  # and what was unlinked and is mapped here keeps its space
 
     def _make_syncer(self) -> Syncer | None:
         """What a put waits with; None when it does not wait."""
@@ -106,10 +118,10 @@ class Producer(_native.Tail, Handle):
         if syncer is not None:
             syncer.check()
         turn = None if dedup is None else self._turn(dedup)
-        fields, keep = self._fields(key, type, time_ns, headers, self._fixed(ttl, delay, turn))
         if headers:
             self._pack_with(_headers_encoder())  # from now on the built-in does
-        data = payload if self._encode is None else self._encode(payload)
+        data, headers = self._encoded(payload, headers)
+        fields, keep = self._fields(key, type, time_ns, headers, self._fixed(ttl, delay, turn))
         with _view(data) as view, _native.readable(view) as readable:
             size = len(readable)
             tail = self._tail
@@ -159,9 +171,11 @@ class Producer(_native.Tail, Handle):
         """What `put_many` does where the built-in does not."""
         self._check_open()
         deadline = deadline_of(timeout)
-        items = self._encode_all(payloads)
+        items, arrays = self._encode_all(payloads)
         count = len(items)
         _check_lengths(count, keys=keys, types=types, times_ns=times_ns, headers=headers)
+        if arrays:
+            headers = [_with(each, more) for each, more in zip(headers or [None] * count, arrays, strict=True)]
         self._check_count(count)
         if count == 0:
             return self._nothing(dedup)
@@ -181,7 +195,7 @@ class Producer(_native.Tail, Handle):
     ) -> range:
         """As `Queue.put_arrow`."""
         later.ready("shmq.reading.arrow")
-        from shmq.reading.arrow import check_batch, to_put  # noqa: PLC0415  # only who uses it pays for it
+        from shmq.reading.arrow import check_batch, one_batch, to_put  # noqa: PLC0415  # only who uses it pays for it
 
         self._check_open()
         deadline = deadline_of(timeout)
@@ -190,12 +204,13 @@ class Producer(_native.Tail, Handle):
                 f"cannot put a record batch into {self._home.path}: its codec {self._home.options.codec!r} takes "
                 "objects, and payloads in Arrow are bytes already; nothing was put"
             )
-        count = check_batch(batch).num_rows
+        found = check_batch(batch)
+        count = found.num_rows
         self._check_count(count)
         if count == 0:
             return self._nothing(dedup)
         turn = None if dedup is None else self._turn(dedup)
-        return self._put_batch(to_put(batch, self._fixed(ttl, None, turn)), turn, deadline)
+        return self._put_batch(to_put(one_batch(found), self._fixed(ttl, None, turn)), turn, deadline)
 
     def _check_count(self, count: int) -> None:
         if count > _native.BATCH_MAX:
@@ -223,20 +238,33 @@ class Producer(_native.Tail, Handle):
             self._wait(tail, first + count - 1, deadline, first)
         return range(first, first + count)
 
-    def _encode_all(self, payloads: Iterable[Any]) -> list[bytes]:
+    def _encoded(self, payload: Any, headers: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:
+        """The bytes of one, and its headers, which say, too, what it is an array of."""
+        if self._encode is not None:
+            return self._encode(payload), headers
+        return (payload, headers) if payload.__class__ in _PLAIN else _described(payload, headers)
+
+    def _encode_all(self, payloads: Iterable[Any]) -> tuple[list[bytes], list[dict[str, Any]]]:
+        """The bytes of each, and what headers say of those that are arrays; none if none is."""
         if isinstance(payloads, _NO_LISTS) or not hasattr(payloads, "__iter__"):
             raise given.wrong_type("payloads", payloads, "a list of payloads", "; for one of them there is put()")
         if self._encode is not None:
-            return list(map(self._encode, payloads))
+            return list(map(self._encode, payloads)), []
         items = list(payloads)
-        if set(map(type, items)) <= {bytes}:
-            return items
-        return [_view(item).tobytes() for item in items]
+        kinds = set(map(type, items))
+        if kinds <= {bytes}:
+            return items, []
+        if kinds <= _PLAIN:
+            return [_view(item).tobytes() for item in items], []
+        found = [_described(item, None) for item in items]
+        return [_view(data).tobytes() for data, _ in found], [dict(headers or {}) for _, headers in found]
 
     def reserve(
         self,
-        nbytes: int,
+        nbytes: int | None = None,
         *,
+        shape: int | Sequence[int] | None = None,
+        dtype: Any = None,
         key: bytes | None = None,
         type: int = 0,  # noqa: A002
         time_ns: int | None = None,
@@ -247,6 +275,10 @@ class Producer(_native.Tail, Handle):
         """As `Queue.reserve`."""
         self._check_open()
         deadline = deadline_of(timeout)
+        kind = None
+        if nbytes is None or shape is not None or dtype is not None:
+            kind, nbytes = _room_for_array(nbytes, shape, dtype)
+            headers = _with(headers, kind.headers())
         nbytes = given.whole("nbytes", nbytes, 0)
         if nbytes > _native.CHUNK_BYTES_MAX:
             raise errors.TooLarge(f"cannot reserve {nbytes} bytes in {self._home.path}: no chunk is so large")
@@ -259,7 +291,7 @@ class Producer(_native.Tail, Handle):
             nonlocal slot
             if slot is not None:
                 slot.give_up()
-            slot = Slot(self._membership, nbytes, self._syncer)  # anew: a fork has another seat
+            slot = Slot(self._membership, nbytes, self._syncer, kind)  # anew: a fork has another seat
             return slot.claim_in(tail, fields)
 
         try:
@@ -415,6 +447,34 @@ class Producer(_native.Tail, Handle):
         if self._syncer is not None:
             self._sync_with(self._syncer.mark_due_ns, sync)
 
+    # ---- waiting without a sleep
+    def alarm(self, call: Callable[[], object]) -> Alarm:
+        """
+        An alarm that calls *call* once there may be room where a put with timeout=0 raised Full; for event loops.
+
+        From now on this handle does not wait for the disk, either: a put that is to be there raises `SyncPending` at
+        once unless it is, and `Queue.sync`, in another thread, waits for it.
+
+        Args:
+            call: takes nothing; it is called in another thread, and should only tell this one to look.
+        """
+        if not callable(call):
+            raise given.wrong_type("call", call, "a function without arguments")
+        if self._syncer is not None:
+            self._syncer.is_left = True
+        return Alarm(self._begin_to_wait, self._may_sleep, lambda: None, call)
+
+    def _begin_to_wait(self, call: Callable[[], object]) -> Armed:
+        self._check_open()
+        if self._membership.member.forked():
+            self._rejoin()
+        member = self._membership.member
+        return Armed(member, member.room_bell(), member.room_begin(), call)
+
+    def _may_sleep(self) -> tuple[bool, int | None]:
+        self._membership.watch()
+        return True, None
+
     # ---- closing
     def close(self) -> None:
         """No more puts through this handle. What was put is in the queue. Closing twice is fine."""
@@ -460,12 +520,13 @@ class Slot(_native.Block):
 
     _claimed_in: _native.Chunk | None = None
 
-    def __init__(self, membership: Membership, nbytes: int, syncer: Syncer | None) -> None:
+    def __init__(self, membership: Membership, nbytes: int, syncer: Syncer | None, kind: Kind | None = None) -> None:
         """See `Queue.reserve`. It is here before its claim: whatever comes between, there is who gives that up."""
         self._pid = os.getpid()
         self._open = True
         self._claim = _native.Claim()
         self._nbytes = nbytes
+        self._kind = kind
         self._syncer = syncer
         self._membership = membership
         self._seat = Loan()
@@ -484,6 +545,21 @@ class Slot(_native.Block):
             self._space.stands(chunk, self._claim)
             self.buffer = self._space.view
         return index
+
+    @property
+    def array(self) -> Any:
+        """
+        The buffer as the numpy array that was asked for.
+
+        Raises:
+            Mismatch: bytes were asked for, not a shape.
+        """
+        if self._kind is None:
+            raise errors.Mismatch(f"message {self.index} was reserved as bytes: give reserve(shape=, dtype=)")
+        later.ready("shmq.arrays")
+        from shmq.arrays import in_buffer  # noqa: PLC0415  # only users of arrays pay for it
+
+        return in_buffer(self._kind, self.buffer)
 
     @property
     def _chunk(self) -> _native.Chunk:
@@ -567,6 +643,30 @@ class Slot(_native.Block):
         """Abort what was forgotten, unless this is a forked child's copy."""
         with contextlib.suppress(AttributeError):  # never finished making
             self.give_up()
+
+
+def _described(payload: Any, headers: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:
+    """The bytes of what is not plainly bytes, and the headers that say, too, what it is an array of."""
+    later.ready("shmq.arrays")
+    from shmq.arrays import described  # noqa: PLC0415  # only users of arrays pay for it
+
+    data, more = described(payload)
+    return data, _with(headers, more) if more else headers
+
+
+def _with(headers: Mapping[str, Any] | None, more: Mapping[str, Any]) -> Mapping[str, Any]:
+    if headers is not None and not isinstance(headers, dict):
+        _encode_headers(headers)  # says what is wrong with it
+    return {**(headers or {}), **more}
+
+
+def _room_for_array(nbytes: int | None, shape: int | Sequence[int] | None, dtype: Any) -> tuple[Kind, int]:
+    if nbytes is not None or shape is None or dtype is None:
+        raise TypeError("reserve() takes a number of bytes, or shape= and dtype= of an array; nothing was reserved")
+    later.ready("shmq.arrays")
+    from shmq.arrays import asked  # noqa: PLC0415  # only users of arrays pay for it
+
+    return asked(shape, dtype)
 
 
 def _view(data: Any) -> memoryview:

@@ -166,7 +166,7 @@ class Staged(Producer):
         later.ready("shmq.reading.arrow")
         from shmq.reading.arrow import check_batch  # noqa: PLC0415  # only who uses it pays for it
 
-        check_batch(batch)
+        batch = check_batch(batch)
         first = len(self)
         at = 0
         while at < batch.num_rows:

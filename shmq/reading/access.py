@@ -396,7 +396,7 @@ class Access:
 
     def _decided(self, chunk: _native.Chunk) -> int:
         """The same within and behind one chunk, message by message."""
-        reader = _native.reader(chunk, chunk.base, None, auto_ack=False)
+        reader = _native.reader(chunk, chunk.base, None)
         while _native.look(chunk, reader, 0) >= 0:
             pass
         return chunk.base + int(reader.ordinal)

@@ -181,16 +181,27 @@ def of_messages(names: tuple[str, ...], messages: Sequence[Message]) -> Any:
 
 def check_batch(batch: Any) -> Any:
     """
-    The batch itself, if it is one.
+    The batch itself, if it is one; else it, or a table, of what gives itself as one.
 
     Raises:
         TypeError: it is none.
         ImportError: pyarrow is not installed.
     """
-    if not isinstance(batch, _pyarrow().RecordBatch):
-        hint = "; write: for batch in table.to_batches()" if isinstance(batch, _pyarrow().Table) else ""
-        raise given.wrong_type("batch", type(batch), "a pyarrow.RecordBatch", hint)
-    return batch
+    arrow = _pyarrow()
+    if isinstance(batch, (arrow.RecordBatch, arrow.Table)):
+        return batch
+    if hasattr(batch, "__arrow_c_stream__"):
+        return arrow.table(batch)
+    if hasattr(batch, "__arrow_c_array__"):
+        return arrow.record_batch(batch)
+    raise given.wrong_type("batch", type(batch), "a pyarrow.RecordBatch, or what gives itself as one to Arrow")
+
+
+def one_batch(found: Any) -> Any:
+    """As one batch what `check_batch` found; a table is copied, where it lies in several pieces."""
+    if isinstance(found, _pyarrow().RecordBatch):
+        return found
+    return found.combine_chunks().to_batches()[0]
 
 
 def to_put(batch: Any, fixed: _native.Fixed) -> _native.ArrowBatch:
@@ -331,6 +342,10 @@ class Batches(Closable):
         if isinstance(gathered, int):
             raise StopIteration
         return batch(gathered, self._names, self.schema, self._record)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """What is left of it, as a stream of Arrow's C interface: for duckdb, polars, pandas."""
+        return _pyarrow().RecordBatchReader.from_batches(self.schema, self).__arrow_c_stream__(requested_schema)
 
     def close(self) -> None:
         """Read no more; the batches there are stay. Closing twice is fine; so is forgetting to."""

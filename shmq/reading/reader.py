@@ -7,6 +7,8 @@ import datetime
 from typing import TYPE_CHECKING, NoReturn
 
 from shmq import _native, ending, errors, given, later, locks
+from shmq.alarm import Armed, Awaited
+from shmq.deadlines import deadline_of
 from shmq.loan import Loan
 from shmq.message import Message, of_record
 from shmq.reading.access import Access, nanoseconds
@@ -14,16 +16,17 @@ from shmq.reading.walk import Walk
 from shmq.session import Handle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from shmq.session import Session
     from shmq.storage.pins import Pin
 
 
+_PAUSE_NS = 2_000_000
 _STOP = "an index, or a time (a datetime, or a float of seconds since 1970)"
 
 
-class Reader(_native.Eye, Handle):
+class Reader(_native.Eye, Awaited, Handle):
     """Made by `Queue.reader`; iterates over messages."""
 
     def __init__(
@@ -102,7 +105,35 @@ class Reader(_native.Eye, Handle):
         """With skip_corrupt: how many indexes were passed over because what was there is damaged."""
         return self._access.skipped if self._walk is None else self._walk.skipped
 
-    def _next_message(self) -> Message:
+    def get(self, timeout: float | None = None) -> Message:
+        """
+        The next message of a reader that follows, which `next` would wait for as long as it takes.
+
+        Args:
+            timeout: seconds to wait; None for as long as it takes, 0 not to wait.
+
+        Raises:
+            Empty: there was none in time.
+            ShutDown: there will be none: the stop is reached, or the queue is over.
+            Corrupt: the next message is damaged.
+            Closed: the reader or its queue was closed.
+            ValueError: this reader does not follow, and never waits.
+        """
+        deadline_ns = deadline_of(timeout)
+        if not self._follow:
+            raise ValueError(f"get() is for a reader that follows; read on in {self._home.path} with next()")
+        try:
+            return self._next_message(deadline_ns)
+        except errors.Empty:
+            self._is_empty()
+            raise
+        except StopIteration:
+            self._check_usable()
+            raise errors.ShutDown(
+                f"nothing more to read in {self._home.path}: the stop is reached, or the queue is over"
+            ) from None
+
+    def _next_message(self, deadline_ns: int = _native.FOREVER) -> Message:
         """
         What `next` does where the built-in does not.
 
@@ -126,15 +157,15 @@ class Reader(_native.Eye, Handle):
                 if self._stop is not None and self._walk.index() >= self._stop:
                     raise StopIteration
                 mark = self._walk.mark()
-                return self._next(self._walk)
+                return self._next(self._walk, deadline_ns)
         except (StopIteration, errors.ShmqError):
             raise
         except BaseException:  # of a signal's handler: what was read and not returned is read again
             self._walk.back_to(mark)
             raise
 
-    def _next(self, walk: Walk) -> Message:
-        place = self._look()
+    def _next(self, walk: Walk, deadline_ns: int) -> Message:
+        place = self._look(deadline_ns)
         chunk, index = walk.chunk, int(walk.which.index)
         self._move_pin(index, chunk)
         if self._stop is not None and index >= self._stop:
@@ -145,7 +176,7 @@ class Reader(_native.Eye, Handle):
             raise StopIteration
         return message
 
-    def _look(self) -> int:
+    def _look(self, deadline_ns: int = _native.FOREVER) -> int:
         """The place of what comes next, after waiting for it if this follows."""
         assert self._walk is not None  # noqa: S101  # who reads backward does not come here
         if self._follow and self._membership.control.is_shut_down_at_once():
@@ -155,7 +186,7 @@ class Reader(_native.Eye, Handle):
             return place
         if not self._follow:
             raise StopIteration
-        return self._wait()
+        return self._wait(deadline_ns)
 
     def _move_pin(self, index: int, chunk: object) -> None:
         """Only whole chunks go, so it moves with them."""
@@ -181,10 +212,10 @@ class Reader(_native.Eye, Handle):
         assert self._walk is not None  # noqa: S101  # who reads backward does not come here
         return self._walk
 
-    def _wait(self) -> int:
+    def _wait(self, deadline_ns: int) -> int:
         assert self._walk is not None  # noqa: S101  # who reads backward does not wait
         try:
-            return self._walk.wait(_native.FOREVER, self._ended)
+            return self._walk.wait(deadline_ns, self._ended)
         except (errors.ShutDown, errors.Closed):
             raise StopIteration from None
 
@@ -196,9 +227,38 @@ class Reader(_native.Eye, Handle):
             return errors.ShutDown(f"the queue {ending.words(control)}")
         return None
 
+    # ---- waiting without a sleep
+    def _has_something(self) -> bool:
+        if self._walk is None or self._ended() is not None:
+            return True
+        with self._lock:
+            reached = self._stop is not None and self._walk.index() >= self._stop
+            return reached or self._walk.glance() not in (_native.EMPTY, _native.WAITING)
+
+    def _due_ns(self) -> int | None:
+        """Whoever may write nothing cannot say that it sleeps, and looks again by itself."""
+        return _native.boottime_ns() + _PAUSE_NS if self._home.read_only else None
+
+    def _waited(self) -> None:
+        pass
+
+    def _check_usable(self) -> None:
+        if self._session.closed or not self._open:
+            raise errors.Closed(f"cannot read on in {self._home.path}: it was closed; open it again")
+
+    def _begin_to_wait(self, call: Callable[[], object]) -> Armed:
+        if not self._home.read_only:
+            return super()._begin_to_wait(call)
+        self._check_usable()
+        return Armed(self._membership.member, None, 0, call)
+
+    def _may_sleep(self) -> tuple[bool, int | None]:
+        return super()._may_sleep() if not self._home.read_only else (True, self._due_ns())
+
     def close(self) -> None:
         """Read no more. Closing twice is fine; so is forgetting to."""
         self._open = False
+        self._close_ready()
         self._look_for(None, None, False)
         if not self._loan.is_over():
             if self._follow and not self._home.read_only:  # such a one looks again by itself

@@ -8,13 +8,13 @@ built-ins of other threads may read on meanwhile.
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors, later
 from shmq.deadlines import sooner
+from shmq.patience import Patience
 from shmq.storage import space, warm
 from shmq.storage.chain import Chain
 from shmq.storage.paths import chunk_name
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from shmq.membership import Membership
     from shmq.storage.directory import Directory
 
-SPINS = 2000 if len(os.sched_getaffinity(0)) > 1 else 0
-"""How often to look again before sleeping: some tens of microseconds, where another processor may be writing."""
 _READ_ONLY_PAUSE = 0.002
 
 
@@ -39,9 +37,10 @@ class Walk:
         membership: Membership,
         checkpoint: _native.Checkpoint | None = None,
         *,
-        auto_ack: bool = False,
+        patience: Patience | None = None,
     ) -> None:
         """Nowhere yet: `seek` first."""
+        self._patience = Patience() if patience is None else patience
         self.home = home
         self.membership = membership
         self.chain = Chain(home, membership.member)
@@ -52,7 +51,6 @@ class Walk:
         """Record and index of what the last `look` or `glance` found. The reader may have been moved on since."""
         self._head: Callable[[], _native.End | None] = lambda: None
         self._checkpoint = checkpoint
-        self._auto_ack = auto_ack
         self._start = 0
         self._left = False
         """Whether a chunk that was passed may still be there to be retired."""
@@ -159,7 +157,7 @@ class Walk:
             skipped: how many indexes more were passed over because of damage.
         """
         start = self._start if start is None else start
-        reader = _native.reader(chunk, start, self._checkpoint, auto_ack=self._auto_ack)
+        reader = _native.reader(chunk, start, self._checkpoint)
         if at is not None:
             reader.position, reader.ordinal = at
         try:
@@ -346,7 +344,7 @@ class Walk:
         if self._left:
             self._left = False
             space.retire(self.home, self.chain, self.membership.control)
-        place = look(SPINS)
+        place = look(0 if 0 <= deadline_ns <= _native.monotonic_ns() else self._patience.spins)
         while place < 0:
             if deadline_ns >= 0 and _native.monotonic_ns() >= deadline_ns:
                 raise ended() or errors.Empty(self.nothing(place))
@@ -354,11 +352,11 @@ class Walk:
                 time.sleep(_READ_ONLY_PAUSE)  # may write nothing, not even that it sleeps
                 place = self._look_or_end(look, ended)
                 continue
-            seen = self.membership.member.wait_begin()
+            seen = self._patience.begin(self.membership)
             place = self._look_or_end(look, ended)
             if place < 0:
-                self.membership.sleep(seen, self._until(deadline_ns))
-                place = look(SPINS)
+                self._patience.rest(self.membership, seen, self._until(deadline_ns))
+                place = look(self._patience.spins)
         return place
 
     def due_ns(self) -> int | None:

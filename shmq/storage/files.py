@@ -13,9 +13,13 @@ import fcntl
 import os
 import re
 import stat
+from typing import TYPE_CHECKING
 
 from shmq import _native, errors
 from shmq.storage import blocks, shm, sync
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 NETWORK = {"9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "fuse.glusterfs", "fuse.sshfs", "gfs2", "glusterfs"}
 NETWORK |= {"lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb2", "smb3", "smbfs", "virtiofs"}
@@ -85,9 +89,10 @@ def explained(problem: OSError, path: str, name: str) -> Exception:
     return problem
 
 
-def inodes_in(directory: int) -> dict[str, int]:
+@contextlib.contextmanager
+def _opened_to_read(directory: int) -> Iterator[int]:
     """
-    What is in the directory of this descriptor, by name, with its inode; read through an opening of its own.
+    An opening of its own of the directory of this descriptor, to read what is in it.
 
     A descriptor has one place in its directory for all its users: threads, and forked children. One that is killed
     while it reads would leave the place at the end, and the next reader would find the directory empty. And on btrfs a
@@ -95,16 +100,27 @@ def inodes_in(directory: int) -> dict[str, int]:
     """
     try:
         fd = _native.Fd.of(os.open, ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
-        with fd, os.scandir(fd) as entries:
-            return {entry.name: entry.inode() for entry in entries}
+        with fd:
+            yield fd
     except OSError as problem:
         problem.filename = os.readlink(f"/proc/self/fd/{directory}")
         raise
 
 
+def inodes_in(directory: int) -> dict[str, int]:
+    """What is in the directory of this descriptor, by name, with its inode."""
+    with _opened_to_read(directory) as fd, os.scandir(fd) as entries:
+        return {entry.name: entry.inode() for entry in entries}
+
+
 def names_in(directory: int) -> list[str]:
-    """The names in it, read likewise."""
-    return list(inodes_in(directory))
+    """
+    The names in it.
+
+    In one call, for a signal's handler that raises between two would leave the reading open for a while.
+    """
+    with _opened_to_read(directory) as fd:
+        return os.listdir(fd)
 
 
 def refuse_removed(directory: int, path: str) -> None:

@@ -33,12 +33,10 @@ class Backlog(NamedTuple):
     Attributes:
         lag: messages that are not finished.
         floor: the index of the first of them; the next put's when there is none.
-        handed: of a name of one process at a time: how many of them were handed out.
     """
 
     lag: int
     floor: int
-    handed: int = 0
 
 
 class _Part:
@@ -105,22 +103,12 @@ class Missing:
         return part
 
 
-def of_name(home: Directory, membership: Seat, checkpoint: _native.Checkpoint, end: int, start: int = 0) -> Backlog:
-    """
-    Of a name of one process at a time, before *end*, without what lies before *start*.
-
-    What it acknowledged out of order, or passed behind something that it has, only that process knows.
-    """
-    dropped = membership.control.bounds().dropped
-    first = min(max(checkpoint.floor(dropped), _first(home, membership), start), end)
-    handed = max(min(checkpoint.handed, end), first) if checkpoint.explicit else first
-    fresh = min(max(handed, dropped), end)  # what lies between the two was dropped before it was handed out
-    runs = _missing_of(membership)
-    missing, behind = runs.between(home, first, handed), runs.between(home, fresh, end)
-    pending = handed - first - _count(missing)
-    lag = pending + end - fresh - _count(behind)
-    floor = _behind(first, missing)
-    return Backlog(lag, floor if floor < handed else _behind(fresh, behind), pending)
+def of_name(home: Directory, membership: Seat, checkpoint: _native.Checkpoint, end: int) -> Backlog:
+    """Of a name without a ring, before *end*: what it was handed, it has finished."""
+    floor = checkpoint.floor(membership.control.bounds().dropped)
+    first = min(max(floor, _first(home, membership)), end)
+    missing = _missing_of(membership).between(home, first, end)
+    return Backlog(end - first - _count(missing), _behind(first, missing))
 
 
 def of_group(home: Directory, membership: Seat, ring: _native.Ring, end: int) -> Backlog:

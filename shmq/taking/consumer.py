@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Never, NoReturn
 
 from shmq import _native, codec, ending, errors, given, habits, later, locks
 from shmq._native import LENGTH_BITS, LENGTH_MASK
+from shmq.alarm import Awaited
 from shmq.deadlines import deadline_of
 from shmq.loan import Loan
 from shmq.message import Message, no_message, of_record
+from shmq.patience import Patience
 from shmq.reading.access import Access
 from shmq.reading.walk import Walk
 from shmq.session import Handle
@@ -27,7 +29,7 @@ from shmq.where import says_where
 
 if TYPE_CHECKING:
     import datetime
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from shmq.session import Session
 
@@ -36,7 +38,7 @@ _NOT_YET = (_native.EMPTY, _native.WAITING)
 
 
 @says_where("_home.path", "seek", "close")
-class Consumer(_native.Head, Handle):
+class Consumer(_native.Head, Awaited, Handle):
     """
     One name's way through the queue, where each message is finished when it is handed out. Made by `Queue.consumer`.
 
@@ -58,10 +60,12 @@ class Consumer(_native.Head, Handle):
         start: str | float | datetime.datetime,
         skip_corrupt: bool = False,
         hold: bool | str | None = None,
+        wait: str = "hybrid",
     ) -> None:
         """See `Queue.consumer`."""
         check_consumer_name(name)
         names.check_ack(ack)
+        self._patience = Patience(wait)
         self.name = name
         self._session = session
         self._skip_corrupt = skip_corrupt
@@ -84,7 +88,7 @@ class Consumer(_native.Head, Handle):
     def _open(self, ack: str | None, start: str | float | datetime.datetime) -> None:
         path = f"{self._home.path}/{CONSUMERS}/{self.name}.checkpoint"
         self._open_checkpoint(path, ack, start)
-        self._walk = Walk(self._home, self._membership, self._checkpoint, auto_ack=True)
+        self._walk = Walk(self._home, self._membership, self._checkpoint, patience=self._patience)
         self._walk.skip_corrupt = self._skip_corrupt
         self._code_with(self._decode)
         self._walk.lead(self)
@@ -222,7 +226,7 @@ class Consumer(_native.Head, Handle):
         given.timeout(timeout)
         wanted = arrow.check_columns(columns, attempts=True)
         rows = arrow.check_rows("limit", limit)
-        plan = arrow.plan(wanted, rows=rows, max_bytes=max_bytes, handed_before=0, checked=True)
+        plan = arrow.plan(wanted, rows=rows, max_bytes=max_bytes, checked=True)
         with self._lock:
             self._check_usable()
             gathered = self._gather(plan, timeout)
@@ -239,7 +243,7 @@ class Consumer(_native.Head, Handle):
             return 0
 
         if look(0) < 0:
-            self._walk.wait(deadline_of(timeout), self._ended, look)
+            self._wait(timeout, look)
         return found[0]
 
     def _get_many(self, limit: int, timeout: float | None = None) -> list[Message]:
@@ -290,7 +294,14 @@ class Consumer(_native.Head, Handle):
         self._check_usable()
         self._walk.go_on_leading()
         place = self._walk.look()
-        return place if place >= 0 else self._walk.wait(deadline_of(timeout), self._ended)
+        return place if place >= 0 else self._wait(timeout, None)
+
+    def _wait(self, timeout: float | None, look: Callable[[int], int] | None) -> int:
+        try:
+            return self._walk.wait(deadline_of(timeout), self._ended, look)
+        except errors.Empty:
+            self._is_empty()
+            raise
 
     def _has_something(self) -> bool:
         """Whether a get would answer at once: with a message, or with why there will be none."""
@@ -435,6 +446,7 @@ class Consumer(_native.Head, Handle):
     def close(self) -> None:
         """Give the name back. Closing twice is fine."""
         self._closed = True
+        self._close_ready()
         if self._loan.is_over() or os.getpid() != self._pid:
             return
         if self._opened:

@@ -96,7 +96,7 @@ def check_paths(session: Session, group: str, options: Mapping[str, Any], *, nam
         given = options.get(option)
         if given is None:
             continue
-        tried = f"cannot open group {group!r} of {session.path} with {option}={given!r}"
+        tried = f"cannot open consumer {group!r} of {session.path} with {option}={given!r}"
         if not isinstance(given, str):
             raise errors.Corrupt(f"{tried}: what is stored is no path")
         if given in ("", ".", "..") or "\0" in given:
@@ -165,7 +165,12 @@ def why(reason: object) -> tuple[str, str]:
     words = f"{type(reason).__name__}: {reason}" if isinstance(reason, BaseException) else str(reason or "")
     if not words and problem is not None:
         words = f"{type(problem).__name__}: {problem}"
-    return words[:_TEXT_MAX], text[-_TEXT_MAX:]
+    return _told(words[:_TEXT_MAX]), _told(text[-_TEXT_MAX:])
+
+
+def _told(text: str) -> str:
+    """What no UTF-8 can say, of a name of a file for example, as its escape."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def letter_id(source_id: str, index: int, group: str) -> str:
@@ -189,7 +194,7 @@ class Mover:
         """Open the target; make it if there is none. *letters*: keep everything until an operator has finished it."""
         durability = source.options.durability
         kept = durability if durability.kind == "sync" else Durability.PROCESS
-        made = Options(codec=source.options.codec, retention=Retention.acked(), durability=kept)
+        made = Options(retention=Retention.acked(), durability=kept).with_codec_of(source.options)
         self._source_id = source.home.queue_id.hex()
         self._epoch = source.home.journal.epoch
         self._group = group

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Never, NoReturn
 from shmq import _native, ending, errors, habits, later, locks
 from shmq import given as _given
 from shmq._native import Message
+from shmq.alarm import Awaited
 from shmq.deadlines import deadline_of, sooner
 from shmq.loan import Loan
 from shmq.message import no_message
+from shmq.patience import Patience
 from shmq.reading.access import Access
-from shmq.reading.walk import SPINS
 from shmq.session import Handle
 from shmq.storage import acks, space
 from shmq.storage import ring as rings
@@ -48,7 +49,7 @@ _FOREVER = 1e9
 
 
 @says_where("_home.path", "seek")
-class GroupConsumer(_native.Hand, Handle):
+class GroupConsumer(_native.Hand, Awaited, Handle):
     """
     One member of a group. Made by `Queue.consumer(..., group=True)`; safe to share between threads.
 
@@ -74,10 +75,12 @@ class GroupConsumer(_native.Hand, Handle):
         window: int | None = None,
         skip_corrupt: bool = False,
         hold: bool | str | None = None,
+        wait: str = "hybrid",
     ) -> None:
         """See `Queue.consumer`."""
         check_consumer_name(name)
         names.check_ack(ack)
+        self._patience = Patience(wait)
         self.name = name
         self._session = session
         options = group_options.check_options(given)
@@ -161,7 +164,7 @@ class GroupConsumer(_native.Hand, Handle):
             self._account.held,
             self._lock,
             self._pid,
-            SPINS,
+            self._patience.spins,
             self._explicit,
             self._explicit and self._home.options.durability.kind == "sync",
         )
@@ -173,7 +176,9 @@ class GroupConsumer(_native.Hand, Handle):
         self._aside.next_index = self._access.next_index
         skipped = self._handing.skipped if self._opened else 0
         self._handing = Handing(self._account, self._aside, self._walk, self._access, self._decode, skipped)
-        self._membership.members_of(self.name).handles.add(self)
+        members = self._membership.members_of(self.name)
+        with members.lock:  # whoever is leaving as the last one does not know what this one will have
+            members.handles.add(self)
         self._opened = True
 
     def _dropped(self, file: str, mark: int) -> int:
@@ -343,6 +348,10 @@ class GroupConsumer(_native.Hand, Handle):
         """When to look again, as it was found by the last look; since boot."""
         return self._look_again_ns
 
+    def _rests_in_vain(self) -> bool:
+        """Whether there is an end to be told of: whoever holds messages meanwhile says that it waits for it."""
+        return ending.over(self._home, self._membership.control) and self._ended() is not None
+
     def _waited(self) -> None:
         """A wait for several, in which this one was looked at, has ended."""
         self._goes_on()
@@ -383,6 +392,9 @@ class GroupConsumer(_native.Hand, Handle):
                 return self._wait(batches, limit, timeout, payloads=payloads)
             finally:
                 self._goes_on()
+        except errors.Empty:
+            self._is_empty()
+            raise
         except errors.ShmqError:
             raise
         except BaseException:
@@ -396,24 +408,26 @@ class GroupConsumer(_native.Hand, Handle):
     ) -> list[Any] | Exception:
         deadline = deadline_of(timeout)
         self._check_usable()
-        found, _ = self._look(batches, limit, SPINS if timeout != 0 else 0, idle=False, payloads=payloads)
+        spins = self._patience.spins
+        found, _ = self._look(batches, limit, spins if timeout != 0 else 0, idle=False, payloads=payloads)
         while not found:
             # Not under the lock: other threads acknowledge while this one sleeps.
-            seen = self._membership.member.wait_begin()
+            seen = self._patience.begin(self._membership)
             found, due = self._look(batches, limit, 0, idle=True, payloads=payloads)
             if found:
                 break
+            self._look_again_ns = due
             reason = self._ended()
             if reason is not None:
                 return reason
             if deadline >= 0 and _native.monotonic_ns() >= deadline:
                 raise errors.Empty(self._nothing())
             try:
-                self._membership.sleep(seen, sooner(deadline, due))
+                self._patience.rest(self._membership, seen, sooner(deadline, due))
             except OSError:
                 if not self._account.closed:  # by another thread, and with it the last handle of this process
                     raise
-            found, _ = self._look(batches, limit, SPINS, idle=False, payloads=payloads)
+            found, _ = self._look(batches, limit, spins, idle=False, payloads=payloads)
         return found
 
     def _look(
@@ -541,6 +555,8 @@ class GroupConsumer(_native.Hand, Handle):
             account.persist()
         if lost is not None:
             raise lost
+
+    _ack_all.__qualname__ = "GroupConsumer.ack"
 
     def _ack_one(self, message: Message) -> None:
         self._account.ack(message)
@@ -691,6 +707,7 @@ class GroupConsumer(_native.Hand, Handle):
 
     def _close(self) -> None:
         self._account.closed = True
+        self._close_ready()
         self._stop()
         if self._loan.is_over():
             return
@@ -709,11 +726,19 @@ class GroupConsumer(_native.Hand, Handle):
             self._aside.take_up_copied()
             self._account.give_back_all(move.message for move in self._aside.moves)
             self._aside.forget()
-            self._membership.members_of(self.name).handles.discard(self)
+            self._leave_ring()
             self._rest()
             self._ring.floor()
             self._snapshot()
         self._name_lock.free()
+
+    def _leave_ring(self) -> None:
+        """Be no handle of this process any more; the last one gives back what an interrupted call has claimed."""
+        members = self._membership.members_of(self.name)
+        with members.lock:
+            members.handles.discard(self)
+            if not members.handles:
+                self._account.growing(self._ring.leave)
 
     def __reduce__(self) -> NoReturn:
         """It does not pickle: its queue does."""

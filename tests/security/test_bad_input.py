@@ -389,7 +389,6 @@ def rewrite_options(file, stored: bytes):
         (b'{"chunk_bytes": "big"}', shmq.Corrupt),
         (b'{"chunk_bytes": -1}', shmq.Corrupt),
         (b'{"chunk_bytes": 1e308}', shmq.Corrupt),
-        (b'{"codec": "exec"}', shmq.Corrupt),
         (b'{"mode": 511}', shmq.Corrupt),
         (b'{"time_travel": true}', shmq.BadFormat),
     ],
@@ -401,6 +400,15 @@ def test_stored_options_that_are_no_options(healthy, stored, error):
     refuses(error, "cannot read .*queue.shmq", healthy)
     patch(healthy / "queue.shmq", 0, content)
     assert payloads(healthy) == list(range(40))
+
+
+@pytest.mark.parametrize("name", ["exec", "struct:os.system", "\x1b[2J", "", "pickle "])
+def test_a_stored_codec_that_is_none_of_ours_runs_nothing(healthy, name):
+    """It is whoever opens the queue that brings it; a name alone loads no code."""
+    rewrite_options(healthy / "queue.shmq", json.dumps({"codec": name}).encode())
+    with pytest.raises(shmq.BadFormat, match="its payloads are of codec") as caught:
+        shmq.open(healthy)
+    assert "\x1b" not in str(caught.value)
 
 
 @pytest.mark.parametrize("size", [0, 1, 55, PAGE - 1, PAGE, 20479, 20481, 1 << 40])

@@ -33,6 +33,8 @@ WRONG: dict[str, dict[type, tuple]] = {
     "timeout": {TypeError: NO_NUMBERS, ValueError: (-1, -0.5, NAN)},
     "flag": {TypeError: (0, 1, "no", "", [], THING, NAN)},
     "whole": {TypeError: (*NO_NUMBERS, 1.5, NAN), ValueError: (-1, HUGE)},
+    "shape": {TypeError: ("7", b"7", THING, 1.5, True, [None]), ValueError: (-1, [1, -2]), shmq.TooLarge: (HUGE,)},
+    "dtype": {TypeError: (7, "strange", THING, object, True)},
     "count": {TypeError: (*NO_NUMBERS, 1.5, NAN), ValueError: (0, -1)},
     "bound": {TypeError: (*NO_NUMBERS, 1.5, NAN), ValueError: (0, -1, HUGE)},
     "size": {TypeError: (*NO_NUMBERS, 1.5), ValueError: (-1,), shmq.TooLarge: (HUGE,)},
@@ -77,6 +79,7 @@ WRONG: dict[str, dict[type, tuple]] = {
     "durability": {TypeError: (None, 7, b"sync", [], THING, True), ValueError: ("", "interval")},
     "pin": {TypeError: (7, 0, None, b"p", [], THING), ValueError: ("", "a/b")},
     "index of a group": {TypeError: ("7", b"7", [], {}, THING, 1.5, True), ValueError: (-1,)},
+    "function": {TypeError: (None, 7, "ab", [], THING)},
     "anything": {},
 }
 ONE_OF = {
@@ -111,7 +114,12 @@ MANY = {
     "timeout": "timeout",
 }
 ARROW = {"batch": "batch", "ttl": "seconds", "dedup": "dedup", "timeout": "timeout"}
-RESERVE = {"nbytes": "size", **{name: PUT[name] for name in PUT if name not in {"delay", "dedup"}}}
+RESERVE = {
+    "nbytes": "size",
+    "shape": "shape",
+    "dtype": "dtype",
+    **{name: PUT[name] for name in PUT if name not in {"delay", "dedup"}},
+}
 OPTIONS = {
     "chunk_bytes": "chunk_bytes",
     "index_spacing": "bound",
@@ -125,7 +133,15 @@ OPTIONS = {
     "mode": "mode",
     "ttl": "seconds",
 }
-SINGLE = {"start": "new place", "skip_corrupt": "flag", "ack": "ack", "group": "flag", "hold": "flag", "name": "name"}
+SINGLE = {
+    "start": "new place",
+    "skip_corrupt": "flag",
+    "ack": "ack",
+    "group": "flag",
+    "hold": "flag",
+    "name": "name",
+    "wait": "word",
+}
 GROUP = {
     "lease": "some seconds",
     "max_attempts": "bound",
@@ -141,6 +157,8 @@ GETTING = {
     "take_many": {"limit": "count", "timeout": "timeout"},
     "take_arrow": {"limit": "bound", "timeout": "timeout", "columns": "columns", "max_bytes": "bound"},
     "ack": {"messages": "messages"},
+    "alarm": {"call": "function"},
+    "fileno": {},
     "seek": {"to": "new place"},
     "peek": {},
     "close": {},
@@ -178,6 +196,7 @@ KINDS: dict[str, dict[str, dict[str, str]]] = {
         "extents": {"start": "whole", "stop": "whole"},
         "finish": {},
         "group_place": {"name": "name"},
+        "latest": {"key": "key"},
         "producer": {},
         "purge": {},
         "read_arrow": {**RANGE, "columns": "columns", "max_bytes": "bound", "max_rows": "bound", "record": "record"},
@@ -196,10 +215,15 @@ KINDS: dict[str, dict[str, dict[str, str]]] = {
         "verify": {},
         "__getitem__": {"index": "index"},
     },
-    "Producer": PUTTING,
-    "Staged": {**PUTTING, "adopt": {"dedup": "dedup"}, "hand_over": {"owner": "producer"}},
+    "Producer": {**PUTTING, "alarm": {"call": "function"}},
+    "Staged": {
+        "alarm": {"call": "function"},
+        **PUTTING,
+        "adopt": {"dedup": "dedup"},
+        "hand_over": {"owner": "producer"},
+    },
     "Slot": {"commit": {"nbytes": "whole", "timeout": "timeout"}, "abort": {}, "give_up": {}, "claim_in": None},
-    "Reader": {"close": {}},
+    "Reader": {"close": {}, "get": {"timeout": "timeout"}, "alarm": {"call": "function"}, "fileno": {}},
     "Consumer": GETTING,
     "GroupConsumer": {**GETTING, "skip": {"indexes": "index of a group"}},
     "LoneConsumer": {**GETTING, "skip": {"indexes": "index of a group"}},
@@ -214,7 +238,7 @@ KINDS: dict[str, dict[str, dict[str, str]]] = {
     "Durability": {"interval": {"seconds": "some seconds"}},
 }
 NOT_FOR_USERS = {
-    "Options": {"check_against", "from_json", "given", "to_json", "with_bounds"},
+    "Options": {"check_against", "from_json", "given", "to_json", "with_bounds", "with_codec_of"},
     "Retention": {"of", "to_json", "__init__"},
     "Durability": {"of", "to_json", "__init__"},
     "Slot": {"claim_in", "give_up"},
@@ -291,6 +315,8 @@ class World:
 
     def right(self, where: str, name: str, parameter: str) -> dict:
         """Arguments beside which the one is wrong."""
+        if parameter in {"shape", "dtype"}:
+            return {"shape": 2, "dtype": "u1"}
         if name in {"put", "put_many", "put_arrow", "reserve"}:
             return {"put": {"payload": b"x"}, "put_many": {"payloads": [b"x", b"y"]}, "reserve": {"nbytes": 8}}.get(
                 name, {"batch": batch()}

@@ -182,3 +182,25 @@ def test_at_the_end_of_the_interpreter_no_thread_is_waited_for():
     last = Last()
     """
     assert run(code) == "over"
+
+
+def test_garbage_that_is_collected_during_an_import_waited_for_the_lock_of_whoever_waits_for_that(tmp_path):
+    """A handle in a cycle was closed by the thread that imports, and that needs what an opening holds."""
+    (tmp_path / "slow_to_import.py").write_text("kept = [[] for _ in range(5000)]\n")
+    code = """
+        import gc, sys
+        sys.path.insert(0, sys.argv[1])
+        import shmq
+        from shmq import later, membership
+        queue = shmq.open(None)
+        cycle = [queue.producer()]
+        cycle.append(cycle)
+        queue.close()
+        gc.collect()
+        gc.set_threshold(1)
+        with membership._registry_lock:
+            del cycle, queue
+            later.ready("slow_to_import")
+        print(gc.isenabled(), "slow_to_import" in sys.modules)
+    """
+    assert run(code, tmp_path) == "True True\n"

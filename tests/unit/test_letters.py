@@ -114,13 +114,13 @@ def _all(member):
 @pytest.mark.parametrize("option", ["dead_letter", "expire_to"])
 @pytest.mark.parametrize("name", ["x" * 300, "x" * 5000, "\ud800", "a\ud800b"])
 def test_a_name_that_no_queue_can_have_is_refused_when_the_group_is_opened(queue, option, name):
-    with pytest.raises(ValueError, match=f"cannot open group 'g' of .* with {option}='.*that is no name of a queue"):
+    with pytest.raises(ValueError, match=f"cannot open consumer 'g' of .* with {option}='.*that is no name of a queue"):
         queue.consumer("g", group=True, ack="explicit", **{option: name})
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "\ud800"])
 def test_a_stored_name_that_no_queue_can_have_is_corrupt(queue, name):
-    with pytest.raises(shmq.Corrupt, match=f"cannot open group 'g' of {queue.path} with dead_letter='.*is no name"):
+    with pytest.raises(shmq.Corrupt, match=f"cannot open consumer 'g' of {queue.path} with dead_letter='.*is no name"):
         dead.check_paths(queue._session, "g", {"dead_letter": name}, named_here={})
 
 
@@ -291,7 +291,7 @@ def test_a_start_is_for_a_new_name_only(queue):
 )
 def test_a_path_where_no_letter_can_go_is_found_when_the_group_is_opened(queue, tmp_path, option, target, problem):
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(problem, match=f"cannot open group 'g' of .* with {option}='{target}'"):
+    with pytest.raises(problem, match=f"cannot open consumer 'g' of .* with {option}='{target}'"):
         join(queue, **{option: target})
     assert queue.consumers() == {}
 
@@ -310,7 +310,7 @@ def test_a_stored_path_that_leads_away_is_not_followed_by_who_named_none(queue, 
     with open(f"{path}/consumers/g.group", "wb") as file:
         file.write(head + content)
     queue.put(b"x", ttl=0)
-    with pytest.raises(shmq.Unsafe if "/" in stored else shmq.NotFound, match="cannot open group 'g'"):
+    with pytest.raises(shmq.Unsafe if "/" in stored else shmq.NotFound, match="cannot open consumer 'g'"):
         join(queue)
     assert not os.path.exists("/tmp/shmq-outside-the-queue")
 
@@ -542,3 +542,13 @@ def test_found_a_reject_that_was_interrupted_once_left_its_message_to_nobody(que
     assert queue.consumers()["g"].lag == 0
     with shmq.open(f"{path}.g.dead", create=False) as letters:
         assert len(letters) == rejects
+
+
+def test_found_a_reason_with_what_no_utf8_can_say_was_a_unicode_error(queue, path):
+    """A name of a file, as the system calls give it."""
+    member = join(queue)
+    queue.put(b"x")
+    member.get(5).reject("cannot read \udcff\udc80.txt")
+    member.close()
+    with shmq.open(f"{path}.g.dead", create=False) as letters:
+        assert letters[0].headers["shmq.reason"] == "cannot read \\udcff\\udc80.txt"

@@ -13,7 +13,7 @@ import pytest
 from support import DEADLINE, Child, chunk_files, flip, hold_until_killed, in_child, make_unclean, patch, until, words
 
 import shmq
-from shmq import _native, errors
+from shmq import _native, errors, patience
 from shmq.message import TOLD
 from shmq.storage import acks, pins, space, warm
 from shmq.taking import aside, dead, group, group_options
@@ -334,10 +334,13 @@ def test_nothing_else_is_acknowledged(queue):
     put(queue, 3)
     member = join(queue)
     messages = member.get_many(2, 0)
-    for other in (queue[0], messages, None, messages[0].index):
+    for other in (messages, None, messages[0].index):
         with pytest.raises(TypeError, match="a message that this consumer was handed"):
             member.ack(messages[0], other)
         assert member.pending == 2
+    with pytest.raises(TypeError, match="message 0 was handed out by nobody who has to acknowledge it"):
+        member.ack(messages[0], queue[0])
+    assert member.pending == 2
 
 
 def test_a_member_acknowledges_what_another_was_handed(queue):
@@ -547,11 +550,11 @@ def test_a_wait_sleeps_until_what_is_due_or_the_deadline_and_spins_unless_it_mus
     monkeypatch.setattr(group, "sooner", lambda deadline, due: (deadline, due))
     assert member._wait([], 3, None, payloads=False) == ["m"]
     assert looks == [
-        (3, group.SPINS, False),
+        (3, patience.SPINS, False),
         (3, 0, True),
-        (3, group.SPINS, False),
+        (3, patience.SPINS, False),
         (3, 0, True),
-        (3, group.SPINS, False),
+        (3, patience.SPINS, False),
     ]
     assert slept == [(_native.FOREVER, None), (_native.FOREVER, 99)]
     del looks[:]

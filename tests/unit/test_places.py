@@ -148,7 +148,7 @@ def test_a_file_that_is_unlinked_while_it_is_opened_has_vanished(make, monkeypat
 
 
 def test_only_one_place_reads_directories():
-    """`files.inodes_in` knows the traps; `os.walk` of what nobody uses has none of them."""
+    """`files` knows the traps; `os.walk` of what nobody uses has none of them."""
     root = Path(shmq.__file__).parent
     for source in [*root.glob("*.py"), *(root / "storage").rglob("*.py")]:
         found = re.findall(r"\b(?:os\.listdir|os\.scandir|\.iterdir|\.glob)\(", source.read_text())

@@ -393,7 +393,12 @@ def test_a_wait_looks_longer_before_it_sleeps_than_when_it_knows_that_it_sleeps(
         return answers.pop(0)
 
     assert mine.wait(_native.FOREVER, lambda: None, look) == 77
-    assert spins == [walk.SPINS, 0, walk.SPINS, 0, walk.SPINS]
+    longer = mine._patience.spins
+    assert spins == [longer, 0, longer, 0, longer]
+    answers, spins[:] = [-1], []
+    with pytest.raises(errors.Closed):
+        mine.wait(0, lambda: errors.Closed("over"), look)
+    assert spins == [0], "who does not wait does not look longer"
 
 
 def test_a_wait_ends_by_what_ends_it_also_at_its_deadline(queue):

@@ -277,5 +277,6 @@ def test_what_a_message_has_are_properties_all_of_them(queue):
     assert message.due_ns > message.time_ns
     assert message.weight > 1
     assert message.raw_headers == b"\x81\xa1a\x01"
-    verbs = {name for name in dir(shmq.Message) if name[0] != "_" and callable(getattr(message, name))}
+    names = {name for name in dir(shmq.Message) if name[0] != "_"} - {"array"}  # of which this one has none
+    verbs = {name for name in names if callable(getattr(message, name))}
     assert verbs == {"ack", "nack", "reject", "extend"}
