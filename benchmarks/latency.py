@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import report, trial
-from benchmarks.peers import PEERS, Pipe, Shmq, ShmqInMemory, Zmq
+from benchmarks.peers import PEERS, Pipe, Shmq, ShmqInMemory, ShmqSleeps, ShmqSpins, Zmq
 
 if TYPE_CHECKING:
     from benchmarks.peers import Channel
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 SCENES = {"spinning": (5000, 0.0), "sleeping": (1000, 0.002)}
 SIZE = 64
-BESIDE = (Shmq, ShmqInMemory, Pipe, Zmq)
+BESIDE = (Shmq, ShmqSpins, ShmqSleeps, ShmqInMemory, Pipe, Zmq)
 IDLE_SECONDS = 5.0
 
 

@@ -17,7 +17,7 @@ import os
 import platform
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,6 +101,7 @@ class Shmq(Channel):
     label = "shmq"
     batches = True
     messages = 200_000
+    wait: Literal["spin", "hybrid", "sleep"] = "hybrid"
 
     def __init__(self, place: str, size: int, batch: int) -> None:
         """Make the queue, so that both ends only open it."""
@@ -126,7 +127,7 @@ class Shmq(Channel):
     def taker(self) -> End:
         """A consumer with a name."""
         queue = self._open()
-        consumer = queue.consumer("bench")
+        consumer = queue.consumer("bench", wait=self.wait)
 
         def close() -> None:
             consumer.close()
@@ -137,6 +138,20 @@ class Shmq(Channel):
     def remove(self) -> None:
         """Everything it wrote."""
         shutil.rmtree(self.place)
+
+
+class ShmqSpins(Shmq):
+    """The same, by whoever has a processor to spare for each waiter."""
+
+    label = 'shmq, wait="spin"'
+    wait = "spin"
+
+
+class ShmqSleeps(Shmq):
+    """The same, by whoever has none."""
+
+    label = 'shmq, wait="sleep"'
+    wait = "sleep"
 
 
 class ShmqInMemory(Shmq):
