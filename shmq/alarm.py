@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from shmq import _native, given, later, locks
 from shmq.deadlines import sooner
+from shmq.where import at
 from shmq.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shmq.membership import Membership
+    from shmq.storage.directory import Directory
 
 _LOOK_NS = 500_000_000
 """Who is stopped on its way to ring rings nothing: so who waits is called all the same after this (decision 41) ..."""
@@ -284,6 +286,7 @@ class Ready:
 class Awaited:
     """What consumers and readers have for loops of others: `fileno` and `alarm`."""
 
+    _home: Directory
     _membership: Membership
     _ready: Ready | None = None
 
@@ -324,7 +327,8 @@ class Awaited:
         self._check_usable()
         ready = self._ready
         if ready is None or ready.pid != os.getpid():
-            ready = self._ready = Ready()
+            with at(self._home.path):
+                ready = self._ready = Ready()
         return ready.fd.fileno()
 
     def _close_ready(self) -> None:
