@@ -68,6 +68,7 @@ lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/typed
 
 quick: lint
 	@$(BIN)/python -m pytest -q -n $(JOBS) --max-worker-restart 0 -m "not slow" $(QUICK)

@@ -240,7 +240,7 @@ class Run:
         flights = data.Flights(self._places.prepared)
         indexes = [index for index, number in enumerate(order) if number >= 0]
         began = time.monotonic()
-        with shmq.open(self._places.queue, create=False, read_only=True) as queue:
+        with shmq.open(self._places.queue, create=False, read_only=True, codec="msgpack") as queue:
             for done, index in enumerate(random.choices(indexes, k=FETCHED) if indexes else []):  # noqa: S311
                 self._progress.show(f"  fetched {done:,} of {FETCHED:,} flights by index")
                 try:
@@ -258,7 +258,10 @@ class Run:
         latest = sorted(self._hours)[-(len(self._hours) // 10 + 1) :]
         start_ns = random.choice(latest)  # noqa: S311  # no secret
         hour = datetime.datetime.fromtimestamp(start_ns // 10**9, datetime.UTC)
-        with shmq.open(self._places.queue, create=False, read_only=True) as queue, queue.reader(start=hour) as reader:
+        with (
+            shmq.open(self._places.queue, create=False, read_only=True, codec="msgpack") as queue,
+            queue.reader(start=hour) as reader,
+        ):
             found = [message.payload["id"] for message in reader if 0 <= message.time_ns - start_ns < _HOUR_NS]
         wrong = checks.compare_hour(start_ns, found, self._hours[start_ns])
         self._findings += wrong
@@ -269,7 +272,10 @@ class Run:
         order = array.array("i", self._places.order.read_bytes())
         flights = data.Flights(self._places.prepared)
         wanted = [index for index, number in enumerate(order) if number >= 0][: -LAST - 1 : -1]
-        with shmq.open(self._places.queue, create=False, read_only=True) as queue, queue.reader(reverse=True) as reader:
+        with (
+            shmq.open(self._places.queue, create=False, read_only=True, codec="msgpack") as queue,
+            queue.reader(reverse=True) as reader,
+        ):
             found = list(itertools.islice(reader, LAST))
         wrong = checks.compare_backward([message.index for message in found], wanted)
         for message in () if wrong else found:

@@ -43,7 +43,7 @@ if __name__ == "__main__":
             print(result.get(timeout=60))
     queue.close()  # the last one out: the shutdown ends with it
 
-    with shmq.open("readings") as queue, queue.consumer("latecomer", start="latest") as latecomer:
+    with shmq.open("readings", codec="json") as queue, queue.consumer("latecomer", start="latest") as latecomer:
         queue.put("late reading")
         print(f"latecomer: nothing older than itself, then {latecomer.take()!r}")
     shmq.delete("readings")

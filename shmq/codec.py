@@ -10,7 +10,7 @@ of its codec, and a name in a file loads no code: who opens a queue with a codec
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, runtime_checkable
 
 from shmq import _native, given, later
 from shmq.errors import BadFormat, Corrupt, Untrusted
@@ -18,13 +18,28 @@ from shmq.errors import BadFormat, Corrupt, Untrusted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from typing_extensions import Buffer, TypeVar
+
     from shmq._native import Chunk
+
+    T = TypeVar("T", default=Any)
+    """What payloads are, for type checkers; anything where nobody says."""
+
+    class _Array(Protocol):
+        @property
+        def __array_interface__(self) -> dict[str, Any]: ...
+
+    AsBytes = Buffer | _Array
+    """What a queue of bytes takes for some; the standard library says of no array before 3.12 that it has a buffer."""
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 NAMES = ("bytes", "text", "json", "msgpack", "pickle")
 _GROUP = "shmq.codecs"
 _LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:+-")
 _LENGTH = 64
-T = TypeVar("T")
 
 
 @runtime_checkable
@@ -120,11 +135,11 @@ class StructCodec(Generic[T]):
         self._kind = kind
         self.name = f"struct:{kind.__name__}"
         self._encode = msgspec.msgpack.Encoder().encode
-        self.decode = msgspec.msgpack.Decoder(kind).decode
+        self.decode: Callable[[Buffer], T] = msgspec.msgpack.Decoder(kind).decode
 
     def encode(self, value: T, /) -> bytes:
         """Its bytes, in msgpack."""
-        if not isinstance(value, self._kind):
+        if type(value) is not self._kind:  # of a subclass, its own fields would be lost
             raise TypeError(f"codec {self.name!r} takes {self._kind.__name__}, not {type(value).__name__}")
         return self._encode(value)
 
@@ -255,6 +270,20 @@ def explain(problem: Exception, index: int, chunk: Chunk) -> None:
             f"cannot decode message {index} in {chunk.path}: {type(problem).__name__}: {problem}; its bytes are as "
             f"they were put, and Queue[{index}].view has them"
         ) from problem
+
+
+def decode_readable(
+    decode: Callable[[Any], Any], payloads: Iterable[bytes], chunk: Chunk, indexes: Callable[[int], int]
+) -> tuple[list[Any], list[Exception]]:
+    """What the payloads of these messages of one chunk mean, and why some cannot be read: as `decode_all`."""
+    done: list[Any] = []
+    problems: list[Exception] = []
+    for at, payload in enumerate(payloads):
+        try:
+            done += decode_all(decode, (payload,), chunk, lambda _, at=at: indexes(at))  # type: ignore[misc]
+        except Exception as problem:  # noqa: BLE001  # a codec of the user's own raises what it likes
+            problems.append(problem)
+    return done, problems
 
 
 def decode_all(

@@ -215,12 +215,11 @@ Durability.PROCESS = Durability("process")
 Durability.SYNC = Durability("sync")
 
 
-class OptionKeywords(TypedDict, total=False):
-    """Options as `shmq.open` takes them by keyword; see `Options` for what they mean."""
+class OtherKeywords(TypedDict, total=False):
+    """All but the codec, of which it depends what payloads are."""
 
     chunk_bytes: int
     index_spacing: int
-    codec: str | _codec.Codec[Any]
     durability: Durability | str
     retention: Retention | str
     max_messages: int | None
@@ -229,6 +228,12 @@ class OptionKeywords(TypedDict, total=False):
     checksum: bool
     mode: int
     ttl: float | None
+
+
+class OptionKeywords(OtherKeywords, total=False):
+    """Options as `shmq.open` takes them by keyword; see `Options` for what they mean."""
+
+    codec: str | _codec.Codec[Any]
 
 
 class Options(_Frozen):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, overload
 
 from shmq import _native, ending, errors, given, habits, later
 from shmq.closable import Closable
-from shmq.options import OptionKeywords, Options, check_bound
+from shmq.codec import T
+from shmq.options import OptionKeywords, Options, OtherKeywords, check_bound
 from shmq.putting.producer import Producer
 from shmq.reading.access import INDEX_MAX, Access, Extent, nanoseconds, nanoseconds_of_int
 from shmq.reading.reader import Reader
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from types import EllipsisType
 
-    from shmq.codec import Codec
+    from shmq.codec import AsBytes, Codec
     from shmq.message import Message
     from shmq.putting.handed import HandedOver
     from shmq.putting.producer import Slot
@@ -41,6 +42,53 @@ if TYPE_CHECKING:
     from shmq.taking.lone import LoneConsumer
 
 
+@overload
+def open(  # noqa: A001
+    path: str | os.PathLike[str] | None,
+    *,
+    create: bool = ...,
+    read_only: bool = ...,
+    options: None = ...,
+    trusted: bool = ...,
+    unsafe_filesystem: bool = ...,
+    codec: Literal["bytes"] = ...,
+    **keywords: Unpack[OtherKeywords],
+) -> Queue[bytes]: ...
+@overload
+def open(  # noqa: A001
+    path: str | os.PathLike[str] | None,
+    *,
+    create: bool = ...,
+    read_only: bool = ...,
+    options: None = ...,
+    trusted: bool = ...,
+    unsafe_filesystem: bool = ...,
+    codec: Literal["text"],
+    **keywords: Unpack[OtherKeywords],
+) -> Queue[str]: ...
+@overload
+def open(  # noqa: A001
+    path: str | os.PathLike[str] | None,
+    *,
+    create: bool = ...,
+    read_only: bool = ...,
+    options: None = ...,
+    trusted: bool = ...,
+    unsafe_filesystem: bool = ...,
+    codec: Codec[T],
+    **keywords: Unpack[OtherKeywords],
+) -> Queue[T]: ...
+@overload
+def open(  # noqa: A001
+    path: str | os.PathLike[str] | None,
+    *,
+    create: bool = ...,
+    read_only: bool = ...,
+    options: Options | None = ...,
+    trusted: bool = ...,
+    unsafe_filesystem: bool = ...,
+    **keywords: Unpack[OptionKeywords],
+) -> Queue[Any]: ...
 def open(  # noqa: A001  # shmq.open, as gzip.open
     path: str | os.PathLike[str] | None,
     *,
@@ -50,7 +98,7 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
     trusted: bool = False,
     unsafe_filesystem: bool = False,
     **keywords: Unpack[OptionKeywords],
-) -> Queue:
+) -> Queue[Any]:
     """
     Open the queue in the directory *path*; make it if there is none.
 
@@ -93,7 +141,7 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
     but=("put", "put_many", "put_arrow", "reserve", "close"),
     closed="_session.closed",
 )
-class Queue(_native.Finder, Closable):
+class Queue(_native.Finder[T], Closable):
     """
     One queue, open. Made by `shmq.open`. Safe to share between threads; opens itself anew in a forked child.
 
@@ -107,7 +155,7 @@ class Queue(_native.Finder, Closable):
     def __init__(self, session: Session) -> None:
         """See `shmq.open`."""
         self._session = session
-        self._producer: Producer | None = None
+        self._producer: Producer[T] | None = None
         self._found_by: Access | None = None
         self._latest: Latest | None = None
 
@@ -137,7 +185,7 @@ class Queue(_native.Finder, Closable):
         return self._session.closed
 
     # ---- putting
-    def producer(self) -> Producer:
+    def producer(self) -> Producer[T]:
         """
         A producer of your own; `put` uses one that all threads share.
 
@@ -151,11 +199,11 @@ class Queue(_native.Finder, Closable):
         ending.reopen(self._session.home, self._session.joined().control)
         return self._make_producer()
 
-    def _make_producer(self) -> Producer:
+    def _make_producer(self) -> Producer[T]:
         self._session.refuse_read_only("put")
         return Producer(self._session)
 
-    def _shared_producer(self) -> Producer:
+    def _shared_producer(self) -> Producer[T]:
         with self._session.lock:
             if self._session.closed:
                 raise errors.Closed(f"cannot put into {self.path}: it was closed; open it again")
@@ -166,7 +214,7 @@ class Queue(_native.Finder, Closable):
 
     def put(
         self,
-        payload: Any,
+        payload: T | AsBytes,
         *_: Never,
         key: bytes | None = None,
         type: int = 0,  # noqa: A002  # the field's name everywhere
@@ -231,7 +279,7 @@ class Queue(_native.Finder, Closable):
 
     def put_many(
         self,
-        payloads: Iterable[Any],
+        payloads: Iterable[T | AsBytes],
         *,
         keys: Sequence[bytes | None] | None = None,
         types: Sequence[int] | None = None,
@@ -365,7 +413,7 @@ class Queue(_native.Finder, Closable):
         )
 
     # ---- any amount at once
-    def stage(self) -> Staged:
+    def stage(self) -> Staged[T]:
         """
         Build messages aside, any number of them, seen by nobody until `adopt`.
 
@@ -488,7 +536,7 @@ class Queue(_native.Finder, Closable):
         skip_corrupt: bool = False,
         hold: bool | Literal["nothing"] | None = None,
         wait: Literal["spin", "hybrid", "sleep"] = "hybrid",
-    ) -> Consumer: ...
+    ) -> Consumer[T]: ...
     @overload
     def consumer(
         self,
@@ -506,7 +554,7 @@ class Queue(_native.Finder, Closable):
         skip_corrupt: bool = False,
         hold: bool | Literal["nothing"] | None = None,
         wait: Literal["spin", "hybrid", "sleep"] = "hybrid",
-    ) -> LoneConsumer: ...
+    ) -> LoneConsumer[T]: ...
     @overload
     def consumer(
         self,
@@ -518,7 +566,7 @@ class Queue(_native.Finder, Closable):
         skip_corrupt: bool = False,
         hold: bool | Literal["nothing"] | None = None,
         wait: Literal["spin", "hybrid", "sleep"] = "hybrid",
-    ) -> Consumer | LoneConsumer: ...
+    ) -> Consumer[T] | LoneConsumer[T]: ...
     @overload
     def consumer(
         self,
@@ -535,7 +583,7 @@ class Queue(_native.Finder, Closable):
         start: str | float | datetime.datetime = "earliest",
         skip_corrupt: bool = False,
         wait: Literal["spin", "hybrid", "sleep"] = "hybrid",
-    ) -> GroupConsumer: ...
+    ) -> GroupConsumer[T]: ...
     def consumer(
         self,
         name: str,
@@ -552,7 +600,7 @@ class Queue(_native.Finder, Closable):
         skip_corrupt: bool = False,
         hold: bool | Literal["nothing"] | None = None,
         wait: Literal["spin", "hybrid", "sleep"] = "hybrid",
-    ) -> Consumer | LoneConsumer | GroupConsumer:
+    ) -> Consumer[T] | LoneConsumer[T] | GroupConsumer[T]:
         """
         Open the consumer *name*; make it if there is none. Every name sees every message, from where it stopped.
 
@@ -717,7 +765,7 @@ class Queue(_native.Finder, Closable):
         follow: bool = False,
         skip_corrupt: bool = False,
         pin: bool | str = False,
-    ) -> Reader:
+    ) -> Reader[T]:
         """
         Read from *start* on, without a checkpoint: changes nothing for anybody.
 
@@ -828,7 +876,7 @@ class Queue(_native.Finder, Closable):
             reader.close()
             raise
 
-    def latest(self, key: bytes) -> Message | None:
+    def latest(self, key: bytes) -> Message[T] | None:
         """
         The newest message of that *key*, committed before this call and not expired; None when there is none.
 
@@ -859,7 +907,7 @@ class Queue(_native.Finder, Closable):
                 self._find_in(access.shelf, self._session.codec.decode)
                 self._found_by = access
 
-    def _getitem(self, index: int | slice) -> Message | list[Message]:
+    def _getitem(self, index: int | slice) -> Message[T] | list[Message[T]]:
         """
         What `queue[index]` does where the built-in does not.
 

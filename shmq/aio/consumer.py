@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import shmq
 from shmq.aio.line import Held, Line
-from shmq.aio.message import Message
+from shmq.aio.message import Message, T
 
 if TYPE_CHECKING:
     import datetime
@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from shmq.aio import loops
 
 _Found = TypeVar("_Found")
-Plain = shmq.Consumer | shmq.GroupConsumer
 
 
-class Consumer(Held):
+class Consumer(Held, Generic[T]):
     """
     One name's way through a queue, for the tasks of one loop. Made by `aio.Queue.consumer`; an asynchronous iterator.
 
@@ -31,7 +30,7 @@ class Consumer(Held):
         plain: the `shmq.Consumer`, `shmq.LoneConsumer` or `shmq.GroupConsumer` beneath.
     """
 
-    def __init__(self, loop: loops.Loop, plain: Plain, *, syncs: bool) -> None:
+    def __init__(self, loop: loops.Loop, plain: shmq.Consumer[T] | shmq.GroupConsumer[T], *, syncs: bool) -> None:
         """See `aio.Queue.consumer`; *syncs*: whether an acknowledgement waits for the disk."""
         what = f"consumer {plain.name!r}"
         super().__init__(loop, what)
@@ -40,7 +39,7 @@ class Consumer(Held):
         self._line = Line(loop, plain, shmq.Empty, what)
 
     # ---- getting
-    async def get(self, timeout: float | None = None) -> Message:
+    async def get(self, timeout: float | None = None) -> Message[T]:
         """
         The next message, as `shmq.Consumer.get`.
 
@@ -51,16 +50,16 @@ class Consumer(Held):
         """
         return Message(await self._claim(self._plain_get, timeout), self, syncs=self._syncs)
 
-    async def take(self, timeout: float | None = None) -> Any:
+    async def take(self, timeout: float | None = None) -> T:
         """The next message's payload, acknowledged at once; otherwise as `get`."""
         return await self._claim(self._plain_take, timeout)
 
-    async def get_many(self, limit: int, timeout: float | None = None) -> list[Message]:
+    async def get_many(self, limit: int, timeout: float | None = None) -> list[Message[T]]:
         """Between 1 and *limit* messages: those that are there, or the first that comes; otherwise as `get`."""
         found = await self._claim(functools.partial(self.plain.get_many, limit, timeout=0), timeout)
         return [Message(each, self, syncs=self._syncs) for each in found]
 
-    async def take_many(self, limit: int, timeout: float | None = None) -> list[Any]:
+    async def take_many(self, limit: int, timeout: float | None = None) -> list[T]:
         """Between 1 and *limit* payloads, acknowledged at once; otherwise as `get`."""
         return await self._claim(functools.partial(self.plain.take_many, limit, timeout=0), timeout)
 
@@ -76,10 +75,10 @@ class Consumer(Held):
         look = functools.partial(self.plain.take_arrow, limit, timeout=0, columns=columns, max_bytes=max_bytes)
         return await self._claim(look, timeout)
 
-    def _plain_get(self) -> shmq.Message:
+    def _plain_get(self) -> shmq.Message[T]:
         return self.plain.get(timeout=0)
 
-    def _plain_take(self) -> Any:
+    def _plain_take(self) -> T:
         return self.plain.take(timeout=0)
 
     async def _claim(self, look: Callable[[], _Found], timeout: float | None) -> _Found:
@@ -90,7 +89,7 @@ class Consumer(Held):
         """Return this object."""
         return self
 
-    async def __anext__(self) -> Message:
+    async def __anext__(self) -> Message[T]:
         """The next message; the loop ends when the queue is over and drained, or this is closed."""
         try:
             return await self.get()
@@ -102,7 +101,7 @@ class Consumer(Held):
         return self.plain.fileno()
 
     # ---- acknowledging
-    async def ack(self, *messages: Message) -> None:
+    async def ack(self, *messages: Message[T]) -> None:
         """
         Acknowledge messages of this consumer, as `shmq.Consumer.ack`.
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable
 
+    from typing_extensions import TypeVar
+
     import shmq
     from shmq.aio.line import Held
 
+    T = TypeVar("T", default=Any)
+    """What payloads are, for type checkers; anything where nobody says."""
+else:
+    from typing import TypeVar
 
-class Message:
+    T = TypeVar("T")
+
+
+class Message(Generic[T]):
     """
     A message of an `aio.Consumer`. It has what `shmq.Message` has; `ack`, `nack`, `reject` and `extend` are awaited.
 
@@ -22,14 +31,14 @@ class Message:
 
     __slots__ = ("_consumer", "_syncs", "plain")
 
-    def __init__(self, plain: shmq.Message, consumer: Held, *, syncs: bool) -> None:
+    def __init__(self, plain: shmq.Message[T], consumer: Held, *, syncs: bool) -> None:
         """As it was handed out; *syncs*: whether an acknowledgement waits for the disk."""
         self.plain = plain
         self._consumer = consumer
         self._syncs = syncs
 
     @property
-    def payload(self) -> Any:
+    def payload(self) -> T:
         """What was put, decoded."""
         return self.plain.payload
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import shmq
 from shmq.aio.line import Held, Line, deadline_of
+from shmq.aio.message import T
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _Put = TypeVar("_Put", int, range)
 
 
-class Producer(Held):
+class Producer(Held, Generic[T]):
     """
     What `aio.Queue.put` uses. Made by `aio.Queue.producer`; for the tasks of one loop.
 
@@ -31,7 +32,7 @@ class Producer(Held):
         plain: the `shmq.Producer` beneath.
     """
 
-    def __init__(self, loop: loops.Loop, queue: shmq.Queue, disk: Disk) -> None:
+    def __init__(self, loop: loops.Loop, queue: shmq.Queue[T], disk: Disk) -> None:
         """See `aio.Queue.producer`."""
         super().__init__(loop, f"a producer of {queue.place}")
         self.plain = plain = queue.producer()
@@ -44,7 +45,7 @@ class Producer(Held):
 
     async def put(
         self,
-        payload: Any,
+        payload: T | shmq.codec.AsBytes,
         *,
         key: bytes | None = None,
         type: int = 0,  # noqa: A002  # the field's name everywhere
@@ -78,7 +79,7 @@ class Producer(Held):
 
     async def put_many(
         self,
-        payloads: Iterable[Any],
+        payloads: Iterable[T | shmq.codec.AsBytes],
         *,
         keys: Sequence[bytes | None] | None = None,
         types: Sequence[int] | None = None,

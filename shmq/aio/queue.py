@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, overload
 
 import shmq
 from shmq.aio import loops
 from shmq.aio.consumer import Consumer
 from shmq.aio.disk import Disk
 from shmq.aio.line import Held
+from shmq.aio.message import T
 from shmq.aio.producer import Producer
 from shmq.aio.reader import Reader
 
@@ -20,6 +21,53 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
+@overload
+async def open(  # noqa: A001
+    path: str | os.PathLike[str] | None,
+    *,
+    create: bool = ...,
+    read_only: bool = ...,
+    options: None = ...,
+    trusted: bool = ...,
+    unsafe_filesystem: bool = ...,
+    codec: Literal["bytes"] = ...,
+    **keywords: Any,
+) -> Queue[bytes]: ...
+@overload
+async def open(  # noqa: A001
+    path: str | os.PathLike[str] | None,
+    *,
+    create: bool = ...,
+    read_only: bool = ...,
+    options: None = ...,
+    trusted: bool = ...,
+    unsafe_filesystem: bool = ...,
+    codec: Literal["text"],
+    **keywords: Any,
+) -> Queue[str]: ...
+@overload
+async def open(  # noqa: A001
+    path: str | os.PathLike[str] | None,
+    *,
+    create: bool = ...,
+    read_only: bool = ...,
+    options: None = ...,
+    trusted: bool = ...,
+    unsafe_filesystem: bool = ...,
+    codec: shmq.codec.Codec[T],
+    **keywords: Any,
+) -> Queue[T]: ...
+@overload
+async def open(  # noqa: A001
+    path: str | os.PathLike[str] | None,
+    *,
+    create: bool = ...,
+    read_only: bool = ...,
+    options: shmq.Options | None = ...,
+    trusted: bool = ...,
+    unsafe_filesystem: bool = ...,
+    **keywords: Any,
+) -> Queue[Any]: ...
 async def open(  # noqa: A001  # shmq.aio.open, as shmq.open
     path: str | os.PathLike[str] | None,
     *,
@@ -29,7 +77,7 @@ async def open(  # noqa: A001  # shmq.aio.open, as shmq.open
     trusted: bool = False,
     unsafe_filesystem: bool = False,
     **keywords: Any,
-) -> Queue:
+) -> Queue[Any]:
     """
     Open the queue at *path*, as `shmq.open`, in a thread; what comes of it belongs to the loop that runs here.
 
@@ -54,7 +102,7 @@ async def open(  # noqa: A001  # shmq.aio.open, as shmq.open
     return Queue(await loop.call(opens))
 
 
-class Queue(Held):
+class Queue(Held, Generic[T]):
     """
     One queue, open, for the tasks of one loop. Made by `aio.open`, or of a `shmq.Queue` in the loop.
 
@@ -62,7 +110,7 @@ class Queue(Held):
         plain: the `shmq.Queue` beneath, for all that needs no wait.
     """
 
-    def __init__(self, plain: shmq.Queue) -> None:
+    def __init__(self, plain: shmq.Queue[T]) -> None:
         """
         Have the tasks of the loop that runs here use *plain*.
 
@@ -72,25 +120,25 @@ class Queue(Held):
         super().__init__(loops.current(), f"queue {plain.place}")
         self.plain = plain
         self._disk = Disk(self._loop, plain)
-        self._producer: Producer | None = None
+        self._producer: Producer[T] | None = None
 
     # ---- putting
-    def _shared_producer(self) -> Producer:
+    def _shared_producer(self) -> Producer[T]:
         if self._producer is None:
             self._producer = Producer(self._loop, self.plain, self._disk)
         return self._producer
 
-    async def producer(self) -> Producer:
+    async def producer(self) -> Producer[T]:
         """A producer of your own, as `shmq.Queue.producer`; `put` uses one that all tasks share."""
         self.check()
         return await self._loop.call(Producer, self._loop, self.plain, self._disk)
 
-    async def put(self, payload: Any, **named: Any) -> int:
+    async def put(self, payload: T | shmq.codec.AsBytes, **named: Any) -> int:
         """Append *payload* and return its index; what else it takes, and raises, is told at `aio.Producer.put`."""
         self.check()
         return await self._shared_producer().put(payload, **named)
 
-    async def put_many(self, payloads: Iterable[Any], **named: Any) -> range:
+    async def put_many(self, payloads: Iterable[T | shmq.codec.AsBytes], **named: Any) -> range:
         """Append all *payloads* as one batch, as `aio.Producer.put_many`."""
         self.check()
         return await self._shared_producer().put_many(payloads, **named)
@@ -101,7 +149,7 @@ class Queue(Held):
         return await self._shared_producer().put_arrow(batch, **named)
 
     # ---- getting
-    async def consumer(self, name: str, **options: Any) -> Consumer:
+    async def consumer(self, name: str, **options: Any) -> Consumer[T]:
         """Open the consumer *name*, as `shmq.Queue.consumer` with those *options*; in a thread."""
         plain = await self.in_thread(functools.partial(self.plain.consumer, name, **options))
         return Consumer(self._loop, plain, syncs=self.plain.options.durability.kind == "sync")
@@ -113,7 +161,7 @@ class Queue(Held):
         *,
         follow: bool = False,
         **options: Any,
-    ) -> Reader:
+    ) -> Reader[T]:
         """Read from *start* on, as `shmq.Queue.reader` with those *options*: `async for m in q.reader(follow=True)`."""
         self.check()
         return Reader(self._loop, self.plain.reader(start, stop, follow=follow, **options), follow=follow)

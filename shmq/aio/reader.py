@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Generic, Self
 
 import shmq
 from shmq.aio.line import Held, Line
+from shmq.aio.message import T
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from shmq.aio import loops
 
 
-class Reader(Held):
+class Reader(Held, Generic[T]):
     """
     Messages for the tasks of one loop. Made by `aio.Queue.reader`; an asynchronous iterator of `shmq.Message`.
 
@@ -21,7 +22,7 @@ class Reader(Held):
         plain: the `shmq.Reader` beneath.
     """
 
-    def __init__(self, loop: loops.Loop, plain: shmq.Reader, *, follow: bool) -> None:
+    def __init__(self, loop: loops.Loop, plain: shmq.Reader[T], *, follow: bool) -> None:
         """See `aio.Queue.reader`."""
         what = "this reader"
         super().__init__(loop, what)
@@ -29,7 +30,7 @@ class Reader(Held):
         self._follow = follow
         self._line = Line(loop, plain, shmq.Empty, what)
 
-    async def get(self, timeout: float | None = None) -> shmq.Message:
+    async def get(self, timeout: float | None = None) -> shmq.Message[T]:
         """
         The next message of a reader that follows, as `shmq.Reader.get`. Cancelled while it waits, it has read nothing.
 
@@ -40,17 +41,17 @@ class Reader(Held):
         self.check()
         return await self._line.claim(self._get, timeout)
 
-    def _get(self) -> shmq.Message:
+    def _get(self) -> shmq.Message[T]:
         return self.plain.get(timeout=0)
 
-    def _next(self) -> shmq.Message | None:
+    def _next(self) -> shmq.Message[T] | None:
         return next(self.plain, None)
 
     def __aiter__(self) -> Self:
         """Return this object."""
         return self
 
-    async def __anext__(self) -> shmq.Message:
+    async def __anext__(self) -> shmq.Message[T]:
         """The next message; the loop ends as that over a `shmq.Reader` does."""
         self.check()
         if not self._follow:

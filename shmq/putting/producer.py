@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from shmq import _native, ending, errors, given, later, locks
 from shmq.alarm import Alarm, Armed
-from shmq.codec import codec
+from shmq.codec import T, codec
 from shmq.deadlines import deadline_of
 from shmq.loan import Loan
 from shmq.putting.pace import Pace
@@ -46,7 +46,7 @@ _NO_LISTS = (str, bytes, bytearray, memoryview, dict)
 
 @says_where("_home.path", "_settle", "_turn", "put_arrow", "_put_once", closed="_closed")
 @says_where("_home.path", "close")
-class Producer(_native.Tail, Handle):
+class Producer(_native.Tail[T], Handle):
     """What `Queue.put` uses. Made by `Queue.producer`; a context manager."""
 
     def __init__(self, session: Session) -> None:

@@ -13,6 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from shmq import _native, ending, errors, given, later
+from shmq.codec import T
 from shmq.putting import adopting
 from shmq.putting.handed import HandedOver, token_of
 from shmq.putting.producer import Producer
@@ -100,7 +101,7 @@ class _Aside:
         return ids, counts, sizes
 
 
-class Staged(Producer):
+class Staged(Producer[T]):
     """
     Messages that are not in the queue yet. Made by `Queue.stage`, joined by `Queue.adopt`; a context manager.
 

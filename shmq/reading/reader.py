@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from shmq import _native, ending, errors, given, later, locks
 from shmq.alarm import Armed, Awaited
+from shmq.codec import T
 from shmq.deadlines import deadline_of
 from shmq.loan import Loan
 from shmq.message import Message, of_record
@@ -26,7 +27,7 @@ _PAUSE_NS = 2_000_000
 _STOP = "an index, or a time (a datetime, or a float of seconds since 1970)"
 
 
-class Reader(_native.Eye, Awaited, Handle):
+class Reader(_native.Eye[T], Awaited, Handle):
     """Made by `Queue.reader`; iterates over messages."""
 
     def __init__(
@@ -105,7 +106,7 @@ class Reader(_native.Eye, Awaited, Handle):
         """With skip_corrupt: how many indexes were passed over because what was there is damaged."""
         return self._access.skipped if self._walk is None else self._walk.skipped
 
-    def get(self, timeout: float | None = None) -> Message:
+    def get(self, timeout: float | None = None) -> Message[T]:
         """
         The next message of a reader that follows, which `next` would wait for as long as it takes.
 

@@ -7,6 +7,7 @@ process loses nothing. Whoever acknowledges what it has (ack="explicit") is anot
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
 import warnings
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Never, NoReturn
 from shmq import _native, codec, ending, errors, given, habits, later, locks
 from shmq._native import LENGTH_BITS, LENGTH_MASK
 from shmq.alarm import Awaited
+from shmq.codec import T
 from shmq.deadlines import deadline_of
 from shmq.loan import Loan
 from shmq.message import Message, no_message, of_record
@@ -38,7 +40,7 @@ _NOT_YET = (_native.EMPTY, _native.WAITING)
 
 
 @says_where("_home.path", "seek", "close")
-class Consumer(_native.Head, Awaited, Handle):
+class Consumer(_native.Head[T], Awaited, Handle):
     """
     One name's way through the queue, where each message is finished when it is handed out. Made by `Queue.consumer`.
 
@@ -73,6 +75,8 @@ class Consumer(_native.Head, Awaited, Handle):
         self._pid = os.getpid()
         self._lock = locks.Lock()
         self._closed = False
+        self._unread: collections.deque[Exception] = collections.deque()
+        """Of what was finished with others and cannot be read: why, for the calls to come."""
         self._opened = False
         self._decode = session.codec.decode
         self._name_lock: _native.Lock | None = None
@@ -188,9 +192,19 @@ class Consumer(_native.Head, Awaited, Handle):
             data = [chunk.map[(at := place >> LENGTH_BITS) : at + (place & LENGTH_MASK)] for place in places]
         if self._decode is None:
             return data
-        return codec.decode_all(self._decode, data, chunk, lambda at: chunk.index_of(records[at]))
+        done, problems = codec.decode_readable(self._decode, data, chunk, lambda at: chunk.index_of(records[at]))
+        return self._passed_over(problems, done) if problems else done
 
     _take_many.__qualname__ = "Consumer.take_many"
+
+    def _passed_over(self, problems: list[Exception], payloads: list[Any]) -> list[Any]:
+        """Of a batch that is finished: what could be read; the next calls tell of what could not."""
+        with self._lock:
+            self._unread.extend(problems if payloads else problems[1:])
+            self._walk.stop()  # or the built-ins went on
+        if not payloads:
+            raise problems[0]
+        return payloads
 
     def _undecodable(self, keep: tuple[Any, ...], record: int, problem: Exception) -> Never:
         """What the built-ins do when their codec cannot read the message of that record."""
@@ -254,7 +268,7 @@ class Consumer(_native.Head, Awaited, Handle):
 
     _get_many.__qualname__ = "Consumer.get_many"
 
-    def peek(self) -> Message | None:
+    def peek(self) -> Message[T] | None:
         """
         The next message, without taking it; None when a get would find none now: it may be delayed.
 
@@ -292,6 +306,8 @@ class Consumer(_native.Head, Awaited, Handle):
     def _next(self, timeout: float | None) -> int:
         """The next message's place, by way of everything that is not the fast path."""
         self._check_usable()
+        if self._unread:
+            raise self._unread.popleft()
         self._walk.go_on_leading()
         place = self._walk.look()
         return place if place >= 0 else self._wait(timeout, None)

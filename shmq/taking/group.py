@@ -20,6 +20,7 @@ from shmq import _native, ending, errors, habits, later, locks
 from shmq import given as _given
 from shmq._native import Message
 from shmq.alarm import Awaited
+from shmq.codec import T
 from shmq.deadlines import deadline_of, sooner
 from shmq.loan import Loan
 from shmq.message import no_message
@@ -49,7 +50,7 @@ _FOREVER = 1e9
 
 
 @says_where("_home.path", "seek")
-class GroupConsumer(_native.Hand, Awaited, Handle):
+class GroupConsumer(_native.Hand[T], Awaited, Handle):
     """
     One member of a group. Made by `Queue.consumer(..., group=True)`; safe to share between threads.
 
@@ -213,7 +214,16 @@ class GroupConsumer(_native.Hand, Awaited, Handle):
     def _taken(self, messages: list[Message], payloads: list[Any] | None, problem: BaseException | None) -> list[Any]:
         """What the built-ins claimed, and could not all decode or finish."""
         with self._lock:
-            return self._handing.taken(messages, payloads or [], problem)
+            try:
+                return self._handing.taken(messages, payloads or [], problem)
+            finally:
+                self._come_by_to_tell()
+
+    def _come_by_to_tell(self) -> None:
+        """Have the built-ins come by at once, if there is something that the next call is to say."""
+        if self._handing.unread:
+            self._snapshot_at = 0.0  # with which they are told when to come by again
+            self._due(0)
 
     def _taken_one(self, message: Message, payload: Any, problem: BaseException | None) -> Any:
         return self._taken([message], [] if problem is not None else [payload], problem)[0]
@@ -356,7 +366,7 @@ class GroupConsumer(_native.Hand, Awaited, Handle):
         """A wait for several, in which this one was looked at, has ended."""
         self._goes_on()
 
-    def peek(self) -> Message | None:
+    def peek(self) -> Message[T] | None:
         """
         The next message that nobody has, without taking it; None when there is none.
 
@@ -455,7 +465,7 @@ class GroupConsumer(_native.Hand, Awaited, Handle):
         """As `_look`, and whether there was something, though not for this member."""
         with self._lock:
             self._check_usable()
-            self._handing.tell_gone()
+            self._handing.tell()
             if time.monotonic() >= self._snapshot_at:
                 self._snapshot()
             batches[:] = [batch := Batch(self, limit)]
@@ -464,6 +474,8 @@ class GroupConsumer(_native.Hand, Awaited, Handle):
             except BaseException:
                 self._handing.undo(batch, limit)
                 raise
+            finally:
+                self._come_by_to_tell()
             if found is None:
                 rings.grow(self._home, self.name, self._ring)
             return found or [], due, found is None or batch.claimed > len(found)

@@ -8,6 +8,7 @@ what was claimed is either in its batch, or a message of it, so nothing is looke
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
 import time
@@ -62,6 +63,7 @@ class Handing:
     Attributes:
         skipped: with skip_corrupt: how many of what came back were passed over because they are damaged.
         last: why nothing was claimed the last time, as the core says it.
+        unread: of what was finished with others and cannot be read: why, for the calls to come.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Handing:
         self._gone = 0  # messages that retention took, and nobody was told of yet
         self._gone_before = 0  # where what was left began then
         self.skipped = skipped
+        self.unread: collections.deque[Exception] = collections.deque()
         self.last = int(_native.EMPTY)
 
     def claim(
@@ -182,7 +185,10 @@ class Handing:
         """Of these messages, which are finished with that."""
         data: list[Any] = []
         try:
-            data += payloads_of(messages) if self._account.explicit else [message.payload for message in messages]
+            if self._account.explicit:
+                data += payloads_of(messages)
+            else:
+                data.extend(message.payload for message in messages)
         except errors.Corrupt as problem:
             return self.taken(messages, data, problem)
         return self.taken(messages, data, None)
@@ -200,9 +206,7 @@ class Handing:
         """
         account = self._account
         if not account.explicit:
-            if problem is not None:
-                raise problem
-            return payloads
+            return payloads if problem is None else self._readable(messages, payloads, problem)
         try:
             if problem is not None and not payloads:
                 if isinstance(problem, errors.Corrupt):  # an attempt; the others come again uncounted
@@ -218,6 +222,21 @@ class Handing:
             return payloads
         return [each for each, message in zip(payloads, messages, strict=False) if _native.is_over(message)]
 
+    def _readable(self, messages: list[Message], payloads: list[Any], problem: BaseException) -> list[Any]:
+        """The payloads of messages that are finished already; of those that cannot be read the next calls tell."""
+        if not isinstance(problem, Exception):
+            raise problem
+        problems = [problem]
+        for message in messages[len(payloads) + 1 :]:
+            try:
+                payloads.append(message.payload)
+            except Exception as another:  # noqa: BLE001  # a codec of the user's own raises what it likes
+                problems.append(another)
+        self.unread.extend(problems if payloads else problems[1:])
+        if not payloads:
+            raise problem
+        return payloads
+
     def _retired(self, finished: bool) -> None:
         """One came back, or was due, after retention had taken it: all that went with it is told together."""
         self._gone_before = self._walk.chain.first_index()
@@ -225,8 +244,16 @@ class Handing:
         self._account.ring.count_retired(lost)
         self._gone += lost
 
-    def tell_gone(self) -> None:
-        """Say once how many messages came back, or were due, or waited, after retention had taken them."""
+    def tell(self) -> None:
+        """
+        Say once what no call could say yet.
+
+        Raises:
+            Corrupt: a message was finished with others, and its codec cannot read it. Or what else that has raised.
+            Gone: so many messages came back, or were due, or waited, after retention had taken them.
+        """
+        if self.unread:
+            raise self.unread.popleft()
         if self._gone:
             gone, self._gone = self._gone, 0
             which = "a message" if gone == 1 else f"{gone} messages"

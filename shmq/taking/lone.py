@@ -13,6 +13,7 @@ import os
 from typing import TYPE_CHECKING
 
 from shmq import errors
+from shmq.codec import T
 from shmq.taking import names
 from shmq.taking.group import GroupConsumer
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class LoneConsumer(GroupConsumer):
+class LoneConsumer(GroupConsumer[T]):
     """
     One name's way through the queue, with explicit acknowledgements. Made by `Queue.consumer(..., ack="explicit")`.
 

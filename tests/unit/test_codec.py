@@ -221,3 +221,88 @@ def test_a_codec_may_not_be_called_anything(path, name):
 def test_what_msgspec_cannot_read_is_no_struct(wrong):
     with pytest.raises(TypeError, match="kind="):
         struct(wrong)
+
+
+# ---------------------------------------------------------------- a batch with something that cannot be read
+class Even:
+    """A codec that can put everything, and read even numbers alone."""
+
+    name = "even"
+
+    def encode(self, value, /):
+        return str(value).encode()
+
+    def decode(self, data, /):
+        number = int(data)
+        if number == 13:
+            raise LookupError("thirteen")  # what no codec of ours raises
+        if number % 2:
+            raise ValueError("odd")
+        return number
+
+
+def batch_by_batch(consumer, limit):
+    """What its calls come to, one after the other, until there is nothing."""
+    found = []
+    while True:
+        try:
+            found.append(consumer.take_many(limit, timeout=0))
+        except shmq.Empty:
+            return found
+        except (shmq.Corrupt, LookupError) as problem:
+            found.append(f"{type(problem).__name__} {getattr(problem, 'index', '')}")
+
+
+@pytest.mark.parametrize("long", [False, True], ids=["built-in", "by way of Python"])
+@pytest.mark.parametrize("group", [False, True])
+def test_found_all_of_a_batch_was_lost_with_one_message_that_cannot_be_read(path, group, long):
+    """It is finished when it is handed out, and whoever asked had an exception: of the others there was no trace."""
+    with shmq.open(path, codec=Even()) as queue, queue.consumer("c", group=group) as consumer:
+        if long:
+            consumer._code_with(consumer._decode)
+            consumer._take_many_built_in, consumer.take_many = consumer.take_many, consumer._take_many
+        queue.put_many([2, 4, 5, 6, 7, 8])
+        queue.put_many([1])
+        queue.put_many([1, 3, 5])
+        queue.put_many([10, 13, 14])
+        found = batch_by_batch(consumer, 6)
+        numbers = [number for each in found if isinstance(each, list) for number in each]
+        assert numbers == [2, 4, 6, 8, 10, 14]
+        told = [each for each in found if isinstance(each, str)]
+        assert len(told) == 7
+        assert sum(each.startswith("LookupError") for each in told) == 1
+        assert found[0] == [2, 4, 6, 8]
+        assert isinstance(found[1], str), "the next call tells of what could not be read"
+
+
+@pytest.mark.parametrize("verb", ["take", "get", "take_many", "get_many", "next"])
+@pytest.mark.parametrize("group", [False, True])
+def test_what_could_not_be_read_is_told_by_whichever_call_is_the_next(path, group, verb):
+    with shmq.open(path, codec=Even()) as queue, queue.consumer("c", group=group) as consumer:
+        queue.put_many([2, 3, 4])
+        queue.put_many([6, 8])
+        assert consumer.take_many(3, timeout=0) == [2, 4]
+        calls = {
+            "take": lambda: consumer.take(timeout=0),
+            "get": lambda: consumer.get(timeout=0),
+            "take_many": lambda: consumer.take_many(9, timeout=0),
+            "get_many": lambda: consumer.get_many(9, timeout=0),
+            "next": lambda: next(consumer),
+        }
+        with pytest.raises(shmq.Corrupt, match="message 1 "):
+            calls[verb]()
+        assert consumer.take_many(9, timeout=0) == [6, 8]
+        queue.put(10)
+        assert consumer.take(timeout=0) == 10, "the built-ins go on"
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_of_a_batch_that_cannot_be_read_at_all_each_is_told(path, group):
+    with shmq.open(path, codec=Even()) as queue, queue.consumer("c", group=group) as consumer:
+        queue.put_many([0])
+        assert consumer.take(timeout=0) == 0  # the built-ins have taken their seat
+        queue.put_many([1, 3, 5, 8])
+        queue.put_many([7, 9])
+        found = batch_by_batch(consumer, 3)
+        assert [each for each in found if isinstance(each, list)] == [[8]]
+        assert sum(isinstance(each, str) for each in found) == 5

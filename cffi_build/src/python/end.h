@@ -44,7 +44,8 @@ PyObject *meaning(End *self, PyObject *data, PyObject *keep, uint64_t record);
     {Py_tp_dealloc, (void *)end_dealloc}, {Py_tp_traverse, (void *)end_traverse}, {Py_tp_clear, (void *)end_clear},  \
         {Py_tp_methods, (methods)}
 #define END_METHODS                                                                                                  \
-    {"_move", (PyCFunction)end_move, METH_VARARGS, NULL}, {"_code_with", (PyCFunction)end_code_with, METH_O, NULL}
+    {"_move", (PyCFunction)end_move, METH_VARARGS, NULL}, {"_code_with", (PyCFunction)end_code_with, METH_O, NULL},         \
+        OF_PAYLOADS
 #define END_FLAGS (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE)
 
 /* Interned names. */

@@ -26,4 +26,7 @@ int hot_take_exec(PyObject *module);
 /* The module's functions, in hot_strict.c. */
 extern PyMethodDef hot_strict_methods[];
 
+/* What type checkers subscribe with the type of the payloads: Consumer[Order]. */
+#define OF_PAYLOADS {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL}
+
 #endif

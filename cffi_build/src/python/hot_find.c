@@ -236,6 +236,7 @@ static PyMethodDef shelf_methods[] = {
 };
 static PyMethodDef finder_methods[] = {
     {"_find_in", (PyCFunction)finder_find_in, METH_VARARGS, NULL},
+    OF_PAYLOADS,
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot shelf_slots[] = {

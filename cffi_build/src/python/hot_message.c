@@ -427,6 +427,7 @@ static PyMethodDef message_methods[] = {
     {"reject", WITH_KEYWORDS(message_reject), reject_doc},
     {"extend", WITH_KEYWORDS(message_extend), extend_doc},
     {"__reduce__", (PyCFunction)message_reduce, METH_NOARGS, NULL},
+    OF_PAYLOADS,
     {NULL, NULL, 0, NULL},
 };
 #define READ(name, get, doc) {name, (getter)(get), NULL, doc, NULL}

@@ -60,6 +60,28 @@ static PyObject *head_take(End *self, PyObject *const *args, Py_ssize_t count, P
     return otherwise(self, "_take", NULL, args, count, names);
 }
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+/* What was raised, if it is not for whoever stops the program, goes to the end of that list. */
+static bool keep_problem(PyObject **problems)
+{
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+        return false;
+    }
+    PyObject *kind;
+    PyObject *problem;
+    PyObject *trace;
+    PyErr_Fetch(&kind, &problem, &trace);
+    PyErr_NormalizeException(&kind, &problem, &trace);
+    *problems = *problems == NULL ? PyList_New(0) : *problems;
+    const bool kept = *problems != NULL && PyList_Append(*problems, problem) == 0;
+    Py_XDECREF(kind);
+    Py_XDECREF(problem);
+    Py_XDECREF(trace);
+    return kept;
+}
+#pragma GCC diagnostic pop
+
 /* take_many(limit, timeout=None) -> payloads */
 static PyObject *head_take_many(End *self, PyObject *const *args, Py_ssize_t given, PyObject *names)
 {
@@ -75,22 +97,35 @@ static PyObject *head_take_many(End *self, PyObject *const *args, Py_ssize_t giv
     if (count <= 0) {
         return otherwise(self, "_take_many", NULL, args, given, names);
     }
-    PyObject *const payloads = PyList_New((Py_ssize_t)count);
+    PyObject *payloads = PyList_New((Py_ssize_t)count);
+    PyObject *problems = NULL;
     PyObject *const keep = Py_XNewRef(self->keep); /* see decoded */
     const char *const memory = self->memory;
+    Py_ssize_t read = 0;
     for (int64_t i = 0; payloads != NULL && i < count; i++) {
         PyObject *payload = PyBytes_FromStringAndSize(memory + (places[i] >> LENGTH_BITS),
                                                       (Py_ssize_t)(places[i] & LENGTH_MASK));
         if (payload != NULL && self->codec != NULL) {
             payload = meaning(self, payload, keep, records[i]);
+            if (payload == NULL && keep_problem(&problems)) {
+                continue;
+            }
         }
-        if (payload == NULL || PyList_SetItem(payloads, (Py_ssize_t)i, payload) < 0) {
-            Py_DECREF(payloads);
-            Py_XDECREF(keep);
-            return NULL;
+        if (payload == NULL || PyList_SetItem(payloads, read++, payload) < 0) {
+            Py_CLEAR(payloads);
         }
     }
     Py_XDECREF(keep);
+    if (payloads != NULL && problems != NULL) {
+        if (PyList_SetSlice(payloads, read, (Py_ssize_t)count, NULL) == 0) {
+            PyObject *const whole = payloads;
+            payloads = PyObject_CallMethod((PyObject *)self, "_passed_over", "OO", problems, whole);
+            Py_DECREF(whole);
+        } else {
+            Py_CLEAR(payloads);
+        }
+    }
+    Py_XDECREF(problems);
     return payloads;
 }
 
