@@ -32,7 +32,7 @@ from typing import Any as _Any
 if not _sys.platform.startswith("linux"):
     raise ImportError("shmq is for Linux: it needs futexes, OFD locks and O_TMPFILE, which only Linux has")
 
-from shmq import errors
+from shmq import codec, errors
 from shmq import later as _later
 from shmq.errors import (
     BadFormat,
@@ -129,6 +129,7 @@ __all__ = [
     "UnsafeFilesystem",
     "Untrusted",
     "aio",
+    "codec",
     "delete",
     "errors",
     "formats",
