@@ -285,8 +285,8 @@ typedef struct {
     uint32_t flags;
     uint8_t boot_id[16];
 } shmq_journal;
-int shmq_journal_format(void *page, const shmq_journal *journal);
-int shmq_journal_check(const void *page, shmq_journal *journal);
+int shmq_journal_format(void *page, const shmq_journal *journal, const char *options, uint32_t length);
+int shmq_journal_check(const void *page, shmq_journal *journal, uint32_t *at, uint32_t *length);
 typedef struct {
     uint64_t sequence;
     uint64_t epoch;

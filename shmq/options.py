@@ -27,6 +27,8 @@ FIRST_CHUNK = 1 << 20
 
 
 FULL = ("block", "raise", "drop_oldest")
+CHANGEABLE = ("full", "retention", "ttl")
+"""What can be changed beside the bounds, which stand in the journal as numbers."""
 BOUND_MAX = (1 << 62) - 1
 
 
@@ -122,6 +124,11 @@ class Retention(_Frozen):
     def bytes(cls, n: int) -> Self:
         """As long as all chunks together have at most so many bytes, whether consumers have seen them or not."""
         return cls("bytes", n)
+
+    @property
+    def loses(self) -> bool:
+        """Whether what goes need not have been finished."""
+        return self.kind in ("age", "bytes")
 
     def _check(self) -> None:
         """Refuse values that mean nothing."""
@@ -408,9 +415,15 @@ class Options(_Frozen):
         vars(made).update(codec=_given.text("codec", stored.get("codec", "bytes")))  # a name in a file loads no code
         return made
 
-    def with_bounds(self, max_messages: int | None, max_bytes: int | None) -> Self:
-        """The same with these bounds."""
-        return self.__replace__(max_messages=max_messages, max_bytes=max_bytes)
+    def with_changes(self, stored: Mapping[str, Any], max_messages: int | None, max_bytes: int | None) -> Self:
+        """The same with these bounds, and with what was changed beside them, as the queue stores it."""
+        if not isinstance(stored, dict):
+            raise TypeError("they are no mapping")
+        strange = sorted(set(stored) - set(CHANGEABLE))
+        if strange:
+            raise BadFormat(f"its options were changed to some this library does not know: {', '.join(strange)}")
+        changed = {**stored, "retention": Retention(**stored["retention"])} if "retention" in stored else stored
+        return self.__replace__(**changed, max_messages=max_messages, max_bytes=max_bytes)
 
     def check_against(self, stored: Options, path: str) -> None:
         """

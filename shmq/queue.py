@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, overload
 from shmq import _native, ending, errors, given, habits, later
 from shmq.closable import Closable
 from shmq.codec import T
-from shmq.options import OptionKeywords, Options, OtherKeywords, check_bound
+from shmq.options import OptionKeywords, Options, OtherKeywords
 from shmq.putting.producer import Producer
 from shmq.reading.access import INDEX_MAX, Access, Extent, nanoseconds, nanoseconds_of_int
 from shmq.reading.reader import Reader
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from shmq.codec import AsBytes, Codec
     from shmq.message import Message
+    from shmq.options import Retention
     from shmq.putting.handed import HandedOver
     from shmq.putting.producer import Slot
     from shmq.putting.staged import Staged
@@ -148,7 +149,7 @@ class Queue(_native.Finder[T], Closable):
     Attributes:
         path: its directory.
         place: what opens it again: its directory, or shm:NAME.
-        options: what it was made with.
+        options: what it was made with, and what `configure` has changed since.
         recovery: what was found and done when this opening was the first one after a reboot; None when it was not.
     """
 
@@ -171,8 +172,8 @@ class Queue(_native.Finder[T], Closable):
 
     @property
     def options(self) -> Options:
-        """What it was made with."""
-        return self._session.options
+        """What they are now: what it was made with, and what `configure` has changed since."""
+        return self._session.current_options()
 
     @property
     def recovery(self) -> Recovery | None:
@@ -1033,25 +1034,52 @@ class Queue(_native.Finder[T], Closable):
         max_bytes: int | EllipsisType | None = ...,
     ) -> None:
         """
-        Change the bounds of the queue for everybody, now. What is left out stays; None is no bound.
-
-        A bound below what the queue holds loses nothing: nobody puts until it holds less.
+        Change the bounds of the queue for everybody, now: as `configure`, which changes more.
 
         Raises:
-            ValueError, TypeError: it is no bound; nothing was changed.
-            Busy: somebody administers the queue for long.
+            As there.
         """
-        self._session.refuse_read_only("set bounds")
-        messages = max_messages if max_messages is ... else check_bound("max_messages", max_messages)
-        size = max_bytes if max_bytes is ... else check_bound("max_bytes", max_bytes)
+        self.configure(max_messages=max_messages, max_bytes=max_bytes)
 
-        def change(journal: _native.Journal) -> _native.Journal:
-            return journal._replace(
-                max_messages=journal.max_messages if messages is ... else messages,
-                max_bytes=journal.max_bytes if size is ... else size,
-            )
+    def configure(
+        self,
+        *,
+        max_messages: int | EllipsisType | None = ...,
+        max_bytes: int | EllipsisType | None = ...,
+        full: Literal["block", "raise", "drop_oldest"] | EllipsisType = ...,
+        retention: Retention | Literal["acked", "forever"] | EllipsisType = ...,
+        ttl: float | EllipsisType | None = ...,
+    ) -> None:
+        """
+        Change options of the queue for everybody, now, whoever has it open. What is left out stays; they outlast it.
 
-        self._session.set_bounds(change)
+        A put that begins after this has returned, in whatever process, goes by them. What is in the queue stays what it
+        is, so a `ttl` is for what is put from now on. The others, such as `durability` and `codec`, are for life.
+
+        Args:
+            max_messages, max_bytes: bounds; None is none. One below what the queue holds loses nothing: nobody puts
+                until it holds less, unless *full* is "drop_oldest".
+            full: what a put does where a bound leaves no room.
+            retention: as in `Options`. What it allows to take away goes with the next chunk that is begun or finished.
+            ttl: seconds, for puts that name none; None for never.
+
+        Raises:
+            ValueError, TypeError: it is no such option; nothing was changed.
+            Busy: somebody administers the queue for long; nothing was changed.
+            Closed: it was opened read-only.
+            OSError: the disk refused; nothing was changed.
+        """
+        self._session.refuse_read_only("configure")
+        asked = {
+            "max_messages": max_messages,
+            "max_bytes": max_bytes,
+            "full": full,
+            "retention": retention,
+            "ttl": ttl,
+        }
+        changes = {name: value for name, value in asked.items() if value is not ...}
+        Options(**changes)  # type: ignore[arg-type]  # refuses what means nothing
+        self._session.configure(changes)
 
     # ---- whole or not
     def verify(self) -> Verified:

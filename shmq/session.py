@@ -17,14 +17,14 @@ from shmq import _native, ending, errors, later, locks, membership
 from shmq import codec as codecs
 from shmq.closable import Closable
 from shmq.loan import Loan
-from shmq.options import Options
+from shmq.options import CHANGEABLE, Options
 from shmq.reading.access import Access
 from shmq.storage import directory, files, ledger, making, names, shm, staging, volatile
 from shmq.storage.chain import Chain
 from shmq.where import says_where
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     from shmq.storage.recover.progress import Recovery
 
@@ -259,13 +259,35 @@ class Session(Closable):
         if self.flags["read_only"]:
             raise errors.Closed(f"cannot {what}: {self.path} was opened read-only")
 
-    # ---- bounds
-    def set_bounds(self, change: Callable[[_native.Journal], _native.Journal]) -> None:
-        """Have everybody's next put held against the bounds of the journal that *change* makes."""
+    # ---- options that change
+    def configure(self, changes: Mapping[str, Any]) -> None:
+        """Have everybody's next put go by the options that these *changes* make."""
         with self.home.admin():
-            journal = change(self.home.read_journal())
+            journal = self.home.read_journal()
+            options = self.home.options.__replace__(**changes)
+            made_with, now = self.home.made_with.to_json(), options.to_json()
+            differs = {name: now[name] for name in CHANGEABLE if now[name] != made_with[name]}
+            later.ready("json")
+            import json  # noqa: PLC0415
+
+            journal = journal._replace(
+                max_messages=options.max_messages or 0,
+                max_bytes=options.max_bytes or 0,
+                changed=json.dumps(differs, separators=(",", ":")).encode() if differs else b"",
+                flags=journal.flags | (_native.JOURNAL_LOSES if options.retention.loses else 0),
+            )
             self.home.write_journal(journal)
-            self._publish_bounds(journal)
+            self.joined().control.set_bounds(journal.max_messages, journal.max_bytes)  # also has all look at the rest
+            self.home.note(self.home.journal)
+            self.options = self.home.options
+
+    def current_options(self) -> Options:
+        """What they are now, whoever has changed them; once it is closed, what they were."""
+        if not self.closed:
+            with contextlib.suppress(OSError, errors.ShmqError):
+                self.home.look_at_options()
+                self.options = self.home.options
+        return self.options
 
     def _publish_bounds(self, journal: _native.Journal) -> None:
         """Say what the journal says to all who put now. Under the administrative lock."""
@@ -273,7 +295,7 @@ class Session(Closable):
         now = control.bounds()
         if (now.max_messages, now.max_bytes) != (journal.max_messages, journal.max_bytes):
             control.set_bounds(journal.max_messages, journal.max_bytes)
-        self.home.note_bounds(journal)
+        self.home.note(journal)
         self.options = self.home.options
 
     # ---- closing

@@ -500,8 +500,9 @@ typedef struct {
     uint32_t flags;
     uint8_t boot_id[16];
 } shmq_journal;
-int shmq_journal_format(void *page, const shmq_journal *journal);
-int shmq_journal_check(const void *page, shmq_journal *journal);
+/* options: those that were changed since the queue was made, as JSON; found again `at` their place in the page. */
+int shmq_journal_format(void *page, const shmq_journal *journal, const char *options, uint32_t length);
+int shmq_journal_check(const void *page, shmq_journal *journal, uint32_t *at, uint32_t *length);
 
 /* One of the two slots of the watermark; position and index are those of a word that a walk visits. */
 typedef struct {

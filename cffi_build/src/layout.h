@@ -267,9 +267,16 @@ struct journal_slot { /* pages 1 and 2 */
     uint32_t flags;          /* enum journal_flag */
     uint32_t crc;            /* CRC-32C of all before it */
 };
+/* Behind it in its page: the options that were changed since the queue was made, as JSON, which follows. A length of 0 is
+ * none. It has a checksum of its own, so that a slot of before is a valid one. */
+struct journal_options {
+    uint32_t length;
+    uint32_t crc;            /* CRC-32C of the length and the JSON */
+};
 enum journal_flag {
     JOURNAL_SYNC_FAILED = 1 << 0,
-    JOURNAL_FINISHED = 1 << 1 /* the stream has ended: nobody puts, until somebody opens it for writing again */
+    JOURNAL_FINISHED = 1 << 1, /* the stream has ended: nobody puts, until somebody opens it for writing again */
+    JOURNAL_LOSES = 1 << 2 /* retention was changed to one by age or bytes: what has gone need not have been finished */
 };
 
 struct watermark_slot { /* pages 3 and 4: below this, the disk is known to agree */
@@ -571,6 +578,7 @@ AT(journal_slot, ceiling, 32); AT(journal_slot, first_live, 40); AT(journal_slot
 AT(journal_slot, device, 56); AT(journal_slot, inode, 64); AT(journal_slot, max_messages, 72);
 AT(journal_slot, max_bytes, 80); AT(journal_slot, dropped, 88); AT(journal_slot, flags, 96); AT(journal_slot, crc, 100);
 SIZE(journal_slot, 104);
+AT(journal_options, length, 0); AT(journal_options, crc, 4); SIZE(journal_options, 8);
 AT(watermark_slot, epoch, 8); AT(watermark_slot, chunk_sequence, 16); AT(watermark_slot, position, 24);
 AT(watermark_slot, index, 32); AT(watermark_slot, crc, 44); SIZE(watermark_slot, 48);
 AT(participant, pid, 4); AT(participant, pid_namespace, 8); AT(participant, start_time, 16);

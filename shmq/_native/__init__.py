@@ -103,6 +103,7 @@ from shmq._native.layout import (
     FINISHED,
     FINISHING,
     JOURNAL_FINISHED,
+    JOURNAL_LOSES,
     JOURNAL_SYNC_FAILED,
     LOCK_DEDUP,
     RECORD_DEDUP,

@@ -105,6 +105,7 @@ META_INDEX = 3
 META_GAP = 4
 JOURNAL_SYNC_FAILED = 1
 JOURNAL_FINISHED = 2
+JOURNAL_LOSES = 4
 SHUT_DOWN = 1
 SHUT_DOWN_AT_ONCE = 2
 UNFINISHED = 0
@@ -275,6 +276,13 @@ class journal_slot:
     dropped = 88
     flags = 96
     crc = 100
+
+
+class journal_options:
+    """Offsets in struct journal_options, which has 8 bytes."""
+
+    length = 0
+    crc = 4
 
 
 class watermark_slot:

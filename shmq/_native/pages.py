@@ -36,7 +36,7 @@ def check_queue(page: bytes, path: str) -> tuple[bytes, bytes]:
 
 
 class Journal(NamedTuple):
-    """The durable state of the queue: one slot of the queue file."""
+    """The durable state of the queue: one slot of the queue file. *changed*: the options that were, as JSON."""
 
     sequence: int
     epoch: int
@@ -50,22 +50,28 @@ class Journal(NamedTuple):
     dropped: int
     flags: int
     boot_id: bytes
+    changed: bytes = b""
 
 
 def format_journal(journal: Journal) -> bytes:
-    """A journal slot as a page."""
+    """A journal slot, and the options that were changed, as a page."""
     page = bytearray(PAGE_BYTES)
-    lib.shmq_journal_format(ffi.from_buffer(page), ffi.new("shmq_journal *", journal._asdict()))
+    fields = journal._asdict()
+    changed = fields.pop("changed")
+    slot = ffi.new("shmq_journal *", fields)
+    code = lib.shmq_journal_format(ffi.from_buffer(page), slot, changed, len(changed))
+    if code != lib.SHMQ_OK:
+        raise error(code, "cannot store the options")
     return bytes(page)
 
 
 def check_journal(page: bytes) -> Journal | None:
     """A journal slot, or None when it is not a valid one."""
-    slot = ffi.new("shmq_journal *")
-    if lib.shmq_journal_check(page, slot) != lib.SHMQ_OK:
+    slot, at, length = ffi.new("shmq_journal *"), ffi.new("uint32_t *"), ffi.new("uint32_t *")
+    if lib.shmq_journal_check(page, slot, at, length) != lib.SHMQ_OK:
         return None
-    fields = {name: getattr(slot, name) for name in Journal._fields if name != "boot_id"}
-    return Journal(**fields, boot_id=bytes(slot.boot_id))
+    fields = {name: getattr(slot, name) for name in Journal._fields if name not in ("boot_id", "changed")}
+    return Journal(**fields, boot_id=bytes(slot.boot_id), changed=page[at[0] : at[0] + length[0]])
 
 
 class Watermark(NamedTuple):

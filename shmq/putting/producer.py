@@ -63,8 +63,8 @@ class Producer(_native.Tail[T], Handle):
             self._room = Room(self._home, self._membership, self._chain)
             self._once: Once | None = None
             self._code_with(self._encode)
-            ttl = self._home.options.ttl
-            self._expire_after(-1 if ttl is None else int(min(ttl, _FOREVER) * 1e9))
+            self._home.follow(self._membership.control)
+            self._go_by_options()
             self._use(self._chain.tail())
         except BaseException:
             self.close()
@@ -491,6 +491,13 @@ class Producer(_native.Tail[T], Handle):
     def _check_open(self) -> None:
         if self._closed:
             raise errors.Closed(f"cannot put into {self._home.path}: this handle was closed; open it again")
+        if self._options is not self._home.follow(self._membership.control):
+            self._go_by_options()
+
+    def _go_by_options(self) -> None:
+        self._options = self._home.options
+        ttl = self._options.ttl
+        self._expire_after(-1 if ttl is None else int(min(ttl, _FOREVER) * 1e9))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """It does not pickle: its queue does."""

@@ -53,10 +53,10 @@ class Room:
         """
         if self._fits(tail, count, region):
             return
-        policy = self._home.options.full
         while True:
             self._refuse_the_impossible(count, region)  # each time: the bounds may have been changed meanwhile
-            check_open()
+            check_open()  # which goes by the options as they are now
+            policy = self._home.options.full
             if policy == "drop_oldest" and self._drop_for(tail, count, region, deadline_ns):
                 return
             if ending.over(self._home, self._control):

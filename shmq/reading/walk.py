@@ -117,7 +117,8 @@ class Walk:
 
     def only_finished_goes(self) -> bool:
         """Whether what has gone was finished by all: who does not know was set back, or lost it, by a power cut."""
-        return self.home.options.retention.kind in ("acked", "forever")
+        self.home.look_at_options()
+        return not self.home.loses
 
     def _begin_at(self, first: int) -> None:
         lost, self._start = self._start, first

@@ -14,7 +14,7 @@ from shmq.storage.admin import ADMIN_TIMEOUT, admin_lock
 from shmq.storage.paths import CHUNKS, CONSUMER_NAME, CONSUMERS, CONTROL, QUEUE, chunk_name, parse_chunk_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from shmq.storage.view import View
 
@@ -37,8 +37,14 @@ def _tell_once(text: str) -> None:
 
 def _stored_options(stored: bytes, where: str) -> Options:
     """The options of a queue, from the bytes that passed their checksum; somebody may have meant them ill."""
-    try:
+    with _explained(where):
         return Options.from_json(small_json.loads(stored))
+
+
+@contextlib.contextmanager
+def _explained(where: str) -> Iterator[None]:
+    try:
+        yield
     except errors.BadFormat as problem:
         raise errors.BadFormat(f"cannot read {where}: {problem}; it was not touched") from None
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as problem:
@@ -123,7 +129,10 @@ class Directory:
         if len(content) != _native.QUEUE_BYTES:
             size = os.stat(QUEUE, dir_fd=self.fd, follow_symlinks=False).st_size
             raise errors.Corrupt(f"cannot read {where}: it has {size} bytes instead of {_native.QUEUE_BYTES}")
-        self.options = _stored_options(stored, where)
+        self.options = self.made_with = _stored_options(stored, where)
+        self._noted: tuple[bytes, int, int] = (b"", -1, -1)
+        self._noted_in = 0
+        self._followed = -1
         self.journal = self._newest_journal(content)
         self._covered = 0
         self._settled = 1  # sequence of a journal slot that is on the disk: the first was synced before it had a name
@@ -139,15 +148,33 @@ class Directory:
                 self.copied = (info.st_dev, info.st_ino) != (self.journal.device, self.journal.inode)
             except FileNotFoundError:
                 self.copied = False  # in this boot, somebody who has it open may still use the one that is gone
-        self.note_bounds(self.journal)
+        self.note(self.journal)
 
-    def note_bounds(self, journal: _native.Journal) -> None:
-        """The options say what bounds are now, not what they were."""
+    def note(self, journal: _native.Journal) -> None:
+        """The options say what they are now, not what the queue was made with."""
+        now = (journal.changed, journal.max_messages, journal.max_bytes)
+        self.loses = bool(journal.flags & _native.JOURNAL_LOSES) or self.made_with.retention.loses
+        if now == self._noted or journal.sequence < self._noted_in:
+            return
         bounds = (journal.max_messages or None, journal.max_bytes or None)
         if max(journal.max_messages, journal.max_bytes) > BOUND_MAX:
             raise errors.Corrupt(f"cannot read {self.path}/{QUEUE}: no queue has bounds of {bounds}")
-        if bounds != (self.options.max_messages, self.options.max_bytes):
-            self.options = self.options.with_bounds(*bounds)
+        with _explained(f"{self.path}/{QUEUE}"):
+            stored = small_json.loads(journal.changed) if journal.changed else {}
+            self.options = self.made_with.with_changes(stored, *bounds)
+        self._noted, self._noted_in = now, journal.sequence
+
+    def follow(self, control: _native.Control) -> Options:
+        """The options as they are now, for whoever puts or retires: whoever changes them moves a word of *control*."""
+        moved = control.bounds().moved
+        if moved != self._followed:
+            self.look_at_options()
+            self._followed = moved
+        return self.options
+
+    def look_at_options(self) -> None:
+        """Have the options as they are now, from the disk."""
+        self.note(self._newest_journal(self.read(self.fd, QUEUE, _native.QUEUE_BYTES)))
 
     def unclean(self) -> bool:
         """Whether what processes agreed on in memory is gone, so that only what is on the disk counts."""
@@ -308,6 +335,7 @@ class Directory:
     def read_journal(self) -> _native.Journal:
         """The newest valid journal slot, as it is now."""
         self.journal = self._newest_journal(self.read(self.fd, QUEUE, _native.QUEUE_BYTES))
+        self.note(self.journal)
         return self.journal
 
     def drop_chunk(self, base: int, sequence: int) -> None:

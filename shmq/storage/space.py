@@ -88,7 +88,7 @@ def retire_purged(home: Directory, chain: Chain, control: _native.Control) -> No
 
 
 def _try(home: Directory, chain: Chain, control: _native.Control, *, patience: float) -> None:
-    if home.read_only or home.options.retention.kind == "forever":
+    if home.read_only or home.follow(control).retention.kind == "forever":
         return
     with contextlib.suppress(errors.Busy), home.admin(timeout=patience):
         _retire_and_reclaim(home, chain, control, purged=False)
@@ -117,7 +117,7 @@ def _retire_and_reclaim(home: Directory, chain: Chain, control: _native.Control,
 
 def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: bool) -> None:
     live = chain.names()
-    kind = "acked" if purged else home.options.retention.kind
+    kind = "acked" if purged else home.follow(control).retention.kind  # as it is now, under the lock
     count = min(_count(home, live, chain, kind), len(live) - 1)
     held = pins.floor(home, control.bounds().dropped)
     if held is not None:
@@ -188,6 +188,8 @@ def _count_padding(home: Directory, chain: Chain) -> int:
 def _count(home: Directory, live: list[tuple[int, int]], chain: Chain, kind: str) -> int:
     """How many of the oldest chunks may go."""
     retention = home.options.retention
+    if kind == "forever":
+        return 0
     if kind == "acked":
         finished = floor(home, chain.member)
         return 0 if finished is None else sum(base <= finished for _, base in live[1:])

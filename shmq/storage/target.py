@@ -116,7 +116,7 @@ class Target:
             first_index=first_index,
             device=control.st_dev,
             inode=control.st_ino,
-            flags=finished,
+            flags=finished | (_native.JOURNAL_LOSES if self._home.loses else 0),
             dropped=self._dropped,
         )
         later.ready("json")

@@ -284,14 +284,14 @@ def test_a_copy_is_told_by_the_file_that_is_another_one(home):
 
 
 def test_bounds_that_no_queue_has_are_corrupt_and_others_are_the_options(home):
-    home.note_bounds(home.journal._replace(max_messages=(1 << 62) - 1, max_bytes=0))
+    home.note(home.journal._replace(max_messages=(1 << 62) - 1, max_bytes=0))
     assert (home.options.max_messages, home.options.max_bytes) == ((1 << 62) - 1, None)
-    home.note_bounds(home.journal._replace(max_bytes=7))
+    home.note(home.journal._replace(max_bytes=7))
     assert (home.options.max_messages, home.options.max_bytes) == (None, 7)
     with pytest.raises(
         errors.Corrupt, match=whole(f"cannot read {home.path}/queue.shmq: no queue has bounds of (None, {1 << 62})")
     ):
-        home.note_bounds(home.journal._replace(max_bytes=1 << 62))
+        home.note(home.journal._replace(max_bytes=1 << 62))
 
 
 # ---------------------------------------------------------------- what is refused

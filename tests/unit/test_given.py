@@ -205,6 +205,13 @@ KINDS: dict[str, dict[str, dict[str, str]]] = {
         "rename_consumer": {"old": "name", "new": "name"},
         "repair": {"to": "path"},
         "set_bounds": {"max_messages": "bound", "max_bytes": "bound"},
+        "configure": {
+            "max_messages": "bound",
+            "max_bytes": "bound",
+            "full": "word",
+            "retention": "retention",
+            "ttl": "seconds",
+        },
         "shutdown": {"immediate": "flag"},
         "stage": {},
         "staged": {"token": "token"},
@@ -238,7 +245,7 @@ KINDS: dict[str, dict[str, dict[str, str]]] = {
     "Durability": {"interval": {"seconds": "some seconds"}},
 }
 NOT_FOR_USERS = {
-    "Options": {"check_against", "from_json", "given", "to_json", "with_bounds", "with_codec_of"},
+    "Options": {"check_against", "from_json", "given", "to_json", "with_changes", "with_codec_of"},
     "Retention": {"of", "to_json", "__init__"},
     "Durability": {"of", "to_json", "__init__"},
     "Slot": {"claim_in", "give_up"},

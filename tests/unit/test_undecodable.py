@@ -32,6 +32,7 @@ def test_what_was_taken_at_once_is_named_and_the_rest_comes(queue):
         refused(lambda: consumer.take(timeout=0))
         assert consumer.take(timeout=0) == "three"
         consumer.seek(0)
+        assert consumer.take_many(3, timeout=0) == ["one", "three"]
         refused(lambda: consumer.take_many(3, timeout=0))
         consumer.seek(0)
         one, bad, three = consumer.get_many(3, timeout=0)
@@ -68,6 +69,7 @@ def test_found_those_beside_it_became_dead_letters(queue):
 
 def test_a_group_that_acknowledges_at_once_and_readers_say_which(queue):
     with queue.consumer("all", group=True, ack="auto") as member:
+        assert member.take_many(3, timeout=0) == ["one", "three"]
         refused(lambda: member.take_many(3, timeout=0))
     messages = list(queue.reader())
     refused(lambda: messages[1].payload)

@@ -106,8 +106,22 @@ int shmq_queue_check(const void *page, uint8_t queue_id[16], uint32_t *options_l
 }
 
 /* ---- queue.shmq, pages 1 and 2 */
-int shmq_journal_format(void *page, const shmq_journal *journal)
+enum {
+    JOURNAL_JSON_AT = sizeof(struct journal_slot) + sizeof(struct journal_options),
+    JOURNAL_JSON_MAX = PAGE_BYTES - JOURNAL_JSON_AT
+};
+
+static uint32_t crc_of_options(uint32_t length, const void *json)
 {
+    return crc32c(crc32c(0, &length, sizeof length), json, length);
+}
+
+int shmq_journal_format(void *page, const shmq_journal *journal, const char *options, uint32_t length)
+{
+    if (length > JOURNAL_JSON_MAX) {
+        return error_set(SHMQ_TOO_LARGE, "changed options of %" PRIu32 " bytes; there is room for %u", length,
+                         JOURNAL_JSON_MAX);
+    }
     struct journal_slot slot = {
         .sequence = journal->sequence,
         .epoch = journal->epoch,
@@ -125,16 +139,30 @@ int shmq_journal_format(void *page, const shmq_journal *journal)
     slot.crc = crc32c(0, &slot, offsetof(struct journal_slot, crc));
     memset(page, 0, PAGE_BYTES);
     memcpy(page, &slot, sizeof slot);
+    if (length > 0) {
+        const struct journal_options changed = {length, crc_of_options(length, options)};
+        memcpy((uint8_t *)page + sizeof slot, &changed, sizeof changed);
+        memcpy((uint8_t *)page + JOURNAL_JSON_AT, options, length);
+    }
     return SHMQ_OK;
 }
 
-int shmq_journal_check(const void *page, shmq_journal *journal)
+int shmq_journal_check(const void *page, shmq_journal *journal, uint32_t *at, uint32_t *length)
 {
     struct journal_slot slot;
     memcpy(&slot, page, sizeof slot);
     if (slot.sequence == 0 || slot.crc != crc32c(0, &slot, offsetof(struct journal_slot, crc))) {
-        return error_set(SHMQ_CORRUPT, "a journal slot fails its checksum");
+        return SHMQ_CORRUPT; /* and no story: there is another slot, and somebody may be about to tell one of a put */
     }
+    struct journal_options changed;
+    memcpy(&changed, (const uint8_t *)page + sizeof slot, sizeof changed);
+    const uint8_t *const json = (const uint8_t *)page + JOURNAL_JSON_AT;
+    if (changed.length > JOURNAL_JSON_MAX
+        || (changed.length > 0 && changed.crc != crc_of_options(changed.length, json))) {
+        return SHMQ_CORRUPT;
+    }
+    *at = JOURNAL_JSON_AT;
+    *length = changed.length;
     *journal = (shmq_journal){
         .sequence = slot.sequence,
         .epoch = slot.epoch,

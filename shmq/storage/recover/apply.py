@@ -257,7 +257,8 @@ def _commit(home: Directory, plan: Plan) -> None:
             first_index=journal.first_index if plan.pieces else plan.next_index,
             device=control.st_dev,
             inode=control.st_ino,
-            flags=journal.flags & _native.JOURNAL_FINISHED,  # what was put before that was on the disk
+            # Without what a failed sync left: what was put before that was on the disk.
+            flags=journal.flags & (_native.JOURNAL_FINISHED | _native.JOURNAL_LOSES),
         )
     )
     home.look_at_boot()
