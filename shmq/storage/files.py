@@ -154,14 +154,28 @@ def open_file(
             info = os.fstat(fd)
         except OSError as problem:
             raise explained(problem, path, name) from None
-        if info.st_nlink:  # else unlinked between the two calls, and perhaps replaced: what has that name now?
+        if info.st_nlink and _is_still(info, directory, name):
             break
+        fd.close()  # unlinked or replaced between the calls: what has that name now?
     else:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{path}/{name}")
     reason = _refusal(info, trust_owner=trust_owner)
     if reason:
         raise errors.Unsafe(f"cannot open {path}/{name}: {reason}")
     return fd, info.st_size
+
+
+def _is_still(info: os.stat_result, directory: int, name: str) -> bool:
+    """
+    Whether that file has that name still, and where it should have one name, no other by now.
+
+    A link to somebody else's file that was taken away before its names were counted had one name then.
+    """
+    try:
+        now = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return (now.st_dev, now.st_ino) == (info.st_dev, info.st_ino) and now.st_nlink == info.st_nlink
 
 
 def _refusal(info: os.stat_result, *, trust_owner: bool) -> str:

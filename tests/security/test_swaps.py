@@ -71,3 +71,34 @@ def test_what_a_link_leads_to_is_not_touched_however_it_is_swapped(tmp_path, fil
         swapper.join()
     assert swapper.swaps > 0
     assert (victim.read_bytes(), victim.stat().st_mode) == known
+
+
+def test_found_a_link_that_was_taken_away_before_its_names_were_counted_was_taken_for_a_file_of_ours(
+    tmp_path, monkeypatch
+):
+    """And back in place when the name was looked at again: two swaps between two calls."""
+    path, victim = str(tmp_path / "q"), tmp_path / "victim"
+    shmq.open(path).close()
+    swapped = tmp_path / "q" / "queue.shmq"
+    victim.write_bytes(swapped.read_bytes())
+    victim.chmod(0o600)
+    aside = tmp_path / "aside"
+    fstat, met = os.fstat, []
+
+    def swap_around(fd):
+        if not isinstance(fd, int) and os.path.samestat(fstat(fd), victim.stat()):
+            os.rename(aside, swapped)
+            info = fstat(fd)
+            os.rename(swapped, aside)
+            os.link(victim, swapped)
+            met.append(info.st_nlink)
+            return info
+        return fstat(fd)
+
+    os.rename(swapped, aside)
+    os.link(victim, swapped)
+    monkeypatch.setattr(os, "fstat", swap_around)
+    with pytest.raises((shmq.ShmqError, FileNotFoundError)):
+        shmq.open(path)
+    assert met
+    assert set(met) == {1}
