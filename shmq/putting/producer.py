@@ -10,6 +10,7 @@ import contextlib
 import functools
 import itertools
 import os
+import weakref
 from typing import TYPE_CHECKING, Any, cast
 
 from shmq import _native, ending, errors, given, later, locks
@@ -72,17 +73,18 @@ class Producer(_native.Tail[T], Handle):
 
     def _make_chain(self) -> Any:
         chain = Chain(self._home, self._membership.member)
-        chain.make_room = functools.partial(self._make_room, chain)
         self._pace = Pace(self._home, chain, self._membership.control)
-        chain.await_used = self._pace.await_used
+        # Weakly: a producer that nobody has any more is gone at once, and does not wait for the garbage collector.
+        chain.make_room = functools.partial(_if_there, weakref.WeakMethod(self._make_room))
+        chain.await_used = functools.partial(_if_there, weakref.WeakMethod(self._pace.await_used))
         return chain
 
-    def _make_room(self, chain: Chain) -> None:
+    def _make_room(self) -> None:
         control, before = self._membership.control, None
         while control.first_live() != before:
             before = control.first_live()
             self._membership.let_go()  # what was retired and is mapped here, nobody can use again
-            space.make_room(self._home, chain, control)
+            space.make_room(self._home, self._chain, control)
         self._membership.let_go()  # and what was unlinked and is mapped here keeps its space
 
     def _make_syncer(self) -> Syncer | None:
@@ -511,6 +513,12 @@ class Producer(_native.Tail[T], Handle):
         """Close."""
         with contextlib.suppress(AttributeError):  # never finished opening
             self.close()
+
+
+def _if_there(method: weakref.WeakMethod[Callable[..., Any]], *given: Any) -> Any:
+    """Call that method of an object, which whoever calls has in hand."""
+    found = method()
+    return None if found is None else found(*given)
 
 
 class Slot(_native.Block):
