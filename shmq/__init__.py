@@ -68,7 +68,7 @@ from shmq.taking.consumer import Consumer
 from shmq.taking.waiting import wait
 
 if _TYPE_CHECKING:
-    from shmq import aio, formats, spark
+    from shmq import aio, compat, formats, spark
     from shmq.putting.handed import HandedOver
     from shmq.putting.staged import Staged
     from shmq.stats import ConsumerStats, GroupStats, Stats
@@ -130,6 +130,7 @@ __all__ = [
     "Untrusted",
     "aio",
     "codec",
+    "compat",
     "delete",
     "errors",
     "formats",
@@ -144,11 +145,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _Any:
-    """`shmq.aio`, `shmq.formats`, `shmq.spark` and what few programs need, imported when they are first used."""
+    """`shmq.aio`, the other surfaces, and what few programs need: imported when they are first used."""
     if name in _LATE:
         _later.ready(f"shmq.{_LATE[name]}")
         return getattr(_importlib.import_module(f"shmq.{_LATE[name]}"), name)
-    if name in {"aio", "formats", "spark"}:
+    if name in {"aio", "compat", "formats", "spark"}:
         _later.ready(f"shmq.{name}")
         return _importlib.import_module(f"shmq.{name}")
     raise AttributeError(f"module 'shmq' has no attribute {name!r}")

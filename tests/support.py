@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -365,3 +366,32 @@ def begin_at(path, index: int) -> None:
     """Have a queue that nobody has open, and in which nothing was put, begin at that index."""
     assert chunk_files(path) == []
     change_journal(path, 32, struct.pack("<QQQ", index, 0, index))
+
+
+# ---------------------------------------------------------------- a small /dev/shm
+TINY = """
+import os, sys, subprocess
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=%s", "tmpfs", "/dev/shm"], check=True)
+import shmq
+"""
+
+
+def in_tiny(code: str, size: str) -> str:
+    """What *code* prints where /dev/shm is that small; skips where no such place can be made."""
+    import pytest  # who has no tests uses this module too
+
+    words = ["unshare", "-rm"] if os.geteuid() else ["unshare", "-m"]
+    if shutil.which("unshare") is None:
+        pytest.skip("there is no unshare here")
+    probe = subprocess.run([*words, "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], capture_output=True, check=False)
+    if probe.returncode:
+        pytest.skip(f"a /dev/shm of our own cannot be mounted here: {probe.stderr.decode().strip()}")
+    done = subprocess.run(
+        [*words, sys.executable, "-c", TINY % size + code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

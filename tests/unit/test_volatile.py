@@ -5,13 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support import Child, hold_until_killed, in_child, until
+from support import Child, hold_until_killed, in_child, in_tiny, until
 
 import shmq
 from shmq.storage import files, shm, spares, volatile
@@ -290,32 +289,6 @@ def test_chunks_begin_small(root):
             queue.put(bytes(100_000))
         sizes = sorted(file.stat().st_size for file in Path(queue.path, "chunks").iterdir())
     assert sizes == [256 << 10, 1 << 20]
-
-
-TINY = """
-import os, sys, subprocess
-subprocess.run(["mount", "-t", "tmpfs", "-o", "size=%s", "tmpfs", "/dev/shm"], check=True)
-import shmq
-"""
-
-
-def in_tiny(code: str, size: str) -> str:
-    """What *code* prints where /dev/shm is that small; skips where no such place can be made."""
-    words = ["unshare", "-rm"] if os.geteuid() else ["unshare", "-m"]
-    if shutil.which("unshare") is None:
-        pytest.skip("there is no unshare here")
-    probe = subprocess.run([*words, "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], capture_output=True, check=False)
-    if probe.returncode:
-        pytest.skip(f"a /dev/shm of our own cannot be mounted here: {probe.stderr.decode().strip()}")
-    done = subprocess.run(
-        [*words, sys.executable, "-c", TINY % size + code],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_a_full_dev_shm_is_disk_full_with_the_remedy(tmp_path):
