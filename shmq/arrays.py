@@ -101,8 +101,11 @@ def _name_of(np: Any, dtype: Any, tried: str) -> Any:
     Raises:
         TypeError: numpy could not make it from that again.
     """
-    name = _listed(np.lib.format.dtype_to_descr(dtype)) if dtype.names else dtype.str
-    if dtype.hasobject or dtype.itemsize == 0 or _dtype_of(np, name) != dtype:
+    try:
+        name = _listed(np.lib.format.dtype_to_descr(dtype)) if dtype.names else dtype.str
+    except ValueError:  # of fields that overlap, or come in another order than they are named
+        name = None
+    if name is None or dtype.hasobject or dtype.itemsize == 0 or _dtype_of(np, name) != dtype:
         raise TypeError(
             f"{tried} {dtype}: what is in it cannot be given back from bytes; put .tobytes(), or make "
             "the queue with a codec that takes objects"
@@ -160,13 +163,13 @@ def of_message(message: Message) -> Any:
     shape, view = headers.get(SHAPE), message.view
     try:
         if not isinstance(shape, list):
-            raise TypeError(f"shape {shape!r}")
+            raise TypeError(f"shape {shape!r:.100}")
         kind = Kind(headers[DTYPE], tuple(shape), headers.get(ORDER, "C"))
         if any(type(length) is not int or length < 0 for length in kind.shape) or kind.order not in ("C", "F"):
-            raise ValueError(f"shape {shape!r}, order {kind.order!r}")
+            raise ValueError(f"shape {shape!r:.100}, order {kind.order!r:.100}")
         itemsize = _dtype_of(_numpy(), kind.dtype).itemsize
         if math.prod(kind.shape) * itemsize != len(view):
-            raise ValueError(f"{len(view)} bytes, shape {shape!r}, elements of {itemsize}")
+            raise ValueError(f"{len(view)} bytes, shape {shape!r:.100}, elements of {itemsize}")
         return in_buffer(kind, view)
     except (TypeError, ValueError, OverflowError) as problem:
         raise Corrupt(

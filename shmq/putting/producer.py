@@ -279,6 +279,11 @@ class Producer(_native.Tail[T], Handle):
         deadline = deadline_of(timeout)
         kind = None
         if nbytes is None or shape is not None or dtype is not None:
+            if self._encode is not None:
+                raise TypeError(
+                    f"cannot reserve room for an array in {self._home.path}: its payloads are of codec "
+                    f"{self._session.codec.name!r}, and an array is bytes"
+                )
             kind, nbytes = _room_for_array(nbytes, shape, dtype)
             headers = _with(headers, kind.headers())
         nbytes = given.whole("nbytes", nbytes, 0)

@@ -194,7 +194,9 @@ def check_batch(batch: Any) -> Any:
         return arrow.table(batch)
     if hasattr(batch, "__arrow_c_array__"):
         return arrow.record_batch(batch)
-    raise given.wrong_type("batch", type(batch), "a pyarrow.RecordBatch, or what gives itself as one to Arrow")
+    raise TypeError(
+        f"batch: a pyarrow.RecordBatch, or what gives itself as one to Arrow, is wanted, not {type(batch).__name__}"
+    )
 
 
 def one_batch(found: Any) -> Any:

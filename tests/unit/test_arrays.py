@@ -294,3 +294,32 @@ def test_found_while_another_thread_imported_numpy_a_put_was_an_attribute_error(
     index = queue.put(array.array("d", [1.0]))
     assert queue[index].headers == {"shmq.dtype": "<f8", "shmq.shape": [1]}
     queue.put(memoryview(b"x"))
+
+
+# ---------------------------------------------------------------- what outside attacks found
+def test_found_fields_that_overlap_were_told_in_the_words_of_numpy(queue):
+    overlapping = np.dtype({"names": ["a", "b"], "formats": ["<i4", "<i4"], "offsets": [0, 2], "itemsize": 8})
+    with pytest.raises(TypeError, match="cannot be given back from bytes"):
+        queue.put(np.zeros(3, overlapping))
+    with pytest.raises(TypeError, match="cannot reserve room for"):
+        queue.reserve(shape=3, dtype=overlapping)
+    assert len(queue) == 0
+
+
+def test_found_room_for_an_array_where_payloads_have_a_codec_made_what_nobody_could_read(make):
+    queue = make(codec="json")
+    with pytest.raises(TypeError, match="its payloads are of codec 'json', and an array is bytes"):
+        queue.reserve(shape=3, dtype="i4")
+    assert len(queue) == 0
+
+
+def test_found_a_shape_as_long_as_its_headers_was_told_whole(queue):
+    queue.put(b"12345678", headers={"shmq.dtype": "<i8", "shmq.shape": [1] * 9000 + [2], "shmq.order": "C"})
+    with pytest.raises(shmq.Corrupt) as caught:
+        queue[0].array  # noqa: B018
+    assert len(str(caught.value)) < 1000
+
+
+def test_found_what_is_no_batch_was_told_as_a_type(queue):
+    with pytest.raises(TypeError, match="is wanted, not NoneType"):
+        queue.put_arrow(None)
