@@ -261,6 +261,10 @@ def payload_of(queue: shmq.Queue, word: bytes) -> Any:
         return word
     if codec == "pickle":
         raise Problem(f"{queue.path} holds pickles; they are put by Python programs only")
+    if codec not in {"text", "json", "msgpack"}:
+        raise Problem(
+            f"{queue.path} has codec {codec!r}, which is not shmq's own; Python programs put there, that have it"
+        )
     try:
         text = word.decode()
         return text if codec == "text" else json.loads(text)
@@ -286,15 +290,18 @@ def aside(path: str, found: Mapping[int, Sequence[str]]) -> None:
 def open_queue(path: str, *, read_only: bool = False, trusted: bool = True) -> shmq.Queue:
     """The queue at *path*, which must exist. Verbs that decode payloads pass what the user said about trust."""
     try:
-        return shmq.open(path, create=False, read_only=read_only, trusted=trusted)
+        # Opening runs nothing, and of a codec that is not here it has the bytes.
+        queue = shmq.open(path, create=False, read_only=read_only, trusted=True)
     except shmq.NotFound as problem:
         if os.path.lexists(path):
             raise
         raise shmq.NotFound(f"{problem}; `shmq create {shlex.quote(path)}` makes a queue there") from None
-    except shmq.Untrusted:
+    if queue.options.codec == "pickle" and not trusted:
+        queue.close()
         raise Problem(
             f"{path} holds pickles, which run code when read; add --trusted if you trust whoever may write it"
-        ) from None
+        )
+    return queue
 
 
 def add_trusted(verb: argparse.ArgumentParser) -> None:

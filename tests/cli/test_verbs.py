@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import msgspec
 import pytest
 from support import chunk_files, make_unclean, patch
 from support import start as start_child
@@ -539,6 +540,22 @@ def test_pickles_are_read_only_when_told(here, run):
     assert run("cat", "q", "--trusted", "--format", "repr") == (0, "0  {1, 2}\n", "")
     assert run("put", "q", "1") == (1, "", f"shmq: {here}/q holds pickles; they are put by Python programs only\n")
     assert run("stat", "q")[0] == 0  # decodes nothing
+
+
+def test_found_queues_of_codecs_that_are_not_here_were_refused(here, run):
+    """Their bytes are shown, and nothing is put that nobody could read."""
+
+    class Order(msgspec.Struct):
+        number: int
+
+    with shmq.open("q", codec=shmq.codec.struct(Order)) as queue:
+        queue.put(Order(7))
+    assert run("cat", "q", "--format", "hex")[1] == "0  81 a6 6e 75 6d 62 65 72 07\n"
+    assert run("stat", "q")[0] == 0
+    code, out, told = run("put", "q", "{}")
+    assert (code, out) == (1, "")
+    assert "has codec 'struct:Order', which is not shmq's own" in told
+    assert run("take", "q", "name", "--format", "hex")[0] == 0
 
 
 def test_tail_shows_the_last_ones(orders, run):
