@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, overload
 
 from shmq import _native, ending, errors, given, habits, later
@@ -20,7 +21,6 @@ from shmq.where import says_where
 
 if TYPE_CHECKING:
     import datetime
-    import os
     from collections.abc import Iterable, Mapping, Sequence
     from types import EllipsisType
 
@@ -1190,8 +1190,13 @@ class Queue(_native.Finder[T], Closable):
         self._session.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A queue pickles to its place, so that it crosses spawn and forkserver."""
-        return _reopen, (self.place, self._session.flags, self._session.brought)
+        """
+        A queue pickles to its place, so that it crosses spawn and forkserver.
+
+        A volatile one stays for a process that is being started with it, whatever its starter does with it meanwhile.
+        """
+        kept = self._session.kept_for_child()
+        return _reopen, (self.place, self._session.flags, self._session.brought, *([] if kept is None else [kept]))
 
     def __dir__(self) -> list[str]:
         """What it has, without the names that only say what to use instead (shmq/habits.py)."""
@@ -1205,6 +1210,10 @@ class Queue(_native.Finder[T], Closable):
 habits.tell(Queue, habits.OF_QUEUES)
 
 
-def _reopen(path: str, flags: dict[str, Any], brought: Codec[Any] | None = None) -> Queue:
+def _reopen(path: str, flags: dict[str, Any], brought: Codec[Any] | None = None, kept: Any = None) -> Queue:
     options = None if brought is None else Options(codec=brought)
-    return Queue(Session(path, create=False, options=options, **flags))
+    try:
+        return Queue(Session(path, create=False, options=options, **flags))
+    finally:
+        if kept is not None:
+            os.close(kept.detach())

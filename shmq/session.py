@@ -136,11 +136,20 @@ class Session(Closable):
                 making.create(self.path, options)
             self._open_existing()
             hold.settle()
-            self.home.at_end = hold.leave
+            self.home.at_end, self.home.hold = hold.leave, hold
         except BaseException:
             hold.leave()
             raise
         hold.leave_with(self.home)
+
+    def kept_for_child(self) -> Any:
+        """
+        While multiprocessing pickles this for a process that it starts: the lock that says that a volatile queue is
+        used, as that process gets it, which has the queue last until it has opened it. Else None.
+        """
+        starting = getattr(sys.modules.get("multiprocessing.context"), "get_spawning_popen", lambda: None)()
+        hold = None if starting is None or self.closed else self.home.hold
+        return None if hold is None else sys.modules["multiprocessing.reduction"].DupFd(hold.fileno())
 
     def _open_existing(self) -> None:
         read_only = self.flags["read_only"]

@@ -13,7 +13,6 @@ import functools
 import logging
 import threading
 import time
-from multiprocessing import context
 from typing import TYPE_CHECKING, Any
 
 import shmq
@@ -144,11 +143,8 @@ class _Shared:
 
     # ---- crossing to other processes
     def __getstate__(self) -> dict[str, Any]:
-        """Its place. While a process is being started, that keeps the queue until it has ended."""
+        """Its place."""
         self._check_open()
-        starting: Any = context.get_spawning_popen()
-        if starting is not None:  # else nobody might have the queue any more when the child comes to open it
-            vars(starting).setdefault("_shmq_kept", []).append(self._queue)
         return {"_maxsize": self._maxsize, "_views": self._views, "_queue": self._queue}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

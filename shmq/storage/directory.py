@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from shmq.storage.view import View
+    from shmq.storage.volatile import Hold
 
 CEILING_AHEAD = 1 << 16
 """How many indexes the ceiling is raised above what is needed, so that small chunks do not sync it each time."""
@@ -73,6 +74,8 @@ class Directory:
         self.volatile = shm.is_inside(self.path)
         self.at_end: Callable[[], None] | None = None
         """Called when the last user has closed."""
+        self.hold: Hold | None = None
+        """Of a volatile queue: what says that it is used."""
         self.turn: Closable | None = None
         """How this opening takes turns in putting with dedup (shmq/storage/dedup.py), once it has."""
         self.found_finished = -1

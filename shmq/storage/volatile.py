@@ -155,6 +155,10 @@ class Hold:
         assert self._users is not None  # noqa: S101  # it has tried to enter
         return self._users
 
+    def fileno(self) -> int:
+        """The descriptor by which it is locked, for whoever is to share the lock."""
+        return self._fd.fileno()
+
     def _nothing(self) -> errors.NotFound:
         return errors.NotFound(f"cannot open {self.place}: there is no such volatile queue; it ends with its last user")
 

@@ -293,6 +293,17 @@ def test_a_queue_that_its_maker_forgot_waits_for_the_child(method):
     joined(process)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_queue_that_its_maker_closed_waits_for_the_child(method):
+    back, mine = SimpleQueue(), forgotten()
+    process = started(method, tell_of_late, mine, back)
+    mine.close()
+    assert back.get() == ["kept", "too"]
+    joined(process)
+    shmq.gc()  # a child ends without saying so
+    assert not Path(mine._queue.path).exists()
+
+
 def forgotten():
     mine = Queue()
     mine.put("kept")

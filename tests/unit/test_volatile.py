@@ -202,6 +202,25 @@ def test_an_anonymous_queue_crosses_spawn_and_fork(tmp_path):
     assert not os.path.exists(place)
 
 
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_child_that_is_started_with_a_queue_finds_it_whatever_its_starter_does(method):
+    """It was gone when the child came to open it, where its starter had closed or forgotten it."""
+    queue = shmq.open(None)
+    queue.put(b"x")
+    place = queue.path
+    process = multiprocessing.get_context(method).Process(target=take_one, args=(queue,))
+    process.start()
+    queue.close()
+    process.join(PATIENCE)
+    assert process.exitcode == 0
+    shmq.gc()  # a child of a server ends without saying so
+    assert not os.path.exists(place)
+
+
+def take_one(queue):
+    assert queue.consumer("c").take(timeout=5) == b"x"
+
+
 def test_many_openers_and_leavers_agree(root):
     """Opened and closed by several processes at once: each finds a whole queue, and at the end nothing is left."""
 
