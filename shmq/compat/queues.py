@@ -165,7 +165,7 @@ class Queue(_Shared):
     """
     As `multiprocessing.Queue`, of no start method, and with `shutdown` as `queue.Queue` has it.
 
-    An object is pickled by who puts it: what cannot be is told there, with the part of it that cannot. It can be got
+    An object is pickled by whoever puts it: what cannot be is told there, with the part of it that cannot. It can be got
     by others when `put` returns. Large buffers, such as those of arrays, are copied once by put and once by get.
 
     Args:
