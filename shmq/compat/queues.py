@@ -30,6 +30,10 @@ _SOON = 0.01
 _WARN_AFTER = 1.0
 
 
+class _IsClosedError(OSError, ValueError):
+    """As multiprocessing's: a ValueError when something is put or got, an OSError when it is looked at."""
+
+
 class _Shared:
     """What the three have in common: a shared queue of pickles, opened in each process that uses it."""
 
@@ -42,6 +46,7 @@ class _Shared:
 
     def _begin(self) -> None:
         self._closed = False
+        self._unused = False
         self._getter: shmq.GroupConsumer[bytes] | None = None
         self._lock = threading.Lock()
 
@@ -128,6 +133,8 @@ class _Shared:
     # ---- closing
     def close(self) -> None:
         """This process puts and gets nothing more; others go on. Closing twice is fine."""
+        if not self._closed:
+            self._unused = self._getter is None and self._queue.next_index == 0
         self._closed = True
         with contextlib.suppress(shmq.ShmqError, OSError):
             if self._getter is not None:
@@ -139,7 +146,7 @@ class _Shared:
             raise self._is_closed()
 
     def _is_closed(self) -> ValueError:
-        return ValueError(f"Queue {self!r} is closed")
+        return _IsClosedError(f"Queue {self!r} is closed")
 
     # ---- crossing to other processes
     def __getstate__(self) -> dict[str, Any]:
@@ -165,8 +172,8 @@ class Queue(_Shared):
     """
     As `multiprocessing.Queue`, of no start method, and with `shutdown` as `queue.Queue` has it.
 
-    An object is pickled by whoever puts it: what cannot be is told there, with the part of it that cannot. It can be got
-    by others when `put` returns. Large buffers, such as those of arrays, are copied once by put and once by get.
+    An object is pickled by whoever puts it: what cannot be is told there, with the part of it that cannot. Others can
+    get it when `put` returns. Large buffers, such as those of arrays, are copied once by put and once by get.
 
     Args:
         maxsize: how many objects it holds before `put` waits; without limit when it is not positive.
@@ -209,6 +216,10 @@ class Queue(_Shared):
     def get_nowait(self) -> Any:
         """`get(False)`."""
         return self.get(False)
+
+    def empty(self) -> bool:
+        """Whether there is nothing to get; True of one that was closed before it was used."""
+        return self._unused or super().empty()
 
     def full(self) -> bool:
         """Whether a put would wait."""
