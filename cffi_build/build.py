@@ -7,6 +7,7 @@ This is the only build logic; setuptools calls it when the package is installed.
 from __future__ import annotations
 
 import os
+import sysconfig
 from pathlib import Path
 
 from cffi import FFI
@@ -15,6 +16,7 @@ HERE = Path(__file__).parent
 SOURCES = [
     "chunk/bounds.c",
     "chunk/chunk_file.c",
+    "chunk/filter.c",
     "chunk/find.c",
     "chunk/find_time.c",
     "chunk/gather.c",
@@ -40,6 +42,7 @@ SOURCES = [
     "durable/recover.c",
     "durable/sync.c",
     "error.c",
+    "foreign.c",
     "group/claim.c",
     "group/drop.c",
     "group/edge.c",
@@ -65,6 +68,7 @@ SOURCES = [
     "python/hot.c",
     "python/hot_fd.c",
     "python/hot_find.c",
+    "python/hot_forward.c",
     "python/hot_map.c",
     "python/hot_hand.c",
     "python/hot_mutex.c",
@@ -93,5 +97,5 @@ ffi.set_source(
         *os.environ.get("SHMQ_CFLAGS", "").split(),
     ],
     extra_link_args=["-pthread", *os.environ.get("SHMQ_LDFLAGS", "").split()],
-    py_limited_api=True,
+    py_limited_api=not sysconfig.get_config_var("Py_GIL_DISABLED"),  # see setup.py
 )

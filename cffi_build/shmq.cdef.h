@@ -23,27 +23,35 @@ enum shmq_code {
     SHMQ_EDGE = -20,
     SHMQ_GROW = -21,
     SHMQ_LOST = -22,
-    SHMQ_FOREIGN = -23
+    SHMQ_FOREIGN = -23,
+    SHMQ_PASSED = -24
 };
 const char *shmq_error(void);
 int shmq_errno(void);
 typedef struct {
     uint32_t entry;
     uint32_t forks;
+    void *kept;
 } shmq_lock;
 int shmq_lock_open(shmq_lock *lock, int fd);
 int shmq_lock_try(shmq_lock *lock, uint64_t byte);
 int shmq_lock_share(shmq_lock *lock, uint64_t byte);
 int shmq_lock_give_back(shmq_lock *lock, uint64_t byte);
+int shmq_lock_keep(shmq_lock *lock);
+int shmq_lock_fd(const shmq_lock *lock);
 void shmq_lock_close(shmq_lock *lock);
 
 typedef struct shmq_member shmq_member;
 shmq_member *shmq_member_new(void *control);
+void shmq_member_seats(shmq_member *member, uint32_t seats);
 int shmq_member_open(shmq_member *member, int lock_fd, int test_fd);
+int shmq_member_by_path(shmq_member *member, int directory, const char *path);
+int shmq_member_keep(shmq_member *member);
 int shmq_member_lock(shmq_member *member, uint64_t *since, uint32_t *generation);
 int shmq_member_join(shmq_member *member, uint32_t pid, uint64_t pid_namespace, uint64_t start_time, uint64_t boot_tag,
                      uint64_t since);
 void shmq_member_since(shmq_member *member, uint64_t since);
+void shmq_member_left(shmq_member *member, uint64_t since);
 uint32_t shmq_member_owner(const shmq_member *member);
 typedef struct {
     uint32_t generation;
@@ -54,6 +62,7 @@ typedef struct {
 } shmq_participant;
 uint32_t shmq_participant_at(const void *control, uint32_t slot, shmq_participant *participant);
 int shmq_slot_locked(shmq_member *member, uint32_t slot);
+int shmq_member_seated(shmq_member *member);
 int shmq_owner_alive(shmq_member *member, uint32_t owner);
 int shmq_member_forked(const shmq_member *member);
 void shmq_member_leave(shmq_member *member);
@@ -100,6 +109,9 @@ int64_t shmq_put_many(shmq_chunk *chunk, uint32_t count, const char *payloads, c
 uint64_t shmq_region_bytes(uint32_t count, const uint32_t *lengths, const uint32_t *key_lengths,
                            const uint32_t *header_lengths, uint32_t fixed_flags);
 uint64_t shmq_record_bytes(const shmq_fields *fields, uint64_t length);
+int shmq_check_fields(const shmq_fields *fields, uint64_t length);
+int64_t shmq_put_each(shmq_chunk *chunk, uint32_t count, const shmq_fields *fields, const char *const *payloads,
+                      const uint64_t *lengths);
 typedef struct {
     uint8_t producer[16];
     uint64_t sequence;
@@ -109,8 +121,27 @@ typedef struct {
     uint32_t count;
     uint32_t reserved;
 } shmq_dedup_found;
-int64_t shmq_scan_dedup(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal, uint64_t until, bool newest,
-                        uint32_t capacity, shmq_dedup_found *found, int *code);
+enum shmq_dedup_wanted {
+    SHMQ_DEDUP_ALL = 0,
+    SHMQ_DEDUP_PUT = 1,
+    SHMQ_DEDUP_NEWEST = 2,
+    SHMQ_DEDUP_SOURCE = 3
+};
+int64_t shmq_scan_dedup(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal, uint64_t until, uint32_t wanted,
+                        const uint8_t source[16], uint32_t capacity, shmq_dedup_found *found, int *code);
+typedef struct {
+    uint8_t producer[16];
+    uint64_t byte;
+    shmq_lock *lock;
+    uint64_t chunk;
+    uint64_t position;
+    uint64_t ordinal;
+    bool any;
+    uint64_t sequence;
+    uint64_t first;
+} shmq_once;
+int64_t shmq_put_once(shmq_chunk *chunk, shmq_once *once, uint64_t sequence, const shmq_fields *fields, const char *payload,
+                      uint64_t length);
 int64_t shmq_reserve(shmq_chunk *chunk, const shmq_fields *fields, uint64_t length, uint64_t *claimed,
                      uint64_t *record, uint64_t *payload);
 uint8_t *shmq_map_again(void *begin, size_t bytes);
@@ -127,6 +158,13 @@ uint64_t shmq_adoption(shmq_chunk *chunk);
 int shmq_sealed(shmq_chunk *chunk, uint64_t *next_index);
 int shmq_tail(shmq_chunk *chunk, uint64_t *next_index, uint64_t *position);
 int64_t shmq_bury(shmq_chunk *chunk, uint32_t owner);
+typedef struct shmq_filter shmq_filter;
+shmq_filter *shmq_filter_new(const char *prefix, uint32_t prefix_length, const uint16_t *types, uint32_t type_count,
+                             const char *headers, uint32_t headers_length);
+void shmq_filter_free(shmq_filter *filter);
+int shmq_filter_matches(const shmq_filter *filter, const shmq_chunk *chunk, uint64_t position);
+int shmq_filter_count(const shmq_filter *filter, shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal, uint64_t first,
+                      uint64_t stop, uint32_t most, uint64_t *count);
 typedef struct {
     uint64_t position;
     uint64_t ordinal;
@@ -138,6 +176,8 @@ typedef struct {
     void *checkpoint;
     uint32_t busy;
     int64_t due_ns;
+    const shmq_filter *filter;
+    uint64_t passed;
 } shmq_reader;
 int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins);
 typedef struct {
@@ -265,6 +305,7 @@ void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced);
 #define SHMQ_QUEUE_BYTES 20480
 #define SHMQ_QUEUE_HEADER_BYTES 56
 #define SHMQ_CONTROL_BYTES 69632
+#define SHMQ_CONTROL_BYTES_SMALL 20480
 #define SHMQ_CHECKPOINT_BYTES 28672
 #define SHMQ_BATCH_MAX 8191
 #define SHMQ_SNAPSHOT_BASE 4096
@@ -299,7 +340,8 @@ int shmq_watermark_check(const void *page, shmq_watermark *mark);
 int shmq_control_format(void *memory, const uint8_t *queue_id);
 int shmq_control_check(const void *memory, uint64_t bytes, const uint8_t *queue_id);
 int shmq_checkpoint_format(void *memory, const uint8_t *queue_id, const char *name, uint32_t name_length,
-                           uint32_t kind, uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
+                           uint32_t kind, bool explicit_ack, bool subscribed, uint64_t start_index,
+                           int64_t created_ns);
 int shmq_checkpoint_check(const void *memory, uint64_t bytes, const uint8_t *queue_id, const char *name,
                           uint32_t name_length);
 int shmq_checkpoint_rename(void *memory, const char *name, uint32_t name_length);
@@ -313,6 +355,7 @@ void shmq_checkpoint_set_dropped(void *memory, uint64_t count);
 uint64_t shmq_checkpoint_holder(const void *memory);
 void shmq_checkpoint_set_holder(void *memory, uint64_t owner);
 uint32_t shmq_checkpoint_explicit(const void *memory);
+uint32_t shmq_checkpoint_subscribed(const void *memory);
 uint32_t shmq_checkpoint_kind(const void *memory);
 uint64_t shmq_checkpoint_floor(const void *memory);
 void shmq_cursor_save(void *memory, uint64_t sequence, uint64_t position, uint64_t ordinal, uint64_t index);
@@ -409,12 +452,18 @@ int shmq_ring_undo(shmq_ring *ring, shmq_taken *taken);
 int shmq_ring_nack(shmq_ring *ring, shmq_taken *taken, int64_t due_ns, uint64_t behind);
 int shmq_ring_extend_lease(shmq_ring *ring, shmq_taken *taken, int64_t ends_ns);
 int shmq_ring_moving(shmq_ring *ring, shmq_taken *taken);
+int shmq_ring_forward(shmq_ring *ring, shmq_taken *taken, bool *again);
+int shmq_ring_unforward(shmq_ring *ring, shmq_taken *taken);
+bool shmq_taken_forwards(const shmq_taken *taken);
+void shmq_ring_unsure(shmq_ring *ring, uint64_t end, bool known);
 void shmq_ring_count_moved(shmq_ring *ring, bool expired);
 void shmq_ring_count_unmoved(shmq_ring *ring);
 void shmq_ring_advance(shmq_ring *ring);
 void shmq_ring_rest(shmq_ring *ring, bool on);
 bool shmq_ring_drained(const shmq_ring *ring, bool holding);
 uint64_t shmq_ring_unfinished(const shmq_ring *ring, uint64_t first, uint64_t end, uint64_t *head, uint64_t *lowest);
+int shmq_ring_count(const shmq_ring *ring, uint64_t head, const shmq_filter *filter, shmq_chunk *chunk, uint64_t *position,
+                    uint64_t *ordinal, uint64_t first, uint64_t stop, uint32_t most, uint64_t *count);
 uint64_t shmq_ring_open_in(const shmq_ring *ring, uint64_t head, uint64_t first, uint64_t stop);
 uint32_t shmq_ring_parked(const shmq_ring *ring, uint64_t *entry, uint32_t room, uint64_t *indexes, uint8_t *held);
 void shmq_ring_count_retired(shmq_ring *ring, uint64_t count);
@@ -424,6 +473,11 @@ int64_t shmq_ring_held(shmq_ring *ring, uint64_t target);
 int64_t shmq_ring_lowest(shmq_ring *ring);
 uint64_t shmq_ring_floor(shmq_ring *ring);
 int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch);
+int shmq_ring_fix(shmq_ring *ring, uint64_t epoch, void *content);
+int64_t shmq_ring_write_fixed(void *checkpoint, const void *content);
+#define SHMQ_RUNS_MAX 33172
+uint64_t shmq_snapshot_open(const void *content, uint64_t *floor, uint64_t *runs);
+uint64_t shmq_snapshots_floor(const void *checkpoint);
 uint64_t shmq_ring_states(const shmq_ring *ring, uint8_t *states);
 typedef struct {
     uint64_t head;
@@ -444,3 +498,8 @@ typedef struct {
     uint64_t to_drop;
 } shmq_ring_figures;
 void shmq_ring_counts(shmq_ring *ring, shmq_ring_figures *figures);
+int64_t shmq_foreign_load32(void *memory, uint64_t bytes, uint64_t at);
+int shmq_foreign_cas32(void *memory, uint64_t bytes, uint64_t at, uint32_t expected, uint32_t desired);
+int shmq_foreign_load64(void *memory, uint64_t bytes, uint64_t at, int64_t *found);
+int shmq_foreign_cas64(void *memory, uint64_t bytes, uint64_t at, int64_t expected, int64_t desired);
+int shmq_foreign_store64(void *memory, uint64_t bytes, uint64_t at, int64_t value);

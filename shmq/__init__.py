@@ -10,6 +10,7 @@ shmq: a multiprocess shared-memory queue for Python on Linux. Durable, fast, no 
 A map of the package:
     queue, session, manage, stats       what users call; an open queue; those that are not open; figures
     message, options, codec, errors     what is put and taken, what queues are made with, what can go wrong
+    filter                              which messages a name or a reader wants
     putting/                            producers, bounds, batches that are built apart, what is put once
     taking/                             consumers, groups, waiting, dead letters
     reading/                            from message to message, by index, by time, as columns
@@ -17,11 +18,15 @@ A map of the package:
     alarm, watcher                      who tells those that cannot sleep; who tells sleepers of a death
     membership, seat, loan              this process's place at a queue; what each handle has of it
     given, habits, where, deadlines     checks of arguments; names of queue.Queue; the path in an OSError; timeouts
+    user_group                          who shares a queue
     closable                            what a `with` block closes
     later, locks, worker                imports when they are needed; threads and forks
     storage/                            directories, chunk files, the chain
+    foreign                             words of other programs' mapped files, for formats
     _native/, _core, _hot               the one door to the C core; put, take and q[i] as built-ins
-    aio/, compat/, formats/, spark/, cli/    surfaces: they use only what this file exports
+    workers/                            processes that are started, watched and replaced
+    aio/, compat/, executor/, flow/, rpc/,
+    priorities/, formats/, spark/, cli/ surfaces: on what this file exports alone
 """
 
 import importlib as _importlib
@@ -32,55 +37,65 @@ from typing import Any as _Any
 if not _sys.platform.startswith("linux"):
     raise ImportError("shmq is for Linux: it needs futexes, OFD locks and O_TMPFILE, which only Linux has")
 
-from shmq import codec, errors
 from shmq import later as _later
-from shmq.errors import (
-    BadFormat,
-    Busy,
-    Closed,
-    Corrupt,
-    DiskFull,
-    Empty,
-    Fenced,
-    Forked,
-    Full,
-    Gone,
-    LeaseLost,
-    Mismatch,
-    NotFound,
-    ShmqError,
-    ShutDown,
-    SyncFailed,
-    SyncPending,
-    TooLarge,
-    TooMany,
-    Unsafe,
-    UnsafeFilesystem,
-    Untrusted,
-)
-from shmq.manage import delete, gc, repair, verify, volatile_queues
-from shmq.message import Message
-from shmq.options import Durability, Options, Retention
-from shmq.putting.producer import Producer, Slot
-from shmq.queue import Queue, open  # noqa: A004  # shmq.open, as gzip.open
-from shmq.reading.reader import Reader
-from shmq.taking.consumer import Consumer
-from shmq.taking.waiting import wait
+
+with _later.no_garbage_collected():  # a tenth of the time that the import takes, and there is none yet
+    from shmq import codec, errors
+    from shmq.errors import (
+        BadFormat,
+        Busy,
+        Closed,
+        Corrupt,
+        DiskFull,
+        Empty,
+        Fenced,
+        Forked,
+        Full,
+        Gone,
+        LeaseLost,
+        Mismatch,
+        NotFound,
+        ShmqError,
+        ShutDown,
+        SyncFailed,
+        SyncPending,
+        TooLarge,
+        TooMany,
+        Unsafe,
+        UnsafeFilesystem,
+        Untrusted,
+    )
+    from shmq.filter import Filter
+    from shmq.manage import delete, gc, repair, verify, volatile_queues
+    from shmq.message import Message
+    from shmq.options import Durability, Options, Retention
+    from shmq.putting.producer import Producer, Slot
+    from shmq.queue import Queue, open  # noqa: A004  # shmq.open, as gzip.open
+    from shmq.reading.reader import Reader
+    from shmq.taking.consumer import Consumer
+    from shmq.taking.waiting import wait
 
 if _TYPE_CHECKING:
-    from shmq import aio, compat, formats, spark
+    from shmq import aio, compat, executor, flow, formats, priorities, rpc, spark, workers
+    from shmq.executor import Executor
+    from shmq.flow import Flow
     from shmq.putting.handed import HandedOver
     from shmq.putting.staged import Staged
     from shmq.stats import ConsumerStats, GroupStats, Stats
-    from shmq.taking.group import GroupConsumer
+    from shmq.taking.forward import Forward
+    from shmq.taking.group import GroupConsumer, forward
     from shmq.taking.lone import LoneConsumer
 
 _LATE = {
     **dict.fromkeys(("ConsumerStats", "GroupStats", "Stats"), "stats"),
+    "Forward": "taking.forward",
+    "forward": "taking.group",
     "GroupConsumer": "taking.group",
     "LoneConsumer": "taking.lone",
+    "Flow": "flow",
     "HandedOver": "putting.handed",
     "Staged": "putting.staged",
+    "Executor": "executor",
 }
 
 GroupMessage = Message
@@ -98,8 +113,12 @@ __all__ = [
     "DiskFull",
     "Durability",
     "Empty",
+    "Executor",
     "Fenced",
+    "Filter",
+    "Flow",
     "Forked",
+    "Forward",
     "Full",
     "Gone",
     "GroupConsumer",
@@ -133,14 +152,20 @@ __all__ = [
     "compat",
     "delete",
     "errors",
+    "executor",
+    "flow",
     "formats",
+    "forward",
     "gc",
     "open",
+    "priorities",
     "repair",
+    "rpc",
     "spark",
     "verify",
     "volatile_queues",
     "wait",
+    "workers",
 ]
 
 
@@ -149,7 +174,7 @@ def __getattr__(name: str) -> _Any:
     if name in _LATE:
         _later.ready(f"shmq.{_LATE[name]}")
         return getattr(_importlib.import_module(f"shmq.{_LATE[name]}"), name)
-    if name in {"aio", "compat", "formats", "spark"}:
+    if name in {"aio", "compat", "executor", "flow", "formats", "priorities", "rpc", "spark", "workers"}:
         _later.ready(f"shmq.{name}")
         return _importlib.import_module(f"shmq.{name}")
     raise AttributeError(f"module 'shmq' has no attribute {name!r}")

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import abc
+import sys
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 
-class Closable:
+class Forgotten:
+    """What closes itself when nobody has it any more. Its finalizer finds this by its class, which stays to the end."""
+
+    def _end_quietly(self, close: Callable[[], object], is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        """
+        Call that. What never finished opening has nothing to close.
+
+        What is kept in a module of Python's own (`os.handle = ...`) is collected when the interpreter has taken
+        most modules apart, ours among them: whatever fails for that, the kernel lets go of it all in a moment.
+        """
+        try:
+            close()
+        except AttributeError:
+            pass
+        except Exception:
+            if not is_ending():
+                raise
+
+
+class Closable(Forgotten):
     """What has a `close`, and is a context manager by that."""
 
     def __enter__(self) -> Self:

@@ -125,7 +125,7 @@ def codec(name: str, *, trusted: bool = False) -> Coding:
 
 # ---------------------------------------------------------------- of the user's own
 class StructCodec(Generic[T]):
-    """Made by `struct`: values of one type, checked when they are read. It pickles where its type does."""
+    """Made by `struct`: values of one type, checked when they are put and read. It pickles where its type does."""
 
     def __init__(self, kind: type[T]) -> None:
         """See `struct`."""
@@ -141,7 +141,12 @@ class StructCodec(Generic[T]):
         """Its bytes, in msgpack."""
         if type(value) is not self._kind:  # of a subclass, its own fields would be lost
             raise TypeError(f"codec {self.name!r} takes {self._kind.__name__}, not {type(value).__name__}")
-        return self._encode(value)
+        data = self._encode(value)
+        try:
+            self.decode(data)  # msgspec looks at no types when it encodes, and whoever takes it could not read it
+        except ValueError as problem:
+            raise TypeError(f"codec {self.name!r} cannot take this {self._kind.__name__}: {problem}") from None
+        return data
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles to its type."""
@@ -163,8 +168,9 @@ def struct(kind: type[T]) -> StructCodec[T]:
         with shmq.open("orders", codec=shmq.codec.struct(Order)) as queue:
             queue.put(Order(7, 9.5))
 
-    They are stored as msgpack, under the name "struct:Order". What is read is checked against the class: a message that
-    does not fit raises `Corrupt`, and says which field. As msgspec says, fields may be added later, with defaults.
+    They are stored as msgpack, under the name "struct:Order". What is put is checked against the class (`TypeError`),
+    and so is what is read: a message that does not fit raises `Corrupt`. Both say which field. As msgspec says, fields
+    may be added later, with defaults.
 
     Raises:
         TypeError: *kind* is no class, or one that msgspec cannot read.

@@ -16,6 +16,10 @@ import importlib
 import os
 import sys
 import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _gate = _thread.RLock()
 """Held while a module is imported, and across every fork."""
@@ -43,12 +47,13 @@ def _have_imported(name: str) -> None:
     if threading.current_thread() is not threading.main_thread() or sys.is_finalizing():  # which starts no thread
         _import(name)
         return
-    thread = threading.Thread(target=_import_alone, args=(name,), name="shmq-import", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:  # the interpreter ends, and starts no thread any more
-        return
-    thread.join()
+    with no_garbage_collected():
+        thread = threading.Thread(target=_import, args=(name,), name="shmq-import", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter ends, and starts no thread any more
+            return
+        thread.join()
 
 
 def _import(name: str) -> None:
@@ -56,20 +61,21 @@ def _import(name: str) -> None:
         importlib.import_module(name)
 
 
-def _import_alone(name: str) -> None:
+@contextlib.contextmanager
+def no_garbage_collected() -> Iterator[None]:
     """
-    Import where the program's thread waits for it, perhaps with locks held.
+    While modules are imported: nothing of theirs is garbage yet, and it is looked at again and again.
 
-    So no garbage is collected meanwhile: a handle in it would be closed in this thread, which would wait for those.
+    And while the program's thread waits for another one, perhaps with locks held: a handle in the garbage would be
+    closed in that thread, as late as in its last steps, and wait for those locks.
     """
-    with _gate:
-        collects = gc.isenabled()
-        gc.disable()
-        try:
-            _import(name)
-        finally:
-            if collects:
-                gc.enable()
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _open_again() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from shmq import errors, given, later, where
+from shmq import errors, given, later, user_group, where
 from shmq.session import Session
 from shmq.storage import directory, making, volatile
 
@@ -28,15 +28,23 @@ def delete(path: str | os.PathLike[str]) -> None:
     """
     place = given.path("path", path)
     try:
-        session = Session(place, create=False, trusted=True)
+        session = Session(place, create=False, trusted=True, group=_group_at(place))
     except errors.NotFound:
-        if not volatile.is_volatile(place) and making.finish_deletion(os.path.abspath(place)):
+        if not volatile.is_volatile(place) and making.finish_deletion(os.path.abspath(place), _group_at(place)):
             return
         raise
     with session, session.home.admin():
         if _participants(session) > 1 or session.joined().shared():
             raise errors.Busy(f"cannot delete {session.path}: it is open, here or in another process")
         making.delete(session.home)
+
+
+def _group_at(place: str) -> int | None:
+    """Who shares the directory there. Whoever looks after a queue need not say so: the path was named for that."""
+    try:
+        return None if volatile.is_volatile(place) else user_group.of_directory(os.lstat(place))
+    except OSError:
+        return None
 
 
 def _participants(session: Session) -> int:
@@ -98,7 +106,7 @@ def repair(
     epoch = None if aside is None else given.whole("aside", aside, 0, _EPOCH_MAX)
     if given.flag("in_place", in_place) and (target is not None or epoch is not None):
         raise ValueError("in place, or to another place; not both")
-    home = directory.Directory(place, read_only=not in_place, trust_owner=not in_place)
+    home = directory.Directory(place, read_only=not in_place, trust_owner=not in_place, group=_group_at(place))
     try:
         if epoch is not None:
             return repairing.salvage(home, target, epoch)
@@ -108,7 +116,10 @@ def repair(
 
 
 def volatile_queues() -> list[str]:
-    """The names of this user's volatile queues, as `open` takes them; also of those that `gc` would take away."""
+    """
+    The names of the volatile queues of this user, and of the groups it is in, as `open` takes them; also of those that
+    `gc` would take away.
+    """
     return volatile.names()
 
 

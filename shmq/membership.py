@@ -1,7 +1,8 @@
 """
 This process's seat at each queue it has open: one per queue, shared by all its handles.
 
-Taking a seat proves that its last tenant is dead, so its open claims are padded first.
+Taking a seat proves that its last tenant is dead. Its open claims are padded first, where it takes no time to find
+them; else whoever meets one pads it, as of an older generation.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from shmq.storage.directory import Directory
 
 _NEVER = (1 << 64) - 1
+_LITTLE = 512 << 10
+"""So many bytes of messages are looked through at an opening, for claims that a dead process left open."""
+_AT_LEAST_EACH = 256
+"""In each so-many-th generation of a seat everything is, long before a generation's number comes again."""
 
 
 class Members:
@@ -56,7 +61,9 @@ class Membership:
         self._keeper: Keeper | None = None
         self._lock = locks.Lock()
         self._home: Directory | None = None
-        """For the watermark at the end, where somebody syncs."""
+        """What has the directory open in which the seats are asked about."""
+        self._syncs = False
+        """Whether there is a watermark, to be moved at the end."""
 
     def open(self, home: Directory) -> None:
         """Map the control page; take a seat unless the home is read-only. What is interrupted is ended by `leave`."""
@@ -64,22 +71,39 @@ class Membership:
             self._join_alone(home)
             return
         lock_fd, size = home.open(home.fd, CONTROL, writable=not home.read_only)
-        test_fd, _ = home.open(home.fd, CONTROL, writable=False)
-        with lock_fd, test_fd:
+        with lock_fd:
             self.control = _native.Control(
                 lock_fd, size, home.queue_id, f"{home.path}/{CONTROL}", writable=not home.read_only
             )
-            self.member = _native.Member(self.control, lock_fd, test_fd)
-        if not home.read_only:
-            self._sit_down(home)
+            with _native.Fd.of(os.open, f"/proc/self/fd/{lock_fd.fileno()}", os.O_RDONLY | os.O_CLOEXEC) as test_fd:
+                self.member = _native.Member(self.control, lock_fd, test_fd)
+            keeps = _native.keeps_locks(lock_fd)
+        if keeps:
+            self._ask_by_path(home, CONTROL)
+        if home.read_only:
+            if keeps:
+                self.member.keep()
+        else:
+            self._sit_down(home, keeps=keeps)
             if home.options.durability.kind != "process":
                 later.ready("shmq.durability")
                 from shmq import durability  # noqa: PLC0415  # only these modes pay for it
 
                 durability.Syncer(home, self).doubt()
-                self._home = home
-                home.retain(self)
+                self._have(home)
+                self._syncs = True
                 self._keep_interval(home)
+
+    def _have(self, home: Directory) -> None:
+        self._home = home
+        home.retain(self)
+
+    def _ask_by_path(self, home: Directory, name: str) -> None:
+        if home.keeps_descriptor:
+            self._have(home)
+            self.member.by_path(home.fd.fileno(), name)
+        else:
+            self.member.by_path(-1, f"{home.path}/{name}")
 
     def _join_alone(self, home: Directory) -> None:
         """At a queue that was not recovered yet, to read alone: what its control page says means nothing."""
@@ -90,14 +114,19 @@ class Membership:
         with lock_fd, test_fd:
             self.member = _native.Member(self.control, lock_fd, test_fd)
 
-    def _sit_down(self, home: Directory) -> None:
+    def _sit_down(self, home: Directory, *, keeps: bool) -> None:
         slot, generation, since = self.member.lock()
+        if keeps:
+            self.member.keep()
         chain = Chain(home, self.member)
         last = chain.last()
         if generation and since != _NEVER:
-            for sequence, base in chain.since(since):
-                with contextlib.suppress(FileNotFoundError):  # retired meanwhile: nobody waits for it
-                    chain.open(sequence, base, writable=True).bury(_native.owner_of(slot, generation))
+            if generation % _AT_LEAST_EACH == 0 or self._is_little(chain, last, since):
+                for sequence, base in chain.since(since):
+                    with contextlib.suppress(FileNotFoundError):  # retired meanwhile: nobody waits for it
+                        chain.open(sequence, base, writable=True).bury(_native.owner_of(slot, generation))
+            else:
+                self.member.leave_open(since)
             later.ready("shmq.storage.ring")
             from shmq.storage import ring  # noqa: PLC0415  # only who comes after a death
 
@@ -105,7 +134,16 @@ class Membership:
         if self.control.is_shut_down() and not self._anybody_else(slot):
             self.control.shut_down(on=False)  # a shutdown lasts until the last participant has left
         since = 0 if last is None else last[0]
-        self.member.join(os.getpid(), pid_namespace(), start_time(), boots.boot_tag(), since)
+        self.member.join(os.getpid(), pid_namespace(), start_time(), boots.boot_tag(home.boot_id), since)
+
+    @staticmethod
+    def _is_little(chain: Chain, last: tuple[int, int] | None, since: int) -> bool:
+        """Whether it takes no time worth mentioning to look for open claims from that chunk on."""
+        if last is None or last[0] > since:
+            return last is None
+        with contextlib.suppress(FileNotFoundError):
+            return chain.open(*last, writable=True).filled()[0] <= _LITTLE
+        return True
 
     def anybody_else(self) -> bool:
         """Whether another process sits here."""
@@ -214,7 +252,7 @@ class Membership:
         if self._keeper is not None and mine:
             self._keeper.stop()
         if self._home is not None:
-            if mine:
+            if mine and self._syncs:
                 later.ready("shmq.durability")
                 from shmq import durability  # noqa: PLC0415  # only these modes pay for it
 

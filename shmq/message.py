@@ -6,8 +6,9 @@ Times as datetimes, headers, and what is said to people are rare; everything els
 
 from __future__ import annotations
 
-import datetime
+import os
 import struct
+import time
 from typing import TYPE_CHECKING, Any
 
 from shmq import _native, given, later
@@ -17,6 +18,7 @@ from shmq.codec import explain
 from shmq.errors import Corrupt, Mismatch
 
 if TYPE_CHECKING:
+    import datetime
     from collections.abc import Callable, Iterable
     from typing import Never
 
@@ -36,6 +38,9 @@ def of_record(chunk: Chunk, index: int, record: int, place: int, decode: Callabl
 
 # ---- its fields
 def _moment(time_ns: int) -> datetime.datetime:
+    later.ready("datetime")
+    import datetime  # noqa: PLC0415  # only users of times pay for it
+
     seconds, rest = divmod(time_ns, _NS)
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC) + datetime.timedelta(microseconds=rest // 1000)
 
@@ -92,8 +97,7 @@ def _expires(message: Message) -> datetime.datetime | None:
 
 
 def _expired(message: Message) -> bool:
-    expires = message.expires
-    return expires is not None and expires <= datetime.datetime.now(datetime.UTC)
+    return bool(_flags(message) & 1) and _wall_ns(message, 0) <= time.time_ns()
 
 
 def _due_ns(message: Message) -> int:
@@ -119,6 +123,15 @@ def _refuse(message: Message, what: str) -> Never:
     )
 
 
+def _pickle(message: Message) -> Never:
+    queue = os.path.dirname(os.path.dirname(_native.parts(message)[0].path))
+    raise TypeError(
+        f"cannot pickle message {message.index} of {queue}: it is a place in the queue, and whoever was handed it "
+        f"finishes it; pass on what it carries (message.payload, .key, .headers), or the queue and where it is: "
+        f"queue[{message.index}]"
+    )
+
+
 def _array(message: Message) -> Any:
     later.ready("shmq.arrays")
     from shmq.arrays import of_message  # noqa: PLC0415  # only users of arrays pay for it
@@ -133,6 +146,7 @@ TOLD: dict[str, Callable[..., Any]] = {
     "expires": _expires,
     "explain": _explain,
     "headers": _headers,
+    "pickle": _pickle,
     "raw_headers": _raw_headers,
     "refuse": _refuse,
     "repr": _repr,
@@ -141,15 +155,17 @@ TOLD: dict[str, Callable[..., Any]] = {
 _native.tell(TOLD)
 
 
-def no_message(thing: object) -> TypeError:
-    """The error for an ack of something else; often a list of messages."""
+def no_message(thing: object, verb: str = "ack") -> TypeError:
+    """The error for an ack, say, of something else; often a list of messages."""
     if isinstance(thing, Message):
         return TypeError(
-            f"ack(message): message {thing.index} was handed out by nobody who has to acknowledge it: it comes from "
+            f"{verb}(message): message {thing.index} was handed out by nobody who has to acknowledge it: it comes from "
             'peek(), an index, a reader, or a consumer with ack="auto"'
         )
-    hint = "; write ack(*messages)" if isinstance(thing, (list, tuple)) else ""
-    return given.wrong_type("ack(message)", thing, "a message that this consumer was handed", hint)
+    hint = f"; write {verb}(*messages)" if isinstance(thing, (list, tuple)) else ""
+    if hasattr(thing, "plain"):
+        hint = f"; of a message of shmq.aio, {verb} its .plain"
+    return given.wrong_type(f"{verb}(message)", thing, "a message that this consumer was handed", hint)
 
 
 def payloads_of(messages: Iterable[Message]) -> list[Any]:

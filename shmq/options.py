@@ -13,11 +13,13 @@ if TYPE_CHECKING:
 
 from shmq import codec as _codec
 from shmq import given as _given
+from shmq import user_group
 from shmq.errors import BadFormat, Mismatch
 
 CHUNK_MIN = 16 << 10
 """The core takes no smaller one; also what a disk that is nearly full is asked for last."""
 CHUNK_MAX = 1 << 30
+_MODE = 0o600
 _SECONDS_AND_BYTES = {"acked": None, "forever": None, "age": "seconds", "bytes": "bytes"}
 INTERVAL_MAX = 86400
 SMALLEST_CHUNK = 64 << 10
@@ -234,6 +236,7 @@ class OtherKeywords(TypedDict, total=False):
     full: str
     checksum: bool
     mode: int
+    group: str | int | None
     ttl: float | None
 
 
@@ -262,7 +265,9 @@ class Options(_Frozen):
         full: what a put does at a bound: "block" until there is room or its timeout ends, "raise" Full at once, or
             "drop_oldest". An adoption that finds no room raises Full in each of them.
         checksum: whether every message carries a CRC-32C that is checked when it is read.
-        mode: permission bits of the files: 0o600. Never the group's or the world's.
+        mode: permission bits of the files: 0o600, or 0o660 with a group. Never the world's.
+        group: the group of users that share the queue, by name or number; kept as its number. None: one user alone.
+            Whoever opens a queue that another user has made names its group, too.
         ttl: seconds after which a message expires, unless its put says otherwise; never by default.
     """
 
@@ -277,6 +282,7 @@ class Options(_Frozen):
         "full",
         "checksum",
         "mode",
+        "group",
         "ttl",
     )
     chunk_bytes: int
@@ -289,6 +295,7 @@ class Options(_Frozen):
     full: str
     checksum: bool
     mode: int
+    group: int | None
     ttl: float | None
 
     def __new__(cls, **given: Any) -> Self:
@@ -309,7 +316,8 @@ class Options(_Frozen):
         max_bytes: int | None = None,
         full: str = "block",
         checksum: bool = True,
-        mode: int = 0o600,
+        mode: int = _MODE,
+        group: str | int | None = None,
         ttl: float | None = None,
     ) -> None:
         """
@@ -329,7 +337,8 @@ class Options(_Frozen):
             max_bytes=max_bytes,
             full=full,
             checksum=checksum,
-            mode=mode,
+            mode=mode if group is None or "mode" in vars(self)["_given"] else user_group.FILE_MODE,
+            group=None if group is None else user_group.number(group),
             ttl=ttl,
         )
         self._check()
@@ -351,8 +360,37 @@ class Options(_Frozen):
         self._check_codec(self.codec)
         if self.ttl is not None:
             _given.seconds("ttl", self.ttl, none=True, hint="; None for never")
-        if self.mode & ~0o700 or self.mode & 0o600 != 0o600:
-            raise ValueError(f"mode={self.mode:#o}: 0o600 or 0o700; others may never read or write a queue's files")
+        self._check_rights()
+
+    def _check_rights(self) -> None:
+        if self.group is None:
+            if self.mode == user_group.FILE_MODE:
+                raise ValueError(f"mode={self.mode:#o} shares the queue with a group of users: say which by group=")
+            if self.mode & ~0o700 or self.mode & _MODE != _MODE:
+                raise ValueError(
+                    f"mode={self.mode:#o}: 0o600 or 0o700, or 0o660 with group=; others may never read or write a "
+                    "queue's files"
+                )
+        elif self.mode != user_group.FILE_MODE:
+            raise ValueError(f"mode={self.mode:#o} with group={self.group}: what a group shares has mode 0o660")
+        elif self.codec == "pickle":
+            raise ValueError(
+                f"codec='pickle' with group={self.group}: a pickle runs code when it is read, so each user of the "
+                "group could have the others' processes run anything; take json, msgpack or a struct"
+            )
+
+    def shared_by(self, group: int | None) -> Self:
+        """The same, shared by that group; or as one user has it alone."""
+        made = self.with_codec_of(self)
+        vars(made).update(group=group, mode=_MODE if group is None else user_group.FILE_MODE)
+        return made
+
+    def to_json(self) -> dict[str, Any]:
+        """Every field, to be stored; the group only where there is one, which an earlier version refuses by name."""
+        fields = super().to_json()
+        if self.group is None:
+            del fields["group"]
+        return fields
 
     def _check_codec(self, codec: Any) -> None:
         if isinstance(codec, str) and codec in _codec.NAMES:

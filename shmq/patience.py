@@ -16,8 +16,11 @@ from shmq import given
 if TYPE_CHECKING:
     from shmq.membership import Membership
 
-SPINS = 2000 if len(os.sched_getaffinity(0)) > 1 else 0
-"""How often to look again before sleeping: some tens of microseconds, where another processor may be writing."""
+SPINS = 2000 if len(os.sched_getaffinity(0)) > 1 else 128
+"""
+How long to look again before sleeping, in pauses: some tens of microseconds, where another processor may be writing. On
+the only one, long enough to give way a few times: whoever puts goes on in a microsecond, and needs no waking.
+"""
 WAYS = ("spin", "hybrid", "sleep")
 _TIDY_EVERY = 0.1
 

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, overload
 
 from shmq import _native, ending, errors, given, habits, later
+from shmq import filter as filters
 from shmq.closable import Closable
 from shmq.codec import T
 from shmq.options import OptionKeywords, Options, OtherKeywords
@@ -14,8 +15,8 @@ from shmq.putting.producer import Producer
 from shmq.reading.access import INDEX_MAX, Access, Extent, nanoseconds, nanoseconds_of_int
 from shmq.reading.reader import Reader
 from shmq.session import Session
-from shmq.storage import paths, pins
-from shmq.taking import backlog, names
+from shmq.storage import paths, pins, sources
+from shmq.taking import names, subscribing
 from shmq.taking.consumer import Consumer
 from shmq.where import says_where
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from types import EllipsisType
 
     from shmq.codec import AsBytes, Codec
+    from shmq.filter import Filter
     from shmq.message import Message
     from shmq.options import Retention
     from shmq.putting.handed import HandedOver
@@ -104,7 +106,8 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
     Open the queue in the directory *path*; make it if there is none.
 
     "shm:NAME" is a volatile queue in shared memory, gone when nobody has it open any more. None makes an anonymous one,
-    which other processes get by fork or by pickling the queue.
+    which other processes get by fork or by pickling the queue. With group=, several users share it; a volatile one is
+    "shm:GROUP:NAME" then.
 
     Args:
         path: the directory, "shm:NAME" or None. The directory above it must exist. "~" is the home directory.
@@ -529,7 +532,7 @@ class Queue(_native.Finder[T], Closable):
     @overload
     def consumer(
         self,
-        name: str,
+        name: str | None = None,
         *,
         group: Literal[False] = False,
         ack: Literal["auto"] | None = None,
@@ -537,11 +540,14 @@ class Queue(_native.Finder[T], Closable):
         skip_corrupt: bool = False,
         hold: bool | Literal["nothing"] | None = None,
         wait: Literal["spin", "hybrid", "sleep"] = "hybrid",
+        filter: Filter | None = None,
+        ephemeral: bool = False,
+        expires: float | None = None,
     ) -> Consumer[T]: ...
     @overload
     def consumer(
         self,
-        name: str,
+        name: str | None = None,
         *,
         group: Literal[False] = False,
         ack: Literal["explicit"],
@@ -555,11 +561,14 @@ class Queue(_native.Finder[T], Closable):
         skip_corrupt: bool = False,
         hold: bool | Literal["nothing"] | None = None,
         wait: Literal["spin", "hybrid", "sleep"] = "hybrid",
+        filter: Filter | None = None,
+        ephemeral: bool = False,
+        expires: float | None = None,
     ) -> LoneConsumer[T]: ...
     @overload
     def consumer(
         self,
-        name: str,
+        name: str | None = None,
         *,
         group: Literal[False] = False,
         ack: str | None = None,
@@ -567,11 +576,14 @@ class Queue(_native.Finder[T], Closable):
         skip_corrupt: bool = False,
         hold: bool | Literal["nothing"] | None = None,
         wait: Literal["spin", "hybrid", "sleep"] = "hybrid",
+        filter: Filter | None = None,
+        ephemeral: bool = False,
+        expires: float | None = None,
     ) -> Consumer[T] | LoneConsumer[T]: ...
     @overload
     def consumer(
         self,
-        name: str,
+        name: str | None = None,
         *,
         group: Literal[True],
         ack: str | None = None,
@@ -584,10 +596,13 @@ class Queue(_native.Finder[T], Closable):
         start: str | float | datetime.datetime = "earliest",
         skip_corrupt: bool = False,
         wait: Literal["spin", "hybrid", "sleep"] = "hybrid",
+        filter: Filter | None = None,
+        ephemeral: bool = False,
+        expires: float | None = None,
     ) -> GroupConsumer[T]: ...
     def consumer(
         self,
-        name: str,
+        name: str | None = None,
         *,
         group: bool = False,
         ack: str | None = None,
@@ -601,6 +616,9 @@ class Queue(_native.Finder[T], Closable):
         skip_corrupt: bool = False,
         hold: bool | Literal["nothing"] | None = None,
         wait: Literal["spin", "hybrid", "sleep"] = "hybrid",
+        filter: Filter | None = None,  # noqa: A002  # the field's word
+        ephemeral: bool = False,
+        expires: float | None = None,
     ) -> Consumer[T] | LoneConsumer[T] | GroupConsumer[T]:
         """
         Open the consumer *name*; make it if there is none. Every name sees every message, from where it stopped.
@@ -611,7 +629,7 @@ class Queue(_native.Finder[T], Closable):
         acknowledge, and for groups.
 
         Args:
-            name: 1 to 64 of A-Z a-z 0-9 _ . - and no dot in front.
+            name: 1 to 64 of A-Z a-z 0-9 _ . - and no dot in front. With *ephemeral* it may be left out: one is made up.
             ack: "auto": a message is finished when it is handed out, so it comes at most once. "explicit": when its
                 `ack()` is called, so it comes at least once. None: as the name was made; "auto" for a new name.
             lease: seconds after which a message is taken from a living holder too; never by default.
@@ -636,6 +654,14 @@ class Queue(_native.Finder[T], Closable):
             wait: how this handle waits when there is nothing: "sleep" at once, which costs no processor, and some 50 µs
                 for whoever puts and for the wake-up; "spin", a processor for as long as it waits, and answers within a
                 few µs where producer and consumer have one each; "hybrid" looks for some tens of µs, then sleeps.
+            filter: which messages the name wants; by default all. The others are finished by whoever walks over them:
+                they are no attempt, need no `ack`, and are not looked at otherwise, so damage in them is not told. It
+                stays with the name, whoever opens it. A name that is closed holds back what does not match, too.
+            ephemeral: the name goes with its holder, a group's with its last member, however they end.
+            expires: seconds after which the name goes when nobody has it open; never earlier, and later when nobody
+                looks, for it goes with the next look at what the names still need: a retirement, a put that waits for
+                room, `consumers()`. By the clock that runs while the machine sleeps, after a reboot by the wall clock.
+                Whoever comes after that begins at *start*.
 
         Raises:
             Busy: another process (or handle) holds the name.
@@ -653,7 +679,8 @@ class Queue(_native.Finder[T], Closable):
             "expire_to": expire_to,
             "ordered_by": ordered_by,
         }
-        paths.check_consumer_name(name)
+        subscription = subscribing.asked(filter, ephemeral=ephemeral, expires=expires)
+        name = paths.check_consumer_name(subscribing.name_for(name, subscription))
         given.flag("skip_corrupt", skip_corrupt)
         if hold is not None and hold != pins.NOTHING:
             given.flag("hold", hold, wanted='True or False, or "nothing"')
@@ -672,6 +699,7 @@ class Queue(_native.Finder[T], Closable):
                 window=window,
                 skip_corrupt=skip_corrupt,
                 wait=wait,
+                subscription=subscription,
             )
         if ack == "explicit" or (ack is None and names.is_lone(self._session, name)):
             later.ready("shmq.taking.lone")
@@ -687,6 +715,7 @@ class Queue(_native.Finder[T], Closable):
                 skip_corrupt=skip_corrupt,
                 hold=hold,
                 wait=wait,
+                subscription=subscription,
             )
         strange = [option for option, value in {**options, "window": window}.items() if value is not None]
         if strange:
@@ -694,7 +723,16 @@ class Queue(_native.Finder[T], Closable):
                 f'consumer({name!r}, {strange[0]}=...) needs ack="explicit" or group=True: what is finished when it is '
                 "handed out, by one process alone, has no use for it"
             )
-        return Consumer(self._session, name, ack=ack, start=start, skip_corrupt=skip_corrupt, hold=hold, wait=wait)
+        return Consumer(
+            self._session,
+            name,
+            ack=ack,
+            start=start,
+            skip_corrupt=skip_corrupt,
+            hold=hold,
+            wait=wait,
+            subscription=subscription,
+        )
 
     def consumers(self) -> dict[str, ConsumerStats]:
         """Every name with a checkpoint here that can be read; of what cannot, `Stats.damaged` tells."""
@@ -766,6 +804,7 @@ class Queue(_native.Finder[T], Closable):
         follow: bool = False,
         skip_corrupt: bool = False,
         pin: bool | str = False,
+        filter: Filter | None = None,  # noqa: A002  # the field's word
     ) -> Reader[T]:
         """
         Read from *start* on, without a checkpoint: changes nothing for anybody.
@@ -780,6 +819,7 @@ class Queue(_native.Finder[T], Closable):
             skip_corrupt: pass over what is damaged, and count it in `skipped`, instead of raising Corrupt there.
             pin: True, or a name for it: while this reader is open, nothing from its place on is retired, whatever the
                 retention. Ends with `close`, or with its process. It is no consumer: no bound waits for it.
+            filter: which messages to deliver; by default all. Damage in others is not told.
 
         Raises:
             Busy: another reader has a pin of that name.
@@ -792,7 +832,16 @@ class Queue(_native.Finder[T], Closable):
             given.flag("pin", pin)
         if pin is not False:
             self._session.refuse_read_only("pin")
-        return Reader(self._session, start, stop, reverse=reverse, follow=follow, skip_corrupt=skip_corrupt, pin=pin)
+        return Reader(
+            self._session,
+            start,
+            stop,
+            reverse=reverse,
+            follow=follow,
+            skip_corrupt=skip_corrupt,
+            pin=pin,
+            wanted=filters.check(filter),
+        )
 
     def read_arrow(
         self,
@@ -883,7 +932,8 @@ class Queue(_native.Finder[T], Closable):
 
         The last value of each key, of a queue of states: see retention "forever", or a consumer that holds them back.
         The first call of a process walks what is there; each further one, what was put since. What is damaged is
-        passed over. It changes nothing for anybody.
+        passed over. It changes nothing for anybody. As for a reader, what is finished or purged is there until its
+        chunk goes.
 
         Raises:
             TypeError, ValueError: *key* is no key.
@@ -968,6 +1018,11 @@ class Queue(_native.Finder[T], Closable):
         from shmq.durability import Syncer  # noqa: PLC0415  # only who syncs pays for it
 
         self._session.refuse_read_only("sync")
+        if sources.any_of(self._session.home):
+            later.ready("shmq.taking.lasting")
+            from shmq.taking.lasting import take_all  # noqa: PLC0415  # only where something is forwarded
+
+            take_all(self._session)
         Syncer(self._session.home, self._session.joined()).sync()
 
     # ---- looking
@@ -1013,6 +1068,9 @@ class Queue(_native.Finder[T], Closable):
 
     def __len__(self) -> int:
         """How many messages there are, for all consumers; what is padded is not counted."""
+        later.ready("shmq.taking.backlog")
+        from shmq.taking import backlog  # noqa: PLC0415  # only who asks pays for it
+
         return backlog.messages(self._session)
 
     def __bool__(self) -> bool:
@@ -1117,8 +1175,9 @@ class Queue(_native.Finder[T], Closable):
 
         Args:
             to: must not exist.
-            new_id: make it a queue of its own. Without it, it is a backup: its first opening for writing goes on in a
-                new epoch, above every index that this queue may have given.
+            new_id: make it a queue of its own, whose groups are sources of their own where they forward. Without it, it
+                is a backup: its first opening for writing goes on in a new epoch, above every index that this queue may
+                have given.
 
         Raises:
             Corrupt: something is damaged; nothing was written. `repair` writes what is whole.

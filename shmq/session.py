@@ -13,18 +13,18 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from shmq import _native, ending, errors, later, locks, membership
+from shmq import _native, ending, errors, later, locks, membership, user_group
 from shmq import codec as codecs
 from shmq.closable import Closable
 from shmq.loan import Loan
 from shmq.options import CHANGEABLE, Options
 from shmq.reading.access import Access
-from shmq.storage import directory, files, ledger, making, names, shm, staging, volatile
+from shmq.storage import directory, files, making, names, shm, volatile
 from shmq.storage.chain import Chain
 from shmq.where import says_where
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from shmq.storage.recover.progress import Recovery
 
@@ -37,7 +37,7 @@ class Session(Closable):
     Attributes:
         path: the queue's directory.
         place: what opens it again: its directory, or shm:NAME.
-        flags: read_only, trusted and unsafe_filesystem, as it was opened.
+        flags: read_only, trusted and unsafe_filesystem, as it was opened; group, who shares it.
         closed: whether it was closed; nothing is lent any more then.
         lock: what its threads take turns by; it may be taken again by whoever has it.
         options: what the queue was made with.
@@ -54,21 +54,27 @@ class Session(Closable):
         options: Options | None = None,
         trusted: bool = False,
         unsafe_filesystem: bool = False,
+        group: int | None = None,
     ) -> None:
-        """As `shmq.open`."""
+        """As `shmq.open`. *group*: another user of that group may have made it, as if *options* named it."""
         if path is not None and (not isinstance(path, str) or not path):
             raise ValueError(f"{path!r} is no path")
         self._volatile = volatile.is_volatile(path)
-        self.path = shm.base()  # for what goes wrong before it has a name
-        if path is None:
-            path = volatile.new_name()
-            volatile.sweep()
+        self.path = shm.ROOT  # for what goes wrong before it has a name
+        if options is not None and options.group is not None:
+            group = options.group
+        if self._volatile:
+            path = volatile.place_of(path, group)
+            group = volatile.group_of(path)
+            options = volatile.shared_by(options, group)
+        assert path is not None  # noqa: S101  # an anonymous one has a name by now
         self.path = volatile.home_of(path) if self._volatile else os.path.abspath(path)
         self.place = path if self._volatile else self.path
         self.flags: dict[str, Any] = {
             "read_only": read_only,
             "trusted": trusted,
             "unsafe_filesystem": unsafe_filesystem,
+            "group": group,
         }
         self.closed = False
         self.lock = locks.Lock()
@@ -86,6 +92,10 @@ class Session(Closable):
     # ---- opening
     def _open(self, options: Options | None, *, create: bool) -> None:
         self._open_home(options, create=create)
+        with self.home.at_hand():
+            self._take_up(options)
+
+    def _take_up(self, options: Options | None) -> None:
         self.options = self.home.options
         if options is not None:
             options.check_against(self.options, self.path)
@@ -149,14 +159,22 @@ class Session(Closable):
         """
         starting = getattr(sys.modules.get("multiprocessing.context"), "get_spawning_popen", lambda: None)()
         hold = None if starting is None or self.closed else self.home.hold
-        return None if hold is None else sys.modules["multiprocessing.reduction"].DupFd(hold.fileno())
+        return None if hold is None else sys.modules["multiprocessing.reduction"].DupFd(volatile.lend(hold, starting))
 
     def _open_existing(self) -> None:
         read_only = self.flags["read_only"]
-        self._loan.have(directory.Directory(self.path, read_only=read_only, trust_owner=read_only))
+        self._loan.have(
+            directory.Directory(self.path, read_only=read_only, trust_owner=read_only, group=self.flags["group"])
+        )
+        self.flags["group"] = self.home.options.group  # for whoever gets this one pickled
 
     def _find_codec(self, options: Options) -> codecs.Coding:
         name, trusted = options.codec, self.flags["trusted"]
+        if name == "pickle" and options.group is not None:  # its file says so, which any of them can have written
+            raise errors.Untrusted(
+                f"cannot open {self.path}: its messages are said to be pickles, which run code when read, and "
+                f"{user_group.told(options.group)} may write it; no trusted=True changes that"
+            )
         if name not in codecs.NAMES:
             if self.brought is not None:
                 return codecs.coding_of(self.brought)
@@ -212,7 +230,12 @@ class Session(Closable):
 
     def sweep(self) -> None:
         """Finish or remove what killed processes have left in staging, unless somebody else administers the queue."""
-        if not self.flags["read_only"] and staging.names(self.home):
+        if self.flags["read_only"] or not self.home.has_staged():
+            return
+        later.ready("shmq.storage.ledger")
+        from shmq.storage import ledger, staging  # noqa: PLC0415  # only where something was staged
+
+        if staging.names(self.home):
             # Without room for the ledger, what is adopted stays where it is, and is read there.
             with contextlib.suppress(errors.Busy, errors.DiskFull), self.home.admin(timeout=0):
                 ledger.fold(self.home, self.chain())
@@ -320,11 +343,10 @@ class Session(Closable):
             joined.control.wake()  # readers that follow
         self._loan.give_back()
 
-    def __del__(self) -> None:
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         """Close, unless the process ends, which closes everything."""
-        if not sys.is_finalizing():
-            with contextlib.suppress(AttributeError):  # never began to open
-                self.close()
+        if not is_ending():
+            self._end_quietly(self.close)
 
 
 class Handle(Closable):

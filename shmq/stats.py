@@ -7,13 +7,18 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from shmq import _native, ending, errors
-from shmq.storage import pins, space
+from shmq.storage import departures, laggards, pins, space, subscriptions
 from shmq.storage import ring as rings
 from shmq.storage.recover import asides
 from shmq.taking import backlog
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shmq.filter import Filter
     from shmq.session import Session
+    from shmq.storage.laggards import Held
+    from shmq.storage.subscriptions import Subscription
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +74,10 @@ class ConsumerStats:
         hold: as `Queue.consumer` was told: True, what it has not finished is kept under every retention; "nothing",
             neither retention nor bounds look at it.
         shared: whether it is a group, which any number of processes share.
+        behind: how many indexes lie between it and the end of the queue, whatever is there.
+        filter: which messages it wants; None for all. With one, `lag` counts what does not match, too: so many at most.
+            To count what matches takes a walk over all of it, as `Consumer.lag` does.
+        ephemeral, expires: as `Queue.consumer` was told.
     """
 
     head: int
@@ -82,6 +91,10 @@ class ConsumerStats:
     problem: str | None = None
     hold: bool | str = dataclasses.field(default=False, compare=False)
     shared: bool = False
+    behind: int = dataclasses.field(default=0, compare=False)
+    filter: Filter | None = None
+    ephemeral: bool = False
+    expires: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +114,7 @@ class Stats:
             `drop_consumer` removes it.
         finished: whether the stream has ended for good (`Queue.finish`).
         shut_down: whether puts are refused until all have left (`Queue.shutdown`).
+        held_by: what one name alone holds back; None when none does.
         aside: what recoveries have set aside: {epoch: names of files}; `repair(path, aside=epoch)` makes a queue of it.
     """
 
@@ -118,12 +132,14 @@ class Stats:
     finished: bool = False
     shut_down: bool = False
     aside: dict[int, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    held_by: Held | None = dataclasses.field(default=None, compare=False)
 
 
 def of_queue(session: Session) -> Stats:
     """As `Queue.stats`."""
     joined = session.joined()
     bounds = joined.control.bounds()
+    found = of_consumers(session)
     return Stats(
         first_index=session.first_index,
         next_index=session.next_index,
@@ -132,20 +148,30 @@ def of_queue(session: Session) -> Stats:
         padded=space.padded(session.home, session.chain()),
         fenced=joined.control.counters()[1],
         participants=sum(joined.member.slot_locked(slot) for slot, *_ in joined.control.participants()),
-        consumers=of_consumers(session),
+        consumers=found,
         max_messages=bounds.max_messages or None,
         max_bytes=bounds.max_bytes or None,
         damaged=session.home.damaged_names(),
         finished=ending.is_finished(session.home.read_journal()),
         shut_down=joined.control.is_shut_down(),
         aside=asides.set_aside(session.home),
+        held_by=_held_by(session, found, bounds),
     )
+
+
+def _held_by(session: Session, found: Mapping[str, ConsumerStats], bounds: _native.Bounds) -> Held | None:
+    """Of names that hold anything at all, which those of Spark's queries, for one, do not."""
+    kept = session.current_options().retention.kind == "acked" or bounds.max_messages or bounds.max_bytes
+    floors = {name: each.floor for name, each in found.items() if each.hold is True or (kept and not each.hold)}
+    return laggards.held(session.home, session.chain(), floors, session.next_index, bounds)
 
 
 def of_consumers(session: Session) -> dict[str, ConsumerStats]:
     """As `Queue.consumers`."""
     end = session.next_index
-    dropped = session.joined().control.bounds().dropped
+    control = session.joined().control
+    dropped = control.bounds().dropped
+    departures.sweep(session.home, control)
     found = {}
     for name in session.home.consumer_names():
         with contextlib.suppress(FileNotFoundError, errors.Corrupt, errors.BadFormat, errors.Unsafe):
@@ -156,6 +182,7 @@ def of_consumers(session: Session) -> dict[str, ConsumerStats]:
 def _of_consumer(session: Session, name: str, end: int, dropped: int) -> ConsumerStats:
     checkpoint = session.home.checkpoint(name)
     ring, problem = _look_at_ring(session, name, checkpoint)
+    subscription, strange = _look_at_subscription(session, name, checkpoint)
     group = None if ring is None else _of_group(ring)
     behind = (
         backlog.of_name(session.home, session.joined(), checkpoint, end)
@@ -176,10 +203,24 @@ def _of_consumer(session: Session, name: str, end: int, dropped: int) -> Consume
         floor=behind.floor,
         oldest=backlog.oldest(session.access(), behind, end),
         pending=group.pending if group else 0,
-        problem=problem,
+        problem=problem or strange,
         hold=pins.holds(session.home, name),
         shared=checkpoint.kind == _native.CHECKPOINT_GROUP,
+        behind=max(end - head, 0),
+        filter=subscription.filter,
+        ephemeral=subscription.ephemeral,
+        expires=subscription.expires,
     )
+
+
+def _look_at_subscription(
+    session: Session, name: str, checkpoint: _native.Checkpoint
+) -> tuple[Subscription, str | None]:
+    """What else the name was made with, or what is wrong with that."""
+    try:
+        return subscriptions.read(session.home, name, checkpoint), None
+    except (errors.Corrupt, errors.BadFormat, errors.Unsafe) as problem:
+        return subscriptions.EVERYTHING, str(problem)
 
 
 def _look_at_ring(

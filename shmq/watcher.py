@@ -12,6 +12,7 @@ import select
 from typing import TYPE_CHECKING
 
 from shmq import _native, locks
+from shmq.storage import files
 from shmq.worker import Worker
 
 if TYPE_CHECKING:
@@ -24,8 +25,7 @@ UNSEEN_POLL_MS = 5
 def start_time(pid: int | str = "self") -> int:
     """When that process began, in clock ticks since boot; 0 when there is none."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            stat = file.read()
+        stat = files.small_file(f"/proc/{pid}/stat")
     except OSError:
         return 0
     return int(stat.rpartition(b") ")[2].split()[19])

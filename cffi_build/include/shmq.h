@@ -34,7 +34,8 @@ enum shmq_code {
     SHMQ_EDGE = -20,     /* a group's window is full: wait until its head moves */
     SHMQ_GROW = -21,     /* a group's side table is full, or was made larger: map it anew */
     SHMQ_LOST = -22,     /* the message was given to somebody else meanwhile, or finished */
-    SHMQ_FOREIGN = -23   /* it does not begin as its name says: not ours, or within a queue damaged */
+    SHMQ_FOREIGN = -23,  /* it does not begin as its name says: not ours, or within a queue damaged */
+    SHMQ_PASSED = -24    /* so many were passed that do not match a filter: call again */
 };
 
 /* The story of the last error of this thread; never NULL. Valid until the thread's next failing call. */
@@ -47,11 +48,16 @@ int shmq_errno(void); /* beside SHMQ_SYSTEM: what the kernel answered */
 typedef struct {
     uint32_t entry;
     uint32_t forks; /* as it was when this was opened */
+    void *kept;     /* what keeps the open file without a descriptor; NULL: there is one */
 } shmq_lock;
 int shmq_lock_open(shmq_lock *lock, int fd); /* OK or SYSTEM; fd only says which file, and stays the caller's */
 int shmq_lock_try(shmq_lock *lock, uint64_t byte); /* 1 held, 0 somebody else has it */
 int shmq_lock_share(shmq_lock *lock, uint64_t byte); /* the same, beside others who share it */
 int shmq_lock_give_back(shmq_lock *lock, uint64_t byte); /* one byte; OK */
+/* Keep what is locked without a descriptor, by a mapping that no forked child has; only shmq_lock_close lets go of it, and
+ * nothing more is locked by it. OK or SYSTEM. Only where a mapping keeps the open file (see keeps_locks in mapping.py). */
+int shmq_lock_keep(shmq_lock *lock);
+int shmq_lock_fd(const shmq_lock *lock);                 /* its descriptor; -1: it has none */
 void shmq_lock_close(shmq_lock *lock);                   /* all of them; a second time it does nothing */
 
 /* ------------------------------------------------------------------ a member: this process at one queue
@@ -61,11 +67,21 @@ typedef struct shmq_member shmq_member;
 /* control: the mapped control file. NULL when out of memory. It has nothing open yet, so that its user can see to its
  * end before it has. */
 shmq_member *shmq_member_new(void *control);
+/* Before that: how many seats the control file has, if not all. */
+void shmq_member_seats(shmq_member *member, uint32_t seats);
 /* Once. lock_fd and test_fd: as shmq_lock_open takes them; of that file, the first read-write. */
 int shmq_member_open(shmq_member *member, int lock_fd, int test_fd);
+/* Once, behind that. From here on each question about a seat opens the file anew: path, from that open directory, which stays
+ * open as long as the member; or an absolute one. OK or SYSTEM. */
+int shmq_member_by_path(shmq_member *member, int directory, const char *path);
+/* Once, behind shmq_member_by_path and shmq_member_lock: keep the seat as shmq_lock_keep does. */
+int shmq_member_keep(shmq_member *member);
 /* Lock a free slot, under its next generation: its number, or SHMQ_TOO_MANY. Its last tenant is dead for everybody from
  * here on: bury what the slot's tenants left, from chunk *since on, with shmq_bury, then call shmq_member_join. */
 int shmq_member_lock(shmq_member *member, uint64_t *since, uint32_t *generation);
+/* Between the two: that was not buried. Whoever meets such a claim pads it, since it is of an older generation, and the slot
+ * goes on to say where they begin, until a later tenant buries them: at the latest before a generation comes again. */
+void shmq_member_left(shmq_member *member, uint64_t since);
 /* Take the locked slot under the next generation. */
 int shmq_member_join(shmq_member *member, uint32_t pid, uint64_t pid_namespace, uint64_t start_time, uint64_t boot_tag,
                      uint64_t since);
@@ -83,6 +99,8 @@ typedef struct {
 uint32_t shmq_participant_at(const void *control, uint32_t slot, shmq_participant *participant);
 /* Is a slot held by anybody, this member included? */
 int shmq_slot_locked(shmq_member *member, uint32_t slot);
+/* Is our own? For who asks often: a descriptor stays open for that. */
+int shmq_member_seated(shmq_member *member);
 /* 1 alive, 0 dead. The member itself is alive by definition. */
 int shmq_owner_alive(shmq_member *member, uint32_t owner);
 /* In a forked child: 1. */
@@ -171,7 +189,7 @@ typedef struct {
 } shmq_fields;
 
 /* Write a struct field_when, of SHMQ_WHEN_BYTES: so many ns from now. */
-enum { SHMQ_WHEN_BYTES = 24 };
+enum { SHMQ_WHEN_BYTES = 24, SHMQ_DEDUP_BYTES = 24 };
 void shmq_when(const shmq_chunk *chunk, int64_t after_ns, char *field);
 /* Append one message; it is visible when this returns. Its index, or ROLL (sealed; nothing was written), TOO_LARGE,
  * FENCED, FORKED, SHUT_DOWN, CORRUPT. */
@@ -187,6 +205,15 @@ int64_t shmq_put_many(shmq_chunk *chunk, uint32_t count, const char *payloads, c
 uint64_t shmq_region_bytes(uint32_t count, const uint32_t *lengths, const uint32_t *key_lengths,
                            const uint32_t *header_lengths, uint32_t fixed_flags);
 uint64_t shmq_record_bytes(const shmq_fields *fields, uint64_t length);
+/* Could such a message be put anywhere? OK or TOO_LARGE. */
+int shmq_check_fields(const shmq_fields *fields, uint64_t length);
+/* Would so many messages of that region be put now, without a wait, a new chunk or an error? A guess: others may be faster. */
+bool shmq_put_fits(const shmq_chunk *chunk, uint32_t count, uint64_t bytes);
+/* Write the struct field_dedup of what comes of the message at that index of a group that is known by these 16 bytes. */
+void shmq_forwarded_field(const char *source, uint64_t index, char *field);
+/* As shmq_put_many, of messages that lie apart and have fields of their own. */
+int64_t shmq_put_each(shmq_chunk *chunk, uint32_t count, const shmq_fields *fields, const char *const *payloads,
+                      const uint64_t *lengths);
 
 /* A message or batch that says who put it and which of its puts it is, of `count` ordinals from `first` on. Or, where `end` is
  * not 0, a claim that is open from `position` to there: it may become one. */
@@ -199,10 +226,35 @@ typedef struct {
     uint32_t count;
     uint32_t reserved;
 } shmq_dedup_found;
-/* Up to `capacity` of them from *position on (0: the first) and before `until` (0: no end): how many. With `newest`, of
- * those of one producer that follow each other only the last. *code: OK when there may be more; EMPTY, ROLL, CORRUPT. */
-int64_t shmq_scan_dedup(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal, uint64_t until, bool newest,
-                        uint32_t capacity, shmq_dedup_found *found, int *code);
+/* Which of them are wanted: all; those that producers put; of those, of several of one producer that follow each other only the
+ * last; or what was forwarded from that one source. */
+enum shmq_dedup_wanted {
+    SHMQ_DEDUP_ALL = 0,
+    SHMQ_DEDUP_PUT = 1,
+    SHMQ_DEDUP_NEWEST = 2,
+    SHMQ_DEDUP_SOURCE = 3
+};
+/* Up to `capacity` of them from *position on (0: the first) and before `until` (0: no end): how many. *code: OK when there may
+ * be more; EMPTY, ROLL, CORRUPT. */
+int64_t shmq_scan_dedup(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal, uint64_t until, uint32_t wanted,
+                        const uint8_t source[16], uint32_t capacity, shmq_dedup_found *found, int *code);
+
+/* What is known of one producer's puts with dedup: those before that place of that chunk were looked at. */
+typedef struct {
+    uint8_t producer[16];
+    uint64_t byte;            /* of control.shmq: who puts as that producer holds the lock on it */
+    shmq_lock *lock;
+    uint64_t chunk;           /* its sequence */
+    uint64_t position;
+    uint64_t ordinal;
+    bool any;                 /* there was one: the last is that sequence, and its index */
+    uint64_t sequence;
+    uint64_t first;
+} shmq_once;
+/* Append one message, whose fields say that it is the producer's put of that sequence; or it is the last of it: its index.
+ * EMPTY, ROLL, CORRUPT: nothing was put, and somebody has to look who knows more. Otherwise as shmq_put. */
+int64_t shmq_put_once(shmq_chunk *chunk, shmq_once *once, uint64_t sequence, const shmq_fields *fields, const char *payload,
+                      uint64_t length);
 
 /* Claim room for a payload of `length` bytes to be filled in place. Its index; *claimed names the claim and *payload
  * is the position of its payload in the chunk. Until commit or abort, consumers wait at it. */
@@ -245,6 +297,27 @@ int64_t shmq_bury(shmq_chunk *chunk, uint32_t owner);
 /* ------------------------------------------------------------------ reading
  * A reader is moved by the calls below, and by its user between them. Two threads that call at once: one of them gets
  * CONTENDED, and nothing has happened for it. */
+
+/* Which messages a reader wants: what does not match is passed, by whoever meets it, before its checksum is looked at. Of a
+ * consumer's name that finishes it. prefix: how its key begins; types: one of them, if there are any; headers: a msgpack map of
+ * up to SHMQ_FILTER_HEADERS texts, all of which its own have, with such values. NULL: out of memory, or it is no such map. */
+typedef struct shmq_filter shmq_filter;
+enum { SHMQ_FILTER_HEADERS = 8 };
+shmq_filter *shmq_filter_new(const char *prefix, uint32_t prefix_length, const uint16_t *types, uint32_t type_count,
+                             const char *headers, uint32_t headers_length);
+void shmq_filter_free(shmq_filter *filter);
+/* Does the message whose record is at `position` match? 1, 0, or CORRUPT. */
+int shmq_filter_matches(const shmq_filter *filter, const shmq_chunk *chunk, uint64_t position);
+/* Go on from a word to the next message that matches: OK, and it is there; EMPTY at the end, or at the index `stop`; PASSED
+ * once `*most` were passed; CORRUPT, FORKED, RETIRED. What is claimed is passed. */
+int shmq_filter_next(const shmq_filter *filter, shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal, uint64_t stop,
+                     uint32_t *most);
+/* Step over the word there: OK or CORRUPT. */
+int shmq_filter_step(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal);
+/* The same to the end: how many match, from the index `first` on, is added to *count. Never OK. */
+int shmq_filter_count(const shmq_filter *filter, shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal, uint64_t first,
+                      uint64_t stop, uint32_t most, uint64_t *count);
+
 typedef struct {
     uint64_t position;   /* where the next word is */
     uint64_t ordinal;    /* and its ordinal */
@@ -256,10 +329,13 @@ typedef struct {
     void *checkpoint;    /* a mapped checkpoint whose `handed` and head move before a message is returned; or NULL */
     uint32_t busy;       /* a thread is inside a call with this reader */
     int64_t due_ns;      /* after WAITING: it waits for this moment since boot; 0 = for an owner */
+    const shmq_filter *filter; /* what it wants, or NULL; its user keeps it */
+    uint64_t passed;     /* by the last call: messages that do not match */
 } shmq_reader;
 
 /* The next message: its payload's place (position << 30 | length), or EMPTY, ROLL, WAITING, CORRUPT, FORKED.
- * A claim whose owner is dead is padded on the way. Looks `spins` times before it says EMPTY or WAITING. */
+ * A claim whose owner is dead is padded on the way. Looks `spins` times before it says EMPTY or WAITING. With a filter PASSED
+ * too, once 1,024 were passed: the reader stands behind them, and so does its checkpoint. */
 int64_t shmq_next(shmq_chunk *chunk, shmq_reader *reader, uint32_t spins);
 /* The same, and which message it is: the reader's own `record` and `index` tell that only until another thread goes on. */
 typedef struct {
@@ -478,6 +554,7 @@ void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced);
 #define SHMQ_QUEUE_BYTES 20480
 #define SHMQ_QUEUE_HEADER_BYTES 56
 #define SHMQ_CONTROL_BYTES 69632
+#define SHMQ_CONTROL_BYTES_SMALL 20480
 #define SHMQ_CHECKPOINT_BYTES 28672
 #define SHMQ_BATCH_MAX 8191
 #define SHMQ_SNAPSHOT_BASE 4096
@@ -519,7 +596,8 @@ int shmq_control_format(void *memory, const uint8_t queue_id[16]);
 int shmq_control_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16]);
 
 int shmq_checkpoint_format(void *memory, const uint8_t queue_id[16], const char *name, uint32_t name_length,
-                           uint32_t kind, uint32_t explicit_ack, uint64_t start_index, int64_t created_ns);
+                           uint32_t kind, bool explicit_ack, bool subscribed, uint64_t start_index,
+                           int64_t created_ns);
 int shmq_checkpoint_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16], const char *name,
                           uint32_t name_length);
 /* Make the checkpoint one of another name; all else stays. */
@@ -535,6 +613,7 @@ void shmq_checkpoint_set_dropped(void *memory, uint64_t count);
 uint64_t shmq_checkpoint_holder(const void *memory);
 void shmq_checkpoint_set_holder(void *memory, uint64_t owner);
 uint32_t shmq_checkpoint_explicit(const void *memory);
+uint32_t shmq_checkpoint_subscribed(const void *memory);
 uint32_t shmq_checkpoint_kind(const void *memory);
 uint64_t shmq_checkpoint_floor(const void *memory); /* of a name with a ring: nothing below it is needed */
 /* A hint where `index` lies, so that opening need not walk to it. Load: 1 when its check agrees, else 0. */
@@ -597,7 +676,7 @@ int shmq_ring_join(shmq_ring *ring);
 int shmq_ring_leave(shmq_ring *ring);
 
 /* Up to `limit` messages that nobody has had yet, from the reader on, all in this chunk: how many (>= 1), or EMPTY, ROLL,
- * WAITING, EDGE (the window is full), GROW (the side table is), CORRUPT, FORKED. */
+ * WAITING, EDGE (the window is full), GROW (the side table is), CORRUPT, FORKED; with a filter PASSED, as shmq_next has it. */
 int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint32_t spins,
                        shmq_taken *taken);
 /* Is there one that nobody has had? 1, and the reader stands before it, or as shmq_ring_take. Nothing is handed out. */
@@ -635,6 +714,16 @@ int shmq_ring_nack(shmq_ring *ring, shmq_taken *taken, int64_t due_ns, uint64_t 
 int shmq_ring_extend_lease(shmq_ring *ring, shmq_taken *taken, int64_t ends_ns);
 /* It is being moved to another queue: from here on it is never handed out to be worked at. Then ack it. */
 int shmq_ring_moving(shmq_ring *ring, shmq_taken *taken);
+/* What was handed out is about to be put into other queues: from here on no lease ends it. OK, LOST, GROW. *again: it may have
+ * been put there before, so whoever puts looks first. _unforward: nothing was put, and it is held as before: OK, LOST. */
+int shmq_ring_forward(shmq_ring *ring, shmq_taken *taken, bool *again);
+/* Does this process still have its seat, so that nobody else puts what it forwards? Asked of the kernel. */
+bool shmq_ring_seated(const shmq_ring *ring);
+int shmq_ring_unforward(shmq_ring *ring, shmq_taken *taken);
+bool shmq_taken_forwards(const shmq_taken *taken);
+/* Behind a rebuild: of what lies before `end` nobody knows whether it was put elsewhere. Unless that is said already, or
+ * `known` says that it is known. */
+void shmq_ring_unsure(shmq_ring *ring, uint64_t end, bool known);
 void shmq_ring_count_moved(shmq_ring *ring, bool expired);
 void shmq_ring_count_unmoved(shmq_ring *ring);
 /* Put a message aside whose word in the window is `word`: EMPTY when it was, GROW, or LOST. */
@@ -652,6 +741,9 @@ bool shmq_ring_drained(const shmq_ring *ring, bool holding);
 /* How many indexes from `first` to before `end` are not finished, padding that no member has passed included. *head: as
  * it was then; *lowest: the first of them, or where the next one would be. */
 uint64_t shmq_ring_unfinished(const shmq_ring *ring, uint64_t first, uint64_t end, uint64_t *head, uint64_t *lowest);
+/* As shmq_filter_count, of those that are not before `head` and not finished. */
+int shmq_ring_count(const shmq_ring *ring, uint64_t head, const shmq_filter *filter, shmq_chunk *chunk, uint64_t *position,
+                    uint64_t *ordinal, uint64_t first, uint64_t stop, uint32_t most, uint64_t *count);
 /* Of those from `first` to before `stop` that are not before `head`, how many are not finished. */
 uint64_t shmq_ring_open_in(const shmq_ring *ring, uint64_t head, uint64_t first, uint64_t stop);
 /* Up to `room` messages that are parked and not finished, in no order: how many. *entry: 0 to begin with, and then as it
@@ -671,6 +763,16 @@ int64_t shmq_ring_lowest(shmq_ring *ring);
 uint64_t shmq_ring_floor(shmq_ring *ring);
 /* Write the older of the checkpoint's two snapshots: its sequence; GROW: map the ring anew first. Only as leader. */
 int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch);
+/* The same in two steps, with something else in between: OK or GROW, and SHMQ_SNAPSHOT_BYTES are in `content`; and the sequence,
+ * or EMPTY when another was written meanwhile. */
+int shmq_ring_fix(shmq_ring *ring, uint64_t epoch, void *content);
+int64_t shmq_ring_write_fixed(void *checkpoint, const void *content);
+/* Of a snapshot: everything below *floor is done, but what lies in `runs` (begin, end: room for SHMQ_RUNS_MAX of them): how
+ * many these are. */
+#define SHMQ_RUNS_MAX 33172
+uint64_t shmq_snapshot_open(const void *content, uint64_t *floor, uint64_t *runs);
+/* Whichever of a checkpoint's snapshots counts after a power cut: everything below is done. */
+uint64_t shmq_snapshots_floor(const void *checkpoint);
 /* A look at the window: the head, and the enum ring_state of each of its indexes, one byte each. Nothing is changed. */
 uint64_t shmq_ring_states(const shmq_ring *ring, uint8_t *states);
 
@@ -772,6 +874,16 @@ uint64_t shmq_snapshot_synced(const void *checkpoint);
 int shmq_start_writing(int fd);
 /* As leader, when one of these words cannot be true: nothing is known but what the watermark says. */
 void shmq_durable_reset(void *control, uint64_t index, uint64_t chunk);
+
+/* ------------------------------------------------------------------ files of other programs
+ * A word of 4 or 8 bytes `at` some place of a shared mapping of so many `bytes`, which other processes change meanwhile:
+ * loaded (acquire), stored (release), or changed if it is what was expected: 1, or 0 where it is not. CORRUPT: that place
+ * is not in the mapping, or no multiple of the word's width. Any number of threads. */
+int64_t shmq_foreign_load32(void *memory, uint64_t bytes, uint64_t at);
+int shmq_foreign_cas32(void *memory, uint64_t bytes, uint64_t at, uint32_t expected, uint32_t desired);
+int shmq_foreign_load64(void *memory, uint64_t bytes, uint64_t at, int64_t *found);
+int shmq_foreign_cas64(void *memory, uint64_t bytes, uint64_t at, int64_t expected, int64_t desired);
+int shmq_foreign_store64(void *memory, uint64_t bytes, uint64_t at, int64_t value);
 
 /* ------------------------------------------------------------------ CRC-32C (Castagnoli) */
 uint32_t shmq_crc32c(uint32_t crc, const void *bytes, uint64_t length);       /* as the processor can */

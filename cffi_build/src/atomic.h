@@ -26,6 +26,7 @@
 #define exchange_relaxed(p, value) __atomic_exchange_n((p), (value), __ATOMIC_RELAXED)
 #define exchange_acquire(p, value) __atomic_exchange_n((p), (value), __ATOMIC_ACQUIRE)
 #define exchange_release(p, value) __atomic_exchange_n((p), (value), __ATOMIC_RELEASE)
+#define exchange_both(p, value) __atomic_exchange_n((p), (value), __ATOMIC_ACQ_REL) /* acquire, and release */
 #define add_relaxed(p, value) __atomic_fetch_add((p), (value), __ATOMIC_RELAXED)
 #define add_release(p, value) __atomic_fetch_add((p), (value), __ATOMIC_RELEASE)
 #define fence_seq_cst() __atomic_thread_fence(__ATOMIC_SEQ_CST)
@@ -42,6 +43,15 @@ static inline bool cas_acquire(uint64_t *p, uint64_t expected, uint64_t desired)
 static inline bool cas_release(uint64_t *p, uint64_t expected, uint64_t desired)
 {
     return __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+/* Acquire and release at once, for locks and words of other programs' files (foreign.c), which no explorer visits. */
+static inline bool cas64_both(uint64_t *p, uint64_t expected, uint64_t desired)
+{
+    return __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+static inline bool cas32_both(uint32_t *p, uint32_t expected, uint32_t desired)
+{
+    return __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
 /* Plain memory that another process may look at once a word says so. */

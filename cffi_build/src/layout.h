@@ -123,6 +123,7 @@ struct field_when { /* within the boot it names, boottime decides; after a reboo
     int64_t boottime_ns;
     uint64_t boot_tag; /* first 8 bytes of the boot id */
 };
+#define DEDUP_FORWARDED (UINT64_C(1) << 63) /* of a sequence: forwarded from a group; producer is that, sequence the index there */
 struct field_dedup {
     uint8_t producer[16];     /* BLAKE2b of its name, of 16 bytes */
     uint64_t sequence;        /* its own count; the same in every message of a batch */
@@ -299,7 +300,7 @@ struct participant {
     uint64_t pid_namespace;  /* inode of /proc/self/ns/pid */
     uint64_t start_time;     /* field 22 of /proc/self/stat */
     uint64_t boot_tag;       /* first 8 bytes of the boot id */
-    uint64_t since;          /* chunk sequence: this tenant claimed nothing in any chunk before it */
+    uint64_t since;          /* chunk sequence: no claim of this tenant, or of one before it, is open in a chunk before it */
     uint64_t buried;         /* chunk sequence up to which a predecessor is known to be padded  [reserved] */
     uint64_t padding;        /* the tenant's generation << 32 | how many of it are between padding and counting it */
     uint8_t reserved[8];
@@ -355,6 +356,8 @@ struct control {
     struct participant participants[OWNER_SLOTS];
 };
 #define CONTROL_BYTES (4096u + OWNER_SLOTS * 64u)
+#define SMALL_SLOTS 256u      /* an anonymous queue has so many, and a control page that ends behind them */
+#define CONTROL_BYTES_SMALL (4096u + SMALL_SLOTS * 64u)
 #define LOCK_BASE (UINT64_C(1) << 40) /* slot s is held by an OFD lock on byte LOCK_BASE + s of control.shmq */
 #define LOCK_PAPERS ((UINT64_C(1) << 41) + 1) /* likewise: held by whoever writes the watermark or a snapshot */
 #define LOCK_DEDUP (UINT64_C(1) << 42) /* likewise, and 40 bits of the producer: held by whoever puts or adopts as it */
@@ -368,7 +371,8 @@ struct checkpoint {
     uint32_t version;
     uint8_t queue_id[16];
     uint32_t kind;
-    uint32_t explicit_ack;   /* 0 = auto */
+    uint16_t explicit_ack;   /* 0 = auto */
+    uint16_t subscribed;     /* 1 = there is a NAME.subscription, which says more */
     int64_t created_ns;
     uint64_t start_index;
     uint32_t name_length;
@@ -392,7 +396,8 @@ struct checkpoint {
     uint64_t acks_asked;      /* live: how many acknowledgements were asked to be on the disk, in this boot */
     uint64_t acks_synced;     /* live: how many of those are */
     uint64_t snapshot_synced; /* live: sequence of the newest snapshot known to be on the disk; 0 = not known */
-    uint8_t pad5[4096 - 472];
+    struct field_when left;   /* of a name that expires: when nobody had it any more; zeros = somebody may */
+    uint8_t pad5[4096 - 496];
 };
 #define SNAPSHOT_OLDER 404u
 struct snapshot { /* two of them, at SNAPSHOT_BASE and one SNAPSHOT_BYTES later: truth after a power cut */
@@ -426,17 +431,20 @@ struct snapshot { /* two of them, at SNAPSHOT_BASE and one SNAPSHOT_BYTES later:
  * later; whoever has the head jump rewrites the words that would seem to be of the laps it jumps to. Terms begin at 1: no
  * word is of term 0, and a ring that says it is in none of the terms there are speaks of no boot. */
 #define RING_MAGIC 0x676e6972716d6873u /* "shmqring" */
+#define RING_VERSION 2u /* 2: FORWARDING, and a bit for what may have been put elsewhere */
 enum ring_state {
     RING_PENDING = 0, /* nobody has it */
     RING_CLAIMED = 1, /* its owner has it */
     RING_DONE = 2,    /* finished, for ever */
     RING_RETRY = 3,   /* came back: whoever comes first has it */
     RING_MOVING = 4,  /* its owner (0 = none any more) moves it to another queue */
-    RING_PARKED = 5   /* its side entry says more */
+    RING_PARKED = 5,  /* its side entry says more */
+    RING_FORWARDING = 6 /* its owner puts it into other queues: it ends that, or its death does; no lease, and nobody else */
 };
 enum ring_cells {
     RING_LEASES = 1 << 0,  /* what is handed out may be taken back by time */
-    RING_ATTEMPTS = 1 << 1 /* what is handed out may come again */
+    RING_ATTEMPTS = 1 << 1, /* what is handed out may come again */
+    RING_SMALL = 1 << 2    /* of a small queue: tenants for SMALL_SLOTS participants alone, and perhaps no side table yet */
 };
 #define RING_WINDOW 65536u /* messages a group may have in flight; also the largest window */
 #define RING_WINDOW_MIN 64u
@@ -477,14 +485,14 @@ struct ring {
     uint64_t dropped_to;     /* what lies before it is finished when it comes back, or is come to; only rises */
     uint64_t retired;        /* were taken by retention before anybody finished them */
     uint64_t unmoved;        /* could not be moved to another queue when it was tried, and are tried again */
-    uint8_t pad4[8];
+    uint64_t unsure_to;      /* of what lies before it nobody knows whether it was put elsewhere; UINT64_MAX = set it to the end */
     uint64_t resting[OWNER_SLOTS / 64]; /* by participant slot, a bit: holds messages, and waits for the end of the stream */
     uint8_t reserved2[4096 - 512];
     uint64_t tenants[OWNER_SLOTS]; /* by participant slot: generation of whoever may hold messages here, RING_TENANT_DEAD
                                     * once another sat down there; 0 = nobody */
 };
 #define RING_TENANT_DEAD (UINT64_C(1) << OWNER_GENERATION_BITS)
-#define RING_HEADER_BYTES 12288u /* then the words, and as `cells` says the leases and the attempts: window * 8 bytes each; if
+#define RING_HEADER_BYTES 12288u /* of one that is not RING_SMALL; then the words, and as `cells` says the leases and the attempts: window * 8 bytes each; if
                                   * there are buckets, the keys (the same), the buckets, a bit for each of them; the side table */
 
 /* Order by key: a bucket is IDLE or BUSY, and IDLE says that every message of its keys that a walker has met is finished.
@@ -506,10 +514,13 @@ struct ring_bucket {
 #define LEASE_UNIT_SHIFT 24
 #define LEASE_TAG_BITS 29
 
-/* Attempts: the term (10 bits) and the lap (38 bits) they are of, and how often it was handed out. Not every lap writes
- * every cell of these and of the keys, so their laps are wide enough never to come again. */
-#define CELL_LAP_BITS 38
+/* Attempts: the term (10 bits) and the lap (37 bits) they are of, whether somebody may have put it into other queues (1 bit),
+ * and how often it was handed out. Not every lap writes every cell of these and of the keys, so their laps are wide enough
+ * never to come again. */
+#define CELL_LAP_BITS 37
 #define ATTEMPTS_BITS 16
+#define ATTEMPTS_FORWARDED (UINT64_C(1) << ATTEMPTS_BITS)
+#define ATTEMPTS_CELL_SHIFT 17
 
 /*  63     48 47      32 31            11 10     3 2    0
  * +---------+----------+----------------+--------+------+
@@ -521,7 +532,8 @@ enum side_state {
     SIDE_LIVE = 2,     /* a parked message that nobody has */
     SIDE_CLAIMED = 3,  /* one that its owner has */
     SIDE_MOVING = 4,   /* one that its owner (0 = none any more) moves to another queue */
-    SIDE_ENDING = 5    /* finished; on its way to FREE */
+    SIDE_ENDING = 5,   /* finished; on its way to FREE */
+    SIDE_FORWARDING = 6 /* as RING_FORWARDING */
 };
 struct ring_side { /* a parked message */
     uint64_t index;          /* plus one; 0 = none */
@@ -531,16 +543,17 @@ struct ring_side { /* a parked message */
     uint64_t behind;         /* not before messages up to here were looked at, or nothing else is there */
     uint64_t lease;          /* as in the window */
     uint64_t bucket;         /* of its key, plus one; 0 = it comes in no order */
+    uint64_t forwarded;      /* 1 = somebody may have put it into other queues */
 };
 #define SIDE_ENTRIES 511u    /* in a block, behind its header */
 struct side_block {          /* then SIDE_ENTRIES entries */
     uint64_t due;            /* a bound: nothing in it is due before; milliseconds << 20 | changes */
     uint64_t used;           /* entries that are not FREE, about */
     uint64_t lowest;         /* a bound: no message in it has a smaller index; index << 20 | changes */
-    uint64_t reserved[4];
+    uint64_t reserved[5];
 };
 #define SIDE_DUE_SHIFT 20
-#define SIDE_BLOCK_BYTES 28672u
+#define SIDE_BLOCK_BYTES 32768u
 #define SIDE_BLOCKS_MAX 524288u
 
 /* ---------------------------------------------------------------- consumers/NAME.group: what a group was made with */
@@ -549,6 +562,15 @@ struct group_file { /* then options_length bytes of JSON */
     uint64_t magic;
     uint8_t queue_id[16];
     uint32_t options_length;
+    uint32_t crc;            /* CRC-32C of the JSON */
+};
+
+/* ---------------------------------------------------------------- consumers/NAME.subscription: what else it was made with */
+#define SUBSCRIPTION_MAGIC 0x73627573716d6873u /* "shmqsubs" */
+struct subscription_file { /* then length bytes of JSON */
+    uint64_t magic;
+    uint8_t queue_id[16];
+    uint32_t length;
     uint32_t crc;            /* CRC-32C of the JSON */
 };
 
@@ -592,13 +614,13 @@ AT(control, room_bell, 424); AT(control, room_waiters, 428); AT(control, bounds,
 AT(control, max_bytes, 528); AT(control, dropped, 536); AT(control, padded, 448); AT(control, fenced, 456); AT(control, expired, 464); AT(control, pads_doubted, 472); AT(control, participants, 4096);
 SIZE(control, CONTROL_BYTES);
 AT(checkpoint, byte_order, 8); AT(checkpoint, version, 12); AT(checkpoint, queue_id, 16); AT(checkpoint, kind, 32);
-AT(checkpoint, explicit_ack, 36); AT(checkpoint, created_ns, 40); AT(checkpoint, start_index, 48);
+AT(checkpoint, explicit_ack, 36); AT(checkpoint, subscribed, 38); AT(checkpoint, created_ns, 40); AT(checkpoint, start_index, 48);
 AT(checkpoint, name_length, 56); AT(checkpoint, crc, 60); AT(checkpoint, name, 64); AT(checkpoint, head, 192);
 AT(checkpoint, handed, 200); AT(checkpoint, holder, 208);
 AT(checkpoint, floor, 216); AT(checkpoint, cursor_sequence, 256); AT(checkpoint, cursor_place, 264);
 AT(checkpoint, cursor_index, 272); AT(checkpoint, cursor_check, 280); AT(checkpoint, term, 320);
 AT(checkpoint, dropped, 384); AT(checkpoint, acks_asked, 448); AT(checkpoint, acks_synced, 456);
-AT(checkpoint, snapshot_synced, 464);
+AT(checkpoint, snapshot_synced, 464); AT(checkpoint, left, 472);
 SIZE(checkpoint, SNAPSHOT_BASE);
 AT(snapshot, epoch, 8); AT(snapshot, head, 16); AT(snapshot, window, 24); AT(snapshot, passed, 32);
 AT(snapshot, parked, 40); AT(snapshot, crc, 44); AT(snapshot, done, 48); AT(snapshot, older, 8240);
@@ -606,14 +628,17 @@ AT(snapshot, buckets, 11472); AT(snapshot, pad, 12280);
 AT(ring, byte_order, 8); AT(ring, version, 12); AT(ring, queue_id, 16); AT(ring, boot_id, 32); AT(ring, window, 48);
 AT(ring, buckets, 52); AT(ring, cells, 56); AT(ring, term, 64); AT(ring, returns, 128); AT(ring, side_blocks, 192);
 AT(ring, side_version, 200); AT(ring, side_hint, 208); AT(ring, edge, 256); AT(ring, redelivered, 320); AT(ring, expired, 328);
-AT(ring, moved, 336); AT(ring, edges, 344); AT(ring, dropped_to, 352); AT(ring, retired, 360); AT(ring, resting, 384);
+AT(ring, moved, 336); AT(ring, edges, 344); AT(ring, dropped_to, 352); AT(ring, retired, 360); AT(ring, unsure_to, 376); AT(ring, resting, 384);
 AT(ring, tenants, 4096); SIZE(ring, RING_HEADER_BYTES);
 AT(ring_side, state, 8); AT(ring_side, then, 16); AT(ring_side, due_ns, 24); AT(ring_side, behind, 32);
-AT(ring_side, bucket, 48); SIZE(ring_side, 56);
+AT(ring_side, bucket, 48); AT(ring_side, forwarded, 56); SIZE(ring_side, 64);
 AT(side_block, used, 8); AT(side_block, lowest, 16); SIZE(side_block, sizeof(struct ring_side));
 AT(ring_bucket, low, 8); AT(ring_bucket, high, 16); AT(ring_bucket, block, 24); SIZE(ring_bucket, 32);
+static_assert(ATTEMPTS_CELL_SHIFT == ATTEMPTS_BITS + 1 && RING_TERM_BITS + CELL_LAP_BITS + ATTEMPTS_CELL_SHIFT == 64, "a cell");
 static_assert(SIDE_BLOCK_BYTES == (SIDE_ENTRIES + 1) * sizeof(struct ring_side), "a block");
 AT(group_file, queue_id, 8); AT(group_file, options_length, 24); AT(group_file, crc, 28); SIZE(group_file, 32);
+AT(subscription_file, queue_id, 8); AT(subscription_file, length, 24); AT(subscription_file, crc, 28);
+SIZE(subscription_file, 32);
 #undef AT
 #undef SIZE
 

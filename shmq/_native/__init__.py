@@ -14,6 +14,7 @@ from shmq._native.checkpoint import (
     check_snapshot,
     format_snapshot,
     newest_snapshot,
+    open_in,
 )
 from shmq._native.chunk import Chunk, Claim, reader
 from shmq._native.columns import Gathered, Records, gather, wanted
@@ -39,6 +40,7 @@ from shmq._native.core import (
     OK,
     PADDED,
     PAGE_BYTES,
+    PASSED,
     QUEUE_BYTES,
     QUEUE_HEADER_BYTES,
     RECORD_BYTES_MIN,
@@ -56,6 +58,7 @@ from shmq._native.core import (
     End,
     Eye,
     Fd,
+    FileMap,
     Finder,
     Hand,
     Head,
@@ -63,6 +66,7 @@ from shmq._native.core import (
     Kept,
     Message,
     Mutex,
+    Onward,
     Shelf,
     Tail,
     address,
@@ -73,6 +77,8 @@ from shmq._native.core import (
     error,
     handed,
     is_over,
+    leads,
+    makes,
     message,
     monotonic_ns,
     new_leading,
@@ -90,8 +96,10 @@ from shmq._native.detached import DetachedChunk
 from shmq._native.fields import (
     ArrowBatch,
     Batch,
+    Each,
     Fixed,
     Part,
+    check_fields,
     header_fields,
     readable,
     record_bytes,
@@ -100,6 +108,7 @@ from shmq._native.layout import (
     CHECKPOINT_EXCLUSIVE,
     CHECKPOINT_GROUP,
     CHECKPOINT_LONE,
+    DEDUP_FORWARDED,
     FINISHED,
     FINISHING,
     JOURNAL_FINISHED,
@@ -111,11 +120,23 @@ from shmq._native.layout import (
     RECORD_EXPIRY,
     UNFINISHED,
 )
-from shmq._native.mapping import map_alone, map_file, map_private, rename_new, start_writing, sync_pages
+from shmq._native.mapping import (
+    holder,
+    keeps_locks,
+    map_alone,
+    map_file,
+    map_held,
+    map_private,
+    rename_new,
+    start_writing,
+    sync_pages,
+)
+from shmq._native.matching import Matcher
 from shmq._native.member import (
     ANY_MAX,
     Lock,
     Member,
+    Once,
     new_keeper,
     new_nudge,
     nudge,
@@ -156,10 +177,12 @@ from shmq._native.ring import (
     RING_BUCKETS,
     RING_CLAIMED,
     RING_DONE,
+    RING_FORWARDING,
     RING_HEADER_BYTES,
     RING_LEASES,
     RING_MOVING,
     RING_PARKED,
+    RING_SMALL,
     RING_TENANTS,
     RING_WINDOW,
     SIDE_BLOCKS,
@@ -170,6 +193,7 @@ from shmq._native.ring import (
     Ring,
     RingFigures,
     format_ring,
+    forwards,
     ring_bytes,
     ring_extent,
     taken_array,
@@ -178,4 +202,13 @@ from shmq._native.ring import (
     taken_rows,
 )
 from shmq._native.slot import COPIED_BELOW, Room
-from shmq._native.survey import Damage, DedupScan, Resolved, Survey
+from shmq._native.survey import (
+    DEDUP_ALL,
+    DEDUP_NEWEST,
+    DEDUP_PUT,
+    DEDUP_SOURCE,
+    Damage,
+    DedupScan,
+    Resolved,
+    Survey,
+)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import mmap
+import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import errors
 from shmq._core import ffi, lib
 from shmq._native.core import CHECKPOINT_BYTES, error, inside
 from shmq._native.layout import CHECKPOINT_EXCLUSIVE
+from shmq._native.layout import checkpoint as layout
 from shmq._native.mapping import map_alone
 
 if TYPE_CHECKING:
     from shmq._native.member import Member
 
+_LEFT = struct.Struct("<qqQ")  # layout.h, struct field_when
 SNAPSHOT_BASE, SNAPSHOT_BYTES = lib.SHMQ_SNAPSHOT_BASE, lib.SHMQ_SNAPSHOT_BYTES
 
 
@@ -40,6 +43,13 @@ def check_snapshot(content: bytes) -> Snapshot | None:
     return Snapshot(**{name: int(getattr(slot, name)) for name in Snapshot._fields})
 
 
+def open_in(content: bytes) -> tuple[int, bytes]:
+    """Of a group's snapshot: the index below which all is done, but for these runs (begin and end, 8 bytes each)."""
+    floor, runs = ffi.new("uint64_t *"), ffi.new("uint64_t[]", 2 * lib.SHMQ_RUNS_MAX)
+    count = int(lib.shmq_snapshot_open(content, floor, runs))
+    return int(floor[0]), bytes(ffi.buffer(runs, 16 * count))
+
+
 def newest_snapshot(content: bytes) -> Snapshot | None:
     """The newest valid snapshot in the bytes of a checkpoint file; None when there is none."""
     starts = (SNAPSHOT_BASE, SNAPSHOT_BASE + SNAPSHOT_BYTES)
@@ -57,7 +67,7 @@ class Checkpoint:
                 f"cannot open {path}: it has {size} bytes instead of {CHECKPOINT_BYTES}; "
                 f"drop_consumer({name!r}) removes it, so that the name can start again"
             )
-        self._map = map_alone(fd, size, writable=writable)
+        self._map: mmap.mmap = map_alone(fd, size, writable=writable)
         self.page = ffi.from_buffer(self._map)
         raw = name.encode()
         code = lib.shmq_checkpoint_check(self.page, size, queue_id, raw, len(raw))
@@ -66,12 +76,14 @@ class Checkpoint:
             raise error(inside(code), tried)
 
     @staticmethod
-    def format(queue_id: bytes, name: str, *, kind: int, explicit: bool, start: int, created_ns: int) -> bytes:
+    def format(
+        queue_id: bytes, name: str, *, kind: int, explicit: bool, start: int, created_ns: int, subscribed: bool = False
+    ) -> bytes:
         """The checkpoint file of a new name: CHECKPOINT_EXCLUSIVE, CHECKPOINT_GROUP or CHECKPOINT_LONE."""
         page = bytearray(CHECKPOINT_BYTES)
         raw = name.encode()
         code = lib.shmq_checkpoint_format(
-            ffi.from_buffer(page), queue_id, raw, len(raw), kind, explicit, start, created_ns
+            ffi.from_buffer(page), queue_id, raw, len(raw), kind, explicit, subscribed, start, created_ns
         )
         if code != lib.SHMQ_OK:
             raise error(code, f"cannot make consumer {name!r}")
@@ -98,6 +110,22 @@ class Checkpoint:
     def explicit(self) -> bool:
         """Whether the name was created with ack="explicit"."""
         return bool(lib.shmq_checkpoint_explicit(self.page))
+
+    @property
+    def subscribed(self) -> bool:
+        """Whether a NAME.subscription says more of it."""
+        return bool(lib.shmq_checkpoint_subscribed(self.page))
+
+    def left(self) -> tuple[int, int, int] | None:
+        """When it was found that nobody had it: by the wall clock, since that boot, and its tag; None: nobody did."""
+        found = _LEFT.unpack_from(self._map, layout.left)
+        return found if found[2] else None
+
+    def set_left(self, moment: tuple[int, int, int] | None) -> None:
+        """Say so; None: somebody has it. Killed in between, nobody has."""
+        _LEFT.pack_into(self._map, layout.left, *(moment[:2] if moment else (0, 0)), 0)
+        if moment:
+            _LEFT.pack_into(self._map, layout.left, *moment)
 
     @property
     def kind(self) -> int:
@@ -183,6 +211,15 @@ class Checkpoint:
     def newest_snapshot(self) -> Snapshot | None:
         """The newest valid snapshot; None when there is none."""
         return newest_snapshot(self._map[:CHECKPOINT_BYTES])
+
+    def write_fixed(self, content: bytes) -> int | None:
+        """As leader: write a snapshot that was fixed before: its sequence; None when another was written meanwhile."""
+        sequence = int(lib.shmq_ring_write_fixed(self.page, content))
+        return sequence if sequence >= 0 else None
+
+    def snapshots_floor(self) -> int:
+        """Of a group: what is below it is done, whichever of its snapshots counts after a power cut."""
+        return int(lib.shmq_snapshots_floor(self.page))
 
     def save_cursor(self, sequence: int, position: int, ordinal: int, index: int) -> None:
         """Remember where *index* lies."""

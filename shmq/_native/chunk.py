@@ -15,8 +15,8 @@ from shmq._native.survey import SCAN_LIMIT, DedupScan, Resolved, Survey, survey_
 
 if TYPE_CHECKING:
     from shmq._native.checkpoint import Checkpoint
-    from shmq._native.core import Fd
-    from shmq._native.fields import Batch
+    from shmq._native.core import Fd, FileMap, Handled
+    from shmq._native.fields import Batch, Each
     from shmq._native.member import Member
 
 CHUNK_ID_AT = layout.chunk_header.chunk_id
@@ -70,10 +70,11 @@ class Chunk:
         padding: bool,
         checksum: bool,
         ends: tuple[int, int, bool] | None = None,
-        memory: mmap.mmap | None = None,
+        memory: FileMap | None = None,
+        used: bool = False,
     ) -> None:
         """
-        Map and check it, unless *memory* is that mapping; *fd* stays the caller's.
+        Map and check it, unless *memory* is that mapping, perhaps *used* before; *fd* stays the caller's.
 
         *ends*: (position, ordinal, torn): map it privately and have it end there, without changing the file.
 
@@ -85,7 +86,6 @@ class Chunk:
         self.size = size
         self.path = path
         self.member = member
-        kept = memory is not None
         if memory is None:
             memory = map_file(fd, size, writable=writable) if ends is None else map_private(fd, size)
         self.map = memory
@@ -96,7 +96,7 @@ class Chunk:
         )
         if handle == ffi.NULL:
             raise error(inside(code[0]), f"cannot open {path}")
-        if kept:
+        if used:
             lib.shmq_chunk_is_populated(handle)
         # A thread that is inside a call with the handle keeps the memory mapped, whatever others do to this object.
         self.handle = ffi.gc(handle, functools.partial(_free_chunk, self.memory, member))
@@ -159,6 +159,10 @@ class Chunk:
     def put_many(self, batch: Batch) -> int:
         """Append a batch as one claim: its first index or a negative code."""
         return int(lib.shmq_put_many(self.handle, *batch.arguments))
+
+    def put_each(self, each: Each) -> int:
+        """The same of messages with fields of their own."""
+        return int(lib.shmq_put_each(self.handle, each.count, each.fields, each.payloads, each.lengths))
 
     def reserve(self, claim: Claim, fields: Any, length: int) -> int:
         """Have *claim*, which is empty, claim room for a payload of *length* bytes: its index, or a negative code."""
@@ -331,7 +335,15 @@ class Chunk:
         scan.position[0], scan.ordinal[0], scan.base = position, ordinal, self.base
         scan.count = int(
             lib.shmq_scan_dedup(
-                self.handle, scan.position, scan.ordinal, until, scan.newest, SCAN_LIMIT, scan.found, scan.code
+                self.handle,
+                scan.position,
+                scan.ordinal,
+                until,
+                scan.wanted,
+                scan.source,
+                SCAN_LIMIT,
+                scan.found,
+                scan.code,
             )
         )
         code = int(scan.code[0])
@@ -351,11 +363,13 @@ class Chunk:
         return int(lib.shmq_chunk_first_position(self.handle))
 
 
-def reader(chunk: Chunk, start: int, checkpoint: Checkpoint | None) -> Any:
+def reader(chunk: Chunk, start: int, checkpoint: Checkpoint | None, wants: Handled | None = None) -> Any:
     """
     A reader at the beginning of *chunk*, for messages from index *start* on.
 
     With a *checkpoint* every message is finished when it is returned: that checkpoint's live words move before it.
+    *wants*: what does not match is passed, and finished with that. Both live as long as the reader, which is the
+    caller's business.
     """
     return ffi.new(
         "shmq_reader *",
@@ -363,5 +377,6 @@ def reader(chunk: Chunk, start: int, checkpoint: Checkpoint | None) -> Any:
             "position": chunk.first_position(),
             "start": start,
             "checkpoint": ffi.NULL if checkpoint is None else checkpoint.page,
+            "filter": ffi.NULL if wants is None else wants.handle,
         },
     )

@@ -20,13 +20,14 @@ SHUT_DOWN = lib.SHMQ_SHUT_DOWN
 TIMEOUT, CONTENDED, FULL = lib.SHMQ_TIMEOUT, lib.SHMQ_CONTENDED, lib.SHMQ_FULL
 RETIRED, PADDED, CORRUPT = lib.SHMQ_RETIRED, lib.SHMQ_PADDED, lib.SHMQ_CORRUPT
 OK, SIGNAL, LEAD, SYNC_FAILED = lib.SHMQ_OK, lib.SHMQ_SIGNAL, lib.SHMQ_LEAD, lib.SHMQ_SYNC_FAILED
-EDGE, GROW, LOST = lib.SHMQ_EDGE, lib.SHMQ_GROW, lib.SHMQ_LOST
+EDGE, GROW, LOST, PASSED = lib.SHMQ_EDGE, lib.SHMQ_GROW, lib.SHMQ_LOST, lib.SHMQ_PASSED
 TO_BE_MOVED = 2
 """Of a glance: only what nobody is handed any more."""
 LENGTH_BITS = 30
 LENGTH_MASK = (1 << LENGTH_BITS) - 1
 """A place is a payload's position << LENGTH_BITS | its length."""
 PAGE_BYTES, QUEUE_BYTES, CONTROL_BYTES = lib.SHMQ_PAGE_BYTES, lib.SHMQ_QUEUE_BYTES, lib.SHMQ_CONTROL_BYTES
+CONTROL_BYTES_SMALL = lib.SHMQ_CONTROL_BYTES_SMALL
 QUEUE_HEADER_BYTES, CHECKPOINT_BYTES, BATCH_MAX = (
     lib.SHMQ_QUEUE_HEADER_BYTES,
     lib.SHMQ_CHECKPOINT_BYTES,
@@ -111,10 +112,13 @@ if TYPE_CHECKING:
     from shmq._hot import Kept as Kept  # noqa: PLC0414
     from shmq._hot import Message as Message  # noqa: PLC0414
     from shmq._hot import Mutex as Mutex  # noqa: PLC0414
+    from shmq._hot import Onward as Onward  # noqa: PLC0414
     from shmq._hot import Shelf as Shelf  # noqa: PLC0414
     from shmq._hot import Tail as Tail  # noqa: PLC0414
     from shmq._hot import handed as handed  # noqa: PLC0414
     from shmq._hot import is_over as is_over  # noqa: PLC0414
+    from shmq._hot import leads as leads  # noqa: PLC0414
+    from shmq._hot import makes as makes  # noqa: PLC0414
     from shmq._hot import message as message  # noqa: PLC0414
     from shmq._hot import over as over  # noqa: PLC0414
     from shmq._hot import parts as parts  # noqa: PLC0414
@@ -136,6 +140,7 @@ else:
         _hot.Held,
     )
     Kept, Message, Mutex, Shelf, Tail = _hot.Kept, _hot.Message, _hot.Mutex, _hot.Shelf, _hot.Tail
+    Onward, leads, makes = _hot.Onward, _hot.leads, _hot.makes
     End = object  # what they have in common is in C
     handed, message, strict, tell = _hot.handed, _hot.message, _hot.strict, _hot.tell
     is_over, over, parts, stands, tried = _hot.is_over, _hot.over, _hot.parts, _hot.stands, _hot.tried

@@ -140,6 +140,35 @@ def _values(count: int, part: Part | None) -> tuple[Any, Any]:
     return ffi.cast("char *", part.values + first), lengths
 
 
+def check_fields(fields: Any, length: int, tried: str) -> None:
+    """
+    Refuse a message that no chunk can have.
+
+    Raises:
+        TooLarge: it is one.
+    """
+    code = lib.shmq_check_fields(fields, length)
+    if code != lib.SHMQ_OK:
+        raise error(code, tried)
+
+
+class Each:
+    """Messages with fields of their own, for one claim."""
+
+    def __init__(self, parts: Sequence[tuple[Any, bytes]]) -> None:
+        """Of (what `header_fields` made, payload); both must live as long as this."""
+        self.count = len(parts)
+        self._keep = parts
+        self.fields = ffi.new("shmq_fields[]", self.count)
+        self._payloads = [ffi.from_buffer("char[]", payload) for _, payload in parts]
+        self.payloads = ffi.new("char *[]", self._payloads)
+        self.lengths = ffi.new("uint64_t[]", [len(payload) for _, payload in parts])
+        self.region = 0
+        for at, (fields, payload) in enumerate(parts):
+            self.fields[at] = fields[0]
+            self.region += record_bytes(fields, len(payload))
+
+
 def record_bytes(fields: Any, length: int) -> int:
     """Bytes of the region that one message needs."""
     return int(lib.shmq_record_bytes(fields, length))

@@ -25,6 +25,7 @@ ADOPTION_BITS = 40
 RECORD_HEADER_BYTES = 40
 KEY_MAX = 65535
 EXTRA_WORDS_MAX = 65535
+DEDUP_FORWARDED = 9223372036854775808
 FORMAT_VERSION = 1
 BYTE_ORDER_MARK = 16909060
 CHUNK_MAGIC = 7741239585810507891
@@ -48,6 +49,8 @@ CONTROL_MAGIC = 7814436273894811763
 FINISHED_SHIFT = 2
 FINISHED_MASK = 3
 CONTROL_BYTES = 69632
+SMALL_SLOTS = 256
+CONTROL_BYTES_SMALL = 20480
 LOCK_BASE = 1099511627776
 LOCK_PAPERS = 2199023255553
 LOCK_DEDUP = 4398046511104
@@ -57,6 +60,7 @@ SNAPSHOT_BASE = 4096
 SNAPSHOT_BYTES = 12288
 CHECKPOINT_BYTES = 28672
 RING_MAGIC = 7453010373594933363
+RING_VERSION = 2
 RING_WINDOW = 65536
 RING_WINDOW_MIN = 64
 RING_STATE_BITS = 3
@@ -77,13 +81,16 @@ GATE_PARKED = 2
 GATE_CHANGE = 256
 LEASE_UNIT_SHIFT = 24
 LEASE_TAG_BITS = 29
-CELL_LAP_BITS = 38
+CELL_LAP_BITS = 37
 ATTEMPTS_BITS = 16
+ATTEMPTS_FORWARDED = 65536
+ATTEMPTS_CELL_SHIFT = 17
 SIDE_ENTRIES = 511
 SIDE_DUE_SHIFT = 20
-SIDE_BLOCK_BYTES = 28672
+SIDE_BLOCK_BYTES = 32768
 SIDE_BLOCKS_MAX = 524288
 GROUP_MAGIC = 8103508893133269107
+SUBSCRIPTION_MAGIC = 8314337000764041331
 WORD_FREE = 0
 WORD_CLAIMED = 1
 WORD_DONE = 2
@@ -120,14 +127,17 @@ RING_DONE = 2
 RING_RETRY = 3
 RING_MOVING = 4
 RING_PARKED = 5
+RING_FORWARDING = 6
 RING_LEASES = 1
 RING_ATTEMPTS = 2
+RING_SMALL = 4
 SIDE_FREE = 0
 SIDE_PREPARED = 1
 SIDE_LIVE = 2
 SIDE_CLAIMED = 3
 SIDE_MOVING = 4
 SIDE_ENDING = 5
+SIDE_FORWARDING = 6
 
 
 class record:
@@ -364,6 +374,7 @@ class checkpoint:
     queue_id = 16
     kind = 32
     explicit_ack = 36
+    subscribed = 38
     created_ns = 40
     start_index = 48
     name_length = 56
@@ -387,7 +398,8 @@ class checkpoint:
     acks_asked = 448
     acks_synced = 456
     snapshot_synced = 464
-    pad5 = 472
+    left = 472
+    pad5 = 496
 
 
 class snapshot:
@@ -435,7 +447,7 @@ class ring:
     dropped_to = 352
     retired = 360
     unmoved = 368
-    pad4 = 376
+    unsure_to = 376
     resting = 384
     reserved2 = 512
     tenants = 4096
@@ -451,7 +463,7 @@ class ring_bucket:
 
 
 class ring_side:
-    """Offsets in struct ring_side, which has 56 bytes."""
+    """Offsets in struct ring_side, which has 64 bytes."""
 
     index = 0
     state = 8
@@ -460,10 +472,11 @@ class ring_side:
     behind = 32
     lease = 40
     bucket = 48
+    forwarded = 56
 
 
 class side_block:
-    """Offsets in struct side_block, which has 56 bytes."""
+    """Offsets in struct side_block, which has 64 bytes."""
 
     due = 0
     used = 8
@@ -477,4 +490,13 @@ class group_file:
     magic = 0
     queue_id = 8
     options_length = 24
+    crc = 28
+
+
+class subscription_file:
+    """Offsets in struct subscription_file, which has 32 bytes."""
+
+    magic = 0
+    queue_id = 8
+    length = 24
     crc = 28

@@ -67,23 +67,47 @@ def _try_whether_it_keeps(fd: int) -> bool:
     return bool(_FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
 
 
-def _map_shared(fd: int, size: int, kept: object, *, writable: bool) -> mmap.mmap:
+def _map_shared(fd: int, size: int, kept: object, *, writable: bool) -> FileMap:
     with _naming(fd):
         return FileMap.of(fd, size, writable, False, kept)
 
 
-def map_file(fd: int, size: int, *, writable: bool) -> mmap.mmap:
+def map_file(fd: int, size: int, *, writable: bool) -> FileMap:
     """Map a whole file, shared. The mapping keeps the open file, and its locks, until the last view of it is gone."""
     return _map_shared(fd, size, None if keeps_locks(fd) else Fd.of(os.dup, fd), writable=writable)
 
 
-def map_private(fd: int, size: int) -> mmap.mmap:
+def holder(fd: int) -> object:
+    """
+    What keeps the open file of *fd*, and its locks, as long as anybody has it: in every forked child, too.
+
+    A mapping of one page, or where that does not keep them, a descriptor.
+    """
+    with _naming(fd):
+        return FileMap.of(fd, 1, False, False, None) if keeps_locks(fd) else Fd.of(os.dup, fd)
+
+
+def map_held(fd: int, size: int, *, writable: bool) -> FileMap:
+    """
+    As `map_file`, but that the locks can be let go of, and others kept, while it stays mapped: see `FileMap.keep`.
+
+    So it is made through an opening of its own, with the same access: what is mapped to be read may be made writable
+    for a moment, where the file was opened for that.
+    """
+    with _naming(fd):
+        access = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
+        again = Fd.of(os.open, f"/proc/self/fd/{fd}", access | os.O_CLOEXEC)
+    with again:
+        return _map_shared(again, size, holder(fd), writable=writable)
+
+
+def map_private(fd: int, size: int) -> FileMap:
     """Map a whole file, read-only, so that what is written there is seen by nobody else and never reaches the file."""
     with _naming(fd):
         return FileMap.of(fd, size, True, True, None if keeps_locks(fd) else Fd.of(os.dup, fd))
 
 
-def map_alone(fd: int, size: int, *, writable: bool) -> mmap.mmap:
+def map_alone(fd: int, size: int, *, writable: bool) -> FileMap:
     """
     Map a whole file, shared, without keeping a lock of *fd*.
 
@@ -105,7 +129,7 @@ def sync_pages(memory: mmap.mmap, first: int, size: int) -> None:
 
 def rename_new(directory: int, old: str, new: str) -> bool:
     """Rename a file within *directory*; False when the new name is taken."""
-    code = lib.shmq_rename_new(directory, old.encode(), new.encode())
+    code = lib.shmq_rename_new(directory, os.fsencode(old), os.fsencode(new))
     if code not in (lib.SHMQ_OK, lib.SHMQ_EMPTY):
         raise error(code, "cannot give a file its name")
     return bool(code == lib.SHMQ_OK)

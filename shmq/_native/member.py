@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from shmq._core import ffi, lib
 from shmq._native.core import Kept, error
+from shmq._native.mapping import keeps_locks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from shmq._native.core import Handled, Paged
+    from shmq._native.core import Fd, Handled, Paged
     from shmq._native.pages import Control
 
 
@@ -31,6 +32,7 @@ class Member:
         if handle == ffi.NULL:
             raise error(lib.SHMQ_SYSTEM, "cannot join")
         self.handle = ffi.gc(handle, functools.partial(_free_member, control.page))  # before it has anything open
+        lib.shmq_member_seats(self.handle, control.seats)
         code = lib.shmq_member_open(self.handle, lock_fd, test_fd)
         if code != lib.SHMQ_OK:
             raise error(code, "cannot join")
@@ -43,6 +45,22 @@ class Member:
         self.give_papers = functools.partial(lib.shmq_papers_give, self.handle)
         """give_papers(held): likewise."""
 
+    def by_path(self, directory: int, path: str) -> None:
+        """
+        Have no descriptor to ask about seats with: each question opens the file anew, by that path from *directory*.
+
+        *directory* stays open as long as this is used; with an absolute path it is not looked at.
+        """
+        code = lib.shmq_member_by_path(self.handle, directory, os.fsencode(path))
+        if code != lib.SHMQ_OK:
+            raise error(code, "cannot join")
+
+    def keep(self) -> None:
+        """Keep the seat without a descriptor, behind `by_path`."""
+        code = lib.shmq_member_keep(self.handle)
+        if code != lib.SHMQ_OK:
+            raise error(code, "cannot keep a seat")
+
     def lock(self) -> tuple[int, int, int]:
         """Take a free slot's lock: (slot, its last tenant's generation, the chunk it may have claims from)."""
         since, generation = ffi.new("uint64_t *"), ffi.new("uint32_t *")
@@ -50,6 +68,10 @@ class Member:
         if slot < 0:
             raise error(slot, "cannot join the queue")
         return slot, int(generation[0]), int(since[0])
+
+    def leave_open(self, since: int) -> None:
+        """Before `join`: the slot's former tenants may have claims open from chunk *since* on, as it goes on to say."""
+        lib.shmq_member_left(self.handle, since)
 
     def join(self, pid: int, namespace: int, start_time: int, boot_tag: int, since: int) -> None:
         """Sit down in the locked slot, under its next generation."""
@@ -93,6 +115,10 @@ class Member:
     def padding_counted(self, begun: tuple[int, int], total: int) -> bool:
         """Say how much there is; False when it may have changed since `count_padding`."""
         return bool(lib.shmq_pads_counted(self.handle, *begun, total) == lib.SHMQ_OK)
+
+    def is_seated(self) -> bool:
+        """Whether this process still has its own seat; a descriptor stays open for the next time."""
+        return bool(lib.shmq_member_seated(self.handle))
 
     def slot_locked(self, slot: int) -> bool:
         """Whether anybody holds that slot, this member included, in whatever pid namespace."""
@@ -187,9 +213,14 @@ def new_nudge() -> Any:
     return ffi.new("uint32_t *")
 
 
-def new_keeper(directory: int) -> Any:
+def new_keeper(directory: Fd) -> Any:
     """What the thread that keeps an interval shares with the others; *directory* is where the chunks are."""
-    return ffi.new("shmq_keeper *", {"directory": directory})
+    keeper = ffi.new("shmq_keeper *", {"directory": directory.fileno()})
+    return ffi.gc(keeper, functools.partial(_kept_open, directory))
+
+
+def _kept_open(directory: Fd, keeper: Any) -> None:
+    """It had to be open as long as what names it."""
 
 
 def nudge_keeper(keeper: Any) -> None:
@@ -240,6 +271,11 @@ class Lock:
                 problem.filename = os.readlink(f"/proc/self/fd/{fd}")  # which costs no descriptor
             raise problem
 
+    @property
+    def handle(self) -> Any:
+        """What the core knows it by, for as long as this lives."""
+        return self._handle
+
     def is_free(self) -> bool:
         """Whether everything was let go of, so that nothing is ever locked by it any more."""
         return bool(self._handle.forks == 0)
@@ -258,6 +294,14 @@ class Lock:
             raise error(answer, "cannot lock")
         return bool(answer)
 
+    def keep(self) -> None:
+        """Keep what is locked without a descriptor, where that is possible; only `free` lets go of it then."""
+        fd = lib.shmq_lock_fd(self._handle)
+        if fd >= 0 and keeps_locks(fd):
+            code = lib.shmq_lock_keep(self._handle)
+            if code != lib.SHMQ_OK:
+                raise error(code, "cannot keep a lock")
+
     def give_back(self, byte: int) -> None:
         """Let go of that byte."""
         lib.shmq_lock_give_back(self._handle, byte)
@@ -270,3 +314,30 @@ class Lock:
         """What holds the lock without this object: at the end of a `with`, or of its life, everything is let go of."""
         held: contextlib.AbstractContextManager[object] = self._handle
         return held
+
+
+class Once:
+    """What is known of one producer's puts with dedup, for the built-in."""
+
+    def __init__(self, producer: bytes, byte: int, fd: int) -> None:
+        """Of the producer of that identity, whose turns are on that byte; nothing is known yet."""
+        self._lock = Lock(fd)
+        self._once = ffi.new(
+            "shmq_once *",
+            {"producer": producer, "byte": byte, "lock": self._lock.handle, "chunk": _NOWHERE},
+        )
+        self.address = int(ffi.cast("uintptr_t", self._once))
+
+    def stands(self, chunk: int, position: int, ordinal: int, last: tuple[int, int]) -> None:
+        """All before that place was looked at; the last put, by now, was of that sequence, and at that index."""
+        self._once.position, self._once.ordinal = position, ordinal
+        self._once.sequence, self._once.first = last
+        self._once.any = True
+        self._once.chunk = chunk
+
+    def free(self) -> None:
+        """Hold no descriptor any more."""
+        self._lock.free()
+
+
+_NOWHERE = (1 << 64) - 1

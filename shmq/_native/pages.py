@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import mmap
+import operator
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import errors
 from shmq._core import ffi, lib
 from shmq._native import layout
-from shmq._native.core import CONTROL_BYTES, PAGE_BYTES, QUEUE_HEADER_BYTES, error, inside
+from shmq._native.core import CONTROL_BYTES, CONTROL_BYTES_SMALL, PAGE_BYTES, QUEUE_HEADER_BYTES, error, inside
 from shmq._native.mapping import map_alone
 
 if TYPE_CHECKING:
@@ -70,8 +71,10 @@ def check_journal(page: bytes) -> Journal | None:
     slot, at, length = ffi.new("shmq_journal *"), ffi.new("uint32_t *"), ffi.new("uint32_t *")
     if lib.shmq_journal_check(page, slot, at, length) != lib.SHMQ_OK:
         return None
-    fields = {name: getattr(slot, name) for name in Journal._fields if name not in ("boot_id", "changed")}
-    return Journal(**fields, boot_id=bytes(slot.boot_id), changed=page[at[0] : at[0] + length[0]])
+    return Journal._make((*_journal_numbers(slot), bytes(slot.boot_id), page[at[0] : at[0] + length[0]]))
+
+
+_journal_numbers = operator.attrgetter(*Journal._fields[:-2])
 
 
 class Watermark(NamedTuple):
@@ -99,13 +102,17 @@ def check_watermark(page: bytes) -> Watermark | None:
     return Watermark(**{name: int(getattr(slot, name)) for name in Watermark._fields})
 
 
-def format_control(queue_id: bytes, *, finished: bool = False) -> bytes:
-    """The control file of a new queue; of one that is *finished*, at the beginning of another boot."""
+def format_control(queue_id: bytes, *, finished: bool = False, small: bool = False) -> bytes:
+    """
+    The control file of a new queue; of one that is *finished*, at the beginning of another boot.
+
+    *small*: with few seats.
+    """
     page = bytearray(CONTROL_BYTES)
     lib.shmq_control_format(ffi.from_buffer(page), queue_id)
     if finished:
         lib.shmq_set_finished(ffi.from_buffer(page), layout.FINISHED | 1 << layout.FINISHED_SHIFT)
-    return bytes(page)
+    return bytes(page[:CONTROL_BYTES_SMALL] if small else page)
 
 
 class Bounds(NamedTuple):
@@ -123,9 +130,10 @@ class Control:
 
     def __init__(self, fd: int, size: int, queue_id: bytes, path: str, *, writable: bool) -> None:
         """Map and check it."""
-        if size != CONTROL_BYTES:
+        if size not in (CONTROL_BYTES, CONTROL_BYTES_SMALL):
             raise errors.Corrupt(f"cannot open {path}: it has {size} bytes instead of {CONTROL_BYTES}")
         self._map = map_alone(fd, size, writable=writable)
+        self.seats = (size - layout.control.participants) // 64
         self.page = ffi.from_buffer(self._map)
         code = lib.shmq_control_check(self.page, size, queue_id)
         if code != lib.SHMQ_OK:
@@ -138,6 +146,7 @@ class Control:
         memory = mmap.mmap(-1, CONTROL_BYTES)
         memory[:] = format_control(queue_id, finished=finished)
         made.page = ffi.from_buffer(memory)
+        made.seats = layout.OWNER_SLOTS
         made.raise_first_live(first_live)
         return made
 
@@ -236,9 +245,9 @@ class Control:
 
     def bounds(self) -> Bounds:
         """The bounds as they are now. To be looked at before the heads are."""
-        values = [ffi.new("uint64_t *") for _ in range(3)]
-        moved = int(lib.shmq_bounds(self.page, *values))
-        return Bounds(moved, *(int(value[0]) for value in values))
+        values = ffi.new("uint64_t[3]")
+        moved = lib.shmq_bounds(self.page, values, values + 1, values + 2)
+        return Bounds(moved, *values)
 
     def set_bounds(self, max_messages: int, max_bytes: int) -> None:
         """Bound the queue from now on; 0 is none."""
@@ -271,7 +280,7 @@ class Control:
         seat = ffi.new("shmq_participant *")
         found = []
         slot = 0
-        while lib.shmq_participant_at(self.page, slot, seat):
+        while slot < self.seats and lib.shmq_participant_at(self.page, slot, seat):
             found.append((slot, seat.generation, seat.pid, seat.pid_namespace, seat.start_time))
             slot += 1
         return found

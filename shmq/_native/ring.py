@@ -22,8 +22,8 @@ RING_WINDOW, RING_BUCKETS, SIDE_BLOCKS = 65536, 16384, 1
 """Messages in flight at most, buckets of keys where they come in order, and the blocks of a new side table."""
 SIDE_BLOCKS_MAX, RING_TENANTS, RING_HEADER_BYTES = 524288, 4096, 12288
 """Blocks of the largest side table; where the tenants are in a ring's header, and how long that is."""
-RING_CLAIMED, RING_DONE, RING_MOVING, RING_PARKED = 1, 2, 4, 5
-RING_LEASES, RING_ATTEMPTS = 1, 2
+RING_CLAIMED, RING_DONE, RING_MOVING, RING_PARKED, RING_FORWARDING = 1, 2, 4, 5, 6
+RING_LEASES, RING_ATTEMPTS, RING_SMALL = 1, 2, 4
 TAKEN_MESSAGE, TAKEN_EXPIRED, TAKEN_MOVING = lib.SHMQ_TAKEN_MESSAGE, lib.SHMQ_TAKEN_EXPIRED, lib.SHMQ_TAKEN_MOVING
 _INT64_MAX = (1 << 63) - 1
 _taken_arrays = functools.partial(ffi.new, ffi.typeof("shmq_taken[]"))
@@ -53,6 +53,11 @@ def taken_at(address: int) -> Any:
 def taken_of(message: Message) -> Any:
     """What the core knows of that message; for as long as that lives."""
     return _taken_at(taken(message))
+
+
+def forwards(taken: Any) -> bool:
+    """Whether it is being put into other queues."""
+    return bool(lib.shmq_taken_forwards(taken))
 
 
 class RingFigures(NamedTuple):
@@ -133,6 +138,7 @@ class Ring:
         self.handle = ffi.gc(handle, functools.partial(_free_ring, memory, member, checkpoint))
         self._kept = Kept(self.handle)
         self._next = ffi.new("int64_t *")
+        self._again = ffi.new("bool *")
         self.buckets = int(lib.shmq_ring_buckets(self.handle))
         """Of keys; 0 = messages come in no order."""
         self.cells = int(lib.shmq_ring_cells(self.handle))
@@ -273,6 +279,23 @@ class Ring:
         """It goes to another queue: OK, LOST or GROW."""
         return int(lib.shmq_ring_moving(self.handle, taken))
 
+    def forward(self, taken: Any) -> int:
+        """It is about to be put into other queues, and nobody else ends that: OK, LOST or GROW."""
+        return int(lib.shmq_ring_forward(self.handle, taken, self._again))
+
+    @property
+    def again(self) -> bool:
+        """Of the last one that `forward` said OK of: whether it may have been put there before."""
+        return bool(self._again[0])
+
+    def unforward(self, taken: Any) -> int:
+        """Nothing was put; it is held as before: OK or LOST."""
+        return int(lib.shmq_ring_unforward(self.handle, taken))
+
+    def unsure(self, end: int, *, known: bool = False) -> None:
+        """Of what lies before *end* nobody knows whether it was put elsewhere: behind a rebuild, or *known*."""
+        lib.shmq_ring_unsure(self.handle, end, known)
+
     def count_moved(self, *, expired: bool) -> None:
         """One more has gone to another queue, or was too old."""
         lib.shmq_ring_count_moved(self.handle, expired)
@@ -346,6 +369,14 @@ class Ring:
         if code < 0 and code != GROW:
             raise error(code, f"cannot write a snapshot of {self._path}")
         return code
+
+    def fix(self, epoch: int) -> bytes | None:
+        """The content of the next snapshot, which `write_fixed` writes; None: map the ring anew first."""
+        content = ffi.new("char[]", lib.SHMQ_SNAPSHOT_BYTES)
+        code = lib.shmq_ring_fix(self.handle, epoch, content)
+        if code not in (lib.SHMQ_OK, GROW):
+            raise error(code, f"cannot write a snapshot of {self._path}")
+        return None if code == GROW else bytes(ffi.buffer(content))
 
     def states(self) -> tuple[int, bytes]:
         """The head, and the RING_ state of each index of the window from it on."""

@@ -22,15 +22,18 @@ class Resolved(NamedTuple):
 
 
 SCAN_LIMIT = 256
+DEDUP_ALL, DEDUP_PUT, DEDUP_NEWEST = lib.SHMQ_DEDUP_ALL, lib.SHMQ_DEDUP_PUT, lib.SHMQ_DEDUP_NEWEST
+DEDUP_SOURCE = lib.SHMQ_DEDUP_SOURCE
 _FOUND = struct.Struct("<16sQQQQII")
 
 
 class DedupScan:
     """Where a scan for puts with dedup leaves what it found."""
 
-    def __init__(self, *, newest: bool) -> None:
-        """Nothing. *newest*: of puts of one producer that follow each other, only the last is wanted."""
-        self.newest = newest
+    def __init__(self, wanted: int, source: bytes | None = None) -> None:
+        """Nothing. *wanted*: a DEDUP_ number; the *source* for DEDUP_SOURCE."""
+        self.wanted = wanted
+        self.source = ffi.NULL if source is None else ffi.new("uint8_t[16]", source)
         self.found = ffi.new("shmq_dedup_found[]", SCAN_LIMIT)
         self.position, self.ordinal, self.code = ffi.new("uint64_t *"), ffi.new("uint64_t *"), ffi.new("int *")
         self.count = self.base = 0

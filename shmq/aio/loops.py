@@ -97,6 +97,14 @@ class Loop(abc.ABC):
     async def call(self, call: Callable[_Given, _Result], /, *given: _Given.args, **named: _Given.kwargs) -> _Result:
         """What *call* answers in another thread. It goes on when the task is cancelled."""
 
+    @abc.abstractmethod
+    async def open(self, call: Callable[[], _Result], close: Callable[[_Result], object]) -> _Result:
+        """
+        What *call* opens in another thread. A task that is cancelled ends when that has, and it is closed again.
+
+        So what can be open once, a consumer's name, is free for whoever was told.
+        """
+
     async def end(self, call: Callable[[], None]) -> None:
         """Likewise, of what a task that was cancelled does at its end."""
         await self.call(call)
@@ -148,6 +156,18 @@ class _Asyncio(Loop):
         work = functools.partial(call, *given, **named)
         return await asyncio.shield(self._native.run_in_executor(None, work))
 
+    async def open(self, call: Callable[[], _Result], close: Callable[[_Result], object]) -> _Result:
+        opening = self._native.run_in_executor(None, call)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            while not opening.done():  # cancelled once more meanwhile: that is told, too, when it is over
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait({opening})
+            if not opening.cancelled() and opening.exception() is None:
+                close(opening.result())
+            raise
+
 
 class _TrioFlag(Flag):
     def __init__(self, trio: Any) -> None:
@@ -191,6 +211,16 @@ class _Trio(Loop):
     async def call(self, call: Callable[_Given, _Result], /, *given: _Given.args, **named: _Given.kwargs) -> _Result:
         work = functools.partial(call, *given, **named)
         return await self._trio.to_thread.run_sync(work, abandon_on_cancel=True)  # type: ignore[no-any-return]
+
+    async def open(self, call: Callable[[], _Result], close: Callable[[_Result], object]) -> _Result:
+        await self._trio.lowlevel.checkpoint_if_cancelled()
+        made: _Result = await self._trio.to_thread.run_sync(call)  # which ends before the task does
+        try:
+            await self._trio.lowlevel.checkpoint_if_cancelled()
+        except BaseException:
+            close(made)
+            raise
+        return made
 
     async def end(self, call: Callable[[], None]) -> None:
         with self._trio.CancelScope(shield=True):

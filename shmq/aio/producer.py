@@ -130,7 +130,7 @@ class Producer(Held, Generic[T]):
         try:
             return await self._line.claim(look, timeout)
         except shmq.SyncPending as problem:
-            pending = problem
+            pending = problem.with_traceback(None)  # which leads to this frame, and so to all that this has
         if again:  # perhaps it was put before, as another batch
             await self._disk.wait(pending, _index_of(pending), until)
             return await self._line.claim(look, timeout)

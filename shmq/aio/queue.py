@@ -99,7 +99,7 @@ async def open(  # noqa: A001  # shmq.aio.open, as shmq.open
         unsafe_filesystem=unsafe_filesystem,
         **keywords,
     )
-    return Queue(await loop.call(opens))
+    return Queue(await loop.open(opens, lambda opened: opened.close()))
 
 
 class Queue(Held, Generic[T]):
@@ -149,9 +149,15 @@ class Queue(Held, Generic[T]):
         return await self._shared_producer().put_arrow(batch, **named)
 
     # ---- getting
-    async def consumer(self, name: str, **options: Any) -> Consumer[T]:
-        """Open the consumer *name*, as `shmq.Queue.consumer` with those *options*; in a thread."""
-        plain = await self.in_thread(functools.partial(self.plain.consumer, name, **options))
+    async def consumer(self, name: str | None = None, **options: Any) -> Consumer[T]:
+        """
+        Open the consumer *name*, as `shmq.Queue.consumer` with those *options*; in a thread.
+
+        Cancelled meanwhile, it ends when the thread has, and the name is free.
+        """
+        self.check()
+        opens = functools.partial(self.plain.consumer, name, **options)
+        plain = await self._loop.open(opens, lambda opened: opened.close())
         return Consumer(self._loop, plain, syncs=self.plain.options.durability.kind == "sync")
 
     def reader(

@@ -31,15 +31,16 @@ BESIDE_FROM = 4 << 10
 """Bytes from which on a buffer is kept beside the pickle, and not in it."""
 ALIGNMENT = 64
 _PICKLE, _FRAME = 0x80, 0xB5
-_PLAIN = b"\x80"
+PLAIN = b"\x80"
+"""What a payload begins with that is a pickle and nothing else."""
 _VERSION = 1
 _HEADER = struct.Struct("<BBBBIQ")
 _LENGTH = struct.Struct("<Q")
 _SCALARS = frozenset({int, float, bool, str, bytes, bytearray, type(None)})
 """What has no part with a reducer or a buffer of its own."""
-_GLOBAL = 0x93
+GLOBAL = 0x93
 """The opcode without which a pickle names no class."""
-_CONNECTION = b"multiprocessing.connection"
+CONNECTION = b"multiprocessing.connection"
 """What pickles plainly, and comes back as the number of somebody else's descriptor: its reducer is needed."""
 
 
@@ -93,15 +94,18 @@ def pack(obj: Any) -> bytes | Packed:
     """
     if type(obj) in _SCALARS:
         return pickle.dumps(obj, PROTOCOL)
-    if len(getattr(_FORKING, "_extra_reducers", ())) == _taught_at or not _taught():
+    if len(REDUCERS) == taught_at or not _taught():
         beside: list[Any] = []
         try:
             data = pickle.dumps(obj, PROTOCOL, buffer_callback=beside.append)  # which answers None: all of them
         except Exception:  # noqa: BLE001, S110  # the other pickler says it again, or can
             pass
         else:
-            if _GLOBAL not in data or _CONNECTION not in data:
-                return _with_large(obj, pickle.dumps) if beside else data
+            if GLOBAL not in data or CONNECTION not in data:
+                if not beside:
+                    return data
+                large = [each for buffer in beside if (each := _large(buffer)) is not None]
+                return Packed(data, large) if len(large) == len(beside) else _with_large(obj, pickle.dumps)
     try:
         return _with_large(obj, _dump_as_forking)
     except Exception as problem:
@@ -120,27 +124,35 @@ def _keeper(beside: list[tuple[memoryview, bool]]) -> Callable[[pickle.PickleBuf
     """What takes buffers out of a pickle; it answers whether one stays in."""
 
     def keep(buffer: pickle.PickleBuffer) -> bool:
-        with memoryview(buffer) as whole:
-            if whole.nbytes < BESIDE_FROM:
-                return True
-            beside.append((buffer.raw(), not whole.readonly))
+        large = _large(buffer)
+        if large is None:
+            return True
+        beside.append(large)
         return False
 
     return keep
 
 
+def _large(buffer: pickle.PickleBuffer) -> tuple[memoryview, bool] | None:
+    """Its bytes, and whether they may be written to; None where they are so few that they stay in the pickle."""
+    with memoryview(buffer) as whole:
+        return None if whole.nbytes < BESIDE_FROM else (buffer.raw(), not whole.readonly)
+
+
 _FORKING = reduction.ForkingPickler
-_taught_at = 0
-"""How many reducers multiprocessing's pickler had when all of them were the standard library's."""
+REDUCERS: dict[type, Any] = getattr(_FORKING, "_extra_reducers", {})
+"""What multiprocessing's pickler was taught: one dictionary, to which `register` adds."""
+taught_at = 0
+"""How many there were when all of them were the standard library's."""
 
 
 def _taught() -> bool:
     """Whether anybody else has registered a reducer with multiprocessing's pickler; torch does."""
-    global _taught_at  # noqa: PLW0603
-    reducers: dict[type, Any] = getattr(_FORKING, "_extra_reducers", {})
-    if any(_module_of(reducer) not in sys.stdlib_module_names for reducer in list(reducers.values())):
+    global taught_at  # noqa: PLW0603
+    reducers = list(REDUCERS.values())
+    if any(_module_of(reducer) not in sys.stdlib_module_names for reducer in reducers):
         return True
-    _taught_at = len(reducers)
+    taught_at = len(reducers)
     return False
 
 
@@ -155,13 +167,6 @@ def _dump_as_forking(obj: Any, protocol: int, *, buffer_callback: Callable[[pick
 
 
 # ---------------------------------------------------------------- unpacking
-def unpack_bytes(payload: bytes) -> Any:
-    """As `unpack`, of bytes."""
-    if payload[:1] == _PLAIN:
-        return pickle.loads(payload)  # noqa: S301  # of whom may write here: ourselves
-    return unpack(memoryview(payload))
-
-
 def unpack(payload: memoryview, *, views: bool = False) -> Any:
     """
     The object in *payload*.

@@ -13,10 +13,12 @@ import functools
 import logging
 import threading
 import time
+from pickle import dumps, loads
 from typing import TYPE_CHECKING, Any
 
 import shmq
 from shmq.compat import packing
+from shmq.compat.packing import BESIDE_FROM, CONNECTION, GLOBAL, PLAIN, PROTOCOL, REDUCERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +28,8 @@ _WINDOW = 64
 """Nothing is in flight: a get is final."""
 _NEVER_FULL = 1 << 40
 """With a bound, whoever makes room says so."""
+_CONTAINERS = frozenset({dict, list, tuple, str, int, float, bool, type(None)})
+"""What is mostly small, and then needs no look at whether it has a large buffer: its pickle would be large."""
 _SOON = 0.01
 _WARN_AFTER = 1.0
 
@@ -49,22 +53,35 @@ class _Shared:
         self._unused = False
         self._getter: shmq.GroupConsumer[bytes] | None = None
         self._lock = threading.Lock()
+        self._was_large = False
+        """Whether the pickle of the last object was: then the next one is not made to look how large it is."""
 
     # ---- putting and getting
+    def _put_plainly(self, obj: Any) -> bool:
+        """
+        Put a small object of a usual kind, and look at nothing else; False where there is more to it.
+
+        It is what `packing.pack` does with such a one.
+        """
+        if obj.__class__ not in _CONTAINERS or self._was_large or len(REDUCERS) != packing.taught_at:
+            return False
+        try:
+            data = dumps(obj, PROTOCOL)
+        except Exception:  # noqa: BLE001  # the other pickler says it again, or can
+            return False
+        if len(data) >= BESIDE_FROM or (GLOBAL in data and CONNECTION in data):
+            return False
+        try:
+            self._queue.put(data)
+        except (shmq.DiskFull, shmq.Closed):
+            return False
+        return True
+
     def _put(self, obj: Any, timeout: float | None) -> None:
         if self._closed:
             raise self._is_closed()
         packed = packing.pack(obj)
-        if packed.__class__ is bytes and timeout is None:
-            try:
-                self._queue.put(packed)
-            except (shmq.DiskFull, shmq.Closed):
-                pass
-            else:
-                return
-        self._put_slowly(packed, timeout)
-
-    def _put_slowly(self, packed: bytes | packing.Packed, timeout: float | None) -> None:
+        self._was_large = not isinstance(packed, bytes) or len(packed) >= BESIDE_FROM
         if isinstance(packed, bytes):
             self._with_room(functools.partial(self._queue.put, packed), timeout)
         else:
@@ -110,9 +127,11 @@ class _Shared:
         try:
             if self._views:
                 return packing.unpack(getter.get(timeout=timeout).view, views=True)
-            return packing.unpack_bytes(getter.take() if timeout is None else getter.take(timeout))
+            payload = getter.take() if timeout is None else getter.take(timeout)
         except shmq.Closed:
             raise self._is_closed() from None
+        plain = payload[:1] == PLAIN
+        return loads(payload) if plain else packing.unpack(memoryview(payload))  # noqa: S301  # of ourselves
 
     def _open_getter(self) -> shmq.GroupConsumer[bytes]:
         with self._lock:
@@ -196,7 +215,10 @@ class Queue(_Shared):
             ShutDown: somebody called `shutdown`; from 3.13 on a `queue.ShutDown`.
             Whatever pickling raises.
         """
-        self._put(obj, None if block and timeout is None else _timeout(timeout, block=block))
+        if timeout is not None or not block:
+            self._put(obj, _timeout(timeout, block=block))
+        elif not self._put_plainly(obj):
+            self._put(obj, None)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """
@@ -207,7 +229,15 @@ class Queue(_Shared):
             ValueError, ShutDown: as `put`; what was put before a `shutdown` comes first.
             Whatever unpickling raises.
         """
-        return self._get(None if block and timeout is None else _timeout(timeout, block=block))
+        getter = self._getter
+        if timeout is not None or not block or getter is None or self._views:
+            return self._get(None if block and timeout is None else _timeout(timeout, block=block))
+        try:  # as `_get`, which costs one more call in Python
+            payload = getter.take()
+        except shmq.Closed:
+            raise self._is_closed() from None
+        plain = payload[:1] == PLAIN
+        return loads(payload) if plain else packing.unpack(memoryview(payload))  # noqa: S301  # of ourselves
 
     def put_nowait(self, obj: Any) -> None:
         """`put(obj, False)`."""
@@ -312,7 +342,8 @@ class SimpleQueue(_Shared):
 
     def put(self, obj: Any) -> None:
         """Put *obj* in."""
-        self._put(obj, None)
+        if not self._put_plainly(obj):
+            self._put(obj, None)
 
     def get(self) -> Any:
         """Take the next object out, as soon as there is one."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from shmq import errors, given
+from shmq import _native, errors, given
 from shmq.storage import dedup
+from shmq.storage.paths import CONTROL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shmq import _native
     from shmq.storage.chain import Chain
     from shmq.storage.directory import Directory
 
@@ -29,10 +29,26 @@ class Once:
         self.control = control
         self._chain = chain
         self.known = dedup.Known(home, chain)
+        self._built_in: tuple[bytes, _native.Once] | None = None
 
     def begin(self) -> None:
         """Have the queue know that there are puts with dedup, so that what retires a chunk notes what is in it."""
         dedup.begin(self.home)
+
+    def built_in(self, name: bytes) -> _native.Once:
+        """What the built-in knows of that producer, which is the last one that put here."""
+        if self._built_in is None or self._built_in[0] != name:
+            self.forget_built_in()
+            fd, _ = self.home.open(self.home.fd, CONTROL, writable=True)
+            with fd:
+                self._built_in = name, _native.Once(dedup.identity(name), dedup.turn_byte(name), fd)
+        return self._built_in[1]
+
+    def forget_built_in(self) -> None:
+        """Hold no lock for it any more."""
+        if self._built_in is not None:
+            self._built_in[1].free()
+            self._built_in = None
 
     def note(self) -> None:
         """Now and then, so that the next process has not far to walk. What fails here is no error of the put."""
@@ -60,7 +76,21 @@ class DedupPut:
         """
         self._once = once
         self._name, self._sequence = given.dedup(offered)
+        self._given = offered[0]
         self.field = dedup.field(self._name, self._sequence)
+
+    def put_at(self, chunk: _native.Chunk, first: int) -> tuple[str | bytes, _native.Once]:
+        """
+        It was put in that chunk, as the last one of its producer, whose turn it still is: what the built-in goes by.
+
+        That begins to look where was looked before it was put, or where the chunk begins.
+        """
+        stands = self._once.known.stands()
+        if stands is None or stands[0] != chunk.sequence:
+            stands = chunk.sequence, chunk.first_position(), 0
+        once = self._once.built_in(self._name)
+        once.stands(*stands, (self._sequence, first))
+        return self._given, once
 
     def put(self, deadline_ns: int, attempt: Callable[[], int]) -> int | range:
         """Alone: where it was put before; else what *attempt* answers, which puts it, or says what to wait for."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from shmq import _native, ending, errors, given, later, locks
 from shmq.alarm import Alarm, Armed
+from shmq.closable import Forgotten
 from shmq.codec import T, codec
 from shmq.deadlines import deadline_of
 from shmq.loan import Loan
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from shmq.membership import Membership
     from shmq.putting.once import DedupPut, Once
     from shmq.session import Session
+    from shmq.storage.forwarded import Copies, Forwarded
 
 _TYPE_MAX = 65535
 _NOT_A_TIME = -(1 << 63)
@@ -57,12 +59,15 @@ class Producer(_native.Tail[T], Handle):
         self._lock = locks.Lock()
         self._closed = False
         self._loan = Loan()
+        self._once: Once | None = None
+        self._noted = False
+        self._disk: Syncer | None = None
+        self._forwarded: dict[bytes, Forwarded] = {}
         try:
             self._borrow()
             self._chain = self._make_chain()
             self._syncer = self._make_syncer()
             self._room = Room(self._home, self._membership, self._chain)
-            self._once: Once | None = None
             self._code_with(self._encode)
             self._home.follow(self._membership.control)
             self._go_by_options()
@@ -360,7 +365,12 @@ class Producer(_native.Tail[T], Handle):
 
         def alone() -> int:
             self._check_open()
-            return self._until_put(attempt, region, count, deadline_ns, outside=(_native.FULL, _native.SHUT_DOWN))[1]
+            outside = (_native.FULL, _native.SHUT_DOWN)
+            tail, first = self._until_put(attempt, region, count, deadline_ns, outside=outside)
+            if first >= 0 and self._syncer is None:
+                name, known = turn.put_at(tail, first)
+                self._once_as(name, known.address, known)
+            return first
 
         while True:
             done = turn.put(deadline_ns, alone)
@@ -373,6 +383,122 @@ class Producer(_native.Tail[T], Handle):
         if self._syncer is not None and len(put):
             self._syncer.wait(None, put[-1], deadline_ns, put.start)  # also of one that was put before
         return put
+
+    # ---- what is forwarded
+    @property
+    def path(self) -> str:
+        """The queue's directory."""
+        return self._home.path
+
+    @property
+    def place(self) -> str:
+        """What opens the queue again: its directory, or shm:NAME."""
+        return self._session.place
+
+    def check_open(self) -> None:
+        """
+        Refuse what could not be put.
+
+        Raises:
+            Closed: this handle was closed.
+            SyncFailed: an earlier sync failed.
+        """
+        self._check_open()
+        if self._membership.member.forked():
+            self._rejoin()
+        if self._syncer is not None:
+            self._syncer.check()
+
+    def prepared(
+        self,
+        payload: Any,
+        key: bytes | None,
+        record_type: int,
+        time_ns: int | None,
+        headers: Mapping[str, Any] | None,
+        ttl: float | None,
+        delay: float | None,
+        once: _native.Fixed,
+    ) -> tuple[Any, Any, bytes]:
+        """One message as `put_forwarded` takes it: its fields, what they point into, and its bytes."""
+        data, headers = self._encoded(payload, headers)
+        flags, content = self._when(ttl, delay)
+        fields, keep = self._fields(key, record_type, time_ns, headers, (flags | once[0], content + once[1]))
+        if headers:
+            self._pack_with(_headers_encoder())  # from now on the built-in does
+        if data.__class__ is not bytes:
+            with _view(data) as view:
+                data = view.tobytes()
+        _native.check_fields(fields, len(data), f"cannot put into {self._home.path}")
+        return fields, keep, data
+
+    def prepared_again(
+        self,
+        data: bytes,
+        key: bytes | None,
+        record_type: int,
+        time_ns: int | None,
+        headers: bytes | None,
+        fixed: _native.Fixed,
+        once: _native.Fixed,
+    ) -> tuple[Any, Any, bytes]:
+        """The same of one that the built-in has prepared: all of it is encoded, and known to be good."""
+        fields, keep = _native.header_fields(
+            key, record_type, time_ns, headers, (fixed[0] | once[0], fixed[1] + once[1])
+        )
+        return fields, keep, data
+
+    def begin_once(self) -> None:
+        """Have the queue know that something is put once, so that what retires a chunk notes what is in it."""
+        if not self._noted:
+            later.ready("shmq.storage.dedup")
+            from shmq.storage import dedup  # noqa: PLC0415  # only who forwards pays for it
+
+            dedup.begin(self._home)
+            self._noted = True
+
+    def done_below(self, incarnation: bytes) -> int:
+        """As far as this queue knows, all before that index of that source is done for good."""
+        later.ready("shmq.storage.forgotten")
+        from shmq.storage import forgotten  # noqa: PLC0415  # only who forwards pays for it
+
+        floor = forgotten.floors(self._home).get(incarnation)
+        return 0 if floor is None else floor.below
+
+    def forwarded(self, incarnation: bytes) -> Copies:
+        """What that source has put here, by now."""
+        later.ready("shmq.storage.forwarded")
+        from shmq.storage.forwarded import Forwarded  # noqa: PLC0415  # only who looks for it
+
+        with self._lock:
+            known = self._forwarded.get(incarnation)
+            if known is None:
+                known = self._forwarded[incarnation] = Forwarded(self._home, self._chain, incarnation)
+            return known.look()
+
+    def put_forwarded(self, each: _native.Each, deadline_ns: int, check: Callable[[], None]) -> int:
+        """Put all of them by one claim, right before which *check* may refuse: the first index."""
+
+        def attempt(tail: _native.Chunk) -> int:
+            check()
+            return tail.put_each(each)
+
+        _, first = self._until_put(attempt, each.region, each.count, deadline_ns)
+        return first
+
+    def wait_for_disk(self, index: int, deadline_ns: int) -> None:
+        """With SYNC: wait until what was put up to *index* is on the disk."""
+        if self._syncer is not None:
+            self._syncer.wait(None, index, deadline_ns)
+
+    def have_on_disk(self, index: int, deadline_ns: int) -> None:
+        """The same, whatever this queue's durability."""
+        if self._disk is None:
+            later.ready("shmq.durability")
+            from shmq.durability import Syncer  # noqa: PLC0415  # rare
+
+            self._disk = self._syncer or Syncer(self._home, self._membership)
+        self._disk.wait(None, index, deadline_ns)
 
     # ---- when a put does not go straight through
     def _until_put(
@@ -444,7 +570,8 @@ class Producer(_native.Tail[T], Handle):
                 self._chain = self._make_chain()
                 self._syncer = self._make_syncer()
                 self._room = Room(self._home, self._membership, self._chain)
-                self._once = None
+                self._once, self._disk = None, None
+                self._forwarded.clear()
                 self._use(self._chain.tail())
 
     def _use(self, chunk: _native.Chunk) -> None:
@@ -490,6 +617,8 @@ class Producer(_native.Tail[T], Handle):
             self._move(0, 0, 0, None)
         if self._loan.is_over():
             return
+        if self._once is not None:
+            self._once.forget_built_in()
         if not self._membership.member.forked():
             self._membership.control.room()  # another thread may be waiting in here
         self._membership.claims_from(self, None)
@@ -516,8 +645,7 @@ class Producer(_native.Tail[T], Handle):
 
     def __del__(self) -> None:
         """Close."""
-        with contextlib.suppress(AttributeError):  # never finished opening
-            self.close()
+        self._end_quietly(self.close)
 
 
 def _if_there(method: weakref.WeakMethod[Callable[..., Any]], *given: Any) -> Any:
@@ -526,7 +654,7 @@ def _if_there(method: weakref.WeakMethod[Callable[..., Any]], *given: Any) -> An
     return None if found is None else found(*given)
 
 
-class Slot(_native.Block):
+class Slot(_native.Block, Forgotten):
     """
     Room for one message, to be filled in place. Consumers wait at it until it is committed or aborted.
 
@@ -661,8 +789,7 @@ class Slot(_native.Block):
 
     def __del__(self) -> None:
         """Abort what was forgotten, unless this is a forked child's copy."""
-        with contextlib.suppress(AttributeError):  # never finished making
-            self.give_up()
+        self._end_quietly(self.give_up)
 
 
 def _described(payload: Any, headers: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:

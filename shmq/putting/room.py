@@ -12,7 +12,8 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from shmq import _native, ending, errors, locks
-from shmq.storage import floors
+from shmq.deadlines import sooner
+from shmq.storage import floors, laggards
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,13 +65,20 @@ class Room:
             late = 0 <= deadline_ns <= _native.monotonic_ns()
             if policy == "raise" or (late and not self._fits(tail, count, region, again=True)):
                 raise errors.Full(self._story(count, region))
+            look_ns = self._tell_of_laggards()
             seen = self._membership.member.room_begin()
             if self._fits(tail, count, region, again=True):
                 return
             if not ending.over(self._home, self._control):
-                self._membership.sleep_for_room(seen, deadline_ns)
+                self._membership.sleep_for_room(seen, sooner(sooner(deadline_ns, self._names.due_ns), look_ns))
             if self._fits(tail, count, region, again=True):
                 return
+
+    def _tell_of_laggards(self) -> int | None:
+        """When to look again who holds everything back, since boot."""
+        with self._lock:
+            found = self._names.floors(self._control.bounds().dropped)
+        return laggards.tell(self._home, self._chain, self._control, found)
 
     def allow_set(self, tail: _native.Chunk, count: int, region: int) -> None:
         """

@@ -8,20 +8,20 @@ stay mapped in a cache of the whole process.
 from __future__ import annotations
 
 import bisect
-import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from shmq import _native, errors, given
 from shmq.message import Message, of_record
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
+    import datetime
     from collections.abc import Callable, Iterator
 
     from shmq.seat import Seat
     from shmq.storage.directory import Directory
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _TIME_MAX = INDEX_MAX = (1 << 63) - 1
 _PLACE = '"earliest", "latest", an index, a datetime or a float of seconds since 1970'
 _TRIES = 5
@@ -41,6 +41,12 @@ class Extent(NamedTuple):
 _find, _new_record = _native.find, _native.new_record
 
 
+def is_datetime(given: object) -> TypeGuard[datetime.datetime]:
+    """Whether it is one. Who has one has imported what it is of, which not every program needs."""
+    known = sys.modules.get("datetime")
+    return known is not None and isinstance(given, known.datetime)
+
+
 def nanoseconds(time: datetime.datetime | float) -> int:
     """
     A time in ns since 1970. A datetime without a zone is local, as everywhere in Python; a float is in seconds.
@@ -49,8 +55,9 @@ def nanoseconds(time: datetime.datetime | float) -> int:
         TypeError: it is neither; of an int nobody knows whether seconds or nanoseconds are meant.
         ValueError: it is not a number.
     """
-    if isinstance(time, datetime.datetime):
-        since = time.astimezone(datetime.UTC) - _EPOCH
+    if is_datetime(time):
+        known = sys.modules["datetime"]
+        since: datetime.timedelta = time.astimezone(known.UTC) - known.datetime(1970, 1, 1, tzinfo=known.UTC)
         return (since.days * 86400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
     if isinstance(time, float):
         if time != time:  # noqa: PLR0124  # only NaN is not itself
@@ -288,8 +295,13 @@ class Access:
             yield from found
             index = upto if found or index < self._claimed(sequences[at]) else end  # over a gap in one step
 
-    def backward(self, start: int, stop: int, *, skip_corrupt: bool = False) -> Iterator[Message]:
-        """The same from the last to the first: group after group is read forward, and delivered backward."""
+    def backward(
+        self, start: int, stop: int, *, skip_corrupt: bool = False, wants: _native.Matcher | None = None
+    ) -> Iterator[Message]:
+        """
+        The same from the last to the first: group after group is read forward, and delivered backward. With *wants*,
+        what matches.
+        """
         group = min(max(self._home.options.index_spacing, 16), 256)
         index = min(stop, self.next_index())
         tries = 0
@@ -301,9 +313,11 @@ class Access:
             base = bases[at]
             begin = max(start, base + (index - 1 - base) // group * group)
             try:
-                found = self._group(sequences[at], base, begin, index)
+                found = self._group(sequences[at], base, begin, index, wants)
             except errors.Corrupt:
-                yield from self._singly(begin, index, skip_corrupt=skip_corrupt)
+                for message in self._singly(begin, index, skip_corrupt=skip_corrupt):
+                    if wants is None or wants.wants(message):
+                        yield message
                 found = []
             if found is None:
                 tries += 1
@@ -314,7 +328,9 @@ class Access:
             yield from reversed(found)
             index = begin if found else max(start, min(begin, self._claimed(sequences[at])))
 
-    def _group(self, sequence: int, base: int, start: int, stop: int) -> list[Message] | None:
+    def _group(
+        self, sequence: int, base: int, start: int, stop: int, wants: _native.Matcher | None = None
+    ) -> list[Message] | None:
         """The messages of one chunk between two indexes, 256 apart at most; None when the chunk was retired."""
         if sequence < self._membership.control.first_live():
             return None
@@ -323,7 +339,11 @@ class Access:
         except FileNotFoundError:
             return None
         found = _native.messages(chunk, start - base, stop - base)
-        return [of_record(chunk, index, record, place, self._decode) for index, record, place in found]
+        return [
+            of_record(chunk, index, record, place, self._decode)
+            for index, record, place in found
+            if wants is None or wants.wants_record(chunk, record)
+        ]
 
     def _claimed(self, sequence: int) -> int:
         """The index behind the last claimed one in a chunk that is mapped; beyond it, recovery may have left a gap."""
@@ -447,7 +467,7 @@ class Access:
         Raises:
             TypeError, ValueError: it is none of these.
         """
-        if isinstance(place, (datetime.datetime, float)):
+        if isinstance(place, float) or is_datetime(place):
             return self.at(nanoseconds(place), before_claims=True)
         if place == "latest":
             return self.next_index()

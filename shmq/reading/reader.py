@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import datetime
+import errno
 from typing import TYPE_CHECKING, NoReturn
 
 from shmq import _native, ending, errors, given, later, locks
@@ -12,13 +11,15 @@ from shmq.codec import T
 from shmq.deadlines import deadline_of
 from shmq.loan import Loan
 from shmq.message import Message, of_record
-from shmq.reading.access import Access, nanoseconds
+from shmq.reading.access import Access, is_datetime, nanoseconds
 from shmq.reading.walk import Walk
 from shmq.session import Handle
 
 if TYPE_CHECKING:
+    import datetime
     from collections.abc import Callable, Iterator
 
+    from shmq.filter import Filter
     from shmq.session import Session
     from shmq.storage.pins import Pin
 
@@ -40,6 +41,7 @@ class Reader(_native.Eye[T], Awaited, Handle):
         follow: bool,
         skip_corrupt: bool = False,
         pin: bool | str = False,
+        wanted: Filter | None = None,
     ) -> None:
         """See `Queue.reader`."""
         if reverse and follow:
@@ -47,6 +49,7 @@ class Reader(_native.Eye[T], Awaited, Handle):
         self._session = session
         self._decode = session.codec.decode
         self._follow = follow
+        self._wants = None if wanted is None else wanted.compiled()
         self._stop: int | None = None
         self._stop_time: int | None = None
         self._backward: Iterator[Message] | None = None
@@ -80,7 +83,7 @@ class Reader(_native.Eye[T], Awaited, Handle):
             self._pin.take()
         access = self._access = Access(self._home, self._membership, self._decode)
         first = self._session.from_end(access.index_of(start, "start"))
-        if isinstance(stop, (datetime.datetime, float)):
+        if isinstance(stop, float) or is_datetime(stop):
             # A message of that time may still come, behind what there is now.
             self._stop_time = nanoseconds(stop)
         elif stop is not None:
@@ -89,9 +92,10 @@ class Reader(_native.Eye[T], Awaited, Handle):
             if self._stop_time is not None:
                 self._stop = access.at(self._stop_time)
             end = access.next_index() if self._stop is None else self._stop
-            self._backward = access.backward(first, end, skip_corrupt=skip_corrupt)
+            self._backward = access.backward(first, end, skip_corrupt=skip_corrupt, wants=self._wants)
         else:
-            self._walk = Walk(self._home, self._membership)
+            self._walk = Walk(self._home, self._membership, wants=self._wants)
+            self._walk.upto = self._stop
             self._walk.skip_corrupt = skip_corrupt
             if self._stop_time is None:  # who stops by time looks at each message's
                 self._code_with(self._decode)
@@ -143,14 +147,10 @@ class Reader(_native.Eye[T], Awaited, Handle):
             Corrupt: the next message is damaged.
             Closed: the reader or its queue was closed; one that follows just ends.
         """
-        if self._session.closed:
-            self.close()
-        if not self._open:
-            if self._follow:
-                raise StopIteration
-            raise errors.Closed(f"cannot read on in {self._home.path}: it was closed; open it again")
+        self._end_if_closed()
         if self._backward is not None:
-            return next(self._backward)
+            with self._lock:  # a generator is in one thread at a time
+                return next(self._backward)
         assert self._walk is not None  # noqa: S101  # it is the one or the other
         mark = self._walk.mark()
         try:
@@ -161,9 +161,19 @@ class Reader(_native.Eye[T], Awaited, Handle):
                 return self._next(self._walk, deadline_ns)
         except (StopIteration, errors.ShmqError):
             raise
-        except BaseException:  # of a signal's handler: what was read and not returned is read again
+        except BaseException as problem:  # of a signal's handler: what was read and not returned is read again
             self._walk.back_to(mark)
+            if isinstance(problem, OSError) and problem.errno in (errno.EBADF, errno.ENOENT):
+                self._end_if_closed()  # by another thread, while this one went on to the next chunk
             raise
+
+    def _end_if_closed(self) -> None:
+        if self._session.closed:
+            self.close()
+        if not self._open:
+            if self._follow:
+                raise StopIteration
+            raise errors.Closed(f"cannot read on in {self._home.path}: it was closed; open it again")
 
     def _next(self, walk: Walk, deadline_ns: int) -> Message:
         place = self._look(deadline_ns)
@@ -223,6 +233,10 @@ class Reader(_native.Eye[T], Awaited, Handle):
     def _ended(self) -> Exception | None:
         if self._session.closed or not self._open:
             return errors.Closed("the reader or its queue was closed")
+        if self._walk is not None and self._wants is not None:
+            self._move_pin(self._walk.index(), self._walk.chunk)  # what was passed needs nobody any more
+            if self._stop is not None and self._walk.index() >= self._stop:
+                return errors.ShutDown("the stop is reached")
         control = self._membership.control
         if ending.over(self._home, control):
             return errors.ShutDown(f"the queue {ending.words(control)}")
@@ -279,5 +293,4 @@ class Reader(_native.Eye[T], Awaited, Handle):
 
     def __del__(self) -> None:
         """Close."""
-        with contextlib.suppress(AttributeError):  # never finished opening
-            self.close()
+        self._end_quietly(self.close)

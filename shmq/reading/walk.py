@@ -38,6 +38,7 @@ class Walk:
         checkpoint: _native.Checkpoint | None = None,
         *,
         patience: Patience | None = None,
+        wants: _native.Matcher | None = None,
     ) -> None:
         """Nowhere yet: `seek` first."""
         self._patience = Patience() if patience is None else patience
@@ -51,6 +52,9 @@ class Walk:
         """Record and index of what the last `look` or `glance` found. The reader may have been moved on since."""
         self._head: Callable[[], _native.End | None] = lambda: None
         self._checkpoint = checkpoint
+        self._wants = wants
+        self.upto: int | None = None
+        """Where there is no more passing of what does not match."""
         self._start = 0
         self._left = False
         """Whether a chunk that was passed may still be there to be retired."""
@@ -99,7 +103,7 @@ class Walk:
         head = self._head()
         if head is not None and self.chunk is not None and self._led is not self.reader:
             chunk, reader = self.chunk, self.reader
-            head._move(chunk.address, _native.address(reader), chunk.memory_address, (chunk, reader))  # noqa: SLF001  # ours
+            head._move(chunk.address, _native.address(reader), chunk.memory_address, (chunk, reader, self._wants))  # noqa: SLF001  # ours
             self._led = reader
 
     def _find(self) -> bool:
@@ -158,7 +162,7 @@ class Walk:
             skipped: how many indexes more were passed over because of damage.
         """
         start = self._start if start is None else start
-        reader = _native.reader(chunk, start, self._checkpoint)
+        reader = _native.reader(chunk, start, self._checkpoint, self._wants)
         if at is not None:
             reader.position, reader.ordinal = at
         try:
@@ -301,6 +305,8 @@ class Walk:
                 going_on = self._pass_damage()
             elif place == _native.CONTENDED:  # another thread's fast read: over in no time
                 continue
+            elif place == _native.PASSED:  # and signals were heard
+                going_on = self.upto is None or self.index() < self.upto
             else:
                 return place
             if not going_on:

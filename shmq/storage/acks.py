@@ -17,7 +17,7 @@ import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
-from shmq.storage import files, sync
+from shmq.storage import files, sources, sync
 from shmq.storage import ring as rings
 from shmq.storage.paths import CONSUMERS
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _ENDING = ".checkpoint"
 
 
-class _Name:
+class Name:
     """One consumer name, mapped by whoever may have to take its snapshot."""
 
     def __init__(self, home: Directory, name: str) -> None:
@@ -47,6 +47,15 @@ class _Name:
             path = f"{self._home.path}/{CONSUMERS}/{self._name}.ring"
             self._ring = _native.Ring(memory, self._home.queue_id, self.checkpoint, None, path)
 
+    def fix(self) -> bytes:
+        """Of a group: the content of its next snapshot, as it is now."""
+        while True:
+            self.fit()
+            assert self._ring is not None  # noqa: S101  # it is a group
+            content = self._ring.fix(self._home.journal.epoch)
+            if content is not None:
+                return content
+
     def write(self, fd: int) -> int:
         """What is true now, into the slot that may be written: the newest one's sequence; or GROW, and nothing is."""
         before, checkpoint = self.checkpoint.newest_snapshot(), self.checkpoint
@@ -55,7 +64,11 @@ class _Name:
             checkpoint.publish(0, before.sequence)
         epoch = self._home.journal.epoch
         if self._ring is not None:
-            return self._ring.snapshot(epoch)
+            content = self._ring.fix(epoch)  # first: whoever forwards for the first time has said so before it is done
+            if content is None or not sources.snapshots_by_anybody(self._home, self._name):
+                return _native.GROW
+            sequence = checkpoint.write_fixed(content)
+            return _native.GROW if sequence is None else sequence
         head = checkpoint.head
         if before is not None and (before.head, before.epoch) == (head, epoch):
             return before.sequence
@@ -69,7 +82,7 @@ class _Name:
 class _Asked(NamedTuple):
     """A name whose snapshot is to be taken: how many had asked before, and its checkpoint, open."""
 
-    name: _Name
+    name: Name
     asked: int
     fd: _native.Fd
 
@@ -84,7 +97,7 @@ class Names:
     def __init__(self, home: Directory) -> None:
         """Nothing is mapped yet."""
         self._home = home
-        self._known: dict[str, tuple[int, _Name]] = {}
+        self._known: dict[str, tuple[int, Name]] = {}
 
     @contextlib.contextmanager
     def opened(self, *, everything: bool = False, own: str | None = None) -> Iterator[Asked]:
@@ -121,10 +134,10 @@ class Names:
             del self._known[gone]
         return dict(sorted(there.items()))
 
-    def _mapped(self, name: str, inode: int) -> _Name:
+    def _mapped(self, name: str, inode: int) -> Name:
         before, known = self._known.get(name, (0, None))
         if known is None or before != inode:
-            known = _Name(self._home, name)
+            known = Name(self._home, name)
             self._known[name] = inode, known
         return known
 
@@ -173,6 +186,8 @@ def of_member(
     Raises:
         OSError: the disk refused. The newest snapshot still says what it said.
     """
+    if home.small:  # no power cut leaves anything of it
+        return
     leading, papers = _native.new_leading(), _native.new_leading()
     try:
         if not (member.try_lead(leading) and member.take_papers(papers)):
@@ -183,9 +198,41 @@ def of_member(
             if before is not None and before.sequence != checkpoint.snapshot_synced():
                 sync.data(fd, "snapshot")  # before the other is written over
                 checkpoint.publish(0, before.sequence)
-            if ring.snapshot(home.journal.epoch) == _native.GROW:
+            content = ring.fix(home.journal.epoch)
+            if content is None:
                 ring.remap(rings.map_ring(home, name, writable=True))  # the next one will be taken
+            elif sources.snapshots_by_anybody(home, name):
+                checkpoint.write_fixed(content)
             sync.start(fd, "snapshot")
+    finally:
+        member.give_papers(papers)
+        member.stop_leading(leading)
+
+
+def write_fixed(home: Directory, member: _native.Member, name: str, known: Name, content: bytes) -> bool:
+    """
+    Have the snapshot with that content on the disk; False when somebody leads the group commit, or wrote another since.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    leading, papers = _native.new_leading(), _native.new_leading()
+    checkpoint = known.checkpoint
+    try:
+        if not (member.try_lead(leading) and member.take_papers(papers)):
+            return False
+        fd, _ = home.open(home.consumers, f"{name}{_ENDING}", writable=True)
+        with fd:
+            before = checkpoint.newest_snapshot()
+            if before is not None and before.sequence != checkpoint.snapshot_synced():
+                sync.data(fd, "snapshot")  # before the other is written over
+                checkpoint.publish(0, before.sequence)
+            sequence = checkpoint.write_fixed(content)
+            if sequence is None:
+                return False
+            sync.data(fd, "snapshot")
+            checkpoint.publish(0, sequence)
+            return True
     finally:
         member.give_papers(papers)
         member.stop_leading(leading)

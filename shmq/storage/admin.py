@@ -58,9 +58,12 @@ def _open_admin(directory: int, path: str) -> _native.Fd:
     try:
         with contextlib.suppress(FileNotFoundError):
             return files.open_file(directory, ADMIN, path, writable=True, trust_owner=True)[0]
-        with contextlib.suppress(FileExistsError):
-            os.mknod(ADMIN, stat.S_IFREG | 0o600, dir_fd=directory)
-            os.chmod(ADMIN, 0o600, dir_fd=directory)  # not left to the umask
+        if files.group_of(directory) is not None:
+            files.make_file(directory, ADMIN, b"", path)  # nobody else could give it its rights
+        else:
+            with contextlib.suppress(FileExistsError):
+                os.mknod(ADMIN, stat.S_IFREG | 0o600, dir_fd=directory)
+                os.chmod(ADMIN, 0o600, dir_fd=directory)  # not left to the umask
         return files.open_file(directory, ADMIN, path, writable=True, trust_owner=True)[0]
     except OSError as problem:
         files.refuse_removed(directory, path)

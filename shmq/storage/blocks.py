@@ -22,6 +22,8 @@ _FIEMAP_HEAD, _FIEMAP_EXTENT = struct.Struct("=QQIIII"), struct.Struct("=QQQ16xI
 _EXTENTS = 64
 _BTRFS_KEEPS = (6, 17)
 """The Linux from which on btrfs lets a full disk's preallocated pages be written through a mapping."""
+NEVER_SHARED = {"ext2", "ext3", "ext4", "tmpfs"}
+"""What neither copies on write, compresses, nor lets two files share a block."""
 _SHARED_STORY = "a snapshot or a reflink shares its blocks, so the first write to each of them needs another one"
 
 

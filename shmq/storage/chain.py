@@ -8,15 +8,14 @@ doubled is told from one that is empty.
 
 from __future__ import annotations
 
-import bisect
 import collections
 import contextlib
 import itertools
 import os
 from typing import TYPE_CHECKING
 
-from shmq import _native, errors
-from shmq.storage import files, new_chunks, spares, staging, warm
+from shmq import _native, errors, later
+from shmq.storage import files, new_chunks, spares, warm
 from shmq.storage.new_chunks import grain_for
 from shmq.storage.paths import CHUNKS, chunk_name, parse_chunk_name
 from shmq.where import says_where
@@ -54,6 +53,8 @@ class Chain:
         self.member = self._member = member
         self.make_room: Callable[[], object] | None = None
         """What gives chunks back that nobody needs, for whoever may call it where the disk is full."""
+        self.brought_back: list[tuple[int, int]] = []
+        """(sequence, base) of what the last listing had that is of no chain any more: under names that were retired."""
         self.await_used: Callable[[int], bool] | None = None
         """Whether a used file has come back, for whoever would make a new one of so many bytes otherwise."""
 
@@ -68,7 +69,9 @@ class Chain:
             return self._home.view.names()
         while True:
             first_live, newest = self._member.control.first_live(), self.newest()
-            live, problem = self._filled(self._home.chunk_names(), first_live, newest)
+            listed = self._home.chunk_names()
+            self.brought_back = [name for name in listed if name[0] < first_live]
+            live, problem = self._filled(listed, first_live, newest)
             if self._member.control.first_live() == first_live:  # else some were retired, and may be missing in it
                 break
         if problem:
@@ -113,6 +116,9 @@ class Chain:
         Raises:
             Corrupt: one is missing.
         """
+        if 0 <= self.newest() - self._member.control.first_live() < _FEW:
+            self.names()
+            return
         first, last = self.first(), self.last()
         if first is None or last is None or last[0] - first[0] < _FEW:
             self.names()
@@ -128,11 +134,7 @@ class Chain:
 
     def is_there(self, sequence: int, base: int) -> bool:
         """Whether there is a chunk of that name."""
-        try:
-            os.stat(chunk_name(base, sequence), dir_fd=self._home.chunks, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return True
+        return files.is_there(self._home.chunks, chunk_name(base, sequence))
 
     def _end_of(self, sequence: int, base: int) -> int | None:
         """Where the chunk behind that one begins; None when it is not sealed, or has just been retired."""
@@ -178,7 +180,7 @@ class Chain:
             info = os.fstat(fd)
             # Nobody may ever write to what was mapped through an opening to read, so it serves no other one.
             key = (info.st_dev, info.st_ino if may_write else -info.st_ino, writable)
-            memory = warm.take(key)
+            memory = warm.take(key, fd)
             if memory is not None and len(memory) != size:
                 memory = None
             if (memory is None and not spares.lock_as_mapper(fd)) or (
@@ -203,10 +205,11 @@ class Chain:
                 writable=writable,
                 padding=may_write and not writable,
                 checksum=self._home.options.checksum,
-                memory=memory,
+                memory=memory or _native.map_held(fd, size, writable=writable),
+                used=memory is not None,
             )
             if memory is None:
-                warm.keep(key, chunk.map, fd, self._home.queue_id)
+                warm.keep(key, chunk.map, self._home.queue_id)
             if syncing and may_write:
                 chunk.keep(fd)
                 return chunk
@@ -268,6 +271,28 @@ class Chain:
                 return first_live, journal.first_index
         live = self.names()
         return live[0] if live else None
+
+    def oldest(self, goes: Callable[[tuple[int, int]], bool]) -> list[tuple[int, int]]:
+        """
+        (sequence, base) of the first chunks: each one that may go, for *goes* says so of its successor, and the one
+        behind the last of them.
+
+        Of many, each is found by the name that the one before it tells, so thousands of others make it no longer. Under
+        the administrative lock.
+        """
+        if 0 <= self.newest() - self._member.control.first_live() < _FEW:
+            live = self.names()
+            return live[: 1 + sum(1 for _ in itertools.takewhile(goes, live[1:]))]
+        self.brought_back = []
+        first = self.first()
+        found = [] if first is None else [first]
+        while found:
+            base = self._end_of(*found[-1])
+            following = found[-1][0] + 1, base or 0
+            if base is None or not self.is_there(*following) or not goes(following):
+                break  # or nobody has made it yet, or it is still aside: then this one is the last
+            found.append(following)
+        return found
 
     def last(self) -> tuple[int, int] | None:
         """
@@ -365,7 +390,7 @@ class Chain:
         if last is not None and last[1] <= index:
             return last
         live = self.names()
-        at = bisect.bisect_right([base for _, base in live], index)
+        at = sum(base <= index for _, base in live)
         return live[max(at - 1, 0)] if live else None
 
     def after(self, chunk: _native.Chunk, *, finish: bool = False) -> _native.Chunk | None:
@@ -418,6 +443,9 @@ class Chain:
 
         So does who finds no room for it, unless it *must* be linked.
         """
+        later.ready("shmq.storage.staging")
+        from shmq.storage import staging  # noqa: PLC0415  # only who meets what was adopted pays for it
+
         if not self._home.read_only:
             try:
                 staging.finish(self._home, self._member.control, chunk, adoption, base)
@@ -457,6 +485,10 @@ class Chain:
         Raises:
             DiskFull: there is no room to make it.
         """
+        with self._home.at_hand():
+            return self._tail()
+
+    def _tail(self) -> _native.Chunk:
         self.check()
         for _ in range(_TRIES):
             last = self.last()
@@ -480,6 +512,10 @@ class Chain:
         base = chunk.sealed()
         if base is None:
             return chunk
+        with self._home.at_hand():
+            return self._rolled(chunk, base, region, to_seal=to_seal)
+
+    def _rolled(self, chunk: _native.Chunk, base: int, region: int, *, to_seal: bool) -> _native.Chunk:
         sequence = chunk.sequence + 1
         following = self._open_next(chunk, base, writable=True)
         if following is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors
 from shmq._native.layout import checkpoint, chunk_header
-from shmq.storage import boots, dedup, files, ledger, pins, records, ring
+from shmq.storage import boots, dedup, files, ledger, pins, records, ring, sources, subscriptions
 from shmq.storage.paths import CONSUMERS, DEDUP, LEDGER, chunk_name
 from shmq.storage.recover import consumers
 from shmq.storage.target import NOWHERE, Target, give_id
@@ -157,7 +157,13 @@ def _copy_name(home: Directory, target: Target, name: str) -> str:
             file = f"{name}.group"
             ring.options(home, name)
             file = f"{name}.ring"
-            _copy_group(home, target, name, ring.extent(home, name))
+            window, buckets, cells, blocks = ring.extent(home, name)
+            extent = window, buckets, cells & ~_native.RING_SMALL, max(blocks, _native.SIDE_BLOCKS)
+            _copy_group(home, target, name, extent)
+        if home.checkpoint(name).subscribed:
+            file = f"{name}{subscriptions.ENDING}"
+            subscriptions.read(home, name, home.checkpoint(name))
+            target.write(target.consumers, file, subscriptions.content_for(home, name, target.queue_id))
         with target.file(target.consumers, f"{name}.checkpoint", len(content)) as fd:
             os.pwrite(fd, content, 0)
             give_id(fd, target.queue_id, checkpoint.queue_id, _CHECKPOINT_CRC)
@@ -197,6 +203,10 @@ def _copy_group(home: Directory, target: Target, name: str, extent: tuple[int, i
     """What it was made with, and an empty ring of that size: the first opening sets it by the checkpoint's snapshot."""
     stored = home.read(home.consumers, f"{name}.group", ring.OPTIONS_MAX)
     target.write(target.consumers, f"{name}.group", stored[:8] + target.queue_id + stored[24:])
+    if target.queue_id == home.queue_id:  # a queue of its own is another source to those it puts into
+        with contextlib.suppress(FileNotFoundError):  # it has never forwarded
+            known = home.read(home.consumers, f"{name}{sources.ENDING}", ring.OPTIONS_MAX)
+            target.write(target.consumers, f"{name}{sources.ENDING}", known)
     with target.file(target.consumers, f"{name}.ring", _native.ring_bytes(*extent)) as fd:
         size = os.fstat(fd).st_size
         with contextlib.closing(_native.map_file(fd, size, writable=True)) as made:

@@ -9,7 +9,8 @@ not. Everything else is a cache that is made again by walking the records:
     dedup.shmq       both for whole chunks, so that nobody walks from the beginning; what retires a chunk notes first
                      what is in it, and what is noted is on the disk before the note
 
-What is remembered is bounded: the last PUTS puts, and the last put of each of the last PRODUCERS producers.
+What is remembered is bounded: of each producer its puts from WINDOW below its last sequence on, PUTS of all of them,
+and the last put of each of the last PRODUCERS producers.
 
 Puts and adoptions of one producer take turns, by an OFD lock on a byte of control.shmq. So whoever holds it knows of
 every open claim that it is none of these: it belongs to another producer, to a put without dedup, or to somebody who
@@ -27,7 +28,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmq import _native, errors, later, locks
-from shmq.storage import ledger, records, staging
+from shmq.storage import forgotten, ledger, records, staging
 from shmq.storage.admin import ADMIN_TIMEOUT
 from shmq.storage.paths import CONTROL, DEDUP, DEDUP_NEW, LEDGER
 
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 
 NOTE_CHUNKS = 4
 """How many whole chunks a walk has passed when it is noted how far it came."""
-PUTS = 1 << 16
+WINDOW = 1 << 16
+"""How far below the last sequence of its producer a put is remembered."""
+PUTS = 1 << 20
 """How many puts with dedup are remembered, whoever made them."""
 PRODUCERS = records.PRODUCERS
 """Of how many producers at least the last put is."""
@@ -70,11 +73,7 @@ def field(producer: bytes, sequence: int) -> _native.Fixed:
 
 def is_used(home: Directory) -> bool:
     """Whether anything was ever put with dedup here."""
-    try:
-        os.stat(DEDUP, dir_fd=home.fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
+    return home.has_dedup()
 
 
 # ---------------------------------------------------------------- what is remembered
@@ -85,26 +84,46 @@ class Memory:
     Attributes:
         last: the last put of each producer, by identity.
         puts: all of them, by identity and sequence.
+        forwarded: what was forwarded, by the source's incarnation and a sequence that says so.
     """
 
     def __init__(self) -> None:
         """Nothing."""
         self.last: Batches = {}
         self.puts: dict[tuple[bytes, int], records.Adopted] = {}
+        self.forwarded: dict[tuple[bytes, int], records.Adopted] = {}
+        self._room = 2 * WINDOW
+
+    def kept(self) -> list[tuple[tuple[bytes, int], records.Adopted]]:
+        """The puts that are remembered, in the order of the queue."""
+        floors = {who: batch.sequence - WINDOW for who, batch in self.last.items()}
+        above = [item for item in self.puts.items() if item[0][1] > floors.get(item[0][0], -1)]
+        return sorted(above, key=_by_index)[-PUTS:]
 
     def enter(self, who: bytes, batch: records.Adopted) -> None:
-        """It was put."""
+        """It was put, or forwarded."""
+        if batch.sequence & _native.DEDUP_FORWARDED:
+            self.forwarded.setdefault((who, batch.sequence), batch)
+            return
         _enter(self.last, who, batch)
         self.puts[who, batch.sequence] = batch
-        if len(self.puts) > 2 * PUTS:
-            self.puts = dict(sorted(self.puts.items(), key=_by_index)[-PUTS:])
+        if len(self.puts) > min(2 * PUTS, self._room):
+            self.puts = dict(self.kept())
+            self._room = 2 * max(len(self.puts), WINDOW)
         if len(self.last) > 2 * PRODUCERS:
             self.last = newest(self.last)
+
+    def forget(self, floors: forgotten.Floors) -> None:
+        """Forget what was forwarded and never comes again, as its sources have said."""
+        for who, sequence in list(self.forwarded) if floors else ():
+            floor = floors.get(who)
+            if floor is not None and (floor.is_silent() or floor.is_done(sequence & ~_native.DEDUP_FORWARDED)):
+                del self.forwarded[who, sequence]
 
     def before(self, end: int) -> Memory:
         """What of it lies before that index."""
         kept = Memory()
-        for (who, _), batch in self.puts.items():
+        for (who, _), batch in (*self.puts.items(), *self.forwarded.items()):
             if batch.first + batch.indexes <= end:
                 kept.enter(who, batch)
         for who, batch in self.last.items():
@@ -114,7 +133,8 @@ class Memory:
 
     def __eq__(self, other: object) -> bool:
         """The same puts."""
-        return isinstance(other, Memory) and (self.last, self.puts) == (other.last, other.puts)
+        mine = self.last, self.puts, self.forwarded
+        return isinstance(other, Memory) and mine == (other.last, other.puts, other.forwarded)
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
@@ -164,9 +184,19 @@ class Note:
     def memory(self) -> Memory:
         """All of it."""
         found = Memory()
-        found.puts = {(who, batch[0]): records.Adopted(*batch) for who, *batch in _PUT.iter_unpack(self._puts)}
+        for who, *batch in _PUT.iter_unpack(self._puts):
+            of = found.forwarded if batch[0] & _native.DEDUP_FORWARDED else found.puts
+            of[who, batch[0]] = records.Adopted(*batch)
         found.last = {who: records.Adopted(*batch) for who, *batch in _PUT.iter_unpack(self._last)}
         return found
+
+    def forwarded(self, source: bytes) -> dict[int, tuple[int, int]]:
+        """What was forwarded from there: by the index it had there, the first index here and how many."""
+        return {
+            sequence & ~_native.DEDUP_FORWARDED: (first, count)
+            for who, sequence, first, count in _PUT.iter_unpack(self._puts)
+            if who == source and sequence & _native.DEDUP_FORWARDED
+        }
 
 
 def read_note(home: Directory) -> Note | None:
@@ -189,7 +219,7 @@ def read_note(home: Directory) -> Note | None:
 def content(sequence: int, memory: Memory) -> list[Any]:
     """What a note of that has."""
     last = sorted(newest(memory.last).items())
-    puts = sorted(memory.puts.items(), key=_by_index)[-PUTS:]
+    puts = memory.kept() + sorted(memory.forwarded.items(), key=_by_index)
     return [
         sequence,
         b"".join(_PUT.pack(who, *batch) for who, batch in last),
@@ -200,6 +230,11 @@ def content(sequence: int, memory: Memory) -> list[Any]:
 def write_note(home: Directory, sequence: int, memory: Memory) -> None:
     """Replace the note, synced. Under the administrative lock only."""
     records.replace_record(home, DEDUP, DEDUP_NEW, content(sequence, memory), "dedup")
+
+
+def forwarded_field(incarnation: bytes, index: int) -> _native.Fixed:
+    """What the first record has that comes of the message at *index* of that source."""
+    return _native.RECORD_DEDUP, _FIELD.pack(incarnation, _native.DEDUP_FORWARDED | index)
 
 
 def begin(home: Directory) -> None:
@@ -222,14 +257,15 @@ def note(home: Directory, chain: Chain, before: int) -> bool:
     known = read_note(home)
     if known is None or known.sequence >= before:
         return True
-    memory, scan = known.memory(), _native.DedupScan(newest=False)
+    memory, scan = known.memory(), _native.DedupScan(_native.DEDUP_ALL)
     for number, base in chain.names():
         if known.sequence <= number < before:
             chunk = chain.open(number, base)
             if chunk.resolved().code != _native.ROLL:
                 return False
-            for who, batch in _walk(chunk, scan, [0, 0], []):
+            for who, batch in walk(chunk, scan, [0, 0], []):
                 memory.enter(who, records.Adopted(*batch))
+    memory.forget(forgotten.floors(home))
     staging.sync_up_to(home, before - 1)
     write_note(home, before, memory)
     return True
@@ -244,7 +280,7 @@ class Claim(NamedTuple):
     end: int
 
 
-def _walk(
+def walk(
     chunk: _native.Chunk, scan: _native.DedupScan, place: list[int], opened: list[Claim], until: int = 0
 ) -> Iterator[tuple[bytes, tuple[int, int, int]]]:
     """What was put in the chunk from that place on, which moves along; claims that are open are added to *opened*."""
@@ -268,6 +304,11 @@ def _enter(batches: Batches, who: bytes, batch: records.Adopted) -> None:
 
 
 # ---------------------------------------------------------------- taking turns
+def turn_byte(producer: bytes) -> int:
+    """Of control.shmq: who puts as that producer has a lock on it."""
+    return _native.LOCK_DEDUP + (int.from_bytes(identity(producer)[:8], "little") >> (64 - _BYTES))
+
+
 class _Turn:
     """What one opening of the queue takes turns with, opened once."""
 
@@ -292,7 +333,7 @@ class _Turn:
     @contextlib.contextmanager
     def taken(self, producer: bytes) -> Iterator[bool]:
         """Try: whether it is ours."""
-        byte = _native.LOCK_DEDUP + (int.from_bytes(identity(producer)[:8], "little") >> (64 - _BYTES))
+        byte = turn_byte(producer)
         with self._threads:
             try:
                 yield self._lock.take(byte)
@@ -356,7 +397,7 @@ class Known:
         """Nothing is known yet."""
         self._home = home
         self._chain = chain
-        self._scan = _native.DedupScan(newest=True)
+        self._scan = _native.DedupScan(_native.DEDUP_NEWEST)
         self._forget()
 
     def _forget(self) -> None:
@@ -411,7 +452,7 @@ class Known:
             return adopted
         while self._all is None:
             self._forget()
-            self._scan = _native.DedupScan(newest=False)
+            self._scan = _native.DedupScan(_native.DEDUP_PUT)
             self._look_at_ledger()
             try:
                 self._begin()
@@ -420,6 +461,10 @@ class Known:
             except (errors.Gone, FileNotFoundError):
                 self._all = None
         return self._all.puts.get((who, sequence))
+
+    def stands(self) -> tuple[int, int, int] | None:
+        """Up to where all was looked at: the chunk, and the place in it; None where claims are left to be looked at."""
+        return None if self._chunk is None else (self._chunk.sequence, self._place[0], self._place[1])
 
     def worth_noting(self) -> int:
         """Before which chunk to note now; 0 when it is not worth it."""
@@ -459,7 +504,7 @@ class Known:
     def _enter_all(self, chunk: _native.Chunk, place: list[int], until: int = 0) -> int:
         """Enter what was put there: how the walk ended."""
         put, every = self._put, self._all
-        for who, batch in _walk(chunk, self._scan, place, self._open, until):
+        for who, batch in walk(chunk, self._scan, place, self._open, until):
             before = put.get(who)
             if before is None or before[0] < batch[0]:
                 put[who] = batch
@@ -507,7 +552,8 @@ def known(last: records.Adopted | None, producer: bytes, sequence: int, tried: s
         raise errors.Mismatch(
             f"cannot {tried}: it is batch {sequence} of {producer!r}, and batch {last.sequence} was put or adopted "
             "before it; sequences ascend. Either it never was, or so long ago that it is forgotten: remembered are the "
-            f"last {PUTS} puts with dedup, and the last adoption of each producer; nothing was changed"
+            f"puts of a producer from {WINDOW} below its last sequence on, the last {PUTS} of all, and the last "
+            "adoption of each producer; nothing was changed"
         )
     return range(last.first, last.first + last.indexes)
 

@@ -5,13 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from shmq import _native, errors, later, locks
+from shmq import _native, errors, later, locks, user_group
 from shmq.options import BOUND_MAX, Options
 from shmq.storage import blocks, boots, files, shm, small_json, sync
 from shmq.storage.admin import ADMIN_TIMEOUT, admin_lock
-from shmq.storage.paths import CHUNKS, CONSUMER_NAME, CONSUMERS, CONTROL, QUEUE, chunk_name, parse_chunk_name
+from shmq.storage.paths import (
+    CHUNKS,
+    CONSUMER_NAME,
+    CONSUMERS,
+    CONTROL,
+    DEDUP,
+    QUEUE,
+    STAGING,
+    chunk_name,
+    parse_chunk_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -59,19 +69,35 @@ class Closable(Protocol):
         """Let go of what it has."""
 
 
+class _AtHand:
+    __slots__ = ("_home",)
+
+    def __init__(self, home: Directory) -> None:
+        self._home = home
+
+    def __enter__(self) -> None:
+        self._home.keep_at_hand(1)
+
+    def __exit__(self, *_: object) -> None:
+        self._home.keep_at_hand(-1)
+
+
 class Directory:
     """An open queue directory."""
 
-    def __init__(self, path: str, *, read_only: bool, trust_owner: bool = False) -> None:
+    def __init__(self, path: str, *, read_only: bool, trust_owner: bool = False, group: int | None = None) -> None:
         """
-        Open the directory of a queue that exists.
+        Open the directory of a queue that exists; also one that another user of *group* has made for that group.
 
         Raises:
             NotFound, BadFormat, Unsafe, Corrupt: it does not, or not safely.
+            PermissionError: it is shared by a group that this process is not in.
         """
         self.path = os.path.abspath(path)
         self.read_only = read_only
         self.volatile = shm.is_inside(self.path)
+        self.small = shm.is_anonymous(self.path)
+        """Whether its files take as little as can be: what may never be needed gets its room when it is."""
         self.at_end: Callable[[], None] | None = None
         """Called when the last user has closed."""
         self.hold: Hold | None = None
@@ -81,22 +107,90 @@ class Directory:
         self.found_finished = -1
         """How often the queue had been finished in this boot when it was opened here; -1: it was not finished then."""
         self._trust_owner = trust_owner
-        self._fds: list[_native.Fd] = []
+        self.keeps_descriptor = not self.volatile
+        """Whether the directory itself stays open, wherever it is moved to. A volatile queue's stays where it is."""
+        self._fd: _native.Fd | None = None
+        self._at_hand: dict[str, _native.Fd] = {}
+        self._hands = 0
+        self._files: dict[str, tuple[int, int]] = {}
+        """Which one each folder is: device and inode, by its name; the directory itself as \"\"."""
+        self.names_known: tuple[Any, object] = (None, None)
+        """What storage/space.py keeps of the names here from one retirement to the next, and whose it is."""
+        self.kind = "unknown"
+        """The type of its file system, where somebody has looked."""
         self._users: set[object] = set()
         self._lock = locks.Lock()
         self.view: View | None = None
         """What is whole in it, for whoever may only read a queue that nobody has recovered yet."""
         try:
-            self.fd = self._keep(files.open_directory(self.path, trust_owner=trust_owner))
-            self._read_queue_file()
-            self.chunks = self._keep(self._below(CHUNKS))
-            self.consumers = self._keep(self._below(CONSUMERS))
+            with self.at_hand():
+                fd = self._know("", files.open_directory(self.path, trust_owner=trust_owner, group=group))
+                if self.keeps_descriptor:
+                    self._fd = fd
+                self._read_queue_file()
+                for folder in (CHUNKS, CONSUMERS):
+                    self._know(folder, self._below(folder))
         except BaseException:
             self.close()
             raise
 
-    def _keep(self, fd: _native.Fd) -> _native.Fd:
-        self._fds.append(fd)
+    # ---- folders
+    def _know(self, folder: str, fd: _native.Fd) -> _native.Fd:
+        info = os.fstat(fd)
+        self._files[folder] = info.st_dev, info.st_ino
+        self._at_hand[folder] = fd
+        return fd
+
+    def at_hand(self) -> _AtHand:
+        """To the end of its `with` block each folder stays open that is opened, for work that asks for it again."""
+        return _AtHand(self)
+
+    def keep_at_hand(self, more: int) -> None:
+        """One more who wants that (1), or one fewer (-1)."""
+        with self._lock:
+            self._hands += more
+            if not self._hands:
+                self._at_hand.clear()  # whoever still uses one closes it by letting go of it
+
+    @property
+    def fd(self) -> _native.Fd:
+        """
+        A descriptor of the directory.
+
+        Raises:
+            NotFound: it was removed.
+        """
+        return self._fd or self._opened("", self.path)
+
+    @property
+    def chunks(self) -> _native.Fd:
+        """A descriptor of the folder of chunks, which is open as long as somebody has it; raises as `fd`."""
+        return self._opened(CHUNKS, CHUNKS)
+
+    @property
+    def consumers(self) -> _native.Fd:
+        """A descriptor of the folder of consumers; likewise."""
+        return self._opened(CONSUMERS, CONSUMERS)
+
+    def _opened(self, folder: str, path: str) -> _native.Fd:
+        """That folder, opened by its path; it is the one that it was when the queue was opened."""
+        fd = self._at_hand.get(folder)
+        if fd is not None:
+            return fd
+        above = self.fd if folder else None
+        try:
+            fd = _native.Fd.of(os.open, path, files.DIRECTORY_FLAGS, dir_fd=above)
+            info = os.fstat(fd)
+        except OSError as problem:
+            if problem.errno not in files.NO_DIRECTORY:
+                problem.filename = f"{self.path}/{folder}"
+                raise
+            raise files.removed(f"{self.path}/{folder}") from None
+        if (info.st_dev, info.st_ino) != self._files[folder]:
+            raise files.removed(f"{self.path}/{folder}")
+        with self._lock:
+            if self._hands:
+                self._at_hand[folder] = fd
         return fd
 
     def below(self, name: str) -> _native.Fd:
@@ -132,18 +226,35 @@ class Directory:
         if len(content) != _native.QUEUE_BYTES:
             size = os.stat(QUEUE, dir_fd=self.fd, follow_symlinks=False).st_size
             raise errors.Corrupt(f"cannot read {where}: it has {size} bytes instead of {_native.QUEUE_BYTES}")
-        self.options = self.made_with = _stored_options(stored, where)
-        self._noted: tuple[bytes, int, int] = (b"", -1, -1)
+        self.options = self.made_with = self._as_shared(_stored_options(stored, where))
+        made = self.made_with
+        self._noted: tuple[bytes, int, int] = (b"", made.max_messages or 0, made.max_bytes or 0)
         self._noted_in = 0
         self._followed = -1
-        self.journal = self._newest_journal(content)
         self._covered = 0
+        self.journal = self._newest_journal(content)
         self._settled = 1  # sequence of a journal slot that is on the disk: the first was synced before it had a name
         self.look_at_boot()
 
+    def _as_shared(self, stored: Options) -> Options:
+        """
+        The options, shared as the directory is: a copy may be somebody's alone.
+
+        Raises:
+            Unsafe: the directory is shared, and the queue was not made to be.
+        """
+        group = files.group_of(self.fd)
+        if group is not None and stored.group is None:
+            raise errors.Unsafe(
+                f"cannot open {self.path}: {user_group.told(group)} shares its directory, and it was made for one user "
+                "alone: chmod 0700 it, or copy its messages into a queue that was made with group="
+            )
+        return stored if group == stored.group else stored.shared_by(group)
+
     def look_at_boot(self) -> None:
         """Tell whether the queue was last open in this boot, and whether its directory is a copy of another one."""
-        self.same_boot = self.journal.boot_id == boots.boot_id()
+        self.boot_id = boots.boot_id()
+        self.same_boot = self.journal.boot_id == self.boot_id
         self.copied = False
         if self.journal.inode:
             try:
@@ -189,13 +300,21 @@ class Directory:
         slots = [slot for slot in map(_native.check_journal, pages) if slot]
         if not slots:
             raise errors.Corrupt(f"cannot read {self.path}/{QUEUE}: neither of its two journal slots is valid")
-        return sorted(slots, key=lambda slot: -slot.sequence)
+        slots.sort(key=lambda slot: -slot.sequence)
+        newest, *older = slots
+        # The slot of the creation was synced before it had a name, and a slot is written once the other one is synced.
+        known = newest.ceiling if newest.sequence == 1 else max((slot.ceiling for slot in older), default=0)
+        self._covered = max(self._covered, known)
+        return slots
 
     def _newest_journal(self, content: bytes) -> _native.Journal:
         return self._journals(content)[0]
 
     def warn_of_sigbus(self, kind: str) -> None:
         """Warn of a file system, of type *kind*, on which a full disk is no exception."""
+        self.kind = kind
+        if kind in blocks.NEVER_SHARED:
+            return
         try:
             fd, _ = self.open(self.fd, CONTROL, writable=False)
         except FileNotFoundError:
@@ -238,8 +357,10 @@ class Directory:
             self._users.discard(user)
             if self._users:
                 return
-            for fd in self._fds:
-                fd.close()
+            if self._fd is not None:
+                self._fd.close()
+            self._at_hand.clear()
+            self.names_known = None, None
             if self.turn is not None:
                 self.turn.close()
             if self.at_end is not None:
@@ -264,10 +385,10 @@ class Directory:
 
     def _place_of(self, directory: int) -> str:
         """The path of one of this queue's folders, for errors."""
-        if directory == self.fd:
-            return self.path
-        if directory in self._fds:
-            return f"{self.path}/{CHUNKS if directory == self._fds[1] else CONSUMERS}"
+        info = os.fstat(directory)
+        for folder, known in self._files.items():
+            if known == (info.st_dev, info.st_ino):
+                return f"{self.path}/{folder}" if folder else self.path
         here, there = (os.readlink(f"/proc/self/fd/{fd}") for fd in (self.fd, directory))
         return f"{self.path}/{there.removeprefix(here).strip('/')}"
 
@@ -317,10 +438,7 @@ class Directory:
         top = base + size // _native.RECORD_BYTES_MIN
         if self._covered >= top:
             return
-        newest, *older = self._journals(self.read(self.fd, QUEUE, _native.QUEUE_BYTES))
-        # The slot of the creation was synced before it had a name, and a slot is written once the other one is synced.
-        known = newest.ceiling if newest.sequence == 1 else max((slot.ceiling for slot in older), default=0)
-        self._covered = max(self._covered, known)
+        self._journals(self.read(self.fd, QUEUE, _native.QUEUE_BYTES))
         if self._covered >= top:
             return
         try:
@@ -341,10 +459,22 @@ class Directory:
         self.note(self.journal)
         return self.journal
 
+    def has_staged(self) -> bool:
+        """Whether anything was ever staged here."""
+        return files.is_there(self.fd, STAGING)
+
+    def has_dedup(self) -> bool:
+        """Whether anything was ever put with dedup here."""
+        return files.is_there(self.fd, DEDUP)
+
     def drop_chunk(self, base: int, sequence: int) -> None:
         """Unlink a chunk that does not belong to the log."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(chunk_name(base, sequence), dir_fd=self.chunks)
+
+    def has_consumer(self, name: str) -> bool:
+        """Whether there is that name: for each there is a checkpoint."""
+        return files.is_there(self.consumers, f"{name}.checkpoint")
 
     def consumer_names(self, there: Iterable[str] | None = None) -> list[str]:
         """The names that have a checkpoint here; *there*: what is in the folder, for whoever has listed it."""
@@ -388,7 +518,7 @@ class Directory:
     def disk_bytes(self) -> int:
         """Bytes on disk, as the file system counts them."""
         total = 0
-        for directory in self._fds:
+        for directory in (self.fd, self.chunks, self.consumers):
             for name in files.names_in(directory):
                 with contextlib.suppress(FileNotFoundError):
                     info = os.stat(name, dir_fd=directory, follow_symlinks=False)

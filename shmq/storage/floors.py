@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors
-from shmq.storage import boots, files, pins
+from shmq.storage import boots, departures, files, pins, sources
 from shmq.storage import ring as rings
 from shmq.storage.paths import CONSUMERS
 
@@ -36,6 +36,10 @@ class Name:
     def floor(self, dropped: int) -> int:
         """The first index that it has not finished, when all before *dropped* was dropped."""
         return self._checkpoint.floor(dropped)
+
+    def lasting(self, dropped: int) -> int:
+        """The same after a power cut, where what goes now would have to come again."""
+        return self.floor(dropped)
 
     def holds(self, target: int) -> bool:
         """Whether something before *target* was handed out and is not finished."""
@@ -89,6 +93,13 @@ class Group(Name):
             return max(self._checkpoint.written_floor(), dropped)  # it finishes nothing any more
         return self._checkpoint.written_floor()
 
+    def lasting(self, dropped: int) -> int:
+        """As `Name.lasting`: what it has put elsewhere may not be on the disk yet."""
+        floor = self.floor(dropped)
+        if self._home.volatile or not sources.is_one(self._home, self._name):
+            return floor
+        return min(floor, max(self._checkpoint.snapshots_floor(), dropped))
+
     def holds(self, target: int) -> bool:
         """Whether a living member has something before *target*; nobody has, of a ring that is damaged."""
         try:
@@ -134,15 +145,21 @@ class Names:
         self._home = home
         self._member = member
         self._known: dict[str, tuple[int, Name]] = {}
+        self.due_ns: int | None = None
+        """When a name may go by itself, since boot: then it is worth another look."""
 
-    def look(self, *, all_of_them: bool = False) -> None:
+    def look(self, *, all_of_them: bool = False, locked: bool = False) -> None:
         """
-        See which names there are now; one that was dropped and made again is another one.
+        See which names there are now; one that was dropped and made again is another one. Those whose time is over go.
 
-        *all_of_them*: also those that hold nothing.
+        *all_of_them*: also those that hold nothing. *locked*: the caller has the administrative lock.
         """
+        self.due_ns = None
         before, self._known = self._known, {}
         there = set(files.names_in(self._home.consumers))
+        if departures.some_go(there):
+            self.due_ns = departures.sweep(self._home, self._member.control, locked=locked)
+            there = set(files.names_in(self._home.consumers))
         for name in self._home.consumer_names(there):
             with contextlib.suppress(FileNotFoundError):  # dropped since
                 idle = pins.hold_name(name) in there and pins.holds(self._home, name) == pins.NOTHING
@@ -163,6 +180,10 @@ class Names:
     def floors(self, dropped: int) -> dict[str, int]:
         """The floor of each name, when all before *dropped* was dropped."""
         return {name: each.floor(dropped) for name, (_, each) in self._known.items()}
+
+    def lasting(self, dropped: int) -> int | None:
+        """The lowest floor of all, as it is after a power cut; None when there is no name."""
+        return min((each.lasting(dropped) for _, each in self._known.values()), default=None)
 
     def drop(self, target: int) -> bool:
         """

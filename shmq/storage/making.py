@@ -7,8 +7,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from shmq import _native, errors, later
-from shmq.storage import boots, files, sync
+from shmq import _native, errors, later, user_group
+from shmq.storage import boots, files, shm, sync
 from shmq.storage.admin import admin_lock
 from shmq.storage.directory import CEILING_AHEAD
 from shmq.storage.paths import (
@@ -20,6 +20,8 @@ from shmq.storage.paths import (
     DEDUP,
     DEDUP_NEW,
     DELETED,
+    FORWARDED,
+    FORWARDED_NEW,
     LEDGER,
     LEDGER_NEW,
     QUEUE,
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
     from shmq.options import Options
     from shmq.storage.directory import Directory
 
-_OURS = {QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS, DELETED, STAGING, LEDGER, LEDGER_NEW, DEDUP, DEDUP_NEW, ASIDE}
+_REST = (LEDGER, LEDGER_NEW, DEDUP, DEDUP_NEW, FORWARDED, FORWARDED_NEW)
+_OURS = {QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS, DELETED, STAGING, ASIDE, *_REST}
 
 
 def create(path: str, options: Options) -> None:
@@ -41,21 +44,45 @@ def create(path: str, options: Options) -> None:
         NotFound: the directory above is missing.
         BadFormat: the path is taken by something else.
         DiskFull, Unsafe: as they say.
+        PermissionError: it is to be shared by a group that this process is not in.
     """
     try:
-        files.make_directory(path)
+        files.make_directory(path, group=options.group)
     except FileNotFoundError:
         raise errors.NotFound(f"cannot create {path}: the directory above it does not exist") from None
     except NotADirectoryError:
         raise errors.NotFound(f"cannot create {path}: something above it is a file") from None
-    directory = files.open_directory(path)
+    if options.group is not None:
+        _share(path, options.group)
+    directory = files.open_directory(path, group=options.group)
     with directory:
         refuse_strangers(directory, path)
+        if files.group_of(directory) != options.group:
+            raise errors.Unsafe(
+                f"cannot create a queue in {path}: "
+                + (
+                    f"{user_group.told(os.fstat(directory).st_gid)} shares its directory: say group=, or chmod 0700 it"
+                    if options.group is None
+                    else f"its directory is there, and not shared by {user_group.told(options.group)}: chmod 2770 it"
+                )
+            )
         with admin_lock(directory, path):
             if QUEUE not in files.names_in(directory):
-                if os.fstat(directory).st_mode & 0o077:  # it was there, and empty: from now on it is a queue's
+                if options.group is None and os.fstat(directory).st_mode & 0o077:  # it was there: now it is a queue's
                     os.fchmod(directory, 0o700)
                 _make_queue(directory, path, options)
+
+
+def _share(path: str, group: int) -> None:
+    """Where a directory of ours was there, and is empty: from now on it is a queue's, which that group shares."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with contextlib.suppress(OSError):  # whoever opens it next says what is wrong
+        fd = _native.Fd.of(os.open, path, flags)
+        with fd:
+            info = os.fstat(fd)
+            mine = info.st_uid == os.geteuid() and not info.st_mode & 0o002
+            if mine and files.group_of(fd) != group and not files.names_in(fd):
+                files.give_rights(fd, group, path)
 
 
 def refuse_strangers(directory: int, path: str) -> None:
@@ -65,12 +92,17 @@ def refuse_strangers(directory: int, path: str) -> None:
     Raises:
         BadFormat: there are some.
     """
-    strange = sorted(set(files.names_in(directory)) - _OURS)
+    strange = _strange(directory)
     if strange:
         raise errors.BadFormat(
             f"cannot create a queue in {path}: there are other files in it ({', '.join(strange[:3])}"
             f"{', ...' if len(strange) > 3 else ''}); they were not touched. Use an empty or a new directory"
         )
+
+
+def _strange(directory: int) -> list[str]:
+    """What lies there and is not of a queue; what a kill has left of a folder that was being made is."""
+    return sorted(name for name in files.names_in(directory) if name.partition(files.MAKING)[0] not in _OURS)
 
 
 def _refuse_content(directory: int, name: str, path: str) -> None:
@@ -95,8 +127,8 @@ def _make_queue(directory: int, path: str, options: Options) -> None:
     with contextlib.suppress(FileNotFoundError):  # of a creation that was killed; nobody has seen it
         os.unlink(CONTROL, dir_fd=directory)
     queue_id = os.urandom(16)
-    mode = options.mode & 0o600
-    files.make_file(directory, CONTROL, _native.format_control(queue_id), mode, path, "control")
+    small = shm.is_anonymous(path)
+    files.make_file(directory, CONTROL, _native.format_control(queue_id, small=small), path, "control")
     control = os.stat(CONTROL, dir_fd=directory, follow_symlinks=False)
     journal = _native.Journal(
         sequence=1,
@@ -118,7 +150,9 @@ def _make_queue(directory: int, path: str, options: Options) -> None:
     stored = json.dumps(options.to_json(), separators=(",", ":")).encode()
     content = _native.format_queue(queue_id, time.time_ns(), stored) + _native.format_journal(journal)
     sync.directory(directory, "home")  # with the queue's own name, everything that belongs to it is there
-    files.make_file(directory, QUEUE, content.ljust(_native.QUEUE_BYTES, b"\0"), mode, path, "queue")
+    # Of an anonymous one nobody writes the watermark. A second journal slot is written where there is no room, too.
+    content = content.ljust(3 * _native.PAGE_BYTES if small else _native.QUEUE_BYTES, b"\0")
+    files.make_file(directory, QUEUE, content, path, "queue", _native.QUEUE_BYTES)
     # In every mode: a chunk whose name is kept when the queue's own is lost would be in the way of making it again.
     sync.directory(directory, "home")
     with files.open_plainly(os.path.dirname(path)) as above:
@@ -133,7 +167,7 @@ def delete(directory: Directory) -> None:
     the work first.
     """
     directory.refuse_moved("delete")
-    strange = sorted(set(files.names_in(directory.fd)) - _OURS)
+    strange = _strange(directory.fd)
     if strange:
         raise errors.Unsafe(
             f"cannot delete {directory.path}: {strange[0]!r} lies in it"
@@ -143,10 +177,10 @@ def delete(directory: Directory) -> None:
     _remove(directory.fd, directory.path)
 
 
-def finish_deletion(path: str) -> bool:
+def finish_deletion(path: str, group: int | None = None) -> bool:
     """Whether there was something left of a queue that was deleted at *path*: it is gone now."""
     try:
-        directory = files.open_directory(path)
+        directory = files.open_directory(path, group=group)
     except errors.ShmqError:
         return False
     with directory:
@@ -182,9 +216,12 @@ def _remove_content(directory: int, path: str, *folders: str) -> None:
                     os.unlink(name, dir_fd=fd)
     for folder in (STAGING, ASIDE):
         files.remove_all(directory, path, folder)
+    for name in files.names_in(directory):
+        if files.MAKING in name:
+            os.rmdir(name, dir_fd=directory)  # empty, of whoever was killed when it made a folder
     for folder in folders:
         with contextlib.suppress(FileNotFoundError):
             os.rmdir(folder, dir_fd=directory)
-    for name in (CONTROL, LEDGER, LEDGER_NEW, DEDUP, DEDUP_NEW, DELETED):
+    for name in (CONTROL, *_REST, DELETED):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=directory)

@@ -1,13 +1,12 @@
 """
 Chunks that a process keeps mapped for random access: the ones used last, and none that was retired.
 
-Each also holds a descriptor, and those are the process's: so all its queues have one budget. A queue that wants one
-more when it is used up takes it from the one that keeps most.
+A process may have only so many mappings (65,530, unless the machine says otherwise), so all its queues have one budget.
+A queue that wants one more when it is used up takes it from the one that keeps most.
 """
 
 from __future__ import annotations
 
-import os
 import weakref
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from shmq._native import Chunk
 
 LIMIT = 4096
-"""Mappings of a process at most; fewer where it may have few descriptors."""
+"""Mappings of a process at most."""
 
 _LAST = (1 << 64) - 1
 
@@ -26,11 +25,6 @@ _all: weakref.WeakSet[Mapped] = weakref.WeakSet()
 _lock = locks.Lock()
 _crowded = False
 """Whether some have to go when one more is kept."""
-
-
-def limit() -> int:
-    """Mappings of this process at most: with a descriptor each, a quarter of those that it may have now."""
-    return min(max(os.sysconf("SC_OPEN_MAX") // 4, 8), LIMIT)
 
 
 class Mapped:
@@ -61,9 +55,9 @@ class Mapped:
         with _lock:
             self.shelf.drop(chunk.sequence, chunk.sequence)
             self._chunks[chunk.sequence] = chunk
-            most, count = limit(), sum(map(len, _all))
-            _crowded = count >= most
-            for _ in range(count - most):
+            count = sum(map(len, _all))
+            _crowded = count >= LIMIT
+            for _ in range(count - LIMIT):
                 max(_all, key=len).drop_oldest()
 
     def __len__(self) -> int:

@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors
-from shmq.storage import files, floors, pins, ring, sync
+from shmq.storage import departures, files, floors, pins, ring, subscriptions, sync
 from shmq.storage.paths import CONSUMERS, check_consumer_name
 
 if TYPE_CHECKING:
@@ -48,18 +48,7 @@ def drop(home: Directory, name: str) -> None:
         NotFound, Busy: there is none; somebody holds it.
     """
     with _alone(home, name, "drop"):
-        ring_goes = _has_ring(home, name)
-        os.unlink(_file(name), dir_fd=home.consumers)
-        if ring_goes or pins.holds(home, name) == pins.NOTHING:
-            # Else a power cut may leave a name without its ring, or one that holds something.
-            sync.directory(home.consumers, "consumers")
-        pins.set_hold(home, name, hold=False)
-        ring.remove(home, name)
-
-
-def _has_ring(home: Directory, name: str) -> bool:
-    """Whether a ring goes with it, as far as can be known: there are files of one, or not."""
-    return any(f"{name}{ending}" in files.names_in(home.consumers) for ending in ring.ENDINGS)
+        departures.forget(home, name)
 
 
 def rename(home: Directory, old: str, new: str) -> None:
@@ -73,18 +62,21 @@ def rename(home: Directory, old: str, new: str) -> None:
         Mismatch: the new name is taken.
     """
     with _alone(home, old, "rename"):
+        ring.room_for_snapshots(home, old)
         checkpoint = home.checkpoint(old)
         content = checkpoint.renamed(new)
         path = f"{home.path}/{CONSUMERS}"
         if new not in home.consumer_names():
             pins.set_hold(home, new, hold=pins.holds(home, old))
+            subscriptions.make(home, new, subscriptions.read(home, old, checkpoint))
             if checkpoint.ring:
                 ring.copy(home, old, new)  # with the checkpoint, which comes last, the group exists
         try:
-            made = files.make_file(home.consumers, _file(new), content, home.options.mode & 0o600, path)
+            made = files.make_file(home.consumers, _file(new), content, path)
         except (errors.DiskFull, OSError):
             if new not in home.consumer_names():  # what it would have had is no use without it
                 ring.remove(home, new)
+                subscriptions.remove(home, new)
                 pins.set_hold(home, new, hold=False)
             raise
         if not made:
@@ -95,9 +87,10 @@ def rename(home: Directory, old: str, new: str) -> None:
                     "nothing was changed"
                 )
         os.unlink(_file(old), dir_fd=home.consumers)
-        if checkpoint.ring:
+        if checkpoint.ring or checkpoint.subscribed:
             sync.directory(home.consumers, "consumers")  # as in `drop`
         ring.remove(home, old)
+        subscriptions.remove(home, old)
         pins.set_hold(home, old, hold=False)
 
 
@@ -110,7 +103,7 @@ def finishing(home: Directory, member: _native.Member) -> Iterator[Callable[[int
     past what is dropped. One that is damaged stays where it is, and holds nothing of that back.
     """
     names = floors.Names(home, member)
-    names.look(all_of_them=True)
+    names.look(all_of_them=True, locked=True)
     names.prepare()
     with contextlib.ExitStack() as held:
         free = [checkpoint for name in home.consumer_names() if (checkpoint := _free(home, name, held)) is not None]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors
 from shmq.options import CHUNK_MIN, FIRST_CHUNK, SMALLEST_CHUNK
-from shmq.storage import files, spares, volatile, warm
+from shmq.storage import blocks, files, spares, volatile, warm
 from shmq.storage.paths import CHUNKS, chunk_name
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ def chunk_size(
     grown = first << 2 * min(-(-before // _PATIENCE), 15)
     if busy:
         grown = max(grown, _BUSY)
-    if not home.volatile:  # a queue of a few messages takes next to nothing
-        grown = min(grown, SMALLEST_CHUNK << min(2 * sequence, 30))
+    if home.small or not home.volatile:  # a queue of a few messages takes next to nothing
+        grown = min(grown, (CHUNK_MIN if home.small else SMALLEST_CHUNK) << min(2 * sequence, 30))
     if filled is not None:
         grown = min(grown, max(_GROWTH * filled & -_native.PAGE_BYTES, SMALLEST_CHUNK if filled else CHUNK_MIN))
     grown = max(grown, some & -_native.PAGE_BYTES)
@@ -147,7 +147,8 @@ def make_chunk(
 def _of_spare(home: Directory, base: int, sequence: int, grain: int, at_least: int, at_most: int) -> bool | None:
     """As `make_chunk`, of a used file of such a size; None when there is none."""
     fresh = spares.Fresh(home.options.index_spacing, grain)
-    spare = spares.take(home.chunks, at_least, at_most, warm.look, fresh)
+    shares = home.kind not in blocks.NEVER_SHARED
+    spare = spares.take(home.chunks, at_least, at_most, warm.look, fresh, may_be_shared=shares)
     if spare is None:
         return None
     with spare:
@@ -157,15 +158,13 @@ def _of_spare(home: Directory, base: int, sequence: int, grain: int, at_least: i
 
 def _of_new_file(home: Directory, base: int, sequence: int, grain: int, size: int, least: int, needed: int) -> bool:
     """As `make_chunk`, of a new file."""
-    fd, size = new_chunk_file(home, home.chunks, size, least, f"{home.path}/{CHUNKS}", needed)
+    fd, size = new_chunk_file(home.chunks, size, least, f"{home.path}/{CHUNKS}", needed)
     with fd:
         format_chunk(home, fd, size, base, sequence, grain=grain)
         return files.link_file(fd, home.chunks, chunk_name(base, sequence), f"{home.path}/{CHUNKS}")
 
 
-def new_chunk_file(
-    home: Directory, folder: int, size: int, least: int, path: str, needed: int | None = None
-) -> tuple[_native.Fd, int]:
+def new_chunk_file(folder: int, size: int, least: int, path: str, needed: int | None = None) -> tuple[_native.Fd, int]:
     """
     A new file for a chunk of *size* bytes, or of as few as *least* where the disk has no room for so many: it, and
     its size.
@@ -180,7 +179,7 @@ def new_chunk_file(
     least = _smallest(least)
     while True:
         try:
-            fd = files.new_file(folder, size, home.options.mode & 0o600, path)
+            fd = files.new_file(folder, size, path)
         except errors.DiskFull:
             if size <= least:
                 raise

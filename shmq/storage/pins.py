@@ -14,6 +14,7 @@ being made.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import struct
 from typing import TYPE_CHECKING
@@ -40,7 +41,8 @@ class Pin:
         self.name = f"{os.getpid()}-{os.urandom(6).hex()}" if name is None else check_consumer_name(name)
         self._file = f"{self.name}{_PIN}"
         self._pid = os.getpid()
-        self._fd: _native.Fd | None = None
+        self._map: _native.FileMap | None = None
+        self._inode = -1
         self._lock: _native.Lock | None = None
 
     def take(self) -> None:
@@ -55,31 +57,37 @@ class Pin:
             if _in_use(home, self._file):
                 raise errors.Busy(f"cannot pin {home.path} as {self.name!r}: another reader has a pin of that name")
             where = f"{home.path}/{CONSUMERS}"
-            self._fd = files.new_file(home.consumers, _PLACE.size, home.options.mode & 0o600, where)
-            self._lock = _native.Lock(self._fd)  # of an opening of its own, which no child has
+            fd = files.new_file(home.consumers, _PLACE.size, where)
+            self._map = _native.map_alone(fd, _PLACE.size, writable=True)
+            self._inode = os.fstat(fd).st_ino
+            self._lock = _native.Lock(fd)  # of an opening of its own, which no child has
             self._lock.take()
-            files.link_file(self._fd, home.consumers, self._file, where)
+            self._lock.keep()
+            files.link_file(fd, home.consumers, self._file, where)
 
     def move(self, index: int) -> None:
         """What comes before *index* may go."""
-        assert self._fd is not None  # noqa: S101  # it was taken
-        os.pwrite(self._fd, _PLACE.pack(index), 0)
+        assert self._map is not None  # noqa: S101  # it was taken
+        try:
+            self._map[: _PLACE.size] = _PLACE.pack(index)
+        except ValueError:  # another thread has closed it
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
 
     def close(self) -> None:
         """Hold nothing back any more. In a forked child it stays the parent's."""
-        if self._fd is None:
+        if self._map is None:
             return
         if self._lock is not None and not self._lock.is_free():
-            if os.getpid() == self._pid and self._is_mine(self._fd):
+            if os.getpid() == self._pid and self._is_mine():
                 os.unlink(self._file, dir_fd=self._home.consumers)
             self._lock.free()
-        self._fd.close()
+        self._map.close()
 
-    def _is_mine(self, fd: _native.Fd) -> bool:
+    def _is_mine(self) -> bool:
         """Whether the file of that name is ours: it has none before we give it one, and none when we took it away."""
         with contextlib.suppress(FileNotFoundError):
             there = os.stat(self._file, dir_fd=self._home.consumers, follow_symlinks=False)
-            return os.path.samestat(there, os.fstat(fd))
+            return there.st_ino == self._inode
         return False
 
 
@@ -170,5 +178,5 @@ def set_hold(home: Directory, name: str, *, hold: bool | str) -> None:
     if hold:
         path = f"{home.path}/{CONSUMERS}"
         content = _NOTHING if hold == NOTHING else _HOLDS
-        files.make_file(home.consumers, file, content, home.options.mode & 0o600, path)
+        files.make_file(home.consumers, file, content, path)
         sync.directory(home.consumers, "consumers")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from shmq import _native, errors, later
 from shmq.storage import boots, files, sync
-from shmq.storage.paths import DEDUP, LEDGER
+from shmq.storage.paths import DEDUP, FORWARDED, LEDGER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,15 +71,21 @@ class Adopted(NamedTuple):
     indexes: int
 
 
-def write_record(directory: int, name: str, content: Any, path: str, mode: int, what: str) -> None:
+def write_record(directory: int, name: str, content: Any, path: str, what: str) -> None:
     """Make a small file, synced with its directory. One that is there stays."""
     body = pack(content)
-    fd = files.new_file(directory, len(body), mode, path)
+    fd = files.new_file(directory, len(body), path)
     with fd:
         sync.write(fd, body, 0, what)
         sync.data(fd, what)
         files.link_file(fd, directory, name, path)
-    sync.directory(directory, "home" if what in ("ledger", "dedup") else "set")
+    synced_directory(directory, what)
+
+
+def synced_directory(directory: int, what: str) -> None:
+    """Have the names in it on the disk, *what* is one of."""
+    where = {"ledger": "home", "dedup": "home", "forwarded": "home", "forward": "consumers"}
+    sync.directory(directory, where.get(what, "set"))
 
 
 def pack(content: Any) -> bytes:
@@ -103,6 +109,7 @@ def _kinds() -> dict[str, Any]:
 
     number: Any = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
     count: Any = Annotated[int, msgspec.Meta(ge=0, le=_native.CHUNK_BYTES_MAX)]
+    identity: Any = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
     form: Any = tuple  # what is made here is for msgspec alone
     chunks = (list[str], list[number], list[count], list[count])
     return {
@@ -111,10 +118,12 @@ def _kinds() -> dict[str, Any]:
         "placed": form[number, number, bool],
         LEDGER: dict[bytes, form[number, number, number]],
         DEDUP: form[number, bytes, bytes],
+        "forward": form[identity, list[str], bytes, number],
+        FORWARDED: dict[identity, form[number, bytes, number]],
     }
 
 
-def read_record(home: Directory, directory: int, name: str, where: str) -> Any:
+def read_record(home: Directory, directory: int, name: str, where: str, *, kind: str | None = None) -> Any:
     """
     What is in a small file: in its form, whatever the values. Not more of it is read than it says that there is.
 
@@ -134,7 +143,7 @@ def read_record(home: Directory, directory: int, name: str, where: str) -> Any:
             body = os.pread(fd, length, _HEAD.size)
             if crc == _native.crc32c(body):
                 try:
-                    return msgspec.msgpack.decode(body, type=_kinds()[name])
+                    return msgspec.msgpack.decode(body, type=_kinds()[kind or name])
                 except (msgspec.DecodeError, ValueError, TypeError, RecursionError, OverflowError) as problem:
                     reason = f"it holds something else ({problem})"
     raise errors.Corrupt(f"cannot read {where}/{name}: {reason}; nothing was changed")
@@ -142,13 +151,13 @@ def read_record(home: Directory, directory: int, name: str, where: str) -> Any:
 
 def make_record(home: Directory, name: str, content: Any, what: str) -> None:
     """Make a small file, synced, by one step; one that is there, or comes meanwhile, stays. Needs no lock."""
-    write_record(home.fd, name, content, home.path, home.options.mode & 0o600, what)
+    write_record(home.fd, name, content, home.path, what)
 
 
 def replace_record(home: Directory, name: str, new: str, content: Any, what: str) -> None:
     """Replace a small file, synced; *new* is its name until it is whole. Under the administrative lock only."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(new, dir_fd=home.fd)
-    write_record(home.fd, new, content, home.path, home.options.mode & 0o600, what)
+    write_record(home.fd, new, content, home.path, what)
     os.rename(new, name, src_dir_fd=home.fd, dst_dir_fd=home.fd)
     sync.directory(home.fd, "home")

@@ -14,16 +14,18 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors, later
-from shmq.storage import boots, files, small_json, sync
+from shmq.storage import boots, files, small_json, sources, sync
 from shmq.storage.paths import CONSUMERS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shmq.storage.directory import Directory
 
 _GROUP = struct.Struct("<Q16sII")  # layout.h, struct group_file
 _GROUP_MAGIC = int.from_bytes(b"shmqgrup", "little")
 OPTIONS_MAX = 1 << 16
-ENDINGS = (".ring", ".group")
+ENDINGS = (".ring", ".group", sources.ENDING)
 
 
 def make(home: Directory, name: str, options: dict[str, Any], window: int) -> None:
@@ -31,16 +33,17 @@ def make(home: Directory, name: str, options: dict[str, Any], window: int) -> No
     later.ready("json")
     import json  # noqa: PLC0415  # only who makes a group pays for it
 
-    mode = home.options.mode & 0o600
     where = f"{home.path}/{CONSUMERS}"
     remove(home, name)
     stored = json.dumps(options, separators=(",", ":"), sort_keys=True).encode()
     header = _GROUP.pack(_GROUP_MAGIC, home.queue_id, len(stored), _native.crc32c(stored))
-    files.make_file(home.consumers, f"{name}.group", header + stored, mode, where, synced_as="group")
+    files.make_file(home.consumers, f"{name}.group", header + stored, where, synced_as="group")
     buckets = _native.RING_BUCKETS if options.get("ordered_by") else 0
     extent = window, buckets, _cells(options), _native.SIDE_BLOCKS
+    if home.small:
+        extent = window, buckets, _cells(options) | _native.RING_SMALL, 0
     size = _native.ring_bytes(*extent)
-    fd = files.new_file(home.consumers, size, mode, where)
+    fd = files.new_file(home.consumers, size, where)
     with fd:
         with contextlib.closing(_native.map_file(fd, size, writable=True)) as memory:
             _native.format_ring(memory, home.queue_id, boots.boot_id(), extent)
@@ -134,6 +137,7 @@ def look(home: Directory, name: str, checkpoint: _native.Checkpoint) -> _native.
     size = _native.ring_bytes(*_native.ring_extent(memory))  # as its header says, however far the file was grown
     aside = mmap.mmap(-1, size)
     aside[:] = memory[:size]
+    room_for_snapshots(home, name)
     checkpoint = checkpoint.aside()
     _native.Ring.rebuild(aside, checkpoint, boots.boot_id(), where)
     return _native.Ring(aside, home.queue_id, checkpoint, None, where)
@@ -146,7 +150,24 @@ def fresh(home: Directory, name: str, memory: mmap.mmap, checkpoint: _native.Che
     if _native.Ring.boot_id(memory, home.queue_id, where) == boot:
         return
     with home.admin():
+        room_for_snapshots(home, name)
         _rebuild(home, memory, checkpoint, where)
+
+
+def room_for_snapshots(home: Directory, name: str) -> None:
+    """
+    Have the checkpoint as large as it says: that of a small queue begins with the room that all names need.
+
+    Raises:
+        DiskFull: there is no more.
+    """
+    if home.small:
+        fd, size = home.open(home.consumers, f"{name}.checkpoint", writable=True)
+        with fd:
+            try:
+                os.posix_fallocate(fd, 0, size)
+            except OSError as problem:
+                raise files.disk_full(f"{home.path}/{CONSUMERS}", size, problem) from None
 
 
 def _rebuild(home: Directory, memory: mmap.mmap, checkpoint: _native.Checkpoint, where: str) -> None:
@@ -170,32 +191,41 @@ def bury(home: Directory, slot: int) -> None:
             fd, size = home.open(home.consumers, file, writable=True)
             with fd:
                 tenant = os.pread(fd, 8, _native.RING_TENANTS + 8 * slot)
-                if any(tenant) and size >= _native.RING_HEADER_BYTES:
-                    with contextlib.closing(_native.map_file(fd, _native.RING_HEADER_BYTES, writable=True)) as memory:
+                if any(tenant) and size >= _native.PAGE_BYTES:
+                    size = min(size, _native.RING_HEADER_BYTES)
+                    with contextlib.closing(_native.map_file(fd, size, writable=True)) as memory:
                         _native.Ring.bury(memory, home.queue_id, slot)
 
 
-def restart(home: Directory, name: str, index: int) -> None:
+def restart(home: Directory, name: str, index: int, have_on_disk: Callable[[], bool]) -> None:
     """
     Have the group begin at *index*, as if nobody had had anything from there on. By whoever holds its name
-    alone, under the administrative lock.
+    alone, under the administrative lock. *have_on_disk* has what it has forwarded by now on the disk, if it can.
 
     Killed in between, it begins there, or stands where it stood. Members enter by `fresh` afterwards.
     """
     where = f"{home.path}/{CONSUMERS}/{name}.ring"
+    room_for_snapshots(home, name)
     checkpoint = home.checkpoint(name, writable=True)
     memory = map_ring(home, name, writable=True)
     _rebuild(home, memory, checkpoint, where)
     fd, _ = home.open(home.consumers, f"{name}.checkpoint", writable=True)
     try:
         epoch = home.journal.epoch
-        _native.Ring(memory, home.queue_id, checkpoint, None, where).snapshot(epoch)
+        content = _native.Ring(memory, home.queue_id, checkpoint, None, where).fix(epoch)
+        if content is not None and have_on_disk():
+            checkpoint.write_fixed(content)
         sync.data(fd, "snapshot")
+        newest = checkpoint.newest_snapshot()
+        renewed = sources.renew(home, name, 1 if newest is None else newest.sequence + 1)
         _native.Ring.forget(memory)  # from here on the snapshots decide
         begin_at(fd, os.pread(fd, _native.CHECKPOINT_BYTES, 0), epoch, index)
     finally:
         fd.close()
+        sources.settle_alone(home, name, checkpoint)
         _rebuild(home, memory, checkpoint, where)
+    if renewed:  # what comes again is put again, and nothing of it was
+        _native.Ring(memory, home.queue_id, checkpoint, None, where).unsure(0, known=True)
 
 
 def begin_at(fd: int, page: bytes, epoch: int, index: int) -> None:
@@ -210,14 +240,18 @@ def begin_at(fd: int, page: bytes, epoch: int, index: int) -> None:
 def copy(home: Directory, old: str, new: str) -> None:
     """Both files under another name, which nobody has. By whoever holds the old one alone."""
     where = f"{home.path}/{CONSUMERS}"
-    mode = home.options.mode & 0o600
     remove(home, new)
     for ending in ENDINGS:
-        source, size = home.open(home.consumers, f"{old}{ending}", writable=False)
+        try:
+            source, size = home.open(home.consumers, f"{old}{ending}", writable=False)
+        except FileNotFoundError:
+            if ending == sources.ENDING:  # it has never forwarded
+                continue
+            raise
         with source:
             if ending == ".ring":  # as its header says, however far the file was grown
                 size = min(size, _native.ring_bytes(*_native.ring_extent(os.pread(source, _native.PAGE_BYTES, 0))))
-            fd = files.new_file(home.consumers, size, mode, where)
+            fd = files.new_file(home.consumers, size, where)
             with fd:
                 for at in range(0, size, 1 << 20):
                     sync.write(fd, os.pread(source, 1 << 20, at), at, ending[1:])
@@ -236,11 +270,12 @@ def grow(home: Directory, name: str, ring: _native.Ring) -> mmap.mmap:
     with home.admin():
         blocks = ring.side_blocks()
         if blocks == ring.blocks:
-            if 2 * blocks > _native.SIDE_BLOCKS_MAX:
+            more = max(2 * blocks, 1)
+            if more > _native.SIDE_BLOCKS_MAX:
                 raise errors.TooMany(
                     f"cannot park more messages of group {name!r} of {home.path}: its side table is as large as can be"
                 )
-            size = _native.ring_bytes(ring.figures().window, ring.buckets, ring.cells, 2 * blocks)
+            size = _native.ring_bytes(ring.figures().window, ring.buckets, ring.cells, more)
             fd, _ = home.open(home.consumers, f"{name}.ring", writable=True)
             with fd:
                 try:
@@ -248,7 +283,7 @@ def grow(home: Directory, name: str, ring: _native.Ring) -> mmap.mmap:
                     sync.data(fd, "ring")  # its size, before its header speaks of it
                 except OSError as problem:
                     raise files.disk_full(f"{home.path}/{CONSUMERS}", size, problem) from None
-            ring.extend(2 * blocks)
+            ring.extend(more)
         memory = map_ring(home, name, writable=True)
         ring.remap(memory)
     return memory

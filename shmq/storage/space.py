@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors, later
 from shmq._native.layout import chunk_header
-from shmq.storage import dedup, floors, new_chunks, pins, spares, warm
+from shmq.storage import floors, laggards, new_chunks, pins, spares, warm
 from shmq.storage.paths import CHUNKS, chunk_name
 
 if TYPE_CHECKING:
@@ -38,12 +38,28 @@ _CREATED = struct.Struct("<q")
 _BORN = struct.Struct("<Q")
 
 
-def floor(home: Directory, member: _native.Member) -> int | None:
-    """The first index that some consumer name has not finished; None when nothing is, since there is no name."""
-    dropped = member.control.bounds().dropped
-    names = floors.Names(home, member)
-    names.look()
-    return min(names.floors(dropped).values(), default=dropped or None)
+def floor(home: Directory, chain: Chain) -> int | None:
+    """
+    The first index that some consumer name has not finished; None when nothing is, since there is no name.
+
+    Under the administrative lock.
+    """
+    dropped = chain.member.control.bounds().dropped
+    names = _names_of(home, chain)
+    names.look(locked=True)
+    found = names.floors(dropped)
+    laggards.tell(home, chain, chain.member.control, found)
+    lowest = names.lasting(dropped)
+    return (dropped or None) if lowest is None else lowest
+
+
+def _names_of(home: Directory, chain: Chain) -> floors.Names:
+    """All names, as this opening has them mapped from the last time. Under the administrative lock."""
+    known, of = home.names_known
+    if known is None or of is not chain.member:  # a forked child has another one
+        known = floors.Names(home, chain.member)
+        home.names_known = known, chain.member
+    return known  # type: ignore[no-any-return]  # storage/floors.py knows the directory
 
 
 def retire(home: Directory, chain: Chain, control: _native.Control) -> None:
@@ -90,7 +106,7 @@ def retire_purged(home: Directory, chain: Chain, control: _native.Control) -> No
 def _try(home: Directory, chain: Chain, control: _native.Control, *, patience: float) -> None:
     if home.read_only or home.follow(control).retention.kind == "forever":
         return
-    with contextlib.suppress(errors.Busy), home.admin(timeout=patience):
+    with contextlib.suppress(errors.Busy), home.at_hand(), home.admin(timeout=patience):
         _retire_and_reclaim(home, chain, control, purged=False)
 
 
@@ -116,9 +132,8 @@ def _retire_and_reclaim(home: Directory, chain: Chain, control: _native.Control,
 
 
 def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: bool) -> None:
-    live = chain.names()
     kind = "acked" if purged else home.follow(control).retention.kind  # as it is now, under the lock
-    count = min(_count(home, live, chain, kind), len(live) - 1)
+    live, count = _may_go(home, chain, kind)
     held = pins.floor(home, control.bounds().dropped)
     if held is not None:
         count = min(count, sum(base <= held for _, base in live[1:]))
@@ -128,7 +143,7 @@ def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: 
         for sequence, base in live[:count]:  # a late producer is fenced, not told a dead index
             chain.open(sequence, base).bury(0)
     sequence, base = live[count]
-    if not dedup.note(home, chain, sequence):
+    if not _noted(home, chain, sequence):
         return  # somebody may still put with dedup there
     less = 0
     if control.counters()[0]:
@@ -142,11 +157,19 @@ def _retire(home: Directory, chain: Chain, control: _native.Control, *, purged: 
         control.remove_padding(less)
     for name in live[:count]:
         spares.retire(home.chunks, chunk_name(name[1], name[0]))
-    for sequence_below, base_below in home.chunk_names():
-        if sequence_below < sequence:  # brought back by a slow roller, who will find out
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(chunk_name(base_below, sequence_below), dir_fd=home.chunks)
+    for sequence_below, base_below in chain.brought_back:  # by a slow roller, who finds out unless it was killed
+        home.drop_chunk(base_below, sequence_below)
     control.room()  # with age and bytes, what has gone is finished for everybody
+
+
+def _noted(home: Directory, chain: Chain, before: int) -> bool:
+    """Have it remembered what was put with dedup in the chunks before that one; False where that is not known yet."""
+    if not home.has_dedup():
+        return True
+    later.ready("shmq.storage.dedup")
+    from shmq.storage import dedup  # noqa: PLC0415  # only where it is used
+
+    return dedup.note(home, chain, before)
 
 
 def _without(home: Directory, chain: Chain, name: tuple[int, int], after: tuple[int, int]) -> int:
@@ -185,21 +208,22 @@ def _count_padding(home: Directory, chain: Chain) -> int:
     return chain.member.control.counters()[0]  # somebody is stopped in between; the next one counts
 
 
-def _count(home: Directory, live: list[tuple[int, int]], chain: Chain, kind: str) -> int:
-    """How many of the oldest chunks may go."""
+def _may_go(home: Directory, chain: Chain, kind: str) -> tuple[list[tuple[int, int]], int]:
+    """The oldest chunks, as many as may go and one more at least, and how many may: never the last."""
     retention = home.options.retention
-    if kind == "forever":
-        return 0
-    if kind == "acked":
-        finished = floor(home, chain.member)
-        return 0 if finished is None else sum(base <= finished for _, base in live[1:])
+    if kind == "bytes":
+        live = chain.names()
+        sizes = [os.stat(chunk_name(base, seq), dir_fd=home.chunks).st_size for seq, base in live]
+        kept = itertools.takewhile(lambda total: total <= retention.limit, itertools.accumulate(reversed(sizes)))
+        return live, max(len(sizes) - max(sum(1 for _ in kept), 1), 0)
     if kind == "age":
         limit = time.time_ns() - int(retention.limit * 1e9)
         # Whatever is in a chunk was put before its successor was made (as long as the clock goes forward).
-        return sum(1 for _ in itertools.takewhile(lambda name: _created(home, name) <= limit, live[1:]))
-    sizes = [os.stat(chunk_name(base, seq), dir_fd=home.chunks).st_size for seq, base in live]
-    kept = itertools.takewhile(lambda total: total <= retention.limit, itertools.accumulate(reversed(sizes)))
-    return len(sizes) - sum(1 for _ in kept)
+        live = chain.oldest(lambda after: _created(home, after) <= limit)
+    else:
+        finished = None if kind == "forever" else floor(home, chain)
+        live = [] if finished is None else chain.oldest(lambda after: after[1] <= finished)
+    return live, max(len(live) - 1, 0)
 
 
 def _epoch(home: Directory, name: tuple[int, int]) -> bytes:

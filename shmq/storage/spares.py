@@ -16,7 +16,7 @@ import os
 import struct
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from shmq import _native
+from shmq import _native, errors
 from shmq._native import layout
 from shmq.storage import blocks, files
 
@@ -100,9 +100,10 @@ class Spare:
         """Its mapping, if this process kept one."""
 
     def unlink(self) -> None:
-        """Have it give its space back, as soon as no mapping of it waits for its next life (see warm)."""
+        """Have it give its space back at once, also where a mapping of it waits for its next life (see warm)."""
         with contextlib.suppress(FileNotFoundError):  # somebody made a chunk of it before we had the lock
             os.unlink(self._name, dir_fd=self._directory)
+            os.ftruncate(self.fd, 0)
 
     def become(self, name: str) -> bool:
         """Take its place under *name*; False when somebody was faster, and it stays what it was."""
@@ -132,6 +133,8 @@ def _retired(directory: int, names: Iterable[str] = _SLOTS) -> list[_Retired]:
     """Every retired file under *names*, the one that was used last first."""
     found = []
     for name in names:
+        if not os.access(name, os.F_OK, dir_fd=directory, follow_symlinks=False):
+            continue  # as most are, and an exception costs twice as much as this look
         with contextlib.suppress(FileNotFoundError):
             info = os.stat(name, dir_fd=directory, follow_symlinks=False)
             found.append(_Retired(name, info.st_size, info.st_ctime_ns, (info.st_dev, info.st_ino, True)))
@@ -139,9 +142,9 @@ def _retired(directory: int, names: Iterable[str] = _SLOTS) -> list[_Retired]:
 
 
 def _lock_retired(directory: int, retired: _Retired) -> Spare | None:
-    """It, held alone; None when somebody else holds it, or it is another file by now."""
-    with contextlib.suppress(FileNotFoundError):
-        fd = _native.Fd.of(os.open, retired.name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    """It, held alone; None when somebody else holds it, or it is another file by now, or none of ours."""
+    with contextlib.suppress(FileNotFoundError, errors.Unsafe):  # a link that a user of its group put there
+        fd, _ = files.open_file(directory, retired.name, retired.name, writable=True)
         if _lock(fd, fcntl.F_WRLCK) and os.stat(retired.name, dir_fd=directory).st_ino == os.fstat(fd).st_ino:
             return Spare(directory, retired.name, fd, os.fstat(fd).st_size)
         fd.close()
@@ -154,9 +157,13 @@ def take(
     normal: int,
     mapped: Callable[[tuple[int, int, bool]], mmap.mmap | None],
     fresh: Fresh,
+    *,
+    may_be_shared: bool = True,
 ) -> Spare | None:
     """
     A file of a fitting size, locked and with all the zeros it needs; None when there is none, or the disk refused them.
+
+    *may_be_shared*: whether another file may have blocks of one, as a reflink does.
 
     First what is *mapped* here for writing, by (device, inode, True); then what was used last.
     """
@@ -169,7 +176,7 @@ def take(
         return None
     best.map = mapped(best.key)
     try:
-        if blocks.shared(best.fd):  # zeroing it would need space that nobody promised
+        if may_be_shared and blocks.shared(best.fd):  # zeroing it would need space that nobody promised
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(best._name, dir_fd=directory)  # noqa: SLF001  # ours
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -118,9 +118,6 @@ class Set(Closable):
         elif self._fd.fileno() >= 0:
             self.remove()
 
-    def _mode(self) -> int:
-        return self.home.options.mode & 0o600
-
     @contextlib.contextmanager
     def _unless_gone(self) -> Iterator[None]:
         """Making a file in a folder that was removed meanwhile: FileNotFoundError."""
@@ -139,7 +136,7 @@ class Set(Closable):
             FileNotFoundError: the set was swept before that.
         """
         with self._unless_gone():
-            fd = files.new_file(self.fd, 1, self._mode(), self.path)
+            fd = files.new_file(self.fd, 1, self.path)
         with fd:
             self._lock = _native.Lock(fd)  # which no forked child has: one that outlives us does not build on
             self._lock.take()
@@ -151,7 +148,7 @@ class Set(Closable):
         if _PLACED in (there := files.names_in(self.fd)) and _LOCK not in there:
             return False  # what was left of it when somebody who removed it was killed
         try:
-            fd = _native.Fd.of(os.open, _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.fd)
+            fd, _ = files.open_file(self.fd, _LOCK, self.path, writable=True)
         except FileNotFoundError:
             with contextlib.suppress(OSError), _folder(self.home) as folder:
                 os.rmdir(self.name, dir_fd=folder)
@@ -171,7 +168,7 @@ class Set(Closable):
         normal = new_chunks.chunk_size(
             home, number, number, filled=(SMALLEST_CHUNK << min(2 * number, 30)) // 4
         )  # those before it are full
-        fd, size = new_chunks.new_chunk_file(home, self.fd, max(normal, needed), needed, self.path)
+        fd, size = new_chunks.new_chunk_file(self.fd, max(normal, needed), needed, self.path)
         name = f"{number:08x}.chunk"
         new_chunks.format_chunk(home, fd, size, _native.STAGED, _native.STAGED)
         with contextlib.suppress(FileNotFoundError):  # made before, and interrupted before anybody used it
@@ -181,7 +178,7 @@ class Set(Closable):
 
     def commit_manifest(self, manifest: Manifest) -> None:
         """Write the manifest, synced, and its folders with it."""
-        write_record(self.fd, _MANIFEST, list(manifest), self.path, self._mode(), "manifest")
+        write_record(self.fd, _MANIFEST, list(manifest), self.path, "manifest")
         with _folder(self.home) as folder:
             sync.directory(folder, "staging")
         sync.directory(self.home.fd, "home")
@@ -214,7 +211,7 @@ class Set(Closable):
         """Leave it to whoever adopts it, synced. It is still held."""
         clock = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         handed = Handed(owner, files, chunk_ids, counts, sizes, boots.boot_id(), clock, time.time_ns())
-        write_record(self.fd, _HANDED, list(handed), self.path, self._mode(), "handed")
+        write_record(self.fd, _HANDED, list(handed), self.path, "handed")
         with _folder(self.home) as folder:
             sync.directory(folder, "staging")
         sync.directory(self.home.fd, "home")
@@ -281,7 +278,7 @@ class Set(Closable):
         if _PLACED in files.names_in(self.fd):
             return  # by a try that found no room for something else
         blank = bytes(HEAD_BYTES + _PLACE.size)
-        fd = files.new_file(self.fd, len(blank), self._mode(), self.path)
+        fd = files.new_file(self.fd, len(blank), self.path)
         with fd:
             sync.write(fd, blank, 0, "placed")
             sync.data(fd, "placed")

@@ -13,7 +13,7 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Self
 
-from shmq import _native, errors, later
+from shmq import _native, errors, later, user_group
 from shmq.storage import files, verify
 from shmq.storage.paths import CHUNKS, CONSUMERS, CONTROL, QUEUE, chunk_name
 
@@ -36,17 +36,18 @@ class Target:
         self._finished = home.read_journal().flags & _native.JOURNAL_FINISHED
         self._dropped = verify.dropped(home)  # before the first chunk is copied: what is put later is none of it
         self.gone: list[str] = []
-        self._making = f"{self.path}.making-{os.urandom(4).hex()}"
-        self._mode = home.options.mode & 0o600
+        self._making = f"{self.path}{files.MAKING}{os.urandom(4).hex()}"
+        shared = home.options.group
+        self._group = shared if shared is not None and user_group.has_us(shared) else None  # else it is a copy of ours
         if os.path.lexists(self.path):
             raise errors.Unsafe(f"cannot write to {self.path}: something is there; nothing was changed")
         try:
-            files.new_directory(self._making)
+            files.new_directory(self._making, group=self._group)
         except FileNotFoundError:
             raise errors.NotFound(f"cannot write to {self.path}: the directory above it does not exist") from None
         self._fds: list[_native.Fd] = []
         try:
-            self.fd = self._keep(files.open_directory(self._making))
+            self.fd = self._keep(files.open_directory(self._making, group=self._group))
             for name in (CHUNKS, CONSUMERS):
                 files.make_directory(f"{self._making}/{name}", self.fd)
             self.chunks = self._keep(files.open_directory(f"{self._making}/{CHUNKS}", above=self.fd))
@@ -72,7 +73,7 @@ class Target:
     @contextlib.contextmanager
     def file(self, directory: int, name: str, size: int) -> Iterator[int]:
         """A new file of *size* zeros, to be filled; synced and named at the end."""
-        fd = files.new_file(directory, size, self._mode, self._making)
+        fd = files.new_file(directory, size, self._making)
         with fd:
             yield fd
             os.fsync(fd)

@@ -12,44 +12,39 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from shmq import _native, locks
 from shmq.storage import spares
 
-if TYPE_CHECKING:
-    import mmap
-
 IDLE = 8
-"""Mappings that may wait here; a file that was unlinked meanwhile keeps its space until its mapping goes."""
+"""Mappings that may wait here."""
 IDLE_BYTES = 128 << 20
-"""What they may have together. They cost address space and a descriptor each: the files are there anyway."""
+"""What they may have together. They cost address space: the files are there anyway."""
 KNOWN = 64
-"""Mappings that are watched at most: each costs a descriptor."""
+"""Mappings that are watched at most."""
 _ALONE = 2
 """References to a mapping that only its entry holds, as sys.getrefcount counts them."""
 
 
 class _Entry:
-    """A mapping, and a descriptor of the opening that carries its lock."""
+    """A mapping, as `map_held` makes it: beside it lives what carries its lock."""
 
-    __slots__ = ("_fd", "idle", "key", "map", "queue")
+    __slots__ = ("idle", "key", "map", "queue")
 
-    def __init__(self, key: tuple[int, int, bool], memory: mmap.mmap, fd: int, queue: bytes) -> None:
+    def __init__(self, key: tuple[int, int, bool], memory: _native.FileMap, queue: bytes) -> None:
         self.key = key
         self.map = memory
         self.queue = queue
         self.idle = False
-        self._fd = _native.Fd.of(os.dup, fd)
 
-    def lock(self) -> bool:
-        return spares.lock_as_mapper(self._fd)
+    def lock(self, fd: int) -> bool:
+        if not spares.lock_as_mapper(fd):
+            return False
+        self.map.keep(_native.holder(fd))
+        return True
 
     def unlock(self) -> None:
-        spares.unlock(self._fd)
-
-    def unlinked(self) -> bool:
-        return os.fstat(self._fd).st_nlink == 0
+        self.map.keep(None)
 
 
 _entries: list[_Entry] = []
@@ -57,48 +52,48 @@ _entries: list[_Entry] = []
 _lock = locks.Lock()
 
 
-def take(key: tuple[int, int, bool]) -> mmap.mmap | None:
+def take(key: tuple[int, int, bool], fd: int) -> _native.FileMap | None:
     """
     A waiting mapping of that (device, inode, writable), locked as every mapping is; None when there is none.
+
+    *fd*: an opening of that file which carries no lock yet.
 
     One that has just been left, and is locked still, is as good: who comes to one chunk again and again maps it once.
     """
     with _lock:
         for entry in _entries:
-            if entry.key == key and (entry.lock() if entry.idle else sys.getrefcount(entry.map) == _ALONE):
+            if entry.key == key and (entry.lock(fd) if entry.idle else sys.getrefcount(entry.map) == _ALONE):
                 entry.idle = False
                 return entry.map
     return None
 
 
-def look(key: tuple[int, int, bool]) -> mmap.mmap | None:
+def look(key: tuple[int, int, bool]) -> _native.FileMap | None:
     """A waiting mapping of that (device, inode, writable), not locked: for whoever holds the file alone otherwise."""
     with _lock:
         return next((entry.map for entry in _entries if entry.idle and entry.key == key), None)
 
 
-def keep(key: tuple[int, int, bool], memory: mmap.mmap, fd: int, queue: bytes) -> None:
-    """Note a new mapping of that *queue*, made through the opening of *fd*, for when it falls idle. A favour."""
+def keep(key: tuple[int, int, bool], memory: _native.FileMap, queue: bytes) -> None:
+    """Note a new mapping of that *queue*, for when it falls idle."""
     if len(memory) <= IDLE_BYTES:
-        with _lock, contextlib.suppress(OSError):  # no descriptor left
+        with _lock:
             if len(_entries) < KNOWN:
-                _entries.append(_Entry(key, memory, fd, queue))
+                _entries.append(_Entry(key, memory, queue))
 
 
 def settle() -> None:
-    """Unlock what fell idle; let go of the oldest of it, and of files that were unlinked. A favour: it never fails."""
-    with _lock, contextlib.suppress(OSError):  # the kernel refused; next time
+    """Unlock what fell idle; let go of the oldest of it. A file that is unlinked gives its space back all the same."""
+    with _lock:
         for entry in [entry for entry in _entries if not entry.idle]:
             if sys.getrefcount(entry.map) == _ALONE and _without(entry):
                 entry.unlock()
                 entry.idle = True
                 _entries.append(entry)
         idle = [entry for entry in _entries if entry.idle]
-        gone = [entry for entry in idle if entry.unlinked()]
-        idle = gone + [entry for entry in idle if entry not in gone]
         size = sum(len(entry.map) for entry in idle)
         for number, entry in enumerate(idle):
-            if number >= len(gone) and len(idle) - number <= IDLE and size <= IDLE_BYTES:
+            if len(idle) - number <= IDLE and size <= IDLE_BYTES:
                 break
             size -= len(entry.map)
             _without(entry)

@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors, given, later
 from shmq.storage import ring as rings
+from shmq.storage import sources
 
 if TYPE_CHECKING:
+    import weakref
     from collections.abc import Callable, Iterable
 
     from shmq._native import Message
     from shmq.durability import Syncer
     from shmq.locks import Lock
     from shmq.membership import Membership
+    from shmq.putting.producer import Producer
     from shmq.storage.chain import Chain
     from shmq.storage.directory import Directory
     from shmq.taking.joining import Asked
@@ -44,6 +47,8 @@ class Account:
     """
 
     home: Directory
+    forwards_first: weakref.WeakMethod[Callable[[], None]]
+    """Called before the first of them is forwarded. The member has this, so it must not have the member: a cycle."""
     explicit: bool
     ring: _native.Ring
     chain: Chain
@@ -56,6 +61,9 @@ class Account:
         self.lock = lock
         self.held = _native.Held()
         self.closed = False
+        self._forwarding: list[weakref.ref[object]] = []
+        self._at_end: Callable[[], None] | None = None
+        self._source: sources.Source | None = None
         self._syncer: Syncer | None = None
 
     def of_name(self, home: Directory, membership: Membership, checkpoint: _native.Checkpoint) -> None:
@@ -64,11 +72,13 @@ class Account:
         self._membership = membership
         self._checkpoint = checkpoint
         self.explicit = checkpoint.explicit
-        self._syncs = self.explicit and home.options.durability.kind == "sync"
+        self.syncs = self.explicit and home.options.durability.kind == "sync"
 
     def in_ring(self, ring: _native.Ring, chain: Chain) -> None:
         """Nothing is held there yet."""
         self.ring, self.chain = ring, chain
+        self._source = None
+        self._met: set[str] = set()
 
     def growing(self, call: Callable[..., int], *arguments: Any) -> int:
         """What that call of the ring answers, once as much of the ring is mapped as it needs."""
@@ -128,6 +138,10 @@ class Account:
         if _native.is_over(message) or not self.explicit:
             self.held.drop(message)  # if a signal's handler kept us from that
             return False
+        if self._is_forwarding() and _native.forwards(_native.taken_of(message)):
+            raise errors.Busy(
+                f"cannot {what} message {message.index} of {self.home.path}: another thread is just forwarding it"
+            )
         if not self.held.has(message):
             raise errors.LeaseLost(
                 f"cannot {what} message {message.index} of {self.home.path}: it was handed out again meanwhile, or "
@@ -216,12 +230,170 @@ class Account:
         ends = _native.boottime_ns() + int(min(seconds, _FOREVER) * 1e9)
         self.settle(message, "keep", lambda taken: self.ring.extend_lease(taken, ends), keeps=True)
 
+    # ---- forwarding
+    def source(self, target: str | None = None) -> sources.Source:
+        """What the group is known by where it puts what it forwards; *target* is one of these places from now on."""
+        if self._source is None:
+            forwards_first = self.forwards_first()
+            assert forwards_first is not None  # noqa: S101  # of whoever calls
+            forwards_first()
+            self._source = sources.of(self.home, self.name)
+        if target is not None and target not in self._source.targets:
+            self._source = sources.add(self.home, self.name, target)
+        return self._source
+
+    def has_met(self, place: str) -> bool:
+        """Whether it has put into that queue before."""
+        return place in self._met
+
+    def meets(self, place: str, below: int) -> None:
+        """
+        Before it puts into that queue for the first time, which knows that all *below* is done for good.
+
+        Raises:
+            Mismatch: it is not, as this queue has it.
+        """
+        if below > (head := self._checkpoint.head):
+            raise errors.Mismatch(
+                f"cannot forward from {self.called} of {self.home.path} to {place}: that queue was told that all "
+                f"before index {below} is done, and here it is done up to {head}: this is an old copy. Have it go on "
+                f"behind that, or seek() to where it is to begin anew; nothing was put"
+            )
+        self._met.add(place)
+
+    def leads_to(self, message: Message, producer: Producer[Any]) -> None:
+        """What is forwarded to there needs nothing more from here, as long as the group is what it is."""
+        with self.lock:
+            if self._source is not None and producer.place in self._met:
+                _native.leads(message, self._source.incarnation, producer, producer.path)
+
+    def forwards(self, going: weakref.ref[object]) -> None:
+        """
+        One more of its threads is putting what it forwards, as long as that object lives.
+
+        Not a count: whatever interrupts that thread, and wherever, an object that only it has goes with it.
+        """
+        with self.lock:
+            self._forwarding.append(going)
+
+    def forwarded(self) -> None:
+        """One fewer; the last one closes what was closed meanwhile."""
+        end = None
+        with self.lock:
+            if not self._is_forwarding():
+                end, self._at_end = self._at_end, None
+        if end is not None:
+            end()
+
+    def _is_forwarding(self) -> bool:
+        if self._forwarding:
+            self._forwarding = [each for each in self._forwarding if each() is not None]
+        return bool(self._forwarding)
+
+    def closes_later(self, end: Callable[[], None]) -> bool:
+        """Whether a thread is just putting what it forwards: then it calls *end* when it has done so."""
+        with self.lock:
+            if self._is_forwarding():
+                self._at_end = end
+                return True
+            return False
+
+    def begin_forward(self, message: Message, begun: set[int], deadline_ns: int = _native.FOREVER) -> bool:
+        """
+        It is forwarded from now on, which no lease ends: whether an earlier try may have put something.
+
+        Its id is among those *begun* before that is so, whatever interrupts this.
+
+        Raises:
+            LeaseLost: it is not this member's any more, or was finished.
+            SyncFailed, SyncPending: with SYNC: it is not on the disk, or nobody knows.
+        """
+        self._have_on_disk(message.index, deadline_ns)
+        with self.lock:
+            if not self.has(message, "forward"):
+                raise errors.LeaseLost(
+                    f"cannot forward message {message.index} of {self.home.path}: it was finished, or given back; "
+                    "nothing was put"
+                )
+            begun.add(id(message))
+            code = self.growing(self.ring.forward, _native.taken_of(message))
+            if code != 0:
+                begun.discard(id(message))
+                self.held.drop(message)
+                self._refuse_retired("forward", message.index)
+                raise _native.error(code, f"cannot forward message {message.index} of {self.home.path}")
+            return self.ring.again
+
+    def _have_on_disk(self, index: int, deadline_ns: int) -> None:
+        """
+        With SYNC, what comes of a message must not outlive it in a power cut: who puts it again, as it may, makes
+        another one of it, and what comes of that is put, too. It is handed out before its producer knows it synced.
+        """
+        if self.syncs and self._membership.control.durable() <= index:
+            self._syncing().wait(None, index, deadline_ns)
+
+    def keep_on(self, message: Message) -> None:
+        """Nothing was put: it is held as before."""
+        with self.lock:
+            if self.ring.unforward(_native.taken_of(message)) != 0:
+                self.held.drop(message)
+
+    def end_forward(self, message: Message) -> None:
+        """
+        All that comes of it was put: it is finished.
+
+        Raises:
+            LeaseLost: this process lost its seat meanwhile, or retention has taken the message.
+        """
+        with self.lock:
+            code = self.growing(self.ring.ack, _native.taken_of(message))
+            _native.over(message, code == 0)
+            self.held.drop(message)
+            if code != 0:
+                self._refuse_retired("finish", message.index)
+                raise _native.error(
+                    code,
+                    f"cannot finish message {message.index} of {self.home.path}; what came of it was put, and is not "
+                    "put twice when it comes again",
+                )
+
+    def break_forward(self, message: Message, due_ns: int) -> None:
+        """Have it come again, if it is still being forwarded."""
+        taken = _native.taken_of(message)
+        if _native.forwards(taken):
+            with self.lock:
+                code = self.growing(self.ring.nack, taken, due_ns, 0)
+                _native.over(message, code == 0)
+                self.held.drop(message)
+
+    def check_seat(self) -> None:
+        """
+        Refuse to put what others may be putting, since this process has lost its seat.
+
+        Raises:
+            LeaseLost: it has.
+        """
+        if not self._membership.member.is_seated():
+            raise errors.LeaseLost(
+                f"cannot forward from {self.home.path}: this process has lost its seat there (somebody closed or "
+                "unmapped its lock), and what it was handed goes to others; nothing was put"
+            )
+
     def persist(self) -> None:
         """With Durability.SYNC an explicit ack is on the disk when it returns."""
-        if self._syncs and not self.closed:
-            if self._syncer is None:
-                later.ready("shmq.durability")
-                from shmq.durability import Syncer  # noqa: PLC0415  # only this mode pays for it
+        if self.syncs and not self.closed:
+            self._syncing().acknowledge(self.name, self._checkpoint)
 
-                self._syncer = Syncer(self.home, self._membership)
-            self._syncer.acknowledge(self.name, self._checkpoint)
+    def _syncing(self) -> Syncer:
+        if self._syncer is None:
+            later.ready("shmq.durability")
+            from shmq.durability import Syncer  # noqa: PLC0415  # only this mode pays for it
+
+            self._syncer = Syncer(self.home, self._membership)
+        return self._syncer
+
+
+def account_of(message: Message) -> Account:
+    """Of the member that was handed it."""
+    account: Account = _native.parts(message)[4]._account  # noqa: SLF001  # of ours
+    return account

@@ -103,19 +103,53 @@ class Missing:
         return part
 
 
-def of_name(home: Directory, membership: Seat, checkpoint: _native.Checkpoint, end: int) -> Backlog:
-    """Of a name without a ring, before *end*: what it was handed, it has finished."""
+def of_name(
+    home: Directory,
+    membership: Seat,
+    checkpoint: _native.Checkpoint,
+    end: int,
+    wants: _native.Matcher | None = None,
+) -> Backlog:
+    """Of a name without a ring, before *end*: what it was handed, it has finished. With *wants*, of what matches."""
     floor = checkpoint.floor(membership.control.bounds().dropped)
     first = min(max(floor, _first(home, membership)), end)
     missing = _missing_of(membership).between(home, first, end)
+    if wants is not None:
+        return Backlog(_matching(home, membership, wants, first, end), _behind(first, missing))
     return Backlog(end - first - _count(missing), _behind(first, missing))
 
 
-def of_group(home: Directory, membership: Seat, ring: _native.Ring, end: int) -> Backlog:
+def _matching(
+    home: Directory,
+    membership: Seat,
+    wants: _native.Matcher,
+    first: int,
+    end: int,
+    ring: _native.Ring | None = None,
+    head: int = 0,
+) -> int:
+    """How many messages from *first* to before *end* match, by looking at each; with *ring*, that are not finished."""
+    chain = Chain(home, membership.member)
+    live = chain.listed()
+    total = 0
+    for (sequence, base), following in zip(live, [*(base for _, base in live[1:]), end], strict=False):
+        if following > first and base < end:
+            with contextlib.suppress(errors.ShmqError, FileNotFoundError):  # damaged, or retired: it is said elsewhere
+                total += wants.count(chain.open(sequence, base), first, end, ring, head)
+    return total
+
+
+def of_group(
+    home: Directory, membership: Seat, ring: _native.Ring, end: int, wants: _native.Matcher | None = None
+) -> Backlog:
     """Of a group, before *end*: what waits, is parked or handed out counts, what was finished out of order does not."""
     first = min(_first(home, membership), end)
     lag, head, floor = ring.unfinished(first, end)
     missing = _missing_of(membership).between(home, max(head, first), end)
+    if wants is not None:  # what is parked matches
+        lag -= ring.open_in(head, first, end)
+        lag += _matching(home, membership, wants, max(head, first), end, ring, head)
+        return Backlog(max(lag, 0), floor if floor < head else _behind(floor, missing))
     lag -= sum(ring.open_in(head, *run) for run in missing)
     return Backlog(max(lag, 0), floor if floor < head else _behind(floor, missing))
 

@@ -24,16 +24,19 @@ from shmq.patience import Patience
 from shmq.reading.access import Access
 from shmq.reading.walk import Walk
 from shmq.session import Handle
-from shmq.storage import pins, space
+from shmq.storage import departures, pins, space
 from shmq.storage.paths import CONSUMERS, check_consumer_name
-from shmq.taking import backlog, joining, names
+from shmq.storage.subscriptions import EVERYTHING
+from shmq.taking import names, subscribing
 from shmq.where import says_where
 
 if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable, Sequence
 
+    from shmq.filter import Filter
     from shmq.session import Session
+    from shmq.storage.subscriptions import Subscription
 
 _BATCH = 1024
 _NOT_YET = (_native.EMPTY, _native.WAITING)
@@ -63,6 +66,7 @@ class Consumer(_native.Head[T], Awaited, Handle):
         skip_corrupt: bool = False,
         hold: bool | str | None = None,
         wait: str = "hybrid",
+        subscription: Subscription = EVERYTHING,
     ) -> None:
         """See `Queue.consumer`."""
         check_consumer_name(name)
@@ -72,6 +76,7 @@ class Consumer(_native.Head[T], Awaited, Handle):
         self._session = session
         self._skip_corrupt = skip_corrupt
         self._hold = hold
+        self._asked = subscription
         self._pid = os.getpid()
         self._lock = locks.Lock()
         self._closed = False
@@ -83,7 +88,8 @@ class Consumer(_native.Head[T], Awaited, Handle):
         self._loan = Loan()
         try:
             self._borrow()
-            self._open(ack, start)
+            with self._home.at_hand():
+                self._open(ack, start)
         except BaseException:
             self.close()
             raise
@@ -91,11 +97,13 @@ class Consumer(_native.Head[T], Awaited, Handle):
     # ---- opening
     def _open(self, ack: str | None, start: str | float | datetime.datetime) -> None:
         path = f"{self._home.path}/{CONSUMERS}/{self.name}.checkpoint"
-        self._open_checkpoint(path, ack, start)
-        self._walk = Walk(self._home, self._membership, self._checkpoint, patience=self._patience)
+        names.persistently(self._asked, lambda: self._open_checkpoint(path, ack, start), self._let_go)
+        self._wants = self.filter.compiled() if self.filter else None
+        self._walk = Walk(self._home, self._membership, self._checkpoint, patience=self._patience, wants=self._wants)
         self._walk.skip_corrupt = self._skip_corrupt
         self._code_with(self._decode)
         self._walk.lead(self)
+        self._wait_with(self._lock, self._patience.spins)
         self._stand_at_head(path)
         self._tell_room = self._membership.control.tell_room
         self._opened = True
@@ -103,24 +111,42 @@ class Consumer(_native.Head[T], Awaited, Handle):
 
     def _open_checkpoint(self, path: str, ack: str | None, start: str | float | datetime.datetime) -> None:
         file = f"{self.name}.checkpoint"
-        if self.name not in self._home.consumer_names():
+        names.let_go(self._home, self.name)
+        if not self._home.has_consumer(self.name):
             with self._home.admin():
-                if self.name not in self._home.consumer_names():
+                if not self._home.has_consumer(self.name):
                     pins.set_hold(self._home, self.name, hold=self._hold or False)
                     index = names.start_index(self._session, start)
-                    names.make_checkpoint(
-                        self._home, self.name, index, explicit=False, kind=_native.CHECKPOINT_EXCLUSIVE
+                    self._name_lock = names.make_checkpoint(
+                        self._home,
+                        self.name,
+                        index,
+                        explicit=False,
+                        kind=_native.CHECKPOINT_EXCLUSIVE,
+                        subscription=self._asked,
                     )
         self._membership.control.recount()  # each time: whoever made it may have been killed before that
         fd, size = self._home.open(self._home.consumers, file, writable=True)
         with fd:
             self._checkpoint = _native.Checkpoint(fd, size, self._home.queue_id, self.name, path)
             if self._checkpoint.ring or self._checkpoint.explicit:
+                later.ready("shmq.taking.joining")
+                from shmq.taking import joining  # noqa: PLC0415  # groups have it, and who is refused
+
                 raise joining.is_no_plain_name(self._home, self.name, ack, self._checkpoint)
-            self._name_lock = _native.Lock(fd)
+            self._name_lock = self._name_lock or _native.Lock(fd)
             names.hold_alone(self._home, self.name, self._checkpoint, self._name_lock, self._membership.control)
             names.check_not_dropped(self._home, self.name, fd, "consumer")
+        self._name_lock.keep()
+        called = f"consumer {self.name!r}"
+        self._subscription = subscribing.agreed(self._home, self.name, called, self._checkpoint, self._asked)
+        departures.holds(self._checkpoint)
         names.take_up_hold(self._home, self.name, self._membership.control, hold=self._hold)
+
+    def _let_go(self) -> None:
+        if self._name_lock is not None:
+            self._name_lock.free()
+        self._name_lock = None
 
     def _stand_at_head(self, path: str) -> None:
         head, handed = self._checkpoint.head, self._checkpoint.handed
@@ -400,6 +426,11 @@ class Consumer(_native.Head[T], Awaited, Handle):
         Syncer(self._home, self._membership).acknowledge(self.name, self._checkpoint)
 
     @property
+    def filter(self) -> Filter | None:
+        """Which messages this name wants; None for all."""
+        return self._subscription.filter
+
+    @property
     def skipped(self) -> int:
         """With skip_corrupt: how many indexes were passed over because what was there is damaged."""
         self._check_forked()
@@ -412,11 +443,25 @@ class Consumer(_native.Head[T], Awaited, Handle):
 
     @property
     def lag(self) -> int:
-        """How many messages this name has not had, also what is delayed or has expired meanwhile."""
+        """
+        How many messages this name has not had, also what is delayed or has expired meanwhile.
+
+        With a filter those that match, which takes a walk over what is behind; see `behind`.
+        """
         self._check_forked()
         with self._lock:
             end = self._walk.chain.next_index()
-            return backlog.of_name(self._home, self._membership, self._checkpoint, end).lag
+            later.ready("shmq.taking.backlog")
+            from shmq.taking import backlog  # noqa: PLC0415  # only who asks pays for it
+
+            return backlog.of_name(self._home, self._membership, self._checkpoint, end, self._wants).lag
+
+    @property
+    def behind(self) -> int:
+        """How many indexes lie between this name and the end of the queue, whatever is there: `lag` at most."""
+        self._check_forked()
+        with self._lock:
+            return max(self._walk.chain.next_index() - self._checkpoint.head, 0)
 
     @property
     def pending(self) -> int:
@@ -486,6 +531,8 @@ class Consumer(_native.Head[T], Awaited, Handle):
                 self._checkpoint.save_cursor(chunk.sequence, position, ordinal, chunk.base + ordinal)
             self._checkpoint.holder = 0
         self._name_lock.free()
+        if self._opened:
+            names.leave(self._home, self.name, self._subscription, self._membership.control, self._walk.chain)
 
     def __reduce__(self) -> NoReturn:
         """It does not pickle: its queue does."""
@@ -502,8 +549,7 @@ class Consumer(_native.Head[T], Awaited, Handle):
 
     def __del__(self) -> None:
         """Close, unless this is a forked child's copy."""
-        with contextlib.suppress(AttributeError):  # never finished opening
-            self.close()
+        self._end_quietly(self.close)
 
 
 habits.tell(Consumer, habits.OF_CONSUMERS)

@@ -17,7 +17,6 @@ import errno
 import os
 import sys
 import time
-import traceback
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -72,7 +71,7 @@ def path_of(session: Session, given: str | None, group: str) -> str:
     if given is None:
         return f"{session.place}.{group}.dead"
     if volatile.is_volatile(session.place) and not os.path.isabs(given):
-        return volatile.PREFIX + given.removeprefix(volatile.PREFIX)
+        return volatile.beside(session.place, given)
     return os.path.join(os.path.dirname(session.path), given)
 
 
@@ -132,10 +131,10 @@ def _unfit(place: str) -> str:
 def _check_target(session: Session, place: str, tried: str) -> None:
     path = volatile.home_of(place) if volatile.is_volatile(place) else place
     try:
-        there = Directory(path, read_only=True)
+        there = Directory(path, read_only=True, group=session.options.group)
     except errors.NotFound:
         if os.path.isdir(path):
-            _check_empty(path, tried)
+            _check_empty(path, tried, session.options.group)
         above = os.path.dirname(path)
         if not os.path.isdir(above):
             raise errors.NotFound(f"{tried}: there is no directory {above}") from None
@@ -149,10 +148,10 @@ def _check_target(session: Session, place: str, tried: str) -> None:
             raise errors.Mismatch(f"{tried}: that is this queue itself")
 
 
-def _check_empty(path: str, tried: str) -> None:
+def _check_empty(path: str, tried: str, group: int | None) -> None:
     """A directory that is no queue yet may become one, unless something else lies in it."""
     try:
-        with files.open_directory(path) as fd:
+        with files.open_directory(path, group=group) as fd:
             making.refuse_strangers(fd, path)
     except errors.ShmqError as problem:
         raise type(problem)(f"{tried}: {problem}") from None
@@ -161,7 +160,12 @@ def _check_empty(path: str, tried: str) -> None:
 def why(reason: object) -> tuple[str, str]:
     """A reason in words, and the traceback of the exception it is, or that is being handled."""
     problem = reason if isinstance(reason, BaseException) else sys.exc_info()[1]
-    text = "".join(traceback.format_exception(problem)) if problem is not None else ""
+    text = ""
+    if problem is not None:
+        later.ready("traceback")
+        import traceback  # noqa: PLC0415  # only who has a reason to tell pays for it
+
+        text = "".join(traceback.format_exception(problem))
     words = f"{type(reason).__name__}: {reason}" if isinstance(reason, BaseException) else str(reason or "")
     if not words and problem is not None:
         words = f"{type(problem).__name__}: {problem}"
@@ -194,13 +198,14 @@ class Mover:
         """Open the target; make it if there is none. *letters*: keep everything until an operator has finished it."""
         durability = source.options.durability
         kept = durability if durability.kind == "sync" else Durability.PROCESS
-        made = Options(retention=Retention.acked(), durability=kept).with_codec_of(source.options)
+        users = source.options.group
+        made = Options(retention=Retention.acked(), durability=kept).shared_by(users).with_codec_of(source.options)
         self._source_id = source.home.queue_id.hex()
         self._epoch = source.home.journal.epoch
         self._group = group
         self._source = source
         self._letters = letters
-        self._target = Session(target, options=None if _exists(target) else made, trusted=True)
+        self._target = Session(target, options=None if _exists(target) else made, trusted=True, group=users)
         if self._target.home.queue_id == source.home.queue_id:
             self._target.close()
             raise errors.Mismatch(f"group {group!r} of {source.path} cannot move messages into its own queue")

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import sys
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Any, Never, NoReturn
 
 from shmq import _native, ending, errors, habits, later, locks
@@ -27,11 +29,12 @@ from shmq.message import no_message
 from shmq.patience import Patience
 from shmq.reading.access import Access
 from shmq.session import Handle
-from shmq.storage import acks, space
+from shmq.storage import acks, departures, sources, space
 from shmq.storage import ring as rings
 from shmq.storage.paths import CONSUMERS, check_consumer_name
-from shmq.taking import backlog, group_options, joining, names
-from shmq.taking.account import Account
+from shmq.storage.subscriptions import EVERYTHING
+from shmq.taking import backlog, group_options, joining, names, subscribing
+from shmq.taking.account import Account, account_of
 from shmq.taking.aside import BATCH, Aside
 from shmq.taking.group_walk import GroupWalk
 from shmq.taking.handing import Batch, Handing
@@ -39,9 +42,13 @@ from shmq.where import says_where
 
 if TYPE_CHECKING:
     import datetime
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from shmq.filter import Filter
     from shmq.session import Session
+    from shmq.storage.subscriptions import Subscription
+    from shmq.taking.forward import Forward
+    from shmq.taking.lasting import Keeper
 
 _SNAPSHOT_EVERY, _SNAPSHOT_EVERY_PROCESS = 1.0, 10.0
 """Seconds between two snapshots of what is done, which count after a power cut; with Durability.PROCESS."""
@@ -63,6 +70,7 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
     """
 
     _handing: Handing
+    _access: Access
     _lone = False
 
     def __init__(
@@ -77,6 +85,7 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
         skip_corrupt: bool = False,
         hold: bool | str | None = None,
         wait: str = "hybrid",
+        subscription: Subscription = EVERYTHING,
     ) -> None:
         """See `Queue.consumer`."""
         check_consumer_name(name)
@@ -86,7 +95,9 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
         self._session = session
         options = group_options.check_options(given)
         group_options.check_order(options, explicit=ack != "auto")
-        self._asked = joining.Asked(name, ack, options, group_options.check_window(window), self._lone, hold)
+        self._asked = joining.Asked(
+            name, ack, options, group_options.check_window(window), self._lone, hold, subscription
+        )
         self._skip_corrupt = skip_corrupt
         self._lock = locks.Lock()
         self._loan = Loan()
@@ -100,11 +111,14 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
         self._at_end: set[int] = set()
         """Threads that wait in here for the end of the stream."""
         self._account = Account(self._asked, self._lock)
+        self._account.forwards_first = weakref.WeakMethod(self._forwards_first)
+        self._keeper: Keeper | None = None
         self._name_lock: _native.Lock | None = None
         self._opened = False
         try:
             self._borrow()
-            self._enter(start)
+            with self._home.at_hand():
+                self._enter(start)
         except BaseException:
             self._close()
             raise
@@ -113,13 +127,13 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
         process = self._home.options.durability.kind == "process"
         self._snapshot_every = _SNAPSHOT_EVERY_PROCESS if process else _SNAPSHOT_EVERY
         self._next_snapshot()
-        self._enter_name(start)
+        names.persistently(self._asked.subscription, lambda: self._enter_name(start), self._let_go)
         self._aside = Aside(self._session, self._account, self.options)
         self._enter_ring()
 
     def _enter_name(self, start: str | float | datetime.datetime) -> None:
         asked, control = self._asked, self._membership.control
-        joining.make(self._session, asked, start)
+        self._name_lock = joining.make(self._session, asked, start)
         control.recount()  # each time: whoever made it may have been killed before that
         fd, self._checkpoint = joining.open_name(self._home, asked)
         with fd:
@@ -127,11 +141,22 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
             self.ack_mode: str = self.options["ack"]
             self._explicit = self._checkpoint.explicit
             self._account.of_name(self._home, self._membership, self._checkpoint)
-            self._name_lock = _native.Lock(fd)
+            self._name_lock = self._name_lock or _native.Lock(fd)
             joining.enter(self._home, asked, self._checkpoint, self._name_lock, fd, control)
+        self._name_lock.keep()
+        self._subscription = subscribing.agreed(
+            self._home, self.name, asked.called, self._checkpoint, asked.subscription
+        )
+        departures.holds(self._checkpoint)
+
+    def _let_go(self) -> None:
+        if self._name_lock is not None:
+            self._name_lock.free()
+        self._name_lock = None
 
     def _enter_ring(self) -> None:
         memory = rings.map_ring(self._home, self.name, writable=True)
+        sources.settle(self._home, self.name, self._checkpoint)
         rings.fresh(self._home, self.name, memory, self._checkpoint)
         lease_ns = self._aside.lease_ns = int(min(self.options.get("lease") or 0, _FOREVER) * 1e9)
         self._ring = _native.Ring(
@@ -149,13 +174,15 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
                 f"cannot open {self._asked.called} of {self._home.path} with window={self._asked.window}: it was made "
                 f"with window={window}; leave the option out, or use another name"
             )
+        self._ring.unsure(self._end())
         dropped = self._dropped("control.shmq", self._membership.control.bounds().dropped)
         self._dropped(f"{CONSUMERS}/{self.name}.ring", self._ring.figures().dropped_to)
         while self._ring.join() == _native.GROW:
             rings.grow(self._home, self.name, self._ring)
         if self._checkpoint.written_floor() < dropped:  # what a reboot may have brought back
             self._account.growing(self._ring.drop, dropped)
-        self._walk = GroupWalk(self._home, self._membership, self._checkpoint)
+        self._wants = self.filter.compiled() if self.filter else None
+        self._walk = GroupWalk(self._home, self._membership, self._checkpoint, wants=self._wants)
         self._walk.lead_group(self._account, self._ring)
         self._walk.skip_corrupt = self._skip_corrupt
         self._walk.seek(self._checkpoint.head)
@@ -182,9 +209,12 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
             members.handles.add(self)
         self._opened = True
 
+    def _end(self) -> int:
+        return self._access.next_index() if self._opened else self._session.next_index
+
     def _dropped(self, file: str, mark: int) -> int:
         """The mark, which what will be put lies behind."""
-        end = self._access.next_index() if self._opened else self._session.next_index
+        end = self._end()
         if mark > end:
             raise errors.Corrupt(
                 f"cannot open {self._asked.called} of {self._home.path}: {file} says that all before {mark} is "
@@ -380,7 +410,8 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
             while 0 <= index < end:
                 with contextlib.suppress(IndexError):  # padding, or not committed yet
                     message = self._access.message(index)
-                    if not message.expired and message.due_ns <= time.time_ns():
+                    wanted = self._wants is None or self._wants.wants(message)
+                    if wanted and not message.expired and message.due_ns <= time.time_ns():
                         return message
                 index = self._ring.peek(index + 1)
             return None
@@ -560,10 +591,10 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
         lost = None
         for message in messages:
             try:
-                _account_of(message).finish_one(message)
+                account_of(message).finish_one(message)
             except errors.LeaseLost as problem:
                 lost = problem
-        for account in {_account_of(message) for message in messages}:
+        for account in {account_of(message) for message in messages}:
             account.persist()
         if lost is not None:
             raise lost
@@ -578,6 +609,23 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
 
     def _reject_one(self, message: Message, reason: object = "") -> None:
         self._aside.reject(message, reason)
+
+    def _forward_one(self, message: Message, timeout: float | None = None) -> Forward:
+        self._account.check_mine(message, "forward")
+        later.ready("shmq.taking.forward")
+        from shmq.taking.forward import Forward  # noqa: PLC0415  # only who forwards pays for it
+
+        return Forward((message,), timeout)
+
+    def _forwards_first(self) -> None:
+        """From now on what is done here counts after a power cut once its copies are on their disks."""
+        later.ready("shmq.taking.lasting")
+        from shmq.taking.lasting import Keeper, Lasting  # noqa: PLC0415  # only who forwards pays for it
+
+        if self._keeper is None:
+            lasting = Lasting(self._home, self._membership, self.name)
+            self._keeper = Keeper(lasting, functools.partial(_sequence, self._checkpoint))
+        self._keeper.start()
 
     def _extend_one(self, message: Message, seconds: float) -> None:
         self._account.extend(message, seconds)
@@ -627,21 +675,47 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
         """
         How many messages the group has not finished: those that nobody has had, that are handed out, parked or waiting.
 
-        What is finished above the head does not count, nor what never became a message.
+        What is finished above the head does not count, nor what never became a message. With a filter those that match,
+        which takes a walk over what is behind; see `behind`.
         """
         return self._backlog().lag
+
+    @property
+    def behind(self) -> int:
+        """How many indexes lie between the group's head and the end of the queue, whatever is there."""
+        with self._lock:
+            self._check_usable()
+            return max(self._walk.chain.next_index() - self._checkpoint.head, 0)
+
+    @property
+    def filter(self) -> Filter | None:
+        """Which messages this name wants; None for all."""
+        return self._subscription.filter
 
     @property
     def floor(self) -> int:
         """The first index that is not finished, parked messages included; the next put's when all is finished."""
         return self._backlog().floor
 
+    @property
+    def incarnation(self) -> bytes:
+        """
+        16 bytes that are this group's: whoever keeps them with the index of what is finished, knows it again.
+
+        They stay over reboots, a rename and a copy (not with `new_id`); `seek` begins new ones: then messages are to be
+        worked at again.
+        """
+        with self._lock:
+            self._check_usable()
+            return self._account.source().incarnation
+
     def _backlog(self) -> backlog.Backlog:
         with self._lock:
             self._check_usable()
             if self._ring.side_blocks() > self._ring.blocks:
                 rings.grow(self._home, self.name, self._ring)
-            return backlog.of_group(self._home, self._membership, self._ring, self._walk.chain.next_index())
+            end = self._walk.chain.next_index()
+            return backlog.of_group(self._home, self._membership, self._ring, end, self._wants)
 
     @property
     def pending(self) -> int:
@@ -677,7 +751,7 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
                 )
             with self._home.admin(), self._alone():  # first: who joins meanwhile waits for it
                 place = group_options.there(index, self._home, self._membership.control, self._access)
-                rings.restart(self._home, self.name, place)
+                rings.restart(self._home, self.name, place, self._have_on_disk)
             self._account.held.clear()
             self._aside.forget()
             self._enter_ring()
@@ -685,16 +759,28 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
         self._membership.forget_retired()
         space.retire(self._home, self._walk.chain, self._membership.control)  # what this name alone held back
 
+    def _have_on_disk(self) -> bool:
+        if not sources.is_one(self._home, self.name):
+            return True
+        later.ready("shmq.taking.lasting")
+        from shmq.taking.lasting import Lasting  # noqa: PLC0415  # only who forwards pays for it
+
+        return Lasting(self._home, self._membership, self.name).have_on_disk()
+
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """With the name held alone."""
+        """With the name held alone; under the administrative lock, so that nobody drops it between our two locks."""
         assert self._name_lock is not None  # noqa: S101  # it is open
-        if not self._name_lock.take():
-            raise errors.Busy(f"cannot move {self._asked.called} of {self._home.path}: somebody else is in it")
+        lock = _native.Lock(self._home.open(self._home.consumers, f"{self.name}.checkpoint", writable=True)[0])
+        self._name_lock.free()
+        self._name_lock = lock
         try:
+            if not lock.take():
+                raise errors.Busy(f"cannot move {self._asked.called} of {self._home.path}: somebody else is in it")
             yield
         finally:
-            self._name_lock.share()
+            lock.share()
+            lock.keep()
 
     # ---- closing
     def _next_snapshot(self) -> None:
@@ -715,13 +801,23 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
         self._aside.take_up_copied()
         if self._aside.leaves_something() and not self._account.closed:
             self._aside.move()
+        if self._keeper is not None and not self._account.closed:
+            self._leave_lasting(self._keeper)
         self._close()
+
+    def _leave_lasting(self, keeper: Keeper) -> None:
+        """What this member has forwarded counts after a power cut, if nobody else sees to that."""
+        keeper.end(self._membership.control.wake)
+        with contextlib.suppress(errors.ShmqError, OSError):
+            keeper.last()
 
     def _close(self) -> None:
         self._account.closed = True
         self._close_ready()
         self._stop()
-        if self._loan.is_over():
+        if self._keeper is not None:
+            self._keeper.end(self._membership.control.wake)
+        if self._loan.is_over() or self._account.closes_later(self._close):
             return
         if self._opened:
             self._membership.control.wake()  # another thread may be waiting in here
@@ -743,6 +839,8 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
             self._ring.floor()
             self._snapshot()
         self._name_lock.free()
+        if self._opened:
+            names.leave(self._home, self.name, self._subscription, self._membership.control, self._walk.chain)
 
     def _leave_ring(self) -> None:
         """Be no handle of this process any more; the last one gives back what an interrupted call has claimed."""
@@ -766,20 +864,54 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
         state = "closed" if self._account.closed else f"ack={self.ack_mode}, head {self.head}, holds {held}"
         return f"<shmq.{type(self).__name__} {self.name!r} of {self._session.place} ({state})>"
 
-    def __del__(self) -> None:
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         """Close, unless this is a forked child's copy. What was set aside is left to others: no time for the disk."""
-        if not sys.is_finalizing():  # which ends everything; threads that would be waited for are gone
-            with contextlib.suppress(AttributeError):  # never finished opening
-                if os.getpid() == self._pid:
-                    self._close()
+        if not is_ending():  # which ends everything; threads that would be waited for are gone
+            self._end_quietly(self._close_here)
+
+    def _close_here(self) -> None:
+        if os.getpid() == self._pid:
+            self._close()
 
 
 habits.tell(GroupConsumer, habits.OF_CONSUMERS)
 
 
-def _account_of(message: Message) -> Account:
-    owner: GroupConsumer = _native.parts(message)[4]
-    return owner._account  # noqa: SLF001  # ours
+def _sequence(checkpoint: _native.Checkpoint) -> int:
+    newest = checkpoint.newest_snapshot()
+    return 0 if newest is None else newest.sequence
+
+
+def forward(*messages: Message, timeout: float | None = None) -> Forward:
+    """
+    Put into other queues and finish these messages, as one; see `Message.forward`.
+
+        with shmq.forward(*batch) as f:
+            for m in batch:
+                f.put(results, work(m.payload), message=m)
+
+    What comes of each is kept apart: after a kill some of them may be finished, and the others come again. Of each,
+    what an earlier try has put is not put twice.
+
+    Args:
+        messages: that a consumer with ack="explicit" was handed; of several groups, too.
+        timeout: as `Message.forward`.
+
+    Raises:
+        ValueError: there is none, or one of them twice.
+        TypeError: one is no message that has to be acknowledged.
+    """
+    if not messages:
+        raise ValueError("forward(): no message; nothing that could be finished")
+    if len({id(message) for message in messages}) < len(messages):
+        raise ValueError("forward(): one message is given twice")
+    for message in messages:
+        if not isinstance(message, Message) or not isinstance(_native.parts(message)[4], GroupConsumer):
+            raise no_message(message, "forward")
+    later.ready("shmq.taking.forward")
+    from shmq.taking.forward import Forward  # noqa: PLC0415  # only who forwards pays for it
+
+    return Forward(messages, timeout)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shmq import _native, given
 from shmq.storage import pins
 from shmq.storage import ring as rings
+from shmq.storage.subscriptions import EVERYTHING
 from shmq.taking import names
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from shmq.reading.access import Access
     from shmq.session import Session
     from shmq.storage.directory import Directory
+    from shmq.storage.subscriptions import Subscription
 
 WINDOW_MIN, WINDOW = 64, _native.RING_WINDOW
 DEFAULTS: dict[str, Any] = {
@@ -40,9 +42,12 @@ def make(
     window: int | None,
     kind: int = _native.CHECKPOINT_GROUP,
     hold: bool | str = False,
-) -> None:
+    subscription: Subscription = EVERYTHING,
+) -> _native.Lock | None:
     """
     Make the group *name*, which is not there, or a lone consumer of that *kind*. Under the administrative lock.
+
+    What it returns holds the name, if it goes with its holder.
 
     Raises:
         ValueError: of the options, one contradicts how it acknowledges.
@@ -54,7 +59,7 @@ def make(
     index = there(names.start_index(session, start), session.home, session.joined().control, session.access())
     pins.set_hold(session.home, name, hold=hold)  # there may be one left by a name that was dropped
     rings.make(session.home, name, stored, WINDOW if window is None else window)
-    names.make_checkpoint(session.home, name, index, explicit=explicit, kind=kind)
+    return names.make_checkpoint(session.home, name, index, explicit=explicit, kind=kind, subscription=subscription)
 
 
 def there(index: int, home: Directory, control: _native.Control, access: Access) -> int:

@@ -47,7 +47,7 @@ def of(session: Session, name: str) -> GroupPlace:
     if live > end:
         raise errors.Corrupt(f"the head of group {name!r} of {session.path} is {live}, and the queue ends before {end}")
     aside = dict(ring.parked())  # behind the window: messages move from there to here only
-    taken = (_native.RING_CLAIMED, _native.RING_MOVING)
+    taken = (_native.RING_CLAIMED, _native.RING_MOVING, _native.RING_FORWARDING)
     done, opened = set(), {index for index, held in aside.items() if held}
     for index, state in enumerate(states, live):
         if state == _native.RING_DONE or (state == _native.RING_PARKED and index not in aside):

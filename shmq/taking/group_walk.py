@@ -123,6 +123,8 @@ class GroupWalk(Walk):
                 if self._pass_damage():
                     continue
                 return self.stopped
+            if count == _native.PASSED:  # and signals were heard
+                continue
             if count in (_native.EMPTY, _native.WAITING, _native.EDGE, _native.GROW):
                 return count
             raise _native.error(count, f"cannot read {self.home.path}")
@@ -145,6 +147,8 @@ class GroupWalk(Walk):
         self.stopped = _native.EMPTY
         while self.chunk is not None or advance():
             code = self.ring.glance(self.chunk, self.reader)  # type: ignore[arg-type]
+            if code == _native.PASSED:
+                continue
             if code == _native.ROLL:
                 if not advance():
                     break

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shmq import _native, errors
 from shmq.storage import ring as rings
 from shmq.storage.paths import CONSUMERS
+from shmq.storage.subscriptions import EVERYTHING, Subscription
 from shmq.taking import group_options, names
 from shmq.taking.dead import check_paths
 
@@ -26,6 +27,7 @@ class Asked(NamedTuple):
     window: int | None
     lone: bool = False
     hold: bool | str | None = None
+    subscription: Subscription = EVERYTHING
 
     @property
     def kind(self) -> int:
@@ -43,13 +45,14 @@ class Asked(NamedTuple):
         return self.called if self.lone else f"group consumer {self.name!r}"
 
 
-def make(session: Session, asked: Asked, start: str | float | datetime.datetime) -> None:
-    """Make the name, unless it is there."""
+def make(session: Session, asked: Asked, start: str | float | datetime.datetime) -> _native.Lock | None:
+    """Make the name, unless it is there. What it returns holds it already."""
     check_paths(session, asked.name, asked.options, named_here=asked.options)
-    if asked.name not in session.home.consumer_names():
+    names.let_go(session.home, asked.name)
+    if not session.home.has_consumer(asked.name):
         with session.home.admin():
-            if asked.name not in session.home.consumer_names():
-                group_options.make(
+            if not session.home.has_consumer(asked.name):
+                return group_options.make(
                     session,
                     asked.name,
                     explicit=asked.ack == "explicit",
@@ -58,7 +61,9 @@ def make(session: Session, asked: Asked, start: str | float | datetime.datetime)
                     window=asked.window,
                     kind=asked.kind,
                     hold=asked.hold or False,
+                    subscription=asked.subscription,
                 )
+    return None
 
 
 def open_name(home: Directory, asked: Asked) -> tuple[_native.Fd, _native.Checkpoint]:

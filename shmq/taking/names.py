@@ -11,16 +11,26 @@ import time
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors, given
-from shmq.storage import files, pins, space, sync
+from shmq.storage import departures, files, pins, space, subscriptions, sync
 from shmq.storage import names as stored
 from shmq.storage.paths import CONSUMERS, check_consumer_name
+from shmq.storage.subscriptions import EVERYTHING
 
 if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable
 
     from shmq.session import Session
+    from shmq.storage.chain import Chain
     from shmq.storage.directory import Directory
+    from shmq.storage.subscriptions import Subscription
+
+
+_TRIES = 8
+"""How often a name is opened that goes by itself while that is done."""
+_FORK_WITHIN = 0.5
+_LOOK_AGAIN = 0.002
+"""Seconds."""
 
 
 def start_index(session: Session, start: str | float | datetime.datetime) -> int:
@@ -31,6 +41,8 @@ def start_index(session: Session, start: str | float | datetime.datetime) -> int
         TypeError, ValueError: *start* means no index.
         IndexError: it is beyond the end of the queue, or negative; no name was made.
     """
+    if start == "earliest":
+        return session.first_index
     index = session.access().index_of(start, "start")
     end = session.next_index
     if not 0 <= index <= end:
@@ -52,14 +64,76 @@ def check_ack(ack: str | None) -> None:
         raise ValueError(f'ack={ack!r}: "auto" or "explicit"')
 
 
-def make_checkpoint(home: Directory, name: str, start: int, *, explicit: bool, kind: int) -> None:
-    """The name is there once this has made its checkpoint; under the administrative lock."""
+def make_checkpoint(
+    home: Directory, name: str, start: int, *, explicit: bool, kind: int, subscription: Subscription = EVERYTHING
+) -> _native.Lock | None:
+    """
+    The name is there once this has made its checkpoint; under the administrative lock.
+
+    One that goes with its holder is held before anybody can see it: by the lock that is returned.
+    """
+    subscriptions.make(home, name, subscription)
     content = _native.Checkpoint.format(
-        home.queue_id, name, kind=kind, explicit=explicit, start=start, created_ns=time.time_ns()
+        home.queue_id,
+        name,
+        kind=kind,
+        explicit=explicit,
+        start=start,
+        created_ns=time.time_ns(),
+        subscribed=subscription.says_something(),
     )
-    where = f"{home.path}/{CONSUMERS}"
-    files.make_file(home.consumers, f"{name}.checkpoint", content, home.options.mode & 0o600, where, "checkpoint")
+    where, lock = f"{home.path}/{CONSUMERS}", None
+    if subscription.ephemeral:
+        lock = _made_and_held(home, name, content, shared=kind == _native.CHECKPOINT_GROUP)
+    else:
+        size = len(content)
+        if home.small:
+            content = content[: _native.SNAPSHOT_BASE]  # storage/ring.py, `room_for_snapshots`
+        files.make_file(home.consumers, f"{name}.checkpoint", content, where, "checkpoint", size)
     sync.directory(home.consumers, "consumers")  # what it will acknowledge is kept under that name
+    return lock
+
+
+def _made_and_held(home: Directory, name: str, content: bytes, *, shared: bool) -> _native.Lock:
+    where = f"{home.path}/{CONSUMERS}"
+    with files.new_file(home.consumers, len(content), where) as fd:
+        sync.write(fd, content, 0, "checkpoint")
+        sync.data(fd, "checkpoint")
+        lock = _native.Lock(fd)
+        try:
+            held = lock.share() if shared else lock.take()
+            assert held  # noqa: S101  # nobody can see it
+            files.link_file(fd, home.consumers, f"{name}.checkpoint", where)
+        except BaseException:
+            lock.free()
+            raise
+    return lock
+
+
+def let_go(home: Directory, name: str) -> None:
+    """Take the name away, if it goes by itself and its time is over: who opens it now begins anew."""
+    if files.is_there(home.consumers, f"{name}{subscriptions.ENDING}"):
+        with home.admin():
+            departures.settle(home, name)
+
+
+def persistently(subscription: Subscription, opening: Callable[[], None], let_go: Callable[[], None]) -> None:
+    """Open a name, again if it went by itself meanwhile; what was begun is let go of first."""
+    for _ in range(_TRIES if subscription.goes() else 0):
+        try:
+            return opening()
+        except (errors.NotFound, FileNotFoundError):
+            let_go()
+    return opening()
+
+
+def leave(home: Directory, name: str, subscription: Subscription, control: _native.Control, chain: Chain) -> None:
+    """Its holder has let go of it: one that goes with it goes, and what it alone held back may go."""
+    if subscription.goes():
+        gone = departures.leave(home, name, subscription)
+        control.recount()  # who waits for room need not wait for it any more, or now knows until when
+        if gone:
+            space.retire(home, chain, control)
 
 
 def is_lone(session: Session, name: str) -> bool:
@@ -77,22 +151,32 @@ def hold_alone(
     """
     Hold the name alone.
 
+    Nobody that sits here may have it when its holder has just been forked: the child has what was open then, until it
+    runs for the first time. That is waited for.
+
     Raises:
         Busy: somebody has it, who is named.
     """
-    if not patiently(home, lock.take):
-        raise errors.Busy(
-            f"consumer {name!r} of {home.path} is held by {_holder(checkpoint, control)}; "
-            "use another name, or wait until it is closed"
-        )
+    taken = patiently(home, lock.take)
+    until = time.monotonic() + _FORK_WITHIN
+    while not taken:
+        holder = _holder(checkpoint, control)
+        if holder or time.monotonic() >= until:
+            raise errors.Busy(
+                f"consumer {name!r} of {home.path} is held by {holder or 'another process'}; "
+                "use another name, or wait until it is closed"
+            )
+        time.sleep(_LOOK_AGAIN)
+        taken = lock.take()
 
 
 def _holder(checkpoint: _native.Checkpoint, control: _native.Control) -> str:
+    """Who has it; empty when that is nobody who sits here."""
     slot = checkpoint.holder >> 11
     for seat, generation, pid, *_ in control.participants():
         if seat == slot and generation == checkpoint.holder & 0x7FF:
             return "this process (close it first)" if pid == os.getpid() else f"process {pid}"
-    return "another process"
+    return ""
 
 
 def take_up_hold(home: Directory, name: str, control: _native.Control, *, hold: bool | str | None) -> None:
@@ -130,13 +214,26 @@ def check_not_dropped(home: Directory, name: str, fd: int, what: str) -> None:
     raise errors.NotFound(f"{what} {name!r} of {home.path} was dropped while it was being opened")
 
 
+def _when_free(session: Session, name: str, work: Callable[[], None]) -> None:
+    """Do *work* under the administrative lock, which needs the name alone: a forked child is waited for here, too."""
+    home, control = session.home, session.joined().control
+    until = time.monotonic() + _FORK_WITHIN
+    while True:
+        try:
+            with home.admin():
+                return work()
+        except errors.Busy:
+            checkpoint = home.readable_checkpoint(name)
+            if time.monotonic() >= until or (checkpoint is not None and _holder(checkpoint, control)):
+                raise
+        time.sleep(_LOOK_AGAIN)
+
+
 def drop(session: Session, name: str) -> None:
     """As `Queue.drop_consumer`."""
     check_consumer_name(name)
     session.refuse_read_only(f"drop consumer {name!r}")
-    session.joined()
-    with session.home.admin():
-        stored.drop(session.home, name)
+    _when_free(session, name, lambda: stored.drop(session.home, name))
     session.joined().control.recount()  # and its head holds no producer
     space.retire(session.home, session.chain(), session.joined().control)  # what it alone held back may go
 
@@ -146,8 +243,7 @@ def rename(session: Session, old: str, new: str) -> None:
     check_consumer_name(old)
     check_consumer_name(new)
     session.refuse_read_only(f"rename consumer {old!r}")
-    with session.home.admin():
-        stored.rename(session.home, old, new)
+    _when_free(session, old, lambda: stored.rename(session.home, old, new))
     session.joined().control.recount()
 
 

@@ -140,8 +140,8 @@ void shmq_chunk_clear(void *memory, uint64_t bytes, uint64_t used, uint32_t inde
     } else {
         const uint64_t first = first_position(bytes, index_spacing, grain);
         zero(from, first < bytes ? first : bytes, cached);
-        for (uint64_t at = first; at < used; at += grain) {
-            zero(from + at, GRAIN_ZEROS, cached);
+        for (uint64_t at = first; at < used; at += grain) { /* sooner sent to memory than fetched from its last reader */
+            zero(from + at, GRAIN_ZEROS, false);
         }
     }
     zeroed();

@@ -53,50 +53,6 @@ static bool wants(const shmq_wanted *wanted, enum shmq_column column) { return (
 
 /* ------------------------------------------------------------------ noting */
 
-/* Bytes of the optional field that a flag announces, padding included; 0 when it does not fit the rest. */
-static uint64_t field_bytes(const shmq_chunk *chunk, uint64_t at, uint64_t end, uint32_t flag, uint32_t *length)
-{
-    static const uint64_t fixed[] = {sizeof(struct field_when), sizeof(struct field_when), sizeof(struct field_dedup),
-                                     sizeof(struct field_trace), sizeof(struct field_transaction)};
-    uint64_t bytes;
-    if (flag < sizeof fixed / sizeof *fixed) {
-        bytes = fixed[flag];
-    } else {
-        struct field_bytes field;
-        if (end - at < sizeof field) {
-            return 0;
-        }
-        shared_read(&field, chunk->memory + at, sizeof field);
-        *length = field.length;
-        bytes = sizeof field + to_units(field.length);
-    }
-    return bytes <= end - at ? bytes : 0;
-}
-
-/* Where the headers of a message are: true, and a length of 0 when there are none. */
-static bool find_headers(const shmq_chunk *chunk, uint64_t position, const struct record *record, struct row *row)
-{
-    uint64_t at = position + RECORD_HEADER_BYTES;
-    const uint64_t end = at + record->extra_words * SPAN_UNIT; /* inside the message: its frame was checked */
-    for (uint32_t flag = 0; (record->flags & RECORD_HEADERS) != 0; flag++) {
-        if ((record->flags >> flag & 1u) == 0) {
-            continue;
-        }
-        uint32_t length = 0;
-        const uint64_t bytes = field_bytes(chunk, at, end, flag, &length);
-        if (bytes == 0) {
-            return false;
-        }
-        if (1u << flag == RECORD_HEADERS) {
-            row->headers = (uint32_t)(at + sizeof(struct field_bytes));
-            row->headers_length = length;
-            return true;
-        }
-        at += bytes;
-    }
-    return true;
-}
-
 /* Check the message of a DONE word as far as it is wanted, and note where its parts are: OK or CORRUPT. */
 static SPECIALISED int note(const shmq_chunk *chunk, const struct walk *walk, word_t word, const shmq_wanted *wanted,
                             struct row *row)
@@ -120,11 +76,13 @@ static SPECIALISED int note(const shmq_chunk *chunk, const struct walk *walk, wo
         .key_length = wants(wanted, SHMQ_KEY) ? record.key_length : 0,
         .type = record.type,
     };
-    if (wants(wanted, SHMQ_HEADERS) && !find_headers(chunk, walk->position, &record, row)) {
+    uint64_t headers = 0;
+    if (wants(wanted, SHMQ_HEADERS) && !record_headers(chunk, walk->position, &record, &headers, &row->headers_length)) {
         return error_set(SHMQ_CORRUPT, "chunk %016" PRIx64 "-%08" PRIx64 ", position %" PRIu64
                          ": the optional fields of a message reach beyond it", chunk->base, chunk->sequence,
                          walk->position);
     }
+    row->headers = (uint32_t)headers;
     return SHMQ_OK;
 }
 
@@ -208,8 +166,6 @@ static void take_record(const shmq_chunk *chunk, struct records *records, const 
     }
 }
 
-#define FOUR 4u
-
 /* The next four messages, if they are records and nothing else, and all four are as they were put: their sums are made side
  * by side. False: somebody looks at the next one by itself, and says what it is. */
 static bool take_four(const shmq_chunk *chunk, shmq_reader *reader, struct walk *walk, const shmq_wanted *wanted,
@@ -242,8 +198,7 @@ static bool take_four(const shmq_chunk *chunk, shmq_reader *reader, struct walk 
         places[i] = (struct summed_place){here.position, heads[i].ordinal, heads[i].length};
     }
     uint32_t sums[FOUR];
-    crc32c_four(chunk->crc_seed, places, shared_span(chunk->memory + from + SUMMED_FROM, span * FOUR - SUMMED_FROM), span,
-                length - SUMMED_FROM, sums);
+    record_crc_of_four(chunk, from, span, (uint32_t)length, places, sums);
     for (uint32_t i = 0; i < FOUR; i++) {
         if (sums[i] != heads[i].crc) {
             return false;
@@ -306,7 +261,7 @@ static SPECIALISED int collect(shmq_chunk *chunk, shmq_reader *reader, struct wa
 {
     /* Of four at once nobody asks whether they have an hour, or whether a name wants them. */
     const bool plainly = records != NULL && reader->checkpoint == NULL && chunk->checksum
-                         && wanted->stop_time_ns == INT64_MAX;
+                         && wanted->stop_time_ns == INT64_MAX && reader->filter == NULL;
     while (notes->count < wanted->rows) {
         if (plainly && take_four(chunk, reader, walk, wanted, records, notes)) {
             continue;
@@ -332,6 +287,13 @@ static SPECIALISED int collect(shmq_chunk *chunk, shmq_reader *reader, struct wa
         struct row *const row = &notes->rows[records == NULL ? notes->count : 0];
         switch (word_state(word)) {
         case WORD_DONE:
+            code = reader_passes(chunk, reader, walk, word, notes->count > 0);
+            if (code < 0) {
+                return code;
+            }
+            if (code > 0) {
+                break;
+            }
             code = note(chunk, walk, word, wanted, row);
             if (code != SHMQ_OK) {
                 return code;
@@ -592,6 +554,9 @@ static SPECIALISED int64_t gather(shmq_chunk *chunk, shmq_reader *reader, const 
         } else {
             walk = before;
         }
+    }
+    if (code == SHMQ_OK) {
+        reader_publish_passed(chunk, reader, &walk);
     }
     for (; code == SHMQ_OK && notes.dropped > 0; notes.dropped--) {
         note_dropped(reader->checkpoint);

@@ -163,6 +163,16 @@ int64_t shmq_put_record(shmq_chunk *chunk, const shmq_fields *fields, const char
     return (int64_t)(chunk->base + claim.ordinal);
 }
 
+bool shmq_put_fits(const shmq_chunk *chunk, uint32_t count, uint64_t bytes)
+{
+    if (may_put(chunk) != SHMQ_OK) {
+        return false;
+    }
+    const struct walk walk = walk_from_hint(chunk);
+    return !word_seals(walk_look(chunk, &walk))
+           && round_to(walk.position + bytes, chunk->grain) + TAIL_RESERVE <= chunk->capacity && (!bounded(chunk) || limit_allows(chunk, walk.ordinal + count, walk.position + bytes));
+}
+
 int64_t shmq_put(shmq_chunk *chunk, const char *payload, uint64_t length)
 {
     const shmq_fields nothing = {.time_ns = INT64_MIN};
@@ -252,6 +262,86 @@ static int check_batch(uint32_t count, const uint32_t *lengths, const uint32_t *
     return SHMQ_OK;
 }
 
+/* How far the messages of a batch are written, and what makes its claim visible. */
+struct written {
+    uint64_t position;
+    uint32_t count;
+    word_t first_done;
+};
+static void write_next(shmq_chunk *chunk, const struct claim *claim, uint32_t count, struct written *written,
+                       const shmq_fields *fields, const char *payload, uint64_t length)
+{
+    const struct shape shape = shape_of(fields->fixed_flags, fields->key_length, fields->headers_length, length);
+    struct record record = record_of(chunk, &shape, fields);
+    record.ordinal = (uint32_t)(claim->ordinal + written->count);
+    record.place = (uint16_t)written->count;
+    record.batch = (uint16_t)count;
+    write_head(chunk, written->position, &record, fields);
+    write_payload(chunk, written->position, &record, payload, length);
+    const uint64_t bytes = round_up(shape.length);
+    const word_t done = word_make(WORD_DONE, 1, word_owner(claim->word), (uint32_t)(bytes / SPAN_UNIT));
+    if (written->count == 0) {
+        written->first_done = done;
+    } else { /* seen by nobody before the commit of the first, which orders it */
+        store_relaxed(word_at(chunk, written->position), done);
+    }
+    written->position += bytes;
+    written->count++;
+}
+/* Four messages of one size, of nothing but their payloads, which lie end to end; the sums are made side by side. */
+static void write_four(shmq_chunk *chunk, const struct claim *claim, uint32_t count, struct written *written,
+                       const uint32_t *types, const int64_t *times, int64_t now, const char *payloads, uint32_t length)
+{
+    const struct shape shape = shape_of(0, 0, 0, length);
+    const uint64_t bytes = round_up(shape.length);
+    const word_t done = word_make(WORD_DONE, 1, word_owner(claim->word), (uint32_t)(bytes / SPAN_UNIT));
+    const uint64_t first = written->position;
+    struct summed_place summed[FOUR];
+    uint32_t sums[FOUR];
+    for (uint32_t i = 0; i < FOUR; i++) {
+        const uint64_t position = first + i * bytes;
+        const struct record record = {
+            .length = (uint32_t)shape.length,
+            .ordinal = (uint32_t)(claim->ordinal + written->count + i),
+            .place = (uint16_t)(written->count + i),
+            .batch = (uint16_t)count,
+            .time_ns = times == NULL ? now : times[i],
+            .type = types == NULL ? 0 : (uint16_t)types[i],
+        };
+        write_plain_head(chunk, position, &record);
+        pad_part(chunk, position, shape.length);
+        shared_write(chunk->memory + position + RECORD_HEADER_BYTES, payloads + (uint64_t)i * length, length);
+        summed[i] = (struct summed_place){position, record.ordinal, record.length};
+    }
+    record_crc_of_four(chunk, first, bytes, (uint32_t)shape.length, summed, sums);
+    for (uint32_t i = 0; i < FOUR; i++) {
+        shared_write(chunk->memory + first + i * bytes + offsetof(struct record, crc), &sums[i], sizeof sums[i]);
+        if (written->count + i > 0) { /* as in write_next */
+            store_relaxed(word_at(chunk, first + i * bytes), done);
+        }
+    }
+    written->first_done = written->count == 0 ? done : written->first_done;
+    written->position += FOUR * bytes;
+    written->count += FOUR;
+}
+static bool are_four(const uint32_t *lengths, uint32_t left)
+{
+    return left >= FOUR && lengths[0] <= FOUR_BYTES - RECORD_HEADER_BYTES && lengths[1] == lengths[0]
+           && lengths[2] == lengths[0] && lengths[3] == lengths[0];
+}
+
+static int64_t commit_batch(shmq_chunk *chunk, const struct claim *claim, uint32_t count, const struct written *written)
+{
+    fill_rest(chunk, claim->position, claim->word, written->position - claim->position);
+    const int code = commit_word(chunk, claim->position, claim->word, written->first_done);
+    if (code != SHMQ_OK) {
+        return code;
+    }
+    shmq_wake(chunk->member);
+    index_pass(chunk, claim->position, claim->ordinal, count);
+    return (int64_t)(chunk->base + claim->ordinal);
+}
+
 int64_t shmq_put_many(shmq_chunk *chunk, uint32_t count, const char *payloads, const uint32_t *lengths,
                       const char *keys, const uint32_t *key_lengths, const uint32_t *types, const int64_t *times,
                       const char *headers, const uint32_t *header_lengths, uint32_t fixed_flags, const char *fixed)
@@ -269,9 +359,16 @@ int64_t shmq_put_many(shmq_chunk *chunk, uint32_t count, const char *payloads, c
         return code;
     }
     const int64_t now = times == NULL ? os->clock_wall_ns() : 0;
-    uint64_t position = claim.position;
-    word_t first_done = 0;
+    struct written written = {.position = claim.position};
+    const bool plain = key_lengths == NULL && header_lengths == NULL && fixed_flags == 0 && chunk->checksum;
     for (uint32_t i = 0; i < count; i++) {
+        if (plain && are_four(lengths + i, count - i)) {
+            write_four(chunk, &claim, count, &written, types == NULL ? NULL : types + i, times == NULL ? NULL : times + i, now,
+                       payloads, lengths[i]);
+            payloads += (uint64_t)lengths[i] * FOUR;
+            i += FOUR - 1;
+            continue;
+        }
         const shmq_fields fields = {
             .key = keys,
             .key_length = (uint32_t)length_at(key_lengths, i),
@@ -282,31 +379,39 @@ int64_t shmq_put_many(shmq_chunk *chunk, uint32_t count, const char *payloads, c
             .fixed_flags = fixed_flags,
             .fixed = fixed,
         };
-        const struct shape shape = shape_of(fixed_flags, fields.key_length, fields.headers_length, lengths[i]);
-        struct record record = record_of(chunk, &shape, &fields);
-        record.ordinal = (uint32_t)(claim.ordinal + i);
-        record.place = (uint16_t)i;
-        record.batch = (uint16_t)count;
-        write_head(chunk, position, &record, &fields);
-        write_payload(chunk, position, &record, payloads, lengths[i]);
-        const uint64_t bytes = round_up(shape.length);
-        const word_t done = word_make(WORD_DONE, 1, word_owner(claim.word), (uint32_t)(bytes / SPAN_UNIT));
-        if (i == 0) {
-            first_done = done;
-        } else { /* seen by nobody before the commit of the first, which orders it */
-            store_relaxed(word_at(chunk, position), done);
-        }
-        position += bytes;
+        write_next(chunk, &claim, count, &written, &fields, payloads, lengths[i]);
         payloads += lengths[i];
         keys = keys == NULL ? NULL : keys + fields.key_length;
         headers = headers == NULL ? NULL : headers + fields.headers_length;
     }
-    fill_rest(chunk, claim.position, claim.word, position - claim.position);
-    code = commit_word(chunk, claim.position, claim.word, first_done);
+    return commit_batch(chunk, &claim, count, &written);
+}
+
+int64_t shmq_put_each(shmq_chunk *chunk, uint32_t count, const shmq_fields *fields, const char *const *payloads,
+                      const uint64_t *lengths)
+{
+    int code = may_put(chunk);
+    uint64_t bytes = 0;
+    if (count == 0 || count > COUNT_MAX) {
+        return error_set(SHMQ_TOO_MANY, "a batch of %" PRIu32 " messages; one claim counts 1 to %u", count, COUNT_MAX);
+    }
+    for (uint32_t i = 0; i < count && code == SHMQ_OK; i++) {
+        code = shmq_check_fields(&fields[i], lengths[i]);
+        bytes += shmq_record_bytes(&fields[i], lengths[i]);
+    }
+    if (code == SHMQ_OK && bytes > (uint64_t)SPAN_MAX * SPAN_UNIT) {
+        return error_set(SHMQ_TOO_LARGE, "a batch of more than %u bytes with its headers", SPAN_MAX * SPAN_UNIT);
+    }
+    struct claim claim;
+    if (code == SHMQ_OK) {
+        code = claim_region(chunk, count, bytes, &claim);
+    }
     if (code != SHMQ_OK) {
         return code;
     }
-    shmq_wake(chunk->member);
-    index_pass(chunk, claim.position, claim.ordinal, count);
-    return (int64_t)(chunk->base + claim.ordinal);
+    struct written written = {.position = claim.position};
+    for (uint32_t i = 0; i < count; i++) {
+        write_next(chunk, &claim, count, &written, &fields[i], payloads[i], lengths[i]);
+    }
+    return commit_batch(chunk, &claim, count, &written);
 }

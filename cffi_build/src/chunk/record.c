@@ -46,6 +46,51 @@ int64_t check_record(const shmq_chunk *chunk, uint64_t position, uint64_t ordina
     return check_copying(chunk, position, ordinal, word, NULL);
 }
 
+/* Bytes of the optional field that a flag announces, padding included; 0 when it does not fit the rest. */
+static uint64_t field_bytes(const shmq_chunk *chunk, uint64_t at, uint64_t end, uint32_t flag, uint32_t *length)
+{
+    static const uint64_t fixed[] = {sizeof(struct field_when), sizeof(struct field_when), sizeof(struct field_dedup),
+                                     sizeof(struct field_trace), sizeof(struct field_transaction)};
+    uint64_t bytes;
+    if (flag < sizeof fixed / sizeof *fixed) {
+        bytes = fixed[flag];
+    } else {
+        struct field_bytes field;
+        if (end - at < sizeof field) {
+            return 0;
+        }
+        shared_read(&field, chunk->memory + at, sizeof field);
+        *length = field.length;
+        bytes = sizeof field + round_up(field.length);
+    }
+    return bytes <= end - at ? bytes : 0;
+}
+
+bool record_headers(const shmq_chunk *chunk, uint64_t position, const struct record *record, uint64_t *headers,
+                    uint32_t *length)
+{
+    uint64_t at = position + RECORD_HEADER_BYTES;
+    const uint64_t end = at + record->extra_words * SPAN_UNIT; /* inside the message: its frame was checked */
+    *length = 0;
+    for (uint32_t flag = 0; (record->flags & RECORD_HEADERS) != 0; flag++) {
+        if ((record->flags >> flag & 1u) == 0) {
+            continue;
+        }
+        uint32_t bytes_there = 0;
+        const uint64_t bytes = field_bytes(chunk, at, end, flag, &bytes_there);
+        if (bytes == 0) {
+            return false;
+        }
+        if (1u << flag == RECORD_HEADERS) {
+            *headers = at + sizeof(struct field_bytes);
+            *length = bytes_there;
+            return true;
+        }
+        at += bytes;
+    }
+    return true;
+}
+
 shmq_head shmq_head_of(const void *memory, uint64_t at, uint64_t payload)
 {
     struct record record;

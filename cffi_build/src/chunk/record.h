@@ -33,6 +33,20 @@ struct summed_place {
 };
 #define SUMMED_FROM offsetof(struct record, ordinal)
 
+/* So many messages of one size in a row have their sums made side by side, which takes little longer than one; not large ones,
+ * of which a single one has parts enough. */
+#define FOUR 4u
+#define FOUR_BYTES 2048u
+
+/* The sums of four messages of `length` bytes, from `position` on, `span` bytes apart. */
+static inline void record_crc_of_four(const shmq_chunk *chunk, uint64_t position, uint64_t span, uint32_t length,
+                                      const struct summed_place places[FOUR], uint32_t sums[FOUR])
+{
+    const uint64_t from = position + SUMMED_FROM;
+    crc32c_four(chunk->crc_seed, places, shared_span(chunk->memory + from, span * FOUR - SUMMED_FROM), span,
+                length - SUMMED_FROM, sums);
+}
+
 /* Of its first `bytes` bytes, and of where it stands. */
 static inline uint32_t record_crc_of(const shmq_chunk *chunk, uint64_t position, const struct record *record, uint64_t bytes)
 {
@@ -53,6 +67,11 @@ int64_t check_frame(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal
 int check_sum(const shmq_chunk *chunk, uint64_t position, const struct record *record);
 /* The message of a DONE word, checked: its payload's place or CORRUPT. */
 int64_t check_record(const shmq_chunk *chunk, uint64_t position, uint64_t ordinal, word_t word);
+
+/* Where the headers of a message lie whose frame was checked: a length of 0 when it has none, false when its optional fields
+ * reach beyond it. */
+bool record_headers(const shmq_chunk *chunk, uint64_t position, const struct record *record, uint64_t *headers,
+                    uint32_t *length);
 
 /* Where a payload is wanted besides being checked: `to`, if it has no more than `room` bytes. */
 struct copy {

@@ -6,37 +6,17 @@
 #include "chunk/take.h"
 
 #include "chunk/bounds.h"
+#include "chunk/filter.h"
 #include "chunk/find.h"
 #include "chunk/record.h"
 #include "chunk/settle.h"
 #include "chunk/timed.h"
 #include "error.h"
-#include "os/os.h"
+#include "os/spin.h"
 
 #define CURSOR_SPACING 256 /* a consumer that was killed walks about so many messages to its head */
 
 /* ------------------------------------------------------------------ the next message */
-/* Let some time pass before the next look; false when the patience is used up. The pauses grow: whoever looks at a
- * word all the time takes its cache line from the producer who is about to write it. And whoever has looked a few times, with
- * 15 pauses in between, gives way: the producer may be waiting for this very processor. */
-#define PAUSE_MAX 64
-#define PAUSE_YIELDS 8
-static bool spin_on(uint32_t *spins, uint32_t *pause)
-{
-    if (*spins == 0) {
-        return false;
-    }
-    *spins -= *spins < *pause ? *spins : *pause;
-    for (uint32_t i = 0; i < *pause; i++) {
-        spin_pause();
-    }
-    if (*pause >= PAUSE_YIELDS) {
-        os->yield();
-    }
-    *pause = *pause < PAUSE_MAX ? *pause * 2 : PAUSE_MAX;
-    return true;
-}
-
 /* Into each of its callers: what a look is for is known there, and on the way through memory it costs a third more. */
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
@@ -49,6 +29,19 @@ struct look {
     shmq_which *which;
 };
 
+int reader_asks(const shmq_chunk *chunk, shmq_reader *reader, const struct walk *walk, word_t word, bool on)
+{
+    const int matches = filter_matches(reader->filter, chunk, walk->position, walk->ordinal, word);
+    if (matches != 0) {
+        return matches < 0 ? matches : 0;
+    }
+    if (reader->passed >= PASS_MOST && !on) {
+        return SHMQ_PASSED;
+    }
+    reader->passed++;
+    return 1;
+}
+
 /* Move the walk to the next message: its checked place, or why not. Looks `spins` times before it gives up. A message
  * above the limit is not looked at: TOO_LARGE. */
 static ALWAYS_INLINE int64_t next_message(shmq_chunk *chunk, shmq_reader *reader, struct walk *walk, struct look look)
@@ -57,10 +50,18 @@ static ALWAYS_INLINE int64_t next_message(shmq_chunk *chunk, shmq_reader *reader
     for (;;) {
         const word_t word = walk_look(chunk, walk);
         switch (word_state(word)) {
-        case WORD_DONE:
+        case WORD_DONE: {
+            const int passes = reader_passes(chunk, reader, walk, word, false);
+            if (passes > 0) {
+                break;
+            }
+            if (passes < 0) {
+                return passes;
+            }
             return word_bytes(word) > look.limit
                        ? SHMQ_TOO_LARGE
                        : check_copying(chunk, walk->position, walk->ordinal, word, look.copy);
+        }
         case WORD_SEAL:
             if (!word_seals(word)) {
                 break;
@@ -70,7 +71,7 @@ static ALWAYS_INLINE int64_t next_message(shmq_chunk *chunk, shmq_reader *reader
             if (word != 0) {
                 break; /* walk_past tells what is wrong with it */
             }
-            if (!spin_on(&look.spins, &pause)) {
+            if (reader->passed > 0 || !spin_on(&look.spins, &pause)) { /* what was passed is told of first */
                 const int code = nothing_there(chunk, walk);
                 if (code != SHMQ_OK) {
                     return code;
@@ -138,6 +139,56 @@ static ALWAYS_INLINE int64_t wanted_message(shmq_chunk *chunk, shmq_reader *read
     }
 }
 
+/* The next four messages, if they are of one size, carry nothing that is asked about, are wanted, and are all as they were put.
+ * False: somebody looks at the next one by itself, and says what it is. */
+static bool next_four(const shmq_chunk *chunk, shmq_reader *reader, struct walk *walk, uint64_t *places, uint64_t *records)
+{
+    const struct walk from = *walk;
+    const uint64_t index = chunk->base + from.ordinal;
+    const uint64_t span = word_bytes(walk_look(chunk, walk));
+    if (span > FOUR_BYTES || from.position > chunk->capacity - SEAL_BYTES - FOUR * span || index < reader->start
+        || reader_drops(chunk, reader, index)) {
+        return false;
+    }
+    struct record heads[FOUR];
+    struct summed_place summed[FOUR];
+    uint32_t sums[FOUR];
+    for (uint32_t i = 0; i < FOUR; i++) {
+        const struct walk here = {from.position + i * span, from.ordinal + i};
+        const word_t word = walk_look(chunk, &here);
+        if (word_state(word) != WORD_DONE || word_count(word) != 1 || word_bytes(word) != span || span < sizeof *heads) {
+            return false;
+        }
+        struct record *const head = &heads[i];
+        shared_read(head, chunk->memory + here.position, sizeof *head);
+        if (head->length != heads[0].length || round_up(head->length) != span || head->ordinal != here.ordinal
+            || head->flags != 0 || head->extra_words != 0
+            || head->length < RECORD_HEADER_BYTES + round_up(head->key_length)) {
+            return false;
+        }
+        summed[i] = (struct summed_place){here.position, head->ordinal, head->length};
+    }
+    record_crc_of_four(chunk, from.position, span, heads[0].length, summed, sums);
+    for (uint32_t i = 0; i < FOUR; i++) {
+        if (sums[i] != heads[i].crc) {
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < FOUR; i++) {
+        const uint64_t payload = RECORD_HEADER_BYTES + round_up(heads[i].key_length);
+        if (places != NULL) {
+            places[i] = (uint64_t)place_of(summed[i].position + payload, heads[i].length - payload);
+        }
+        if (records != NULL) {
+            records[i] = summed[i].position;
+        }
+    }
+    reader->record = from.position + (FOUR - 1) * span;
+    reader->index = index + FOUR - 1;
+    *walk = (struct walk){from.position + FOUR * span, from.ordinal + FOUR};
+    return true;
+}
+
 /* ------------------------------------------------------------------ who moves a reader, and what is said before */
 /* Before messages are returned, the last of which the reader stands behind: move the live words of its checkpoint, if it
  * has one. */
@@ -159,6 +210,23 @@ void reader_publish(const shmq_chunk *chunk, const shmq_reader *reader, const st
     }
 }
 
+void reader_publish_passed(const shmq_chunk *chunk, const shmq_reader *reader, const struct walk *walk)
+{
+    struct checkpoint *const checkpoint = reader->checkpoint;
+    const uint64_t index = chunk->base + walk->ordinal;
+    if (checkpoint == NULL || reader->passed == 0 || load_relaxed(&checkpoint->head) >= index) {
+        return;
+    }
+    if (load_relaxed(&checkpoint->handed) < index) {
+        store_relaxed(&checkpoint->handed, index); /* first, as above: the head is never beyond it */
+    }
+    store_relaxed(&checkpoint->head, index);
+    shmq_cursor_save(checkpoint, chunk->sequence, walk->position, walk->ordinal, index);
+    if (bounded(chunk)) {
+        shmq_room(chunk->member->control);
+    }
+}
+
 /* One thread at a time: a second one is told so, and sorts it out with the first under a lock of theirs. */
 bool reader_begin(shmq_reader *reader, struct walk *walk)
 {
@@ -168,6 +236,7 @@ bool reader_begin(shmq_reader *reader, struct walk *walk)
     }
     shared_read(&walk->position, &reader->position, sizeof reader->position);
     shared_read(&walk->ordinal, &reader->ordinal, sizeof reader->ordinal);
+    reader->passed = 0;
     return true;
 }
 void reader_end(shmq_reader *reader, const struct walk *walk)
@@ -197,7 +266,14 @@ int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, u
     }
     int64_t count = 0;
     int64_t answer = SHMQ_EMPTY;
+    bool fours = chunk->checksum && reader->filter == NULL; /* until one is no such message: those behind it may be none, too */
     while (count < limit) {
+        if (fours && limit - count >= FOUR) {
+            fours = next_four(chunk, reader, &walk, places == NULL ? NULL : places + count,
+                              records == NULL ? NULL : records + count);
+            count += fours ? FOUR : 0;
+            continue;
+        }
         answer = wanted_message(chunk, reader, &walk, (struct look){.limit = UINT64_MAX});
         if (answer < 0) {
             break; /* what came before it is delivered; the next call meets it again */
@@ -213,6 +289,7 @@ int64_t shmq_next_many(shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, u
     if (count > 0) {
         reader_publish(chunk, reader, &walk);
     }
+    reader_publish_passed(chunk, reader, &walk);
     reader_end(reader, &walk);
     return count > 0 ? count : answer;
 }
@@ -232,6 +309,8 @@ static inline int64_t next_one(shmq_chunk *chunk, shmq_reader *reader, struct lo
     const int64_t answer = wanted_message(chunk, reader, &walk, look);
     if (answer >= 0) {
         reader_publish(chunk, reader, &walk);
+    } else {
+        reader_publish_passed(chunk, reader, &walk);
     }
     if (look.which != NULL) {
         *look.which = (shmq_which){reader->record, reader->index}; /* before another thread moves the reader on */
@@ -267,6 +346,7 @@ int64_t shmq_glance(shmq_chunk *chunk, shmq_reader *reader, shmq_which *which)
         walk = (struct walk){reader->record, reader->index - chunk->base};
         *which = (shmq_which){reader->record, reader->index};
     }
+    reader_publish_passed(chunk, reader, &walk);
     reader_end(reader, &walk);
     return place;
 }

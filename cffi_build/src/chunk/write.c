@@ -26,6 +26,12 @@ int check_shape(const struct shape *shape, uint64_t key_length, uint64_t payload
     return SHMQ_OK;
 }
 
+int shmq_check_fields(const shmq_fields *fields, uint64_t length)
+{
+    const struct shape shape = shape_of(fields->fixed_flags, fields->key_length, fields->headers_length, length);
+    return check_shape(&shape, fields->key_length, length);
+}
+
 uint64_t shmq_record_bytes(const shmq_fields *fields, uint64_t length)
 {
     return round_up(shape_of(fields->fixed_flags, fields->key_length, fields->headers_length, length).length);

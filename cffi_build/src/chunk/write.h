@@ -35,6 +35,12 @@ static inline void write_crc(const shmq_chunk *chunk, uint64_t position, struct 
     record->crc = chunk->checksum ? record_crc(chunk, position, record) : 0;
     shared_write(chunk->memory + position + offsetof(struct record, crc), &record->crc, sizeof record->crc);
 }
+/* The head of a message that has nothing but its payload; the word and the CRC come later. */
+static inline void write_plain_head(const shmq_chunk *chunk, uint64_t position, const struct record *record)
+{
+    const uint64_t from = offsetof(struct record, length);
+    shared_write(chunk->memory + position + from, (const uint8_t *)record + from, sizeof *record - from);
+}
 /* Zeros behind a part, up to the next whole word. Before the checksum. */
 void pad_part(const shmq_chunk *chunk, uint64_t position, uint64_t length);
 

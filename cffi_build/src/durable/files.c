@@ -13,7 +13,7 @@
 #include "shmq.h"
 
 static_assert(SHMQ_PAGE_BYTES == PAGE_BYTES && SHMQ_QUEUE_BYTES == QUEUE_FILE_BYTES
-              && SHMQ_QUEUE_HEADER_BYTES == QUEUE_HEADER_BYTES && SHMQ_CONTROL_BYTES == CONTROL_BYTES
+              && SHMQ_QUEUE_HEADER_BYTES == QUEUE_HEADER_BYTES && SHMQ_CONTROL_BYTES == CONTROL_BYTES && SHMQ_CONTROL_BYTES_SMALL == CONTROL_BYTES_SMALL
               && SHMQ_CHECKPOINT_BYTES == CHECKPOINT_BYTES && SHMQ_BATCH_MAX == COUNT_MAX
               && SHMQ_SNAPSHOT_BASE == SNAPSHOT_BASE && SHMQ_SNAPSHOT_BYTES == SNAPSHOT_BYTES,
               "the public sizes are the layout's");
@@ -227,7 +227,7 @@ int shmq_control_format(void *memory, const uint8_t queue_id[16])
 
 int shmq_control_check(const void *memory, uint64_t bytes, const uint8_t queue_id[16])
 {
-    if (bytes != CONTROL_BYTES) {
+    if (bytes != CONTROL_BYTES && bytes != CONTROL_BYTES_SMALL) {
         return error_set(SHMQ_FORMAT, "it has %" PRIu64 " bytes instead of %u", bytes, CONTROL_BYTES);
     }
     const struct control *const control = memory;
@@ -242,7 +242,8 @@ int shmq_control_check(const void *memory, uint64_t bytes, const uint8_t queue_i
 #define CHECKPOINT_FIXED 128u /* bytes that never change, under the CRC */
 
 int shmq_checkpoint_format(void *memory, const uint8_t queue_id[16], const char *name, uint32_t name_length,
-                           uint32_t kind, uint32_t explicit_ack, uint64_t start_index, int64_t created_ns)
+                           uint32_t kind, bool explicit_ack, bool subscribed, uint64_t start_index,
+                           int64_t created_ns)
 {
     if (name_length == 0 || name_length > sizeof ((struct checkpoint *)memory)->name) {
         return error_set(SHMQ_TOO_LARGE, "a consumer's name has 1 to 64 bytes");
@@ -255,6 +256,7 @@ int shmq_checkpoint_format(void *memory, const uint8_t queue_id[16], const char 
     memcpy(page->queue_id, queue_id, sizeof page->queue_id);
     page->kind = kind;
     page->explicit_ack = explicit_ack;
+    page->subscribed = subscribed;
     page->created_ns = created_ns;
     page->start_index = start_index;
     page->name_length = name_length;
@@ -302,6 +304,9 @@ int shmq_checkpoint_check(const void *memory, uint64_t bytes, const uint8_t queu
     if (page->kind < CHECKPOINT_EXCLUSIVE || page->kind > CHECKPOINT_LONE) {
         return error_set(SHMQ_FORMAT, "it is of kind %" PRIu32 ", which this library does not know", page->kind);
     }
+    if (page->explicit_ack > 1 || page->subscribed > 1) {
+        return error_set(SHMQ_FORMAT, "it was made with something that this library does not know");
+    }
     return SHMQ_OK;
 }
 
@@ -328,4 +333,5 @@ int shmq_snapshot_check(const void *bytes, shmq_snapshot *snapshot)
 }
 
 uint32_t shmq_checkpoint_explicit(const void *memory) { return ((const struct checkpoint *)memory)->explicit_ack; }
+uint32_t shmq_checkpoint_subscribed(const void *memory) { return ((const struct checkpoint *)memory)->subscribed; }
 uint32_t shmq_checkpoint_kind(const void *memory) { return ((const struct checkpoint *)memory)->kind; }

@@ -6,8 +6,7 @@
 #include "atomic.h"
 #include "error.h"
 #include "layout.h"
-#include "os/member.h"
-#include "os/os.h"
+#include "os/owner.h"
 
 int shmq_papers_take(shmq_member *member, uint32_t *held)
 {
@@ -15,10 +14,12 @@ int shmq_papers_take(shmq_member *member, uint32_t *held)
     if (member_forked(member) || !cas_acquire(&member->papers, 0, 1)) {
         return 0;
     }
-    const int answer = shmq_lock_try(&member->lock, LOCK_PAPERS);
+    shmq_lock *const lock = papers_lock(member);
+    const int answer = lock == NULL ? SHMQ_SYSTEM : shmq_lock_try(lock, LOCK_PAPERS);
     if (answer == 1) {
         *held = 1;
     } else {
+        shmq_lock_close(&member->papers_lock);
         store_release(&member->papers, 0);
     }
     return answer;
@@ -27,7 +28,10 @@ int shmq_papers_take(shmq_member *member, uint32_t *held)
 void shmq_papers_give(shmq_member *member, uint32_t *held)
 {
     if (*held != 0 && !member_forked(member)) {
-        shmq_lock_give_back(&member->lock, LOCK_PAPERS);
+        if (member->lock.kept == NULL) {
+            shmq_lock_give_back(&member->lock, LOCK_PAPERS);
+        }
+        shmq_lock_close(&member->papers_lock);
         store_release(&member->papers, 0);
     }
     *held = 0;

@@ -3,6 +3,7 @@
  * Words of regions that are padding are finished by whoever walks over them; so are the indexes that a gap leaves out. A
  * message that is not its time yet, or waits for its key, is left to the side table or to its bucket; one that the window has
  * no room for stops the walk. */
+#include "chunk/filter.h"
 #include "chunk/record.h"
 #include "chunk/settle.h"
 #include "chunk/timed.h"
@@ -14,7 +15,7 @@
 #include "group/head.h"
 #include "group/order.h"
 #include "group/side.h"
-#include "os/os.h"
+#include "os/spin.h"
 
 /* ------------------------------------------------------------------ one message */
 /* A checked message that has a time: OK to hand it out as *kind from *due_ns on, or EMPTY when it was finished. */
@@ -40,8 +41,24 @@ static int timed(shmq_ring *ring, const shmq_chunk *chunk, uint64_t record, uint
     return SHMQ_OK;
 }
 
+/* Is it passed, since the group does not want it? 1, and it is finished, as nobody's attempt; 0, or CORRUPT. What it is does
+ * not depend on who looks: whoever comes behind one that died here finds the same. */
+static int pass_one(shmq_ring *ring, const shmq_chunk *chunk, shmq_reader *reader, const struct walk *walk, word_t word,
+                    uint64_t now)
+{
+    const int matches = filter_matches(reader->filter, chunk, walk->position, walk->ordinal, word);
+    if (matches != 0) {
+        return matches < 0 ? matches : 0;
+    }
+    const uint64_t index = chunk->base + walk->ordinal;
+    cas_release(ring_word(ring, index), now, ring_stamp(ring, index) | RING_DONE);
+    reader->passed++;
+    return 1;
+}
+
 /* A message in the window: 1 when it was taken (without `taken`: can be), 0 when not, or why the walk must stop. */
-static int64_t take_one(shmq_ring *ring, shmq_chunk *chunk, const struct walk *walk, word_t word, shmq_taken *taken)
+static int64_t take_one(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, const struct walk *walk, word_t word,
+                        shmq_taken *taken)
 {
     const uint64_t index = chunk->base + walk->ordinal;
     const uint64_t now = ring_look(ring, index);
@@ -52,6 +69,12 @@ static int64_t take_one(shmq_ring *ring, shmq_chunk *chunk, const struct walk *w
         ring_settled(ring, ring_drop(ring, index));
         ring_finished(ring);
         return 0;
+    }
+    if (reader->filter != NULL) {
+        const int passes = pass_one(ring, chunk, reader, walk, word, now);
+        if (passes != 0) {
+            return passes < 0 ? passes : 0;
+        }
     }
     const int64_t place = check_record(chunk, walk->position, walk->ordinal, word);
     if (place < 0) {
@@ -155,7 +178,7 @@ static int64_t step(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, str
             ring_settled(ring, word_count(word));
             break;
         }
-        count = take_one(ring, chunk, walk, word, taken);
+        count = take_one(ring, chunk, reader, walk, word, taken);
         if (count < 0 || (count > 0 && taken == NULL)) {
             return count; /* a glance stays before it */
         }
@@ -220,17 +243,13 @@ int shmq_ring_skip_one(shmq_ring *ring, uint64_t index)
 }
 
 /* ------------------------------------------------------------------ the walk */
-static bool spin(uint32_t *spins)
+/* What was passed is finished, all of it at once: the head moves, and whoever waits for that is told. */
+static void passed(shmq_ring *ring, const shmq_reader *reader)
 {
-    if (*spins == 0) {
-        return false;
+    if (reader->passed > 0) {
+        ring_settled(ring, reader->passed);
+        ring_finished(ring);
     }
-    *spins -= 1;
-    spin_pause();
-    if (*spins % 64 == 0) {
-        os->yield();
-    }
-    return true;
 }
 
 int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, uint32_t limit, uint32_t spins,
@@ -240,8 +259,10 @@ int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, 
         return error_forked();
     }
     struct walk walk = {reader->position, reader->ordinal};
+    reader->passed = 0;
     int64_t count = 0;
     int64_t answer = 0;
+    uint32_t pause = 1;
     ring->park_ns = 0;
     if (load_relaxed(&ring->member->control->shut_down) == SHUT_DOWN_AT_ONCE) {
         return SHMQ_EMPTY;
@@ -250,17 +271,22 @@ int64_t shmq_ring_take(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader, 
         answer = step(ring, chunk, reader, &walk, &taken[count]);
         if (answer > 0) {
             count += answer;
-        } else if (answer == SHMQ_EMPTY && count == 0 && spin(&spins)) {
+        } else if (answer == SHMQ_EMPTY && count == 0 && reader->passed == 0 && spin_on(&spins, &pause)) {
             continue;
         } else if (answer < 0) {
+            break;
+        }
+        if (reader->passed >= PASS_MOST) {
+            answer = SHMQ_PASSED;
             break;
         }
     }
     reader->position = walk.position;
     reader->ordinal = walk.ordinal;
     ring->cursor = chunk->base + walk.ordinal;
+    passed(ring, reader);
     keyed_wake(ring);
-    if (count > 0) {
+    if (count > 0 || reader->passed > 0) {
         if (load_relaxed(&ring->checkpoint->handed) < ring->cursor) {
             store_relaxed(&ring->checkpoint->handed, ring->cursor); /* about how far the group has come: ring_passed */
         }
@@ -280,12 +306,15 @@ int64_t shmq_ring_glance(shmq_ring *ring, shmq_chunk *chunk, shmq_reader *reader
     }
     struct walk walk = {reader->position, reader->ordinal};
     int64_t answer;
+    reader->passed = 0;
     do {
         answer = step(ring, chunk, reader, &walk, NULL);
-    } while (answer == 0);
+    } while (answer == 0 && reader->passed < PASS_MOST);
+    answer = answer == 0 ? SHMQ_PASSED : answer;
     reader->position = walk.position;
     reader->ordinal = walk.ordinal;
     ring->cursor = chunk->base + walk.ordinal;
+    passed(ring, reader);
     keyed_wake(ring);
     return answer;
 }

@@ -73,7 +73,7 @@ bool shmq_ring_drained(const shmq_ring *ring, bool holding)
     for (uint64_t index = head; index < head + ring->window; index++) {
         const uint64_t word = ring_look(ring, index);
         const uint32_t state = ring_state(ring, index, word);
-        if (state == RING_RETRY || state == RING_MOVING || (state == RING_PENDING && keyed_at(ring, index) != 0)
+        if (state == RING_RETRY || state == RING_MOVING || state == RING_FORWARDING || (state == RING_PENDING && keyed_at(ring, index) != 0)
             || (state == RING_CLAIMED && may_return(&holders, ring_owner(word)))) {
             return false;
         }
@@ -98,6 +98,22 @@ uint64_t shmq_ring_open_in(const shmq_ring *ring, uint64_t head, uint64_t first,
         count += !ring_is_done(ring, index);
     }
     return count;
+}
+
+int shmq_ring_count(const shmq_ring *ring, uint64_t head, const shmq_filter *filter, shmq_chunk *chunk, uint64_t *position,
+                    uint64_t *ordinal, uint64_t first, uint64_t stop, uint32_t most, uint64_t *count)
+{
+    int code;
+    while ((code = shmq_filter_next(filter, chunk, position, ordinal, stop, &most)) == SHMQ_OK) {
+        const uint64_t index = chunk->base + *ordinal;
+        *count += index >= first ? shmq_ring_open_in(ring, head, index, index + 1) : 0;
+        most -= most > 0;
+        code = shmq_filter_step(chunk, position, ordinal);
+        if (code != SHMQ_OK) {
+            break;
+        }
+    }
+    return code;
 }
 
 uint64_t shmq_ring_unfinished(const shmq_ring *ring, uint64_t first, uint64_t end, uint64_t *head, uint64_t *lowest)
@@ -125,7 +141,7 @@ uint32_t shmq_ring_parked(const shmq_ring *ring, uint64_t *entry, uint32_t room,
     struct parked at = {.entry = *entry};
     while (count < room && side_next(ring, &at)) {
         indexes[count] = at.index;
-        held[count++] = at.state == SIDE_CLAIMED || at.state == SIDE_MOVING;
+        held[count++] = at.state == SIDE_CLAIMED || at.state == SIDE_MOVING || at.state == SIDE_FORWARDING;
     }
     *entry = at.entry;
     return count;

@@ -18,7 +18,7 @@ void shmq_ring_counts(shmq_ring *ring, shmq_ring_figures *figures)
     for (uint64_t index = figures->head; index < figures->head + ring->window; index++) {
         const uint32_t state = ring_state(ring, index, ring_look(ring, index));
         figures->to_drop += (state == RING_PENDING || state == RING_RETRY) && ring_is_dropped(ring, index);
-        figures->claimed += state == RING_CLAIMED;
+        figures->claimed += state == RING_CLAIMED || state == RING_FORWARDING;
         figures->returned += state == RING_RETRY;
         figures->waiting += state == RING_PENDING && keyed_at(ring, index) != 0;
     }
@@ -26,7 +26,7 @@ void shmq_ring_counts(shmq_ring *ring, shmq_ring_figures *figures)
     const uint64_t edge = figures->head + ring->window;
     figures->dropped_to = dropped;
     figures->to_drop += dropped > edge ? dropped - edge : 0;
-    figures->claimed += side_count(ring, SIDE_CLAIMED);
+    figures->claimed += side_count(ring, SIDE_CLAIMED) + side_count(ring, SIDE_FORWARDING);
     figures->parked = side_count(ring, SIDE_LIVE);
     figures->redelivered = load_relaxed(&ring->page->redelivered);
     figures->expired = load_relaxed(&ring->page->expired);

@@ -229,6 +229,54 @@ int shmq_ring_moving(shmq_ring *ring, shmq_taken *taken)
     return side_moving(ring, taken->entry, &taken->word) == SHMQ_OK ? SHMQ_OK : lost(taken->index);
 }
 
+/* ------------------------------------------------------------------ put into other queues */
+int shmq_ring_forward(shmq_ring *ring, shmq_taken *taken, bool *again)
+{
+    if (taken->word == 0) {
+        return lost(taken->index); /* finished */
+    }
+    *again = taken->index < load_relaxed(&ring->page->unsure_to);
+    if (taken->entry == 0) {
+        const uint64_t low = ring_low(ring->member->owner, ring_count(taken->word), RING_FORWARDING);
+        /* First: whoever sees the word sees the bit, whatever comes of us. */
+        *again = ring_mark_forwarded(ring, taken->index) || *again;
+        if (move_word(ring, taken, low)) {
+            taken->word = ring_stamp(ring, taken->index) | low;
+            return SHMQ_OK;
+        }
+        const int code = follow(ring, taken);
+        if (code != SHMQ_OK) {
+            return code;
+        }
+    }
+    return side_forward(ring, taken->entry, &taken->word, again) == SHMQ_OK ? SHMQ_OK : lost(taken->index);
+}
+
+int shmq_ring_unforward(shmq_ring *ring, shmq_taken *taken)
+{
+    const uint64_t low = ring_low(ring->member->owner, ring_count(taken->word), RING_CLAIMED);
+    if (taken->entry != 0) {
+        return side_unforward(ring, taken->entry, &taken->word) == SHMQ_OK ? SHMQ_OK : lost(taken->index);
+    }
+    if (!move_word(ring, taken, low)) {
+        return lost(taken->index);
+    }
+    taken->word = ring_stamp(ring, taken->index) | low;
+    return SHMQ_OK;
+}
+
+bool shmq_ring_seated(const shmq_ring *ring)
+{
+    return shmq_member_seated(ring->member) != 0;
+}
+
+bool shmq_taken_forwards(const shmq_taken *taken)
+{
+    const uint64_t state = taken->word & ((1u << RING_STATE_BITS) - 1);
+    static_assert((uint32_t)RING_FORWARDING == (uint32_t)SIDE_FORWARDING, "the same in the window and beside it");
+    return taken->word != 0 && state == RING_FORWARDING;
+}
+
 void shmq_ring_count_moved(shmq_ring *ring, bool expired)
 {
     add_relaxed(expired ? &ring->page->expired : &ring->page->moved, 1);

@@ -15,8 +15,9 @@
 
 /* ------------------------------------------------------------------ what the dead held */
 /* Put back one message of the window, if that is its owner: whether it was. One that was parked for that owner is settled here, whoever
- * parked it, so that side_reap finds it as the owner's: killed before that, nobody else would ever look for it. */
-static bool reap_word(shmq_ring *ring, uint64_t index, owner_t owner)
+ * parked it, so that side_reap finds it as the owner's: killed before that, nobody else would ever look for it. What it
+ * forwards comes back by its death alone. */
+static bool reap_word(shmq_ring *ring, uint64_t index, owner_t owner, bool dead)
 {
     for (;;) {
         const uint64_t word = ring_look(ring, index);
@@ -25,10 +26,11 @@ static bool reap_word(shmq_ring *ring, uint64_t index, owner_t owner)
             side_passes(ring, index, word);
             return false;
         }
-        if (ring_owner(word) != owner || (state != RING_CLAIMED && state != RING_MOVING)) {
+        if (ring_owner(word) != owner
+            || (state != RING_CLAIMED && state != RING_MOVING && (state != RING_FORWARDING || !dead))) {
             return false;
         }
-        const uint32_t next = state == RING_CLAIMED ? RING_RETRY : RING_MOVING;
+        const uint32_t next = state == RING_MOVING ? RING_MOVING : RING_RETRY;
         if (cas_release(ring_word(ring, index), word,
                         ring_stamp(ring, index) | ring_low(0, ring_count(word), next))) {
             add_relaxed(&ring->page->redelivered, 1);
@@ -53,7 +55,7 @@ static bool reap(shmq_ring *ring, uint32_t slot, uint64_t tenant)
     const owner_t owner = tenant_owner(slot, tenant);
     const uint64_t head = head_of(ring);
     for (uint64_t index = head; index < head + ring->window; index++) {
-        reap_word(ring, index, owner);
+        reap_word(ring, index, owner, true);
     }
     side_reap(ring, owner);
     keyed_reap(ring);
@@ -109,7 +111,7 @@ int shmq_ring_leave(shmq_ring *ring)
     const uint64_t passed = ring_passed(ring); /* nothing behind it was handed out, so its pages need not be there */
     bool came_back = false;
     for (uint64_t index = head; index < passed && index < head + ring->window; index++) {
-        came_back = reap_word(ring, index, owner) || came_back;
+        came_back = reap_word(ring, index, owner, false) || came_back;
     }
     came_back = side_leave(ring, owner) || came_back;
     if (came_back) {

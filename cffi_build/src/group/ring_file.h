@@ -14,6 +14,8 @@ struct extent {
 
 /* Is it a ring of this queue, and as large as it says? */
 int ring_extent(const struct ring *page, uint64_t bytes, const uint8_t queue_id[16], struct extent *extent);
+/* Behind so many bytes of it the words begin. */
+uint64_t ring_header_bytes(uint32_t cells);
 /* Its term; 0 when it is none. */
 uint64_t ring_term(const struct ring *page);
 /* Where what lies in it. The handle knows its window, buckets and cells. */

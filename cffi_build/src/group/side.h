@@ -55,6 +55,8 @@ int side_ack(shmq_ring *ring, uint64_t entry, uint64_t word);
 int side_nack(shmq_ring *ring, uint64_t entry, uint64_t word, int64_t due_ns, uint64_t behind);
 int side_extend(shmq_ring *ring, uint64_t entry, uint64_t *word, int64_t ends_ns);
 int side_moving(shmq_ring *ring, uint64_t entry, uint64_t *word);
+int side_forward(shmq_ring *ring, uint64_t entry, uint64_t *word, bool *again);
+int side_unforward(shmq_ring *ring, uint64_t entry, uint64_t *word);
 /* What lies here is not done. */
 void side_unmark(const shmq_ring *ring, struct snapshot *snapshot);
 /* Name the lowest parked messages before `head`, up to SNAPSHOT_OLDER, with the entries they lie in. Whatever else is

@@ -63,6 +63,34 @@ int side_moving(shmq_ring *ring, uint64_t entry, uint64_t *word)
     return SHMQ_OK;
 }
 
+int side_forward(shmq_ring *ring, uint64_t entry, uint64_t *word, bool *again)
+{
+    struct ring_side *const side = side_at(ring, entry);
+    const uint64_t next = becomes(*word, ring->member->owner, SIDE_FORWARDING);
+    if (side == NULL) {
+        return SHMQ_LOST;
+    }
+    /* First: whoever sees it FORWARDING sees this. Of another message by now, it is one that is looked for in vain. */
+    *again = load_relaxed(&side->forwarded) != 0 || *again;
+    store_relaxed(&side->forwarded, 1);
+    if (!cas_release(&side->state, *word, next)) {
+        return SHMQ_LOST;
+    }
+    *word = next;
+    return SHMQ_OK;
+}
+
+int side_unforward(shmq_ring *ring, uint64_t entry, uint64_t *word)
+{
+    struct ring_side *const side = side_at(ring, entry);
+    const uint64_t next = becomes(*word, ring->member->owner, SIDE_CLAIMED);
+    if (side == NULL || !cas_release(&side->state, *word, next)) {
+        return SHMQ_LOST;
+    }
+    *word = next;
+    return SHMQ_OK;
+}
+
 /* ------------------------------------------------------------------ a dead one */
 /* One entry of a dead owner. */
 static bool reap_entry(shmq_ring *ring, uint64_t entry, uint64_t state)
@@ -78,6 +106,7 @@ static bool reap_entry(shmq_ring *ring, uint64_t entry, uint64_t state)
         free_entry(ring, entry, state);
         return false;
     case SIDE_CLAIMED:
+    case SIDE_FORWARDING:
         store_relaxed(&side->due_ns, 0);
         store_relaxed(&side->behind, 0);
         if (cas_release(&side->state, state, becomes(state, 0, SIDE_LIVE))) {
@@ -139,7 +168,8 @@ uint64_t side_held(const shmq_ring *ring, uint64_t from)
         }
         const uint64_t state = load_acquire(&side_at(ring, entry)->state);
         const uint64_t index = load_acquire(&side_at(ring, entry)->index) - 1;
-        const bool held = state_of(state) == SIDE_CLAIMED || state_of(state) == SIDE_MOVING;
+        const bool held = state_of(state) == SIDE_CLAIMED || state_of(state) == SIDE_MOVING
+                          || state_of(state) == SIDE_FORWARDING;
         from = held && !nobody_has(state) && index < from ? index : from;
     }
     return from;

@@ -112,6 +112,7 @@ int64_t side_prepare(shmq_ring *ring, uint64_t index, uint64_t then, int64_t due
             store_relaxed(&side->then, version_of(load_relaxed(&side->state)) | then);
             store_relaxed(&side->due_ns, (uint64_t)due_ns);
             store_relaxed(&side->behind, behind);
+            store_relaxed(&side->forwarded, ring_forwarded(ring, index)); /* it is in the window still */
             /* Pairs with the acquire in keep_unfinished: who reads ours sees that its own is not here any more. */
             store_release(&side->bucket, bucket);
             store_release(&side->index, index + 1);

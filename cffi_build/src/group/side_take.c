@@ -75,7 +75,7 @@ struct offered {
 bool side_remember(shmq_ring *ring)
 {
     free(ring->looked);
-    ring->looked = calloc(ring->blocks, sizeof *ring->looked);
+    ring->looked = calloc(ring->blocks + 1, sizeof *ring->looked);
     ring->side_next = 0;
     ring->offered_count = 0;
     ring->offered_next = 0;

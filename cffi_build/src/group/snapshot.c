@@ -113,12 +113,10 @@ static void snapshot_parked(shmq_ring *ring, struct snapshot *made, uint64_t hea
     side_unmark(ring, made);
 }
 
-int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch)
+int shmq_ring_fix(shmq_ring *ring, uint64_t epoch, void *content)
 {
-    struct snapshot *const made = calloc(1, sizeof *made);
-    if (made == NULL) {
-        return error_system(-ENOMEM, "asked for memory");
-    }
+    struct snapshot *const made = content;
+    memset(made, 0, sizeof *made);
     const struct snapshot *const newest = newest_snapshot(ring->checkpoint);
     const uint64_t head = head_of(ring);
     made->sequence = newest == NULL ? 1 : newest->sequence + 1;
@@ -128,21 +126,86 @@ int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch)
     if (ring->bucket_count != 0) {
         const int code = snapshot_keyed(ring, made, head);
         if (code != SHMQ_OK) {
-            free(made);
             return code;
         }
     } else {
         snapshot_parked(ring, made, head);
     }
     if (load_acquire(&ring->page->side_blocks) > ring->blocks) {
-        free(made);
         return SHMQ_GROW; /* something may be parked where we do not see it, and must not be called done */
     }
     made->crc = snapshot_crc(made);
-    memcpy(snapshot_at(ring->checkpoint, newest == snapshot_at(ring->checkpoint, 0)), made, sizeof *made);
-    const int64_t sequence = (int64_t)made->sequence;
+    return SHMQ_OK;
+}
+
+int64_t shmq_ring_write_fixed(void *checkpoint, const void *content)
+{
+    const struct snapshot *const made = content;
+    const struct snapshot *const newest = newest_snapshot(checkpoint);
+    if (made->sequence != (newest == NULL ? 1 : newest->sequence + 1)) {
+        return SHMQ_EMPTY;
+    }
+    memcpy(snapshot_at(checkpoint, newest == snapshot_at(checkpoint, 0)), made, sizeof *made);
+    return (int64_t)made->sequence;
+}
+
+int64_t shmq_ring_snapshot(shmq_ring *ring, uint64_t epoch)
+{
+    struct snapshot *const made = calloc(1, sizeof *made);
+    if (made == NULL) {
+        return error_system(-ENOMEM, "asked for memory");
+    }
+    const int code = shmq_ring_fix(ring, epoch, made);
+    const int64_t sequence = code == SHMQ_OK ? shmq_ring_write_fixed(ring->checkpoint, made) : code;
     free(made);
     return sequence;
+}
+
+/* ------------------------------------------------------------------ what it leaves open */
+static bool snapshot_done(const struct snapshot *snapshot, uint64_t index)
+{
+    const uint64_t bit = index - snapshot->head;
+    return bit < RING_WINDOW && (snapshot->done[bit / 8] >> bit % 8 & 1) != 0;
+}
+
+uint64_t shmq_snapshot_open(const void *content, uint64_t *floor, uint64_t *runs)
+{
+    const struct snapshot *const snapshot = content;
+    const uint64_t edge = snapshot->head + RING_WINDOW;
+    uint64_t count = 0;
+    *floor = snapshot->passed < snapshot->head ? snapshot->head : snapshot->passed < edge ? snapshot->passed : edge;
+    for (uint32_t i = 0; i < snapshot->parked && i < SNAPSHOT_OLDER; i++) {
+        runs[2 * count] = snapshot->older[i];
+        runs[2 * count++ + 1] = snapshot->older[i] + 1;
+    }
+    for (uint64_t index = snapshot->head; index < *floor; index++) {
+        if (snapshot_done(snapshot, index)) {
+            continue;
+        }
+        if (count > 0 && runs[2 * count - 1] == index) {
+            runs[2 * count - 1] = index + 1;
+        } else {
+            runs[2 * count] = index;
+            runs[2 * count++ + 1] = index + 1;
+        }
+    }
+    return count;
+}
+
+uint64_t shmq_snapshots_floor(const void *checkpoint)
+{
+    const struct checkpoint *const live = checkpoint;
+    uint64_t floor = UINT64_MAX;
+    uint32_t valid = 0;
+    for (uint32_t which = 0; which < 2; which++) {
+        const struct snapshot *const snapshot = snapshot_at((void *)(uintptr_t)checkpoint, which);
+        if (snapshot_valid(snapshot)) {
+            const uint64_t lowest = snapshot->parked > 0 ? snapshot->older[0] : snapshot->head;
+            floor = lowest < floor ? lowest : floor;
+            valid++;
+        }
+    }
+    return valid > 0 ? floor : load_relaxed(&live->start_index);
 }
 
 /* ------------------------------------------------------------------ and used */
@@ -151,12 +214,6 @@ void shmq_ring_forget(void *memory)
     struct ring *const page = memory;
     page->term = ring_term(page) % RING_TERM_MAX + 1; /* what was handed out before matches no word any more */
     memset(page->boot_id, 0, sizeof page->boot_id);
-}
-
-static bool snapshot_done(const struct snapshot *snapshot, uint64_t index)
-{
-    const uint64_t bit = index - snapshot->head;
-    return bit < RING_WINDOW && (snapshot->done[bit / 8] >> bit % 8 & 1) != 0;
 }
 
 /* What was parked is parked again, due at once; where the table is full, the head stays: where it is then. */
@@ -202,7 +259,8 @@ int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint
     }
     /* As far as its header says. Behind that nothing was ever written, however far the file was grown. */
     const uint64_t used = shmq_ring_bytes(extent.window, extent.buckets, extent.cells, extent.blocks);
-    memset((uint8_t *)memory + RING_HEADER_BYTES, 0, used - RING_HEADER_BYTES);
+    const uint64_t header = ring_header_bytes(extent.cells);
+    memset((uint8_t *)memory + header, 0, used - header);
     ring_set_memory(&ring, memory, extent.blocks);
     uint64_t floor = live->start_index > first ? live->start_index : first;
     const uint64_t head = snapshot == NULL ? floor : park_again(&ring, snapshot, &floor);
@@ -219,7 +277,8 @@ int shmq_ring_rebuild(void *memory, uint64_t bytes, void *checkpoint, const uint
     memset((uint8_t *)memory + offsetof(struct ring, returns), 0,
            offsetof(struct ring, side_blocks) - offsetof(struct ring, returns));
     memset((uint8_t *)memory + offsetof(struct ring, side_version), 0,
-           RING_HEADER_BYTES - offsetof(struct ring, side_version));
+           header - offsetof(struct ring, side_version));
+    page->unsure_to = UINT64_MAX; /* what was put elsewhere by then, no bit says any more */
     memcpy(page->boot_id, boot_id, sizeof page->boot_id); /* last */
     return SHMQ_OK;
 }

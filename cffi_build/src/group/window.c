@@ -45,19 +45,42 @@ bool lease_ended(const shmq_ring *ring, uint64_t *cell, uint64_t word, int64_t n
     return *next_ns <= now_ns;
 }
 
-uint32_t ring_attempts(const shmq_ring *ring, uint64_t index)
+/* The attempts cell of a message, as it is; 0 when it says nothing of this one. */
+static uint64_t attempts_cell(const shmq_ring *ring, uint64_t index)
 {
     if (ring->attempts == NULL) {
         return 0; /* each is finished when it is handed out */
     }
     const uint64_t cell = load_relaxed(&ring->attempts[ring_slot(ring, index)]);
-    const bool mine = cell >> ATTEMPTS_BITS == ring_cell(ring, index);
-    return mine ? (uint32_t)(cell & ((1u << ATTEMPTS_BITS) - 1)) : 0;
+    return cell >> ATTEMPTS_CELL_SHIFT == ring_cell(ring, index) ? cell : 0;
 }
+uint32_t ring_attempts(const shmq_ring *ring, uint64_t index)
+{
+    return (uint32_t)(attempts_cell(ring, index) & ((1u << ATTEMPTS_BITS) - 1));
+}
+/* The bit stays: only who has lost the message can have set it meanwhile, to no effect. */
 void attempts_store(const shmq_ring *ring, uint64_t index, uint32_t attempts)
 {
     if (ring->attempts != NULL) {
-        store_relaxed(&ring->attempts[ring_slot(ring, index)], ring_cell(ring, index) << ATTEMPTS_BITS | attempts);
+        const uint64_t kept = attempts_cell(ring, index) & ATTEMPTS_FORWARDED;
+        store_relaxed(&ring->attempts[ring_slot(ring, index)],
+                      ring_cell(ring, index) << ATTEMPTS_CELL_SHIFT | kept | attempts);
+    }
+}
+bool ring_forwarded(const shmq_ring *ring, uint64_t index)
+{
+    return (attempts_cell(ring, index) & ATTEMPTS_FORWARDED) != 0;
+}
+bool ring_mark_forwarded(const shmq_ring *ring, uint64_t index)
+{
+    for (;;) {
+        const uint64_t cell = attempts_cell(ring, index);
+        if (cell == 0 || (cell & ATTEMPTS_FORWARDED) != 0) {
+            return cell != 0; /* of a later lap: it is ours no more, which the CAS behind this says */
+        }
+        if (cas_relaxed(&ring->attempts[ring_slot(ring, index)], cell, cell | ATTEMPTS_FORWARDED)) {
+            return false;
+        }
     }
 }
 static uint32_t attempts_add(const shmq_ring *ring, uint64_t index)

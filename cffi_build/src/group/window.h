@@ -63,7 +63,7 @@ static inline uint64_t ring_stamp(const shmq_ring *ring, uint64_t index)
     const uint64_t lap = index >> ring->window_shift & ((UINT64_C(1) << RING_LAP_BITS) - 1);
     return ring->term << RING_TERM_SHIFT | lap << RING_LAP_SHIFT;
 }
-/* What cells that are not of every lap say of theirs, above ATTEMPTS_BITS. */
+/* What cells that are not of every lap say of theirs, above their lowest bits. */
 static inline uint64_t ring_cell(const shmq_ring *ring, uint64_t index)
 {
     return ring->term << CELL_LAP_BITS | (index >> ring->window_shift & ((UINT64_C(1) << CELL_LAP_BITS) - 1));
@@ -76,7 +76,7 @@ static inline uint64_t ring_low(owner_t owner, uint64_t count, uint32_t state)
 }
 static inline bool ring_somebody_has(uint32_t state, uint64_t word)
 {
-    return state == RING_CLAIMED || (state == RING_MOVING && ring_owner(word) != 0);
+    return state == RING_CLAIMED || state == RING_FORWARDING || (state == RING_MOVING && ring_owner(word) != 0);
 }
 static inline uint64_t ring_entry(uint64_t word) { return word >> RING_COUNT_SHIFT & ((UINT64_C(1) << 29) - 1); }
 /* What a word, as ring_look has read it, says about `index`. One of another lap is of a later one only if the head is beyond
@@ -128,6 +128,9 @@ static inline int64_t ring_worth(const shmq_ring *ring, uint64_t attempts, bool 
 }
 uint32_t ring_attempts(const shmq_ring *ring, uint64_t index);
 void attempts_store(const shmq_ring *ring, uint64_t index, uint32_t attempts);
+/* May somebody have put that message of the window into other queues? And from now on: whether it was so before. */
+bool ring_forwarded(const shmq_ring *ring, uint64_t index);
+bool ring_mark_forwarded(const shmq_ring *ring, uint64_t index);
 /* Something came back: have everybody look. */
 void ring_returned(shmq_ring *ring);
 /* Somebody may wait for room in the queue, and for this group to have finished something, or to have let go of it. */

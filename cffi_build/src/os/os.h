@@ -38,6 +38,13 @@ struct os_calls {
     int (*open_again)(int fd);
     /* Is a write lock held on this byte, by any open file other than fd's own? 1 or 0. */
     int (*byte_is_locked)(int fd, uint64_t byte);
+    /* A mapping that keeps the open file of fd, and with it its locks, when fd is closed; no forked child has it. */
+    int (*keep_open)(int fd, void **kept);
+    void (*let_go)(void *kept);
+    /* Which file fd has open, whatever its name. */
+    int (*identify)(int fd, uint64_t file[2]);
+    /* That file by its path, which begins at the open directory if it is not absolute; -ESTALE: another one is there. */
+    int (*open_same)(int directory, const char *path, const uint64_t file[2], bool writable);
     /* Let somebody else use this processor, if anybody wants to. */
     void (*yield)(void);
     /* A whole file, in *at: shared, or private so that what is stored there never reaches the file. 0 or -errno. */

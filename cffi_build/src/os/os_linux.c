@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -138,6 +139,50 @@ static int byte_is_locked(int fd, uint64_t byte)
     struct flock lock;
     const int answer = ofd(fd, F_OFD_GETLK, F_RDLCK, byte, &lock);
     return answer < 0 ? answer : lock.l_type != F_UNLCK;
+}
+
+static int keep_open(int fd, void **kept)
+{
+    const size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+    void *const page = mmap(NULL, bytes, PROT_NONE, MAP_SHARED, fd, 0);
+    if (page == MAP_FAILED) {
+        return -errno;
+    }
+    if (madvise(page, bytes, MADV_DONTFORK) != 0) {
+        const int answer = -errno;
+        munmap(page, bytes);
+        return answer;
+    }
+    *kept = page;
+    return 0;
+}
+static void let_go(void *kept) { munmap(kept, (size_t)sysconf(_SC_PAGESIZE)); }
+static int identify(int fd, uint64_t file[2])
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0) {
+        return -errno;
+    }
+    file[0] = info.st_dev;
+    file[1] = info.st_ino;
+    return 0;
+}
+static int open_same(int directory, const char *path, const uint64_t file[2], bool writable)
+{
+    const int fd = openat(directory, path, (writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) {
+        return -errno;
+    }
+    uint64_t found[2];
+    int answer = identify(fd, found);
+    if (answer == 0 && (found[0] != file[0] || found[1] != file[1])) {
+        answer = -ESTALE;
+    }
+    if (answer != 0) {
+        close(fd);
+        return answer;
+    }
+    return fd;
 }
 
 static void yield(void) { sched_yield(); }
@@ -294,6 +339,10 @@ static const struct os_calls linux_calls = {
     .unlock_all = unlock_all,
     .open_again = open_again,
     .byte_is_locked = byte_is_locked,
+    .keep_open = keep_open,
+    .let_go = let_go,
+    .identify = identify,
+    .open_same = open_same,
     .yield = yield,
     .map_file = map_file,
     .unmap_file = unmap_file,

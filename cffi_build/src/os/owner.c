@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "atomic.h"
 #include "error.h"
@@ -68,7 +69,26 @@ int shmq_lock_open(shmq_lock *lock, int fd)
     return answer == 0 ? SHMQ_OK : error_system(answer, "cannot open a file again for its lock");
 }
 
-static int lock_fd(const shmq_lock *lock) { return lock->forks == forks ? (int)registry[lock->entry] - 1 : -1; }
+static bool is_mine(const shmq_lock *lock) { return lock->forks == forks; } /* not in a forked child */
+static int lock_fd(const shmq_lock *lock)
+{
+    return is_mine(lock) && lock->kept == NULL ? (int)registry[lock->entry] - 1 : -1;
+}
+
+/* A mapping keeps the open file. Until no child can have that, the descriptor is registered, and the gate is shut: there is
+ * no instant at which a fork would take the lock along. */
+int shmq_lock_keep(shmq_lock *lock)
+{
+    os->fork_gate(1);
+    const int fd = lock_fd(lock);
+    const int answer = fd < 0 ? -EBADF : os->keep_open(fd, &lock->kept);
+    if (answer == 0) {
+        registry[lock->entry] = 0;
+        os->close(fd);
+    }
+    os->fork_gate(0);
+    return answer == 0 ? SHMQ_OK : error_system(answer, "cannot map the file of a lock");
+}
 
 static int lock_answer(int answer, uint64_t byte)
 {
@@ -86,15 +106,20 @@ int shmq_lock_give_back(shmq_lock *lock, uint64_t byte)
     return fd < 0 ? SHMQ_OK : lock_answer(os->unlock_byte(fd, byte), byte);
 }
 
+int shmq_lock_fd(const shmq_lock *lock) { return lock_fd(lock); }
+
 void shmq_lock_close(shmq_lock *lock)
 {
     const int fd = lock_fd(lock);
-    if (fd >= 0) { /* -1 in a forked child, which has closed it already */
+    if (is_mine(lock) && lock->kept != NULL) { /* a child has nothing there, or something else by now */
+        os->let_go(lock->kept);
+    } else if (fd >= 0) { /* -1 in a forked child, which has closed it already */
         os->unlock_all(fd); /* not left to the close: who made a child past the gate, by a bare clone, shares the file */
         registry[lock->entry] = 0;
         os->close(fd);
     }
     lock->forks = 0;
+    lock->kept = NULL;
 }
 
 /* ---- members */
@@ -103,6 +128,8 @@ shmq_member *shmq_member_new(void *control)
     shmq_member *member = calloc(1, sizeof *member);
     if (member != NULL) {
         member->control = control;
+        member->seats = OWNER_SLOTS;
+        member->left = UINT64_MAX;
         member->guard = os->guard_new();
     }
     if (member == NULL || member->guard == NULL) {
@@ -119,6 +146,57 @@ int shmq_member_open(shmq_member *member, int lock_fd, int test_fd)
     return locked != SHMQ_OK ? locked : shmq_lock_open(&member->test, test_fd);
 }
 
+int shmq_member_by_path(shmq_member *member, int directory, const char *path)
+{
+    const int answer = os->identify(lock_fd(&member->test), member->file);
+    if (answer < 0) {
+        return error_system(answer, "cannot tell which file %s is", path);
+    }
+    const size_t size = strlen(path) + 1;
+    char *const copy = malloc(size);
+    if (copy == NULL) {
+        return error_system(-ENOMEM, "asked for memory");
+    }
+    member->path = memcpy(copy, path, size);
+    member->directory = directory;
+    shmq_lock_close(&member->test);
+    return SHMQ_OK;
+}
+
+void shmq_member_seats(shmq_member *member, uint32_t seats) { member->seats = seats < OWNER_SLOTS ? seats : OWNER_SLOTS; }
+
+int shmq_member_keep(shmq_member *member) { return shmq_lock_keep(&member->lock); }
+
+/* As os->byte_is_locked: also -errno, of a file that is not there any more or cannot be opened just now. */
+static int seat_is_locked(const shmq_member *member, uint32_t slot)
+{
+    if (member->path == NULL) {
+        return os->byte_is_locked(lock_fd(&member->test), LOCK_BASE + slot);
+    }
+    const int fd = os->open_same(member->directory, member->path, member->file, false);
+    if (fd < 0) {
+        return fd;
+    }
+    const int answer = os->byte_is_locked(fd, LOCK_BASE + slot);
+    os->close(fd);
+    return answer;
+}
+
+shmq_lock *papers_lock(shmq_member *member)
+{
+    if (member->lock.kept == NULL) {
+        return &member->lock;
+    }
+    const int fd = os->open_same(member->directory, member->path, member->file, true);
+    if (fd < 0) {
+        error_system(fd, "cannot open %s again for a lock", member->path);
+        return NULL;
+    }
+    const int code = shmq_lock_open(&member->papers_lock, fd);
+    os->close(fd);
+    return code == SHMQ_OK ? &member->papers_lock : NULL;
+}
+
 static uint32_t next_generation(const struct participant *seat)
 {
     const uint32_t generation = (load_relaxed(&seat->generation) + 1) & (OWNER_GENERATIONS - 1);
@@ -127,7 +205,7 @@ static uint32_t next_generation(const struct participant *seat)
 
 int shmq_member_lock(shmq_member *member, uint64_t *since, uint32_t *generation)
 {
-    for (uint32_t slot = 0; slot < OWNER_SLOTS; slot++) {
+    for (uint32_t slot = 0; slot < member->seats; slot++) {
         const int held = shmq_lock_try(&member->lock, LOCK_BASE + slot);
         if (held < 0) {
             return held;
@@ -149,7 +227,7 @@ int shmq_member_lock(shmq_member *member, uint64_t *since, uint32_t *generation)
             return (int)slot;
         }
     }
-    return error_set(SHMQ_TOO_MANY, "all %u participant slots are taken", OWNER_SLOTS);
+    return error_set(SHMQ_TOO_MANY, "all %u participant slots are taken", member->seats);
 }
 
 int shmq_member_join(shmq_member *member, uint32_t pid, uint64_t pid_namespace, uint64_t start_time, uint64_t boot_tag,
@@ -165,7 +243,7 @@ int shmq_member_join(shmq_member *member, uint32_t pid, uint64_t pid_namespace, 
     store_relaxed(&seat->pid_namespace, pid_namespace);
     store_relaxed(&seat->start_time, start_time);
     store_relaxed(&seat->boot_tag, boot_tag);
-    store_relaxed(&seat->since, since);
+    shmq_member_since(member, since);
     member->owner = owner_make(member->slot, generation);
     add_relaxed(&member->control->members, 1);
     shmq_wake_always(member->control); /* sleepers' watchers must watch this process too */
@@ -174,8 +252,10 @@ int shmq_member_join(shmq_member *member, uint32_t pid, uint64_t pid_namespace, 
 
 void shmq_member_since(shmq_member *member, uint64_t since)
 {
-    store_relaxed(&member->control->participants[member->slot].since, since);
+    store_relaxed(&member->control->participants[member->slot].since, since < member->left ? since : member->left);
 }
+
+void shmq_member_left(shmq_member *member, uint64_t since) { member->left = since; }
 
 /* ------------------------------------------------------------------ how much is padding
  * The words say it, and `padded` is their sum. Between the two there is a step, so whoever changes them says before that it
@@ -219,7 +299,7 @@ uint32_t shmq_pads_doubted(shmq_member *member)
     if (load_acquire(&member->control->pads_doubted) != 0) {
         return 1;
     }
-    for (uint32_t slot = 0; slot < OWNER_SLOTS; slot++) {
+    for (uint32_t slot = 0; slot < member->seats; slot++) {
         uint64_t mark;
         if (is_between(&member->control->participants[slot], &mark) && mark_of_dead(member, slot, mark)) {
             return 1;
@@ -232,7 +312,7 @@ int shmq_pads_count(shmq_member *member, uint64_t *doubted, uint64_t *padded)
 {
     struct control *const control = member->control;
     int code = SHMQ_OK;
-    for (uint32_t slot = 0; slot < OWNER_SLOTS; slot++) {
+    for (uint32_t slot = 0; slot < member->seats; slot++) {
         struct participant *const seat = &control->participants[slot];
         uint64_t mark;
         if (!is_between(seat, &mark)) {
@@ -256,7 +336,7 @@ int shmq_pads_counted(shmq_member *member, uint64_t doubted, uint64_t padded, ui
     struct control *const control = member->control;
     uint64_t mark;
     fence_seq_cst();
-    for (uint32_t slot = 0; slot < OWNER_SLOTS; slot++) {
+    for (uint32_t slot = 0; slot < member->seats; slot++) {
         if (is_between(&control->participants[slot], &mark)) {
             return SHMQ_WAITING;
         }
@@ -278,7 +358,7 @@ bool owner_alive(shmq_member *member, owner_t owner)
         return true; /* a test through any descriptor of mine could not tell */
     }
     const uint32_t slot = owner_slot(owner);
-    if (slot >= OWNER_SLOTS) {
+    if (slot >= member->seats) {
         return false; /* it comes from a shared word, and nobody can be that one */
     }
     const uint32_t generation = load_relaxed(&member->control->participants[slot].generation);
@@ -286,7 +366,7 @@ bool owner_alive(shmq_member *member, owner_t owner)
         return false;
     }
     /* A failed test is not a proof of death. */
-    return os->byte_is_locked(lock_fd(&member->test), LOCK_BASE + slot) != 0;
+    return seat_is_locked(member, slot) != 0;
 }
 
 uint32_t shmq_participant_at(const void *control, uint32_t slot, shmq_participant *participant)
@@ -307,18 +387,61 @@ uint32_t shmq_participant_at(const void *control, uint32_t slot, shmq_participan
 
 int shmq_slot_locked(shmq_member *member, uint32_t slot)
 {
-    return slot < OWNER_SLOTS && os->byte_is_locked(lock_fd(&member->test), LOCK_BASE + slot) != 0;
+    return slot < member->seats && seat_is_locked(member, slot) != 0;
+}
+
+/* Whoever forwards asks before each claim, so this one opening stays: it holds no lock, and a child may have it. Threads may
+ * be here at once. */
+static int asking_fd(shmq_member *member)
+{
+    uint64_t asking = load_relaxed(&member->asking);
+    if (asking == 0 && member->path != NULL) {
+        const int fd = os->open_same(member->directory, member->path, member->file, false);
+        asking = fd < 0 ? 0 : (uint64_t)fd + 1;
+        if (fd >= 0 && !cas_relaxed(&member->asking, 0, asking)) {
+            os->close(fd);
+            asking = load_relaxed(&member->asking);
+        }
+    }
+    return (int)asking - 1;
+}
+
+/* An answer is good for a moment, much shorter than it takes others to find a seat free and to take what it holds. */
+#define SEATED_NS INT64_C(1000000)
+int shmq_member_seated(shmq_member *member)
+{
+    const uint32_t slot = owner_slot(member->owner);
+    const int64_t now = os->clock_monotonic_ns();
+    if (now - load_relaxed(&member->asked_ns) < SEATED_NS) {
+        return true;
+    }
+    const int fd = asking_fd(member);
+    /* Somebody may have closed it blindly, and it is nothing now, or another file: then the question is asked anew. */
+    const bool seated = (fd >= 0 && os->byte_is_locked(fd, LOCK_BASE + slot) == 1) || shmq_slot_locked(member, slot);
+    store_relaxed(&member->asked_ns, seated ? now : 0);
+    return seated;
 }
 
 int shmq_owner_alive(shmq_member *member, uint32_t owner) { return owner_alive(member, owner); }
 
+static void ask_no_more(shmq_member *member)
+{
+    const int fd = (int)member->asking - 1;
+    uint64_t file[2];
+    if (fd >= 0 && os->identify(fd, file) >= 0 && file[0] == member->file[0] && file[1] == member->file[1]) {
+        os->close(fd);
+    }
+    member->asking = 0;
+}
+
 void shmq_member_leave(shmq_member *member)
 {
+    ask_no_more(member);
     if (member->lock.forks == 0) {
         return;
     }
     if (member->owner != 0 && !member_forked(member)) {
-        shmq_member_since(member, UINT64_MAX); /* nothing to bury */
+        shmq_member_since(member, UINT64_MAX); /* nothing of ours to bury */
     }
     shmq_lock_close(&member->lock);
 }
@@ -331,5 +454,6 @@ void shmq_member_free(shmq_member *member)
     shmq_member_leave(member);
     os->guard_free(member->guard);
     shmq_lock_close(&member->test);
+    free(member->path);
     free(member);
 }

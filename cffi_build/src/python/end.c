@@ -1,6 +1,8 @@
 /* end.c - what the ends of a queue have in common (end.h). */
 #include "python/end.h"
 
+#include "atomic.h"
+
 int end_traverse(End *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE((PyObject *)self));
@@ -27,8 +29,11 @@ void end_dealloc(End *self)
 
 PyObject *end_code_with(End *self, PyObject *codec)
 {
-    PyObject *const before = self->codec;
+    PyObject *before;
+    ALONE_WITH(self)
+    before = self->codec;
     self->codec = codec == Py_None ? NULL : Py_NewRef(codec);
+    ALONE_NO_MORE
     Py_XDECREF(before);
     Py_RETURN_NONE;
 }
@@ -42,17 +47,20 @@ PyObject *end_move(End *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "KKKO", &chunk, &reader, &memory, &keep)) {
         return NULL;
     }
-    self->chunk = (shmq_chunk *)(uintptr_t)chunk;
-    self->reader = (shmq_reader *)(uintptr_t)reader;
+    PyObject *before;
+    ALONE_WITH(self)
+    store_relaxed(&self->chunk, (shmq_chunk *)(uintptr_t)chunk);
+    store_relaxed(&self->reader, (shmq_reader *)(uintptr_t)reader);
     self->memory = (const char *)(uintptr_t)memory;
-    PyObject *const before = self->keep;
+    before = self->keep;
     self->keep = Py_NewRef(keep);
+    ALONE_NO_MORE
     Py_XDECREF(before);
     Py_RETURN_NONE;
 }
 
 /* ---------------------------------------------------------------- the way to Python */
-PyObject *otherwise(End *self, const char *method, PyObject *first, PyObject *const *args, Py_ssize_t count,
+PyObject *in_python(PyObject *self, const char *method, PyObject *first, PyObject *const *args, Py_ssize_t count,
                     PyObject *names)
 {
     const Py_ssize_t before = first != NULL;
@@ -76,7 +84,7 @@ PyObject *otherwise(End *self, const char *method, PyObject *first, PyObject *co
             goto done;
         }
     }
-    PyObject *const called = PyObject_GetAttrString((PyObject *)self, method);
+    PyObject *const called = PyObject_GetAttrString(self, method);
     if (called != NULL) {
         answer = PyObject_Call(called, positional, keywords);
         Py_DECREF(called);
@@ -136,9 +144,9 @@ long plain_limit(PyObject *const *args, Py_ssize_t count, PyObject *names)
 }
 
 /* ---------------------------------------------------------------- what comes back */
-PyObject *meaning(End *self, PyObject *data, PyObject *keep, uint64_t record)
+PyObject *meaning(End *self, PyObject *codec, PyObject *data, PyObject *keep, uint64_t record)
 {
-    PyObject *value = PyObject_CallFunctionObjArgs(self->codec, data, NULL);
+    PyObject *value = PyObject_CallFunctionObjArgs(codec, data, NULL);
     Py_DECREF(data);
     if (value == NULL && PyErr_ExceptionMatches(PyExc_Exception)) {
         PyObject *kind;

@@ -24,8 +24,13 @@ PyObject *end_move(End *self, PyObject *args);
 PyObject *end_code_with(End *self, PyObject *codec);
 
 /* self.<method>(first, *arguments, **keywords); without the first one if it is NULL, else its reference is ours now. */
-PyObject *otherwise(End *self, const char *method, PyObject *first, PyObject *const *args, Py_ssize_t count,
+PyObject *in_python(PyObject *self, const char *method, PyObject *first, PyObject *const *args, Py_ssize_t count,
                     PyObject *names);
+static inline PyObject *otherwise(End *self, const char *method, PyObject *first, PyObject *const *args, Py_ssize_t count,
+                                  PyObject *names)
+{
+    return in_python((PyObject *)self, method, first, args, count, names);
+}
 /* A whole number; True is none, which is said in Python. */
 static inline bool is_number(PyObject *value) { return PyLong_Check(value) && !PyBool_Check(value); }
 /* Whether the arguments from the first `before` on are a timeout that needs no second look: none at all, None, or a plain
@@ -35,8 +40,9 @@ bool plain_timeout(PyObject *const *args, Py_ssize_t before, Py_ssize_t count, P
 bool may_wait(PyObject *const *args, Py_ssize_t before, Py_ssize_t count, PyObject *names);
 /* The limit that args[0] is, or 0 when Python has to look at it. */
 long plain_limit(PyObject *const *args, Py_ssize_t count, PyObject *names);
-/* codec(data), whose reference goes; when that raises, self._undecodable(keep, record, exception) does instead. */
-PyObject *meaning(End *self, PyObject *data, PyObject *keep, uint64_t record);
+/* codec(data), whose reference goes; when that raises, self._undecodable(keep, record, exception) does instead. Not while one
+ * is alone with the end: a codec takes its time, and may run anything. */
+PyObject *meaning(End *self, PyObject *codec, PyObject *data, PyObject *keep, uint64_t record);
 
 #define BOTH(name) (PyCFunction)(void (*)(void))(name)
 #define FAST(name) BOTH(name), METH_FASTCALL | METH_KEYWORDS

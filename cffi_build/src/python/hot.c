@@ -85,7 +85,8 @@ static int hot_exec(PyObject *module)
     }
     home = PyInterpreterState_Get();
     int (*const parts[])(PyObject *) = {hot_mutex_exec, hot_message_exec, hot_put_exec, hot_take_exec,
-                                        hot_hand_exec,  hot_find_exec,    hot_fd_exec,  hot_map_exec};
+                                        hot_hand_exec,  hot_find_exec,    hot_fd_exec,  hot_map_exec,
+                                        hot_forward_exec};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (parts[i](module) < 0) {
             return -1;
@@ -93,7 +94,13 @@ static int hot_exec(PyObject *module)
     }
     return hot_add_type(module, "Kept", &kept_spec) < 0 ? -1 : hot_add_type(module, "Block", &block_spec);
 }
-static PyModuleDef_Slot hot_slots[] = {{Py_mod_exec, (void *)hot_exec}, {0, NULL}};
+static PyModuleDef_Slot hot_slots[] = {
+    {Py_mod_exec, (void *)hot_exec},
+#ifdef Py_GIL_DISABLED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* each built-in says, by ALONE_WITH, what it needs instead */
+#endif
+    {0, NULL},
+};
 static struct PyModuleDef hot_module = {
     PyModuleDef_HEAD_INIT, "shmq._hot", NULL, 0, hot_strict_methods, hot_slots, NULL, NULL, NULL};
 

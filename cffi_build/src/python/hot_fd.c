@@ -5,6 +5,7 @@
  * the object's end, by whatever way, closes it, without a line of Python. */
 #include "python/hot.h"
 
+#include "atomic.h"
 #include "os/os.h"
 
 typedef struct {
@@ -14,8 +15,7 @@ typedef struct {
 
 static void fd_shut(Fd *self)
 {
-    const int fd = self->fd;
-    self->fd = -1;
+    const int fd = exchange_relaxed(&self->fd, -1); /* by one thread, though two may shut it */
     if (fd >= 0) {
         PyThreadState *const state = PyEval_SaveThread(); /* the last use of a large file may take its time */
         os->close(fd);
@@ -81,13 +81,13 @@ static PyObject *fd_exit(Fd *self, PyObject *args)
     fd_shut(self);
     Py_RETURN_NONE;
 }
-static PyObject *fd_number(Fd *self) { return PyLong_FromLong(self->fd); }
+static PyObject *fd_number(Fd *self) { return PyLong_FromLong(load_relaxed(&self->fd)); }
 static PyObject *fd_fileno(Fd *self, PyObject *unused)
 {
     (void)unused;
     return fd_number(self);
 }
-static PyObject *fd_str(Fd *self) { return PyUnicode_FromFormat("%d", self->fd); }
+static PyObject *fd_str(Fd *self) { return PyUnicode_FromFormat("%d", load_relaxed(&self->fd)); }
 
 static PyMethodDef fd_methods[] = {
     {"of", (PyCFunction)(void (*)(void))fd_of, METH_VARARGS | METH_KEYWORDS | METH_CLASS,

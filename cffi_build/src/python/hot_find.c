@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "atomic.h"
+
 /* ---------------------------------------------------------------- the chunks that are mapped */
 struct volume {
     uint64_t base;
@@ -83,6 +85,31 @@ static const struct volume *shelf_at(const Shelf *self, uint64_t index)
     return at->base <= index && index < at->end ? at : NULL;
 }
 
+/* Put it where its sequence has it, in place of *before, if there is one: 0, or -1 without memory. Alone. */
+static int shelf_place(Shelf *self, struct volume volume, PyObject **before)
+{
+    const size_t at = shelf_below(self, volume.sequence);
+    const bool there = at < self->count && self->volumes[at].sequence == volume.sequence;
+    if (!there && self->count == self->room) {
+        const size_t room = self->room == 0 ? 16 : self->room * 2;
+        struct volume *const larger = PyMem_Realloc(self->volumes, room * sizeof *larger);
+        if (larger == NULL) {
+            return -1;
+        }
+        self->volumes = larger;
+        self->room = room;
+    }
+    if (there) {
+        *before = self->volumes[at].keep;
+    } else {
+        memmove(&self->volumes[at + 1], &self->volumes[at], (self->count - at) * sizeof *self->volumes);
+        self->count++;
+    }
+    self->volumes[at] = volume;
+    Py_INCREF(volume.keep);
+    return 0;
+}
+
 /* put(base, end, sequence, address, chunk) */
 static PyObject *shelf_put(Shelf *self, PyObject *args)
 {
@@ -94,25 +121,14 @@ static PyObject *shelf_put(Shelf *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "KKKKO", &base, &end, &sequence, &address, &chunk)) {
         return NULL;
     }
-    const size_t at = shelf_below(self, sequence);
-    const bool there = at < self->count && self->volumes[at].sequence == sequence;
-    if (!there && self->count == self->room) {
-        const size_t room = self->room == 0 ? 16 : self->room * 2;
-        struct volume *const larger = PyMem_Realloc(self->volumes, room * sizeof *larger);
-        if (larger == NULL) {
-            return PyErr_NoMemory();
-        }
-        self->volumes = larger;
-        self->room = room;
-    }
-    PyObject *const before = there ? self->volumes[at].keep : NULL;
-    if (!there) {
-        memmove(&self->volumes[at + 1], &self->volumes[at], (self->count - at) * sizeof *self->volumes);
-        self->count++;
-    }
-    self->volumes[at] = (struct volume){base, end, sequence, (shmq_chunk *)(uintptr_t)address, Py_NewRef(chunk)};
+    const struct volume volume = {base, end, sequence, (shmq_chunk *)(uintptr_t)address, chunk};
+    PyObject *before = NULL;
+    int code;
+    ALONE_WITH(self)
+    code = shelf_place(self, volume, &before);
+    ALONE_NO_MORE
     Py_XDECREF(before);
-    Py_RETURN_NONE;
+    return code < 0 ? PyErr_NoMemory() : Py_NewRef(Py_None);
 }
 
 /* drop(first, last): those sequences, both included. One by one, for a finalizer may do anything. */
@@ -123,16 +139,19 @@ static PyObject *shelf_drop(Shelf *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "KK", &first, &last)) {
         return NULL;
     }
-    for (;;) {
+    PyObject *gone;
+    do {
+        ALONE_WITH(self)
         const size_t at = shelf_below(self, first);
-        if (at == self->count || self->volumes[at].sequence > last) {
-            Py_RETURN_NONE;
+        gone = at == self->count || self->volumes[at].sequence > last ? NULL : self->volumes[at].keep;
+        if (gone != NULL) {
+            self->count--;
+            memmove(&self->volumes[at], &self->volumes[at + 1], (self->count - at) * sizeof *self->volumes);
         }
-        PyObject *const gone = self->volumes[at].keep;
-        self->count--;
-        memmove(&self->volumes[at], &self->volumes[at + 1], (self->count - at) * sizeof *self->volumes);
-        Py_DECREF(gone);
-    }
+        ALONE_NO_MORE
+        Py_XDECREF(gone);
+    } while (gone != NULL);
+    Py_RETURN_NONE;
 }
 
 /* ---------------------------------------------------------------- looking up */
@@ -172,16 +191,20 @@ static PyObject *finder_find_in(Finder *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OO", &shelf, &decode)) {
         return NULL;
     }
-    PyObject *const before[] = {(PyObject *)self->shelf, self->decode};
-    self->shelf = shelf == Py_None ? NULL : (Shelf *)Py_NewRef(shelf);
+    PyObject *before[2];
+    ALONE_WITH(self)
+    before[0] = (PyObject *)self->shelf;
+    before[1] = self->decode;
+    store_relaxed(&self->shelf, shelf == Py_None ? NULL : (Shelf *)Py_NewRef(shelf));
     self->decode = decode == Py_None ? NULL : Py_NewRef(decode);
+    ALONE_NO_MORE
     for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
         Py_XDECREF(before[i]);
     }
     Py_RETURN_NONE;
 }
 
-static PyObject *found(const Finder *self, uint64_t index, PyObject *keep, const shmq_chunk *chunk, uint64_t position,
+static PyObject *found(PyObject *decode, uint64_t index, PyObject *keep, const shmq_chunk *chunk, uint64_t position,
                        int64_t place)
 {
     Message *const message = message_new();
@@ -190,33 +213,57 @@ static PyObject *found(const Finder *self, uint64_t index, PyObject *keep, const
         message->taken.record = position;
         message->taken.place = (uint64_t)place;
         message->taken.attempts = 1;
-        message_is(message, keep, shmq_chunk_memory(chunk), self->decode, NULL);
+        message_is(message, keep, shmq_chunk_memory(chunk), decode, NULL);
     }
     return (PyObject *)message;
+}
+
+/* The volume that should have that index, with a reference to what keeps it; whether there is one. */
+static bool finder_volume(Finder *self, uint64_t index, struct volume *volume)
+{
+    const struct volume *at = NULL;
+    Shelf *shelf;
+    ALONE_WITH(self)
+    shelf = (Shelf *)OWN(self->shelf);
+    ALONE_NO_MORE
+    if (shelf == NULL) {
+        return false;
+    }
+    ALONE_WITH(shelf)
+    at = shelf_at(shelf, index);
+    if (at != NULL) {
+        *volume = *at;
+        Py_INCREF(volume->keep);
+    }
+    ALONE_NO_MORE
+    DISOWN(shelf);
+    return at != NULL;
 }
 
 /* self[index] -> message. Other threads run meanwhile: what is looked at may have to come from the disk. */
 static PyObject *finder_getitem(Finder *self, PyObject *key)
 {
-    if (self->shelf != NULL && PyLong_CheckExact(key)) {
+    if (load_relaxed(&self->shelf) != NULL && PyLong_CheckExact(key)) {
         const long long index = PyLong_AsLongLong(key);
         if (index == -1) {
             PyErr_Clear(); /* or it is so large that there is no such message */
         }
-        const struct volume *const volume = index < 0 ? NULL : shelf_at(self->shelf, (uint64_t)index);
-        if (volume != NULL) {
-            PyObject *const keep = Py_NewRef(volume->keep);
-            shmq_chunk *const chunk = volume->chunk;
-            const uint64_t ordinal = (uint64_t)index - volume->base;
+        struct volume volume;
+        if (index >= 0 && finder_volume(self, (uint64_t)index, &volume)) {
             PyObject *answer = NULL;
             uint64_t position;
             PyThreadState *const state = PyEval_SaveThread();
-            const int64_t place = shmq_find(chunk, ordinal, &position);
+            const int64_t place = shmq_find(volume.chunk, (uint64_t)index - volume.base, &position);
             PyEval_RestoreThread(state);
-            if (place >= 0 && self->shelf != NULL) { /* it was not closed meanwhile */
-                answer = found(self, (uint64_t)index, keep, chunk, position, place);
+            if (place >= 0 && load_relaxed(&self->shelf) != NULL) { /* it was not closed meanwhile */
+                PyObject *decode;
+                ALONE_WITH(self)
+                decode = OWN(self->decode);
+                ALONE_NO_MORE
+                answer = found(decode, (uint64_t)index, volume.keep, volume.chunk, position, place);
+                DISOWN(decode);
             }
-            Py_DECREF(keep);
+            Py_DECREF(volume.keep);
             if (answer != NULL || PyErr_Occurred()) {
                 return answer;
             }
@@ -252,7 +299,16 @@ static PyType_Slot finder_slots[] = {
 static PyType_Spec shelf_spec = {"shmq._hot.Shelf", sizeof(Shelf), 0, FLAGS, shelf_slots};
 static PyType_Spec finder_spec = {"shmq._hot.Finder", sizeof(Finder), 0, FLAGS | Py_TPFLAGS_BASETYPE, finder_slots};
 
+static PyTypeObject *finder_type;
+bool is_finder(PyObject *object) { return PyObject_TypeCheck(object, finder_type); }
+
 int hot_find_exec(PyObject *module)
 {
-    return hot_add_type(module, "Shelf", &shelf_spec) < 0 ? -1 : hot_add_type(module, "Finder", &finder_spec);
+    PyObject *const type = PyType_FromSpec(&finder_spec);
+    if (type == NULL || PyModule_AddObjectRef(module, "Finder", type) < 0) {
+        Py_XDECREF(type);
+        return -1;
+    }
+    finder_type = (PyTypeObject *)type; /* one reference is ours */
+    return hot_add_type(module, "Shelf", &shelf_spec);
 }

@@ -6,11 +6,20 @@
  * another thread has, acknowledgements that wait for the disk) goes to methods of the class that builds on it. */
 #include "python/hand.h"
 
+#include <string.h>
+
+#include "atomic.h"
 #include "python/end.h"
 #include "python/mutex.h"
 
 #define COPY_OUT_WITH_THE_LOCK (4u << 20) /* of larger messages the sums are checked while other threads run */
 enum { ROUND_MIN = 4, ROUND = 64, MOST = 1024 }; /* messages for one claim, and for one call */
+
+enum { TARGETS = 8 }; /* queues that it puts what it forwards into, that are remembered at a time */
+struct target {
+    uint64_t tail;        /* the number of the Tail that puts there */
+    PyObject *path;
+};
 
 typedef struct {
     End end;
@@ -24,8 +33,28 @@ typedef struct {
     uint32_t spins;       /* how often to look again before Python sleeps */
     bool keeps;           /* messages are finished by their verbs, and held until then */
     bool syncs;           /* and then that waits for the disk */
+    struct source source;
+    uint64_t targeted;    /* queues that knew it since its last turn; of more than TARGETS the latest are remembered */
+    struct target targets[TARGETS];
 } Hand;
 static PyTypeObject *hand_type;
+
+/* Nothing is known of forwarding any more. What was known is to be let go of when nobody is alone any more. */
+static void forget_targets(Hand *self, PyObject **paths)
+{
+    for (size_t i = 0; i < TARGETS; i++) {
+        paths[i] = self->targets[i].path;
+        self->targets[i] = (struct target){0};
+    }
+    self->source.turn++;
+    self->targeted = 0;
+}
+static void let_go_of(PyObject **paths)
+{
+    for (size_t i = 0; i < TARGETS; i++) {
+        Py_XDECREF(paths[i]);
+    }
+}
 
 static int hand_traverse(Hand *self, visitproc visit, void *arg)
 {
@@ -35,7 +64,10 @@ static int hand_traverse(Hand *self, visitproc visit, void *arg)
 }
 static int hand_clear(Hand *self)
 {
+    PyObject *paths[TARGETS];
     self->ring = NULL;
+    forget_targets(self, paths);
+    let_go_of(paths);
     Py_CLEAR(self->ring_keep);
     Py_CLEAR(self->held);
     Py_CLEAR(self->lock);
@@ -63,8 +95,14 @@ static PyObject *hand_seat(Hand *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "KOOOIIpp", &ring, &keep, &held, &lock, &pid, &spins, &keeps, &syncs)) {
         return NULL;
     }
-    PyObject *const before[] = {self->ring_keep, (PyObject *)self->held, (PyObject *)self->lock};
-    self->ring = (shmq_ring *)(uintptr_t)ring;
+    PyObject *before[3];
+    PyObject *paths[TARGETS];
+    ALONE_WITH(self)
+    forget_targets(self, paths);
+    before[0] = self->ring_keep;
+    before[1] = (PyObject *)self->held;
+    before[2] = (PyObject *)self->lock; /* the same one: who has it needs no reference */
+    store_relaxed(&self->ring, (shmq_ring *)(uintptr_t)ring);
     self->ring_keep = Py_NewRef(keep);
     self->held = (Held *)Py_NewRef(held);
     self->lock = (Mutex *)Py_NewRef(lock);
@@ -72,28 +110,49 @@ static PyObject *hand_seat(Hand *self, PyObject *args)
     self->spins = spins;
     self->keeps = keeps;
     self->syncs = syncs;
-    self->round = ROUND_MIN;
+    store_relaxed(&self->round, ROUND_MIN);
+    ALONE_NO_MORE
     for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
         Py_XDECREF(before[i]);
     }
+    let_go_of(paths);
     Py_RETURN_NONE;
 }
 /* _due(ns since boot) */
 static PyObject *hand_due(Hand *self, PyObject *when)
 {
-    self->due_ns = PyLong_AsLongLong(when);
-    return self->due_ns == -1 && PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    const int64_t due_ns = PyLong_AsLongLong(when);
+    store_relaxed(&self->due_ns, due_ns);
+    return due_ns == -1 && PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 /* _stop(): the ring is not to be used any more. */
 static PyObject *hand_stop(Hand *self, PyObject *unused)
 {
     (void)unused;
-    self->ring = NULL;
+    ALONE_WITH(self)
+    store_relaxed(&self->ring, NULL);
+    ALONE_NO_MORE
     Py_RETURN_NONE;
 }
 
-/* Another thread that has the lock is inside the ring, or between two steps. */
-static bool is_free(const Hand *self) { return self->ring != NULL && self->lock->depth == 0; }
+/* Another thread that has the lock is inside the ring, or between two steps: then NULL. Else the lock, for ring_left: nobody
+ * else is in there until then. With the interpreter's lock nobody else runs meanwhile, so a look at this one is enough. Alone. */
+static Mutex *ring_entered(Hand *self)
+{
+#ifdef Py_GIL_DISABLED
+    return self->ring != NULL && mutex_try(self->lock) ? self->lock : NULL;
+#else
+    return self->ring != NULL && !mutex_is_taken(self->lock) ? self->lock : NULL;
+#endif
+}
+static void ring_left(Mutex *lock)
+{
+#ifdef Py_GIL_DISABLED
+    mutex_leave(lock);
+#else
+    (void)lock;
+#endif
+}
 
 /* ---------------------------------------------------------------- claimed
  * Where this stands: another thread may have moved it when a look is over that let others run. */
@@ -123,9 +182,11 @@ static void hand_out(Hand *self, const struct stand *at, Message *const *message
  * of this process out of the ring meanwhile; a close waits for it, and gives back what was claimed. */
 static Py_ssize_t claim_soon(Hand *self, const struct stand *at, uint32_t limit, shmq_taken *taken, Message *const *messages)
 {
+#ifndef Py_GIL_DISABLED /* else it is taken */
     if (!mutex_try(self->lock)) {
         return 0;
     }
+#endif
     Mutex *const lock = (Mutex *)Py_NewRef((PyObject *)self->lock);
     PyObject *const keep = Py_NewRef(at->keep);
     PyObject *const ring_keep = Py_NewRef(at->ring_keep);
@@ -135,24 +196,25 @@ static Py_ssize_t claim_soon(Hand *self, const struct stand *at, uint32_t limit,
     if (count > 0) {
         hand_out(self, at, messages, taken, (Py_ssize_t)count);
     }
+#ifndef Py_GIL_DISABLED
     mutex_leave(lock);
+#endif
     Py_DECREF(keep);
     Py_DECREF(ring_keep);
     Py_DECREF(lock);
     return count > 0 ? (Py_ssize_t)count : 0;
 }
 
-/* Up to `limit` messages that nobody has had, handed out as those: how many, and none where Python has to look. again: for the
- * same call. */
-static Py_ssize_t claim(Hand *self, uint32_t limit, bool wait, bool again, Message *const *messages)
+/* As claim, inside the ring. */
+static Py_ssize_t claim_inside(Hand *self, uint32_t limit, bool wait, bool again, Message *const *messages)
 {
     shmq_taken taken[ROUND];
-    if (self->end.reader == NULL || !is_free(self)) {
+    if (self->end.reader == NULL || (self->keeps && held_room(self->held, limit) < 0)) {
         return 0;
     }
     const struct stand at = {self->ring, self->end.chunk, self->end.reader, self->end.memory, self->end.keep, self->ring_keep};
     const int64_t now_ns = again ? 0 : shmq_clock_boottime_ns();
-    if ((!again && (now_ns >= self->due_ns || !shmq_ring_quiet(at.ring, now_ns)))
+    if ((!again && (now_ns >= load_relaxed(&self->due_ns) || !shmq_ring_quiet(at.ring, now_ns)))
         || shmq_next_bytes(at.chunk, at.reader) > COPY_OUT_WITH_THE_LOCK) {
         return 0;
     }
@@ -164,23 +226,38 @@ static Py_ssize_t claim(Hand *self, uint32_t limit, bool wait, bool again, Messa
     return count == SHMQ_EMPTY && wait && self->spins > 0 ? claim_soon(self, &at, limit, taken, messages) : 0;
 }
 
+/* Up to `limit` messages that nobody has had, handed out as those: how many, and none where Python has to look, or with an
+ * exception. again: for the same call. */
+static Py_ssize_t claim(Hand *self, uint32_t limit, bool wait, bool again, Message *const *messages)
+{
+    Py_ssize_t count = 0;
+    ALONE_WITH(self)
+    Mutex *const lock = ring_entered(self);
+    if (lock != NULL) {
+        count = claim_inside(self, limit, wait, again, messages);
+        ring_left(lock);
+    }
+    ALONE_NO_MORE
+    return count;
+}
+
 /* One, or NULL: with an exception, or where Python has to look. */
 static Message *claim_one(Hand *self, bool wait)
 {
-    Message *const message = self->ring == NULL ? NULL : message_new();
-    if (message == NULL || (self->keeps && held_room(self->held, 1) < 0) || claim(self, 1, wait, false, &message) == 0) {
+    Message *const message = load_relaxed(&self->ring) == NULL ? NULL : message_new();
+    if (message == NULL || claim(self, 1, wait, false, &message) == 0) {
         Py_XDECREF((PyObject *)message);
         return NULL;
     }
     return message;
 }
 
-/* As many as there are, of up to `limit`, appended to the list: how many, or -1 with an exception. */
+/* As many as there are, of up to `limit`, appended to the list: how many; fewer may be with an exception. */
 static Py_ssize_t claim_round(Hand *self, PyObject *list, uint32_t limit, bool wait)
 {
     Message *fresh[ROUND];
     const Py_ssize_t before = PyList_Size(list);
-    Py_ssize_t count = -1;
+    Py_ssize_t count = 0;
     uint32_t made = 0;
     for (; made < limit; made++) {
         fresh[made] = message_new();
@@ -190,11 +267,11 @@ static Py_ssize_t claim_round(Hand *self, PyObject *list, uint32_t limit, bool w
         }
         Py_DECREF((PyObject *)fresh[made]); /* the list has it */
     }
-    if (made == limit && (!self->keeps || held_room(self->held, limit) == 0)) {
+    if (made == limit) {
         count = claim(self, limit, wait, before > 0, fresh);
     }
     if (count < (Py_ssize_t)limit) { /* nothing is allocated for that */
-        PyList_SetSlice(list, before + (count > 0 ? count : 0), before + (Py_ssize_t)made, NULL);
+        PyList_SetSlice(list, before + count, before + (Py_ssize_t)made, NULL);
     }
     return count;
 }
@@ -202,18 +279,20 @@ static Py_ssize_t claim_round(Hand *self, PyObject *list, uint32_t limit, bool w
 /* Up to `limit` messages as a list: a new reference, or NULL, as claim_one. */
 static PyObject *claim_many(Hand *self, long limit, bool wait)
 {
-    PyObject *const list = self->ring == NULL ? NULL : PyList_New(0);
+    PyObject *const list = load_relaxed(&self->ring) == NULL ? NULL : PyList_New(0);
+    uint32_t most = load_relaxed(&self->round); /* a guess, which threads need not agree on */
     limit = limit < MOST ? limit : MOST;
     for (long left = limit; list != NULL && left > 0;) {
-        const uint32_t round = left < (long)self->round ? (uint32_t)left : self->round;
+        const uint32_t round = left < (long)most ? (uint32_t)left : most;
         const Py_ssize_t count = claim_round(self, list, round, wait && left == limit);
-        left -= count > 0 ? count : 0;
+        left -= count;
         if (count < (Py_ssize_t)round) {
-            self->round = count < ROUND_MIN ? ROUND_MIN : (uint32_t)count;
+            most = count < ROUND_MIN ? ROUND_MIN : (uint32_t)count;
             break;
         }
-        self->round = self->round < ROUND / 2 ? self->round * 2 : ROUND;
+        most = most < ROUND / 2 ? most * 2 : ROUND;
     }
+    store_relaxed(&self->round, most);
     if (list != NULL && PyList_Size(list) > 0) {
         PyErr_Clear(); /* no memory for more of them */
         return list;
@@ -225,13 +304,15 @@ static PyObject *claim_many(Hand *self, long limit, bool wait)
 /* ---------------------------------------------------------------- finished */
 static bool is_mine(const Hand *self, const Message *message)
 {
-    return message->owner == (PyObject *)self && message->held && message->pid == self->pid;
+    return message->owner == (PyObject *)self && message_is_held(message) && message->pid == self->pid
+           && !shmq_taken_forwards(&message->taken);
 }
-static bool finishes_here(const Hand *self) { return is_free(self) && !self->syncs && !shmq_ring_forked(self->ring); }
+/* Inside the ring. */
+static bool finishes_here(const Hand *self) { return !self->syncs && !shmq_ring_forked(self->ring); }
 
 static void is_over(Hand *self, Message *message)
 {
-    message->over = true;
+    store_relaxed(&message->over, true);
     held_drop(self->held, message);
 }
 
@@ -240,12 +321,21 @@ bool is_hand(PyObject *object) { return PyObject_TypeCheck(object, hand_type); }
 bool hand_acks(Message *message)
 {
     Hand *const self = (Hand *)message->owner;
-    if (!is_hand(message->owner) || !is_mine(self, message) || !finishes_here(self)
-        || shmq_ring_ack(self->ring, &message->taken) != SHMQ_OK) {
+    bool done = false;
+    if (!is_hand(message->owner)) {
         return false;
     }
-    is_over(self, message);
-    return true;
+    ALONE_WITH(self)
+    Mutex *const lock = ring_entered(self);
+    if (lock != NULL) {
+        done = is_mine(self, message) && finishes_here(self) && shmq_ring_ack(self->ring, &message->taken) == SHMQ_OK;
+        if (done) {
+            is_over(self, message);
+        }
+        ring_left(lock);
+    }
+    ALONE_NO_MORE
+    return done;
 }
 
 /* Those of one round: false when one of them is still to be finished, or was lost. */
@@ -258,8 +348,9 @@ static bool ack_round(Hand *self, Message *const *messages, uint32_t count)
     }
     shmq_ring_ack_many(self->ring, count, taken);
     for (uint32_t i = count; i-- > 0;) { /* the last first: what stands behind what is dropped moves up */
-        messages[i]->taken = taken[i];
-        messages[i]->over = false;
+        messages[i]->taken.word = taken[i].word; /* and nothing else of it changes but this, or other threads would read it */
+        messages[i]->taken.entry = taken[i].entry;
+        store_relaxed(&messages[i]->over, false);
         if (taken[i].word == 0) {
             is_over(self, messages[i]);
         }
@@ -277,7 +368,7 @@ static bool ack_all(Hand *self, PyObject *const *messages, Py_ssize_t count)
     for (Py_ssize_t i = 0; i < count; i++) {
         Message *const message = (Message *)messages[i];
         if (!message->over) { /* nor twice, if it was given twice */
-            message->over = true;
+            store_relaxed(&message->over, true);
             round[filled++] = message;
         }
         if (filled == ROUND || (i == count - 1 && filled > 0)) {
@@ -302,6 +393,20 @@ static bool ack_is_plain(const Hand *self, PyObject *const *messages, Py_ssize_t
     return true;
 }
 
+/* All of them, if they can be finished here: whether they are now. */
+static bool ack_here(Hand *self, PyObject *const *messages, Py_ssize_t count)
+{
+    bool all = false;
+    ALONE_WITH(self)
+    Mutex *const lock = ring_entered(self);
+    if (lock != NULL) {
+        all = ack_is_plain(self, messages, count) && ack_all(self, messages, count);
+        ring_left(lock);
+    }
+    ALONE_NO_MORE
+    return all;
+}
+
 /* The same of the messages of a list. */
 static bool ack_list(Hand *self, PyObject *messages, Py_ssize_t count)
 {
@@ -312,7 +417,7 @@ static bool ack_list(Hand *self, PyObject *messages, Py_ssize_t count)
         for (Py_ssize_t i = 0; i < some; i++) {
             round[i] = PyList_GetItem(messages, from + i);
         }
-        all = ack_is_plain(self, round, some) && ack_all(self, round, some);
+        all = ack_here(self, round, some);
     }
     return all;
 }
@@ -320,10 +425,128 @@ static bool ack_list(Hand *self, PyObject *messages, Py_ssize_t count)
 /* ack(*messages) */
 static PyObject *hand_ack(Hand *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    if (names == NULL && ack_is_plain(self, args, count) && ack_all(self, args, count)) {
+    if (names == NULL && ack_here(self, args, count)) {
         Py_RETURN_NONE;
     }
     return otherwise(&self->end, "_ack_all", NULL, args, count, names);
+}
+
+/* ---------------------------------------------------------------- forwarded
+ * In the plain case: it is this member's and was never forwarded before, and every queue knows the member, and has room. All
+ * of it happens inside the ring, so that no other thread closes the member, or ends the message, in between. */
+static const struct target *target_of(const Hand *self, uint64_t tail)
+{
+    for (size_t i = 0; i < TARGETS; i++) {
+        if (self->targets[i].tail == tail) {
+            return &self->targets[i];
+        }
+    }
+    return NULL;
+}
+
+bool hand_leads(const Message *message, const char *source, Tail *tail, PyObject *path)
+{
+    Hand *const self = (Hand *)message->owner;
+    if (self == NULL || !is_hand(message->owner)) {
+        return false;
+    }
+    PyObject *before = NULL;
+    ALONE_WITH(self)
+    if (target_of(self, tail->number) == NULL) {
+        struct target *const target = &self->targets[self->targeted++ % TARGETS];
+        before = target->path;
+        memcpy(self->source.bytes, source, SOURCE_BYTES);
+        *target = (struct target){tail->number, Py_NewRef(path)};
+    }
+    ALONE_NO_MORE
+    Py_XDECREF(before);
+    return true;
+}
+
+bool hand_forwards(const Message *message, struct source *source)
+{
+    Hand *const self = (Hand *)message->owner;
+    bool may = false;
+    if (self == NULL || !is_hand(message->owner)) {
+        return false;
+    }
+    ALONE_WITH(self)
+    if (self->ring != NULL && self->targeted > 0) {
+        may = is_mine(self, message) && finishes_here(self);
+        *source = self->source;
+    }
+    ALONE_NO_MORE
+    return may;
+}
+
+PyObject *hand_target(const Message *message, Tail *tail)
+{
+    Hand *const self = (Hand *)message->owner;
+    PyObject *path = NULL;
+    ALONE_WITH(self)
+    const struct target *const target = target_of(self, tail->number);
+    path = target == NULL ? NULL : Py_NewRef(target->path);
+    ALONE_NO_MORE
+    return path;
+}
+
+static bool all_fit(uint32_t count, const struct claimed *claims)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (!shmq_put_fits(claims[i].chunk, claims[i].count, claims[i].bytes)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* All of it, by one claim each: how many were put. Before each one is asked whether it is still ours to put. */
+static uint32_t put_claims(Hand *self, uint32_t count, struct claimed *claims)
+{
+    uint32_t put = 0;
+    while (put < count && shmq_ring_seated(self->ring)) {
+        struct claimed *const claim = &claims[put];
+        claim->first = shmq_put_each(claim->chunk, claim->count, claim->fields, claim->payloads, claim->lengths);
+        if (claim->first < 0) {
+            break;
+        }
+        put++;
+    }
+    return put;
+}
+
+/* Inside the ring. When a put did not go through after all, or somebody may have put before, it is held again as before, and
+ * whoever forwards it next looks for what was put: the bit says so that shmq_ring_forward has set. */
+static bool forward_here(Hand *self, Message *message, uint32_t count, struct claimed *claims)
+{
+    bool again = false;
+    if (!all_fit(count, claims) || shmq_ring_forward(self->ring, &message->taken, &again) != SHMQ_OK) {
+        return false;
+    }
+    if (!again && put_claims(self, count, claims) == count && shmq_ring_ack(self->ring, &message->taken) == SHMQ_OK) {
+        is_over(self, message);
+        return true;
+    }
+    if (shmq_ring_unforward(self->ring, &message->taken) != SHMQ_OK) { /* it is not ours any more */
+        message->taken.word = 0;
+        held_drop(self->held, message);
+    }
+    return false;
+}
+
+bool hand_puts(Message *message, const struct source *source, uint32_t count, struct claimed *claims)
+{
+    Hand *const self = (Hand *)message->owner;
+    bool done = false;
+    ALONE_WITH(self)
+    Mutex *const lock = ring_entered(self);
+    if (lock != NULL) {
+        done = self->source.turn == source->turn && is_mine(self, message) && finishes_here(self)
+               && forward_here(self, message, count, claims);
+        ring_left(lock);
+    }
+    ALONE_NO_MORE
+    return done;
 }
 
 /* ---------------------------------------------------------------- the verbs */

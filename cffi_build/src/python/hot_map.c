@@ -17,16 +17,28 @@ typedef struct {
     PyObject *kept; /* what lives as long as it is mapped, or NULL */
 } FileMap;
 
-static void map_end(FileMap *self)
+/* Unmap it, unless somebody looks at it: whether it is unmapped now. */
+static bool map_end(FileMap *self)
 {
-    uint8_t *const bytes = self->bytes;
-    self->bytes = NULL;
+    uint8_t *bytes;
+    PyObject *kept;
+    bool looked_at;
+    ALONE_WITH(self)
+    looked_at = self->views > 0;
+    bytes = looked_at ? NULL : self->bytes;
+    kept = looked_at ? NULL : self->kept;
+    if (!looked_at) {
+        self->bytes = NULL;
+        self->kept = NULL;
+    }
+    ALONE_NO_MORE
     if (bytes != NULL) {
         PyThreadState *const state = PyEval_SaveThread(); /* the last use of a large file may take its time */
         os->unmap_file(bytes, (size_t)self->size);
         PyEval_RestoreThread(state);
     }
-    Py_CLEAR(self->kept);
+    Py_XDECREF(kept);
+    return !looked_at;
 }
 
 static void map_dealloc(FileMap *self)
@@ -85,20 +97,32 @@ static int map_is_there(const FileMap *self)
 
 static int map_getbuffer(FileMap *self, Py_buffer *view, int flags)
 {
-    if (!map_is_there(self) || PyBuffer_FillInfo(view, (PyObject *)self, self->bytes, self->size, !self->writable, flags) < 0) {
+    int code;
+    ALONE_WITH(self)
+    code = map_is_there(self) ? PyBuffer_FillInfo(view, (PyObject *)self, self->bytes, self->size, !self->writable, flags) : -1;
+    self->views += code == 0;
+    ALONE_NO_MORE
+    if (code < 0) {
         view->obj = NULL;
-        return -1;
     }
-    self->views++;
-    return 0;
+    return code;
 }
 static void map_releasebuffer(FileMap *self, Py_buffer *view)
 {
     (void)view;
+    ALONE_WITH(self)
     self->views--;
+    ALONE_NO_MORE
 }
 
-static Py_ssize_t map_length(FileMap *self) { return map_is_there(self) ? self->size : -1; }
+static Py_ssize_t map_length(FileMap *self)
+{
+    Py_ssize_t length;
+    ALONE_WITH(self)
+    length = map_is_there(self) ? self->size : -1;
+    ALONE_NO_MORE
+    return length;
+}
 
 /* Which bytes are meant, from *begin on: how many; -1 with an exception. */
 static Py_ssize_t map_range(FileMap *self, PyObject *where, Py_ssize_t *begin, int *one)
@@ -139,14 +163,18 @@ static PyObject *map_get(FileMap *self, PyObject *where)
 {
     Py_ssize_t begin;
     int one;
+    PyObject *answer = NULL;
+    ALONE_WITH(self)
     const Py_ssize_t count = map_range(self, where, &begin, &one);
-    if (count < 0) {
-        return NULL;
+    if (count >= 0 && map_is_there(self)) { /* a place that is asked for may be any object, and have closed it */
+        answer = one ? PyLong_FromLong(self->bytes[begin])
+                     : PyBytes_FromStringAndSize((const char *)self->bytes + begin, count);
     }
-    return one ? PyLong_FromLong(self->bytes[begin]) : PyBytes_FromStringAndSize((const char *)self->bytes + begin, count);
+    ALONE_NO_MORE
+    return answer;
 }
 
-static int map_set(FileMap *self, PyObject *where, PyObject *what)
+static int map_set_alone(FileMap *self, PyObject *where, PyObject *what)
 {
     Py_ssize_t begin;
     int one;
@@ -173,29 +201,47 @@ static int map_set(FileMap *self, PyObject *where, PyObject *what)
     if (PyObject_GetBuffer(what, &content, PyBUF_SIMPLE) < 0) {
         return -1;
     }
-    const int fits = content.len == count;
+    const int there = map_is_there(self); /* asking for a buffer may run anything */
+    const int fits = there && content.len == count;
     if (fits) {
         memcpy(self->bytes + begin, content.buf, (size_t)count);
-    } else {
+    } else if (there) {
         PyErr_SetString(PyExc_ValueError, "so many bytes have no room there");
     }
     PyBuffer_Release(&content);
     return fits ? 0 : -1;
 }
 
+static int map_set(FileMap *self, PyObject *where, PyObject *what)
+{
+    int code;
+    ALONE_WITH(self)
+    code = map_set_alone(self, where, what);
+    ALONE_NO_MORE
+    return code;
+}
+
 static PyObject *map_close(FileMap *self, PyObject *unused)
 {
     (void)unused;
-    if (self->views > 0) {
+    if (!map_end(self)) {
         PyErr_SetString(PyExc_BufferError, "somebody looks at it");
         return NULL;
     }
-    map_end(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *map_keep(FileMap *self, PyObject *kept)
+{
+    PyObject *const before = self->kept;
+    self->kept = kept == Py_None ? NULL : Py_NewRef(kept);
+    Py_XDECREF(before);
     Py_RETURN_NONE;
 }
 
 static PyMethodDef map_methods[] = {
     {"of", (PyCFunction)map_of, METH_VARARGS | METH_CLASS, "of(fd, size, writable, private, kept): that file, mapped; kept lives as long."},
+    {"keep", (PyCFunction)map_keep, METH_O, "keep(kept): that lives as long as this is mapped, in place of what did."},
     {"close", (PyCFunction)map_close, METH_NOARGS, "Unmap it; a second time this does nothing."},
     {NULL, NULL, 0, NULL},
 };

@@ -5,6 +5,8 @@
  * the owner's class. */
 #include "python/hand.h"
 
+#include "atomic.h"
+
 /* ---------------------------------------------------------------- a message's references */
 static int message_traverse(Message *self, visitproc visit, void *arg)
 {
@@ -25,9 +27,7 @@ static void message_dealloc(Message *self)
     PyTypeObject *const type = Py_TYPE((PyObject *)self);
     PyObject *const references[] = {self->chunk, self->decode, self->owner};
     PyObject_GC_UnTrack((PyObject *)self);
-    if (self->held) {
-        self->lost = true; /* only its holder's table knows it now, which frees it */
-    } else {
+    if (message_goes(self)) { /* else only its holder's table knows it now, which frees it */
         message_free(self);
     }
     /* Last: the last reference to a consumer closes it, which gives back what is left in its table. */
@@ -45,7 +45,7 @@ static void held_dealloc(Held *self)
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
 }
-static Py_ssize_t held_length(Held *self) { return (Py_ssize_t)self->count; }
+static Py_ssize_t held_length(Held *self) { return (Py_ssize_t)load_relaxed(&self->count); }
 
 static bool needs_message(PyObject *object)
 {
@@ -59,7 +59,7 @@ static bool needs_message(PyObject *object)
 static PyObject *held_has(Held *self, PyObject *object)
 {
     (void)self;
-    return needs_message(object) ? PyBool_FromLong(((Message *)object)->held) : NULL;
+    return needs_message(object) ? PyBool_FromLong(message_is_held((Message *)object)) : NULL;
 }
 /* add(message) */
 static PyObject *held_take_in(Held *self, PyObject *object)
@@ -210,12 +210,21 @@ static PyObject *message_extend(Message *self, PyObject *args, PyObject *kwargs)
     return by_owner(self, args, kwargs, "O:extend", "_extend_one", "seconds", "extend the lease of");
 }
 
+static PyObject *message_forward(Message *self, PyObject *args, PyObject *kwargs)
+{
+    if (kwargs == NULL && PyTuple_Size(args) == 0) {
+        PyObject *const plain = forward_of(self);
+        if (plain != NULL || PyErr_Occurred()) {
+            return plain;
+        }
+    }
+    return by_owner(self, args, kwargs, "|O:forward", "_forward_one", "timeout", "forward");
+}
+
 static PyObject *message_reduce(Message *self, PyObject *unused)
 {
-    (void)self;
     (void)unused;
-    PyErr_SetString(PyExc_TypeError, "cannot pickle 'shmq.Message' object: pass on what it carries, or its index");
-    return NULL;
+    return message_tell("pickle", (PyObject *)self, NULL); /* which refuses, and says where the message is */
 }
 
 /* ---------------------------------------------------------------- for whoever makes one in Python */
@@ -244,7 +253,7 @@ static PyObject *module_is_over(PyObject *module, PyObject *object)
 {
     (void)module;
     Message *const self = given_message(object);
-    return self == NULL ? NULL : PyBool_FromLong(self->over);
+    return self == NULL ? NULL : PyBool_FromLong(load_relaxed(&self->over));
 }
 static PyObject *module_over(PyObject *module, PyObject *args)
 {
@@ -254,7 +263,7 @@ static PyObject *module_over(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "Op", &object, &over) || !needs_message(object)) {
         return NULL;
     }
-    ((Message *)object)->over = over;
+    store_relaxed(&((Message *)object)->over, over != 0);
     Py_RETURN_NONE;
 }
 /* stands(message, known): one that came back is where the other was found. */
@@ -394,6 +403,17 @@ PyDoc_STRVAR(ack_doc, "ack($self)\n--\n\n"
     "    LeaseLost: it was handed out again meanwhile, to whomever; nothing was changed.\n"
     "    Closed: its consumer was closed; the message is handed out again.\n"
     "    Forked: it was handed to the parent process.");
+PyDoc_STRVAR(forward_doc, "forward($self, timeout=None)\n--\n\n"
+    "Put into other queues and finish this message, as one.\n\n"
+    "    with message.forward() as f:\n"
+    "        f.put(invoices, invoice)\n"
+    "        f.put(audit, line)\n\n"
+    "At the end of the block all of it is put, and this message is finished. After any kill either that is so, or the message\n"
+    "comes again, and what an earlier try has put is not put twice. An exception in the block puts nothing.\n\n"
+    "Args:\n    timeout: seconds to wait for room where a queue has none; None for as long as it takes.\n\n"
+    "Raises, at the end of the block:\n"
+    "    LeaseLost: it was given to somebody else meanwhile; nothing was put.\n"
+    "    Full, DiskFull: a queue had no room in time. The message comes again, and what was put is not put twice.");
 PyDoc_STRVAR(nack_doc, "nack($self, delay=0.0)\n--\n\n"
     "Give it back: it comes again behind what is in the queue now, to whoever comes first, *delay* seconds from now.\n\n"
     "What its holder has ended already stays as it is, as with `ack`: a nack behind an ack brings nothing back.\n\n"
@@ -426,6 +446,7 @@ static PyMethodDef message_methods[] = {
     {"nack", WITH_KEYWORDS(message_nack), nack_doc},
     {"reject", WITH_KEYWORDS(message_reject), reject_doc},
     {"extend", WITH_KEYWORDS(message_extend), extend_doc},
+    {"forward", WITH_KEYWORDS(message_forward), forward_doc},
     {"__reduce__", (PyCFunction)message_reduce, METH_NOARGS, NULL},
     OF_PAYLOADS,
     {NULL, NULL, 0, NULL},

@@ -5,6 +5,8 @@
  * anybody else of this process runs. */
 #include "python/mutex.h"
 
+#include "atomic.h"
+
 static PyObject *lock_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)args;
@@ -26,28 +28,36 @@ static void lock_dealloc(Mutex *self)
     Py_DECREF(type);
 }
 
+bool mutex_is_taken(const Mutex *self) { return load_relaxed(&self->depth) > 0; }
+
+static void taken_by(Mutex *self, unsigned long me)
+{
+    store_relaxed(&self->owner, me);
+    store_relaxed(&self->depth, 1);
+}
 bool mutex_try(Mutex *self)
 {
-    if (self->depth > 0 || !PyThread_acquire_lock(self->lock, NOWAIT_LOCK)) {
+    if (mutex_is_taken(self) || !PyThread_acquire_lock(self->lock, NOWAIT_LOCK)) {
         return false;
     }
-    self->owner = PyThread_get_thread_ident();
-    self->depth = 1;
+    taken_by(self, PyThread_get_thread_ident());
     return true;
 }
 
 void mutex_leave(Mutex *self)
 {
-    self->depth = 0;
+    store_relaxed(&self->depth, 0);
+    store_relaxed(&self->owner, 0);
     PyThread_release_lock(self->lock);
 }
+static bool is_mine(const Mutex *self, unsigned long me) { return mutex_is_taken(self) && load_relaxed(&self->owner) == me; }
 
 static PyObject *lock_enter(Mutex *self, PyObject *unused)
 {
     (void)unused;
     const unsigned long me = PyThread_get_thread_ident();
-    if (self->depth > 0 && self->owner == me) {
-        self->depth++;
+    if (is_mine(self, me)) {
+        store_relaxed(&self->depth, self->depth + 1);
         return Py_NewRef(Py_True);
     }
     if (mutex_try(self)) {
@@ -62,20 +72,19 @@ static PyObject *lock_enter(Mutex *self, PyObject *unused)
             return NULL;
         }
     } while (status != PY_LOCK_ACQUIRED);
-    self->owner = me;
-    self->depth = 1;
+    taken_by(self, me);
     return Py_NewRef(Py_True);
 }
 
 static PyObject *lock_exit(Mutex *self, PyObject *unused)
 {
     (void)unused;
-    if (self->depth == 0 || self->owner != PyThread_get_thread_ident()) {
+    if (!is_mine(self, PyThread_get_thread_ident())) {
         PyErr_SetString(PyExc_RuntimeError, "cannot let go of a lock that this thread has not taken");
         return NULL;
     }
     if (self->depth > 1) {
-        self->depth--;
+        store_relaxed(&self->depth, self->depth - 1);
     } else {
         mutex_leave(self);
     }
@@ -86,7 +95,7 @@ static PyObject *lock_exit(Mutex *self, PyObject *unused)
 static PyObject *lock_renew(Mutex *self, PyObject *unused)
 {
     (void)unused;
-    if (self->depth == 0 || self->owner != PyThread_get_thread_ident()) {
+    if (!is_mine(self, PyThread_get_thread_ident())) {
         PyThread_type_lock const fresh = PyThread_allocate_lock();
         if (fresh == NULL) {
             return PyErr_NoMemory();

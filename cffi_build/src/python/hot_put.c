@@ -2,30 +2,29 @@
  *
  * A Tail (base of Producer) puts into one mapped chunk; whatever is not the plain case (a roll, a closed handle, an unusual
  * argument) goes to the method _put of the class that builds on it. */
-#include "python/end.h"
+#include "python/tail.h"
 
 #include <string.h>
 
-#define COPY_WITH_THE_LOCK 65536 /* while larger payloads are copied in, other threads run */
+#include "atomic.h"
 
-typedef struct {
-    End end;
-    PyObject *sync;        /* the module shmq.storage.sync, if each put waits for the disk; else NULL */
-    int64_t mark_due_ns;   /* likewise: from then on puts go to Python, which moves the watermark */
-    PyObject *pack;        /* what encodes headers, once somebody has had some; else NULL */
-    int64_t ttl_ns;        /* of messages that are given none; -1 for ever */
-} Tail;
+static PyTypeObject *tail_type;
+static uint64_t tails; /* that there ever were */
 
 static int tail_traverse(Tail *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->sync);
     Py_VISIT(self->pack);
+    Py_VISIT(self->producer);
+    Py_VISIT(self->knows);
     return end_traverse(&self->end, visit, arg);
 }
 static int tail_clear(Tail *self)
 {
     Py_CLEAR(self->sync);
     Py_CLEAR(self->pack);
+    Py_CLEAR(self->producer);
+    Py_CLEAR(self->knows);
     return end_clear(&self->end);
 }
 static void tail_dealloc(Tail *self)
@@ -33,6 +32,8 @@ static void tail_dealloc(Tail *self)
     PyObject_GC_UnTrack((PyObject *)self);
     Py_CLEAR(self->sync);
     Py_CLEAR(self->pack);
+    Py_CLEAR(self->producer);
+    Py_CLEAR(self->knows);
     end_dealloc(&self->end);
 }
 
@@ -44,11 +45,23 @@ static PyObject *tail_sync_with(Tail *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "LO", &due, &sync)) {
         return NULL;
     }
-    self->mark_due_ns = due;
-    PyObject *const before = self->sync;
-    self->sync = Py_NewRef(sync);
+    PyObject *before;
+    ALONE_WITH(self)
+    store_relaxed(&self->mark_due_ns, due);
+    before = self->sync == sync ? NULL : self->sync; /* always the same module: who uses it needs no reference */
+    store_relaxed(&self->sync, before == NULL && self->sync != NULL ? self->sync : Py_NewRef(sync));
+    ALONE_NO_MORE
     Py_XDECREF(before);
     Py_RETURN_NONE;
+}
+
+static inline struct place place_of(Tail *self)
+{
+    struct place place;
+    ALONE_WITH(self)
+    place = (struct place){self->end.chunk, OWN(self->end.keep)};
+    ALONE_NO_MORE
+    return place;
 }
 
 /* self._put(code, *arguments, **keywords) */
@@ -61,28 +74,44 @@ static PyObject *put_otherwise(Tail *self, int64_t code, PyObject *const *args, 
 /* _pack_with(encode): headers are encoded by that. */
 static PyObject *tail_pack_with(Tail *self, PyObject *pack)
 {
-    PyObject *const before = self->pack;
-    self->pack = Py_NewRef(pack);
-    Py_XDECREF(before);
+    ALONE_WITH(self)
+    if (self->pack == NULL) { /* one for all time: who calls it needs no reference */
+        store_release(&self->pack, Py_NewRef(pack)); /* pairs with the load in carry_headers */
+    }
+    ALONE_NO_MORE
+    Py_RETURN_NONE;
+}
+/* _once_as(name, address of a shmq_once, what keeps that alive): puts with dedup as that producer go by that. */
+static PyObject *tail_once_as(Tail *self, PyObject *args)
+{
+    PyObject *name;
+    PyObject *knows;
+    unsigned long long address;
+    if (!PyArg_ParseTuple(args, "OKO", &name, &address, &knows)) {
+        return NULL;
+    }
+    PyObject *before[2];
+    ALONE_WITH(self)
+    before[0] = self->producer;
+    before[1] = self->knows;
+    self->once = (shmq_once *)(uintptr_t)address;
+    self->producer = Py_NewRef(name);
+    self->knows = Py_NewRef(knows);
+    ALONE_NO_MORE
+    Py_XDECREF(before[0]);
+    Py_XDECREF(before[1]);
     Py_RETURN_NONE;
 }
 /* _expire_after(ns, or -1): messages that are given no time to live. */
 static PyObject *tail_expire_after(Tail *self, PyObject *ns)
 {
-    self->ttl_ns = PyLong_AsLongLong(ns);
-    return self->ttl_ns == -1 && PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    const int64_t ttl_ns = PyLong_AsLongLong(ns);
+    store_relaxed(&self->ttl_ns, ttl_ns);
+    return ttl_ns == -1 && PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
 /* ---------------------------------------------------------------- what a message carries
  * Each is 1 when it was understood, 0 when Python has to look at it, -1 with an exception. */
-struct carried {
-    shmq_fields fields;
-    int64_t ttl_ns;       /* -1 for ever */
-    int64_t delay_ns;     /* 0 for none */
-    PyObject *headers;    /* encoded; ours */
-    char moments[2 * SHMQ_WHEN_BYTES];
-};
-
 enum { KEY, TYPE, TIME_NS, TTL, DELAY, HEADERS, DEDUP, TIMEOUT, KEYWORDS };
 static const char *const keyword_names[KEYWORDS] = {"key", "type", "time_ns", "ttl", "delay", "headers", "dedup",
                                                     "timeout"};
@@ -98,6 +127,7 @@ static int carry_key(struct carried *carried, PyObject *value)
     if (PyBytes_AsStringAndSize(value, &key, &length) < 0) {
         return -1;
     }
+    carried->key = value;
     carried->fields.key = key;
     carried->fields.key_length = (uint32_t)length;
     return length <= UINT16_MAX;
@@ -136,21 +166,23 @@ static int carry_seconds(int64_t *ns, PyObject *value)
 }
 static int carry_headers(Tail *self, struct carried *carried, PyObject *value)
 {
-    if (self->pack == NULL || !PyDict_CheckExact(value)) {
+    PyObject *const pack = load_acquire(&self->pack);
+    if (pack == NULL || !PyDict_CheckExact(value)) {
         return 0;
     }
     PyObject *name;
     PyObject *unused;
     Py_ssize_t at = 0;
-    while (PyDict_Next(value, &at, &name, &unused)) {
-        if (!PyUnicode_CheckExact(name)) {
-            return 0;
-        }
+    bool texts = true;
+    ALONE_WITH(value)
+    while (texts && PyDict_Next(value, &at, &name, &unused)) {
+        texts = PyUnicode_CheckExact(name);
     }
-    if (at == 0) {
-        return 1; /* there are none */
+    ALONE_NO_MORE
+    if (at == 0 || !texts) {
+        return texts; /* there are none; or Python says what is wrong with them */
     }
-    carried->headers = PyObject_CallFunctionObjArgs(self->pack, value, NULL);
+    carried->headers = PyObject_CallFunctionObjArgs(pack, value, NULL);
     if (carried->headers == NULL) {
         return -1;
     }
@@ -161,7 +193,38 @@ static int carry_headers(Tail *self, struct carried *carried, PyObject *value)
     }
     carried->fields.headers = bytes;
     carried->fields.headers_length = (uint32_t)length;
-    return length <= UINT32_MAX && self->end.chunk != NULL; /* encoding may have run anything */
+    return length <= UINT32_MAX;
+}
+
+/* Whether that is the name of the producer whose puts are known here: then what is known is carried. */
+static int is_known(Tail *self, struct carried *carried, PyObject *name)
+{
+    int same;
+    ALONE_WITH(self)
+    same = self->producer != NULL && Py_TYPE(name) == Py_TYPE(self->producer)
+           && (PyUnicode_CheckExact(name) || PyBytes_CheckExact(name));
+    if (same && name != self->producer) {
+        same = PyObject_RichCompareBool(name, self->producer, Py_EQ); /* which runs no code of anybody's */
+    }
+    if (same == 1) {
+        carried->once = self->once;
+        carried->knows = Py_NewRef(self->knows);
+    }
+    ALONE_NO_MORE
+    return same;
+}
+
+/* (producer, sequence) */
+static int carry_dedup(Tail *self, struct carried *carried, PyObject *value)
+{
+    if (load_relaxed(&self->sync) != NULL || !PyTuple_CheckExact(value) || PyTuple_Size(value) != 2
+        || !PyLong_CheckExact(PyTuple_GetItem(value, 1))) {
+        return 0;
+    }
+    const long long number = PyLong_AsLongLong(PyTuple_GetItem(value, 1));
+    PyErr_Clear(); /* out of range: let it be said in Python */
+    carried->sequence = (uint64_t)number;
+    return number < 0 || carried->once != NULL ? 0 : is_known(self, carried, PyTuple_GetItem(value, 0));
 }
 
 static int carry(Tail *self, struct carried *carried, int keyword, PyObject *value)
@@ -183,9 +246,11 @@ static int carry(Tail *self, struct carried *carried, int keyword, PyObject *val
     case HEADERS:
         return carry_headers(self, carried, value);
     case TIMEOUT:
-        return self->sync == NULL && plain_timeout(&value, 0, 1, NULL); /* without a disk, nothing is waited for here */
+        return load_relaxed(&self->sync) == NULL && plain_timeout(&value, 0, 1, NULL); /* without a disk, nothing is waited for here */
+    case DEDUP:
+        return carry_dedup(self, carried, value);
     default:
-        return 0; /* it may have been put before */
+        return 0;
     }
 }
 
@@ -209,29 +274,60 @@ static int carry_all(Tail *self, struct carried *carried, PyObject *const *value
     return answer;
 }
 
-/* The moments that it carries, as of now. */
-static void carry_moments(const Tail *self, struct carried *carried)
+/* The moments that it carries, as of now, and which of whose puts it is. */
+static void carry_fixed(const shmq_chunk *chunk, struct carried *carried)
 {
     char *at = carried->moments;
     if (carried->ttl_ns >= 0) {
-        shmq_when(self->end.chunk, carried->ttl_ns, at);
+        shmq_when(chunk, carried->ttl_ns, at);
         carried->fields.fixed_flags |= 1;
         at += SHMQ_WHEN_BYTES;
     }
     if (carried->delay_ns > 0) {
-        shmq_when(self->end.chunk, carried->delay_ns, at);
+        shmq_when(chunk, carried->delay_ns, at);
         carried->fields.fixed_flags |= 2;
+        at += SHMQ_WHEN_BYTES;
+    }
+    if (carried->once != NULL) {
+        memcpy(at, carried->once->producer, sizeof carried->once->producer);
+        memcpy(at + sizeof carried->once->producer, &carried->sequence, sizeof carried->sequence);
+        carried->fields.fixed_flags |= 4;
     }
     carried->fields.fixed = carried->moments;
+}
+
+/* ---------------------------------------------------------------- what is forwarded */
+struct place tail_place(Tail *self) { return place_of(self); }
+bool is_tail(PyObject *object) { return PyObject_TypeCheck(object, tail_type); }
+
+int tail_carry(Tail *self, struct carried *carried, PyObject *const *values, PyObject *names)
+{
+    const Py_ssize_t count = names == NULL ? 0 : PyTuple_Size(names);
+    *carried = (struct carried){.fields = {.time_ns = INT64_MIN}, .ttl_ns = load_relaxed(&self->ttl_ns)};
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (keyword_of(PyTuple_GetItem(names, i)) > HEADERS) {
+            return 0;
+        }
+    }
+    const int understood = carry_all(self, carried, values, names);
+    if (understood != 1 || (carried->ttl_ns < 0 && carried->delay_ns <= 0)) {
+        return understood;
+    }
+    const struct place place = place_of(self);
+    if (place.chunk != NULL) {
+        carry_fixed(place.chunk, carried);
+    }
+    DISOWN(place.keep);
+    return place.chunk != NULL;
 }
 
 /* ---------------------------------------------------------------- put */
 static PyObject *in_core_name; /* interned: made once, and found in the module's dict without being compared */
 
 /* Whether the core may sync, and nothing rarer is due: 1, 0 or -1 with an exception. */
-static int syncs_here(Tail *self)
+static int syncs_here(Tail *self, shmq_chunk *chunk)
 {
-    if (shmq_sync_refuses(self->end.chunk) || shmq_clock_monotonic_ns() >= self->mark_due_ns) {
+    if (shmq_sync_refuses(chunk) || shmq_clock_monotonic_ns() >= load_relaxed(&self->mark_due_ns)) {
         return 0;
     }
     PyObject *const in_core = PyObject_GetAttr(self->sync, in_core_name);
@@ -262,10 +358,10 @@ static PyObject *interrupted(Tail *self, long long index)
 #pragma GCC diagnostic pop
 
 /* What was put there is committed: wait until it is on the disk. `put` may be in the next chunk when that is over. */
-static PyObject *put_synced(Tail *self, int64_t index)
+static PyObject *put_synced(Tail *self, const struct place *place, int64_t index)
 {
-    PyObject *const keep = Py_NewRef(self->end.keep);
-    shmq_chunk *const chunk = self->end.chunk;
+    PyObject *const keep = Py_NewRef(place->keep);
+    shmq_chunk *const chunk = place->chunk;
     PyObject *answer = NULL;
     int code;
     do {
@@ -285,14 +381,14 @@ static PyObject *put_synced(Tail *self, int64_t index)
 }
 
 /* A large payload: other threads run while it is copied, also one that moves this Tail. */
-static PyObject *put_large(Tail *self, const shmq_fields *fields, PyObject *data, PyObject *const *args,
-                           Py_ssize_t count, PyObject *names)
+static PyObject *put_large(Tail *self, const struct place *place, const shmq_fields *fields, PyObject *data,
+                           PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    if (self->sync != NULL) {
+    if (load_relaxed(&self->sync) != NULL) {
         return put_otherwise(self, 0, args, count, names);
     }
-    PyObject *const keep = Py_NewRef(self->end.keep);
-    shmq_chunk *const chunk = self->end.chunk;
+    PyObject *const keep = Py_NewRef(place->keep);
+    shmq_chunk *const chunk = place->chunk;
     const char *const payload = PyBytes_AsString(data);
     const uint64_t length = (uint64_t)PyBytes_Size(data);
     PyThreadState *const state = PyEval_SaveThread();
@@ -302,54 +398,81 @@ static PyObject *put_large(Tail *self, const shmq_fields *fields, PyObject *data
     return index < 0 ? put_otherwise(self, index, args, count, names) : PyLong_FromLongLong(index);
 }
 
-static PyObject *put_carried(Tail *self, const shmq_fields *fields, PyObject *data, PyObject *const *args,
-                             Py_ssize_t count, PyObject *names)
+static PyObject *put_carried(Tail *self, const struct place *place, const shmq_fields *fields, PyObject *data,
+                             PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     const Py_ssize_t length = PyBytes_Size(data);
     if (length > COPY_WITH_THE_LOCK) {
-        return put_large(self, fields, data, args, count, names);
+        return put_large(self, place, fields, data, args, count, names);
     }
-    if (self->sync != NULL) {
-        const int here = syncs_here(self);
+    const bool syncs = load_relaxed(&self->sync) != NULL;
+    if (syncs) {
+        const int here = syncs_here(self, place->chunk);
         if (here <= 0) {
             return here < 0 ? NULL : put_otherwise(self, 0, args, count, names);
         }
     }
-    const int64_t index = shmq_put_record(self->end.chunk, fields, PyBytes_AsString(data), (uint64_t)length);
+    const int64_t index = shmq_put_record(place->chunk, fields, PyBytes_AsString(data), (uint64_t)length);
     if (index < 0) {
         return put_otherwise(self, index, args, count, names);
     }
-    return self->sync == NULL ? PyLong_FromLongLong(index) : put_synced(self, index);
+    return syncs ? put_synced(self, place, index) : PyLong_FromLongLong(index);
+}
+
+/* Where it is known which is the last of its producer. One thread of this handle at a time: what is known changes. */
+static PyObject *put_once(Tail *self, const struct place *place, const struct carried *carried, PyObject *data,
+                          PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    const Py_ssize_t length = PyBytes_Size(data);
+    int64_t index = SHMQ_EMPTY;
+    if (length <= COPY_WITH_THE_LOCK) {
+        ALONE_WITH(self)
+        index = shmq_put_once(place->chunk, carried->once, carried->sequence, &carried->fields, PyBytes_AsString(data),
+                              (uint64_t)length);
+        ALONE_NO_MORE
+    }
+    return index < 0 ? put_otherwise(self, index, args, count, names) : PyLong_FromLongLong(index);
 }
 
 static PyObject *put_bytes(Tail *self, PyObject *data, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    if (names == NULL && self->ttl_ns < 0) {
-        const shmq_fields none = {.time_ns = INT64_MIN};
-        return put_carried(self, &none, data, args, count, names);
-    }
-    struct carried carried = {.fields = {.time_ns = INT64_MIN}, .ttl_ns = self->ttl_ns};
-    const int understood = carry_all(self, &carried, args + count, names);
+    const int64_t ttl_ns = load_relaxed(&self->ttl_ns);
     PyObject *answer = NULL;
+    struct place place;
+    if (names == NULL && ttl_ns < 0) {
+        const shmq_fields none = {.time_ns = INT64_MIN};
+        place = place_of(self);
+        answer = place.chunk == NULL ? put_otherwise(self, 0, args, count, names)
+                                     : put_carried(self, &place, &none, data, args, count, names);
+        DISOWN(place.keep);
+        return answer;
+    }
+    struct carried carried = {.fields = {.time_ns = INT64_MIN}, .ttl_ns = ttl_ns};
+    int understood = carry_all(self, &carried, args + count, names);
+    place = place_of(self); /* behind all that may have run anything */
+    understood = understood == 1 && place.chunk == NULL ? 0 : understood;
     if (understood == 1) {
-        if (carried.ttl_ns >= 0 || carried.delay_ns > 0) {
-            carry_moments(self, &carried);
+        if (carried.ttl_ns >= 0 || carried.delay_ns > 0 || carried.once != NULL) {
+            carry_fixed(place.chunk, &carried);
         }
-        answer = put_carried(self, &carried.fields, data, args, count, names);
+        answer = carried.once != NULL ? put_once(self, &place, &carried, data, args, count, names)
+                                      : put_carried(self, &place, &carried.fields, data, args, count, names);
     } else if (understood == 0) {
         answer = put_otherwise(self, 0, args, count, names);
     }
+    DISOWN(place.keep);
     Py_XDECREF(carried.headers);
+    Py_XDECREF(carried.knows);
     return answer;
 }
 
 /* put(payload, *, key, type, time_ns, headers, dedup, timeout) -> index */
 static PyObject *tail_put(Tail *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    if (count != 1 || self->end.chunk == NULL) {
+    if (count != 1 || load_relaxed(&self->end.chunk) == NULL) {
         return put_otherwise(self, 0, args, count, names);
     }
-    if (self->end.codec == NULL) {
+    if (self->end.codec == NULL) { /* it is the same from the first put on */
         return PyBytes_CheckExact(args[0]) ? put_bytes(self, args[0], args, count, names)
                                            : put_otherwise(self, 0, args, count, names);
     }
@@ -358,7 +481,7 @@ static PyObject *tail_put(Tail *self, PyObject *const *args, Py_ssize_t count, P
         return NULL;
     }
     PyObject *answer;
-    if (PyBytes_CheckExact(data) && self->end.chunk != NULL) { /* the codec may have run anything */
+    if (PyBytes_CheckExact(data)) {
         answer = put_bytes(self, data, args, count, names);
     } else {
         answer = put_otherwise(self, 0, args, count, names);
@@ -416,12 +539,18 @@ static PyObject *tail_put_many(Tail *self, PyObject *const *args, Py_ssize_t giv
 {
     char bytes[BATCH_BYTES];
     uint32_t lengths[BATCH];
-    if (given == 1 && self->end.chunk != NULL && self->end.codec == NULL && self->sync == NULL && self->ttl_ns < 0
-        && all_none(args + given, names)) {
-        const uint32_t count = gather_bytes(args[0], bytes, lengths);
-        const int64_t first = count == 0 ? -1
-                                         : shmq_put_many(self->end.chunk, count, bytes, lengths, NULL, NULL, NULL, NULL,
-                                                         NULL, NULL, 0, NULL);
+    if (given == 1 && load_relaxed(&self->end.chunk) != NULL && self->end.codec == NULL && load_relaxed(&self->sync) == NULL
+        && load_relaxed(&self->ttl_ns) < 0 && all_none(args + given, names)) {
+        uint32_t count;
+        ALONE_WITH(args[0])
+        count = gather_bytes(args[0], bytes, lengths);
+        ALONE_NO_MORE
+        const struct place place = place_of(self);
+        const int64_t first = count == 0 || place.chunk == NULL
+                                  ? -1
+                                  : shmq_put_many(place.chunk, count, bytes, lengths, NULL, NULL, NULL, NULL, NULL, NULL, 0,
+                                                  NULL);
+        DISOWN(place.keep);
         if (first >= 0) {
             return PyObject_CallFunction((PyObject *)&PyRange_Type, "LL", (long long)first, (long long)first + count);
         }
@@ -436,6 +565,7 @@ static PyObject *tail_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     Tail *const self = (Tail *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (self != NULL) {
         self->ttl_ns = -1;
+        self->number = add_relaxed(&tails, 1) + 1;
     }
     return (PyObject *)self;
 }
@@ -450,6 +580,7 @@ PyDoc_STRVAR(put_many_doc, "put_many($self, payloads, *, keys=None, types=None, 
 static PyMethodDef tail_methods[] = {
     END_METHODS,
     {"_sync_with", (PyCFunction)tail_sync_with, METH_VARARGS, NULL},
+    {"_once_as", (PyCFunction)tail_once_as, METH_VARARGS, NULL},
     {"_pack_with", (PyCFunction)tail_pack_with, METH_O, NULL},
     {"_expire_after", (PyCFunction)tail_expire_after, METH_O, NULL},
     {"put", FAST(tail_put), put_doc},
@@ -471,5 +602,11 @@ int hot_put_exec(PyObject *module)
             return -1;
         }
     }
-    return in_core_name == NULL ? -1 : hot_add_type(module, "Tail", &tail_spec);
+    PyObject *const type = in_core_name == NULL ? NULL : PyType_FromSpec(&tail_spec);
+    if (type == NULL || PyModule_AddObjectRef(module, "Tail", type) < 0) {
+        Py_XDECREF(type);
+        return -1;
+    }
+    tail_type = (PyTypeObject *)type; /* one reference is ours */
+    return 0;
 }

@@ -32,15 +32,32 @@ static int look_at_items(PyObject *dict, const Rules *rules)
     PyObject *key;
     PyObject *value;
     Py_ssize_t at = 0;
-    while (PyDict_Next(dict, &at, &key, &value)) {
-        if (!PyUnicode_Check(key) && (rules->binary ? look(key, rules) : refuse(dict, rules)) < 0) {
-            return -1;
+    int code = 0;
+    ALONE_WITH(dict)
+    while (code == 0 && PyDict_Next(dict, &at, &key, &value)) {
+        key = OWN(key);
+        value = OWN(value);
+        if (!PyUnicode_Check(key)) {
+            code = rules->binary ? look(key, rules) : refuse(dict, rules);
         }
-        if (look(value, rules) < 0) {
-            return -1;
-        }
+        code = code < 0 ? code : look(value, rules);
+        DISOWN(key);
+        DISOWN(value);
     }
-    return 0;
+    ALONE_NO_MORE
+    return code;
+}
+
+/* What a list has there, held on to while it is looked at; NULL when it has become shorter meanwhile. */
+static PyObject *item_at(PyObject *list, Py_ssize_t at)
+{
+#ifdef Py_GIL_DISABLED
+    PyObject *const item = PyList_GetItemRef(list, at);
+    PyErr_Clear();
+    return item;
+#else
+    return PyList_GetItem(list, at);
+#endif
 }
 
 static int look_at_all(PyObject *value, const Rules *rules)
@@ -52,8 +69,10 @@ static int look_at_all(PyObject *value, const Rules *rules)
     if (PyDict_Check(value)) {
         answer = look_at_items(value, rules);
     } else if (PyList_Check(value)) {
-        for (Py_ssize_t at = 0; answer == 0 && at < PyList_Size(value); at++) {
-            answer = look(PyList_GetItem(value, at), rules);
+        PyObject *item;
+        for (Py_ssize_t at = 0; answer == 0 && at < PyList_Size(value) && (item = item_at(value, at)) != NULL; at++) {
+            answer = look(item, rules);
+            DISOWN(item);
         }
     } else {
         for (Py_ssize_t at = 0; answer == 0 && at < PyTuple_Size(value); at++) {

@@ -4,20 +4,119 @@
  * (the end of a chunk, an empty queue, a closed handle, a large payload, an unusual argument) goes to the methods _take, _get
  * and so on of the class that builds on it. */
 #include "python/end.h"
+
+#include "atomic.h"
 #include "python/message.h"
+#include "python/mutex.h"
 
 #define COPY_OUT_WITH_THE_LOCK (4u << 20) /* larger ones go through cffi, which lets other threads run meanwhile */
 
-/* ---------------------------------------------------------------- payloads */
-static PyObject *decoded(End *self, int64_t place)
+typedef struct {
+    End end;
+    Mutex *lock;    /* the handle's */
+    uint32_t spins; /* how often to look again before Python sleeps */
+} Head;
+
+static int head_traverse(Head *self, visitproc visit, void *arg)
 {
-    PyObject *const data = PyBytes_FromStringAndSize(self->memory + (place >> LENGTH_BITS), (Py_ssize_t)((uint64_t)place & LENGTH_MASK));
-    if (data == NULL || self->codec == NULL) {
-        return data;
+    Py_VISIT((PyObject *)self->lock);
+    return end_traverse(&self->end, visit, arg);
+}
+static int head_clear(Head *self)
+{
+    self->spins = 0;
+    Py_CLEAR(self->lock);
+    return end_clear(&self->end);
+}
+static void head_dealloc(Head *self)
+{
+    PyObject_GC_UnTrack((PyObject *)self);
+    head_clear(self);
+    end_dealloc(&self->end);
+}
+
+/* _wait_with(lock, spins) */
+static PyObject *head_wait_with(Head *self, PyObject *args)
+{
+    PyObject *lock;
+    unsigned int spins;
+    if (!PyArg_ParseTuple(args, "OI", &lock, &spins)) {
+        return NULL;
     }
-    PyObject *const keep = Py_NewRef(self->keep); /* a codec may run anything, also what moves this Head */
-    PyObject *const value = meaning(self, data, keep, self->reader->record);
-    Py_DECREF(keep);
+    PyObject *before;
+    ALONE_WITH(self)
+    before = (PyObject *)self->lock;
+    self->lock = (Mutex *)Py_NewRef(lock);
+    self->spins = spins;
+    ALONE_NO_MORE
+    Py_XDECREF(before);
+    Py_RETURN_NONE;
+}
+
+/* ---------------------------------------------------------------- a moment's wait
+ * Nothing was there: look again for as long as it takes to fall asleep, while other threads run. The lock keeps out whoever
+ * closes or moves this handle; their built-ins find the reader busy, and wait for the lock in Python. What was found lies in
+ * the chunk that this kept, wherever the handle stands afterwards. */
+struct soon {
+    int64_t place;
+    const char *memory;
+    PyObject *keep;
+    PyObject *codec; /* or NULL */
+    shmq_which which;
+};
+
+static bool next_soon(Head *self, struct soon *soon)
+{
+    Mutex *lock = NULL;
+    shmq_chunk *chunk;
+    shmq_reader *reader;
+    uint32_t spins;
+    ALONE_WITH(self)
+    spins = self->spins;
+    chunk = self->end.chunk;
+    reader = self->end.reader;
+    if (spins > 0 && reader != NULL && mutex_try(self->lock)) {
+        lock = (Mutex *)Py_NewRef((PyObject *)self->lock);
+        soon->memory = self->end.memory;
+        soon->keep = Py_NewRef(self->end.keep);
+        soon->codec = Py_XNewRef(self->end.codec);
+    }
+    ALONE_NO_MORE
+    if (lock == NULL) {
+        return false;
+    }
+    PyThreadState *const state = PyEval_SaveThread();
+    soon->place = shmq_next_which(chunk, reader, spins, &soon->which);
+    PyEval_RestoreThread(state);
+    mutex_leave(lock);
+    Py_DECREF(lock);
+    if (soon->place < 0) { /* Python meets it again */
+        Py_DECREF(soon->keep);
+        Py_XDECREF(soon->codec);
+        return false;
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------- payloads */
+static PyObject *bytes_at(const char *memory, uint64_t place)
+{
+    return PyBytes_FromStringAndSize(memory + (place >> LENGTH_BITS), (Py_ssize_t)(place & LENGTH_MASK));
+}
+
+/* What is to be decoded with, and where it was: a codec may run anything, also what moves this Head. */
+struct coded {
+    int64_t code;    /* why there is nothing */
+    PyObject *codec; /* or NULL */
+    PyObject *keep;
+    uint64_t record;
+};
+
+static PyObject *decoded(End *self, PyObject *data, const struct coded *coded)
+{
+    PyObject *const value = meaning(self, coded->codec, data, coded->keep, coded->record);
+    Py_DECREF(coded->codec);
+    Py_DECREF(coded->keep);
     return value;
 }
 
@@ -25,7 +124,7 @@ static PyObject *decoded(End *self, int64_t place)
 static PyObject *take_large(End *self)
 {
     const uint64_t bytes = shmq_next_bytes(self->chunk, self->reader);
-    if (self->codec != NULL || bytes > COPY_OUT_WITH_THE_LOCK) {
+    if (bytes > COPY_OUT_WITH_THE_LOCK) {
         return NULL;
     }
     PyObject *const data = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
@@ -37,24 +136,67 @@ static PyObject *take_large(End *self)
         return data;
     }
     Py_DECREF(data);
-    return place >= 0 ? decoded(self, place) : NULL; /* a writer who changes lengths behind our back: as it was checked */
+    /* Or a writer changes lengths behind our back: as it was checked. */
+    return place >= 0 ? bytes_at(self->memory, (uint64_t)place) : NULL;
+}
+
+/* The next payload as it lies there: a new reference, or NULL: with an exception, or where Python has to look. Alone. */
+static PyObject *next_payload(End *self, struct coded *coded)
+{
+    if (self->reader == NULL) {
+        return NULL;
+    }
+    /* Without a spin the call is over in no time, so nobody moves this Head meanwhile: the interpreter lock is kept. Only who
+     * finds nothing goes the long way, where waiting lets other threads run. */
+    if (self->codec == NULL) {
+        const int64_t place = shmq_next_small(self->chunk, self->reader);
+        if (place >= 0) {
+            return bytes_at(self->memory, (uint64_t)place);
+        }
+        coded->code = place;
+        return place == SHMQ_TOO_LARGE ? take_large(self) : NULL;
+    }
+    shmq_which which;
+    const int64_t place = shmq_next_small_which(self->chunk, self->reader, &which);
+    PyObject *const data = place < 0 ? NULL : bytes_at(self->memory, (uint64_t)place);
+    coded->code = place;
+    if (data != NULL) {
+        *coded = (struct coded){0, Py_NewRef(self->codec), Py_NewRef(self->keep), which.record};
+    }
+    return data;
+}
+
+/* What comes in a moment, or NULL, without an exception where Python has to look. */
+static PyObject *payload_soon(Head *self, struct coded *coded)
+{
+    struct soon soon;
+    if (!next_soon(self, &soon)) {
+        return NULL;
+    }
+    PyObject *const data = bytes_at(soon.memory, (uint64_t)soon.place);
+    if (data != NULL && soon.codec != NULL) {
+        *coded = (struct coded){0, soon.codec, soon.keep, soon.which.record};
+        return data;
+    }
+    Py_XDECREF(soon.codec);
+    Py_DECREF(soon.keep);
+    return data;
 }
 
 /* take(timeout=None) -> payload */
 static PyObject *head_take(End *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    if (self->reader != NULL && plain_timeout(args, 0, count, names)) {
-        /* Without a spin the call is over in no time, so nobody moves this Head meanwhile: the interpreter lock is
-         * kept. Only who finds nothing goes the long way, where waiting lets other threads run. */
-        const int64_t place = shmq_next_small(self->chunk, self->reader);
-        if (place >= 0) {
-            return decoded(self, place);
+    if (plain_timeout(args, 0, count, names)) {
+        struct coded coded = {0, NULL, NULL, 0};
+        PyObject *data;
+        ALONE_WITH(self)
+        data = next_payload(self, &coded);
+        ALONE_NO_MORE
+        if (data == NULL && coded.code == SHMQ_EMPTY && may_wait(args, 0, count, names)) {
+            data = payload_soon((Head *)self, &coded);
         }
-        if (place == SHMQ_TOO_LARGE) {
-            PyObject *const data = take_large(self);
-            if (data != NULL || PyErr_Occurred()) {
-                return data;
-            }
+        if (data != NULL || PyErr_Occurred()) {
+            return data == NULL || coded.codec == NULL ? data : decoded(self, data, &coded);
         }
     }
     return otherwise(self, "_take", NULL, args, count, names);
@@ -88,25 +230,30 @@ static PyObject *head_take_many(End *self, PyObject *const *args, Py_ssize_t giv
     enum { ROOM = 512 };
     uint64_t places[ROOM];
     uint64_t records[ROOM];
-    const long limit = self->reader == NULL ? 0 : plain_limit(args, given, names);
-    if (limit == 0) {
-        return otherwise(self, "_take_many", NULL, args, given, names);
+    const long limit = plain_limit(args, given, names);
+    struct coded with = {0, NULL, NULL, 0};
+    const char *memory = NULL;
+    int64_t count = 0;
+    ALONE_WITH(self)
+    if (self->reader != NULL && limit > 0) {
+        count = shmq_next_many(self->chunk, self->reader, (uint32_t)(limit < ROOM ? limit : ROOM), places,
+                               self->codec == NULL ? NULL : records);
+        with = (struct coded){0, Py_XNewRef(self->codec), Py_XNewRef(self->keep), 0};
+        memory = self->memory;
     }
-    const int64_t count = shmq_next_many(self->chunk, self->reader, (uint32_t)(limit < ROOM ? limit : ROOM), places,
-                                         self->codec == NULL ? NULL : records);
+    ALONE_NO_MORE
     if (count <= 0) {
+        Py_XDECREF(with.codec);
+        Py_XDECREF(with.keep);
         return otherwise(self, "_take_many", NULL, args, given, names);
     }
     PyObject *payloads = PyList_New((Py_ssize_t)count);
     PyObject *problems = NULL;
-    PyObject *const keep = Py_XNewRef(self->keep); /* see decoded */
-    const char *const memory = self->memory;
     Py_ssize_t read = 0;
     for (int64_t i = 0; payloads != NULL && i < count; i++) {
-        PyObject *payload = PyBytes_FromStringAndSize(memory + (places[i] >> LENGTH_BITS),
-                                                      (Py_ssize_t)(places[i] & LENGTH_MASK));
-        if (payload != NULL && self->codec != NULL) {
-            payload = meaning(self, payload, keep, records[i]);
+        PyObject *payload = bytes_at(memory, places[i]);
+        if (payload != NULL && with.codec != NULL) {
+            payload = meaning(self, with.codec, payload, with.keep, records[i]);
             if (payload == NULL && keep_problem(&problems)) {
                 continue;
             }
@@ -115,7 +262,8 @@ static PyObject *head_take_many(End *self, PyObject *const *args, Py_ssize_t giv
             Py_CLEAR(payloads);
         }
     }
-    Py_XDECREF(keep);
+    Py_XDECREF(with.codec);
+    Py_XDECREF(with.keep);
     if (payloads != NULL && problems != NULL) {
         if (PyList_SetSlice(payloads, read, (Py_ssize_t)count, NULL) == 0) {
             PyObject *const whole = payloads;
@@ -132,23 +280,39 @@ static PyObject *head_take_many(End *self, PyObject *const *args, Py_ssize_t giv
 /* ---------------------------------------------------------------- messages
  * Everything that can fail is made before the message is taken: what raises has taken nothing. What making it ran (a
  * finalizer, by way of the garbage collector) may have moved this end. */
-static Message *next_of(End *self)
+static void hand_out(Message *message, const struct soon *found, PyObject *codec)
+{
+    message->taken.index = found->which.index;
+    message->taken.place = (uint64_t)found->place;
+    message->taken.record = found->which.record;
+    message->taken.attempts = 1;
+    message_is(message, PyTuple_GetItem(found->keep, 0), found->memory, codec, NULL);
+}
+
+static Message *next_of(End *self, bool wait)
 {
     Message *const message = message_new();
     if (message == NULL) {
         return NULL;
     }
+    struct soon found = {.place = SHMQ_ROLL};
+    ALONE_WITH(self)
     if (self->reader != NULL) {
-        shmq_which which;
-        const int64_t place = shmq_next_small_which(self->chunk, self->reader, &which);
-        if (place >= 0) {
-            message->taken.index = which.index;
-            message->taken.place = (uint64_t)place;
-            message->taken.record = which.record;
-            message->taken.attempts = 1;
-            message_is(message, PyTuple_GetItem(self->keep, 0), self->memory, self->codec, NULL);
-            return message;
+        found.place = shmq_next_small_which(self->chunk, self->reader, &found.which);
+        if (found.place >= 0) {
+            found.memory = self->memory;
+            found.keep = self->keep;
+            hand_out(message, &found, self->codec);
         }
+    }
+    ALONE_NO_MORE
+    if (found.place == SHMQ_EMPTY && wait && next_soon((Head *)self, &found)) {
+        hand_out(message, &found, found.codec);
+        Py_XDECREF(found.codec);
+        Py_DECREF(found.keep);
+    }
+    if (found.place >= 0) {
+        return message;
     }
     Py_DECREF(message);
     return NULL;
@@ -157,8 +321,8 @@ static Message *next_of(End *self)
 /* get(timeout=None) -> message */
 static PyObject *head_get(End *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    if (self->reader != NULL && plain_timeout(args, 0, count, names)) {
-        Message *const message = next_of(self);
+    if (load_relaxed(&self->reader) != NULL && plain_timeout(args, 0, count, names)) {
+        Message *const message = next_of(self, may_wait(args, 0, count, names));
         if (message != NULL || PyErr_Occurred()) {
             return (PyObject *)message;
         }
@@ -169,10 +333,10 @@ static PyObject *head_get(End *self, PyObject *const *args, Py_ssize_t count, Py
 /* get_many(limit, timeout=None) -> messages */
 static PyObject *head_get_many(End *self, PyObject *const *args, Py_ssize_t given, PyObject *names)
 {
-    const long limit = self->reader == NULL ? 0 : plain_limit(args, given, names);
+    const long limit = load_relaxed(&self->reader) == NULL ? 0 : plain_limit(args, given, names);
     PyObject *const messages = limit == 0 ? NULL : PyList_New(0);
     for (long count = 0; messages != NULL && count < limit; count++) {
-        Message *const message = next_of(self);
+        Message *const message = next_of(self, false);
         if (message == NULL || PyList_Append(messages, (PyObject *)message) < 0) {
             Py_XDECREF((PyObject *)message);
             break;
@@ -190,8 +354,8 @@ static PyObject *head_get_many(End *self, PyObject *const *args, Py_ssize_t give
 /* The next message of a loop, or what self._next_message() says, which ends the loop by StopIteration. */
 static PyObject *head_next(End *self)
 {
-    if (self->reader != NULL) {
-        Message *const message = next_of(self);
+    if (load_relaxed(&self->reader) != NULL) {
+        Message *const message = next_of(self, false);
         if (message != NULL || PyErr_Occurred()) {
             return (PyObject *)message;
         }
@@ -234,34 +398,44 @@ static PyObject *eye_look_for(Eye *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OOp", &session, &stop, &follows)) {
         return NULL;
     }
-    self->stop = stop == Py_None ? INT64_MAX : PyLong_AsLongLong(stop);
-    if (self->stop == -1 && PyErr_Occurred()) {
+    int64_t last = stop == Py_None ? INT64_MAX : PyLong_AsLongLong(stop);
+    if (last == -1 && PyErr_Occurred()) {
         PyErr_Clear();
-        self->stop = INT64_MAX; /* no message has such an index */
+        last = INT64_MAX; /* no message has such an index */
     }
+    PyObject *before;
+    ALONE_WITH(self)
+    store_relaxed(&self->stop, last);
     self->follows = follows;
-    PyObject *const before = self->session;
+    before = self->session;
     self->session = session == Py_None ? NULL : Py_NewRef(session);
+    ALONE_NO_MORE
     Py_XDECREF(before);
     Py_RETURN_NONE;
 }
 
 static bool eye_sees(Eye *self)
 {
-    if (self->end.reader == NULL || self->session == NULL || (self->follows && shmq_shut_down_at_once(self->end.chunk))) {
+    PyObject *session;
+    ALONE_WITH(self)
+    session = self->end.reader == NULL || (self->follows && shmq_shut_down_at_once(self->end.chunk)) ? NULL
+                                                                                                     : OWN(self->session);
+    ALONE_NO_MORE
+    if (session == NULL) {
         return false;
     }
-    PyObject *const closed = PyObject_GetAttr(self->session, closed_name);
+    PyObject *const closed = PyObject_GetAttr(session, closed_name);
     PyErr_Clear();
     Py_XDECREF(closed);
+    DISOWN(session);
     return closed == Py_False;
 }
 
 static PyObject *eye_next(Eye *self)
 {
     if (eye_sees(self)) {
-        Message *const message = next_of(&self->end);
-        if (message != NULL && (int64_t)message->taken.index >= self->stop) {
+        Message *const message = next_of(&self->end, false);
+        if (message != NULL && (int64_t)message->taken.index >= load_relaxed(&self->stop)) {
             Py_DECREF(message); /* the next call finds that this stands behind its end */
             return NULL;
         }
@@ -292,6 +466,7 @@ PyDoc_STRVAR(get_many_doc, "get_many($self, limit, timeout=None)\n--\n\n"
 
 static PyMethodDef head_methods[] = {
     END_METHODS,
+    {"_wait_with", (PyCFunction)head_wait_with, METH_VARARGS, NULL},
     {"take", FAST(head_take), take_doc},
     {"take_many", FAST(head_take_many), take_many_doc},
     {"get", FAST(head_get), get_doc},
@@ -304,13 +479,14 @@ static PyMethodDef eye_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot head_slots[] = {
-    END_SLOTS(head_methods), {Py_tp_iter, (void *)PyObject_SelfIter}, {Py_tp_iternext, (void *)head_next}, {0, NULL},
+    {Py_tp_dealloc, (void *)head_dealloc}, {Py_tp_traverse, (void *)head_traverse}, {Py_tp_clear, (void *)head_clear},
+    {Py_tp_methods, head_methods}, {Py_tp_iter, (void *)PyObject_SelfIter}, {Py_tp_iternext, (void *)head_next}, {0, NULL},
 };
 static PyType_Slot eye_slots[] = {
     {Py_tp_dealloc, (void *)eye_dealloc}, {Py_tp_traverse, (void *)eye_traverse}, {Py_tp_clear, (void *)eye_clear},
     {Py_tp_methods, eye_methods}, {Py_tp_iter, (void *)PyObject_SelfIter}, {Py_tp_iternext, (void *)eye_next}, {0, NULL},
 };
-static PyType_Spec head_spec = {"shmq._hot.Head", sizeof(End), 0, END_FLAGS, head_slots};
+static PyType_Spec head_spec = {"shmq._hot.Head", sizeof(Head), 0, END_FLAGS, head_slots};
 static PyType_Spec eye_spec = {"shmq._hot.Eye", sizeof(Eye), 0, END_FLAGS, eye_slots};
 
 int hot_take_exec(PyObject *module)

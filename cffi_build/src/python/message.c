@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "atomic.h"
+
 PyTypeObject *message_type;
 PyObject *message_told;
 
@@ -93,11 +95,25 @@ int held_room(Held *self, size_t more)
     return 0;
 }
 
+/* Two threads may let go of a message at once, one of its last reference and one in the table: the second one frees it. */
+static uint8_t held_now(Message *message, enum message_held state)
+{
+#ifdef Py_GIL_DISABLED
+    return exchange_both(&message->held, state); /* release what was done with it; acquire what the other has done */
+#else
+    const uint8_t before = message->held;
+    message->held = state;
+    return before;
+#endif
+}
+
+bool message_is_held(const Message *self) { return load_acquire(&self->held) != NOT_HELD; }
+bool message_goes(Message *self) { return !message_is_held(self) || held_now(self, LOST) == NOT_HELD; }
+
 /* Not held any more. */
 static void let_go(Message *message)
 {
-    message->held = false;
-    if (message->lost) {
+    if (held_now(message, NOT_HELD) == LOST) {
         message_free(message);
     }
 }
@@ -106,12 +122,12 @@ void held_add(Held *self, Message *message)
 {
     Message **const slot = held_slot(self, message->taken.index);
     if (*slot == NULL) {
-        self->count++;
+        store_relaxed(&self->count, self->count + 1);
     } else if (*slot != message) {
         let_go(*slot);
     }
     *slot = message;
-    message->held = true;
+    held_now(message, HELD);
 }
 
 void held_drop(Held *self, Message *message)
@@ -125,7 +141,7 @@ void held_drop(Held *self, Message *message)
     }
     size_t hole = (size_t)(slot - self->slots);
     self->slots[hole] = NULL;
-    self->count--;
+    store_relaxed(&self->count, self->count - 1);
     /* What stands behind it and would have stood here moves up, so that no search ends before it. */
     for (size_t at = (hole + 1) & self->mask; self->slots[at] != NULL; at = (at + 1) & self->mask) {
         const size_t home = self->slots[at]->taken.index & self->mask;
@@ -143,7 +159,8 @@ void held_empty(Held *self)
     Message **const slots = self->slots;
     const size_t end = slots == NULL ? 0 : self->mask + 1;
     self->slots = NULL;
-    self->mask = self->count = 0;
+    self->mask = 0;
+    store_relaxed(&self->count, 0);
     for (size_t i = 0; i < end; i++) {
         if (slots[i] != NULL) {
             let_go(slots[i]);

@@ -18,14 +18,16 @@ typedef struct {
     const char *memory;
     shmq_taken taken;
     uint32_t pid;       /* of the process that it was handed to */
-    bool held;          /* its owner's table points to it */
+    uint8_t held;       /* a message_held: what its owner's table and its last reference go by */
     bool over;          /* its holder has ended it */
-    bool lost;          /* its last reference went while it was held: only the table knows it */
 } Message;
+
+/* Whether its owner's table points to it; LOST when its last reference went meanwhile, so that only the table knows it. */
+enum message_held { NOT_HELD, HELD, LOST };
 
 /* The messages that one member was handed and has not finished, by their indexes: open addressing, without tombstones. The
  * table does not keep them alive; one whose last reference goes stays in it as bare memory, since its word in the ring
- * says that it is held. It knows no other object, so it is in no cycle. */
+ * says that it is held. It knows no other object, so it is in no cycle. Whoever uses it has the lock of its member. */
 typedef struct {
     PyObject_HEAD
     Message **slots;
@@ -51,6 +53,9 @@ void message_is(Message *self, PyObject *chunk, const char *memory, PyObject *de
 /* The payload, decoded: a new reference, or NULL with an exception. */
 PyObject *message_payload(Message *self);
 bool is_message(PyObject *object);
+bool message_is_held(const Message *self);
+/* Its last reference goes: whether it is nobody's any more, and to be freed. */
+bool message_goes(Message *self);
 /* Its memory, which nothing points to any more. */
 void message_free(Message *self);
 /* What is done in Python, by the names of attributes and methods: called with the message, and `first` if it is not NULL. */

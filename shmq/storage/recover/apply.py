@@ -242,7 +242,7 @@ def _renew_control(home: Directory, plan: Plan) -> None:
                     sync.data(fd, "control")
                 return
         os.unlink(CONTROL, dir_fd=home.fd)
-    files.make_file(home.fd, CONTROL, bytes(page), home.options.mode & 0o600, home.path, "control")
+    files.make_file(home.fd, CONTROL, bytes(page), home.path, "control")
     sync.directory(home.fd, "home")
 
 

@@ -45,7 +45,7 @@ class Aside:
     def _copy(self, name: str, folder: int, kept: str) -> None:
         home, where = self._home, f"{self._home.path}/{ASIDE}"
         source, size = home.open(home.chunks, name, writable=False)
-        fd = files.new_file(folder, size, home.options.mode & 0o600, where)
+        fd = files.new_file(folder, size, where)
         with source, fd:
             files.transfer(source, fd, size, whole=False)  # no block is shared: the cut needs no new ones
             sync.data(fd, "aside")

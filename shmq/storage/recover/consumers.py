@@ -30,7 +30,7 @@ _HEAD_AT, _HANDED_AT, _HOLDER_AT, _CURSOR_AT = (
     checkpoint.holder,
     checkpoint.cursor_sequence,
 )
-_ACKS_AT, _ACKS_END = checkpoint.acks_asked, checkpoint.pad5  # what was asked, answered and synced in another boot
+_ACKS_AT, _ACKS_END = checkpoint.acks_asked, checkpoint.left  # what was asked, answered and synced in another boot
 _U64 = struct.Struct("<Q")
 _EXCLUSIVE = CHECKPOINT_EXCLUSIVE
 
@@ -98,7 +98,7 @@ def settle_consumers(home: Directory, plan: Plan, aside: Aside) -> dict[str, tup
             new = bytearray(page)
             _U64.pack_into(new, _HEAD_AT, head)
             # With ack="auto" nobody holds what is behind the head: it was acknowledged, and that was forgotten.
-            held = max(head, min(_number(page, _HANDED_AT), plan.end)) if _number32(page, _EXPLICIT_AT) else head
+            held = max(head, min(_number(page, _HANDED_AT), plan.end)) if page[_EXPLICIT_AT] else head
             _U64.pack_into(new, _HANDED_AT, held)
             _U64.pack_into(new, _HOLDER_AT, 0)
             new[_CURSOR_AT : _CURSOR_AT + 32] = bytes(32)
