@@ -13,14 +13,14 @@ import os
 import shutil
 import stat
 import tempfile
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from shmq.errors import BadFormat, NotFound, Unsafe
+from shmq.errors import BadFormat, DiskFull, NotFound, ShmqError, Unsafe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from types import TracebackType
     from typing import Self
 
@@ -37,6 +37,61 @@ MAX_PAYLOAD = 1 << 30
 """The default for `max_payload`: larger payloads are refused by name and not loaded."""
 
 WRITE_BUFFER = 1 << 20
+
+
+class _Answer(OSError):
+    """What the world has answered, in the words of one of our errors."""
+
+    def __init__(self, message: str, answer: OSError) -> None:
+        """Keep what an OSError tells besides its text."""
+        super().__init__(message)
+        self.errno, self.strerror, self.filename = answer.errno, answer.strerror, answer.filename
+
+    def __str__(self) -> str:
+        """The whole text; an OSError would make one of its number and its path."""
+        return str(self.args[0])
+
+
+class NotWritable(_Answer, Unsafe):
+    """The file system, or whose the files are, does not let us write there."""
+
+
+class NoRoom(_Answer, DiskFull):
+    """The disk, or what we may have of it, is full."""
+
+
+class NoFile(_Answer, BadFormat):
+    """Something else stands where a file or a directory of the queue would be."""
+
+
+_ANSWERS: dict[int, tuple[type[_Answer], str]] = {
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), (NotWritable, "what was there before is untouched")),
+    **dict.fromkeys(
+        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), (NoRoom, "what is there is whole, and nothing is there in part")
+    ),
+    **dict.fromkeys((errno.EISDIR, errno.ENOTDIR, errno.ELOOP), (NoFile, "what was there before is untouched")),
+}
+
+
+@contextmanager
+def writing(what: str) -> Iterator[None]:
+    """
+    Have what the world answers to writing told as one of ours; *what* says what was tried, and on what.
+
+    Raises:
+        Unsafe: it is read-only, or not ours to write.
+        DiskFull: there is no room.
+        BadFormat: something else stands in the place of a file.
+    """
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, ShmqError) or error.errno not in _ANSWERS:
+            raise
+        kind, still = _ANSWERS[error.errno]
+        where = "" if error.filename is None else f" ({os.fsdecode(error.filename)})"
+        msg = f"cannot {what}: {error.strerror}{where}; {still}"
+        raise kind(msg, error) from error
 
 
 class Source:
@@ -82,6 +137,14 @@ class Source:
         """What stays the same when the file is renamed."""
         found = os.fstat(self.fd)
         return found.st_dev, found.st_ino
+
+    def is_at(self, path: Path) -> bool:
+        """Say whether *path* still leads to this file."""
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            return False
+        return (found.st_dev, found.st_ino) == self.identity()
 
     def close(self) -> None:
         """Close the file; again is harmless."""
@@ -145,15 +208,24 @@ def only_queue(folder: Path, found: Iterable[str], kind: str) -> str:
     if len(names) == 1:
         return names[0]
     if not names:
-        msg = f"no {kind} queue in {folder}"
+        msg = f"no {kind} queue in {folder}{unreadable(folder)}"
         raise NotFound(msg)
     msg = f"{folder} holds {len(names)} {kind} queues ({', '.join(names[:8])}): say which one (queue=, or --queue)"
     raise BadFormat(msg)
 
 
+def unreadable(folder: Path) -> str:
+    """Say which files of *folder* we may not read, if there are some: what is meant may be one of them."""
+    names = [name for name in regular_files(folder) if not os.access(folder / name, os.R_OK, effective_ids=True)]
+    return f"; files that are there may not be read by us ({', '.join(names[:4])})" if names else ""
+
+
 class Stage:
     """
-    New files, written in a hidden directory in or beside their place and moved in when all are whole.
+    New files, written in a hidden directory beside or in their place and moved in when all are whole.
+
+    They are one folder deeper than that directory: sej's own watcher takes any folder with a `jnl` in it for a journal,
+    also one whose name begins with a dot.
 
     Nothing is visible before `publish`; what goes wrong before it leaves nothing behind; nothing that already
     exists is ever replaced. `publish` is a handful of renames: a crash among them can leave the first ones done,
@@ -167,12 +239,12 @@ class Stage:
         if os.path.lexists(target) and not target.is_dir():
             msg = f"cannot write into {target}: it is not a directory; nothing was changed"
             raise BadFormat(msg)
-        # Inside the target if it is there: its parent may be another file system, where a rename cannot go.
-        place = target if target.is_dir() else target.absolute().parent
-        if not place.is_dir():
-            msg = f"cannot write {target}: there is no directory {place}"
+        if not target.is_dir() and not target.absolute().parent.is_dir():
+            msg = f"cannot write {target}: there is no directory {target.absolute().parent}"
             raise NotFound(msg)
-        self.root = Path(tempfile.mkdtemp(prefix=f".{target.name}.writing-", dir=place))
+        self._hidden = hidden_beside(target, "writing")
+        self.root = self._hidden / "new"
+        self.root.mkdir()
         self._files: dict[str, BinaryIO] = {}
         self._published = False
 
@@ -213,7 +285,7 @@ class Stage:
             self.finish(name)
         for path in self.root.rglob("*"):
             if path.is_dir():
-                _sync_directory(path)
+                sync_directory(path)
         final = list(last)
         names = [name for name in sorted(path.name for path in self.root.iterdir()) if name not in final] + final
         made = not self.target.exists()
@@ -232,9 +304,9 @@ class Stage:
                 self.target.rmdir()
             raise
         self._published = True
-        _sync_directory(self.target)
+        sync_directory(self.target)
         if made:
-            _sync_directory(self.target.absolute().parent)
+            sync_directory(self.target.absolute().parent)
 
     def _refuse_to_replace(self, names: list[str]) -> None:
         for name in names:
@@ -248,7 +320,11 @@ class Stage:
             with suppress(OSError):
                 file.close()
         self._files.clear()
-        shutil.rmtree(self.root, ignore_errors=True)
+        try:
+            shutil.rmtree(self._hidden, ignore_errors=True)
+        except BaseException:  # a signal's handler, in the middle of it: once more, so that nothing is left
+            shutil.rmtree(self._hidden, ignore_errors=True)
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -259,6 +335,29 @@ class Stage:
             # A write that fails, of a disk that is full, does not say of which file.
             msg = f"{error.strerror}; nothing was written"
             raise OSError(error.errno, msg, str(self.target)) from error
+
+
+def hidden_beside(path: Path, what: str) -> Path:
+    """
+    Make a hidden directory from which a rename leads to *path*, and say where: beside it, if need be in it.
+
+    Beside a directory that is there only if that is the same mount, and a place where we may write.
+    """
+    path = path.resolve()
+    place = path.parent
+    if path.is_dir() and not (_mount(place) == _mount(path) and os.access(place, os.W_OK | os.X_OK)):
+        place = path
+    return Path(tempfile.mkdtemp(prefix=f".{path.name}.{what}-", dir=place))
+
+
+def _mount(path: Path) -> str:
+    """Say which mount *path* is in: a rename cannot leave it, also where the device is the same."""
+    fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        about = Path(f"/proc/self/fdinfo/{fd}").read_text(encoding="ascii")
+        return next(line for line in about.splitlines() if line.startswith("mnt_id:"))
+    finally:
+        os.close(fd)
 
 
 def set_aside(folder: Path, names: Iterable[str], label: str) -> Path:
@@ -295,7 +394,19 @@ def _open_to_sync(path: Path) -> BinaryIO:
     return path.open("rb", buffering=0)
 
 
-def _sync_directory(path: Path) -> None:
+def replace(path: Path, data: bytes, unfinished: str) -> None:
+    """Put a small file in the place of *path*, on the disk and all at once; it is called *unfinished* before."""
+    new = path.with_name(unfinished)
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Force the names in a directory to the disk."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

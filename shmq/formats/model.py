@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 MS = 1_000_000
 """Nanoseconds in a millisecond: Kestrel and libkestrel count milliseconds, entries count nanoseconds."""
 
+NO_TIME = -(1 << 63)
+"""The time of a message whose writer gave none, as sej has it: no moment of 1677, and None in every other format."""
+
 SECOND = 1_000_000_000
 
 

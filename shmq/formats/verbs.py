@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import importlib
 import os
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from shmq.errors import BadFormat, NotFound
 from shmq.formats import _files
+from shmq.formats.model import NO_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
     from types import ModuleType
 
     from shmq.formats.model import Entry, Place, Problem, Repair, State
 
-HERE = ("kestrel", "libkestrel", "sej", "qewqew")
+HERE = ("kestrel", "libkestrel", "sej", "qewqew", "chronicle")
 """The formats of this package."""
 
-ELSEWHERE = ("chronicle", "shmq")
-"""Formats that `detect` knows and whose readers are not part of this package."""
+ELSEWHERE = ("shmq",)
+"""What `detect` knows and this package does not read: shmq's own queues are no foreign format."""
 
 _SHMQ_FILE = "queue.shmq"
 _CHRONICLE_FILES = (".cq4", ".cq4t")
@@ -56,7 +59,7 @@ def queues(path: str | os.PathLike[str], format: str | None = None) -> list[str]
     Return the names of the queues at *path*, a folder: what *queue* may be for the other verbs.
 
     Of Kestrel, fan-out children among them; of sej, the directories of a root, "" for *path* itself; of QewQew, the
-    header files.
+    header files; of Chronicle Queue, the queues that are directories in *path*, "" for *path* itself.
     """
     return cast("list[str]", _module_for(path, format, "list").queues(path))
 
@@ -143,6 +146,26 @@ def verify(
     return cast("list[Problem]", _module_for(path, format, "verify").verify(path, queue, **options))
 
 
+def dump(
+    path: str | os.PathLike[str],
+    queue: str | None = None,
+    format: str | None = None,  # noqa: A002
+    **options: Any,
+) -> Iterator[str]:
+    """
+    Deliver the lines that the format's own program dumps of the queue or file at *path*: Chronicle's program does.
+
+    Raises:
+        BadFormat: the format's program dumps nothing.
+    """
+    name = format_of(path, format, "dump")
+    module = _module(name)
+    if not hasattr(module, "dump"):
+        msg = f"cannot dump {os.fspath(path)}: {name} has no dump of its own; read it instead"
+        raise BadFormat(msg)
+    return cast("Iterator[str]", module.dump(path, queue, **options))
+
+
 def write(
     path: str | os.PathLike[str],
     entries: Iterable[Entry],
@@ -162,9 +185,76 @@ def write(
     Raises:
         BadFormat: *format* cannot be written here, or the request has no place in it.
         TooLarge: a payload, key or number does not fit its field.
-        Unsafe: the target exists already, or data would be lost and lossy is not set.
+        Unsafe: the target exists already, data would be lost and lossy is not set, or we may not write there.
+        DiskFull: the disk is full; nothing was written.
     """
-    return cast("int", _module(known(format, "write")).write(path, entries, queue, consumers, **options))
+    if format != "sej":
+        entries = _without_no_time(entries)
+    module = _module(known(format, "write"))
+    with _files.writing(f"write {os.fspath(path)}"):
+        return cast("int", module.write(path, entries, queue, consumers, **options))
+
+
+def _without_no_time(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Give what sej calls "no time" as no time, and not as a moment of the year 1677."""
+    for entry in entries:
+        yield entry._replace(time_ns=None) if entry[2] == NO_TIME else entry
+
+
+def append(
+    path: str | os.PathLike[str],
+    entries: Iterable[Entry],
+    queue: str | None = None,
+    format: str | None = None,  # noqa: A002
+    **options: Any,
+) -> int:
+    """
+    Append *entries* to the queue at *path*, which is there and may be in use, and return how many.
+
+    Under the lock that the format's own program takes, or, where it has none, only if nobody is seen to be at the
+    queue. The numbers of entries are not looked at: those of the queue go on. Each call opens the queue and lets go of
+    it: who appends again and again keeps `sej.Appender` or `chronicle.Appender` open, or `open_queue`.
+
+    Options of all formats:
+        tell: called with a sentence for what nobody can know, where the format has no lock.
+
+    Raises:
+        Busy: its program or somebody else is at it; nothing was changed.
+        Unsafe: it is read-only, or not ours to write (that is an OSError, too); or something would be lost.
+        DiskFull: there is no room (an OSError, too). Some of the first entries may be in, and no part of one.
+        BadFormat: this format's queues cannot be appended to here.
+    """
+    module = _able(_module_for(path, format, "append to"), "append", path)
+    with _files.writing(f"append to {os.fspath(path)}"):
+        return cast("int", module.append(path, entries, queue, **options))
+
+
+def commit(
+    path: str | os.PathLike[str],
+    consumer: str,
+    head: int,
+    done: Iterable[int] = (),
+    queue: str | None = None,
+    format: str | None = None,  # noqa: A002
+    **options: Any,
+) -> None:
+    """
+    Say that *consumer* stands at *head*, and has finished the messages *done* behind it: what they mean in `state`.
+
+    A named tailer of Chronicle Queue is committed again and again by `chronicle.Appender.commit`.
+
+    Options and errors are those of `append`.
+    """
+    module = _able(_module_for(path, format, "commit to"), "commit", path)
+    with _files.writing(f"commit {consumer!r} to {os.fspath(path)}"):
+        module.commit(path, consumer, head, done, queue, **options)
+
+
+def _able(module: ModuleType, verb: str, path: str | os.PathLike[str]) -> ModuleType:
+    if not callable(getattr(module, verb, None)):
+        msg = f"cannot {verb} to {os.fspath(path)}: its format has no such way here; nothing was changed"
+        raise BadFormat(msg)
+    return module
 
 
 def repair(
@@ -178,12 +268,52 @@ def repair(
 
     Options of all formats:
         to (path): where the copy goes; it must not exist.
-        in_place (bool): put the clean files in the place of the damaged ones, which move into a hidden folder there.
+        in_place (bool): put the clean files in the place of the damaged ones, which move into a hidden folder.
+        tell: called with a sentence for what nobody can know, in place, where the format has no lock.
+
+    Raises:
+        Busy: in place, and its own program or somebody else is at it; of Chronicle Queue that is Unsafe.
+        Unsafe: we may not write there (that is an OSError, too).
     """
     if options.get("in_place") and options.get("to") is not None:
         msg = f"cannot repair {os.fspath(path)} in place and to another place; nothing was changed"
         raise BadFormat(msg)
-    return cast("Repair", _module_for(path, format, "repair").repair(path, queue, **options))
+    module = _module_for(path, format, "repair")
+    with _files.writing(f"repair {os.fspath(path)}{' in place' if options.get('in_place') else ''}"):
+        return cast("Repair", module.repair(path, queue, **options))
+
+
+def open_queue(
+    path: str | os.PathLike[str],
+    format: str,  # noqa: A002
+    queue: str | None = None,
+    **options: Any,
+) -> AbstractContextManager[Any]:
+    """
+    Open the queue at *path* in place, to put and take while its own program does not have it open: a context manager.
+
+    Of Kestrel and QewQew, whose own `open` says what is there and which options there are. It is made if it is not
+    there.
+
+    Raises:
+        BadFormat: *format* is none of these.
+        Busy: its program, or somebody else, has it open.
+        Corrupt: it is damaged; nothing was changed.
+        Unsafe: it is read-only, or not ours to write (that is an OSError, too).
+    """
+    module = _module(known(format, "open"))
+    if not hasattr(module, "open"):
+        msg = f"cannot open {os.fspath(path)} in place: that can be done with queues of kestrel and qewqew"
+        raise BadFormat(msg)
+    return _entered(module.open(path, queue, **options), f"open {os.fspath(path)} in place")
+
+
+@contextmanager
+def _entered(queue: AbstractContextManager[Any], what: str) -> Iterator[Any]:
+    with ExitStack() as stack:
+        with _files.writing(what):
+            opened = stack.enter_context(queue)
+        yield opened
 
 
 def _detect_directory(folder: Path) -> str | None:
@@ -200,7 +330,7 @@ def _detect_directory(folder: Path) -> str | None:
     for name in ("sej", "libkestrel", "qewqew", "kestrel"):
         if _module(name).detect(folder, names):
             return name
-    return None
+    return "chronicle" if _module("chronicle").detect(folder) else None
 
 
 def format_of(path: str | os.PathLike[str], given: str | None, verb: str) -> str:
@@ -217,7 +347,8 @@ def format_of(path: str | os.PathLike[str], given: str | None, verb: str) -> str
     if not Path(path).exists():
         msg = f"cannot {verb} {os.fspath(path)}: nothing is there"
         raise NotFound(msg)
-    msg = f"cannot {verb} {os.fspath(path)}: it is in none of the formats {', '.join(HERE + ELSEWHERE)}"
+    hidden = _files.unreadable(Path(path)) if Path(path).is_dir() else ""
+    msg = f"cannot {verb} {os.fspath(path)}: it is in none of the formats {', '.join(HERE + ELSEWHERE)}{hidden}"
     raise BadFormat(msg)
 
 

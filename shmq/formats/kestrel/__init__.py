@@ -12,11 +12,14 @@ program does.
 
     records    the bytes of one record          names     which files a queue has, in which order
     journal    one file, record by record       folder    which queues a folder has
-    replay     what the operations leave        queue     all files of one queue, replayed and delivered
-    follow     and what is added later          read, verify, write    the verbs
+    replay     what the operations leave        files     all files of one queue, as they were at one time
+    queue      those, replayed and delivered    generations    the current journals that follow
+    follow     and what is added to them        opened    a queue in place
+    read, verify, write    the verbs
 """
 
 from shmq.formats.kestrel.folder import detect, detect_file, queues
+from shmq.formats.kestrel.opened import Opened, append, commit, open  # noqa: A004  as shmq.open
 from shmq.formats.kestrel.read import consumers, lists, read, state
 from shmq.formats.kestrel.records import (
     ADD,
@@ -53,10 +56,14 @@ __all__ = [
     "SAVE_XID",
     "STATE_DUMP",
     "UNREMOVE",
+    "Opened",
+    "append",
+    "commit",
     "consumers",
     "detect",
     "detect_file",
     "lists",
+    "open",
     "queues",
     "read",
     "record",

@@ -48,8 +48,18 @@ class Rules:
 class Journal:
     """One journal file, read record by record from a position that it remembers."""
 
-    def __init__(self, path: Path, rules: Rules, *, growing: bool = False, limit: int | None = None) -> None:
-        self.source = _files.Source(path)
+    def __init__(
+        self,
+        path: Path,
+        rules: Rules,
+        *,
+        growing: bool = False,
+        limit: int | None = None,
+        source: _files.Source | None = None,
+    ) -> None:
+        """Read *path*, or what is open as *source*, which stays the caller's."""
+        self._lent = source is not None
+        self.source = source or _files.Source(path)
         self.name = path.name
         self.position = 0
         self.problem: Problem | None = None
@@ -58,6 +68,11 @@ class Journal:
         self._growing = growing
         self._limit = limit
         """Where the real program would have cut this file because of another one."""
+
+    def close(self) -> None:
+        """Close it, if it was opened here."""
+        if not self._lent:
+            self.source.close()
 
     def size(self) -> int:
         """Return how many bytes count."""

@@ -75,14 +75,6 @@ def names_of(folder: Path, queue: str) -> list[str]:
     ]
 
 
-def identity(path: Path) -> tuple[int, int] | None:
-    """Return what stays the same when the file is renamed, or None if it is not there."""
-    with suppress(FileNotFoundError):
-        found = path.stat()
-        return found.st_dev, found.st_ino
-    return None
-
-
 def _size(path: Path) -> int | None:
     with suppress(FileNotFoundError):
         return path.stat().st_size

@@ -7,34 +7,36 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from operator import eq
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shmq.errors import Corrupt, NotFound
+from shmq.formats.kestrel.files import ATTEMPTS, Held, let_go, open_all
 from shmq.formats.kestrel.journal import Journal
-from shmq.formats.kestrel.names import in_replay_order
 from shmq.formats.kestrel.replay import Replay
 from shmq.formats.model import Entry, Place, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from shmq.formats.kestrel.journal import Rules
 
 MOST_PROBLEMS = 1000
-ATTEMPTS = 10
-"""How often a journal that changes under the reader is begun again."""
 
 
 @dataclass(slots=True)
 class Known:
     """A file that was replayed: how far, and the ordinal of its first item."""
 
-    name: str
-    identity: tuple[int, int]
+    file: Held
     first: int
     end: int
     limit: int | None
+
+    @property
+    def name(self) -> str:
+        """Its name when it was opened."""
+        return self.file.name
 
 
 class Journals:
@@ -47,8 +49,8 @@ class Journals:
         self._growing = growing
         self._replay = Replay(as_program=rules.as_program)
         self._known: list[Known] = []
-        self._current: Journal | None = None
-        self._at_hand: Reopened | None = None
+        self._held: list[Held] = []
+        self._at_hand: tuple[Known, Journal] | None = None
         """The file of the last single item that was fetched: the next one is likely there too."""
         self._started = False
         self.problems: list[Problem] = []
@@ -65,37 +67,11 @@ class Journals:
 
     def replay(self) -> None:
         """Do every operation of every file, and remember how far each went."""
-        names, problems = in_replay_order(self._folder, self._queue, as_program=self._rules.as_program)
-        for problem in problems:
-            self._report(problem)
-        cut: int | None = None
-        for name in names:
-            last = name == names[-1]
-            limit = cut if name == self._queue else None
-            journal = Journal(self._folder / name, self._rules, growing=self._growing and last, limit=limit)
-            first = self._replay.added
-            try:
-                self._replay_file(journal)
-                self._known.append(Known(name, journal.source.identity(), first, journal.position, limit))
-                if journal.problem is not None:
-                    self._report(journal.problem)
-                    if self._rules.as_program:
-                        # The real program cuts the current file, whichever one is broken.
-                        cut = journal.position if cut is None else min(cut, journal.position)
-            except BaseException:
-                journal.source.close()
-                raise
-            if last:
-                self._current = journal
-            else:
-                journal.source.close()
-
-    def _replay_steadily(self) -> None:
-        """Replay, and again from the beginning if a rotation or a rewrite took a file away meanwhile."""
         for attempt in range(ATTEMPTS):
             try:
-                self.replay()
-            except NotFound:
+                self._replay_all()
+            except NotFound:  # of so many files that they are not held, one was taken away
+                self._let_go()
                 if attempt == ATTEMPTS - 1:
                     raise
                 self._replay = Replay(as_program=self._rules.as_program)
@@ -103,6 +79,42 @@ class Journals:
                 self.problems.clear()
             else:
                 return
+
+    def _open(self) -> tuple[list[Held], list[Problem]]:
+        return open_all(self._folder, self._queue, as_program=self._rules.as_program)
+
+    def _replay_all(self) -> None:
+        self._held, problems = self._open()
+        for problem in problems:
+            self._report(problem)
+        cut: int | None = None
+        for file in self._held:
+            last = file is self._held[-1]
+            limit = cut if file.name == self._queue else None
+            first = self._replay.added
+            with closing(self._journal(file, limit, growing=self._growing and last)) as journal:
+                self._replay_file(journal)
+                self._known.append(Known(file, first, journal.position, limit))
+                if journal.problem is not None:
+                    self._report(journal.problem)
+                    if self._rules.as_program:
+                        # The real program cuts the current file, whichever one is broken.
+                        cut = journal.position if cut is None else min(cut, journal.position)
+            if last:
+                self._replayed(journal)
+
+    def _replayed(self, last: Journal) -> None:
+        """The *last* file was replayed, too."""
+
+    def _journal(self, file: Held, limit: int | None, *, growing: bool = False) -> Journal:
+        """Read *file* from its beginning."""
+        path = self._folder / file.name
+        journal = Journal(path, self._rules, growing=growing, limit=limit, source=file.source)
+        if journal.source.identity() != file.identity:
+            journal.close()
+            msg = f"{path}: replaced while it was being read"
+            raise NotFound(msg)
+        return journal
 
     def _replay_file(self, journal: Journal) -> None:
         apply = self._replay.apply
@@ -122,11 +134,16 @@ class Journals:
             entry = self._at(places[self._replay.open[xid]])
             yield xid, entry._replace(extra={**(entry.extra or {}), "xid": xid})
 
+    def put_back(self) -> Iterator[Entry]:
+        """Deliver what was open and was put back, the next one first."""
+        places = self._positions(set(self._replay.front))
+        return (self._at(places[ordinal]) for ordinal in self._replay.front)
+
     def lists(self) -> Iterator[list[Entry]]:
         """Deliver what is in the queue, in lists of what was read at once."""
         if not self._started:
             self._started = True
-            self._replay_steadily()
+            self.replay()
         replay = self._replay
         front = list(replay.front)
         places = self._positions({*replay.open.values(), *front})
@@ -136,7 +153,7 @@ class Journals:
         for ordinal in front:
             yield [self._at(places[ordinal])]
         del places
-        yield from self._run()
+        yield from self.run()
 
     def payloads(self, skip: int) -> Iterator[list[bytes]]:
         """Deliver the payloads of what is in the queue, but the first *skip*, once it was replayed."""
@@ -151,7 +168,7 @@ class Journals:
                 with closing(self._reopen(known)) as journal:
                     yield from journal.payloads(max(0, first - known.first), known.end)
 
-    def _run(self) -> Iterator[list[Entry]]:
+    def run(self) -> Iterator[list[Entry]]:
         """The items that were never taken: the run at the end."""
         first = self._replay.next
         if first < self._replay.added:
@@ -186,11 +203,11 @@ class Journals:
 
     def _at(self, place: tuple[Known, int]) -> Entry:
         known, position = place
-        journal = self._at_hand
-        if journal is None or journal.source.identity() != known.identity:
-            if journal is not None:
-                journal.close()
-            journal = self._at_hand = self._reopen(known)
+        if self._at_hand is None or self._at_hand[0] is not known:
+            if self._at_hand is not None:
+                self._at_hand[1].close()
+            self._at_hand = known, self._reopen(known)
+        journal = self._at_hand[1]
         journal.position = position
         one = journal.one()
         if one is None:
@@ -198,26 +215,13 @@ class Journals:
             raise Corrupt(msg)
         return journal.entry(one)
 
-    def _reopen(self, known: Known) -> Reopened:
-        current = self._current
-        if current is not None and current.source.identity() == known.identity:
-            path = Path(f"/proc/self/fd/{current.source.fd}")  # also when it was renamed meanwhile
-        else:
-            path = self._folder / known.name
+    def _reopen(self, known: Known) -> Journal:
         try:
-            journal = Reopened(path, self._rules, limit=known.limit)
+            return self._journal(known.file, known.limit)
         except NotFound as error:
-            raise self._changed(known.name) from error
-        journal.name = known.name
-        if journal.source.identity() != known.identity:
-            journal.close()
-            raise self._changed(known.name)
-        return journal
-
-    def _changed(self, name: str) -> Corrupt:
-        return Corrupt(
-            f"{self._folder / name}: replaced while it was being read; what was delivered is whole: read again"
-        )
+            path = self._folder / known.name
+            msg = f"{path}: replaced while it was being read; what was delivered is whole: read again"
+            raise Corrupt(msg) from error
 
     # -- the rest
 
@@ -228,20 +232,16 @@ class Journals:
             msg = f"{self._folder / problem.file} at {problem.position}: {problem.reason}; nothing was delivered"
             raise Corrupt(msg)
 
+    def _let_go(self) -> None:
+        if self._at_hand is not None:
+            self._at_hand[1].close()
+            self._at_hand = None
+        let_go(self._held)
+        self._held = []
+
     def close(self) -> None:
         """Close the files that are held."""
-        if self._current is not None:
-            self._current.source.close()
-        if self._at_hand is not None:
-            self._at_hand.close()
-
-
-class Reopened(Journal):
-    """A journal that was replayed before and is read again."""
-
-    def close(self) -> None:
-        """Close it."""
-        self.source.close()
+        self._let_go()
 
 
 def place_of_child(parent: Journals, child: Journals) -> Place:

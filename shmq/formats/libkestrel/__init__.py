@@ -12,9 +12,11 @@ newest). `as_program=True` gives the program's view of both.
 
     records    the bytes of one record          names      which files a queue has
     segment    one file, record by record       queue      all segments of one queue
-    readers    where its readers stand          read, verify, write    the verbs
+    readers    where its readers stand          program    the real program's reader, step by step
+    read, verify, write, append    the verbs
 """
 
+from shmq.formats.libkestrel.append import append, commit
 from shmq.formats.libkestrel.names import detect, detect_file, queues
 from shmq.formats.libkestrel.read import consumers, lists, read, state
 from shmq.formats.libkestrel.records import (
@@ -46,7 +48,9 @@ __all__ = [
     "READ_DONE",
     "READ_HEAD",
     "WRITER_MAGIC",
+    "append",
     "checkpoint",
+    "commit",
     "consumers",
     "detect",
     "detect_file",

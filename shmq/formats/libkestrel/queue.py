@@ -1,4 +1,9 @@
-"""All segments of one queue, in the order of their first ids: all that `read` and `follow` need to know."""
+"""
+All segments of one queue, in the order of their first ids: all that `read` and `follow` need to know.
+
+A listing of many names is not atomic: it may show a segment and not one that was created before it. So what seems to be
+missing before a segment is looked for again, by a listing that begins after that segment was seen.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from shmq.formats.libkestrel.segment import Segment
 from shmq.formats.model import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from shmq.formats.model import Entry
@@ -27,17 +32,34 @@ class Tail:
     tick = 0.05  # The program writes through a mapping, which inotify does not see.
 
     def __init__(
-        self, folder: Path, queue: str, *, as_program: bool, growing: bool, strict: bool, head: int | None = None
+        self,
+        folder: Path,
+        queue: str,
+        *,
+        as_program: bool,
+        growing: bool,
+        strict: bool,
+        since: int | None = None,
+        tell: Callable[[Problem], object] | None = None,
     ) -> None:
+        """
+        *tell* is given what a growing queue leaves out behind the id *since*; without it, that raises Corrupt.
+
+        *as_program*: the segments that the program takes for some, and records as it reads them.
+        """
         self._folder = folder
-        self._head = head
-        """Where the reader stands that is read for; with as_program that says where it begins."""
+        self._since = since
+        self._tell = tell
         self._queue = queue
         self._as_program = as_program
         self._growing = growing
         self._strict = strict
         self._segment: Segment | None = None
         self._taken: set[str] = set()
+        self._firsts: dict[str, int] = {}
+        """The first id of each segment that was seen with a put."""
+        self._certain: int | None = None
+        """The highest first id seen before the last listing began: that one has all that were made before it."""
         self._reported: set[Problem] = set()
         self._last: int | None = None
         self._highest: int | None = None
@@ -66,44 +88,49 @@ class Tail:
             yield from self._of(self._segment)
         while names := self._next_segments():
             for name in names:
-                if self._as_program and not self._goes_on_in(name, names):
-                    self._taken.add(name)
-                    continue
                 # A segment is left behind only when a newer one is there; the last one may still grow.
                 if self._segment is not None:
                     yield from self._of(self._segment)
-                    self._segment.source.close()
-                try:
-                    self._segment = Segment(self._folder, name, as_program=self._as_program, growing=self._growing)
-                except NotFound:
-                    self._segment = None  # Consumed everywhere and deleted since we listed it.
-                    continue
-                finally:
-                    self._taken.add(name)
-                self.files.append(name)
-                yield from self._of(self._segment)
+                if not self._is_next(name):
+                    break
+                self._open(name)
+                if self._segment is not None:
+                    yield from self._of(self._segment)
 
-    def _goes_on_in(self, name: str, names: list[str]) -> bool:
-        """
-        Say whether the real program's reader would go on in the segment *name*, of those that are left.
+    def _is_next(self, name: str) -> bool:
+        """Say whether no segment can be missing before *name* that is there; if not, a new listing tells."""
+        first = self._firsts[name]
+        if self._certain is not None and first <= self._certain:
+            return True
+        return self.highest is not None and first <= self.highest + 1
 
-        It begins in the one that holds its head, and looks for the last that begins at or before the id it wants next.
-        So it stops for good before a gap between two, and passes over one when a later one begins soon enough, too.
-        """
-        begun = self._last is not None
-        if not begun and self._head is None:
-            return name == names[0]
-        known = [last for last in (self._last, self._head) if last is not None]
-        limit = max(known) + begun
-        behind = names[names.index(name) :]
-        firsts = [first for first in map(self._first_id, behind) if first is not None and first <= limit]
-        if not begun and not firsts:
-            return name == names[0]
-        return len(firsts) == 1 and self._first_id(name) == firsts[0]
+    def _open(self, name: str) -> None:
+        if self._segment is not None:
+            self._segment.source.close()
+        self._taken.add(name)
+        first = self._firsts[name]
+        known = [last for last in (self.highest, self._since) if last is not None]
+        if self._growing and self.highest is not None and first > max(known) + 1:
+            what = "what is between is missing, or was consumed everywhere and deleted"
+            self._lose(Problem(name, 0, f"begins with id {first}, but {max(known) + 1} is next: {what}"))
+        try:
+            self._segment = Segment(self._folder, name, as_program=self._as_program, growing=self._growing)
+        except NotFound:
+            # Consumed everywhere and deleted since we listed it; whoever follows hears of the gap.
+            if self._segment is not None and not self._growing:
+                self._report(Problem(name, 0, "was deleted while the queue was read: its program is at work"))
+            self._segment = None
+        else:
+            self.files.append(name)
 
     def _of(self, segment: Segment) -> Iterator[list[Entry]]:
         if segment.problem is not None:
             return
+        yield from self._whole(segment)
+        if segment.problem is not None:
+            self._lose(segment.problem)
+
+    def _whole(self, segment: Segment) -> Iterator[list[Entry]]:
         for found in segment.lists():
             last = -(1 << 63) - 1 if self._last is None else self._last
             if self.lowest is None:
@@ -122,8 +149,6 @@ class Tail:
                 last = index
             self._last = last
             yield found[begin:] if begin else found
-        if segment.problem is not None:
-            self._report(segment.problem)
 
     def _descends(self, index: int, last: int) -> None:
         """Remember the largest and the smallest id, which are not the last and the first: *index* is behind *last*."""
@@ -132,6 +157,7 @@ class Tail:
 
     def _next_segments(self) -> list[str]:
         by_first: dict[int, str] = {}
+        self._certain = max(self._firsts.values(), default=None)
         for _, name in sorted(segment_files(self._folder, self._queue, as_program=self._as_program)):
             if name in self._taken:
                 continue
@@ -139,30 +165,52 @@ class Tail:
             if first is None:
                 continue
             if first in by_first:
-                self._report(Problem(by_first[first], 0, f"begins with id {first}, as {name} does, which is used"))
+                self._lose(Problem(by_first[first], 0, f"begins with id {first}, as {name} does, which is used"))
                 self._taken.add(by_first[first])
             by_first[first] = name
         return [by_first[first] for first in sorted(by_first)]
 
     def _first_id(self, name: str) -> int | None:
         """Return the first id in the segment *name*, or None if it has no put (yet)."""
+        if name not in self._firsts:
+            first = self._look_for_first_id(name)
+            if first is None:
+                return None
+            self._firsts[name] = first
+        return self._firsts[name]
+
+    def _look_for_first_id(self, name: str) -> int | None:
         magic = magic_of(self._folder / name)
         if magic != WRITER_MAGIC:
             what = "a read checkpoint's magic" if magic == READER_MAGIC else "no libkestrel magic"
             if not self._growing:
                 self._report(Problem(name, 0, f"{what}: the file is ignored"))
             return None
-        segment = Segment(self._folder, name, as_program=self._as_program, growing=self._growing)
+        try:
+            segment = Segment(self._folder, name, as_program=self._as_program, growing=self._growing)
+        except NotFound:
+            return None  # deleted since we listed it
         with closing(segment.source):
             entry = next(segment.entries(), None)
             if entry is None:
                 if segment.problem is not None:
-                    self._report(segment.problem)
-                if not self._growing:
                     self._taken.add(name)
-                    self.files.append(name)
+                    self._lose(segment.problem)
+                if not self._growing and name not in self.files:
+                    self.files.append(name)  # but its first put may come while we read
                 return None
             return entry.index
+
+    def _lose(self, problem: Problem) -> None:
+        """Report what is left out. Whoever follows hears of it, now."""
+        known = problem in self._reported
+        self._report(problem)
+        if not self._growing or known:
+            return
+        if self._tell is None:
+            self._refuse(problem)
+        else:
+            self._tell(problem)
 
     def _report(self, problem: Problem) -> None:
         if problem in self._reported:
@@ -171,8 +219,11 @@ class Tail:
             self._reported.add(problem)
             self.problems.append(problem)
         if self._strict:
-            msg = f"{self._folder / problem.file} at {problem.position}: {problem.reason}; what came before is whole"
-            raise Corrupt(msg)
+            self._refuse(problem)
+
+    def _refuse(self, problem: Problem) -> None:
+        msg = f"{self._folder / problem.file} at {problem.position}: {problem.reason}; what came before is whole"
+        raise Corrupt(msg)
 
     def close(self) -> None:
         """Close the open segment."""

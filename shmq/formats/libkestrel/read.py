@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from shmq.errors import Corrupt
 from shmq.formats import _follow
 from shmq.formats.libkestrel.names import at, reader_files
+from shmq.formats.libkestrel.program import Program
 from shmq.formats.libkestrel.queue import Tail
 from shmq.formats.libkestrel.readers import clamped, places, start_of
 from shmq.formats.libkestrel.records import NAME
@@ -15,7 +16,8 @@ from shmq.formats.model import Entry, Place, Problem, State
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
 def read(
@@ -29,6 +31,7 @@ def read(
     timeout: float | None = None,
     strict: bool = False,
     now_ns: int | None = None,
+    tell: Callable[[Problem], object] | None = None,
 ) -> Iterator[Entry]:
     """
     Deliver the items of *queue* in the folder *path*, oldest first: by first id of the segment, then by position.
@@ -37,8 +40,11 @@ def read(
     has still to see, which is every id above its head that it has not confirmed (the real program delivers those
     again: `as_program`).
     A segment with damage is read up to the damage, as the program would cut it; then the next one. *strict* raises
-    Corrupt at that place instead. *follow* waits for more, at most *timeout* seconds for each item. Expired items
-    are delivered with their `expires_ns`; given *now_ns*, those that have expired by then are dropped.
+    Corrupt at that place instead. Expired items are delivered with their `expires_ns`; given *now_ns*, those that have
+    expired by then are dropped.
+    *follow* waits for more, at most *timeout* seconds for each item. It leaves nothing out unheard: it raises Corrupt
+    before items that are missing or broken, unless *tell* is there to be given the Problem. The program deletes what
+    all of its readers have confirmed, and does not know of us: who follows more slowly than they read hears of that.
 
     Raises:
         NotFound: no such folder, queue or reader.
@@ -46,13 +52,18 @@ def read(
     """
     folder, queue = at(path, queue)
     head, done = (None, frozenset[int]()) if consumer is None else start_of(folder, queue, consumer, as_program)
-    tail = Tail(folder, queue, as_program=as_program, growing=follow, strict=strict, head=head)
+    tail: Tail | Program
+    if as_program:
+        tail = Program(folder, queue, head, growing=follow, strict=strict)
+    else:
+        since = max(((start or 0) - 1, head), key=lambda last: -1 if last is None else last)
+        tail = Tail(folder, queue, as_program=False, growing=follow, strict=strict, since=since, tell=tell)
     entries = _follow.follow(tail, timeout) if follow else _follow.once(tail)
     if now_ns is not None:
         entries = (entry for entry in entries if entry.expires_ns is None or entry.expires_ns > now_ns)
     if start is not None:
         entries = (entry for entry in entries if entry.index is not None and entry.index >= start)
-    if head is None:
+    if head is None or as_program:
         return entries
     return (entry for entry in entries if entry.index > head and entry.index not in done)  # type: ignore[operator]
 
@@ -81,15 +92,31 @@ def state(path: str | os.PathLike[str], queue: str | None = None, *, as_program:
             last = entries[-1].index
         problems += tail.problems
         files = tail.files
-    if not as_program:
-        first, last = tail.lowest, tail.highest
+    if as_program:
+        return _state_as_program(folder, queue, problems, files)
+    first, last = tail.lowest, tail.highest
     readers, broken = places(folder, queue)
     problems += broken
-    if as_program and sum(place is not None for place in readers.values()) > 1:
+    consumers = {name: clamped(place, first, last, as_program=False) for name, place in readers.items()}
+    return State(NAME, queue, consumers, {}, problems, count, first, last, [*files, *reader_files(folder, queue)])
+
+
+def _state_as_program(folder: Path, queue: str, problems: list[Problem], files: list[str]) -> State:
+    readers, broken = places(folder, queue)
+    if sum(place is not None for place in readers.values()) > 1:
         readers.pop("", None)
-    consumers = {name: clamped(place, first, last, as_program=as_program) for name, place in readers.items()}
-    if as_program and not readers:
-        consumers[""] = (last or 0, ())
+    count, first, last = 0, None, None
+    with closing(Program(folder, queue, None)) as program:
+        for entries in program.lists():
+            count += len(entries)
+            first = entries[0].index if first is None else first
+            last = entries[-1].index
+    consumers = {
+        name: clamped(place, program.earliest, program.tail, as_program=True) for name, place in readers.items()
+    }
+    if not readers:
+        consumers[""] = (program.tail, ())
+    problems = [*problems, *(problem for problem in program.problems if problem not in problems), *broken]
     return State(NAME, queue, consumers, {}, problems, count, first, last, [*files, *reader_files(folder, queue)])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from shmq.errors import NotFound
 from shmq.formats import _files
 from shmq.formats.libkestrel.names import reader_files
 from shmq.formats.libkestrel.records import I32, I64, MAX_ITEM, READ_DONE, READ_HEAD, READER_MAGIC
+from shmq.formats.libkestrel.segment import MOST_SKIPPED
 from shmq.formats.model import Place, Problem
 
 if TYPE_CHECKING:
@@ -36,7 +38,15 @@ class _BrokenCheckpointError(Exception):
         self.reason = f"{reason}; this reader's place is lost"
 
 
-def _read_checkpoint(path: Path) -> Place:  # noqa: C901  one check per kind of damage
+def skipped_in(path: Path) -> list[tuple[int, int]]:
+    """Return (position, command) of records that have no place in a checkpoint; they are skipped."""
+    skipped: list[tuple[int, int]] = []
+    with contextlib.suppress(_BrokenCheckpointError):
+        _read_checkpoint(path, skipped)
+    return skipped
+
+
+def _read_checkpoint(path: Path, skipped: list[tuple[int, int]] | None = None) -> Place:  # noqa: C901  one check per kind of damage
     """Read one reader's file. No record at all is a valid place: nothing consumed."""
     with _files.Source(path) as source:
         if source.read(0, 4) != READER_MAGIC:
@@ -65,6 +75,8 @@ def _read_checkpoint(path: Path) -> Place:  # noqa: C901  one check per kind of 
                 if size % 8:
                     raise _BrokenCheckpointError(position, f"a READ_DONE of {size} bytes, which are no whole ids")
                 done.update(struct.unpack(f"<{size // 8}q", source.read(position + header, size)))
+            elif skipped is not None and len(skipped) < MOST_SKIPPED:
+                skipped.append((position, command))
             position += header + size
     return head, tuple(sorted(done))
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+MOST_SKIPPED = 1000
 _TORN = "the file ends inside a record; its whole records were kept"
 
 
@@ -34,6 +35,8 @@ class Segment:
         self.name = name
         self.position = len(WRITER_MAGIC)
         self.problem: Problem | None = None
+        self.skipped: list[int] = []
+        """Where records that are no puts stand, the first thousand of them."""
         self._extra = {"segment": name}
         self._as_program = as_program
         self._growing = growing
@@ -60,6 +63,7 @@ class Segment:
                         skipped = _length_of_unknown(command, size)
                         if not skipped or at + skipped > len(data):
                             break
+                        self._skip(self.position + at)
                         at += skipped
                         continue
                     expires = I64.unpack_from(data, start)[0] * MS
@@ -100,6 +104,7 @@ class Segment:
         if len(data) < header:
             return self._torn("truncated header")
         if command < 8:
+            self._skip(self.position)
             self.position += header  # Unknown, and READ_HEAD in the wrong kind of file: skipped by its own length.
             return True
         if words == 0:
@@ -112,9 +117,14 @@ class Segment:
         if command == READ_DONE >> 4 and size % 8:
             return self._stop(self.position, f"a READ_DONE of {size} bytes, which are no whole ids")
         if command != PUT >> 4:
+            self._skip(self.position)
             self.position += header + size
             return True
         return self._put(words, size)
+
+    def _skip(self, position: int) -> None:
+        if len(self.skipped) < MOST_SKIPPED:
+            self.skipped.append(position)
 
     def _misread(self, command: int, words: int) -> bool:
         return self._as_program and command == PUT >> 4 and words not in (6, 8)

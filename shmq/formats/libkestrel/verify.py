@@ -6,26 +6,35 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shmq.formats import _files
+from shmq.formats import _files, _locks
 from shmq.formats.libkestrel.names import SEGMENT, at, names_of
 from shmq.formats.libkestrel.read import read, state
-from shmq.formats.libkestrel.records import JOURNAL_BYTES, MAX_SEGMENT, MOST_DONE
+from shmq.formats.libkestrel.readers import skipped_in
+from shmq.formats.libkestrel.records import JOURNAL_BYTES, MAX_SEGMENT, MOST_DONE, PUT, READ_DONE, READ_HEAD
 from shmq.formats.libkestrel.segment import Segment
 from shmq.formats.libkestrel.write import write
 from shmq.formats.model import Place, Problem, Repair, State
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable
 
 
 def verify(path: str | os.PathLike[str], queue: str | None = None) -> list[Problem]:
-    """Return every problem of *queue*: those of `state`, and bytes hidden behind an end mark, stray and odd files."""
+    """
+    Return every problem of *queue*: those of `state`, and bytes hidden behind an end mark, stray and odd files, and
+    records that are skipped because of their commands.
+    """
     folder, queue = at(path, queue)
     found = state(folder, queue)
     problems = list(found.problems)
     for name in found.files:
-        if not name.startswith(f"{queue}.read."):
+        if name.startswith(f"{queue}.read."):
+            skipped = skipped_in(folder / name)
+        else:
             problems += _hidden_bytes(folder, name)
+            skipped = _skipped(folder, name)
+        problems += [Problem(name, position, _out_of_place(command)) for position, command in skipped]
     for name in _files.regular_files(folder):
         if name.startswith(f"{queue}.read.") and "~~" in name:
             problems.append(Problem(name, 0, "a checkpoint that was never finished; the program deletes it unread"))
@@ -43,6 +52,8 @@ def repair(
     *,
     to: str | os.PathLike[str] | None = None,
     in_place: bool = False,
+    journal_bytes: int | None = None,
+    tell: Callable[[str], object] | None = None,
 ) -> Repair:
     """
     Write what is whole as a clean queue: same ids and readers, no damage, no temporary files.
@@ -51,9 +62,16 @@ def repair(
     what it wanted. The real program's readers stop at a hole between two segments, and their heads before any hole.
 
     It goes to the new directory *to* (default: `<path>.repaired`); the original is not touched. With *in_place* the
-    clean files take the place of the damaged ones, which move into a hidden folder beside them.
+    clean files take the place of the damaged ones, which move into a hidden folder beside them. The program has no
+    lock: what nobody can know is said to *tell*. Segments are as long as the longest there is, or 16 MiB if that is
+    longer; *journal_bytes* is the `journalSize` of the program instead, which does not open a longer one.
+
+    Raises:
+        Busy: *in_place*, and a process in sight has one of its files open.
     """
     folder, queue = at(path, queue)
+    if in_place:
+        _locks.unused([folder / name for name in names_of(folder, queue)], f"repair {queue} in place", tell)
     problems = verify(folder, queue)
     found = state(folder, queue)
     target = Path(to) if to is not None else _files.beside(folder)
@@ -65,7 +83,7 @@ def repair(
         queue,
         moved or found.consumers or None,
         first=first,
-        journal_bytes=min(max([JOURNAL_BYTES, *((folder / name).stat().st_size for name in segments)]), MAX_SEGMENT),
+        journal_bytes=journal_bytes or _segment_size(folder, segments),
         name_ms=min((int(name.split(".")[1]) for name in segments), default=1),
     )
     if not in_place:
@@ -75,6 +93,10 @@ def repair(
         (target / name).rename(folder / name)
     target.rmdir()
     return Repair(folder, count, problems, kept)
+
+
+def _segment_size(folder: Path, segments: list[str]) -> int:
+    return min(max([JOURNAL_BYTES, *((folder / name).stat().st_size for name in segments)]), MAX_SEGMENT)
 
 
 def _numbered_anew(folder: Path, queue: str, found: State) -> tuple[int | None, dict[str, Place]]:
@@ -102,6 +124,19 @@ def _numbered_anew(folder: Path, queue: str, found: State) -> tuple[int | None, 
     if not anew:
         return None, {}
     return first, {name: (first - 1 + begins.get(name, found.messages), tuple(dones[name])) for name in wants}
+
+
+def _out_of_place(command: int) -> str:
+    known = {READ_HEAD >> 4: "READ_HEAD", PUT >> 4: "PUT", READ_DONE >> 4: "READ_DONE"}.get(command)
+    return f"a record of {known or f'the unknown command {command}'}, which has no place here, is skipped"
+
+
+def _skipped(folder: Path, name: str) -> list[tuple[int, int]]:
+    segment = Segment(folder, name, as_program=False, growing=False)
+    with closing(segment.source) as source:
+        for _ in segment.entries():
+            pass
+        return [(position, source.read(position, 1)[0] >> 4) for position in segment.skipped]
 
 
 def _hidden_bytes(folder: Path, name: str) -> list[Problem]:

@@ -71,7 +71,7 @@ def write(
         if consumers is None:
             consumers = {"": ((writer.first or 1) - 1, ())}
         for name, place in consumers.items():
-            _write_checkpoint(stage, queue, name, place)
+            write_checkpoint(stage, queue, name, place)
         writer.close()
         stage.publish()
     return writer.count
@@ -187,10 +187,16 @@ class Writer:
         self._stage.finish(self._segment.name)
 
 
-def _write_checkpoint(stage: _files.Stage, queue: str, reader: str, place: Place) -> None:
+def checked_reader(reader: str) -> None:
+    """Refuse the name of a reader that is none of a file."""
     if "/" in reader or "\0" in reader or "~" in reader:
         msg = f"cannot write the reader {reader!r}: '/' and '~' have no place in a reader's file name"
         raise BadFormat(msg)
+
+
+def write_checkpoint(stage: _files.Stage, queue: str, reader: str, place: Place) -> None:
+    """Write where a reader stands."""
+    checked_reader(reader)
     head, done = place
     if len(done) > MOST_DONE:
         msg = f"cannot write the reader {reader!r}: {len(done)} confirmed ids, and {MOST_DONE:,} are the limit"

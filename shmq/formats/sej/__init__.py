@@ -12,9 +12,10 @@ hide the segments after it (the Scanner stops for good). `as_program=True` repea
 
     messages   the bytes of one message         names      which directories and segments there are
     journal    one directory, read on           offsets    where the readers stand
-    root       many directories as one          read, verify, write    the verbs
+    root       many directories as one          read, verify, write, append    the verbs
 """
 
+from shmq.formats.sej.append import Appender, append, commit
 from shmq.formats.sej.messages import KEEPS, MAX_KEY, NAME, SEGMENT_BYTES, ZERO_TIME, message
 from shmq.formats.sej.names import MAX_SHARD_BIT, detect, directories, queues, shard_directory
 from shmq.formats.sej.read import consumers, lists, read, state
@@ -28,6 +29,9 @@ __all__ = [
     "NAME",
     "SEGMENT_BYTES",
     "ZERO_TIME",
+    "Appender",
+    "append",
+    "commit",
     "consumers",
     "detect",
     "directories",

@@ -2,6 +2,10 @@
 One sej directory, read segment by segment from a place that is remembered.
 
 A message that is broken, or not the one expected, ends its segment; the next segment goes on.
+
+The writer creates a segment once the one before it is whole. A listing of many names is not atomic: it may show a
+segment and not one that was created before it, so the file that begins with the offset wanted next is looked for by
+its name, and what seems to be missing is looked for again, by a listing that begins after the later segment was seen.
 """
 
 from __future__ import annotations
@@ -10,14 +14,14 @@ from bisect import bisect_right
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from shmq.errors import Corrupt, TooLarge
-from shmq.formats import _files
+from shmq.errors import Corrupt, NotFound, TooLarge
+from shmq.formats import _files, _locks
 from shmq.formats.model import Entry, Problem, make_entry
 from shmq.formats.sej.messages import HEAD, HEAD_AND_U32, I32, LONGEST_HEAD, MAX_KEY, SMALLEST, U32
-from shmq.formats.sej.names import joined, segments_in
+from shmq.formats.sej.names import LOCK, joined, segment_name, segments_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 _MOST_PROBLEMS = 1000
@@ -37,7 +41,9 @@ class Journal:
         strict: bool = False,
         max_payload: int = _files.MAX_PAYLOAD,
         labelled: bool = False,
+        tell: Callable[[Problem], object] | None = None,
     ) -> None:
+        """*tell* is given what a growing journal leaves out; without it, that raises Corrupt."""
         self._root = root
         self._label = label
         self._folder = root / label / "jnl"
@@ -47,17 +53,32 @@ class Journal:
         self._strict = strict
         self._max_payload = max_payload
         self._labelled = labelled
+        self._tell = tell
         self._source: _files.Source | None = None
         self._listed: list[tuple[int, str]] = []
+        self._certain = -1
+        """The newest segment that was seen before the last listing began: that one has all that were made before it."""
         self._first = -1
         self._position = 0
         self._next: int | None = None
         self._broken = False
+        self._beside = False
+        """Whether a living writer holds the lock: then a message that is not whole is one that is to come."""
         self._over = False
         self._key = b""
         self._extra: dict[str, str] = {}
         self.problems: list[Problem] = []
         self.files: list[str] = []
+
+    @property
+    def position(self) -> int:
+        """Where the next message of the open segment is expected: behind the whole ones."""
+        return self._position
+
+    @property
+    def broken(self) -> bool:
+        """Whether something stands there that is no message, and not only the beginning of one."""
+        return self._broken
 
     def available(self) -> Iterator[Entry]:
         """Deliver what is whole from here on, through all segments that are there."""
@@ -67,48 +88,102 @@ class Journal:
     def lists(self) -> Iterator[list[Entry]]:
         """As `available`, in lists of what was read at once; offsets ascend."""
         while not self._over:
-            if self._source is not None:
-                yield from self._messages(self._source)
-            following = self._following()
-            if following is None:
-                self._at_the_end()
+            source = self._source
+            if source is not None:
+                yield from self._messages(source)
+            if self._following() is None:
+                if self._goes_on():
+                    continue
                 return
-            if self._source is not None:
-                # It may have grown between our last look and the listing that showed its successor.
-                yield from self._messages(self._source)
-                self._leave(self._source, following[0])
-                if self._over:
-                    return
-            self._open(*following)
+            if source is not None:
+                # It may have grown between our last look and the one that showed a later segment.
+                yield from self._messages(source)
+            following = self._following()
+            if following is not None:  # None: that segment has gone again.
+                self._leave(source, following[0])
+                self._go_on_in(*following)
+
+    def _goes_on(self) -> bool:
+        """Judge the end of the newest segment; say whether to look once more."""
+        source = self._source
+        if source is None or self._broken:
+            return False
+        if self._growing:
+            return self._is_elsewhere(source)
+        left = source.size() - self._position
+        if left and not self._beside and _locks.holders(self._root / self._label / LOCK):
+            self._beside = True
+            return True  # A living writer may have finished it since we looked; if not, the rest is to come.
+        if left and not self._beside:
+            self._report(self._position, f"ends inside a message: {left} bytes are left over")
+        return False
+
+    def _is_elsewhere(self, source: _files.Source) -> bool:
+        """Say whether the file that is followed has gone, because its writer went on. Raises Corrupt if it did not."""
+        if source.is_at(self._root / source.name):
+            return False
+        if self._following() is None:
+            self._refuse(self._position, "the file that was followed has gone, or another one is in its place")
+        return True
 
     def _following(self) -> tuple[int, str] | None:
-        """Return the next segment: the first one, or the one that holds the start, or the one after the current."""
-        if self._source is None and self._first < 0:
-            found = self._listed = segments_in(self._folder)
-            before = [segment for segment in found if segment[0] <= self._start]
-            return before[-1] if before else (found[0] if found else None)
-        for listed in (self._listed, None):
-            # Segments only come at the end: the folder is listed again when the old list has no more.
-            if listed is None:
-                self._listed = segments_in(self._folder)
-            at = bisect_right(self._listed, self._first, key=itemgetter(0))
-            if at < len(self._listed):
-                return self._listed[at]
-        return None
+        """
+        Return the next segment: the one that holds the start, or the one after the current.
 
-    def _open(self, first: int, name: str) -> None:
+        What it returns in place of the segment that begins with the next offset, which seems to be missing, is certain
+        only if it is asked again after the current segment was read to its end.
+        """
+        if self._source is None and self._first < 0:
+            return self._beginning()
+        wanted = self._first if self._next is None else self._next
+        found = self._behind()
+        if found is not None and found[0] <= max(wanted, self._certain):
+            return found
+        if wanted > self._first and (self._folder / segment_name(wanted)).is_file():
+            return wanted, segment_name(wanted)
+        self._certain = self._listed[-1][0] if self._listed else -1
+        self._listed = segments_in(self._folder)
+        return self._behind()
+
+    def _beginning(self) -> tuple[int, str] | None:
+        """Return the segment that holds the start, or the oldest one if none does."""
+        name = segment_name(self._start)
+        if (self._folder / name).is_file():
+            return self._start, name
+        found = self._listed = segments_in(self._folder)
+        before = [segment for segment in found if segment[0] <= self._start]
+        return before[-1] if before else (found[0] if found else None)
+
+    def _behind(self) -> tuple[int, str] | None:
+        """Return the first segment behind the current one that the last listing has shown."""
+        at = bisect_right(self._listed, self._first, key=itemgetter(0))
+        return self._listed[at] if at < len(self._listed) else None
+
+    def _go_on_in(self, first: int, name: str) -> None:
+        if self._over:
+            return
+        try:
+            source = _files.Source(self._folder / name, joined(self._label, f"jnl/{name}"))
+        except NotFound:
+            self._listed = []  # Deleted since we saw it.
+            return
+        self._open(source, first, name)
+
+    def _open(self, source: _files.Source, first: int, name: str) -> None:
         if self._source is not None:
             self._source.close()
-        self._source = _files.Source(self._folder / name, joined(self._label, f"jnl/{name}"))
+        self._source = source
         self.files.append(self._source.name)
         self._extra = {"segment": name, "dir": self._label} if self._labelled else {"segment": name}
         self._first, self._position, self._broken = first, 0, False
         if self._next is not None and first > self._next:
-            self._report(0, f"begins at offset {first}, but {self._next} is next: what is between is missing")
+            self._lose(0, f"begins at offset {first}, but {self._next} is next: what is between is missing")
             self._over = self._as_program
         elif self._next is not None and first < self._next:
             self._report(0, f"begins at offset {first}, but {self._next} is next: what came before is not repeated")
             self._start = max(self._start, self._next)
+        elif self._next is None and first > self._start > 0:
+            self._lose(0, f"begins at offset {first}, and {self._start} was wanted", at_rest=False)
         self._next = first
 
     def _messages(self, source: _files.Source) -> Iterator[list[Entry]]:  # noqa: C901  one loop on purpose: a call per message would cost more than the work
@@ -207,20 +282,20 @@ class Journal:
 
     def _break(self, reason: str) -> None:
         self._broken = True
-        self._report(self._position, f"{reason}; the rest of this segment cannot be read")
         newest = segments_in(self._folder)[-1:]
         if self._growing and newest and newest[0][0] == self._first:
             self._refuse(self._position, reason)
+        self._lose(self._position, f"{reason}; the rest of this segment cannot be read")
         self._over = self._as_program
 
-    def _leave(self, source: _files.Source, following: int) -> None:
+    def _leave(self, source: _files.Source | None, following: int) -> None:
         """
         Judge a segment that has a successor, which begins at offset *following*: it must be whole, and not empty.
 
         At its end the real Scanner looks for the segment that holds the offset it wants. With a few bytes left over
         that is the next one, if all messages came; otherwise the same one, again and again.
         """
-        size = source.size()
+        size = -1 if source is None else source.size()
         if size == 0:
             self._report(0, "an empty segment that is not the last (the real program would read it for ever)")
             self._over = self._as_program
@@ -228,16 +303,19 @@ class Journal:
             self._report(self._position, f"ends inside a message: {size - self._position} bytes are left over")
             self._over = self._as_program and self._next != following
 
-    def _at_the_end(self) -> None:
-        source = self._source
-        if source is None or self._growing or self._broken:
-            return
-        left = source.size() - self._position
-        if left:
-            self._report(self._position, f"ends inside a message: {left} bytes are left over")
-
     def _shrunk(self, source: _files.Source) -> None:
         self._refuse(source.size(), f"became shorter than the {self._position} bytes that were read")
+
+    def _lose(self, position: int, reason: str, *, at_rest: bool = True) -> None:
+        """Report what is left out. Whoever follows hears of it, now."""
+        if at_rest:
+            self._report(position, reason)
+        if not self._growing:
+            return
+        if self._tell is None:
+            self._refuse(position, reason)
+        elif self._source is not None:
+            self._tell(Problem(self._source.name, position, reason))
 
     def _report(self, position: int, reason: str) -> None:
         if self._source is None:

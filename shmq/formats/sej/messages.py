@@ -10,6 +10,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from shmq.errors import TooLarge
+from shmq.formats.model import NO_TIME
 
 if TYPE_CHECKING:
     from shmq.formats.model import Entry
@@ -21,7 +22,7 @@ KEEPS = frozenset({"payload", "index", "time_ns", "key", "type"})
 SEGMENT_BYTES = 1 << 30
 """The real writer's default: a segment is closed once it is at least this long."""
 
-ZERO_TIME = -(1 << 63)
+ZERO_TIME = NO_TIME
 """The `time_ns` of a message whose writer gave none (the zero time of the real program)."""
 
 MAX_KEY = 127

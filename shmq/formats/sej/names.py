@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_SHARD_BIT = 10
+JOURNAL, OFFSETS = "jnl", "ofs"
+LOCK = "jnl.lck"
+"""What a writer of a sej directory holds by flock."""
 SEGMENT = re.compile(r"(?P<first>[0-9a-fA-F]+)\.jnl\Z")
+SHARD = re.compile(r"(?:[A-Za-z0-9_-]+\.)?[1-9a]\.[0-3][0-9a-f]{2}\Z")
+"""What one of several shards is called."""
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]+\Z")
 _PREFIX = re.compile(r"[A-Za-z0-9_-]*\Z")
 
@@ -49,6 +54,11 @@ def detect(folder: Path, names: list[str]) -> bool:
     return any(segments_in(folder / name / "jnl") for name in _files.subdirectories(folder))
 
 
+def segment_name(first: int) -> str:
+    """Return what the writer calls the segment that begins with the offset *first*."""
+    return f"{first:016x}.jnl"
+
+
 def segments_in(folder: Path) -> list[tuple[int, str]]:
     """Return (first offset, name) of every segment, ascending; other names are no segments."""
     if not folder.is_dir():
@@ -59,8 +69,8 @@ def segments_in(folder: Path) -> list[tuple[int, str]]:
         if match is None:
             continue
         first = int(match["first"], 16)
-        if first < 1 << 64:
-            found.setdefault(first, name)  # Of two spellings of one number, the canonical one sorts first.
+        if first < 1 << 64 and found.get(first) != segment_name(first):
+            found[first] = name  # Of two spellings of one number, the writer's own counts.
     return sorted(found.items())
 
 

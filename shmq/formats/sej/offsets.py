@@ -8,7 +8,7 @@ from shmq.errors import Corrupt, NotFound
 from shmq.formats import _files
 from shmq.formats.model import Problem
 from shmq.formats.sej.messages import U64
-from shmq.formats.sej.names import joined
+from shmq.formats.sej.names import LOCK, OFFSETS, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +32,12 @@ def offsets_in(folder: Path, label: str) -> Iterator[tuple[str, int | None, Prob
         else:
             reason = f"{size} bytes where 8 hold an offset; this reader's place is lost"
             yield reader, None, Problem(joined(label, f"ofs/{name}"), 0, reason)
+
+
+def locks_of(folder: Path) -> list[Path]:
+    """Return the lock files of a sej directory: its writer's, and one for each reader that has an offset file."""
+    readers = [name for name, _, _ in offsets_in(folder, "")]
+    return [folder / LOCK, *(folder / OFFSETS / f"{reader}.lck" for reader in readers)]
 
 
 def offset_of(folder: Path, reader: str) -> int | None:

@@ -16,7 +16,7 @@ from shmq.formats.sej.root import Root
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 def read(
@@ -30,6 +30,7 @@ def read(
     timeout: float | None = None,
     strict: bool = False,
     max_payload: int = _files.MAX_PAYLOAD,
+    tell: Callable[[Problem], object] | None = None,
 ) -> Iterator[Entry]:
     """
     Deliver the messages of the sej directory *path* by offset, or of all directories of a root, merged by time.
@@ -40,8 +41,10 @@ def read(
 
     A message that is broken, or not the one expected, ends its segment; the next segment goes on. A torn message
     at the very end is as the end. Where something is missing, `state` says it, and *strict* raises Corrupt there.
-    *follow* waits for more, and for new segments and shards, at most *timeout* seconds for each message; it raises
-    Corrupt when the file it reads became shorter than what was read, or when a broken message ends the newest file.
+    *follow* waits for more, and for new segments and shards, at most *timeout* seconds for each message. It leaves
+    nothing out unheard: it raises Corrupt before messages that are missing or broken, unless there are others behind
+    them and *tell* is there to be given the Problem. It always raises Corrupt when the file it reads became shorter
+    than what was read, or was replaced, or when a broken message ends the newest file.
     A payload above *max_payload* bytes raises TooLarge.
     """
     tail = _tail(
@@ -53,6 +56,7 @@ def read(
         as_program=as_program,
         strict=strict,
         max_payload=max_payload,
+        tell=tell,
     )
     return _follow.follow(tail, timeout) if follow else _follow.once(tail)
 
@@ -72,6 +76,7 @@ def _tail(
     as_program: bool = False,
     strict: bool = False,
     max_payload: int = _files.MAX_PAYLOAD,
+    tell: Callable[[Problem], object] | None = None,
 ) -> Root:
     root = _files.directory(path)
     labels = directories(root, queue)
@@ -89,6 +94,7 @@ def _tail(
         strict=strict,
         max_payload=max_payload,
         fixed=consumer is not None,
+        tell=tell,
     )
 
 

@@ -12,10 +12,10 @@ from shmq.formats.sej.journal import Journal
 from shmq.formats.sej.names import directories
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from shmq.formats.model import Entry
+    from shmq.formats.model import Entry, Problem
 
 _MOST_MERGED = 256
 """Directories read side by side; more than these are read one after another, to stay within open files."""
@@ -38,6 +38,7 @@ class Root:
         strict: bool,
         max_payload: int,
         fixed: bool,
+        tell: Callable[[Problem], object] | None = None,
     ) -> None:
         self._root = root
         self._queue = queue
@@ -46,6 +47,7 @@ class Root:
         self._start = start
         self._options = {"growing": growing, "as_program": as_program, "strict": strict}
         self._max_payload = max_payload
+        self._tell = tell
         self._journals: dict[str, Journal] = {}
         self._add(labels)
 
@@ -58,6 +60,7 @@ class Root:
                     self._start,
                     labelled=self._labelled,
                     max_payload=self._max_payload,
+                    tell=self._tell,
                     **self._options,
                 )
 

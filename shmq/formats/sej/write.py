@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-import time
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +12,10 @@ from shmq.errors import BadFormat, TooLarge, Unsafe
 from shmq.formats import _files
 from shmq.formats.model import Entry, Place
 from shmq.formats.sej.messages import SEGMENT_BYTES, U64, message
-from shmq.formats.sej.names import checked_name, joined, shard_directory
+from shmq.formats.sej.names import checked_name, joined, segment_name, shard_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 _FLUSH_BYTES = 1 << 16
 
@@ -33,6 +33,7 @@ def write(
     shard_hash: Callable[[Entry], int] | None = None,
     client: str | None = None,
     by_dir: bool = False,
+    passed: Mapping[str, int] | None = None,
     lossy: bool = False,
     mode: int = 0o600,
 ) -> int:
@@ -41,7 +42,8 @@ def write(
 
     By default *path* becomes one sej directory; with *queue*, that child of it. Offsets are the entries' own where
     they have them, and must follow one another (the format counts, it does not leave gaps); *first* numbers them
-    anew from there. A segment is closed once it holds at least *segment_bytes*, as the real writer does it.
+    anew from there. An entry without a time has none there either, which is ZERO_TIME. A segment is closed once it
+    holds at least *segment_bytes*, as the real writer does it.
 
     With *shard_bit* (0 .. 10) *path* becomes a shard root: `[prefix.]<bit>.<index>`, the index being the low bits
     of *shard_hash*(entry) (default: CRC-32 of the key, since the format leaves the hash to the caller). With
@@ -49,7 +51,9 @@ def write(
     the directory that its extra["dir"] names, which is how a root that was read is written back. Each directory
     has its own offsets; shards count theirs from *first* or 0.
 
-    *consumers* is {reader: (next offset or None, ())}, in a root {"dir/reader": ...}.
+    *consumers* is {reader: (next offset or None, ())}, in a root {"dir/reader": ...}. *passed* is {reader: count} of
+    readers whose offsets are to be found: how many of all *entries* they have passed. In a root such a reader stands in
+    every directory, or, as "dir/reader", in that one.
 
     Raises:
         TooLarge: a key over 127 bytes, a type outside 0 .. 255, a message over 2^31-1 bytes, a time outside i64.
@@ -66,13 +70,39 @@ def write(
         writer = Writer(stage, segment_bytes, first, own_offsets=shard_bit is None, lossy=lossy)
         if not many:
             writer.journal(route(Entry(b"")), first)
+        found = _Passed(passed or {})
         for entry in entries:
+            found.look(writer)
             writer.append(route(entry), entry)
-        for name, place in (consumers or {}).items():
+        for name, place in itertools.chain((consumers or {}).items(), found.places(writer, many=many)):
             _write_offset(stage, writer, name, place, route, many=many, lossy=lossy)
         writer.close()
         stage.publish(last=["jnl"] if (stage.root / "jnl").is_dir() else [])
     return writer.count
+
+
+class _Passed:
+    """Readers on their way to their offsets: each has passed so many of the entries, of whatever directories."""
+
+    def __init__(self, passed: Mapping[str, int]) -> None:
+        self._ahead = sorted(passed.items(), key=lambda item: item[1])
+        self._found: dict[str, dict[str, int]] = {}
+
+    def look(self, writer: Writer) -> None:
+        """Find those who have passed all that was written so far."""
+        while self._ahead and self._ahead[0][1] <= writer.count:
+            self._found[self._ahead.pop(0)[0]] = writer.next_offsets()
+
+    def places(self, writer: Writer, *, many: bool) -> Iterator[tuple[str, Place]]:
+        """Return their places, in each directory, once all is written."""
+        firsts, lasts = writer.first_offsets(), writer.next_offsets()
+        for name in [*self._found, *(name for name, _ in self._ahead)]:
+            offsets = self._found.get(name, lasts)
+            only, _, reader = name.rpartition("/")
+            for label in lasts:
+                if not only or label == only:
+                    called = joined(label, reader) if many else reader
+                    yield called, (offsets.get(label, firsts[label]), ())
 
 
 class Out:
@@ -98,7 +128,6 @@ class Writer:
         self._first = first
         self._own_offsets = own_offsets and first is None
         self._lossy = lossy
-        self._now = time.time_ns()
         self._journals: dict[str, Out] = {}
         self.count = 0
 
@@ -109,6 +138,14 @@ class Writer:
             out = self._journals[label] = Out(first or 0)
         return out
 
+    def first_offsets(self) -> dict[str, int]:
+        """Return the first offset of each directory."""
+        return {label: out.first for label, out in self._journals.items()}
+
+    def next_offsets(self) -> dict[str, int]:
+        """Return the offset that is next in each directory."""
+        return {label: out.next for label, out in self._journals.items()}
+
     def has(self, label: str) -> bool:
         """Say whether something was written to the directory *label*."""
         return label in self._journals
@@ -116,14 +153,12 @@ class Writer:
     def append(self, label: str, entry: Entry) -> None:
         """Append one entry to the directory *label*."""
         out = self._journals.get(label) or self.journal(label, self._first)
-        _, index, time_ns, expires_ns, _, _, attempts, _ = entry
+        _, index, _, expires_ns, _, _, attempts, _ = entry
         if (expires_ns is not None or attempts) and not self._lossy:
             msg = f"cannot write offset {out.next} to sej: it has an expiry or attempts, which sej cannot hold"
             raise Unsafe(msg)
         if index is not None and index != out.next and self._own_offsets:
             self._begin_or_refuse(out, index)
-        if time_ns is None:
-            entry = entry._replace(time_ns=self._now)
         data = message(out.next, entry)
         if not out.name:
             self._start_segment(label, out)
@@ -149,7 +184,7 @@ class Writer:
         if out.next >= 1 << 64:
             msg = f"cannot write offset {out.next}: sej's offsets end at 2^64-1"
             raise TooLarge(msg)
-        out.name = joined(label, f"jnl/{out.next:016x}.jnl")
+        out.name = joined(label, f"jnl/{segment_name(out.next)}")
         out.length = 0
         self._stage.append(out.name, b"")
 

@@ -8,6 +8,7 @@ A map:
     before, into      what was imported before; importing
     survey, out_of    what is in a queue that is to be written as another format; exporting
     between           from one foreign format to another
+    options           those of the format that is written
     refusals, results why something was not done; what was done
 
 Like every surface, it uses only what `import shmq` gives.

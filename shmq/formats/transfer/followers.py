@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import collections
+import hashlib
 import re
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,14 @@ if TYPE_CHECKING:
 
 REACH = 65_536
 """How far ahead of a group's head messages can be finished."""
+_SHORT = 32
 NAMELESS = "default"
 """What libkestrel's nameless reader is called here, and whoever shares a Kestrel queue."""
+
+
+def mark_of(index: int | None, payload: bytes) -> tuple[int | None, bytes]:
+    """What tells a message of a source from others: its number there, and what it holds, or a digest of that."""
+    return index, payload if len(payload) <= _SHORT else hashlib.sha256(payload).digest()
 
 
 class Follower:
@@ -43,6 +50,8 @@ class Follower:
         self.called = called
         self.at: int | None = None
         """How many of the source's messages come before what it wants, once that is known."""
+        self.mark: tuple[int | None, bytes] | None = None
+        """What tells that message from others, as `mark_of` does."""
         self.finished: list[int] = []
         """The numbers, counting from 0, of those that it has finished behind that, as far as it was looked."""
         self.group = shares or bool(done)
@@ -61,6 +70,12 @@ class Follower:
             self.finished += [before + at for at, entry in enumerate(batch) if entry[1] in self._done]
         if self.at is not None:
             return
+        self._find(batch, before)
+        if self.at is not None:
+            entry = batch[self.at - before]
+            self.mark = mark_of(entry.index, entry.payload)
+
+    def _find(self, batch: list[Entry], before: int) -> None:
         if self._label is not None:
             for number, entry in enumerate(batch):
                 if (entry.index or 0) >= self._wanted and (entry.extra or {}).get("dir") == self._label:
@@ -73,9 +88,9 @@ class Follower:
             self.at = before + bisect.bisect_left([entry.index or 0 for entry in batch], self._wanted)
 
 
-def followers(source: Source, twins: str) -> tuple[list[Follower], list[str]]:
+def followers(source: Source, twins: str, *, by_dir: bool = False) -> tuple[list[Follower], list[str]]:
     """
-    The consumers of a foreign queue, and what of them would be lost.
+    The consumers of a foreign queue, and what of them would be lost; *by_dir*: its directories stay what they are.
 
     Raises:
         Refused: several would have one name; *twins* is what helps.
@@ -92,7 +107,7 @@ def followers(source: Source, twins: str) -> tuple[list[Follower], list[str]]:
         losses.append(f"where a consumer stands, so that it begins at the first message ({problem})")
         places = source.state().consumers
     for consumer, (head, done) in places.items():
-        losses += _losses(source, consumer, head, done)
+        losses += _losses(source, consumer, head, done, by_dir=by_dir)
         if head is not None or source.format != "kestrel":
             found.append(_follower(source, consumer, head, done))
     if len(found) > 1 and NAMELESS in [each.called for each in found[1:]]:
@@ -114,7 +129,7 @@ def _directory(source: Source, consumer: str) -> str | None:
     return consumer.rpartition("/")[0] or None if source.format == "sej" else None
 
 
-def _losses(source: Source, consumer: str, head: int | None, done: tuple[int, ...]) -> list[str]:
+def _losses(source: Source, consumer: str, head: int | None, done: tuple[int, ...], *, by_dir: bool) -> list[str]:
     losses = []
     far = [index for index in done if index - (head or 0) > REACH]
     if far:
@@ -127,6 +142,6 @@ def _losses(source: Source, consumer: str, head: int | None, done: tuple[int, ..
             f"fan-out child {consumer!r} holds other items than its parent and is left out "
             f"(import {source.named()[1]}+{consumer} as a queue of its own)"
         )
-    if _directory(source, consumer) is not None:
+    if _directory(source, consumer) is not None and not by_dir:
         losses.append(f"consumer {consumer!r} will see the messages of the other directories too")
     return losses

@@ -5,27 +5,33 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from shmq.formats.model import NO_TIME
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     import shmq
     from shmq.formats.model import Entry
 
+    Headers = Callable[[Sequence[Any], Sequence[Any]], list[dict[str, Any] | None]]
+
 SOURCE = "source"
 """The header that keeps what only the foreign format knew: index, expiry, attempts, segment."""
-NO_TIME = -(1 << 63)
-"""sej's message without a time; such a time is no time for shmq either."""
 _TIME_MAX = (1 << 63) - 1
 
 
-def put(staged: shmq.Staged, batch: list[Entry]) -> None:
-    """Stage a batch."""
+def put(staged: shmq.Staged, batch: list[Entry], known: Headers | None = None) -> None:
+    """Stage a batch; *known* makes the headers of a format that has more to tell than an index and an extra."""
     payloads, indexes, times, expiries, keys, kinds, attempts, extras = zip(*batch, strict=True)
     headers: list[dict[str, Any] | None] | None = None
     stamps = None if times.count(None) == len(times) else times
     timeless = NO_TIME in times
     if stamps and (timeless or None in times or max(times) > _TIME_MAX or min(times) < -_TIME_MAX):
         now = time.time_ns()
-        stamps = tuple(now if time_ns is None else in_range(time_ns) for time_ns in times)
-    if timeless or any(expiries) or any(attempts):
+        stamps = tuple(now if time_ns is None or time_ns == NO_TIME else in_range(time_ns) for time_ns in times)
+    if known is not None:
+        headers = known(indexes, extras)
+    elif timeless or any(expiries) or any(attempts):
         headers = [_source(entry) for entry in batch]
     elif any(extras):
         alike = extras.count(extras[0]) == len(extras)

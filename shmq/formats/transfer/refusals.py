@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shmq.errors import Corrupt, Mismatch, ShmqError, Unsafe
+from shmq.errors import Corrupt, Full, Mismatch, ShmqError, TooLarge, TooMany, Unsafe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -15,6 +15,8 @@ PYTHON = {
     "again": "again=True",
     "alone": "consumers=False",
     "repair": "shmq.formats.repair",
+    "part": "part",
+    "blocks": "block_bytes",
 }
 
 
@@ -24,7 +26,8 @@ class Refused(ShmqError):
 
     It is an `Unsafe` too where something would be lost, a `Corrupt` where the source is damaged, and a `Mismatch` where
     what was asked for contradicts what is in the queue: the source was imported before, or has changed, or a consumer
-    of that name is there.
+    of that name is there. It is a `TooLarge` where a message does not fit, and a `TooMany`, `TooLarge` or `Full` where
+    the bounds of the queue have no room for all of it at once.
     """
 
     def __init__(self, fact: str, remedy: str) -> None:
@@ -52,6 +55,27 @@ class Damage(Refused, Corrupt):
 
 class Clash(Refused, Mismatch):
     """The queue, or another of its consumers, is in the way."""
+
+
+class Size(Refused, TooLarge):
+    """A message does not fit its field, or all of them do not fit the bounds."""
+
+
+class Number(Refused, TooMany):
+    """All of them are more than the bounds of the queue ever have room for."""
+
+
+class Room(Refused, Full):
+    """The bounds of the queue have no room for all of it now."""
+
+
+def no_room(problem: TooLarge | TooMany | Full, kept: str) -> Refused:
+    """The same, with what is *kept*, and what helps."""
+    kind = Size if isinstance(problem, TooLarge) else Number if isinstance(problem, TooMany) else Room
+    return kind(
+        f"{problem}. {kept}",
+        ". {resume} with a {part} that the bounds have room for goes on as often as consumers have made room",
+    )
 
 
 def refuse_losses(losses: list[str], *, lossy: bool, tell: Callable[[str], object]) -> None:

@@ -17,7 +17,7 @@ class Imported(NamedTuple):
     last: int | None
     """That of the last one. Messages of others may lie between parts."""
     consumers: list[str]
-    """The names that came along, or were here already, of an import that was resumed."""
+    """The names of those that were made now; not of those that were here."""
     lost: list[str]
     """What was lost, as *lossy* allowed."""
 

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from shmq.errors import NotFound
 from shmq.formats import verbs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import ModuleType
 
     from shmq.formats.model import Entry, Place, State
+    from shmq.formats.transfer.messages import Headers
 
-_LOGS = {"sej", "libkestrel"}
+_LOGS = {"sej", "libkestrel", "chronicle"}
+
+
+def cycled() -> ModuleType:
+    """What only Chronicle's queues need; it is imported when the first of them is met."""
+    return importlib.import_module("shmq.formats.transfer.cycled")
 
 
 class Source(NamedTuple):
@@ -49,6 +58,15 @@ class Source(NamedTuple):
         options: dict[str, Any] = {"strict": True} if strict else {}
         return verbs.read(self.path, self.format, self.queue, **options)
 
+    def headers(self) -> Headers | None:
+        """What makes the headers of its messages, if that takes more than what each of them says of itself."""
+        return cast("Headers", cycled().headers(self.path, self.queue)) if self.format == "chronicle" else None
+
+    def goes_on(self, number: int, following: int) -> bool:
+        """Whether no message can be missing between these two numbers."""
+        # Each file of a Chronicle queue counts from zero.
+        return following == number + 1 or (self.format == "chronicle" and not following & 0xFFFFFFFF)
+
     def state(self) -> State:
         """What a walk through it finds."""
         return verbs.state(self.path, self.queue, self.format)
@@ -68,13 +86,20 @@ class Source(NamedTuple):
         elif queue is None and place.is_dir() and self.format != "sej":
             there = [each for each in verbs.queues(place, self.format) if self.format != "kestrel" or "+" not in each]
             queue = there[0] if len(there) == 1 else ""  # reading says what is wrong
-        if self.format == "qewqew" and place.is_dir():
+        if self.format in {"qewqew", "chronicle"} and place.is_dir():
             place, queue = place / (queue or ""), None
         return place, queue
 
     def identity(self) -> str:
         """Who it is, so that what was imported from it is not imported again: its place, its inode and its name."""
         place, queue = self.named()
-        info = place.stat()
-        about = f"import {self.format} {place} {queue or ''} {info.st_dev}:{info.st_ino}"
+        try:
+            info = place.stat()
+            inode = f"{info.st_dev}:{info.st_ino}"
+        except FileNotFoundError as error:
+            if self.format != "qewqew":
+                msg = f"cannot import {place}: nothing is there any more"
+                raise NotFound(msg) from error
+            inode = "empty"  # The program deletes all files of a queue that it closes empty.
+        about = f"import {self.format} {place} {queue or ''} {inode}"
         return "import " + hashlib.sha256(about.encode()).hexdigest()

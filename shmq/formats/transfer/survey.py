@@ -6,11 +6,12 @@ import bisect
 import collections
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from shmq.formats.model import NO_TIME
 from shmq.formats.transfer.followers import NAMELESS
 from shmq.formats.transfer.messages import SOURCE, about
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import shmq
     from shmq.formats.model import Place
@@ -31,14 +32,18 @@ class Survey(NamedTuple):
     opened: dict[int, int]
     """{number: id} of the messages that become open transactions of a Kestrel queue."""
     has: collections.Counter[str]
-    """How many messages have a key, a type, ..."""
+    """How many messages have a key, a type, ...; or a place in a Chronicle queue that they cannot have again."""
+    within: Mapping[str, str] = {}
+    """{consumer: "directory/reader"} of those that read one directory of a sej root."""
 
     def losses(self, format: str) -> list[str]:  # noqa: A002
         """What a format would lose of the queue."""
         lost = [f"the {kind} of {self.has[kind]:,} messages" for kind in _LOST[format] if self.has[kind]]
         if self.places and not _keeps_consumers(format):
             lost.append(f"{len(self.places):,} consumer{'s' * (len(self.places) != 1)}")
-        if format == "sej":
+        elif format == "kestrel":
+            lost += [f"consumer {name!r}: {NO_CHILD}" for name in self.places if not _names_a_child(name)]
+        if format in _NOTHING_AHEAD:
             lost += [
                 f"that consumer {consumer!r} has finished {len(done):,} messages out of order"
                 for consumer, done in self.done.items()
@@ -48,19 +53,32 @@ class Survey(NamedTuple):
 
     def consumers(self, format: str) -> list[str]:  # noqa: A002
         """Those that go along to a format."""
-        return list(self.places) if _keeps_consumers(format) else []
+        if not _keeps_consumers(format):
+            return []
+        return [name for name in self.places if format != "kestrel" or _names_a_child(name)]
 
     def places_in(self, format: str) -> dict[str, Place] | None:  # noqa: A002
-        """Its consumers, as a format places them. Kestrel has no such name as "": it is the queue itself."""
+        """
+        Its consumers, as a format places them.
+
+        Kestrel has no such name as "": it is the queue itself. libkestrel has it for a reader that is the only one; of
+        several, the real program deletes it.
+        """
         shift = 0 if format == "kestrel" else self.first
-        nameless = {"libkestrel", "kestrel"} if NAMELESS in self.done else {"libkestrel"}
+        is_nameless = {"libkestrel": len(self.places) == 1, "kestrel": NAMELESS in self.done}
         places: dict[str, Place] = {}
         for each in self.consumers(format):
-            called = "" if format in nameless and each == NAMELESS else each
-            done = () if format == "sej" else self.done.get(each, ())
+            called = "" if each == NAMELESS and is_nameless.get(format) else each
+            done = () if format in _NOTHING_AHEAD else self.done.get(each, ())
             numbers = tuple(shift + (format == "libkestrel") + at for at in done)
             places[called] = shift + self.places[each], numbers
         return places or None
+
+    def placed_in(self, format: str, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: A002
+        """Its consumers, as `write` is given them; sej finds those of several directories as it writes."""
+        if format == "sej" and (options.get("by_dir") or options.get("shard_bit") is not None):
+            return {"passed": {self.within.get(name, name): at for name, at in self.places.items()}}
+        return {"consumers": self.places_in(format)}
 
 
 _LOST = {
@@ -68,7 +86,18 @@ _LOST = {
     "libkestrel": ("key", "type", "headers"),
     "sej": ("expiry", "attempts", "headers"),
     "qewqew": ("time", "key", "type", "expiry", "attempts", "headers"),
+    "chronicle": ("time", "place", "emptiness", "key", "type", "expiry", "attempts", "headers"),
 }
+_NOTHING_AHEAD = frozenset({"sej", "chronicle"})
+"""The formats whose consumers have one number each, and finish messages in order."""
+
+
+NO_CHILD = "a fan-out child of Kestrel has no '.', '/' and '~' in its name"
+
+
+def _names_a_child(name: str) -> bool:
+    """Whether Kestrel can have a child of that name: its rule for queues, of which a child is one."""
+    return not set(name) & {".", "/", "~", "\0"}
 
 
 def _keeps_consumers(format: str) -> bool:  # noqa: A002
@@ -169,6 +198,7 @@ def _count_headers(found: list[dict[str, Any]], has: collections.Counter[str]) -
     has["headers"] += sum(count for names, count in outer.items() if names not in {(), (SOURCE,)})
     inner = collections.Counter(map(tuple, map(about, found)))
     for names, count in inner.items():
+        has["cycle"] += count * ("cycle" in names)
         if not _OF_USE.isdisjoint(names):
             has["source"] += count
             has["expiry"] += count * ("expires_ns" in names)
@@ -185,7 +215,7 @@ def survey_foreign(batches: Batches, found: list[Follower], progress: Callable[[
         for each in found:
             each.look(batch, count)
         for entry in batch:
-            timed += entry.time_ns is not None
+            timed += entry.time_ns is not None and entry.time_ns != NO_TIME
             has["key"] += bool(entry.key)
             has["type"] += bool(entry.type)
             has["expiry"] += entry.expires_ns is not None
@@ -197,4 +227,5 @@ def survey_foreign(batches: Batches, found: list[Follower], progress: Callable[[
     has["time"] = timed
     places = {each.called: count if each.at is None else each.at for each in found if each.comes}
     done = {each.called: tuple(each.finished) for each in found if each.comes and each.group}
-    return Survey(0, count, count, places, done, opened, has)
+    within = {each.called: each.name for each in found if each.comes and "/" in each.name}
+    return Survey(0, count, count, places, done, opened, has, within)
