@@ -40,6 +40,7 @@ _OWN = (
     "copy",
     "gc",
     "doctor",
+    "worker",
 )
 _FOREIGN = ("import", "export", "convert", "dump", "verify", "repair")
 _SPARK = ("pipeline", "archive", "replay")

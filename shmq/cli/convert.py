@@ -1,9 +1,10 @@
 """
-Turn one foreign queue into another, of any of the four formats.
+Turn one foreign queue into another, of any of the five formats.
 
 Examples:
     shmq convert /var/spool/kestrel orders.sej --to sej --queue orders
     shmq convert orders.sej /var/spool/queues --to libkestrel --name orders
+    shmq convert /var/spool/shards again --to sej --by-dir
 
 The source is read once to see what would be lost, and once to write. For shmq queues, import and export do the same.
 """
@@ -26,6 +27,9 @@ def add(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--name", metavar="NAME", help="the name of the queue in DST; its own by default")
     verb.add_argument("--lossy", action="store_true", help="leave out what is damaged, or what the format cannot hold")
     verb.add_argument("--json", action="store_true", help="say what was written as JSON")
+    foreign.add_sizes(verb)
+    foreign.add_directories(verb)
+    foreign.add_cycles(verb)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -33,6 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     name = foreign.format_of(arguments.source, arguments.format)
     if arguments.lossy:
         foreign.say_damage(arguments.source, name, arguments.queue)
+    options = foreign.options_of(arguments, arguments.to)
     with foreign.at_work() as progress:
         done = formats.convert_queue(
             arguments.source,
@@ -44,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
             lossy=arguments.lossy,
             tell=foreign.tell,
             progress=progress,
+            **options,
         )
     if arguments.json:
         facts = {"count": done.messages, "from": name, "to": done.format}

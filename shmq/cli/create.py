@@ -6,6 +6,7 @@ Examples:
     shmq create shm:orders      keeps it until Ctrl-C
     shmq create journal --retention age=86400 --durability interval=0.1
     shmq create jobs --max-messages 10000 --full raise
+    shmq create /srv/app/orders --group app     shared by all users of that group
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import argparse
 
 FULL = ("block", "raise", "drop_oldest")
-_OPTIONS = ("chunk_bytes", "retention", "durability", "max_messages", "max_bytes", "full", "ttl")
+_OPTIONS = ("chunk_bytes", "retention", "durability", "max_messages", "max_bytes", "full", "ttl", "mode", "group")
 CODECS = ("bytes", "text", "json", "msgpack", "pickle")
 
 
@@ -53,6 +54,10 @@ def add(verb: argparse.ArgumentParser) -> None:
         "--full", choices=FULL, help="what a put does at a bound: block (the default), raise, drop_oldest"
     )
     verb.add_argument("--ttl", type=show.seconds, metavar="SECONDS", help="after which a message expires (never)")
+    verb.add_argument(
+        "--group", type=show.group, metavar="NAME", help="share it with the users of that group; or its number (none)"
+    )
+    verb.add_argument("--mode", type=show.octal, metavar="BITS", help="of its files: 600, or 660 with --group")
     verb.add_argument("--no-checksum", action="store_true", help="messages without CRC-32C")
     verb.add_argument("--json", action="store_true", help="say what was made as JSON")
 
@@ -69,13 +74,18 @@ def run(arguments: argparse.Namespace) -> int:
         options = shmq.Options(**given)
     except ValueError as problem:
         raise show.Misuse(str(problem)) from None
-    with contextlib.suppress(shmq.NotFound), shmq.open(arguments.path, create=False, read_only=True, trusted=True):
+    sharing = shmq.Options(group=options.group) if arguments.path.startswith("shm:") and options.group else None
+    with (
+        contextlib.suppress(shmq.NotFound),
+        shmq.open(arguments.path, create=False, read_only=True, trusted=True, options=sharing),
+    ):
         raise show.Problem(f"{arguments.path} is a queue already; it was not touched")
     with shmq.open(arguments.path, options=options, trusted=True) as queue:
         if arguments.json:
             show.facts({"path": queue.place, "options": show.options(queue)})
         else:
-            print(f"made {queue.place} (codec {options.codec})")
+            sharers = "" if queue.options.group is None else f", shared by group {queue.options.group}"
+            print(f"made {queue.place} (codec {options.codec}{sharers})")
         if queue.place.startswith("shm:"):
             signal.signal(signal.SIGTERM, signal.default_int_handler)
             print(f"{queue.place} lasts as long as somebody has it open: here, until Ctrl-C", file=sys.stderr)

@@ -4,6 +4,10 @@ Print what is in a foreign queue, and with --state where its consumers stand. Ch
 Examples:
     shmq dump /var/spool/kestrel --queue orders
     shmq dump orders.sej --state
+    shmq dump orders.cq/20231115F.cq4
+
+A Chronicle queue, or one of its files, is printed as Chronicle's own dump prints it, with every document that is there;
+with --json its messages are lines of JSON, as those of the other formats.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ def add(verb: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     foreign.add_source(verb)
     verb.add_argument("--limit", type=show.whole(0), metavar="N", help="the first N messages only")
+    verb.add_argument("--json", action="store_true", help="one JSON object a line, of a Chronicle queue too")
     verb.add_argument("--raw", action="store_true", help="payloads and newlines, instead of one JSON object a line")
     verb.add_argument("--state", action="store_true", help="consumers, open transactions, problems and counts instead")
     verb.add_argument("--as-program", action="store_true", help="as its own program would deliver it, with its bugs")
@@ -38,6 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
         about["open"] = {xid: entry._asdict() for xid, entry in found.open.items()}
         about["problems"] = [problem._asdict() for problem in found.problems]
         show.facts(about)
+        return 0
+    if name == "chronicle" and not (arguments.json or arguments.raw or arguments.as_program):
+        for line in formats.dump(arguments.source, arguments.queue, name, limit=arguments.limit):
+            print(line)
         return 0
     source = formats.read(arguments.source, name, arguments.queue, as_program=arguments.as_program)
     out = sys.stdout.buffer

@@ -1,9 +1,11 @@
 """
-Write a queue as a foreign format: Kestrel, libkestrel, sej or QewQew.
+Write a queue as a foreign format: Kestrel, libkestrel, sej, QewQew or Chronicle Queue.
 
 Examples:
     shmq export orders --to sej orders.sej
     shmq export orders --to libkestrel /var/spool/queues --queue orders
+    shmq export orders --to sej /var/spool/shards --shard-bit 3 --prefix orders --segment-bytes 67108864
+    shmq export orders --to chronicle orders.cq --roll-cycle HOURLY --lossy
 
 All or nothing, beside running producers: what is there at the beginning is written. The consumers go along, each at its
 place. What the format cannot hold is said before anything is written, and refused unless --lossy is given.
@@ -27,10 +29,14 @@ def add(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--queue", metavar="NAME", help="the name of the queue in it; its own by default")
     verb.add_argument("--lossy", action="store_true", help="leave out what the format cannot hold")
     verb.add_argument("--json", action="store_true", help="say what was written as JSON")
+    foreign.add_sizes(verb)
+    foreign.add_directories(verb)
+    foreign.add_cycles(verb)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Export, and say what."""
+    options = foreign.options_of(arguments, arguments.to)
     with foreign.at_work() as progress, show.open_queue(arguments.path, read_only=True) as queue:
         done = formats.export_queue(
             queue,
@@ -40,6 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
             lossy=arguments.lossy,
             tell=foreign.tell,
             progress=progress,
+            **options,
         )
     if arguments.json:
         facts = {"count": done.messages, "format": done.format, "queue": done.queue}

@@ -1,5 +1,5 @@
 """
-Bring a foreign queue in: Kestrel, libkestrel, sej or QewQew.
+Bring a foreign queue in: Kestrel, libkestrel, sej, QewQew or Chronicle Queue.
 
 Examples:
     shmq import /var/spool/kestrel orders --queue orders
@@ -64,5 +64,6 @@ def run(arguments: argparse.Namespace) -> int:
         show.facts({"format": done.format, **facts})
     else:
         indexes = f", index {done.first} to {done.last}" if done.messages else ""
-        print(f"imported {done.messages:,} messages{indexes}")
+        consumers = f" and {show.counted(len(done.consumers), 'consumer')}" if done.consumers else ""
+        print(f"imported {done.messages:,} messages{consumers}{indexes}")
     return 0

@@ -44,11 +44,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _print_consumers(path: str, *, as_json: bool) -> None:
     with show.open_queue(path, read_only=True) as queue:
-        consumers = queue.consumers()
+        stats = queue.stats()
+        consumers = stats.consumers
     if as_json:
         show.facts({name: show.known(stats) for name, stats in consumers.items()})
     elif consumers:
         show.consumers(consumers)
+        if stats.held_by is not None and stats.held_by.much:
+            print(show.held_by(stats.held_by))
     else:
         print(f"{path} has no consumers yet")
 

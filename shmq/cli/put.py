@@ -5,6 +5,7 @@ Examples:
     shmq put orders hello --key eu
     shmq put orders "call back" --delay 3600
     tail -F access.log | shmq put log
+    shmq put /var/spool/kestrel hello --foreign kestrel --queue orders
 
 Lines that are there together are put as one batch: all of them appear at once (with --delay, each by itself). A line
 is in the queue when it was counted, also if this command is killed next. At a line that the queue cannot hold it ends:
@@ -19,7 +20,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from shmq import errors
-from shmq.cli import show
+from shmq.cli import in_place, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,10 +54,15 @@ def add(verb: argparse.ArgumentParser) -> None:
     )
     verb.add_argument("--delay", type=show.seconds, metavar="SECONDS", help="before which no consumer gets it (0)")
     verb.add_argument("--json", action="store_true", help="say the indexes as JSON")
+    in_place.add(verb)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Put, and say under which index."""
+    return _ours(arguments) if arguments.foreign is None else in_place.put(arguments)
+
+
+def _ours(arguments: argparse.Namespace) -> int:
     given = {
         "key": None if arguments.key is None else os.fsencode(arguments.key),
         "type": arguments.type,

@@ -7,7 +7,8 @@ Examples:
     shmq repair orders.sej --to clean.sej
 
 With --in-place the clean queue takes the place of the damaged one, which is renamed to PATH.damaged; of a foreign one
-the damaged files move into a hidden folder beside the clean ones. A queue of ours that is whole is left as it is.
+the damaged files move into a hidden folder beside the clean ones, and that is refused while its own program is seen to
+be at it. A queue of ours that is whole is left as it is.
 
 Exit status 3 when the copy is made and something is lost: messages, which are in it as indexes without one, or a file
 beside them, as the ledger of adoptions.
@@ -42,6 +43,7 @@ def add(verb: argparse.ArgumentParser) -> None:
         "--aside", metavar="EPOCH", type=int, help="a queue of what the recovery of that epoch has set aside, instead"
     )
     verb.add_argument("--json", action="store_true", help="as JSON")
+    foreign.add_sizes(verb)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -49,7 +51,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format in (None, "shmq") and formats.detect(arguments.source) == "shmq":
         return _ours(arguments)
     name = foreign.format_of(arguments.source, arguments.format)
-    done = formats.repair(arguments.source, arguments.queue, name, to=arguments.to, in_place=arguments.in_place)
+    # What nobody can know, where a format has no lock, is said before its files are moved.
+    more = foreign.options_of(arguments, name)
+    if arguments.in_place and name != "chronicle":
+        more["tell"] = foreign.tell
+    done = formats.repair(arguments.source, arguments.queue, name, to=arguments.to, in_place=arguments.in_place, **more)
     if arguments.json:
         show.facts(done._asdict() | {"problems": [problem._asdict() for problem in done.problems]})
         return 0

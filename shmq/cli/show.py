@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import dataclasses
 import datetime
 import json
 import os
 import shlex
+import stat
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 
 FORMATS = ("raw", "json", "hex", "repr")
+_SHARED = 0o2770
+"""What a directory has that a group of users shares."""
 
 
 CLOSED: set[str] = set()
@@ -86,10 +90,13 @@ def age(seconds: float | None) -> str:
 def consumers(found: Mapping[str, Any]) -> None:
     """Print a table of consumer names and what each has before it."""
     rows = [
-        (name, each.ack, each.head, each.lag, each.pending, *_aside(each), age(each.oldest))
+        (name, each.ack, each.head, _lag(each), each.pending, *_aside(each), age(each.oldest))
         for name, each in found.items()
     ]
     table([("CONSUMER", "ACK", "HEAD", "LAG", "PENDING", "PARKED", "WAITING", "OLDEST"), *rows], left=2)
+    for name, each in found.items():
+        if said := subscription(each):
+            print(f"{name}: {said}")
     for problem in (each.problem for each in found.values() if each.problem is not None):
         print(f"\n{problem}")
 
@@ -97,13 +104,36 @@ def consumers(found: Mapping[str, Any]) -> None:
 def consumer(name: str, stats: Any) -> str:
     """The same of one, as a line."""
     parked, waiting = _aside(stats)
-    behind = f"{stats.lag:,} behind"
+    behind = f"{_lag(stats)} behind"
     if stats.lag:
         behind += f": {stats.pending:,} pending, {parked:,} parked, {waiting:,} waiting, the oldest {age(stats.oldest)}"
     missed = f", {stats.dropped:,} dropped" if stats.dropped else ""
     problem = "" if stats.problem is None else f"; {stats.problem}"
     holds = {True: ", holds everything", "nothing": ", holds nothing"}.get(stats.hold, "")
-    return f"{name}: at {stats.head}, {behind}{missed} ({stats.ack}{holds}){problem}"
+    also = f", {said}" if (said := subscription(stats)) else ""
+    return f"{name}: at {stats.head}, {behind}{missed} ({stats.ack}{holds}{also}){problem}"
+
+
+def _lag(stats: Any) -> str:
+    """Of a name with a filter nobody has counted what matches."""
+    return f"{'at most ' if stats.filter is not None and stats.lag else ''}{stats.lag:,}"
+
+
+def subscription(stats: Any) -> str:
+    """What a name wants, and when it goes by itself; "" when there is nothing to say."""
+    said = []
+    if stats.filter is not None:
+        said.append(f"wants {stats.filter!r}")
+    if stats.ephemeral:
+        said.append("goes with its holder")
+    if stats.expires is not None:
+        said.append(f"goes when nobody had it for {age(stats.expires)}")
+    return ", ".join(said)
+
+
+def held_by(held: Any) -> str:
+    """What one name alone holds back, as a sentence."""
+    return f"{held.name} alone holds back {held.messages:,} messages, in {held.bytes / (1 << 20):,.1f} MiB of chunks"
 
 
 def _aside(stats: Any) -> tuple[int, int]:
@@ -291,7 +321,8 @@ def open_queue(path: str, *, read_only: bool = False, trusted: bool = True) -> s
     """The queue at *path*, which must exist. Verbs that decode payloads pass what the user said about trust."""
     try:
         # Opening runs nothing, and of a codec that is not here it has the bytes.
-        queue = shmq.open(path, create=False, read_only=read_only, trusted=True)
+        shared = None if read_only else _sharing(path)
+        queue = shmq.open(path, create=False, read_only=read_only, trusted=True, options=shared)
     except shmq.NotFound as problem:
         if os.path.lexists(path):
             raise
@@ -304,19 +335,69 @@ def open_queue(path: str, *, read_only: bool = False, trusted: bool = True) -> s
     return queue
 
 
+def _sharing(path: str) -> shmq.Options | None:
+    """With the group that shares the directory there, which whoever types its path means."""
+    with contextlib.suppress(OSError, ValueError):
+        info = os.lstat(path)
+        if stat.S_IMODE(info.st_mode) == _SHARED:
+            return shmq.Options(group=info.st_gid)
+    return None
+
+
+def group(word: str) -> str | int:
+    """A group of users, by name or number; for argparse."""
+    return int(word) if word.isdecimal() else word
+
+
+def octal(word: str) -> int:
+    """Permission bits; for argparse."""
+    try:
+        return int(word, 8)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} is no mode in octal, as 660") from None
+
+
 def add_trusted(verb: argparse.ArgumentParser) -> None:
     """The argument without which pickles are not read."""
     verb.add_argument("--trusted", action="store_true", help="read pickles too, which run code when they are read")
 
 
+def add_filter(verb: argparse.ArgumentParser) -> None:
+    """The arguments of a filter."""
+    verb.add_argument("--key-prefix", type=os.fsencode, metavar="KEY", help="only messages whose key begins so")
+    verb.add_argument(
+        "--type",
+        type=whole(0),
+        action="append",
+        dest="types",
+        metavar="N",
+        help="only of this type; may be given again",
+    )
+
+
+def wanted(arguments: argparse.Namespace) -> shmq.Filter | None:
+    """The filter that was asked for, if one was."""
+    if not arguments.key_prefix and arguments.types is None:
+        return None
+    try:
+        return shmq.Filter(key_prefix=arguments.key_prefix or b"", types=arguments.types)
+    except ValueError as problem:
+        raise Misuse(str(problem)) from None
+
+
 def open_consumer(
-    queue: shmq.Queue, name: str, ack: str | None = None, *, group: bool = False
+    queue: shmq.Queue,
+    name: str,
+    ack: str | None = None,
+    *,
+    group: bool = False,
+    wants: shmq.Filter | None = None,
 ) -> shmq.Consumer | shmq.GroupConsumer:
     """The consumer of that name; one that exists is opened as what it is, unless something else is asked for."""
     known = queue.consumers().get(name)
     try:
         if group or (known is not None and known.shared):
-            return queue.consumer(name, group=True, ack=ack)
-        return queue.consumer(name, ack=ack)
+            return queue.consumer(name, group=True, ack=ack, filter=wants)
+        return queue.consumer(name, ack=ack, filter=wants)
     except ValueError as problem:
         raise Problem(str(problem)) from None

@@ -28,6 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = queue.stats()
         stats = dataclasses.asdict(found)
         consumers = stats.pop("consumers")
+        stats["held_by"] = found.held_by and found.held_by._asdict()
         options = show.options(queue)
         messages = len(queue)
     if arguments.json:
@@ -36,11 +37,14 @@ def run(arguments: argparse.Namespace) -> int:
     print(queue.path)
     damaged = stats.pop("damaged")
     stats.pop("aside")
+    stats.pop("held_by")
     show.table([("messages", messages), *((name.replace("_", " "), value) for name, value in stats.items())])
     print("made with " + ", ".join(f"{name}={value}" for name, value in options.items()))
     if consumers:
         print()
         show.consumers(found.consumers)
+    if found.held_by is not None:
+        print(f"\n{show.held_by(found.held_by)}")
     for problem in damaged.values():
         print(f"\n{problem}; nothing it may need is retired")
     if found.aside:

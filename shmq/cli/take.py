@@ -5,6 +5,9 @@ Examples:
     shmq take orders billing
     shmq take orders billing -n 100 --timeout 0 --json
     shmq take orders workers --group --ack explicit
+    shmq take /var/spool/kestrel --foreign kestrel --queue orders
+
+What is asked for of a new name (--key-prefix, --type) stays with it.
 
 A message is acknowledged: with ack mode "auto" when it is handed out, with "explicit" when it was printed.
 
@@ -18,7 +21,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq.cli import show
+from shmq.cli import in_place, show
 
 if TYPE_CHECKING:
     import argparse
@@ -27,22 +30,32 @@ if TYPE_CHECKING:
 def add(verb: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     verb.add_argument("path", type=show.place, metavar="PATH", help="the queue")
-    verb.add_argument("name", metavar="NAME", help="the consumer; made if there is none")
+    verb.add_argument(
+        "name", metavar="NAME", nargs="?", help="the consumer; made if there is none (of Kestrel: a fan-out child)"
+    )
     verb.add_argument("-n", "--count", type=show.whole(1), default=1, metavar="N", help="up to how many (1)")
     verb.add_argument("--timeout", type=show.seconds, metavar="SECONDS", help="how long to wait for each (for ever)")
     verb.add_argument(
         "--group", action="store_true", help="as one of a group, whose members share the messages; for a new name"
     )
     verb.add_argument("--ack", choices=("auto", "explicit"), help="for a new name (auto); others keep theirs")
+    show.add_filter(verb)
     show.add_format(verb)
     show.add_trusted(verb)
+    in_place.add(verb)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print them; exit 1 if there was none in time."""
+    if arguments.foreign is not None:
+        return in_place.take(arguments)
+    if arguments.name is None:
+        raise show.Misuse("which consumer takes them? NAME is missing")
     with (
         show.open_queue(arguments.path, trusted=arguments.trusted) as queue,
-        show.open_consumer(queue, arguments.name, arguments.ack, group=arguments.group) as consumer,
+        show.open_consumer(
+            queue, arguments.name, arguments.ack, group=arguments.group, wants=show.wanted(arguments)
+        ) as consumer,
     ):
         print_message = show.printer(queue, arguments.format)
         for taken in range(arguments.count):
