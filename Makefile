@@ -7,6 +7,8 @@ HOURS ?= 12
 KILLS ?= 100
 CUTS ?= 200
 JOBS ?= 2
+# Tests also wait: for a clock, for a JVM.
+ABREAST = $(shell expr $(JOBS) + 1)
 SPARK ?= 1
 
 # What tells most in the shortest time; an hour of work breaks one of these, or little.
@@ -56,9 +58,9 @@ bench-spark: $(VENV)/.spark
 	@$(BIN)/python -m benchmarks.spark
 
 test: $(VENV)/.test $(VENV)/.demo spark-or-not
-	@echo "tests, $(JOBS) at a time"
+	@echo "tests, $(ABREAST) at a time"
 	@SPARK="$$(test -e $(VENV)/.spark && echo $(SPARK) || echo missing)" \
-	    $(BIN)/python -m pytest -q -n $(JOBS) --max-worker-restart 0 -m "not slow" tests
+	    $(BIN)/python -m pytest -q -n $(ABREAST) --max-worker-restart 0 -m "not slow" tests
 
 test-spark: $(VENV)/.test $(VENV)/.demo $(VENV)/.spark
 	@echo "tests of the Spark connector, on a real Spark"

@@ -38,6 +38,14 @@ def unhurried(monkeypatch):
 MANY_FILES = 300
 
 
+def pytest_collection_finish():
+    """The garbage collector need not go through thousands of tests each time, here and in forked children."""
+    import hypothesis  # noqa: F401  # it asks who refers to what, which nobody can tell of what is frozen
+
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def few_files():
     """Queues that a test left in a cycle hold their files until they are collected, which may be long after 1,024."""

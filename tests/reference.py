@@ -21,6 +21,19 @@ class Sent(NamedTuple):
     headers: dict[str, Any] | None = None
 
 
+def matches(message, *, key_prefix=b"", types=None, headers=None):
+    """Whether a filter that asks for these wants that message."""
+    there = message.headers or {}
+    return (
+        (message.key or b"").startswith(key_prefix)
+        and (types is None or message.type in types)
+        and all(
+            name in there and type(there[name]) is type(value) and there[name] == value
+            for name, value in (headers or {}).items()
+        )
+    )
+
+
 class Queue:
     def __init__(self):
         self.log = []
@@ -51,9 +64,9 @@ class Queue:
         return len(self.log) - self.log.count(PAD)
 
 
-def consumer(queue, ack, start):
-    """A name that acknowledges in that way."""
-    return Explicit(queue, start) if ack == "explicit" else Consumer(queue, start)
+def consumer(queue, ack, start, wants=None):
+    """A name that acknowledges in that way, and wants what these keywords of a filter say; None for all."""
+    return Explicit(queue, start, wants) if ack == "explicit" else Consumer(queue, start, wants)
 
 
 class Consumer:
@@ -62,14 +75,26 @@ class Consumer:
     ack_mode = "auto"
     unacked = ()
 
-    def __init__(self, queue, start=0):
-        self.queue, self.head = queue, start
+    def __init__(self, queue, start=0, wants=None):
+        self.queue, self.head, self.wants = queue, start, wants
 
     def reopen(self):
         """Another holder."""
 
     def next(self):
-        return self.queue.read(self.head)
+        return self.wanted(self.head)
+
+    def wanted(self, start):
+        return ((index, message) for index, message in self.queue.read(start) if not self.skips(message))
+
+    def skips(self, entry):
+        """Whether it is passed by itself: padding, and what the name does not want."""
+        unwanted = isinstance(entry, Sent) and self.wants is not None and not matches(entry, **self.wants)
+        return entry is PAD or unwanted
+
+    def drained(self):
+        """Whether all that is left was passed, or is with somebody, when there is nothing to get."""
+        return OPEN not in self.queue.log[getattr(self, "at", self.head) :]
 
     def hand_out(self, index, *, finished=False):
         """Attempts, as a message says it."""
@@ -85,13 +110,14 @@ class Consumer:
     @property
     def lag(self):
         behind = self.queue.log[self.head :]
-        return len(behind) - behind.count(PAD)
+        claims = behind.count(OPEN) if self.wants is not None else 0  # what they will be nobody knows
+        return len(behind) - sum(map(self.skips, behind)) - claims
 
     @property
     def passed(self):
-        """The head, and the padding behind it: whoever finds nothing there goes on behind it."""
+        """The head, and what is skipped behind it: whoever finds nothing there goes on behind it."""
         log = self.queue.log
-        return next((at for at in range(self.head, len(log)) if log[at] is not PAD), len(log))
+        return next((at for at in range(self.head, len(log)) if not self.skips(log[at])), len(log))
 
 
 class Explicit(Consumer):
@@ -99,15 +125,15 @@ class Explicit(Consumer):
 
     ack_mode = "explicit"
 
-    def __init__(self, queue, start=0):
-        super().__init__(queue, start)
+    def __init__(self, queue, start=0, wants=None):
+        super().__init__(queue, start, wants)
         self.seek(start)
 
     def reopen(self):
         self.at, self.unacked = self.head, []
 
     def next(self):
-        return ((index, message) for index, message in self.queue.read(self.at) if index not in self.done)
+        return ((index, message) for index, message in self.wanted(self.at) if index not in self.done)
 
     def hand_out(self, index, *, finished=False):
         self.at = index + 1
@@ -135,7 +161,7 @@ class Explicit(Consumer):
     @property
     def passed(self):
         log = self.queue.log
-        there = (at for at in range(self.head, len(log)) if log[at] is not PAD and at not in self.done)
+        there = (at for at in range(self.head, len(log)) if not self.skips(log[at]) and at not in self.done)
         return next(there, len(log))
 
 

@@ -7,6 +7,7 @@ The reading here is a second, independent one: it knows docs/format.md and nothi
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import select
 import shutil
@@ -135,6 +136,20 @@ def flip(file, position: int, bit: int = 0) -> None:
     patch(file, position, bytes([byte ^ 1 << bit]))
 
 
+def kept_locks(path: str = "/") -> list[str]:
+    """Files below *path* whose locks this process keeps by a mapping, which no forked child has."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [name for line in lines if "---s" in line and (name := line.split(maxsplit=5)[5]).startswith(path)]
+
+
+def lose_locks(file: str) -> None:
+    """Unmap what keeps this process's locks on *file*, as nobody should."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if "---s" in line and line.endswith(file):
+            begin, end = (int(at, 16) for at in line.split()[0].split("-"))
+            assert ctypes.CDLL(None).munmap(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin)) == 0
+
+
 def peek(file, position: int) -> int:
     """The 64-bit number at *position* of a file."""
     with open(file, "rb") as handle:
@@ -257,7 +272,11 @@ class Child:
 
     def has_spoken(self) -> bool:
         """Whether there is something to hear, or it has ended."""
-        return b"\n" in self._said or readable(self._read, 0)
+        return self.speaks_within(0)
+
+    def speaks_within(self, seconds: float) -> bool:
+        """Wait so long for something to hear, or its end: whether it came."""
+        return b"\n" in self._said or readable(self._read, seconds)
 
     def signal(self, number: int) -> None:
         """Send a signal."""

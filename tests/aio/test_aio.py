@@ -43,6 +43,44 @@ def test_what_is_put_is_got(path, loop, kind):
     loop(codec)
 
 
+@kinds
+def test_a_name_that_wants_little_of_a_bounded_queue_never_hangs(path, loop, kind):
+    async def work():
+        wanted = shmq.Filter(key_prefix=b"eu/")
+        bounds = {"max_messages": 10}
+        async with opened(path, options=bounds, filter=wanted, **kind) as (queue, consumer):
+            getting = asyncio.create_task(consumer.get(timeout=LONG))
+            for _ in range(200):
+                await queue.put(b"x", key=b"us/", timeout=LONG)
+            index = await queue.put(b"last", key=b"eu/", timeout=LONG)
+            message = await getting
+            assert (message.index, message.payload, consumer.plain.filter) == (index, b"last", wanted)
+            await message.ack()
+
+    loop(work)
+
+
+def test_an_ephemeral_name_needs_none_and_goes_with_its_task(path, loop):
+    async def work():
+        async with opened(path, None) as queue:
+            async with await queue.consumer(ephemeral=True) as consumer:
+                assert list(await queue.consumers()) == [consumer.plain.name]
+            assert await queue.consumers() == {}
+
+    loop(work)
+
+
+def test_a_reader_that_follows_awaits_what_matches(path, loop):
+    async def work():
+        async with opened(path, None) as queue, queue.reader(follow=True, filter=shmq.Filter(types={1})) as reader:
+            getting = asyncio.create_task(reader.get(timeout=LONG))
+            for number in range(100):
+                await queue.put(b"%d" % number, type=number // 99)
+            assert (await getting).payload == b"99"
+
+    loop(work)
+
+
 def test_what_is_given_back_comes_again(path, loop):
     async def work():
         async with opened(path, group=True, ack="explicit", dead_letter="dead") as (queue, consumer):

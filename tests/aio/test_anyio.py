@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from loops import LONG, opened
 from support import in_child
@@ -161,4 +163,21 @@ def test_an_object_belongs_to_its_loop(path, loop):
             assert await consumer.take() == b"x"
 
     pytest.importorskip("trio")
+    loop(work)
+
+
+def test_a_name_whose_opening_was_cancelled_is_free(path, loop):
+    """The task ends when the thread has opened it, and it is closed again; in trio, too."""
+
+    async def work():
+        async with opened(path, None) as queue:
+            opens, may = queue.plain.consumer, threading.Event()
+            queue.plain.consumer = lambda name: may.wait(10) and opens(name)
+            with anyio.move_on_after(0.01) as scope:
+                threading.Timer(0.1, may.set).start()
+                await queue.consumer("c")
+            assert scope.cancelled_caught
+            del queue.plain.consumer
+            await (await queue.consumer("c")).close()
+
     loop(work)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
+import weakref
 
 import pytest
 from loops import LONG, opened, run, waits
@@ -205,3 +208,75 @@ def _in_process(path):
 def test_it_imports_no_loop_but_the_one_there_is():
     code = "import sys, shmq.aio; print(sorted({'trio', 'anyio', 'uvloop'} & {*sys.modules}))"
     assert run_python(code) == "[]\n"
+
+
+def test_a_name_whose_opening_was_cancelled_is_free(path, loop):
+    """It was Busy until the thread had opened it, and the collector had been."""
+
+    async def work():
+        async with opened(path, None) as queue:
+            for times in (1, 3):
+                opens, may = queue.plain.consumer, threading.Event()
+                queue.plain.consumer = lambda name, opens=opens, may=may: may.wait(10) and opens(name)
+                task = asyncio.ensure_future(queue.consumer("c"))
+                await asyncio.sleep(0.01)
+                for _ in range(times):
+                    task.cancel()
+                    await asyncio.sleep(0.001)
+                assert not task.done()
+                may.set()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                del queue.plain.consumer
+                await (await queue.consumer("c")).close()
+
+    gc.disable()
+    try:
+        loop(work)
+    finally:
+        gc.enable()
+
+
+def test_an_opening_that_fails_when_it_was_cancelled_is_cancelled(path, loop):
+    """Nobody is there to be told."""
+
+    async def work():
+        task = asyncio.ensure_future(shmq.aio.open(f"{path}/nowhere/q"))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with opened(path, None) as queue:
+            await queue.put(b"x")
+
+    loop(work)
+
+
+@pytest.mark.parametrize("durability", ["process", "sync"])
+def test_what_is_dropped_without_a_close_is_gone_at_once(path, loop, durability):
+    """In no cycle: neither a queue, nor what was made of it, nor a member with what it has not finished."""
+
+    async def work():
+        queue = await shmq.aio.open(path, durability=durability)
+        await queue.put_many([b"1", b"2", b"3"])
+        await queue.put(b"4")
+        member, reader = await queue.consumer("g", group=True, ack="explicit"), queue.reader(follow=True)
+        message, producer = await member.get(), await queue.producer()
+        assert [(await reader.get()).index for _ in range(4)] == [0, 1, 2, 3]
+        with pytest.raises(shmq.Empty):
+            await reader.get(timeout=0.01)
+        handles = [queue, member, reader, producer]
+        known = [weakref.ref(each) for each in (*handles, *(each.plain for each in handles))]
+        handles.clear()
+        del queue, member, reader, producer, message
+        for _ in range(1000):
+            if not any(each() for each in known):
+                break
+            await asyncio.sleep(0.01)  # a thread that ends lets go of what it called
+        assert [each() for each in known if each() is not None] == []
+
+    gc.disable()
+    try:
+        loop(work)
+    finally:
+        gc.enable()

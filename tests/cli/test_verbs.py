@@ -601,6 +601,8 @@ def test_ls_finds_queues_and_their_consumers(orders, run):
         "pending": 0,
         "hold": False,
         "shared": False,
+        "behind": 2,
+        "ephemeral": False,
     }
     assert run("ls", "deep/other") == (0, "deep/other has no consumers yet\n", "")
 
@@ -751,6 +753,8 @@ def test_consumer_lists_renames_and_removes(run, tmp_path, monkeypatch):
             "pending": 0,
             "hold": False,
             "shared": False,
+            "behind": 1,
+            "ephemeral": False,
         }
     }
     assert run("consumer", "rm", "orders", "invoices") == (0, "", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import pickle
 import queue as stdlib
@@ -517,3 +518,40 @@ def test_found_a_queue_that_nobody_has_any_more_waited_for_the_collector():
             print(os.path.exists(path))
     """
     assert run_python(textwrap.dedent(code)) == "False\nFalse\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_put_the_short_way_comes_back_as_what_is_put_the_long_way(kind):
+    """Small and large by turns, of usual kinds and others; what only multiprocessing pickles; what nobody can."""
+    large = {"array": bytearray(100_000), "text": "x" * 10_000}
+    receive, send = multiprocessing.Pipe(duplex=False)
+    things = [
+        {"id": 7},
+        large,
+        {"id": 8},
+        large,
+        [1, 2.5, None, "x", b"y"],
+        (True,),
+        "t",
+        1 << 200,
+        {1, 2},
+        {"small": "again"},
+    ]
+    with contextlib.closing(kind()) as queue:
+        for thing in things:
+            queue.put(thing)
+        queue.put([send])
+        with pytest.raises(TypeError, match="cannot pickle") as raised:
+            queue.put({"cb": [threading.Lock()]})
+        assert raised.value.__notes__ == ['msg["cb"][0] cannot be pickled: _thread.lock']
+        queue.put("last")
+        assert [queue.get() for _ in things] == things
+        (came,) = queue.get()
+        assert came.fileno() != send.fileno()  # one of its own, and not the number of somebody else's
+        came.send("through")
+        assert receive.recv() == "through"
+        assert queue.get() == "last"
+    with pytest.raises(ValueError, match="is closed"):
+        queue.put({"id": 9})
+    with pytest.raises(ValueError, match="is closed"):
+        queue.get()

@@ -27,6 +27,10 @@ BY_KEY = {"ordered_by": "key"}
 KEYED = (*CREATE, ("member", "m", BY_KEY), ("part", "m"))
 FOUR_KEYS = (*KEYED, ("put_keyed", "aabbacc-dab"))
 """One worker can hold 0, 2, 5, 7 and 8 of them at once."""
+UNWANTED = ("put_unwanted", 4)
+FILTERED = (*CREATE, ("member", "m", {"filtered": True}), ("part", "m"))
+PICKY = (*FILTERED, UNWANTED, ("put", 4), UNWANTED, UNWANTED, ("put", 4), ("put", 9), UNWANTED)
+MANY_UNWANTED = (*FILTERED, *(UNWANTED,) * 70, ("put", 4))
 WINDOWFUL = (*MADE, ("put_many", *(4,) * 70))
 
 
@@ -106,6 +110,12 @@ def of_groups() -> list[Scenario]:
             "delayed and expired",
             (("fetch", "m", 20), ("finish", "m", 0, 3)),
             setup=(*MADE, ("put", 4), ("put_later", 4), ("put_dull", 4), ("put", 4)),
+        ),
+        group(
+            "what a filter leaves out",
+            (("fetch", "m", 1), ("finish", "m", 1), ("fetch", "m", 20), ("finish", "m", 4, 5)),
+            setup=PICKY,
+            seat=1,
         ),
         group(
             "the window's edge",
@@ -368,3 +378,9 @@ def of_joining() -> list[Scenario]:
 def every() -> list[Scenario]:
     """All of them."""
     return [*of_groups(), *of_keys(), *of_bounds(), *of_space(), *of_joining()]
+
+
+def longer() -> list[Scenario]:
+    """What only the campaign walks."""
+    walked = (("fetch", "m", 9), ("finish", "m", 70))
+    return [group("more than a window of what a filter leaves out", walked, setup=MANY_UNWANTED)]

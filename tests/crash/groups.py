@@ -36,6 +36,8 @@ WINDOW = 64
 BOUND = 12
 HOUR = 3600.0
 OPTIONS: dict[str, Any] = {"ack": "explicit", "window": WINDOW}
+UNWANTED, FILTER = 9, shmq.Filter(types={0})
+"""The type of a message that those with this filter do not want."""
 
 
 # ---------------------------------------------------------------- what is true
@@ -147,8 +149,11 @@ class Hands:
         self.held: dict[str, dict[int, Any]] = {}
 
     def _member(self, number: int, member: str, options: dict[str, Any] | None = None) -> None:
+        given = {**OPTIONS, **(options or {})}
+        if given.pop("filtered", False):
+            given["filter"] = FILTER
         with _small_table():
-            self.consumers[member] = self.queue.consumer(NAME, group=True, **{**OPTIONS, **(options or {})})
+            self.consumers[member] = self.queue.consumer(NAME, group=True, **given)
         self.held[member] = {}
 
     def _letters(self, number: int) -> None:

@@ -34,6 +34,8 @@ class Name:
     head: int
     position: int
     pending: list[int] = dataclasses.field(default_factory=list)
+    filtered: bool = False
+    """Whether it does not want what is put as unwanted."""
 
 
 class Model(groups.Truth, joining.Truth, space.Truth):
@@ -48,6 +50,7 @@ class Model(groups.Truth, joining.Truth, space.Truth):
         self.team: groups.Team | None = None
         self.late: set[int] = set()
         self.dull: set[int] = set()
+        self.unwanted: set[int] = set()
         self.once: tuple[int, range] | None = None
         self.waiting: list[list[bytes]] = []
         self.bound = space.BOUND
@@ -87,6 +90,14 @@ class Model(groups.Truth, joining.Truth, space.Truth):
     def _reserve(self, number: int, room: int, length: int) -> None:
         self._put(number, length)
 
+    def _put_unwanted(self, number: int, length: int) -> None:
+        self._put_dull(number, length)  # which no group with a filter is handed either
+        self.unwanted.add(max(self.messages))
+
+    def _filtered(self, number: int, name: str) -> None:
+        self._consumer(number, name)
+        self.names[name].filtered = True
+
     def _abort(self, number: int, length: int) -> None:
         self.next += 1
 
@@ -109,7 +120,10 @@ class Model(groups.Truth, joining.Truth, space.Truth):
 
     def _take(self, number: int, name: str, limit: int = 1) -> None:
         it = self.names[name]
-        for index in [index for index in sorted(self.messages) if index >= it.position][:limit]:
+        unwanted = self.unwanted if it.filtered else set()
+        for index in [index for index in sorted(self.messages) if index >= it.position and index not in unwanted][
+            :limit
+        ]:
             it.position = index + 1
             if it.ack == "auto" or not it.pending:
                 it.head = index + 1
@@ -216,6 +230,12 @@ class Hands(groups.Hands, joining.Hands, space.Hands):
         with self.queue.reserve(room, key=b"key", type=7, headers={"a": 1}) as slot:
             slot.buffer[:length] = payload(number, 0, length)
             slot.commit(length)
+
+    def _put_unwanted(self, number: int, length: int) -> None:
+        self.queue.put(payload(number, 0, length), type=groups.UNWANTED)
+
+    def _filtered(self, number: int, name: str) -> None:
+        self.consumers[name] = self.queue.consumer(name, filter=groups.FILTER)
 
     def _abort(self, number: int, length: int) -> None:
         self.queue.reserve(length).abort()

@@ -39,6 +39,15 @@ DEAD: Operations = (
 """Two claims of processes that died, one of them a batch's, the first of them in slot 0 of a queue nobody else has."""
 DEAD_BESIDE: Operations = (*(each for each in DEAD if each[0] not in ("close", "open")), ("dead", 0))
 """The same, in the slot beside somebody who lives."""
+FILTERED: Operations = (
+    *CREATE,
+    ("filtered", "f"),
+    ("release", "f"),
+    *(("put_unwanted", 4), ("put", 5), ("put_unwanted", 0), ("put_unwanted", 70)) * 2,
+    ("put", 6),
+    ("put_unwanted", 9),
+)
+"""Three messages that the name wants, among seven that it does not."""
 FULL: Operations = (*CREATE, ("consumer", "a"), ("consumer", "e", "explicit"), ("put_many", *(1200,) * 9), ("put", 600))
 """A chunk with room for one more message of 392 bytes, or for two of 344 and 8."""
 ROUND: Operations = (("put_many", *(1200,) * 9), ("take_many", "a", 100), ("take_many", "a", 100))
@@ -76,6 +85,7 @@ def _core(sizes: tuple[int, ...], filling: tuple[int, ...]) -> list[Scenario]:
         found += [
             core("put", puts(*sizes), seat=seat),
             core("put_many", (("put_many", *sizes), ("put_many", 7), ("put_many", 0, 0, 0)), seat=seat),
+            core("put_many of four", (("put_many", 9, 9, 9, 9), ("put_many", 3, *(8,) * 5)), seat=seat),
             core(
                 "reserve",
                 (*(("reserve", 64, used) for used in (64, 63, 57, 56, 8, 1, 0)), ("reserve", 0, 0), ("put", 9)),
@@ -96,6 +106,7 @@ def _core(sizes: tuple[int, ...], filling: tuple[int, ...]) -> list[Scenario]:
     return [
         *found,
         core("take", takes, setup=NAMES),
+        core("take_many of four", (("take_many", "a", 9),), setup=(*NAMES, ("put_many", *(8,) * 9))),
         core("take_many", (("take_many", "a", 4), ("take_many", "a", 100), ("take_many", "a", 1)), setup=NAMES),
         core("take over the dead", takes[:4], setup=DEAD_BESIDE, seat=1),
         core("put behind the dead", puts(3, 4), setup=DEAD_BESIDE, seat=1),
@@ -150,6 +161,14 @@ def _python(sizes: tuple[int, ...]) -> list[Scenario]:
             setup=NAMES,
             before=BOTH,
         ),
+        python(
+            "take what a filter wants",
+            (*(("take", "f"),) * 3, ("take_many", "f", 9), ("release", "f")),
+            setup=FILTERED,
+            before=(*OPEN, ("filtered", "f")),
+            seat=1,
+        ),
+        python("new consumer with a filter", (("filtered", "f"), ("take", "f")), setup=(*FILTERED, ("drop", "f"))),
         python(
             "take over a roll",
             (*(("take", "a"),) * 3, ("release", "a")),
@@ -239,7 +258,8 @@ RECOVERED = (
 def long() -> list[Scenario]:
     """The campaign's: payloads to 4,097 bytes, chunks filled to their end with every length."""
     filling = [tuple((start + i * 5) % 130 for i in range(100)) for start in range(5)]
-    found = _core(SMALL + LARGE[:5], filling[0]) + _python(SMALL + LARGE[:4]) + group_scenarios.every()
+    found = _core(SMALL + LARGE[:5], filling[0]) + _python(SMALL + LARGE[:4])
+    found += group_scenarios.every() + group_scenarios.longer()
     for seat in (0, 1):
         found += [core(f"put {size}", puts(size, 1), seat=seat) for size in LARGE]
         found += [core(f"put_many of {size}", (("put_many", size, 1, size),), seat=seat) for size in LARGE]

@@ -9,6 +9,7 @@ import tracemalloc
 from contextlib import suppress
 
 import pytest
+from chronicle_files import EOF, META, NOT_READY, cq4, document, header, longs, slot, table, word
 from format_fixtures import FIXTURES, PROJECT, place, tree
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -50,7 +51,8 @@ def test_any_bytes_in_the_place_of_a_file_are_read_or_refused(seeds, name, data,
 def test_a_file_cut_at_every_length_is_read(seeds, name, tmp_path):
     files = seeds[name]
     file = max(files, key=lambda one: len(files[one]))
-    for length in range(len(files[file])):
+    # A header of Chronicle's has many bytes that say nothing.
+    for length in range(0, len(files[file]), 9 if name == "chronicle" else 1):
         fuzz.check(name, tmp_path, files | {file: files[file][:length]})
 
 
@@ -61,8 +63,10 @@ def test_a_file_cut_at_every_length_is_read(seeds, name, tmp_path):
 def test_a_bit_flipped_anywhere_is_read_and_mended(tmp_path, name, bits):
     """One of each byte, in every file of a queue of a few messages; every single one in the long run."""
     files = fuzz.small(name)
+    # Chronicle's files are long, and most of their bytes are slots.
+    step = (7 if bits is None else 5) if name == "chronicle" else 1
     for file, data in files.items():
-        for at in range(len(data)):
+        for at in range(0, len(data), step):
             for bit in bits or (at * 3 % 8,):
                 flipped = bytearray(data)
                 flipped[at] ^= 1 << bit
@@ -132,6 +136,24 @@ def edges():
         index = number % (1 << 64)
         yield "sej", {f"jnl/{index:016x}.jnl": sej.message(index, Entry(b"x", index, number)) * 2}
         yield "sej", {"jnl/0000000000000000.jnl": good["sej"], "ofs/r.ofs": struct.pack(">q", number)}
+        yield (
+            "chronicle",
+            {CYCLE: cq4([b"x"]), "metadata.cq4t": table({"index.a": number, "chronicle.write.lock": number})},
+        )
+        yield "chronicle", {CYCLE: cq4([b"x"]), "metadata.cq4t": table((), 86_400_000, b"yyyyMMdd'F'", number)}
+        for address in (0x40, 0x48, 0x98, 0xB0):
+            yield "chronicle", {CYCLE: patched(cq4([b"x"] * 20), address, number)}
+        for at in (0, 1):  # used, and the first slot, of both kinds of pages
+            yield "chronicle", {CYCLE: patched(cq4([b"x"] * 20), SLOTS[at] - 8, number)}
+            yield "chronicle", {CYCLE: patched(cq4([b"x"] * 20), SLOTS[at] - 16, number)}
+            yield "chronicle", {CYCLE: patched(cq4([b"x"] * 20), SLOTS[at], number)}
+    for each in (1, META - 1, META, META | 5, NOT_READY - 1, NOT_READY, NOT_READY | 1, EOF, EOF | 1, (1 << 32) - 1):
+        yield "chronicle", {CYCLE: cq4([b"x"], end=word(each) + bytes(40))}
+        yield "chronicle", {CYCLE: word(each) + cq4([b"x"])[4:]}
+        yield "chronicle", {CYCLE: cq4([b"x"]), "metadata.cq4t": word(each) + table()[4:]}
+        yield "chronicle", {CYCLE: cq4([b"x"]), "metadata.cq4t": table()[:-256] + word(each) + bytes(40)}
+    for count, spacing in ((0, 0), (7, 3), (1, 1), (8, 0), (1 << 15, 1 << 30), ((1 << 31) - 1, (1 << 31) - 1)):
+        yield "chronicle", {CYCLE: header(count, spacing) + document(b"x")}
     # Chains of files that lead to themselves or to each other.
     yield "qewqew", {"q": b"\0\1", "q.1": struct.pack(">iiH", 10, 10, 1)}
     yield (
@@ -139,6 +161,16 @@ def edges():
         {"q": b"\0\1", "q.1": struct.pack(">iiH", 10, 10, 2), "q.2": struct.pack(">iiH", 10, 10, 1)},
     )
     yield "qewqew", {"q": b"\xff\xff", "q.65535": struct.pack(">iiH", 10, 10, 65535)}
+
+
+CYCLE = "20231115F.cq4"
+SLOTS = (240, 336)
+"""Where the slots of index2index and of the first page begin, in a file with 8 of each."""
+
+
+def patched(data, at, number):
+    """*data* with a number of eight bytes at *at*."""
+    return data[:at] + struct.pack("<q", number) + data[at + 8 :]
 
 
 def i32(number):
@@ -155,7 +187,13 @@ def test_numbers_at_the_edges_of_their_fields_are_read_or_refused(tmp_path, name
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_that_is_a_link_to_itself_or_a_directory_is_refused(tmp_path, name):
     """A cycle of links, a pipe or a directory where a journal belongs: never followed, never waited for."""
-    file = {"libkestrel": "jobs.1", "sej": "jnl/0000000000000000.jnl", "kestrel": "cars", "qewqew": "q.1"}[name]
+    file = {
+        "libkestrel": "jobs.1",
+        "sej": "jnl/0000000000000000.jnl",
+        "kestrel": "cars",
+        "qewqew": "q.1",
+        "chronicle": CYCLE,
+    }[name]
     target, queue = fuzz.TARGETS[name]
     for number, make in enumerate((lambda path: path.symlink_to(path.name), os.mkfifo, lambda path: path.mkdir())):
         folder = place(tmp_path / str(number), {"q": b"\0\1"} if name == "qewqew" else {})
@@ -171,6 +209,29 @@ def test_a_file_that_is_a_link_to_itself_or_a_directory_is_refused(tmp_path, nam
 
 MIB = 1 << 20
 BOMB = 1 << 18
+
+
+def bomb_of_pages():
+    """A root that leads each of its 32768 slots to one page of as many empty slots, or to its own middle."""
+    many = 1 << 15
+    data = bytearray(header(many, 1))
+    data += document(longs(b"index2index", len(data), [0] * many, many), META)
+    page = len(data)
+    data += document(longs(b"index", page, [0] * many, many), META)
+    for number in range(many):
+        slot(data, 200, number, page - 8 * (number % 2))
+    return bytes(data) + document(b"x") * 100
+
+
+def bomb_of_slots():
+    """A page whose slots lead to one another's bytes, upward by the smallest steps."""
+    many = 1 << 14
+    data = bytearray(header(many, 1))
+    data += document(longs(b"index2index", len(data), [0] * many, many), META)
+    page = len(data)
+    data += document(longs(b"index", page, [page + 60 + 4 * n for n in range(many)], many), META)
+    slot(data, 200, 0, page)
+    return bytes(data) + document(b"x") * 100
 
 
 @pytest.mark.parametrize(
@@ -200,6 +261,13 @@ BOMB = 1 << 18
         ),
         ("sej", {f"jnl/{n:016x}.jnl": b"" for n in range(1000)}),
         ("qewqew", {"q": b"\0\1", "q.1": struct.pack(">iiH", 10, BOMB, 0) + bytes(BOMB)}),
+        ("chronicle", {CYCLE: header() + word(META) * (BOMB // 4)}),
+        ("chronicle", {CYCLE: header(index2index=0) + document(b"x") * (BOMB // 8)}),
+        ("chronicle", {CYCLE: bomb_of_pages()}),
+        ("chronicle", {CYCLE: bomb_of_slots()}),
+        ("chronicle", {"metadata.cq4t": table({f"index.{n}": n for n in range(BOMB // 32)})}),
+        ("chronicle", {f"202{n // 10_000}{n % 12 + 1:02}{n % 28 + 1:02}F.cq4": b"" for n in range(1000)}),
+        ("chronicle", {f"{2000 + n}0101F.cq4": cq4([b"x"]) for n in range(500)}),
         ("qewqew", {"q": b"\0\1"} | {f"q.{n}": struct.pack(">iiH", 10, 10, n % 3000 + 1) for n in range(1, 3001)}),
     ],
 )
@@ -208,7 +276,7 @@ def test_a_quarter_megabyte_made_to_be_slow_is_read_in_seconds(tmp_path, name, f
     place(tmp_path, files)
     target, queue = fuzz.TARGETS[name]
     begin = time.process_time()
-    for options in ({}, {"as_program": True}):
+    for options in ({}, {"as_program": True}, *fuzz.WAYS.get(name, ())):
         try:
             sum(1 for _ in formats.read(tmp_path / target, name, queue, **options))
         except ShmqError:
@@ -233,6 +301,7 @@ def test_a_record_that_claims_gigabytes_of_a_sparse_file_is_not_loaded(tmp_path,
         "sej": ("jnl/0000000000000000.jnl", struct.pack(">QqBbi", 0, 0, 0, 0, size - 64)),
         "kestrel": ("cars", struct.pack("<Biqq", 2, size - 64, 0, 0)),
         "qewqew": ("q.1", struct.pack(">iiH", size - 100_000, size, 0)),
+        "chronicle": (CYCLE, header() + word(META - 1)),
     }
     file, head = heads[name]
     place(tmp_path, {"q": b"\0\1"} if name == "qewqew" else {})
@@ -250,12 +319,13 @@ def test_a_record_that_claims_gigabytes_of_a_sparse_file_is_not_loaded(tmp_path,
     assert peak < 8 * MIB
 
 
-@pytest.mark.parametrize("name", ["libkestrel", "kestrel", "sej"])
+@pytest.mark.parametrize("name", ["libkestrel", "kestrel", "sej", "chronicle"])
 def test_a_terabyte_of_holes_is_passed_over(tmp_path, name):
     files = {
         "libkestrel": ("jobs.1", libkestrel.WRITER_MAGIC),
         "sej": ("jnl/0000000000000000.jnl", sej.message(0, Entry(b"x"))),
         "kestrel": ("cars", kestrel.record(2, entry=Entry(b"x"))),
+        "chronicle": (CYCLE, cq4([b"x"])),
     }
     try:
         sparse(tmp_path / files[name][0], files[name][1], 1 << 40)

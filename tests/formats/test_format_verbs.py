@@ -51,6 +51,7 @@ def test_every_fixture_is_detected(folder, system):
         ({"queue.shmq": b"anything"}, "shmq"),
         ({"20240101F.cq4": b""}, "chronicle"),
         ({"metadata.cq4t": b""}, "chronicle"),
+        ({"orders/20240101F.cq4": b"", "README": b"This is no queue.\n"}, "chronicle"),
         ({"cars": b"\x02\x12\0\0\0" + bytes(18), "README": b"This is no queue.\n"}, "kestrel"),
         ({"jobs.1": bytes.fromhex("27642603")}, "libkestrel"),
         ({"jobs.read.x": bytes.fromhex("263c2603")}, "libkestrel"),
@@ -71,14 +72,13 @@ def test_what_is_not_there_is_none(tmp_path):
         formats.read(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["chronicle", "shmq"])
-def test_formats_whose_readers_are_elsewhere_give_one_clear_error(tmp_path, name):
-    place(tmp_path, {"queue.shmq" if name == "shmq" else "a.cq4": b""})
+def test_shmqs_own_queues_are_no_foreign_format_and_the_error_says_so(tmp_path):
+    place(tmp_path, {"queue.shmq": b""})
     for verb in (formats.read, formats.state, formats.verify, formats.repair):
-        with pytest.raises(BadFormat, match=f"{name}: its reader and writer are not part"):
+        with pytest.raises(BadFormat, match="shmq: its reader and writer are not part"):
             verb(tmp_path)
-    with pytest.raises(BadFormat, match=name):
-        formats.write(tmp_path / "x", [], name)
+    with pytest.raises(BadFormat, match="shmq"):
+        formats.write(tmp_path / "x", [], "shmq")
     with pytest.raises(BadFormat, match="the formats are"):
         formats.read(tmp_path, "tape")
 
@@ -116,6 +116,8 @@ def test_a_folder_of_several_queues_names_them(tmp_path):
         ({"a.1.000/jnl/0.jnl": b"", "a.1.001/jnl/0.jnl": b""}, "sej", ["a.1.000", "a.1.001"]),
         ({"jnl/0.jnl": b""}, "sej", [""]),
         ({"q": b"\0\1", "q.1": bytes(20), "r": b"\0\0"}, "qewqew", ["q", "r"]),
+        ({"20240101F.cq4": b""}, "chronicle", [""]),
+        ({"b/20240101F.cq4": b"", "a/metadata.cq4t": b"", "c/notes.txt": b""}, "chronicle", ["a", "b"]),
     ],
 )
 def test_the_queues_of_a_folder_are_named(tmp_path, files, name, queues):

@@ -1,13 +1,15 @@
 """Kestrel: what the real program wrote is replayed, what is written is what it would write, damage is named."""
 
+import importlib
 import os
 import struct
 
 import pytest
 from format_fixtures import Case, case, cases, place, tree
+from support import Child, hold_until_killed
 
 from shmq import formats
-from shmq.errors import BadFormat, Corrupt, NotFound, TooLarge, Unsafe
+from shmq.errors import BadFormat, Busy, Corrupt, NotFound, TooLarge, Unsafe
 from shmq.formats import Entry, kestrel
 from shmq.formats.kestrel import (
     ADD,
@@ -32,6 +34,8 @@ MS = 1_000_000
 #   e8 03 00 00 00 00 00 00        i64 add time 1000 ms
 #   00 00 00 00 00 00 00 00        i64 expiry: none
 #   68 69                          "hi"
+verify_module = importlib.import_module("shmq.formats.kestrel.verify")
+
 HI = bytes.fromhex("02 12000000 e803000000000000 0000000000000000 6869")
 #   00  05 00 00 00                opcode 0, ADD, size 5 = 4 + 1
 #   09 00 00 00                    i32 expiry 9 s
@@ -303,6 +307,51 @@ def test_a_repair_leaves_a_clean_journal_with_its_transactions_open(tmp_path):
     done = kestrel.repair(folder, in_place=True)
     assert names(folder) == ["a", "b"]
     assert before == tree(done.kept)
+
+
+def test_a_journal_that_somebody_in_sight_has_open_is_not_repaired_in_place(tmp_path):
+    """Its program goes on with the file it has open, wherever that is put; and nobody can know of all programs."""
+    folder = journal(tmp_path / "q", add("b"), HI[:9], cars_5=add("a"))
+    before = tree(folder)
+    told = []
+
+    def use(say, path):
+        file = path.open("ab")
+        hold_until_killed(say)
+        file.close()
+
+    for name in ("cars", "cars.5"):
+        with Child(use, folder / name) as child:
+            child.hear()
+            with pytest.raises(Busy, match=f"process {child.pid} has .*/{name} open; nothing was changed"):
+                kestrel.repair(folder, in_place=True, tell=told.append)
+    assert (tree(folder), told) == (before, [])
+    kestrel.repair(folder, in_place=True, tell=told.append)
+    assert ["has no lock, and nobody can know who is at it" in sentence for sentence in told] == [True]
+
+
+def test_a_program_that_starts_during_a_repair_in_place_keeps_its_journal(tmp_path, monkeypatch):
+    folder = journal(tmp_path / "q", add("b"), HI[:9])
+    before = tree(folder)
+    children = []
+    real = verify_module.write
+
+    def use(say, path):
+        file = path.open("ab")
+        hold_until_killed(say)
+        file.close()
+
+    def write(*words):
+        count = real(*words)
+        children.append(Child(use, folder / "cars"))
+        children[0].hear()
+        return count
+
+    monkeypatch.setattr(verify_module, "write", write)
+    with pytest.raises(Busy):
+        kestrel.repair(folder, in_place=True)
+    assert (tree(folder), [path.name for path in tmp_path.iterdir()]) == (before, ["q"])
+    children[0].kill()
 
 
 def test_a_missing_queue_is_named_with_those_that_are_there(tmp_path):

@@ -145,7 +145,11 @@ def test_unknown_commands_are_skipped_by_their_own_length(tmp_path):
     unknown = bytes.fromhex("32 0000000000000000") + bytes.fromhex("b1 03000000 616263") + bytes.fromhex("70")
     queue(tmp_path, SEGMENT[:4] + unknown + PUT_5 + unknown + PUT_6 + unknown)
     assert [entry.index for entry in libkestrel.read(tmp_path)] == [5, 6]
-    assert libkestrel.verify(tmp_path) == []
+    assert libkestrel.state(tmp_path).problems == []
+    commands = [
+        problem.reason.partition(",")[0].removeprefix("a record of ") for problem in libkestrel.verify(tmp_path)
+    ]
+    assert commands == ["the unknown command 3", "the unknown command 11", "the unknown command 7"] * 3
 
 
 def test_records_on_the_edge_of_a_window_are_whole(tmp_path):

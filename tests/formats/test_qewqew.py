@@ -1,11 +1,20 @@
 """QewQew: what the real program wrote is read, what is written is what it would write, damage is named."""
 
+import contextlib
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from format_fixtures import Case, case, cases, place, tree
 
 from shmq import formats
-from shmq.errors import BadFormat, Corrupt, NotFound, TooLarge, Unsafe
+from shmq.errors import BadFormat, Busy, Corrupt, NotFound, TooLarge, Unsafe
 from shmq.formats import Entry, qewqew
+
+repair_module = importlib.import_module("shmq.formats.qewqew.repair")
 
 # Derived by hand from the format's page; every integer is big-endian.
 #   00 03              header file: the first chunk is 3
@@ -242,3 +251,102 @@ def test_writing_gives_the_real_programs_bytes(name, tmp_path):
         end = int.from_bytes(data[4:8]) if len(data) > 2 else 2
         assert len(data) == len(ours[file])
         assert data[:end] == ours[file][:end]  # past the tail are stale bytes, which mean nothing
+
+
+# ------------------------------------------------------------------------------------------ the lock
+
+
+@contextlib.contextmanager
+def opened_elsewhere(header):
+    """Another process has locked the header file as the real program does, until the end."""
+    script = (
+        "import fcntl, sys; file = open(sys.argv[1], 'r+b'); fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB);"
+        "print(flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(header)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        child.stdout.readline()
+        yield child
+        child.stdin.close()
+
+
+def test_a_queue_that_somebody_has_open_is_not_repaired_in_place(tmp_path):
+    """Its program would go on with chunks that are put aside, and what it acknowledges would be gone."""
+    header = queue(tmp_path, q=HEADER + b"!")
+    before = tree(tmp_path)
+    with opened_elsewhere(header) as child:
+        with pytest.raises(Busy, match=f"process {child.pid} has it open .* nothing was changed"):
+            qewqew.repair(header, in_place=True)
+        assert tree(tmp_path) == before
+        assert qewqew.repair(header).messages == 3  # beside it, anybody may
+    assert qewqew.repair(header, in_place=True).messages == 3
+
+
+def test_the_lock_is_held_until_a_repair_in_place_has_ended(tmp_path, monkeypatch):
+    header = queue(tmp_path, q=HEADER + b"!")
+    file = header.stat().st_ino
+    seen = []
+
+    def refused(*_):
+        script = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+        done = subprocess.run([sys.executable, "-c", script, str(header)], check=False, capture_output=True)
+        seen.append(done.returncode)
+
+    real = repair_module._write_header
+    monkeypatch.setattr(repair_module, "_write_header", lambda fd, chunk: (refused(), real(fd, chunk)))
+    done = qewqew.repair(header, in_place=True)
+    assert seen == [1, 1]
+    refused()
+    assert seen == [1, 1, 0]
+    assert header.stat().st_ino == file  # who had opened it before has locked what counts
+    assert (payloads(header), qewqew.verify(header)) == ([b"hi", b"", b"yes"], [])
+    assert tree(done.kept) == {"q": HEADER + b"!", "q.3": CHUNK_3, "q.4": CHUNK_4}
+    assert sorted(tree(tmp_path)) == sorted([*(f"{done.kept.name}/{n}" for n in ("q", "q.3", "q.4")), "q", "q.1"])
+
+
+def test_a_repair_in_place_that_is_stopped_leaves_a_queue_that_opens(tmp_path, monkeypatch):
+    """Whatever step it is stopped at, each element is in the queue or in what was put aside."""
+
+    class Stopped(BaseException):
+        pass
+
+    steps = 0
+    while True:
+        steps += 1
+        folder = tmp_path / str(steps)
+        header = queue(folder)
+        left = steps
+
+        def step(real, *words):
+            nonlocal left
+            left -= 1
+            if not left:
+                raise Stopped
+            return real(*words)
+
+        with monkeypatch.context() as patch:
+            for name, of in (("rename", Path), ("unlink", Path), ("pwrite", os), ("ftruncate", os)):
+                real = getattr(of, name)
+                patch.setattr(of, name, lambda *words, real=real: step(real, *words))
+            try:
+                qewqew.repair(header, in_place=True)
+            except Stopped:
+                pass
+            else:
+                break
+        # The queue opens, empty or whole; and what was there is all in it, or all where it was put aside.
+        assert payloads(header, as_program=True) in ([], [b"hi", b"", b"yes"])
+        chunks = {path.name: path.read_bytes() for path in folder.rglob("q.*") if "repaired" not in path.name}
+        assert payloads(header) == [b"hi", b"", b"yes"] or {"q.3": CHUNK_3, "q.4": CHUNK_4}.items() <= chunks.items()
+    assert steps > 6
+
+
+def test_an_empty_queue_without_files_is_imported_as_that(tmp_path):
+    """The program deletes them when it closes an empty one: an import at that moment has nothing to bring, twice."""
+    assert formats.import_queue(tmp_path / "q", tmp_path / "into", format="qewqew").messages == 0
+    assert formats.import_queue(tmp_path / "q", tmp_path / "into", format="qewqew", resume=True).messages == 0
+    formats.write(tmp_path / "q", [Entry(b"a"), Entry(b"b")], "qewqew")
+    assert formats.import_queue(tmp_path / "q", tmp_path / "into", format="qewqew").messages == 2
+    with pytest.raises(NotFound, match="there is no directory"):
+        formats.import_queue(tmp_path / "no" / "q", tmp_path / "into", format="qewqew")

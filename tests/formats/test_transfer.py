@@ -65,7 +65,8 @@ def source(tmp_path, name, count=10, consumers=None):
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_import_brings_payloads_in_order_with_their_times(tmp_path, run, name):
     status, out, err = run("import", source(tmp_path, name), tmp_path / "q")
-    assert (status, out, err) == (0, "imported 10 messages, index 0 to 9\n", "")
+    consumers = " and 1 consumer" * (name == "libkestrel")  # one is written if none is given
+    assert (status, out, err) == (0, f"imported 10 messages{consumers}, index 0 to 9\n", "")
     found = messages(tmp_path / "q")
     assert [payload for payload, *_ in found] == [b"%d" % number for number in range(10)]
     if name != "qewqew":
@@ -103,6 +104,8 @@ def test_consumers_come_along_and_go_back(tmp_path, run, name, theirs, ours):
     expected = {("jobs/" * (name == "sej")) + each: place for each, place in theirs.items()}
     if name == "sej":
         expected["jobs/new"] = (0, ())
+    if name == "libkestrel":  # beside others its program deletes the nameless one
+        expected["default"] = expected.pop("")
     assert back == expected
 
 
@@ -289,7 +292,7 @@ def test_resume_goes_on_with_what_the_source_has_gained(tmp_path, run):
     for file in (tmp_path / "more/jnl").iterdir():
         file.replace(tmp_path / "src/jnl" / file.name)
     status, out, _ = run("import", tmp_path / "src", tmp_path / "q", "--resume", "--part", 2)
-    assert (status, out) == (0, "imported 3 messages, index 7 to 9\n")
+    assert (status, out) == (0, "imported 3 messages and 1 consumer, index 7 to 9\n")
     assert [payload for payload, *_ in messages(tmp_path / "q")] == [entry.payload for entry in entries]
     assert heads(tmp_path / "q") == {"r": 8}
 
@@ -340,7 +343,7 @@ def test_a_log_that_has_lost_its_oldest_segments_is_resumed_by_its_numbers(tmp_p
     for file in [*files[3:], tmp_path / "all/jobs.read.r"]:
         (path / file.name).write_bytes(file.read_bytes())
     status, out, err = run("import", path, tmp_path / "q", "--resume", "--part", 5)
-    assert (status, out, err) == (0, f"imported {30 - there} messages, index {there} to 29\n", "")
+    assert (status, out, err) == (0, f"imported {30 - there} messages and 1 consumer, index {there} to 29\n", "")
     assert [payload for payload, *_ in messages(tmp_path / "q")] == [entry.payload for entry in entries]
     assert heads(tmp_path / "q") == {"r": 25}
     for file in files[3:-1]:
@@ -622,3 +625,44 @@ def test_memory_is_flat(tmp_path, name):
         )
     for small, large in zip(*used, strict=True):
         assert large < small + 4096
+
+
+# ---------------------------------------------------------------- sizes and names that the other program is told
+def test_only_the_consumer_that_kestrel_cannot_name_stays_behind(tmp_path, run):
+    """Its rule for a queue's name is that of a child: no '.', '/' and '~'."""
+    formats.write(tmp_path / "src", [Entry(b"x", 1, T)], "libkestrel", "jobs", {"b.c": (1, ()), "b-c": (1, ())})
+    run("import", tmp_path / "src", tmp_path / "q")
+    for words in (("export", tmp_path / "q"), ("convert", tmp_path / "src")):
+        target = tmp_path / words[0]
+        status, _, err = run(*words, "--to", "kestrel", target)
+        assert (status, target.exists()) == (1, False)
+        assert "consumer 'b.c': a fan-out child of Kestrel has no '.', '/' and '~' in its name" in err
+        status, _, err = run(*words, "--to", "kestrel", target, "--lossy")
+        assert (status, err.count("lost:")) == (0, 1)
+        assert list(formats.consumers(target, format="kestrel")) == ["b-c"]
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("qewqew", {"target": 2, "target.1": 64, "target.2": 64}),
+        ("libkestrel", {"target": 4}),
+        ("sej", {"target/jnl": 4}),
+    ],
+)
+def test_files_get_the_size_that_their_program_is_told(tmp_path, run, name, files):
+    """A program maps as many bytes as it is told; where the files have fewer or more, it fails or cannot read them."""
+    source(tmp_path, "qewqew" if name == "qewqew" else "kestrel", 18)
+    run("import", tmp_path / "src", tmp_path / "q")
+    for verb, of in (("export", "q"), ("convert", "src")):
+        words = [] if verb == "export" or name == "qewqew" else ["--format", "kestrel", "--queue", "jobs"]
+        folder = tmp_path / verb
+        folder.mkdir()
+        size = {"qewqew": 64, "sej": 150}.get(name, 200)
+        lossy = ["--lossy"] if name == "qewqew" else []
+        option = {"qewqew": "--chunk-bytes", "sej": "--segment-bytes"}.get(name, "--journal-bytes")
+        done = run(verb, tmp_path / of, folder / "target", *words, "--to", name, option, size, *lossy)
+        assert done[0] == 0, done
+        for path, expected in files.items():
+            found = folder / path
+            assert (len(list(found.iterdir())) if found.is_dir() else found.stat().st_size) == expected

@@ -22,6 +22,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "formats"))
+
+from chronicle_files import DAY, END_MARK, cq4, table
 
 from shmq import formats
 from shmq.errors import ShmqError
@@ -82,13 +85,39 @@ def _seed_kestrel(folder: Path) -> None:
         file.write(b"".join(extra))
 
 
+def _seed_chronicle(folder: Path) -> None:
+    files = {
+        "20231115T1.cq4": cq4([b"e" * n for n in range(1, 11)], end=END_MARK, meta={2: [b"\xb9\x04user\xa1\x05"]}),
+        "20231116T1.cq4": cq4([b"\xe3abc", b"\x8f"]),
+        "20231118T1.cq4": cq4([b"left open"], end=b"\x23\x01\x00\x80half"),
+    }
+    keys = {"listing.highestCycle": DAY + 3, "chronicle.write.lock": -(1 << 63), "index.a": DAY << 32 | 3, "index.b": 0}
+    place(folder, files | {"metadata.cq4t": table(keys, pattern=b"yyyyMMdd'T1'")[:-240]})
+
+
 SEEDS: dict[str, Callable[[Path], None]] = {
     "libkestrel": _seed_libkestrel,
     "sej": _seed_sej,
     "qewqew": _seed_qewqew,
     "kestrel": _seed_kestrel,
+    "chronicle": _seed_chronicle,
 }
-TARGETS = {"libkestrel": ("", "jobs"), "sej": ("", None), "qewqew": ("q", None), "kestrel": ("", "cars")}
+TARGETS = {
+    "libkestrel": ("", "jobs"),
+    "sej": ("", None),
+    "qewqew": ("q", None),
+    "kestrel": ("", "cars"),
+    "chronicle": ("", None),
+}
+WAYS: dict[str, tuple[dict[str, object], ...]] = {
+    "chronicle": (
+        {"backward": True},
+        {"meta": True},
+        {"consumer": "a"},
+        *({"index": DAY << 32 | n, "backward": back} for n in (9, 1 << 32) for back in (False, True)),
+    ),
+}
+"""More ways to read a format than all have."""
 _NASTY = [
     b"\0",
     b"\xff",
@@ -110,6 +139,10 @@ def seed(name: str) -> Files:
 
 def small(name: str) -> Files:
     """As `seed`, with so few messages that every bit can have its turn."""
+    if name == "chronicle":
+        keys = {"index.a": DAY << 32 | 1}
+        files = {"20231115T1.cq4": cq4([b"a", b"bc"], end=END_MARK), "20231116T1.cq4": cq4([b"d"])}
+        return files | {"metadata.cq4t": table(keys, pattern=b"yyyyMMdd'T1'")[:-240]}
     entries = [Entry(b"ab"[:n], None, 10**18, key=b"k"[:n], type=n) for n in (1, 2, 1)]
     options = {"libkestrel": 70, "sej": 60, "kestrel": 40, "qewqew": 16}
     size = {"libkestrel": "journal_bytes", "sej": "segment_bytes", "kestrel": "rotate_bytes", "qewqew": "chunk_bytes"}
@@ -173,8 +206,9 @@ def check(name: str, folder: Path, files: Files) -> int:
     path = folder / target
     most = 2 * sum(map(len, files.values())) + 100
     formats.detect(folder)
-    counts = {}
-    for options in ({}, {"strict": True}, {"as_program": True}):
+    counts: dict[tuple[str, ...], int] = {}
+    options: dict[str, object]
+    for options in ({}, {"strict": True}, {"as_program": True}, *WAYS.get(name, ())):
         counts[tuple(options)] = _count(formats.read, path, name, queue, most, options)
     assert counts["strict",] <= counts[()], "strict delivered more than not strict"
     try:
@@ -202,7 +236,7 @@ def _check_repair(name: str, folder: Path, path: Path, queue: str | None) -> Non
 
 
 def _count(
-    read: Callable[..., object], path: Path, name: str, queue: str | None, most: int, options: dict[str, bool]
+    read: Callable[..., object], path: Path, name: str, queue: str | None, most: int, options: dict[str, object]
 ) -> int:
     count = 0
     try:

@@ -67,6 +67,9 @@ PAYLOADS = {b"%d" % number for number in range(MESSAGES)} | {b"batch", b"adopted
 """What was put, without zeros at its end."""
 
 
+FILTER = shmq.Filter(key_prefix=b"k", types={0, 9}, headers={"on": True})
+
+
 class Enough(BaseException):
     """A call has waited for long enough."""
 
@@ -77,7 +80,8 @@ def build(path: Path) -> None:
     options = shmq.Options(chunk_bytes=16384, retention=shmq.Retention.forever())
     with shmq.open(path, options=options) as queue:
         for number in range(MESSAGES):
-            queue.put(b"%d" % number + bytes(150 * (number % 10)), key=b"k%d" % (number % 3))
+            headers = {"n": number, "deep": [{"k": b"raw"}, None], "on": number % 2 == 0}
+            queue.put(b"%d" % number + bytes(150 * (number % 10)), key=b"k%d" % (number % 3), headers=headers)
         queue.put_many([b"batch"] * 9)
         queue.reserve(50).abort()
         with queue.stage() as staged:
@@ -90,6 +94,8 @@ def build(path: Path) -> None:
         for name, given in {"c": {}, "e": {"ack": "explicit"}, "h": {"hold": True}}.items():
             with queue.consumer(name, **given) as consumer:
                 consumer.get_many(5, timeout=0)
+        queue.consumer("f", filter=FILTER, expires=1e6).close()
+        queue.consumer("w", group=True, ack="explicit", window=64, filter=FILTER).close()
         for name, given in {"g": {"lease": 5.0, "max_attempts": 3}, "k": {"ordered_by": "key"}}.items():
             with queue.consumer(name, group=True, ack="explicit", window=64, **given) as group:
                 group.get(timeout=0).nack(delay=0.001)
@@ -223,7 +229,7 @@ def mend(name: str, content: bytearray) -> None:
     """Make the checksums of a file agree with what it says now."""
     if content[:8] == b"shmqadpt" and len(content) >= 16:
         struct.pack_into("<II", content, 8, len(content) - 16, _native.crc32c(bytes(content[16:])))
-    if name.endswith(".group") and len(content) >= 32:
+    if name.endswith((".group", ".subscription")) and len(content) >= 32:
         struct.pack_into("<II", content, 24, len(content) - 32, _native.crc32c(bytes(content[32:])))
     for end, places in CHECKSUMS.items():
         for crc, first, behind in places if name.endswith(end) else []:
@@ -285,6 +291,7 @@ class Trial:
         calls = [
             ("read", lambda: read(queue, skip_corrupt=False), False),
             ("read on", lambda: read(queue, skip_corrupt=True), False),
+            ("filter", lambda: read(queue, skip_corrupt=True, filter=FILTER), False),
             ("index", lambda: [queue[at].payload for at in (0, 15, 29, 35, -1)], False),
             ("at", lambda: queue.at(time.time()), False),
             ("stats", queue.stats, False),
@@ -310,9 +317,9 @@ class Trial:
             self.call(what, work, waits=waits)
 
 
-def read(queue: shmq.Queue, *, skip_corrupt: bool) -> None:
+def read(queue: shmq.Queue, *, skip_corrupt: bool, filter: shmq.Filter | None = None) -> None:  # noqa: A002
     """What comes out was put in, and it ends."""
-    for count, message in enumerate(queue.reader(skip_corrupt=skip_corrupt)):
+    for count, message in enumerate(queue.reader(skip_corrupt=skip_corrupt, filter=filter)):
         if count > MOST:  # somebody puts meanwhile
             return
         assert message.payload.rstrip(b"\0") in PAYLOADS, "a payload from nowhere"
@@ -331,6 +338,7 @@ def opened(queue: shmq.Queue, trial: Trial) -> dict[str, Any]:
     """A handle on each name, as far as it can be had."""
     explicit: dict[str, Any] = {"group": True, "ack": "explicit"}
     wanted: dict[str, dict[str, Any]] = {"c": {}, "e": {"ack": "explicit"}, "h": {}, "g": explicit, "k": explicit}
+    wanted |= {"f": {}, "w": explicit}
     found = {}
     for name, given in wanted.items():
         handle = trial.call(

@@ -50,6 +50,9 @@ CHECKSUMS = {  # by the end of a file's name: (where the checksum stands, first 
 }
 
 
+FILTER = shmq.Filter(key_prefix=b"kk", types={0}, headers={"n": 1})
+
+
 def seed(root: Path) -> tuple[Path, set[bytes]]:
     """A queue with chunks, a batch, padding, an adopted set, consumers and a recovery behind it; and what was put."""
     path = root / "seed"
@@ -57,7 +60,7 @@ def seed(root: Path) -> tuple[Path, set[bytes]]:
     with shmq.open(path, options=shmq.Options(chunk_bytes=16384, retention=shmq.Retention.forever())) as queue:
         for number in range(300):
             put.append(b"%d" % number + bytes(number % 50))
-            queue.put(put[-1], key=b"k" * (number % 9))
+            queue.put(put[-1], key=b"k" * (number % 9), headers={"n": number % 2, "deep": [{}]} if number % 3 else None)
         batch = [b"batch %d" % number for number in range(9)]
         queue.put_many(batch)
         queue.reserve(50).abort()
@@ -67,6 +70,7 @@ def seed(root: Path) -> tuple[Path, set[bytes]]:
         queue.put(b"last")
         with queue.consumer("c") as consumer:
             consumer.take_many(5)
+        queue.consumer("f", filter=FILTER).close()
     return path, {*put, *batch, b"staged", b"last"}
 
 
@@ -132,6 +136,8 @@ def read(queue: shmq.Queue, put: set[bytes], most: int, *, skip_corrupt: bool) -
     for count, message in enumerate(queue.reader(skip_corrupt=skip_corrupt)):
         assert count <= most, "more messages than bytes"
         assert message.payload in put, "a payload from nowhere"
+    for message in queue.reader(skip_corrupt=skip_corrupt, filter=FILTER):
+        assert message.payload in put, "a payload from nowhere"
     for index in (0, 150, 299, 305, -1):
         try:
             assert queue[index].payload in put
@@ -142,6 +148,9 @@ def read(queue: shmq.Queue, put: set[bytes], most: int, *, skip_corrupt: bool) -
 def use(queue: shmq.Queue) -> None:
     """And it can be used, or says why not."""
     with queue.consumer("c", skip_corrupt=True) as consumer:
+        consumer.take_many(50, timeout=0)
+    with queue.consumer("f", skip_corrupt=True) as consumer:
+        assert consumer.lag <= consumer.behind
         consumer.take_many(50, timeout=0)
     queue.put(b"last")
     queue.put_many([b"last"] * 3)

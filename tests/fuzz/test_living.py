@@ -23,16 +23,16 @@ def test_whatever_is_written_into_a_living_queue_every_call_ends_with_a_result_o
     assert living.loop(0, cases=8) == (8, 6 * 17 + 2, [])
 
 
-SHARES = 4
+SHARES = 2
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("share", range(SHARES))
 def test_under_the_sanitizers_a_living_queue_bears_what_is_written_into_it(share):
-    """SHMQ_LIVING=100000 for more; a thousand mutants take some 5 seconds of one core."""
+    """SHMQ_LIVING=100000 for more; a thousand mutants take some 20 seconds of one core."""
     if reason := sanitized.why_not():
         pytest.skip(reason)
-    mutants = int(os.environ.get("SHMQ_LIVING", "20000")) // SHARES
+    mutants = int(os.environ.get("SHMQ_LIVING", "500")) // SHARES
     words = ["--living", "--seconds", "800", "--mutants", mutants, "--seed", 1000 + share * (mutants // 13)]
     command = [sys.executable, "-m", "tests.fuzz.sanitized", *map(str, words)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=880)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support import lose_locks
 
 import shmq
 from tests.history import deaths
@@ -89,20 +90,11 @@ def test_a_killed_sleeper_leaves_the_others_awake(path):
         assert b.hear() == "0 last"
 
 
-def close_our_locks():
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            if os.readlink(f"/proc/self/fd/{name}").endswith("/control.shmq"):
-                os.close(int(name))
-        except OSError:
-            continue
-
-
 def lose_the_lock(tell, path, hear):
-    """Reserve, then close the descriptors that say we live, as a program that makes itself a daemon does."""
+    """Reserve, then unmap the page that says we live, as nobody should."""
     q = shmq.open(path)
     slot = q.reserve(64)
-    close_our_locks()
+    lose_locks(f"{path}/control.shmq")
     tell(slot.index)
     os.read(hear, 1)
     slot.buffer[:] = b"\xff" * 64
@@ -142,7 +134,7 @@ def test_a_zombie_is_fenced_and_changes_nothing(path):
 def put_without_a_lock(tell, path):
     """Put, long dead to the others, and say what each put said."""
     q = shmq.open(path)
-    close_our_locks()
+    lose_locks(f"{path}/control.shmq")
     tell("ready")
     said = []
     for at in range(100):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import collections
 import os
 import signal
 import sys
@@ -101,3 +102,10 @@ def test_a_fork_beside_a_thread_is_no_warning():
         stop.set()
         thread.join()
     assert warnings.filters == before
+
+
+def test_no_two_suites_that_are_no_packages_have_one_name():
+    """A child that is spawned imports its test by that name, and would get the other one."""
+    suites = [path for path in (ROOT / "tests").rglob("test_*.py") if not (path.parent / "__init__.py").exists()]
+    names = collections.Counter(path.name for path in suites)
+    assert [name for name, count in names.items() if count > 1] == []

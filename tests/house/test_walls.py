@@ -21,7 +21,24 @@ if TYPE_CHECKING:
 
 SOURCES = sorted((ROOT / "cffi_build").glob("**/*.[ch]"))
 MODULES = sorted((ROOT / "shmq").rglob("*.py"))
-SURFACES = ("formats", "cli", "net", "spark", "compat", "aio", "executor", "rpc", "shards", "testing")
+SURFACES = (
+    "formats",
+    "cli",
+    "net",
+    "spark",
+    "compat",
+    "aio",
+    "workers",
+    "executor",
+    "rpc",
+    "shards",
+    "testing",
+    "priorities",
+    "flow",
+)
+
+DOORS = {"formats": {"shmq.foreign"}}
+"""What a surface may import besides: an atomic change of mapped memory is the one thing that Python cannot do."""
 
 
 # ---------------------------------------------------------------- 1: one door
@@ -80,7 +97,7 @@ def private_uses(source: str, package: str) -> list[str]:
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "").partition(".")[0] == "shmq":
             if node.module == "shmq":
                 found += [each.name for each in node.names if each.name not in public and each.name != package]
-            elif not inside(node.module, package) and node.module != "shmq.errors":
+            elif not inside(node.module, package) and node.module not in {"shmq.errors"} | DOORS.get(package, set()):
                 found.append(node.module)
         elif isinstance(node, ast.ImportFrom) and node.level > 1:
             found.append("." * node.level)
@@ -122,6 +139,13 @@ def test_the_check_of_surfaces_sees_what_is_private(source):
     """And lets pass what is public."""
     assert private_uses(source, "cli")
     assert private_uses("import shmq\nfrom shmq import Queue, errors\nfrom shmq.cli import a\nshmq.open", "cli") == []
+
+
+def test_the_door_of_one_surface_is_shut_for_the_others():
+    """And leads to nothing else."""
+    assert private_uses("from shmq.foreign import SharedWords", "formats") == []
+    assert private_uses("from shmq.foreign import SharedWords", "cli") == ["shmq.foreign"]
+    assert private_uses("from shmq._native.foreign import SharedWords", "formats") == ["shmq._native.foreign"]
 
 
 # ---------------------------------------------------------------- 3: orders and system calls

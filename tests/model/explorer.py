@@ -19,6 +19,7 @@ CORE = ROOT / "cffi_build"
 CORE_FILES = [
     "chunk/bounds.c",
     "chunk/chunk_file.c",
+    "chunk/filter.c",
     "chunk/find.c",
     "chunk/find_time.c",
     "chunk/index.c",
@@ -158,6 +159,30 @@ PRIVATE = (
     "it names private memory, which the model does not see; without it the interpreter goes over to the next chunk"
 )
 HARMLESS_TOO = [
+    (
+        "owner.c",
+        "cas_relaxed(&member->asking",
+        ("split", "blind"),
+        "a descriptor of this process: of two threads that open it at once, one leaves its own open",
+    ),
+    (
+        "owner.c",
+        "store_relaxed(&member->asked_ns",
+        ("skip",),
+        "of this process; without it the kernel is asked each time",
+    ),
+    (
+        "window.c",
+        "cas_relaxed(&ring->attempts[ring_slot(ring, index)], cell, cell | ATTEMPTS_FORWARDED)",
+        ("split", "blind"),
+        "who has lost the message may take back the count of one attempt; the bit is in whatever it writes",
+    ),
+    (
+        "ring_file.c",
+        "cas_relaxed(&ring->page->unsure_to, seen, end)",
+        ("split", "blind"),
+        "who joins at the same time writes an end, too, and what is forwarded in this boot has its own bit",
+    ),
     ("ended.c", "load_acquire(&ring->page->side_blocks)", ("step",), MAPPED),
     ("ended.c", "*head = load_acquire(&ring->checkpoint->head)", ("step",), FIGURES),
     ("sync.c", "cas_release(&control->durable, seen, index)", ("step",), "the value alone is told to whoever asks"),
@@ -280,6 +305,18 @@ DUE = (
 SEALED = "the SEAL behind it is written by a release, and whoever rings for the end does so behind a fence of its own"
 ARGUED = [
     (
+        "side_hold.c",
+        "cas: if (!cas_release(&side->state, *word, next)) { #2",
+        ("step",),
+        "what its holder wrote before is seen through what ends FORWARDING, a release of its own, or through its death",
+    ),
+    (
+        "side_hold.c",
+        "cas: if (side == NULL || !cas_release(&side->state, *word, next)) { #2",
+        ("step", "split", "blind"),
+        "what is FORWARDING only its holder ends, or its death, and who is dead does nothing more",
+    ),
+    (
         "side_table.c",
         "load: const uint64_t state = load_acquire(&side->state); #2",
         ("step",),
@@ -350,6 +387,12 @@ ARGUED = [
         "cas: cas_release(&ring->page->tenants[slot], tenant, 0);",
         ("step",),
         KERNEL,
+    ),
+    (
+        "claim.c",
+        "cas: cas_release(ring_word(ring, index), now, ring_stamp(ring, index) | RING_DONE);",
+        ("step",),
+        PASSES,
     ),
     (
         "claim.c",
@@ -739,7 +782,7 @@ SMALLER = {
         (r"(#define SIDE_ENTRIES) \d+u", r"\1 2u"),
         (r"(#define SIDE_BLOCK_BYTES) \d+u", r"\1 ((SIDE_ENTRIES + 1) * sizeof(struct ring_side))"),
     ],
-    "owner.c": [(r"slot < OWNER_SLOTS; slot\+\+", "slot < 3u; slot++")],
+    "owner.c": [(r"slot < member->seats; slot\+\+", "slot < 3u; slot++")],
     "order.c": [(r"(words = ring->bucket_count / 64);", r"\1 + 1;")],
     "sync.c": [(r"(#define LEADER_PATIENCE_NS) .*\)(?= /)", r"\1 LEADER_LOOK_NS")],
     "drop.c": [(r"(#define FAR_WINDOWS) \d+u", r"\1 1u")],

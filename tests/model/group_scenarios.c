@@ -290,6 +290,15 @@ static void take_next(void)
         finish(&ring, &taken);
     }
 }
+static void take_wanted(void)
+{
+    struct actor *const actor = actor_self();
+    struct shmq_ring ring = member(model_self());
+    shmq_taken taken;
+    while (shmq_ring_take(&ring, actor->chunk, &actor->reader, 1, 0, &taken) == 1) {
+        finish(&ring, &taken);
+    }
+}
 static void take_next_and_go(void)
 {
     take_next();
@@ -525,6 +534,28 @@ static void setup_expired(void)
     memory_heed(&the_control()->expired);
 }
 
+/* Two messages, of which the group wants the second one. */
+static void setup_unwanted(void)
+{
+    static const uint16_t types[] = {1};
+    static shmq_filter *filter; /* for ever: each execution asks the same */
+    if (filter == NULL) {
+        filter = shmq_filter_new("", 0, types, 1, "", 0);
+    }
+    begin(0);
+    window = 4;
+    for (uint64_t tag = 0; tag < 2; tag++) {
+        const shmq_fields fields = {.time_ns = 1, .type = tag == 1};
+        shmq_put_record(stage.actors[5].chunk, &fields, (const char *)&tag, sizeof tag);
+    }
+    stage.actors[0].reader.filter = stage.actors[1].reader.filter = filter;
+}
+static void setup_unwanted_and_lap(void)
+{
+    setup_unwanted();
+    window = 1;
+}
+
 /* ------------------------------------------------------------------ what must hold at the end */
 static void check_once(uint32_t messages)
 {
@@ -680,6 +711,18 @@ static void check_all_joined(void)
     check_head(2);
 }
 static void check_padding(void) { check_head(1); }
+static void check_unwanted(void)
+{
+    check_head(2);
+    for (uint32_t t = 0; t < 2; t++) {
+        if (had(t, 0)) {
+            model_fault("member %u was handed what the group does not want", t);
+        }
+    }
+    if (had(0, 1) + had(1, 1) != 1 && !model_is_dead(0)) {
+        model_fault("what the group wants was handed out %d times", had(0, 1) + had(1, 1));
+    }
+}
 static void check_expired(void)
 {
     check_head(1);
@@ -1299,6 +1342,126 @@ static void put_or_be_told(void)
     }
 }
 
+/* ------------------------------------------------------------------ forwarded: one copy, whoever dies
+ * What was put into another queue is a number here. Who knows of no earlier try puts without a look. */
+static void forward_taken(shmq_ring *ring, shmq_taken *taken)
+{
+    bool again = false;
+    actor_self()->notes[1] |= UINT64_C(1) << taken->index;
+    const int code = shmq_ring_forward(ring, taken, &again);
+    if (code != SHMQ_OK) {
+        end_with(code, taken->index);
+        return;
+    }
+    if (!again || load_relaxed(&the_words()[0]) == 0) {
+        store_relaxed(&the_words()[0], load_relaxed(&the_words()[0]) + 1);
+    }
+    end_with(shmq_ring_ack(ring, taken), taken->index);
+}
+static void forward_it(void)
+{
+    struct shmq_ring ring = member(model_self());
+    shmq_taken taken = mine_in(0);
+    forward_taken(&ring, &taken);
+}
+static void forward_parked(void)
+{
+    struct shmq_ring ring = member(model_self());
+    shmq_taken taken = mine_in(1);
+    forward_taken(&ring, &taken);
+}
+static void forward_it_and_go(void)
+{
+    forward_it();
+    go();
+}
+static void forward_parked_and_go(void)
+{
+    forward_parked();
+    go();
+}
+/* It puts, finds no room in the next queue, and gives the message back. */
+static void forward_and_fail(uint64_t entry)
+{
+    struct shmq_ring ring = member(model_self());
+    shmq_taken taken = mine_in(entry);
+    bool again = false;
+    if (shmq_ring_forward(&ring, &taken, &again) == SHMQ_OK) {
+        store_relaxed(&the_words()[0], load_relaxed(&the_words()[0]) + 1);
+        if (shmq_ring_nack(&ring, &taken, 0, 0) != SHMQ_OK) {
+            model_fault("what is being forwarded cannot be given back");
+        }
+    }
+}
+static void forward_it_and_fail(void) { forward_and_fail(0); }
+static void forward_parked_and_fail(void) { forward_and_fail(1); }
+static void forward_what_comes(shmq_ring *ring)
+{
+    shmq_taken taken;
+    int64_t next;
+    while (shmq_ring_retake(ring, false, 1, &taken, &next) == 1) {
+        forward_taken(ring, &taken);
+    }
+}
+static void forward_all_after_first(void)
+{
+    model_until(first_is_gone);
+    memory_acquire(0);
+    struct shmq_ring ring = newcomer(model_self());
+    shmq_ring_join(&ring);
+    forward_what_comes(&ring);
+}
+static void forward_behind_a_lease(void)
+{
+    struct shmq_ring ring = member_with_lease(model_self());
+    forward_what_comes(&ring);
+    ring.leases_ns = 0;
+    ring.side_seen = UINT64_MAX; /* what is parked is taken by the look behind the one that ends its lease */
+    forward_what_comes(&ring);
+}
+static void forward_all_that_comes(void)
+{
+    struct shmq_ring ring = newcomer(model_self());
+    forward_what_comes(&ring);
+}
+/* Nothing is put, and it is held as before. */
+static void begin_and_keep(void)
+{
+    struct shmq_ring ring = member(model_self());
+    shmq_taken taken = mine_in(0);
+    bool again = false;
+    if (shmq_ring_forward(&ring, &taken, &again) == SHMQ_OK && shmq_ring_unforward(&ring, &taken) != SHMQ_OK) {
+        model_fault("what is being forwarded cannot be kept");
+    }
+    finish(&ring, &taken);
+}
+static void begin_and_keep_parked(void)
+{
+    struct shmq_ring ring = member(model_self());
+    shmq_taken taken = mine_in(1);
+    bool again = false;
+    if (shmq_ring_forward(&ring, &taken, &again) == SHMQ_OK && shmq_ring_unforward(&ring, &taken) != SHMQ_OK) {
+        model_fault("what is being forwarded cannot be kept");
+    }
+    finish(&ring, &taken);
+}
+static void check_copies(void)
+{
+    const uint64_t copies = the_words()[0];
+    if (copies > 1 || (copies == 0 && (ended(0, 0) || ended(1, 0)))) {
+        model_fault("a message was forwarded, and %llu copies are there", (unsigned long long)copies);
+    }
+}
+static void check_forwarded(void)
+{
+    check_copies();
+    check_once(1);
+    check_head(1);
+    if (the_words()[0] != 1) {
+        model_fault("a message is finished, and %llu copies are there", (unsigned long long)the_words()[0]);
+    }
+}
+
 /* ------------------------------------------------------------------ two who do the same to one entry, or one seat */
 static void advance_head(void)
 {
@@ -1704,6 +1867,12 @@ const struct scenario group_scenarios[] = {
          THREAD("sleeper", take_when_there_is_room)),
     PLAY("ring_padding_is_passed", "two walk over padding at once", setup_padding, check_padding, NULL, 0,
          THREAD("member", take_next), THREAD("other", take_next)),
+    PLAY("ring_unwanted_is_passed", "two walk over what a filter leaves out, and one has what it wants", setup_unwanted,
+         check_unwanted, NULL, 0, THREAD("member", take_wanted), THREAD("other", take_wanted)),
+    LARGE("ring_unwanted_of_an_earlier_lap", "who passes late takes nothing from the next lap", setup_unwanted_and_lap,
+          check_unwanted, NULL, 0, THREAD("member", take_wanted), THREAD("other", take_wanted)),
+    PLAY("ring_passer_is_killed", "killed while it passes what a filter leaves out", setup_unwanted, check_unwanted, NULL, 1,
+         MORTAL("member", take_all_and_go), THREAD("other", take_all_after_first)),
     PLAY("ring_expired_once", "what is too old is finished and counted once", setup_expired, check_expired, NULL, 0,
          THREAD("member", take_next), THREAD("other", take_next)),
     PLAY("ring_joiner_is_killed", "P7: killed between entering the group and a claim", setup_first_seat_is_free,
@@ -1766,6 +1935,25 @@ const struct scenario group_scenarios[] = {
          0, THREAD("member", look_until_it_comes), THREAD("other", look_once), THREAD("clock", time_passes)),
     PLAY("side_reaps_what_was_given_back", "killed while giving back what was parked", setup_held_parked, check_killed,
          NULL, 1, MORTAL("member", nack_parked_and_go), THREAD("other", reap_when_first_is_gone)),
+    PLAY("forward_is_killed", "schedules 2, 3: who is killed while it forwards has put once, with whoever takes it over",
+         setup_held, check_forwarded, NULL, 1, MORTAL("holder", forward_it_and_go), THREAD("next", forward_all_after_first)),
+    PLAY("forward_parked_is_killed", "the same, parked", setup_held_parked, check_forwarded, NULL, 1,
+         MORTAL("holder", forward_parked_and_go), THREAD("next", forward_all_after_first)),
+    PLAY("forward_beside_a_lease", "schedule 8: who has lost it has put nothing; who forwards it does not lose it",
+         setup_held_with_lease, check_copies, NULL, 0, THREAD("holder", forward_it), THREAD("thief", forward_behind_a_lease),
+         THREAD("clock", time_passes)),
+    PLAY("forward_parked_beside_a_lease", "the same, parked", setup_held_parked_with_lease, check_copies, NULL, 0,
+         THREAD("holder", forward_parked), THREAD("thief", forward_behind_a_lease), THREAD("clock", time_passes)),
+    PLAY("forward_without_room", "what was put before it came back is not put again", setup_held, check_copies, NULL, 0,
+         THREAD("holder", forward_it_and_fail), THREAD("next", forward_all_that_comes)),
+    PLAY("forward_parked_without_room", "the same, parked", setup_held_parked, check_copies, NULL, 0,
+         THREAD("holder", forward_parked_and_fail), THREAD("next", forward_all_that_comes)),
+    PLAY("forward_is_kept", "what was begun and not put is held as before", setup_held_with_lease, check_lease, NULL, 0,
+         THREAD("holder", begin_and_keep), THREAD("thief", look_at_leases), THREAD("clock", time_passes)),
+    PLAY("forward_parked_is_kept", "the same, parked", setup_held_parked_with_lease, check_lease, NULL, 0,
+         THREAD("holder", begin_and_keep_parked), THREAD("thief", look_at_leases), THREAD("clock", time_passes)),
+    LARGE("forward_parked_for_its_holder", "parked by another, it is still its holder's to forward", setup_edge, check_copies,
+          NULL, 0, THREAD("holder", forward_it), THREAD("parker", take_next)),
     LARGE("side_entry_is_used_again", "A9: who looks at an entry while it becomes another's", setup_reuse, check_reuse,
           NULL, 0, THREAD("holder", ack_parked), THREAD("parker", reuse_entry), THREAD("taker", look_once)),
 };

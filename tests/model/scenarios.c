@@ -18,6 +18,7 @@ static void put_two(void)
 }
 static void put_batch(void) { actor_put_many(2); }
 static void put_batch_of_three(void) { actor_put_many(3); }
+static void put_batch_of_four(void) { actor_put_many(4); } /* of one size: written, and read, four at a time */
 static void read_patiently(void) { actor_read(DELIVERIES, 3); }
 static void read_twice(void) { actor_read(DELIVERIES, 2); }
 static void read_briefly(void) { actor_read(DELIVERIES, 1); }
@@ -547,6 +548,37 @@ static void check_one_reader(void)
     }
 }
 
+/* A name with a filter tells how far it has passed, before it says that there is nothing. */
+static void setup_unwanted(void)
+{
+    static const uint16_t types[] = {1};
+    static shmq_filter *filter; /* for ever: each execution asks the same */
+    if (filter == NULL) {
+        filter = shmq_filter_new("", 0, types, 1, "", 0);
+    }
+    stage_setup();
+    const uint64_t tag = 0;
+    shmq_put(stage.actors[2].chunk, (const char *)&tag, sizeof tag);
+    stage.actors[0].reader.checkpoint = the_checkpoint();
+    stage.actors[0].reader.filter = filter;
+}
+static void pass_unwanted(void)
+{
+    struct actor *const actor = actor_self();
+    const int64_t code = shmq_next(actor->chunk, &actor->reader, 0);
+    if (code != SHMQ_EMPTY && code != SHMQ_WAITING) {
+        model_fault("nothing is wanted, and the name is told %lld", (long long)code);
+    }
+}
+static void check_unwanted(void)
+{
+    const uint64_t head = the_checkpoint()->head;
+    if (head != the_checkpoint()->handed || head < 1 || head > 2) {
+        model_fault("the name has passed one message at least, and stands at %llu, handed %llu", (unsigned long long)head,
+                    (unsigned long long)the_checkpoint()->handed);
+    }
+}
+
 /* At most once: the head is published before a message is handed out, and its next holder, who has taken the lock of
  * the name, begins there. */
 #define NAME_LOCK 7u
@@ -924,12 +956,19 @@ const struct scenario scenarios[] = {
     PLAY("many_are_read_as_one_by_one", "A1, A6: a call for many stops where a call for one would wait", setup,
          check_zombie, NULL, 0, THREAD("zombie", put_batch), THREAD("reader", read_many),
          THREAD("mishap", lose_lock_of_first)),
+    PLAY("four_are_read_as_one_by_one", "A1, A6: of four that are summed up side by side all are seen, or none", setup,
+         check_zombie, NULL, 1, MORTAL("zombie", put_batch_of_four), THREAD("reader", read_many),
+         THREAD("mishap", lose_lock_of_first)),
+    PLAY("four_beside_what_was_left", "likewise in a chunk with a grain", setup_grain, check, NULL, 1,
+         MORTAL("batch", put_batch_of_four), THREAD("reader", read_many)),
     PLAY("marks_only_rise", "A2: first_live rises before anything is unlinked, and never falls", stage_setup,
          check_raised, NULL, 0, THREAD("first", raise_high), THREAD("other", raise_low)),
     PLAY("marks_of_who_rolls", "A2: who sees that there is a later chunk sees that this one is sealed", setup, check, NULL, 0,
          THREAD("roller", seal_and_roll), THREAD("reader", read_twice)),
     PLAY("marks_of_a_head", "two threads of one handle acknowledge: the head stands where the farther one put it",
          stage_setup, check_heads, NULL, 0, THREAD("thread", head_to_one), THREAD("other", head_to_two)),
+    PLAY("marks_of_what_is_passed", "what a filter leaves out is passed before the name says that there is nothing",
+         setup_unwanted, check_unwanted, NULL, 0, THREAD("consumer", pass_unwanted), THREAD("producer", actor_put)),
     PLAY("two_threads_of_one_reader", "one of them goes first, or is told that it did not", setup_one_reader,
          check_one_reader, NULL, 0, THREAD("thread", read_from_one_reader), THREAD("other", read_one_by_call)),
     PLAY("two_seal_at_once",

@@ -27,6 +27,8 @@ static void seat(uint32_t i)
         shmq_lock_open(&locks[i][1], kernel_test_fd(i));
     }
     stage.members[i] = (struct shmq_member){
+        .seats = OWNER_SLOTS,
+        .left = UINT64_MAX,
         .control = the_control(), .lock = locks[i][0], .test = locks[i][1], .guard = &kernel_guard};
     if (i < THREADS) {
         stage.members[i].slot = i;

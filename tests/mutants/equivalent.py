@@ -17,7 +17,7 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
     ): "a warning names another line of ours",
     (
         "ring.py",
-        "if any(tenant) and size >= _native.RING_HEADER_BYTES:",
+        "if any(tenant) and size >= _native.PAGE_BYTES:",
         "always",
         0,
     ): "a seat in a ring where nobody sat is marked too",
@@ -72,7 +72,7 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
     ): "a random name of 7 bytes is as good as one of 6",
     (
         "asides.py",
-        "fd = files.new_file(folder, size, home.options.mode & 0o600, where)",
+        "fd = files.new_file(folder, size, where)",
         "one more",
         0,
     ): "the mode is 0o600 or 0o700 (Options), and neither has that bit",
@@ -96,8 +96,8 @@ EQUIVALENT: dict[tuple[str, str, str, int], str] = {
         0,
     ): "how often to look again while somebody else finishes the same set",
     (
-        "walk.py",
-        "SPINS = 2000 if len(os.sched_getaffinity(0)) > 1 else 0",
+        "patience.py",
+        "SPINS = 2000 if len(os.sched_getaffinity(0)) > 1 else 128",
         "one more",
         0,
     ): "how long to look before sleeping is a matter of speed",

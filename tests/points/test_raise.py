@@ -28,7 +28,13 @@ def count_places(world: World) -> int:
     return this.seen
 
 
-@pytest.mark.parametrize("name", [verb.name for verb in VERBS])
+LONG = {"forward", "forward sync", "forward many"}
+"""Each place waits a second, until what was interrupted comes again."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(verb.name, marks=pytest.mark.slow if verb.name in LONG else ()) for verb in VERBS]
+)
 def test_a_verb_that_is_interrupted_leaves_nothing_behind(name, tmp_path):
     """Nothing lost, doubled, held or open; by the same handle, a new one, and another process."""
     folder = tmp_path / "points"

@@ -175,6 +175,17 @@ def _old(queue: shmq.Queue) -> None:
     queue.consumer("old").close()
 
 
+def _forward(queue: shmq.Queue, held: Any) -> None:
+    with held[1][0].forward() as f:
+        f.put(queue, numbered(7))
+
+
+def _forward_both(queue: shmq.Queue, held: Any) -> None:
+    with shmq.forward(*held[1]) as f:
+        for message in held[1]:
+            f.put(queue, numbered(7), message=message)
+
+
 def _expired(queue: shmq.Queue) -> Any:
     group = _group(queue, max_attempts=1)
     return group, group.get_many(2, timeout=0)
@@ -199,6 +210,9 @@ VERBS = [
     Verb("consumer", lambda queue, _: _one(queue).close(), refusals=()),
     Verb("consumer sync", lambda queue, _: _one(queue).close(), options=SYNC),
     Verb("consumer hold", lambda queue, _: _one(queue, hold=True).close()),
+    Verb("consumer filter", lambda queue, _: _one(queue, filter=shmq.Filter(types={0})).close()),
+    Verb("consumer ephemeral", lambda queue, _: _one(queue, ephemeral=True).close()),
+    Verb("group ephemeral", lambda queue, _: _group(queue, ephemeral=True).close()),
     Verb("consumer.close", lambda _, consumer: consumer.close(), _one),
     Verb("consumer.close interval", lambda _, consumer: consumer.close(), _one, INTERVAL),
     Verb("group", lambda queue, _: _group(queue).close()),
@@ -244,6 +258,9 @@ VERBS = [
     Verb("group.reject", lambda _, held: held[1][0].reject("no"), _held),
     Verb("group.extend", lambda _, held: held[1][0].extend(9), lambda queue: _held(queue, lease=9)),
     Verb("group.seek", lambda _, group: group.seek(0), _group),
+    Verb("forward", _forward, _held, refusals=(shmq.LeaseLost,), puts=1),
+    Verb("forward sync", _forward, _held, SYNC, refusals=(shmq.LeaseLost,), puts=1),
+    Verb("forward many", _forward_both, _held, refusals=(shmq.LeaseLost,), puts=2),
     Verb("group.skip", lambda _, group: group.skip(3), _group),
     Verb("group.peek", lambda _, group: group.peek(), _group),
     # ---- looking and administering
@@ -366,6 +383,14 @@ class World:
         else:
             self._judged()
 
+    def _forward_what_comes(self, queue: shmq.Queue) -> None:
+        """Whether an earlier try has put it, or not: it is there once then, and the message finished."""
+        with _group(queue) as group:
+            while group.floor < self.verb.puts:
+                for message in group.get_many(BASE, timeout=5.0):
+                    if message.index < self.verb.puts:
+                        _forward(queue, (group, [message]))
+
     def _judged(self) -> str:
         verb = self.verb
         with contextlib.suppress(FileNotFoundError):
@@ -379,12 +404,14 @@ class World:
                 pass
             if verb.name == "purge":
                 return "judged"
+            if verb.name.startswith("forward"):
+                self._forward_what_comes(queue)
             found = [message.payload for message in queue.reader(start=0)]
             assert found[:BASE] == [numbered(number) for number in range(BASE)]
             assert all(payload == numbered(7) for payload in found[BASE:])
             if verb.puts:
                 done = (len(found) - BASE) / verb.puts
-                once = verb.name.startswith(("put dedup", "adopt"))
+                once = verb.name.startswith(("put dedup", "adopt", "forward"))
                 least, most = (1, 1) if once else (self.returned, self.runs)
                 assert least <= done <= most, f"{done} of {self.runs}, {self.returned} returned"
             for name in queue.consumers():

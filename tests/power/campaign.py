@@ -64,11 +64,11 @@ def child(module: str, built: str, *arguments: object, deadline: float | None = 
     return result
 
 
-def names() -> list[str]:
-    """The profiles."""
-    from .workloads import PROFILES
+def names(module: str) -> list[str]:
+    """The profiles that it knows."""
+    from . import cuts, workloads
 
-    return [each.name for each in PROFILES]
+    return list(cuts.CUTTERS) if module == "cuts" else [each.name for each in workloads.PROFILES]
 
 
 def run(chosen: list[str], cuts: int, seed: int, jobs: int, *more: object, module: str = "cuts") -> Total:
@@ -128,10 +128,11 @@ def main() -> int:
             print("FOUND", finding)
         print(f"failing calls: {result['trials']:,} trials, {len(result['findings'])} findings, seed {seed}")
         return 1 if result["findings"] else 0
-    chosen = [name for name in names() if name == given.only] or [name for name in names() if given.only in name]
+    module = "recoveries" if given.recoveries else "cuts"
+    known = names(module)
+    chosen = [name for name in known if name == given.only] or [name for name in known if given.only in name]
     more = [*(["--fault", given.fault] if given.fault else []), *(["--at", given.at] if given.at else [])]
     more += ["--every", *given.every] if given.every else []
-    module = "recoveries" if given.recoveries else "cuts"
     cuts = 1 if given.at else given.recoveries or given.cuts
     total = run(chosen, cuts, seed, given.jobs, *more, module=module)
     seconds = time.monotonic() - began

@@ -19,14 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import flows, forwarding, judge, workloads
 from .images import Image, clear, every_image, lay_out, random_image
-from .judge import Telling, Truth, judge, only_look
 from .shim import Shim, scratch
-from .workloads import PROFILES, Profile, options, record
 
 if TYPE_CHECKING:
-    import shmq
-
     from .history import History
 
 MOST_FINDINGS = 5
@@ -49,28 +46,42 @@ class Result:
 
 
 class Cutter:
-    """One history, cut again and again."""
+    """One history of work at one queue, cut again and again."""
 
-    def __init__(self, history: History, profile: Profile, seed: int, root: str, how: str = "") -> None:
+    record: Any = staticmethod(workloads.record)
+
+    def __init__(self, history: History, profile: Any, seed: int, root: str, fault: str = "") -> None:
         self.history = history
         self.result = Result(profile.name, seed)
-        self._options: shmq.Options = options(profile)
+        self.profile = profile
         self._seed = seed
-        self._root = root
-        self._how = how
+        self.root = root
+        self.fault = fault
         os.makedirs(root, exist_ok=True)
+
+    def telling(self) -> Any:
+        """What may be true, moment by moment."""
+        return judge.Telling(self.history)
+
+    def look(self, truth: Any, number: int, *, again: bool) -> None:
+        """Judge what was laid out, as the image of that number."""
+        path = f"{self.root}/q"
+        if number % RECOVERED and not again:
+            judge.only_look(path, truth)
+        else:
+            judge.judge(path, truth, workloads.options(self.profile), thorough=again or number % THOROUGH == 0)
 
     def random(self, cuts: int) -> None:
         """That many cuts, spread evenly over the history's moments."""
         moments = len(self.history.events)
         per_moment, more = divmod(cuts, moments)
         lucky = set(np.random.default_rng([self._seed, 0]).permutation(moments)[:more].tolist())
-        telling = Telling(self.history)
+        telling = self.telling()
         for moment in range(1, moments + 1):
             telling.step()
             self._at(telling, moment, per_moment + (moment - 1 in lucky))
 
-    def _at(self, telling: Telling, moment: int, cuts: int) -> None:
+    def _at(self, telling: Any, moment: int, cuts: int) -> None:
         truth = telling.truth() if cuts else None
         known: set[int] = set()
         for number in range(cuts):
@@ -86,13 +97,13 @@ class Cutter:
     def again(self, at: str) -> None:
         """One cut, by its name."""
         moment, number = map(int, at.split("."))
-        telling = Telling(self.history)
+        telling = self.telling()
         for _ in range(moment):
             telling.step()
         image = random_image(telling.state, np.random.default_rng([self._seed, moment, number]))
-        lay_out(image, self._root)
-        shutil.copytree(self._root, f"power-cut-{at}", dirs_exist_ok=True)
-        clear(self._root)
+        lay_out(image, self.root)
+        shutil.copytree(self.root, f"power-cut-{at}", dirs_exist_ok=True)
+        clear(self.root)
         print(f"the image is in power-cut-{at}", file=sys.stderr)
         self.one(image, telling.truth(), at, again=True)
 
@@ -100,7 +111,7 @@ class Cutter:
         """All subsets of the last *most* pending words, at that many moments."""
         moments = len(self.history.events)
         chosen = set((np.random.default_rng([self._seed, 1]).permutation(moments)[:points] + 1).tolist())
-        telling = Telling(self.history)
+        telling = self.telling()
         for moment in range(1, moments + 1):
             telling.step()
             if moment not in chosen:
@@ -112,37 +123,83 @@ class Cutter:
                 if len(self.result.findings) >= MOST_FINDINGS:
                     return
 
-    def one(self, image: Image, truth: Truth, at: str, *, again: bool = False) -> None:
+    def one(self, image: Image, truth: Any, at: str, *, again: bool = False) -> None:
         """Judge one image."""
         self.result.distinct += 1
-        lay_out(image, self._root)
-        path, number = f"{self._root}/q", self.result.distinct
+        lay_out(image, self.root)
         try:
-            if number % RECOVERED and not again:
-                only_look(path, truth)
-            else:
-                judge(path, truth, self._options, thorough=again or number % THOROUGH == 0)
+            self.look(truth, self.result.distinct, again=again)
         except Exception as problem:  # noqa: BLE001  # whatever goes wrong is a finding
             self._find(at, truth, problem)
-        clear(self._root)
+        clear(self.root)
 
-    def _find(self, at: str, truth: Truth, problem: Exception) -> None:
+    def _find(self, at: str, truth: Any, problem: Exception) -> None:
         if os.environ.get("SHMQ_POWER_TRACE"):
             traceback.print_exception(problem)
-        again = f"python -m tests.power.campaign --only '{self.result.name}' --seed {self._seed}{self._how} --at {at}"
+        again = f"python -m tests.power.campaign --only '{self.result.name}' --seed {self._seed}"
+        again += f" --fault '{self.fault}' --at {at}" if self.fault else f" --at {at}"
         said = f"{type(problem).__name__}: {problem}".replace("\n", " ")[:700]
         self.result.findings.append(f"{self.result.name}, during {truth.doing}: {said}  [{again}]")
 
 
-def run(profile: Profile, seed: int, cuts: int, shim: Shim, **how: Any) -> Result:
+class ForwardCutter(Cutter):
+    """One history of messages that are forwarded from queue to queue."""
+
+    record = staticmethod(forwarding.record)
+
+    def telling(self) -> Any:
+        """What may be true, moment by moment."""
+        return forwarding.Telling(self.history)
+
+    def look(self, truth: Any, number: int, *, again: bool) -> None:
+        """Judge what was laid out."""
+        with forwarding.fault(self.fault):
+            forwarding.judge(self.root, truth, self.profile, alone=not again and number % THOROUGH != 0)
+
+
+class FlowCutter(Cutter):
+    """One history of a flow."""
+
+    record = staticmethod(flows.record)
+
+    def telling(self) -> Any:
+        """What may be true, moment by moment."""
+        return flows.Telling(self.history)
+
+    def random(self, cuts: int) -> None:
+        """Some of them when it is over: that is on the disk then, so all that came out must be."""
+        at_the_end = cuts // 8
+        super().random(cuts - at_the_end)
+        telling, moments = self.telling(), len(self.history.events)
+        for _ in range(moments):
+            telling.step()
+        self._at(telling, moments, at_the_end)
+
+    def look(self, truth: Any, number: int, *, again: bool) -> None:  # all moments are alike
+        """Judge what was laid out; every so often by real workers."""
+        flows.judge(self.root, self.profile, workers=not again and number % THOROUGH == 0)
+
+
+CUTTERS: dict[str, tuple[type[Cutter], Any]] = {
+    **{each.name: (Cutter, each) for each in workloads.PROFILES},
+    **{each.name: (ForwardCutter, each) for each in forwarding.PROFILES},
+    **{each.name: (FlowCutter, each) for each in flows.PROFILES},
+}
+"""By the name of a profile: who cuts it, and the profile."""
+
+
+def run(name: str, seed: int, cuts: int, shim: Shim, **how: Any) -> Result:
     """Record that profile with that seed, and cut it."""
     fault, at, every = how.get("fault", ""), how.get("at"), how.get("every", (0, 0))
     began = time.monotonic()
+    kind, profile = CUTTERS[name]
     with scratch() as root:
-        history = record(profile, f"{root}/live", seed, shim, fault)
+        place = f"{root}/live"  # for what is recorded and what is laid out: queues may know where others are
+        history = kind.record(profile, place, seed, shim, fault)
+        clear(place)
         gc.freeze()  # what is there stays; looking for garbage among it takes time
         recorded = time.monotonic()
-        cutter = Cutter(history, profile, seed, f"{root}/cut", f" --fault '{fault}'" if fault else "")
+        cutter = kind(history, profile, seed, place, fault)
         if at:
             cutter.again(at)
         else:
@@ -164,8 +221,7 @@ def main() -> int:
     parser.add_argument("--at")
     parser.add_argument("--every", type=int, nargs=2, default=(0, 0))
     given = parser.parse_args()
-    profile = next(each for each in PROFILES if each.name == given.profile)
-    result = run(profile, given.seed, given.cuts, Shim(), fault=given.fault, at=given.at, every=given.every)
+    result = run(given.profile, given.seed, given.cuts, Shim(), fault=given.fault, at=given.at, every=given.every)
     print(json.dumps(dataclasses.asdict(result)))
     return 1 if result.findings else 0
 

@@ -149,12 +149,17 @@ class Order:
                 self._rule("staged", not any(map(self._unsynced, self._staged(folder))), path)
 
     def _beside(self, path: str, folder: int, name: str) -> None:
-        """A group's files come before its checkpoint."""
+        """A group's files come before its checkpoint, and what else a name was made with."""
         files = [self._names.get((folder, f"{name}{ending}")) for ending in (".ring", ".group")]
         for number, ending in zip(files, (".ring", ".group"), strict=True):
             if number is not None:
                 self._rule("group", not self._unsynced(number), path + ending)
                 self._rule("group names", self._is_durable(path + ending), path + ending)
+
+        number = self._names.get((folder, f"{name}.subscription"))
+        if number is not None:
+            self._rule("subscription", not self._unsynced(number), f"{path}.subscription")
+            self._rule("subscription names", self._is_durable(f"{path}.subscription"), f"{path}.subscription")
 
     def _staged(self, folder: int) -> list[int]:
         return [number for (above, name), number in self._names.items() if above == folder and name.endswith(".chunk")]

@@ -17,6 +17,9 @@ NOT_HERE = {
     "acks": "an explicit ack that returned is a promise, which cuts look for",
     "letters": "a rejected message that is in neither queue is what cuts look for",
     "cut": "tests/unit/test_recover.py",
+    "forwarded": "tests/unit/test_forward.py, and the cuts of two queues",
+    "forwarded, done": "tests/unit/test_forward.py, and the cuts of two queues",
+    "forgotten": "tests/unit/test_forward.py",
     "moved": "what was adopted is a promise, which cuts look for",
 }
 """Rules of the table that order.py does not look at, and what does."""

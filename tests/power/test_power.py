@@ -12,33 +12,33 @@ from .history import FAULTS
 FIXED = [
     (name, seed, cuts)
     for name, share in {
-        "sync": 3,
-        "sync acked": 2,
-        "sync adopt": 2,
-        "sync pending": 2,
-        "interval": 2,
+        "sync": 2,
+        "sync acked": 1,
+        "sync adopt": 1,
+        "sync pending": 1,
+        "interval": 1,
         "process": 2,
         "sync group": 2,
         "sync group acked": 1,
         "process group": 1,
-        "process bytes": 2,
+        "process bytes": 1,
         "process acked": 1,
-        "process adopt": 2,
+        "process adopt": 1,
         "names": 1,
     }.items()
-    for seed, cuts in [(each + 1, 4500 if "group" not in name else 500) for each in range(share)]
+    for seed, cuts in [(each + 1, 450 if "group" not in name else 500) for each in range(share)]
 ] + [
     (name, 1, 600)
     for name in ("sync once", "process once", "sync drop", "process age", "sync hand over", "process hand over")
 ]
-"""(profile, seed, cuts) of each test: 91,100 cuts in all."""
+"""(profile, seed, cuts) of each test: 11,000 cuts in all; tests/power/campaign.py has more."""
 FRESH = ("sync", "process", "sync acked", "sync group")
 GROUPS = ("no snapshot sync", "no letters sync")
 """Faults that groups find."""
 pytestmark = pytest.mark.timeout(1500)  # it is numbers of cuts that are fixed, not seconds
 
 
-def _cut(built, record_property, module, name, seed, cuts, *more):
+def cut(built, record_property, module, name, seed, cuts, *more):
     result = child(module, built, name, seed, cuts, *more)
     record_property("power cuts" if module == "cuts" else "recoveries cut", result["cuts"])
     record_property("distinct images judged", result["distinct"])
@@ -50,25 +50,25 @@ def _cut(built, record_property, module, name, seed, cuts, *more):
 @pytest.mark.parametrize(("name", "seed", "cuts"), FIXED)
 def test_after_a_power_cut_everything_promised_is_there(built, record_property, name, seed, cuts):
     """Any subset of what was not synced, torn anywhere, names lost, sizes short: the queue opens, and lost nothing."""
-    _cut(built, record_property, "cuts", name, seed, cuts)
+    cut(built, record_property, "cuts", name, seed, cuts)
 
 
 @pytest.mark.parametrize("name", FRESH)
 def test_the_same_with_a_seed_that_was_never_used(built, record_property, name):
     """A history that nobody has seen yet; a finding says the seed."""
-    _cut(built, record_property, "cuts", name, time.time_ns() // 1_000_000, 500 if "group" in name else 2000)
+    cut(built, record_property, "cuts", name, time.time_ns() // 1_000_000, 500 if "group" in name else 1000)
 
 
 @pytest.mark.parametrize("name", ["sync", "process adopt"])
 def test_all_subsets_of_the_last_words(built, record_property, name):
     """At some moments, every subset of the last ten unsynced words of the chunks."""
-    _cut(built, record_property, "cuts", name, 7, 200, "--every", 4, 10)
+    cut(built, record_property, "cuts", name, 7, 100, "--every", 4, 10)
 
 
 @pytest.mark.parametrize("name", ["sync", "sync adopt", "process", "process bytes", "sync acked", "sync group"])
 def test_a_recovery_that_is_cut_or_killed_is_done_again(built, record_property, name):
     """Power cuts and kills at each step of a recovery, of the recovery from that, and once more: as one recovery."""
-    _cut(built, record_property, "recoveries", name, 1, 300 if "group" in name else 1000)
+    cut(built, record_property, "recoveries", name, 1, 300 if "group" in name else 400)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -96,6 +96,8 @@ class Profile:
 
 
 AGE = 1000.0
+FILTERED = "a"
+"""A name that wants some messages alone."""
 ONCE = "once"
 """The producer of what is put with dedup."""
 _PUTS = {"put": 30, "put_many": 12, "reserve": 6, "abort": 2}
@@ -430,7 +432,8 @@ class Work:
         if name not in self._names:
 
             def opened() -> None:
-                self._names[name] = self._queue.consumer(name, ack=ack)
+                filtered = {"filter": shmq.Filter(types={0})} if name == FILTERED else {}
+                self._names[name] = self._queue.consumer(name, ack=ack, **filtered)
 
             self._do("consumer", opened)
         return self._names[name]

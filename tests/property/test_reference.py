@@ -28,7 +28,9 @@ SEQUENCES = int(os.environ.get("SHMQ_SEQUENCES", "150"))
 STEPS = int(os.environ.get("SHMQ_STEPS", "30"))
 SMALL, LARGE = st.binary(max_size=80), st.integers(1000, 40_000)  # a chunk has 16,384 bytes
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
-NAMES = {"auto": ("a", "b"), "explicit": ("x", "y")}
+NAMES = {"auto": ("a", "b", "f"), "explicit": ("x", "y", "z")}
+WANTS = {"f": {"types": {0, 1}}, "z": {"key_prefix": b"eu/"}}
+"""What those names want; the others want all."""
 HEADERS = st.dictionaries(st.text(max_size=5), st.one_of(st.integers(-(2**60), 2**60), st.text(max_size=9)), max_size=3)
 
 
@@ -46,8 +48,8 @@ def sent(draw):
         return Sent(payload)
     return Sent(
         payload,
-        key=draw(st.none() | st.binary(min_size=1, max_size=40)),
-        type=draw(st.integers(0, 65535)),
+        key=draw(st.none() | st.sampled_from([b"eu/1", b"eu/2", b"us/1"]) | st.binary(min_size=1, max_size=40)),
+        type=draw(st.integers(0, 2) | st.integers(0, 65535)),
         time_ns=draw(st.none() | st.integers(-(2**62), 2**62)),
         headers=draw(st.none() | HEADERS),
     )
@@ -58,6 +60,10 @@ def fields(message):
     named = {"key": message.key, "time_ns": message.time_ns, "headers": message.headers}
     found = {name: value for name, value in named.items() if value is not None}
     return found | ({"type": message.type} if message.type else {})
+
+
+def filter_of(name):
+    return shmq.Filter(**WANTS[name]) if name in WANTS else None
 
 
 def check_message(expected, message):
@@ -219,9 +225,9 @@ class Verbs(RuleBasedStateMachine):
         """The real one and the reference's, opened (made where the queue begins) if they are not."""
         ack = "auto" if name in NAMES["auto"] else "explicit"
         if name not in self.model.consumers:
-            self.model.consumers[name] = reference.consumer(self.model, ack, self.queue.first_index)
+            self.model.consumers[name] = reference.consumer(self.model, ack, self.queue.first_index, WANTS.get(name))
         if name not in self.consumers:
-            self.consumers[name] = self.queue.consumer(name, ack=ack)
+            self.consumers[name] = self.queue.consumer(name, ack=ack, filter=filter_of(name))
             self.model.consumers[name].reopen()
         return self.consumers[name], self.model.consumers[name]
 
@@ -229,12 +235,9 @@ class Verbs(RuleBasedStateMachine):
 
     def nothing(self, model, get):
         """What a get must say when there is nothing."""
-        drained = self.shut and getattr(model, "at", model.head) >= len(self.model.log) - self.trailing_pads()
+        drained = self.shut and model.drained()
         with pytest.raises(shmq.ShutDown if drained else shmq.Empty):
             get()
-
-    def trailing_pads(self):
-        return next((n for n, entry in enumerate(reversed(self.model.log)) if entry is not reference.PAD), 10**9)
 
     @rule(target=handed, name=names)
     def get(self, name):
@@ -338,8 +341,8 @@ class Verbs(RuleBasedStateMachine):
         del self.model.consumers[name]
         if latest:
             ack = "auto" if name in NAMES["auto"] else "explicit"
-            self.consumers[name] = self.queue.consumer(name, ack=ack, start="latest")
-            self.model.consumers[name] = reference.consumer(self.model, ack, len(self.model.log))
+            self.consumers[name] = self.queue.consumer(name, ack=ack, start="latest", filter=filter_of(name))
+            self.model.consumers[name] = reference.consumer(self.model, ack, len(self.model.log), WANTS.get(name))
 
     @rule(name=names)
     def a_second_holder_is_refused(self, name):
@@ -355,12 +358,12 @@ class Verbs(RuleBasedStateMachine):
             self.consumers.pop(name).close()
         ack = "auto" if name in NAMES["auto"] else "explicit"
         start = self.queue.first_index
-        model = self.model.consumers.setdefault(name, reference.consumer(self.model, ack, start))
+        model = self.model.consumers.setdefault(name, reference.consumer(self.model, ack, start, WANTS.get(name)))
         model.reopen()
 
         def take():
             with contextlib.suppress(shmq.ShmqError):
-                consumer = self.queue.consumer(name, ack=ack)
+                consumer = self.queue.consumer(name, ack=ack, filter=filter_of(name))
                 self.keep = [consumer.get(timeout=0) for _ in range(kill)]
                 for message in self.keep[:limit]:
                     message.ack()
@@ -381,6 +384,9 @@ class Verbs(RuleBasedStateMachine):
         stop = None if length is None else max(first + length, 0)
         floor = self.queue.first_index
         expected = [one for one in self.model.read(max(first, floor)) if stop is None or one[0] < stop]
+        for wants in WANTS.values():
+            some = [message.index for message in self.queue.reader(start, stop, filter=shmq.Filter(**wants))]
+            assert some == [index for index, message in expected if reference.matches(message, **wants)]
         found = list(self.queue.reader(start, stop))
         assert len(found) == len(expected)
         for one, message in zip(expected, found, strict=True):

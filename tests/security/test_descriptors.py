@@ -53,7 +53,9 @@ ARGUMENTS: dict[str, Any] = {
     "take_many": (5, 0),
 }
 OPTIONS: dict[str, Any] = {"set_bounds": {"max_messages": 1000}, "sweep_staged": {"older_than": 0.0}}
-NOT_CALLED = {"ack", "lead_group", "claim", "forget"}
+FORWARDING = {"done_below", "forwarded", "have_on_disk", "prepared", "prepared_again", "put_forwarded", "wait_for_disk"}
+"""What `forward` asks of a producer with what only it has; tests/unit/test_forward.py does."""
+NOT_CALLED = {"ack", "lead_group", "claim", "forget", *FORWARDING}
 """Needs a message; or is for messages alone."""
 ENDS = {"close", "shutdown", "adopt", "hand_over"}
 NEEDS_ARROW = {"put_arrow", "read_arrow", "take_arrow"}
@@ -70,7 +72,8 @@ def opened(path):
     for number in range(8):
         queue.put(b"%d" % number * 2000)
     queue.consumer("c").close()
-    queue.consumer("g", group=True, ack="explicit").close()
+    with queue.consumer("g", group=True, ack="explicit") as group:
+        assert group.incarnation  # its file is made now
     staged = queue.stage()
     staged.put(b"staged")
     staged.hand_over()

@@ -178,6 +178,7 @@ def test_only_a_worker_of_spark_freezes_what_it_has_imported(some, where):
         import gc
 
         rows._spare_the_collector.cache_clear()  # of the process that this one was forked from
+        gc.unfreeze()  # likewise
         if where == "a worker of Spark":
             TaskContext._getOrCreate()
         for _ in range(2):

@@ -103,3 +103,14 @@ async def awaited() -> None:
             async for message in consumer:
                 assert_type(message.payload, Order)
     assert_type(await shmq.aio.open("q"), shmq.aio.Queue[bytes])
+
+
+def urgent() -> None:
+    """And of several levels."""
+    with shmq.priorities.open("p", levels=2, codec=shmq.codec.struct(Order)) as jobs, jobs.consumer("c") as consumer:
+        assert_type(jobs.put(Order(1, "tea"), priority=1), tuple[int, int])
+        jobs.put("tea")  # type: ignore[arg-type]
+        assert_type(consumer.take(), Order)
+        for message in consumer:
+            assert_type(message.payload, Order)
+    assert_type(shmq.priorities.open("p").consumer("c").take(), Any)

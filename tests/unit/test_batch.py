@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support import DONE, PAD, Child, hold_until_killed, records, states, words
+from support import DONE, PAD, Child, chunk_files, hold_until_killed, records, states, words
 
 import shmq
 
@@ -80,3 +80,45 @@ def test_a_batch_whose_producer_died_inside_the_claim_never_was(queue, path):
     assert queue.put(b"after") == 2
     assert [message.payload for message in queue.reader()] == [b"before", b"after"]
     assert states(path) == [DONE, PAD, DONE]
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 8, 11])
+def test_messages_of_one_size_are_written_and_read_four_at_a_time(make, count):
+    """However many, put and taken in whatever way: each is whole, as whoever looks at one alone finds it."""
+    queue = make(codec="bytes")
+    sizes = [60] * count + [61] + [7] * count + [3000] * 5 + [0] * count
+    payloads = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
+    times = list(range(len(sizes)))
+    types = [number * 7 for number in times]
+    queue.put_many(payloads)
+    queue.put_many(payloads, types=types, times_ns=times)
+    for payload in payloads:
+        queue.put(payload)
+    assert [queue[index].payload for index in range(3 * len(sizes))] == payloads * 3
+    found = [queue[len(sizes) + number] for number in times]
+    assert [(message.type, message.time_ns) for message in found] == list(zip(types, times, strict=True))
+    taken = []
+    with queue.consumer("c") as consumer:
+        while len(taken) < 3 * len(sizes):
+            taken += consumer.take_many(1000, timeout=0)
+    assert taken == payloads * 3
+    assert not queue.verify().problems
+
+
+@pytest.mark.parametrize("damaged", range(9))
+def test_damage_among_four_is_told_of_the_one_that_has_it(make, path, damaged):
+    """What comes before it is handed out, whichever of the four it is; itself never."""
+    queue = make()
+    queue.put_many([b"%d" % number * 50 for number in range(9)])
+    consumer = queue.consumer("c")
+    spot = words(path)[damaged].position + 45  # in its payload
+    with open(chunk_files(path)[0], "r+b") as file:
+        file.seek(spot)
+        byte = file.read(1)
+        file.seek(spot)
+        file.write(bytes([byte[0] ^ 1]))
+    taken = consumer.take_many(100, timeout=0) if damaged else []
+    assert taken == [b"%d" % number * 50 for number in range(damaged)]
+    with pytest.raises(shmq.Corrupt):
+        consumer.take_many(100, timeout=0)
+    assert consumer.head == damaged

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import inspect
+import pickle
 import random
 import sys
 import threading
@@ -345,3 +347,40 @@ def test_a_consumer_that_nobody_holds_gives_its_name_back_at_once(queue):
         queue.consumer("c").close()
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("name", ["queue", "shm"])
+def test_a_message_that_is_pickled_says_where_it_is_and_what_to_pass_on(path, name):
+    """It named no queue, where a program may have many."""
+    with shmq.open(path if name == "queue" else "shm:test-pickled-message") as queue:
+        queue.put_many([b"0", b"1"])
+        with queue.consumer("c", ack="explicit") as consumer:
+            consumer.get(timeout=0)
+            for message in (consumer.get(timeout=0), queue[1]):
+                for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+                    with pytest.raises(TypeError) as raised:
+                        pickle.dumps(message, protocol)
+                    assert f"cannot pickle message 1 of {queue.path}: " in str(raised.value)
+                    assert "queue[1]" in str(raised.value)
+                with pytest.raises(TypeError, match="cannot pickle message 1 of"):
+                    copy.copy(message)
+
+
+@pytest.mark.parametrize("kind", [{"group": True, "ack": "explicit"}, {"ack": "explicit"}])
+@pytest.mark.parametrize("last", ["member", "message"])
+def test_a_member_that_is_dropped_with_its_unfinished_message_is_gone_at_once(queue, kind, last):
+    """Both know each other, in no cycle that waits for the collector; the message comes to the next."""
+    queue.put_many([b"0", b"1"])
+    gc.disable()
+    try:
+        member = queue.consumer("c", **kind)
+        message, known = member.get(timeout=0), weakref.ref(member)
+        kept = member if last == "member" else message
+        del member, message
+        assert known() is not None  # a message keeps whoever has to finish it
+        del kept
+        assert known() is None
+    finally:
+        gc.enable()
+    with queue.consumer("c", **kind) as other:
+        assert [(each.index, each.attempts) for each in other.get_many(2, timeout=5)] == [(0, 2), (1, 1)]

@@ -86,6 +86,20 @@ def test_what_is_no_such_struct_is_not_put(path):
         assert len(queue) == 0
 
 
+@pytest.mark.parametrize(
+    ("wrong", "field"), [(("7", 2.5), r"\$\.number"), ((7, "much"), r"\$\.price"), ((7, None), r"\$\.price")]
+)
+def test_a_field_of_another_type_is_told_to_whoever_puts_it(path, wrong, field):
+    """It was found by the reader only: msgspec looks at no types when it encodes."""
+    with shmq.open(path, codec=struct(Order)) as queue:
+        with pytest.raises(TypeError, match=f"codec 'struct:Order' cannot take this Order: .*{field}"):
+            queue.put(Order(*wrong))
+        with pytest.raises(TypeError, match=field):
+            queue.put_many([Order(1, 2.5), Order(*wrong)])
+        queue.put(Order(7, 2))  # an int is a float that is whole
+        assert [message.payload for message in queue.reader()] == [Order(7, 2.0)]
+
+
 def test_a_field_may_be_added_with_a_default(path):
     Later.__name__ = "Order"
     with shmq.open(path, codec=struct(Order)) as queue:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from support import HANDED, HEAD, Child, hold_until_killed, in_child, peek, run_python
 
 import shmq
+from shmq import _native
 
 
 def checkpoint(path, name="c"):
@@ -148,6 +150,33 @@ def test_seek_goes_forward_and_back(filled):
     for beyond in (11, -1):
         with pytest.raises(IndexError, match="from 0 to 10"):
             consumer.seek(beyond)
+
+
+@pytest.mark.parametrize("options", [{}, {"ack": "explicit"}])
+def test_a_name_whose_lock_nobody_has_who_sits_here_is_waited_for_and_not_for_ever(filled, options):
+    """A child that was just forked has it until it first runs; on a busy machine the next consumer() was Busy."""
+    filled.consumer("c", **options).close()
+
+    def strange(name="c"):
+        fd = os.open(checkpoint(filled.path, name), os.O_RDWR)
+        lock = _native.Lock(fd)
+        os.close(fd)
+        assert lock.take()
+        return lock
+
+    timer = threading.Timer(0.05, strange().free)
+    timer.start()
+    filled.consumer("c", **options).close()
+    timer.join()
+    lock = strange()
+    with pytest.raises(shmq.Busy, match="is held by another process"):
+        filled.consumer("c", **options)
+    lock.free()
+    for work in (lambda: filled.rename_consumer("c", "d"), lambda: filled.drop_consumer("d")):
+        timer = threading.Timer(0.05, strange("d" if "d" in filled.consumers() else "c").free)
+        timer.start()
+        work()
+        timer.join()
 
 
 def test_an_exclusive_name_is_busy_and_says_who_has_it(filled):

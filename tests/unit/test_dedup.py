@@ -20,6 +20,7 @@ from support import (
     killed_at,
     make_unclean,
     records,
+    start,
     until,
     words,
 )
@@ -286,9 +287,116 @@ def test_what_is_remembered_is_bounded_and_says_so(make, path, monkeypatch):
     assert (len(note.puts), len(note.last)) == (20, 10)
     with shmq.open(path) as other:
         assert [other.put(BIG, dedup=("p", number)) for number in range(180, 200)] == list(range(180, 200))
-        with pytest.raises(shmq.Mismatch, match=r"so long ago that it is forgotten: .*the last 20 puts"):
+        with pytest.raises(shmq.Mismatch, match=r"so long ago that it is forgotten: .*the last 20 of all"):
             other.put(BIG, dedup=("p", 101))
         assert other.put(BIG, dedup=("p1", 1)) == 200  # a producer that was silent for long begins anew
+
+
+def test_of_each_producer_any_repeat_above_its_floor_is_known_however_much_others_put(make, path, monkeypatch):
+    monkeypatch.setattr(dedup, "WINDOW", 50)
+    queue = make()
+    with queue.consumer("c") as consumer:
+        for number in range(100):
+            assert queue.put(BIG, dedup=("slow", number)) == number
+            consumer.take(30)
+        for number in range(400):
+            queue.put(BIG, dedup=("quick", number))
+            consumer.take(30)
+    assert len(dedup.read_note(queue._session.home).memory().puts) <= 100
+    with shmq.open(path) as other:
+        for each in (queue, other):
+            assert [each.put(BIG, dedup=("slow", number)) for number in range(50, 100)] == list(range(50, 100))
+            assert [each.put(BIG, dedup=("quick", number)) for number in range(350, 400)] == list(range(450, 500))
+        with pytest.raises(shmq.Mismatch, match="from 50 below its last sequence"):
+            other.put(BIG, dedup=("slow", 49))
+
+
+# ---------------------------------------------------------------- the built-in, where nothing unusual is
+def by_python(queue, monkeypatch):
+    """The puts that the built-in left to Python."""
+    left = []
+    producer = queue._shared_producer()
+    turn = producer._turn
+    monkeypatch.setattr(producer, "_turn", lambda dedup: (left.append(dedup), turn(dedup))[1])
+    return left
+
+
+def test_puts_of_one_producer_after_the_other_are_the_built_ins(make, path, monkeypatch):
+    queue = make()
+    left = by_python(queue, monkeypatch)
+    assert [queue.put(b"x", dedup=("p", number)) for number in range(5)] == list(range(5))
+    assert queue.put(b"x", key=b"k", type=3, ttl=60.0, delay=0.0, headers=None, dedup=("p", 5)) == 5
+    assert left == [("p", 0)]
+    assert queue.put(b"again", dedup=("p", 5)) == 5
+    assert queue.put(b"another", dedup=(str(b"p", "ascii"), 6)) == 6
+    assert left == [("p", 0)]
+    assert queue.put(b"earlier", dedup=("p", 2)) == 2
+    assert queue.put(b"x", dedup=("q", 0)) == 7
+    assert left == [("p", 0), ("p", 2), ("q", 0)]
+    with shmq.open(path) as other:  # what others put meanwhile is seen
+        assert other.put(b"x", dedup=("q", 1)) == 8
+        assert other.put(b"x", dedup=("r", 9)) == 9
+        assert queue.put(b"x", dedup=("q", 1)) == 8
+        assert queue.put(b"x", dedup=("q", 2)) == 10
+        assert other.put(b"x", dedup=("q", 2)) == 10
+    assert len(left) == 3
+    first = queue[5]
+    assert (first.key, first.type, first.payload) == (b"k", 3, b"x")
+    assert len(queue) == 11
+
+
+def test_the_built_in_goes_on_in_the_next_chunk(make, path, monkeypatch):
+    queue = make(retention=shmq.Retention.forever())
+    left = by_python(queue, monkeypatch)
+    assert [queue.put(BIG, dedup=("p", number)) for number in range(200)] == list(range(200))
+    assert 1 < len(left) <= len(chunk_files(path))  # the first in each of them
+    assert len(queue) == 200
+
+
+def test_while_somebody_has_the_turn_the_built_in_leaves_it_to_python(make, path):
+    queue = make()
+    queue.put(b"x", dedup=("p", 0))
+    queue.put(b"x", dedup=("p", 1))
+    with open(f"{path}/control.shmq", "r+b") as control:
+        lock = shmq._native.Lock(control.fileno())
+    assert lock.take(dedup.turn_byte(b"p"))
+    with pytest.raises(shmq.Busy):
+        queue.put(b"x", dedup=("p", 2), timeout=0)
+    lock.free()
+    assert queue.put(b"x", dedup=("p", 2)) == 2
+
+
+def test_many_put_as_one_producer_and_each_sequence_is_there_once(make, path):
+    queue = make()
+    queue.close()
+
+    def work() -> None:
+        with shmq.open(path) as mine:
+            for number in range(300):
+                with contextlib.suppress(shmq.Mismatch):
+                    mine.put(b"%d" % number, dedup=("p", number))
+
+    children = [start(work) for _ in range(3)]
+    assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0, 0]
+    with shmq.open(path) as queue:
+        there = [int(message.payload) for message in queue.reader()]
+    assert there == sorted(set(there))
+    assert there[-1] == 299
+
+
+def test_a_closed_producer_keeps_no_descriptor_for_its_turns(make):
+    def turns() -> int:
+        links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+        return sum(os.path.lexists(link) and os.readlink(link).endswith("control.shmq") for link in links)
+
+    queue = make()
+    queue.put(b"x", dedup=("p", 0))
+    before = turns()
+    with queue.producer() as producer:
+        producer.put(b"x", dedup=("p", 1))
+        producer.put(b"x", dedup=("p", 2))
+        assert turns() == before + 1
+    assert turns() == before
 
 
 def test_a_note_of_many_names_is_not_unpacked_to_put(make, monkeypatch):
@@ -396,8 +504,8 @@ def test_nobody_walks_from_the_beginning(make, path, monkeypatch):
         queue.put(BIG, dedup=("p", number))
     assert dedup.read_note(queue._session.home).sequence > 10
     walked = []
-    walk = dedup._walk
-    monkeypatch.setattr(dedup, "_walk", lambda chunk, *rest: (walked.append(chunk.sequence), walk(chunk, *rest))[1])
+    walk = dedup.walk
+    monkeypatch.setattr(dedup, "walk", lambda chunk, *rest: (walked.append(chunk.sequence), walk(chunk, *rest))[1])
     with shmq.open(path) as other:
         assert other.put(BIG, dedup=("p", 199)) == 199
     assert 0 < len(walked) <= dedup.NOTE_CHUNKS + 1
@@ -670,7 +778,7 @@ def test_who_waits_for_a_turn_is_not_refused_because_somebody_is_stopped_before_
 
 def test_as_much_is_remembered_as_is_promised():
     """docs/promises.md, Once."""
-    assert (dedup.PUTS, dedup.PRODUCERS) == (65_536, 65_536)
+    assert (dedup.WINDOW, dedup.PUTS, dedup.PRODUCERS) == (65_536, 1_048_576, 65_536)
 
 
 def test_more_puts_in_one_chunk_than_one_look_finds_are_noted_when_it_goes(make, path):

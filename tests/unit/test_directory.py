@@ -98,15 +98,16 @@ def test_a_used_file_serves_first_then_a_new_one_then_any_used_one_then_the_smal
     spacing = home.options.index_spacing
     needed, large = _native.Chunk.bytes_for(0, spacing), _native.Chunk.bytes_for(3 * MIB, spacing, 4096)
     made = Made(monkeypatch, [None, "full", None, True])
-    assert new_chunks.make_chunk(home, 700, 20, make_room=room) is True
-    assert made.calls == [
-        ("spare", 700, 20, 0, 4 * MIB, GIB),
-        ("new", 700, 20, 0, GIB, GIB, needed),
-        ("room",),
-        ("spare", 700, 20, 0, needed, _native.CHUNK_BYTES_MAX),
-        ("drop", home.chunks),
-        ("new", 700, 20, 0, GIB, needed, needed),
-    ]
+    with home.at_hand():
+        assert new_chunks.make_chunk(home, 700, 20, make_room=room) is True
+        assert made.calls == [
+            ("spare", 700, 20, 0, 4 * MIB, GIB),
+            ("new", 700, 20, 0, GIB, GIB, needed),
+            ("room",),
+            ("spare", 700, 20, 0, needed, _native.CHUNK_BYTES_MAX),
+            ("drop", home.chunks),
+            ("new", 700, 20, 0, GIB, needed, needed),
+        ]
     made = Made(monkeypatch, [False])
     assert new_chunks.make_chunk(home, 700, 9, 3 * MIB, 2, 4096) is False
     assert made.calls == [("spare", 700, 9, 4096, 24 * MIB, 24 * MIB)]
@@ -171,15 +172,15 @@ def test_before_a_new_file_is_made_it_is_asked_whether_a_used_one_came_back(home
 def test_where_the_disk_has_no_room_a_smaller_chunk_will_do(home, monkeypatch, size, needed, chunk_bytes, tried):
     sizes = []
 
-    def full(folder, size, mode, path):
+    def full(folder, size, path):
         sizes.append(size)
-        assert (folder, mode, path) == (home.chunks, 0o600, "there")
+        assert (folder, path) == (home.chunks, "there")
         raise errors.DiskFull("full")
 
     monkeypatch.setattr(files, "new_file", full)
     home.options = shmq.Options(chunk_bytes=chunk_bytes)
-    with pytest.raises(errors.DiskFull):
-        new_chunks.new_chunk_file(home, home.chunks, size, needed, "there")
+    with home.at_hand(), pytest.raises(errors.DiskFull):
+        new_chunks.new_chunk_file(home.chunks, size, needed, "there")
     assert sizes == tried
 
 
@@ -494,7 +495,7 @@ def test_the_disk_bytes_are_those_of_the_files_alone(home):
         if os.path.isfile(f"{folder}/{name}")
     )
     assert home.disk_bytes() == used > 0
-    with files.new_file(home.chunks, 1 << 20, 0o600, "") as made:
+    with files.new_file(home.chunks, 1 << 20, "") as made:
         files.link_file(made, home.chunks, "more", "")
         assert home.disk_bytes() == used + os.fstat(made).st_blocks * 512
 

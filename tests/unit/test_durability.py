@@ -689,7 +689,7 @@ def test_every_sync_of_the_code_stands_in_the_table():
         section = page.read().partition("## What is synced, and in which order")[2].partition("\n## ")[0]
     rows = [row.split(" | ") for row in re.findall(r"^\| (.*) \|$", section, re.MULTILINE)[1:]]
     told = {call for _, _, calls, _, _ in rows for call in re.findall(r"`((?:data|directory|pages) \w+)`", calls)}
-    assert {modes for *_, modes in rows} == {"all", "SYNC"}
+    assert {modes for *_, modes in rows} == {"all", "SYNC", "PROCESS, interval"}
     assert told == CALLS
 
 
@@ -709,7 +709,7 @@ CALLS = {
         "data queue",
         "data ring",
     ),
-    *("data snapshot", "data staged", "data watermark"),
+    *("data snapshot", "data staged", "data subscription", "data watermark"),
     *("directory above", "directory chunks", "directory consumers", "directory home", "directory set"),
     "directory staging",
     "pages records",

@@ -72,14 +72,27 @@ WRONG: dict[str, dict[type, tuple]] = {
     "batch": {TypeError: (None, 7, "ab", b"ab", [], {}, THING)},
     "consumers": {TypeError: (None, 7, "ab", b"ab", [7], [None], THING)},
     "messages": {TypeError: (None, 7, "ab", b"ab", [], THING)},
+    "open queue": {TypeError: (None, 7, "ab", b"ab", [], THING)},
+    "message": {ValueError: (7, "ab", [], THING)},
     "options": {TypeError: (7, "ab", {"codec": "json"}, THING, True)},
     "mode": {TypeError: (*NO_NUMBERS, 1.5), ValueError: (0, 0o640, 0o666, -1, HUGE)},
+    "user group": {
+        TypeError: (b"app", 1.5, True, [], object()),
+        ValueError: ("no-such-group-here", "", "\0", -1, HUGE, 65534),
+    },
     "chunk_bytes": {TypeError: (*NO_NUMBERS, 1.5), ValueError: (0, -1, 16385, HUGE)},
     "retention": {TypeError: (None, 7, b"acked", [], THING, True), ValueError: ("", "age")},
     "durability": {TypeError: (None, 7, b"sync", [], THING, True), ValueError: ("", "interval")},
     "pin": {TypeError: (7, 0, None, b"p", [], THING), ValueError: ("", "a/b")},
     "index of a group": {TypeError: ("7", b"7", [], {}, THING, 1.5, True), ValueError: (-1,)},
     "function": {TypeError: (None, 7, "ab", [], THING)},
+    "filter": {TypeError: (7, "ab", b"ab", {"types": {1}}, THING, True)},
+    "prefix": {TypeError: ("k", 7, [], THING, True, NAN, None), ValueError: (b"x" * 65536,)},
+    "some types": {TypeError: (7, "ab", b"ab", THING, ["1"], [1.5], [True]), ValueError: ([], [-1], [65536], [HUGE])},
+    "some headers": {
+        TypeError: (7, "ab", b"ab", [1], THING, True, {1: 2}, {b"a": 1}, {"a": 1.5}, {"a": []}, {"a": THING}),
+        ValueError: ({"a": HUGE}, {"a": "\ud800"}, dict.fromkeys("abcdefghi", 1)),
+    },
     "anything": {},
 }
 ONE_OF = {
@@ -131,6 +144,7 @@ OPTIONS = {
     "full": "word",
     "checksum": "flag",
     "mode": "mode",
+    "group": "user group",
     "ttl": "seconds",
 }
 SINGLE = {
@@ -141,6 +155,9 @@ SINGLE = {
     "hold": "flag",
     "name": "name",
     "wait": "word",
+    "filter": "filter",
+    "ephemeral": "flag",
+    "expires": "some seconds",
 }
 GROUP = {
     "lease": "some seconds",
@@ -180,6 +197,7 @@ KINDS: dict[str, dict[str, dict[str, str]]] = {
         "verify": {"path": "path"},
         "repair": {"path": "path", "to": "path", "in_place": "flag", "aside": "whole"},
         "wait": {"consumers": "consumers", "timeout": "timeout"},
+        "forward": {"messages": "messages", "timeout": "timeout"},
         "gc": {},
         "volatile_queues": {},
     },
@@ -201,7 +219,14 @@ KINDS: dict[str, dict[str, dict[str, str]]] = {
         "purge": {},
         "read_arrow": {**RANGE, "columns": "columns", "max_bytes": "bound", "max_rows": "bound", "record": "record"},
         "read_columns": {**RANGE, "columns": "columns", "max_bytes": "bound", "max_rows": "bound"},
-        "reader": {**RANGE, "reverse": "flag", "follow": "flag", "skip_corrupt": "flag", "pin": "pin"},
+        "reader": {
+            **RANGE,
+            "reverse": "flag",
+            "follow": "flag",
+            "skip_corrupt": "flag",
+            "pin": "pin",
+            "filter": "filter",
+        },
         "rename_consumer": {"old": "name", "new": "name"},
         "repair": {"to": "path"},
         "set_bounds": {"max_messages": "bound", "max_bytes": "bound"},
@@ -239,20 +264,46 @@ KINDS: dict[str, dict[str, dict[str, str]]] = {
         "nack": {"delay": "seconds"},
         "reject": {"reason": "anything"},
         "extend": {"seconds": "some seconds"},
+        "forward": {"timeout": "timeout"},
+    },
+    "Forward": {
+        "put": {
+            "queue": "open queue",
+            "payload": "anything",
+            **{name: kind for name, kind in PUT.items() if name not in {"dedup", "timeout"}},
+            "message": "message",
+        }
     },
     "Options": {"__init__": OPTIONS},
+    "Filter": {"__init__": {"key_prefix": "prefix", "types": "some types", "headers": "some headers"}},
     "Retention": {"age": {"seconds": "some seconds"}, "bytes": {"n": "bound"}, "acked": {}, "forever": {}},
     "Durability": {"interval": {"seconds": "some seconds"}},
 }
+FORWARDING = {
+    "begin_once",
+    "check_open",
+    "done_below",
+    "forwarded",
+    "have_on_disk",
+    "prepared",
+    "prepared_again",
+    "put_forwarded",
+    "wait_for_disk",
+}
+"""What `forward` asks of a producer, and nobody else."""
 NOT_FOR_USERS = {
-    "Options": {"check_against", "from_json", "given", "to_json", "with_changes", "with_codec_of"},
+    "Filter": {"compiled", "from_stored", "stored"},
+    "Producer": FORWARDING,
+    "Options": {"check_against", "from_json", "given", "to_json", "with_changes", "with_codec_of", "shared_by"},
     "Retention": {"of", "to_json", "__init__"},
     "Durability": {"of", "to_json", "__init__"},
     "Slot": {"claim_in", "give_up"},
-    "Staged": {"adopt"},
+    "Staged": {"adopt", *FORWARDING},
 }
 NO_VERBS = {"GroupMessage", "HandedOver", "Stats", "GroupStats", "ConsumerStats"}
 """Classes that nobody gives anything to, and one that is another name."""
+SURFACES = {"Flow", "Executor"}
+"""What rooms of their own export here: tests/flow and tests/executor ask what these are given."""
 
 
 def public_functions() -> dict[tuple[str, str], Callable]:
@@ -262,10 +313,12 @@ def public_functions() -> dict[tuple[str, str], Callable]:
         thing = getattr(shmq, name)
         if inspect.isfunction(thing):
             found["shmq", name] = thing
-        if not inspect.isclass(thing) or issubclass(thing, BaseException) or name in NO_VERBS:
+        if not inspect.isclass(thing) or issubclass(thing, BaseException) or name in NO_VERBS | SURFACES:
             continue
         for each, member in inspect.getmembers(thing):
-            if callable(member) and (each[0] != "_" or (name, each) == ("Options", "__init__")):
+            if callable(member) and (
+                each[0] != "_" or (name, each) in {("Options", "__init__"), ("Filter", "__init__")}
+            ):
                 found[name, each] = member
     return found
 
@@ -293,6 +346,7 @@ class World:
 
     def before(self, where: str, name: str) -> None:
         """What must be there, and is not looked at."""
+        self.held = self.message() if (where, name) == ("shmq", "forward") else None
         made = {
             "Queue": lambda: self.queue,
             "Producer": self.queue.producer,
@@ -302,14 +356,20 @@ class World:
             "Consumer": lambda: self.queue.consumer("c"),
             "GroupConsumer": lambda: self.queue.consumer("g", group=True, ack="explicit"),
             "LoneConsumer": lambda: self.queue.consumer("l", ack="explicit"),
-            "Message": lambda: self.queue.consumer("g", group=True, ack="explicit").get(0),
+            "Message": self.message,
+            "Forward": lambda: self.message().forward(),
             "shmq": lambda: shmq,
             "Options": lambda: shmq.Options,
+            "Filter": lambda: shmq.Filter,
             "Retention": lambda: shmq.Retention,
             "Durability": lambda: shmq.Durability,
         }[where]()
         self.target = made
         self.function = made if name == "__init__" else getattr(made, name)
+
+    def message(self) -> shmq.Message:
+        """One that is to be acknowledged."""
+        return self.queue.consumer("g", group=True, ack="explicit").get(0)
 
     def state(self) -> tuple:
         """What must stay as it is."""
@@ -324,6 +384,8 @@ class World:
         """Arguments beside which the one is wrong."""
         if parameter in {"shape", "dtype"}:
             return {"shape": 2, "dtype": "u1"}
+        if where == "Forward":
+            return {"queue": self.queue, "payload": b"x"}
         if name in {"put", "put_many", "put_arrow", "reserve"}:
             return {"put": {"payload": b"x"}, "put_many": {"payloads": [b"x", b"y"]}, "reserve": {"nbytes": 8}}.get(
                 name, {"batch": batch()}
@@ -333,6 +395,7 @@ class World:
                 "open": {"path": self.path.parent / "other"},
                 "repair": {"path": self.path},
                 "wait": {"consumers": []},
+                "forward": {"messages": self.held},
             }.get(name, {})
         if name == "consumer":
             group = {"group": True, "ack": "explicit"} if parameter in GROUP else {}

@@ -12,7 +12,7 @@ import threading
 
 import pytest
 from interrupts import Interrupt, Round, places
-from support import in_child, peek, until
+from support import in_child, kept_locks, peek, until
 
 import shmq
 from shmq import _native
@@ -259,13 +259,13 @@ def test_an_interrupted_ack_of_a_group_can_be_repeated(numbered):
 
 
 def opened_below(path):
-    """The descriptors that this process has open below that directory, and somebody knows."""
+    """The descriptors that this process has open below that directory, and the locks that it keeps without one."""
     gc.collect()  # a queue and its producer know each other
     found = []
     for fd in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             found += [name for name in [os.readlink(f"/proc/self/fd/{fd}")] if name.startswith(path + "/")]
-    return sorted(found)
+    return sorted(found + kept_locks(path + "/"))
 
 
 @pytest.mark.parametrize("group", [False, True])
@@ -280,6 +280,22 @@ def test_an_interrupted_close_of_a_consumer_is_finished_by_the_next(numbered, gr
             consumer.close()
             assert len(opened_below(queue.path)) < len(before), this.at
             queue.consumer("c", group=group, ack="explicit").close()
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_an_interrupted_forward_keeps_no_consumer_from_closing(numbered, tmp_path, group, uncollected):
+    """Found by an attack: who was forwarding was counted, and an interrupt beside the counting was for ever."""
+    with numbered(1) as queue, shmq.open(f"{tmp_path}/b") as b:
+        with queue.consumer("c", group=group, ack="explicit") as first, first.get(timeout=20).forward() as forward:
+            forward.put(b, b"y")  # what is done once is done
+        for this in places():
+            queue.put(b"x")
+            consumer = queue.consumer("c", group=group, ack="explicit")
+            message = consumer.get(timeout=20)
+            with this.interrupted(), message.forward() as forward:
+                forward.put(b, b"y")
+            consumer.close()
+            assert consumer._name_lock.is_free(), this.at
 
 
 def test_an_interrupted_close_of_a_queue_is_finished_by_the_next(numbered):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import mmap
@@ -254,16 +255,23 @@ def test_a_queue_that_is_closed_keeps_nothing_mapped(path):
     assert not [fd for fd in Path("/proc/self/fd").iterdir() if f"{path}/" in os.path.realpath(fd)]
 
 
-def test_nothing_of_a_file_that_was_unlinked_is_kept_for_long(make, path):
-    """When settling, mappings of files that nobody will use again go first."""
+def test_a_file_that_is_not_wanted_any_more_gives_its_space_back_although_it_is_mapped(make):
+    """Idle mappings, of whatever process, keep nothing on the disk."""
     queue = make(chunk_bytes=64 * MIB)
     consumer = queue.consumer("c")
     go_round(queue, consumer, 60)
-    for file in Path(path, "chunks").glob("retired-*"):
-        file.unlink()
+    consumer.close()
     warm.settle()
-
-    assert not any(entry.unlinked() for entry in warm._entries if entry.idle)
+    home = queue._session.home
+    with contextlib.ExitStack() as held:
+        files = [
+            held.enter_context(file.open("rb"))
+            for file in Path(queue.path, "chunks").glob("retired-*")
+            if any(entry.idle and entry.key[1] == file.stat().st_ino for entry in warm._entries)
+        ]
+        assert files
+        spares.drop(home.chunks)
+        assert [os.fstat(file.fileno()).st_blocks for file in files] == [0] * len(files)
 
 
 # ---------------------------------------------------------------- a used file is all zeros before it serves again

@@ -38,8 +38,8 @@ def unready(source: str) -> list[str]:
 def test_what_is_imported_inside_a_function_is_made_ready_before(path):
     source = path.read_text()
     inside = unready(source)
-    types = [ast.unparse(each) for each in ast.parse(source).body if isinstance(each, ast.If)]
-    assert [each for each in inside if not any(each in block for block in types)] == []
+    with_it = [ast.unparse(each) for each in ast.parse(source).body if isinstance(each, ast.If | ast.Try | ast.With)]
+    assert [each for each in inside if not any(each in block for block in with_it)] == []
 
 
 def test_the_look_for_imports_sees_them():
@@ -204,3 +204,18 @@ def test_garbage_that_is_collected_during_an_import_waited_for_the_lock_of_whoev
         print(gc.isenabled(), "slow_to_import" in sys.modules)
     """
     assert run(code, tmp_path) == "True True\n"
+
+
+def test_found_the_last_steps_of_the_thread_that_imports_collected_garbage(tmp_path):
+    """Between the import and its end it closed a handle, and waited for what the program's thread held."""
+    (tmp_path / "found_by_a_thread.py").touch()
+    code = """
+        import gc, sys, threading
+        sys.path.insert(0, sys.argv[1])
+        from shmq import later
+        delete = threading.Thread._delete
+        threading.Thread._delete = lambda thread: (print(thread.name, gc.isenabled()), delete(thread))[1]
+        later.ready("found_by_a_thread")
+        print(gc.isenabled(), "found_by_a_thread" in sys.modules)
+    """
+    assert run(code, tmp_path) == "shmq-import False\nTrue True\n"

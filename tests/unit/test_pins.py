@@ -5,7 +5,7 @@ import random
 import signal
 
 import pytest
-from support import Child, chunk_files, hold_until_killed, in_child, make_unclean
+from support import Child, chunk_files, hold_until_killed, in_child, kept_locks, make_unclean
 
 import shmq
 from shmq.storage import space
@@ -315,13 +315,15 @@ def test_whatever_happens_what_is_held_is_there(make, path, seed):
     assert len(chunk_files(path)) >= 1
 
 
-def test_a_closed_pin_has_no_descriptor_open(queue):
+def test_a_pin_has_no_descriptor_open_and_a_closed_one_nothing_mapped(queue):
     fill(queue, 3)
     with queue.reader():  # what every first reader opens is open
         pass
-    before = len(os.listdir("/proc/self/fd"))
+    before, locks = len(os.listdir("/proc/self/fd")), len(kept_locks(queue.path))
     pin = Pin(queue._session.home, "p")
     pin.take()
-    assert len(os.listdir("/proc/self/fd")) > before
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(kept_locks(queue.path)) == locks + 1
     pin.close()
     assert len(os.listdir("/proc/self/fd")) == before
+    assert len(kept_locks(queue.path)) == locks

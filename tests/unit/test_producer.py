@@ -139,3 +139,17 @@ def test_two_handles_of_one_process_share_one_seat(make):
     one.close()
     assert two.stats().participants == 1
     assert len({word.owner for word in words(two.path)}) == 1
+
+
+@pytest.mark.parametrize("step", ["_borrow", "_make_chain", "_make_syncer"])
+@pytest.mark.parametrize("how", ["producer", "stage"])
+def test_found_what_refused_a_producer_was_hidden_by_its_close(queue, how, step, monkeypatch):
+    """A full disk was an AttributeError: what close asks for was made behind it."""
+    found = shmq.Staged if how == "stage" else shmq.Producer
+
+    def refuse(_):
+        raise shmq.DiskFull("no room")
+
+    monkeypatch.setattr(found, step, refuse)
+    with pytest.raises(shmq.DiskFull, match="no room"):
+        getattr(queue, how)()

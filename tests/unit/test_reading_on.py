@@ -158,7 +158,7 @@ def test_the_built_ins_take_from_where_the_walk_stands_and_from_nowhere_when_it_
     del moves[:]
     read(mine)
     chunk, reader = mine.chunk, mine.reader
-    there = (chunk.address, _native.address(reader), chunk.memory_address, (chunk, reader))
+    there = (chunk.address, _native.address(reader), chunk.memory_address, (chunk, reader, None))
     assert moves == [(0, 0, 0, None), there]
     mine.go_on_leading()
     assert len(moves) == 2  # it leads

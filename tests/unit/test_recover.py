@@ -770,7 +770,7 @@ def test_a_disk_without_room_for_what_lies_behind_a_cut_is_told_and_nothing_is_c
     make_unclean(path)
     before = {file: file.read_bytes() for file in chunk_files(path)}
 
-    def no_room(directory, size, mode, where):
+    def no_room(directory, size, where):
         raise files.disk_full(where, size, OSError(28, "No space left on device"))
 
     with monkeypatch.context() as patched:

@@ -388,7 +388,7 @@ def test_a_ring_is_no_larger_than_its_group_needs(path, options, kib):
                 assert first.attempts == 1
                 finish(member)
             assert member.lag == 0
-        assert os.stat(ring_file(path)).st_size == RING_HEADER + kib * 1024 + 28672
+        assert os.stat(ring_file(path)).st_size == RING_HEADER + kib * 1024 + 32768
 
 
 def test_a_head_that_is_nonsense_makes_no_member_crash(path):

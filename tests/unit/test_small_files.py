@@ -261,7 +261,8 @@ def test_where_a_set_belongs_is_written_once_and_everybody_comes_to_the_same(hom
 
 def test_a_place_that_is_just_being_written_is_looked_at_again_and_one_that_stays_torn_is_corrupt(home, monkeypatch):
     naps = []
-    monkeypatch.setattr(staging.time, "sleep", naps.append)
+    # Not time.sleep itself: what another test has left running would nap here, without rest.
+    monkeypatch.setattr(staging, "time", types.SimpleNamespace(sleep=naps.append))
     with a_set(home, placed=(3, 400)) as found:
         whole_one = Path(f"{found.path}/placed").read_bytes()
         for at in (0, len(whole_one) - 1):  # whoever was killed on the way has left zeros at one of the ends
@@ -595,8 +596,9 @@ def test_what_is_known_answers_where_it_was_put_and_refuses_what_comes_too_late(
     said = (
         "cannot put into q: it is batch 3 of b'p', and batch 4 was put or adopted before it; sequences ascend. Either "
     )
-    said += "it never was, or so long ago that it is forgotten: remembered are the last 65536 puts with dedup, and the "
-    said += "last adoption of each producer; nothing was changed"
+    said += "it never was, or so long ago that it is forgotten: remembered are the puts of a producer "
+    said += "from 65536 below its last sequence on, the last 1048576 of all, and the last adoption of each producer; "
+    said += "nothing was changed"
     with pytest.raises(errors.Mismatch, match=whole(said)):
         dedup.known(batch(4, 10, 5), b"p", 3, "put into q")
 
@@ -662,8 +664,8 @@ def test_who_looks_begins_behind_what_is_noted_and_sees_what_comes(make, monkeyp
     with queue._session.home.admin():
         assert dedup.note(queue._session.home, queue._session.chain(), 2)
     walked = []
-    walk = dedup._walk
-    monkeypatch.setattr(dedup, "_walk", lambda chunk, *given: (walked.append(chunk.sequence), walk(chunk, *given))[1])
+    walk = dedup.walk
+    monkeypatch.setattr(dedup, "walk", lambda chunk, *given: (walked.append(chunk.sequence), walk(chunk, *given))[1])
     known = dedup.Known(queue._session.home, queue._session.chain())
     assert known.find(b"odd", 1, "put") == range(1)
     assert set(walked) == {2, 3}
@@ -766,7 +768,7 @@ class Turns:
         self.tries, self.now_ns, self.naps = tries, now_ns, []
         monkeypatch.setattr(dedup._Turn, "of", lambda home: self)
         monkeypatch.setattr(_native, "monotonic_ns", lambda: self.now_ns)
-        monkeypatch.setattr(dedup.time, "sleep", self.sleep)
+        monkeypatch.setattr(dedup, "time", types.SimpleNamespace(sleep=self.sleep))
 
     def sleep(self, seconds):
         self.naps.append(seconds)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import errno
 import os
 import signal
@@ -16,6 +18,8 @@ import shmq
 from shmq import _native
 from shmq.reading import walk
 from shmq.storage import sync
+
+FAR = datetime.datetime(2200, 1, 1, tzinfo=datetime.UTC)
 
 
 def run(*works):
@@ -97,6 +101,33 @@ def test_found_threads_that_share_a_reader_had_messages_of_another_chunk(path):
             assert child.join() == 0
     assert sorted(index for index, *_ in got) == list(range(3000))
     assert [index for index, key, payload in got if key != b"%d" % index or not payload.startswith(key + b",")] == []
+
+
+@pytest.mark.parametrize("keywords", [{}, {"reverse": True}, {"follow": True}, {"stop": FAR}])
+def test_threads_share_a_reader_of_any_kind_and_each_message_comes_to_one(path, keywords):
+    """A reader backward is a generator, which was found executing already."""
+    got, switch = [], sys.getswitchinterval()
+
+    def read():
+        mine = []
+        if keywords.get("follow"):
+            with contextlib.suppress(shmq.Empty):
+                while True:
+                    mine.append(reader.get(timeout=0))
+        else:
+            mine.extend(reader)
+        got.extend((message.index, message.payload) for message in mine)
+
+    with shmq.open(path, chunk_bytes=16384) as queue:
+        for number in range(2000):
+            queue.put(b"%d" % number)
+        sys.setswitchinterval(1e-6)
+        try:
+            with queue.reader(**keywords) as reader:
+                run(*[read] * 4)
+        finally:
+            sys.setswitchinterval(switch)
+    assert sorted(got) == [(number, b"%d" % number) for number in range(2000)]
 
 
 def test_threads_acknowledge_each_others_messages(queue):
@@ -242,16 +273,16 @@ def test_found_what_the_handler_of_a_signal_raised_became_that_the_queue_was_clo
 @pytest.mark.disk
 def test_found_a_sync_whose_descriptor_another_thread_closed_was_a_value_error(make, monkeypatch):
     """Nor is it the disk that refuses: nothing is wrong with it, and others go on."""
-    queue = make()
-    other = shmq.open(queue.path)
+    other = make()
+    queue = shmq.open(other.path)  # not the first one, whose directory this process has open as long as its seat
     queue.put(b"x")
-    real = sync.directory
+    real = sync.data
 
     def closed_before_that(fd, what):
         queue.close()
         real(fd, what)
 
-    monkeypatch.setattr(sync, "directory", closed_before_that)
+    monkeypatch.setattr(sync, "data", closed_before_that)
     with pytest.raises(shmq.Closed):
         queue.sync()
     monkeypatch.undo()
@@ -321,3 +352,25 @@ def test_found_an_interpreter_that_ended_with_a_member_open_waited_for_its_threa
     """
     done = subprocess.run([sys.executable, "-c", ends], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
+
+
+@pytest.mark.parametrize("module", ["os", "sys", "threading", "builtins"])
+def test_handles_that_are_kept_in_a_module_of_pythons_end_without_a_word(path, module):
+    """They are collected when ours have been taken apart; what was put is there, and nothing is held."""
+    code = f"""
+import {module}, shmq
+queue = shmq.open({str(path)!r})
+queue.put_many([b"x", b"y"])
+{module}.handles = [
+    queue, queue.producer(), queue.consumer("c"), queue.consumer("e", ack="explicit"), queue.reader(follow=True),
+    queue.consumer("g", group=True, ack="explicit"), queue.reader(pin=True), queue.stage(),
+]
+{module}.messages = [each.get(timeout=0) for each in {module}.handles[2:6]]
+{module}.slot = queue.reserve(10)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    with shmq.open(path) as queue, queue.consumer("other") as consumer:
+        queue.put(b"z")
+        assert [consumer.take(timeout=5) for _ in range(3)] == [b"x", b"y", b"z"]
+        assert queue.consumer("e", ack="explicit").get(timeout=5).payload == b"x"

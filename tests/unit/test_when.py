@@ -279,4 +279,4 @@ def test_what_a_message_has_are_properties_all_of_them(queue):
     assert message.raw_headers == b"\x81\xa1a\x01"
     names = {name for name in dir(shmq.Message) if name[0] != "_"} - {"array"}  # of which this one has none
     verbs = {name for name in names if callable(getattr(message, name))}
-    assert verbs == {"ack", "nack", "reject", "extend"}
+    assert verbs == {"ack", "nack", "reject", "extend", "forward"}

@@ -14,6 +14,7 @@ object Drive {
   def show(i: QItem) = "%d %s %s %d".format(i.addTime.inMilliseconds, i.expiry.map { _.inMilliseconds }.getOrElse(0L), hex(i.data), i.xid)
   def main(args: Array[String]) {
     val scheduler = Executors.newScheduledThreadPool(1)
+    Journal.packer.start()
     var q: PersistentQueue = null
     var last = 0
     for (line <- io.Source.stdin.getLines) {

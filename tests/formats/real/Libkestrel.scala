@@ -25,6 +25,7 @@ object Drive {
             println("ok " + q.readers.map { r => (if (r.name == "") "-" else r.name) + "=" + r.items }.toList.sorted.mkString(" "))
           case "reader" => q.reader(reader(w(1))); println("ok")
           case "put" => println("ok " + q.put(bytes(w(1)), Time.fromMilliseconds(w(2).toLong), when(w(3)), w(4).toInt).isDefined)
+          case "many" => for (i <- w(1).toInt until w(1).toInt + w(2).toInt) q.put(ByteBuffer.wrap(i.toString.getBytes), Time.fromMilliseconds(i), None, 0); println("ok")
           case "get" => println("ok " + q.reader(reader(w(1))).get(None)().map(show).getOrElse("none"))
           case "commit" => q.reader(reader(w(1))).commit(w(2).toLong); println("ok")
           case "unget" => q.reader(reader(w(1))).unget(w(2).toLong); println("ok")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"h12.io/sej"
@@ -71,6 +72,9 @@ func hash(m *sej.Message) uint16 { return uint16(crc32.ChecksumIEEE(m.Key)) }
 
 var writer *sej.Writer
 var shards *shard.Writer
+var reader *sej.Offset
+var watched map[string]bool
+var mu sync.Mutex
 
 func do(w []string) (answer string, err error) {
 	defer func() {
@@ -103,12 +107,51 @@ func do(w []string) (answer string, err error) {
 		return "", err
 	case "append":
 		return "", writer.Append(message(w[1:]))
+	case "many": // numbered messages from the given one on, each flushed: acknowledged one by one
+		n, count := number(w[1]), number(w[2])
+		for i := n; i < n+count; i++ {
+			m := &sej.Message{Timestamp: time.Unix(0, i), Value: []byte(strconv.FormatInt(i, 10))}
+			if err := writer.Append(m); err != nil {
+				return "", err
+			}
+			if err := writer.Flush(); err != nil {
+				return "", err
+			}
+		}
+		return "", nil
 	case "flush":
 		return "", writer.Flush()
 	case "next":
 		return fmt.Sprint(writer.Offset()), nil
 	case "close":
 		return "", writer.Close()
+	case "reader": // holds the lock of that reader until the next one is opened
+		if reader != nil {
+			reader.Close()
+			reader = nil
+		}
+		if len(w) > 1 {
+			reader, err = sej.NewOffset(w[1], w[2], sej.FirstOffset)
+		}
+		return "", err
+	case "commit":
+		return "", reader.Commit(uint64(number(w[1])))
+	case "watch":
+		watched = map[string]bool{}
+		go sej.WatchRootDir(w[1], time.Millisecond, func(dir string) {
+			mu.Lock()
+			watched[dir] = true
+			mu.Unlock()
+		})
+		return "", nil
+	case "watched":
+		time.Sleep(20 * time.Millisecond)
+		mu.Lock()
+		defer mu.Unlock()
+		for dir := range watched {
+			fmt.Println("item", dir)
+		}
+		return "", nil
 	case "shards":
 		prefix := w[2]
 		if prefix == "-" {

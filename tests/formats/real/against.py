@@ -13,18 +13,23 @@ Each trial prints one line that repeats it when it fails.
 """
 
 import argparse
+import collections
 import contextlib
 import os
 import random
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
-from shmq import ShmqError, formats
-from shmq.formats import Entry, kestrel
+import shmq
+from shmq import Busy, Corrupt, ShmqError, formats
+from shmq.formats import Entry, kestrel, qewqew
+from shmq.formats.qewqew import lock
 
 HERE = Path(__file__).resolve().parent
 FAR_MS = 4_000_000_000_000
@@ -112,8 +117,10 @@ class Program:
     """A real program that waits for commands."""
 
     def __init__(self, command):
-        self._command = [str(word) for word in command]
+        self.command = [str(word) for word in command]
         self._child = None
+        self.before = []
+        """The items that came before the last error."""
 
     def ask(self, *words):
         """Its items (each a list of words) and its answer; DifferentError if it says that something went wrong."""
@@ -125,7 +132,7 @@ class Program:
     def try_to(self, *words, seconds=ANSWER_SECONDS):
         """As `ask`; (what went wrong, None) if something did. Too long an answer ends it: (its items, None)."""
         if self._child is None or self._child.poll() is not None:
-            self._child = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self._child = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         child = self._child
         timer = threading.Timer(seconds, child.kill)
         timer.start()
@@ -140,15 +147,27 @@ class Program:
                 elif kind == "ok":
                     return items, " ".join(rest)
                 else:
+                    self.before = items
                     return " ".join(rest), None
         finally:
             timer.cancel()
         child.wait()
         return items, None
 
+    @property
+    def pid(self):
+        """The process that runs it."""
+        return self._child.pid
+
+    def kill(self):
+        """End it by kill -9; the next command starts another one."""
+        self._child.kill()
+        self._child.wait()
+
     def close(self):
         if self._child is not None:
-            self._child.stdin.close()
+            with contextlib.suppress(BrokenPipeError):
+                self._child.stdin.close()
             self._child.wait()
             self._child = None
 
@@ -207,11 +226,14 @@ def damage(dice, folder, names):
 
 
 class Follower:
-    """A reader that follows what a program writes, meanwhile."""
+    """A reader that follows what a program writes, meanwhile; *busy* says for how long it works on an entry."""
 
-    def __init__(self, folder, name, queue):
+    def __init__(self, folder, name, queue, busy=lambda: 0):
         self._found = []
         self._wanted = None
+        self._busy = busy
+        self._began = threading.Event()
+        self.corrupt = None
         self._thread = threading.Thread(target=self._read, args=(folder, name, queue))
         self._thread.start()
 
@@ -220,16 +242,42 @@ class Follower:
             try:
                 for entry in entries:
                     self._found.append(entry.payload)
+                    self._began.set()
                     if self._wanted is not None and len(self._found) >= self._wanted:
                         return
+                    time.sleep(self._busy())
+            except Corrupt as error:
+                self.corrupt = error
             except ShmqError as error:
                 self._found.append(str(error))
+            finally:
+                self._began.set()
+
+    def began(self):
+        """Wait for its first entry: what was taken before it came is not its to deliver."""
+        self._began.wait()
+
+    def expect(self, many):
+        """End with that many: to be said before the last of them comes."""
+        self._wanted = many
 
     def same(self, written):
         """What it has followed is what was written, in that order."""
         self._wanted = len(written)
         self._thread.join()
+        if self.corrupt is not None:
+            raise DifferentError(str(self.corrupt))
         same("followed", self._found, written)
+
+    def same_or_corrupt(self, written):
+        """As `same`; or it has ended with Corrupt, and until then it was."""
+        self._wanted = len(written)
+        self._thread.join()
+        if self.corrupt is None:
+            same("followed", self._found, written)
+            return None
+        same("followed until it said so", self._found, written[: len(self._found)])
+        return "said to be corrupt"
 
 
 def numbered(dice, number):
@@ -391,6 +439,7 @@ def kestrel_followed(dice, program, folder):
     written = [numbered(dice, 0)]
     program.ask("add", hexed(written[0]), T_MS, 0)
     follower = Follower(folder, "kestrel", "cars")
+    follower.began()
     for number in range(1, dice.choice([5, 60, 200])):
         what = dice.choices(["add", "remove", "rewrite"], [60, 30, 1 if sizes[0] > 400 else 0])[0]
         if what == "add":
@@ -398,8 +447,94 @@ def kestrel_followed(dice, program, folder):
             program.ask("add", hexed(written[-1]), T_MS + number, 0)
         else:
             program.ask(what)
+    kestrel_last(program, follower, written)
     follower.same(written)
     program.try_to("close")
+
+
+def kestrel_last(program, follower, written):
+    """One more item, with which the follower ends."""
+    follower.expect(len(written) + 1)
+    written.append(b"last")
+    program.ask("add", hexed(b"last"), T_MS, 0)
+
+
+def kestrel_packed(dice, program, folder):
+    """We follow, busy, while it adds, takes, rotates, packs and rewrites: all of it in order, or Corrupt."""
+    folder.mkdir()
+    sizes = dice.choice([(400, 1 << 30, 1 << 24), (300, 900, 200), (600, 1800, 300), (2000, 1500, 500)])
+    program.ask("open", folder, "cars", *sizes)
+    written = [numbered(dice, 0)]
+    program.ask("add", hexed(written[0]), T_MS, 0)
+    most = dice.choice([0, 0, 0.001, 0.01])
+    follower = Follower(folder, "kestrel", "cars", lambda: dice.random() * most)
+    follower.began()
+    with contextlib.suppress(DifferentError):  # a lagging reader of its own dies of None.get (issue #148)
+        for number in range(1, dice.choice([60, 200, 400])):
+            what = dice.choices(["add", "remove", "tremove", "rewrite"], [60, 45, 5, 1])[0]
+            if what == "add":
+                data = numbered(dice, number)
+                program.ask("add", hexed(data), T_MS + dice.randrange(2000), 0)  # by a clock that goes back at times
+                written.append(data)
+            elif what != "rewrite" or sizes[0] >= 2000:  # forced while it lags behind itself, it would lose items
+                program.ask(what)
+            if dice.random() < 0.2:
+                time.sleep(dice.random() * 0.01)
+    with contextlib.suppress(DifferentError):
+        kestrel_last(program, follower, written)
+    found = follower.same_or_corrupt(written)
+    program.try_to("close", seconds=SPIN_SECONDS)
+    return found
+
+
+def kestrel_in_place(dice, program, folder):
+    """It and we work on one queue by turns, and it is killed: each finds what the other has left."""
+    folder.mkdir()
+    waiting, number = [], 0
+    for _ in range(dice.choice([2, 6, 12])):
+        opened, ours = {}, dice.random() < 0.5
+        with contextlib.ExitStack() as stack:
+            if ours:
+                cars = stack.enter_context(kestrel.open(folder, "cars", sync=dice.random() < 0.2))
+                for xid in sorted(cars.open, reverse=True):  # as the program does when it starts
+                    cars.abort(xid)
+            else:
+                sizes = dice.choice([(1 << 27, 1 << 30, 1 << 24), (400, 1 << 30, 1 << 24)])
+                program.ask("open", folder, "cars", *sizes)
+            for _ in range(dice.choice([0, 1, 10, 40])):
+                what = dice.choices(["add", "remove", "tremove", "confirm", "unremove"], [40, 15, 15, 7, 5])[0]
+                number += 1
+                kestrel_step(dice, what, cars if ours else program, waiting, opened, numbered(dice, number), ours=ours)
+            if not ours:
+                program.ask("close") if dice.random() < 0.5 else program.kill()
+        waiting[:0] = [opened[xid] for xid in sorted(opened)]
+        same("ours of both", [item[2] for item in kestrel_ours(folder, "cars")], waiting)
+    same("theirs of both", waiting, [item[2] for item in kestrel_recovered(program, copy(folder, "copy"), "cars")])
+
+
+def kestrel_step(dice, what, it, waiting, opened, data, *, ours):
+    """One operation by us or by the program, and by two lists."""
+    if what == "add":
+        it.put(data) if ours else it.ask("add", hexed(data), T_MS, 0)
+        waiting.append(data)
+    elif what in ("remove", "tremove"):
+        if ours:
+            entry = it.take() if what == "remove" else it.begin()
+            taken, xid = (None, None) if entry is None else (entry.payload, (entry.extra or {}).get("xid"))
+        else:
+            _, answer = it.ask(what)
+            fields = answer.split()
+            taken, xid = (None, None) if answer == "none" else (unhex(fields[2]), int(fields[3]))
+        same("taken", [taken], [waiting[0] if waiting else None])
+        del waiting[:1]
+        if what == "tremove" and taken is not None:
+            opened[xid] = taken
+    elif opened:
+        xid = dice.choice(sorted(opened))
+        data = opened.pop(xid)
+        if what == "unremove":
+            waiting.insert(0, data)
+        (it.confirm if what == "confirm" else it.abort)(xid) if ours else it.ask(what, xid)
 
 
 # ---------------------------------------------------------------------------------------------- libkestrel
@@ -561,6 +696,93 @@ def libkestrel_followed(dice, program, folder):
     program.ask("close")
 
 
+def libkestrel_renumbered(dice, program, folder):
+    """It writes, ids and heads get values that no writer gives, we read as it delivers: its tail, gaps and circles."""
+    size = libkestrel_made(dice, program, folder)
+    readers = libkestrel_readers(folder)
+    how = [new_id(dice, folder) for _ in range(dice.choice([1, 1, 2, 3]))]
+    if any("which is used" in problem.reason for problem in formats.state(folder, "jobs").problems):
+        return  # of two segments with one first id it takes the one that the listing shows last, whichever that is
+    ours = libkestrel_ours(folder, "jobs", readers, as_program=True)
+    theirs = libkestrel_recovered(program, copy(folder, "copy"), "jobs", readers, size, SPIN_SECONDS)
+    if theirs is None:
+        return
+    for reader in readers:
+        if theirs[reader] == "failed":  # it goes round in circles, and was ended
+            problems = formats.state(folder, "jobs", as_program=True).problems
+            same(f"circle: {how}", ["again and again" in problems[-1].reason], [True])
+            return
+        live = [[e for e in each[reader] if e[3] is None or e[3] > 1e12] for each in (ours, theirs)]
+        same(f"renumbered: {how}, reader {reader!r}", *live)
+
+
+def new_id(dice, folder):
+    """Change the id of one put, or the head of one reader."""
+    file = folder / dice.choice([name for name in sorted(os.listdir(folder)) if "~" not in name])
+    content = bytearray(file.read_bytes())
+    places, at = [], 4
+    if file.name.startswith("jobs.read."):
+        places, at = [5], len(content)
+    while at < len(content) and content[at]:
+        places.append(at + 9)
+        at += 25 + 8 * (content[at] == 0x88) + int.from_bytes(content[at + 1 : at + 5], "little")
+    if not places:
+        return "nothing"
+    at = dice.choice([places[0], places[-1], dice.choice(places)])
+    old = int.from_bytes(content[at : at + 8], "little", signed=True)
+    edges = [0, 1, 2, -1, -2, -7, old - 1, old + 1, old + 2, old - 3, old + 100, 1000, -(1 << 63), (1 << 63) - 1]
+    new = dice.choice([edge for edge in edges if -(1 << 63) <= edge < 1 << 63])
+    content[at : at + 8] = new.to_bytes(8, "little", signed=True)
+    file.write_bytes(content)
+    return f"id {new} for {old} at {at} of {file.name}"
+
+
+def libkestrel_appended(dice, program, folder):
+    """It and we put in turns, and commit for its readers: it delivers what it should, and ids go on."""
+    size = libkestrel_made(dice, program, folder)
+    for _ in range(dice.choice([1, 3])):
+        before = list(formats.read(folder, "libkestrel", "jobs"))
+        readers = libkestrel_readers(folder)
+        more = [Entry(payload(dice), None, T_MS * MS) for _ in range(dice.choice([1, 5, 40]))]
+        told = []
+        program.ask("open", folder, "jobs", size)
+        try:
+            formats.append(folder, more, "jobs", "libkestrel", journal_bytes=size, tell=told.append)
+        except Busy as busy:
+            same("who", str(program.pid) in str(busy), True)
+        else:
+            raise DifferentError("appended to what the program has open")
+        program.ask("put", hexed(b"between"), T_MS, "none", 0)
+        program.ask("close")
+        program.close()  # its mappings are there until it collects its garbage
+        formats.append(folder, more, "jobs", "libkestrel", journal_bytes=size, tell=told.append)
+        for reader in readers:
+            head = formats.state(folder, "jobs", "libkestrel").consumers[reader][0]
+            formats.commit(folder, reader, dice.randrange(head, before[-1].index + 1) if before else head, (), "jobs")
+        ours = libkestrel_ours(folder, "jobs", readers, as_program=True)
+        same("as it", ours, libkestrel_ours(folder, "jobs", readers))
+        theirs = libkestrel_recovered(program, copy(folder, f"copy-{len(told)}-{dice.random()}"), "jobs", readers, size)
+        same("delivered", ours, theirs)
+        for reader in readers:
+            same("the last", [item[4] for item in theirs[reader][-len(more) :]], [entry.payload for entry in more])
+
+
+def libkestrel_segments(dice, program, folder):
+    """Thousands of segments: followed, and read at rest, in order."""
+    folder.mkdir()
+    count = dice.choice([1000, 2000])
+    program.ask("open", folder, "jobs", 60)
+    program.ask("reader", "r")
+    program.ask("many", 0, 1)
+    follower = Follower(folder, "libkestrel", "jobs")
+    follower.expect(count + 1)
+    program.ask("many", 1, count)
+    written = [b"%d" % number for number in range(count + 1)]
+    follower.same(written)
+    same("at rest", [e.payload for e in formats.read(folder, "libkestrel", "jobs", strict=True)], written)
+    program.ask("close")
+
+
 # ---------------------------------------------------------------------------------------------- sej
 def sej_items(items):
     return [
@@ -641,6 +863,141 @@ def sej_followed(dice, program, folder):
     program.ask("flush")
     follower.same(written)
     program.ask("close")
+
+
+def sej_segments(dice, program, folder):
+    """Thousands of segments, one message each: followed, and imported meanwhile, nothing is passed over."""
+    count = dice.choice([1000, 3000])
+    program.ask("open", folder, 1)
+    follower = Follower(folder, "sej", None)
+    follower.expect(count)
+    into = folder.parent / "into"
+    imported, stop = [], threading.Event()
+
+    def bring():
+        while not stop.is_set():
+            formats.import_queue(folder, into, "sej", resume=True, lossy=True, tell=imported.append)
+
+    importer = threading.Thread(target=bring)
+    importer.start()
+    try:
+        program.ask("many", 0, count)
+        written = [b"%d" % number for number in range(count)]
+        follower.same(written)
+    finally:
+        stop.set()
+        importer.join()
+    program.ask("close")
+    formats.import_queue(folder, into, "sej", resume=True)
+    with shmq.open(into, read_only=True) as queue, queue.reader() as messages:
+        same("imported", [message.payload for message in messages], written)
+    same("told", imported, [])
+
+
+def sej_locked(dice, program, folder):
+    """Nothing is moved from under a writer or a reader that has a lock: what they acknowledge stays."""
+    program.ask("open", folder, 1 << 30)
+    program.ask("many", 0, 5)
+    program.ask("reader", folder, "r")
+    program.ask("commit", 3)
+    for which in ("writer", "reader"):
+        try:
+            formats.repair(folder, format="sej", in_place=True)
+        except Busy as busy:
+            same("who", str(busy).split(" holds ")[0].split()[-1], str(program.pid))
+        else:
+            raise DifferentError(f"repaired in place beside the {which}")
+        if which == "writer":
+            program.ask("many", 5, 3)
+            program.ask("close")
+    program.ask("commit", 4)
+    program.ask("reader")
+    same("acknowledged", [e.payload for e in formats.read(folder, "sej")], [b"%d" % n for n in range(8)])
+    formats.repair(folder, format="sej", in_place=True)
+    program.ask("open", folder, 1 << 30)
+    program.ask("many", 8, 2)
+    program.ask("close")
+    items, _ = program.ask("scan", folder, 4)
+    same("after it", [unhex(item[4]) for item in items], [b"%d" % n for n in range(4, 10)])
+
+
+def sej_appended(dice, program, folder):
+    """The real writer and ours in turns, each killed now and then; its offsets and ours; each reads what all wrote."""
+    size = dice.choice([1, 200, 1 << 30])
+    written = []
+    program.ask("open", folder, size)
+    counts = [dice.choice([1, 7, 60]) for _ in range(dice.choice([3, 8]))]
+    follower = Follower(folder, "sej", None)
+    follower.expect(sum(counts))
+    for turn, count in enumerate(counts):
+        texts = [b"%d" % number for number in range(len(written), len(written) + count)]
+        if turn % 2 == 0:
+            program.ask("many", len(written), count)
+            try:
+                formats.append(folder, [Entry(b"no")], format="sej")
+            except Busy as busy:
+                same("who", str(program.pid) in str(busy), True)
+            else:
+                raise DifferentError("appended beside the real writer")
+            if dice.random() < 0.3:
+                program.kill()
+            else:
+                program.ask("close")
+        else:
+            end = "os.kill(os.getpid(), 9)" if dice.random() < 0.5 else "appender.close()"
+            code = (
+                "import os, sys\nfrom shmq.formats import Entry, sej\n"
+                f"appender = sej.Appender({str(folder)!r}, segment_bytes={size})\n"
+                f"appender.append(*[Entry(text, None, 7) for text in {texts!r}])\n{end}\n"
+            )
+            subprocess.run([sys.executable, "-c", code], check=False)
+            program.ask("open", folder, size)
+        written += texts
+        if turn % 2 == 0 and turn:
+            formats.commit(folder, "r", turn, format="sej")
+            same("our offset", program.ask("offset", folder, "r")[1], str(turn))
+    if program.ask("offset", folder, "s", 3)[1] == "3":
+        same("its offset", formats.consumers(folder, format="sej")["s"], (3, ()))
+    follower.same(written)
+    with contextlib.suppress(DifferentError):
+        program.ask("close")
+    same("it reads", [unhex(item[4]) for item in program.ask("scan", folder, 0)[0]], written)
+    same("we read", [entry.payload for entry in formats.read(folder, "sej", strict=True)], written)
+    same("problems", formats.verify(folder, format="sej"), [])
+
+
+def sej_watched(dice, program, folder):
+    """The watcher of a root takes nothing of ours for a journal that is none."""
+    root = folder / "root"
+    folder.mkdir()
+    root.mkdir()
+    program.ask("watch", root)
+    bit = dice.choice([0, 1])
+    places = [f"o.1.00{index}" for index in range(2)] if bit else ["o"]
+    entries = [Entry(payload(dice), None, T_MS * MS + n, None, b"k%d" % n) for n in range(dice.choice([400, 2000]))]
+
+    def slowly():
+        for number, entry in enumerate(entries):
+            if number % 200 == 0:
+                time.sleep(0.005)
+            yield entry
+
+    formats.write(root, slowly(), "sej", shard_bit=bit, prefix="o")
+    for place in places:
+        segment = next((root / place / "jnl").iterdir())
+        segment.write_bytes(segment.read_bytes() + b"torn")
+    if dice.random() < 0.5:
+        formats.repair(root, format="sej", in_place=True)
+    else:
+        for place in places:
+            if dice.random() < 0.5:
+                formats.repair(root / place, format="sej", in_place=True)
+            else:  # the copy of a shard is made beside the root by default
+                formats.repair(root / place, format="sej", to=None if bit else folder / "clean")
+    found, _ = program.ask("watched")
+    same("watched", sorted(Path(item[0]).name for item in found), places)
+    read = [item for place in places for item in program.ask("scan", root / place, 0)[0]]
+    same("read", sorted(unhex(item[4]) for item in read), sorted(entry.payload for entry in entries))
 
 
 def sej_shards(dice, program, folder):
@@ -756,20 +1113,99 @@ def qewqew_read(dice, program, folder):
     same("read", ours, qewqew_recovered(program, copy(folder, "copy") / "q", size))
 
 
+def qewqew_locked(dice, program, folder):
+    """While it has a queue open, that is not repaired in place; and while we do, it cannot open it."""
+    size = qewqew_made(dice, program, folder)
+    header = folder / "q"
+    program.ask("open", header, size)
+    program.ask("put", "00")
+    try:
+        formats.repair(header, format="qewqew", in_place=True)
+    except Busy:
+        pass
+    else:
+        raise DifferentError("repaired in place, and its program had it open")
+    program.close()
+    before = qewqew_ours(header)
+    with lock.held(header, "try"):
+        said, _ = program.try_to("open", header, size)
+        same("while we held its lock, it said", said, "tel.schich.qewqew.QewAlreadyOpenException")
+    same("repaired in place", formats.repair(header, format="qewqew", in_place=True).messages, len(before))
+    same("and opened", before, qewqew_recovered(program, header, size))
+
+
+def qewqew_in_place(dice, program, folder):
+    """It and we put and take by turns, and end at any step or whole: each reads what the other has left."""
+    folder.mkdir()
+    header, size, wanted, number = folder / "q", dice.choice([220, 700]), [], 0
+    for _ in range(dice.choice([2, 6, 12])):
+        ours = dice.random() < 0.5
+        with contextlib.ExitStack() as stack:
+            if ours:
+                queue = stack.enter_context(qewqew.open(header, chunk_bytes=size, sync=dice.random() < 0.2))
+            else:
+                program.ask("open", header, size)
+            for _ in range(dice.choice([0, 1, 10, 40])):
+                if dice.random() < 0.55:
+                    number += 1
+                    wanted.append(numbered(dice, number))
+                    queue.put(wanted[-1]) if ours else program.ask("put", hexed(wanted[-1]))
+                elif ours:
+                    same("taken", [queue.take()], [wanted.pop(0) if wanted else None])
+                elif wanted and len(list(folder.iterdir())) <= 2:  # it cannot take in the session that rolled
+                    program.ask("dequeue")
+                    wanted.pop(0)
+            if not ours and dice.random() < 0.5:
+                program.ask("close")
+            elif not ours:
+                program.kill()
+        program.close()
+        same("ours of both", qewqew_ours(header), wanted)
+    same("theirs of both", wanted, qewqew_recovered(program, header, size))
+
+
 TRIALS = {
-    "kestrel": (kestrel_written, kestrel_operations, kestrel_read, kestrel_damaged, kestrel_followed),
-    "libkestrel": (libkestrel_written, libkestrel_read, libkestrel_damaged, libkestrel_followed),
-    "sej": (sej_written, sej_read, sej_shards, sej_damaged, sej_followed),
-    "qewqew": (qewqew_written, qewqew_read, qewqew_damaged),
+    "kestrel": (
+        kestrel_written,
+        kestrel_operations,
+        kestrel_read,
+        kestrel_damaged,
+        kestrel_followed,
+        kestrel_packed,
+        kestrel_in_place,
+    ),
+    "libkestrel": (
+        libkestrel_written,
+        libkestrel_read,
+        libkestrel_damaged,
+        libkestrel_renumbered,
+        libkestrel_appended,
+        libkestrel_followed,
+        libkestrel_segments,
+    ),
+    "sej": (
+        sej_written,
+        sej_read,
+        sej_shards,
+        sej_damaged,
+        sej_followed,
+        sej_segments,
+        sej_locked,
+        sej_appended,
+        sej_watched,
+    ),
+    "qewqew": (qewqew_written, qewqew_read, qewqew_damaged, qewqew_locked, qewqew_in_place),
 }
 
 
-def one(trial, program, seed, work):
-    """One trial: None, or what was different."""
+def one(trial, program, seed, work, words):
+    """One trial: None, or what was different. What a trial has to say besides is counted in *words*."""
     dice = random.Random(f"{trial.__name__} {seed}")
     with tempfile.TemporaryDirectory(dir=work) as folder:
         try:
-            trial(dice, program, Path(folder) / "queue")
+            word = trial(dice, program, Path(folder) / "queue")
+            if word:
+                words[word] += 1
         except DifferentError as error:
             return str(error)
     return None
@@ -792,14 +1228,15 @@ def main():
         for trial in TRIALS[name]:
             if options.only and options.only != trial.__name__:
                 continue
-            failed = 0
+            failed, words = 0, collections.Counter()
             seeds = range(options.trials) if options.seed is None else [options.seed]
             for seed in seeds:
-                found = one(trial, program, seed, work)
+                found = one(trial, program, seed, work, words)
                 if found:
                     failed += 1
                     print(f"{name} --only {trial.__name__} --seed {seed}: {found[:600]}", flush=True)
-            print(f"{name:11} {trial.__name__:20} {len(seeds)} trials, {failed} different", flush=True)
+            more = "".join(f", {count} {word}" for word, count in words.items())
+            print(f"{name:11} {trial.__name__:20} {len(seeds)} trials, {failed} different{more}", flush=True)
             wrong += failed
         program.close()
     return bool(wrong)

@@ -1,0 +1,1 @@
+"""Messages that are forwarded by processes that are killed."""

@@ -1,0 +1,193 @@
+"""What it takes to open a queue, to put the first message and to make a name: counted, for times vary."""
+
+from __future__ import annotations
+
+import collections
+import operator
+import os
+import sys
+import time
+
+import pytest
+
+import shmq
+from shmq.storage import blocks, files, laggards, space
+from shmq.storage import chain as chains
+
+_calls: list[list[tuple[str, str]]] = []
+
+
+def hear(event, arguments):
+    """For `sys.addaudithook`, which nobody can take away again."""
+    if _calls and event in ("open", "os.listdir", "os.scandir"):
+        _calls[-1].append((event, str(arguments[0])))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _heard():
+    sys.addaudithook(hear)
+
+
+def during(work):
+    """What it returned, and how often it opened each file by its name, and read a folder."""
+    _calls.append([])
+    try:
+        done = work()
+    finally:
+        heard = _calls.pop()
+    names = collections.Counter(
+        "a folder" if event != "open" else os.path.basename(name) for event, name in heard if "/self/fd/" not in name
+    )
+    return done, names
+
+
+@pytest.fixture
+def there(path):
+    """A queue with a message, which nobody has open."""
+    with shmq.open(path) as queue:
+        queue.put(b"first")
+    return path
+
+
+def test_each_file_is_opened_once_to_open_a_queue(there):
+    queue, opened = during(lambda: shmq.open(there))
+    with queue:
+        assert opened["queue.shmq"] == opened["control.shmq"] == opened["boot_id"] == 1
+        assert opened["mountinfo"] <= 1
+        assert opened["a folder"] <= 2  # the chunks; the rings, after a death
+        assert max(opened.values()) <= 2, opened
+
+
+def test_a_first_put_reads_the_journal_once(there):
+    with shmq.open(there) as queue:
+        _, opened = during(lambda: queue.put(b"x"))
+    assert opened["queue.shmq"] <= 1
+    assert opened["a folder"] <= 1
+
+
+def test_a_new_name_lists_nothing_and_looks_at_one_chunk(there):
+    with shmq.open(there) as queue:
+        consumer, opened = during(lambda: queue.consumer("new"))
+        assert opened["a folder"] == 0
+        assert sum(count for name, count in opened.items() if name.endswith(".chunk")) <= 2, opened
+        assert consumer.take(timeout=0) == b"first"
+
+
+def test_in_a_long_queue_nothing_is_listed_by_who_opens_puts_takes_or_retires(make):
+    """What takes as long as there are chunks would show up here, however short it is."""
+    queue = make()
+    path = queue.path
+    for _ in range(100):
+        queue.put(bytes(9000))
+    queue.close()
+
+    def all_of_it():
+        with shmq.open(path) as queue:
+            queue.put(b"last")
+            with queue.consumer("new") as consumer:
+                assert [len(consumer.take(timeout=0)) for _ in range(30)] == [9000] * 30
+            assert queue.first_index == 29
+        return path
+
+    listed, listdir = [], os.listdir
+
+    def told(folder):
+        if os.readlink(f"/proc/self/fd/{operator.index(folder)}").endswith("/chunks"):
+            listed.append(folder)
+        return listdir(folder)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "listdir", told)
+        # How much the slowest name holds back is looked for every five seconds, in a listing.
+        patched.setitem(laggards._looked, path, laggards._Look(time.monotonic()))
+        all_of_it()
+    assert listed == []
+
+
+def test_a_chunk_that_came_back_under_a_retired_name_is_taken_away_by_the_next_retirement(make):
+    """A slow roller that is killed before it finds out leaves one. It was seen in the listing that is made anyway."""
+    queue = make()
+    for _ in range(10):
+        queue.put(bytes(9000))
+    folder = os.path.join(queue.path, "chunks")
+    names = sorted(os.listdir(folder))
+    consumer = queue.consumer("c")
+    for _ in range(4):
+        consumer.take()
+    assert names[1] not in os.listdir(folder)
+    with open(os.open(os.path.join(folder, names[1]), os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
+        file.truncate(16384)
+    for _ in range(2):
+        consumer.take()
+    assert names[1] not in os.listdir(folder)
+    assert [len(consumer.take()) for _ in range(4)] == [9000] * 4
+
+
+def test_which_chunks_go_is_asked_of_each_until_one_stays(make, monkeypatch):
+    queue = make()
+    for _ in range(8):
+        queue.put(bytes(9000))
+    chain = queue._session.chain()
+    live = chain.names()
+    asked = []
+
+    def goes(name):
+        asked.append(name)
+        return name[0] <= 3
+
+    for few in (64, 0):  # as they are listed, and one by one
+        monkeypatch.setattr(chains, "_FEW", few)
+        asked.clear()
+        assert chain.oldest(goes) == live[:4]
+        assert asked == live[1:5]
+        assert chain.oldest(lambda _: True) == live
+        assert chain.oldest(lambda _: False) == live[:1]
+
+
+def test_of_an_empty_queue_nothing_goes(queue):
+    assert queue._session.chain().oldest(lambda _: True) == []
+
+
+def test_the_names_that_retirement_has_mapped_are_those_that_are_there(make):
+    """One that was dropped and made again between two retirements is another one, and has finished nothing."""
+    queue = make()
+    for _ in range(10):
+        queue.put(bytes(9000))
+    home, chain = queue._session.home, queue._session.chain()
+    with queue.consumer("a") as consumer:
+        for _ in range(3):
+            consumer.take()
+    with home.admin():
+        first = space.floor(home, chain)
+        known = home.names_known[0]
+    assert first == 3
+    queue.drop_consumer("a")
+    queue.consumer("a").close()
+    with home.admin():
+        assert space.floor(home, chain) == queue.first_index < 3
+        assert home.names_known[0] is known
+
+
+@pytest.mark.parametrize("place", ["disk", "memory"])
+def test_the_type_of_a_file_system_by_its_device_is_the_one_by_its_path(place, tmp_path):
+    path = str(tmp_path) if place == "disk" else "/dev/shm"
+    with open("/proc/self/mountinfo", encoding="utf-8") as file:
+        assert files.filesystem_type(path) == files.filesystem_type(path, file.read())
+
+
+@pytest.mark.parametrize(("kind", "asked"), [("ext4", 0), ("tmpfs", 0), ("btrfs", 1), ("overlay", 1), ("nfs4", 1)])
+def test_only_what_has_nothing_else_below_it_goes_by_its_device(kind, asked, tmp_path, monkeypatch):
+    """A mount may have any source, also one that looks like the number of a device; only its own field is that."""
+    device = os.stat(tmp_path).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    lines = [f"20 1 0:99 / /x rw - zfs {number} rw", f"21 1 {number} / / rw shared:1 - {kind} /dev/a rw"]
+    mounts = "\n".join([*lines, "22 1 0:98 / /y rw - xfs z rw"])
+    monkeypatch.setattr(files, "small_file", lambda _: mounts.encode())
+    real, looked = os.path.realpath, []
+    monkeypatch.setattr(os.path, "realpath", lambda path: looked.append(path) or real(path))
+    assert (files.filesystem_type(str(tmp_path)), len(looked)) == (kind, asked)
+
+
+def test_what_never_shares_blocks_is_no_network_and_nothing_that_has_other_types_below_it():
+    assert blocks.NEVER_SHARED <= files.PLAIN
+    assert not files.PLAIN & (files.NETWORK | blocks._ELSEWHERE | {"btrfs", "overlay", "fuseblk"})
