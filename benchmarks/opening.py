@@ -11,11 +11,15 @@ timed from `shmq.open` to the first message in hand (importing is import_time.py
 
 None of the three may grow with the queue: opening looks at one checkpoint, and at the chunk in which the dead producer
 may have left a claim.
+
+With --steps nobody is killed, and what is timed is told apart: to open, then the first put, or a new name and its first
+message. Processor time too, which a busy machine lengthens less.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import multiprocessing
 import os
 import shutil
@@ -99,6 +103,41 @@ def open_and(way: str, path: str) -> float:
     return (time.perf_counter() - began) * 1000
 
 
+def step_by_step(way: str, path: str) -> list[tuple[float, float]]:
+    """Milliseconds of processor time and by the wall: of opening, and of what comes then."""
+    clocks = [(time.process_time(), time.perf_counter())]
+    queue = shmq.open(path, create=False)
+    clocks.append((time.process_time(), time.perf_counter()))
+    if way == "put":
+        queue.put(b"first")
+    else:
+        queue.consumer(f"new-{os.getpid()}").take(timeout=0)
+    clocks.append((time.process_time(), time.perf_counter()))
+    queue.close()
+    return [((b[0] - a[0]) * 1000, (b[1] - a[1]) * 1000) for a, b in itertools.pairwise(clocks)]
+
+
+def steps(length: int, runs: int, directory: str, chunk_bytes: int | None) -> list[list[str]]:
+    """The rows of one length."""
+    path = f"{directory}/opening"
+    trial.in_processes(functools.partial(fill, path, length, chunk_bytes))
+    found: dict[str, list[tuple[float, float]]] = {}
+    for _ in range(runs):
+        for way, then in (("put", "then the first put"), ("earliest", "or a new name and its first message")):
+            ((opened, after),) = trial.in_processes(functools.partial(step_by_step, way, path), start=SPAWN)
+            found.setdefault("open", []).append(opened)
+            found.setdefault(then, []).append(after)
+    with shmq.open(path) as queue:
+        chunks = queue.stats().chunks
+    shutil.rmtree(path)
+    rows = []
+    for what, times in found.items():
+        processor, wall = zip(*times, strict=True)
+        figures = [f"{statistics.median(processor):.2f}", f"{statistics.median(wall):.2f}", f"{min(wall):.2f}"]
+        rows.append([f"{length:,}", f"{chunks:,}", what, *figures])
+    return rows
+
+
 def read_all(path: str) -> tuple[int, int, int, int]:
     """Chunks, messages read, and RssAnon in bytes before and after reading all of them."""
     queue = shmq.open(path, create=False)
@@ -130,12 +169,31 @@ def measure(length: int, runs: int, directory: str, chunk_bytes: int | None) -> 
     return {"times": times, "chunks": chunks, "read": count, "anon": [before, after]}
 
 
+def _steps(options: Any) -> int:
+    with trial.workplace(options.directory) as directory:
+        out = report.Report(options, directory)
+        rows = [
+            row for length in options.lengths for row in steps(length, options.runs, directory, options.chunk_bytes)
+        ]
+    out.data["steps"] = rows
+    out.table(
+        "In a fresh process, ms: medians, and the smallest by the wall",
+        ("messages", "chunks", "", "processor", "wall", "smallest"),
+        rows,
+    )
+    out.write()
+    return 0
+
+
 def main() -> int:
     parser = report.arguments(__doc__)
     parser.add_argument("--runs", type=int, default=7, help="crashes for each way and length; default: 7")
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, metavar="N")
     parser.add_argument("--chunk-bytes", type=int, metavar="N", help="small chunks, so that there are many of them")
+    parser.add_argument("--steps", action="store_true", help="without a crash, step by step")
     options = parser.parse_args()
+    if options.steps:
+        return _steps(options)
     with trial.workplace(options.directory) as directory:
         out = report.Report(options, directory)
         found = {length: measure(length, options.runs, directory, options.chunk_bytes) for length in options.lengths}

@@ -77,7 +77,7 @@ THEIRS: dict[str, type[Channel]] = {"zeroq": ZeroQ, "hyperq": HyperQ, "zmq": Zmq
 def main() -> int:
     parser = report.arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="default: 3")
-    parser.add_argument("--sizes", default="", help="only those whose name contains one of these, with commas between")
+    parser.add_argument("--sizes", default="", help="only those whose name contains one of these, with slashes between")
     parser.add_argument("--ours", default="", help="only those of our ways, likewise")
     parser.add_argument("--alone", action="store_true", help="without rivals")
     options = parser.parse_args()
