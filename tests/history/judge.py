@@ -338,7 +338,7 @@ def empty_means_empty(history):
     missing = _missing(history)
     unresolved = [(put.begin, history.over_by(put)) for put in history.puts if put.outcome != "ok"]
     for name, operations in history.names.items():
-        for one, following, rank in _empties(log, operations, explicit=history.modes.get(name) == "explicit"):
+        for one, following, rank in _empties(log, name, operations, explicit=history.modes.get(name) == "explicit"):
             if rank == len(log.indexes):
                 continue
             index = log.indexes[rank]
@@ -351,22 +351,23 @@ def empty_means_empty(history):
             yield f"{name} ({one.process}): {one.outcome} at {one.begin}, and index {index} was there since {put.end}"
 
 
-def _empties(log, operations, *, explicit):
+def _empties(log, name, operations, *, explicit):
     """What said that nothing was there, the index from which on that was so, and the rank of what was not."""
-    following, finished = 0, set()
+    following, way = 0, _Way(log, name, explicit=explicit)
     for one in operations:
+        if explicit:
+            try:
+                way.follow(one)
+            except _Wrong:  # which is told for itself
+                return
         if one.verb == "open" and one.indexes:
             following = 0 if explicit else one.indexes[0]
-        if one.verb == "ack":
-            finished.update(map(log.rank, one.indexes))
         if one.verb not in GETS:
             continue
         for index, value, _ in one.seen:
             following = (log.where.get(value, 0) if index is None else index) + 1
-            if one.verb == "take":
-                finished.add(log.rank(following - 1))
         if one.outcome in ("empty", "shutdown"):
-            rank = _end_of_run(log.rank(following), finished) if explicit else log.rank(following)
+            rank = _end_of_run(log.rank(following), way.maybe)
             yield one, max(following, log.indexes[rank - 1] + 1) if explicit and rank else following, rank
 
 

@@ -245,6 +245,17 @@ BAD = {
         auto(opened("a.0", 5, 0), got("a.0", 22, *ALL[:2]), lied("a.0", 45), got("a.0", 50, ALL[2])),
         "empty at 45, and index 3 was there",
     ),
+    "explicit: a false empty behind what a take in flight at a death had": (
+        explicit(
+            opened("e.0", 5, 0),
+            Operation("e.0", "take", 50, limit=2),
+            opened("e.1", 60, 0),
+            lied("e.1", 61),
+            got("e.1", 62, ALL[2]),
+            acked("e.1", 63, 3),
+        ),
+        "empty at 61, and index 3 was there",
+    ),
     "the recorder saw a hang": (good(problems=["hang: consumers do not come to the end"]), "hang"),
 }
 
@@ -278,6 +289,9 @@ GOOD = {
         acked("e.1", 62, 0), opened("e.2", 70, 1), got("e.2", 71, ALL[1]), acked("e.2", 72, 1),
     ),
     "explicit: take acknowledges": explicit(opened("e.0", 5, 0), got("e.0", 50, *ALL, verb="take")),
+    "explicit: empty behind what a take in flight at a death had": explicit(
+        opened("e.0", 5, 0), Operation("e.0", "take", 50, limit=3), opened("e.1", 60, 0), lied("e.1", 61)
+    ),
     "empty while the next one is claimed": good(
         puts=[FIRST, SECOND, put("p.2", 30, 70, 2, 102), LAST], log=[*good().log[:2], entry(2, 102), entry(3, 103)],
         names={
