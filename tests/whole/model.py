@@ -174,6 +174,11 @@ class Letters:
         self.soon.discard(index)
         self.perhaps.add(index)
 
+    def dropped(self, end: int) -> None:
+        """All before *end* is dropped, but what somebody has: not what came back, and nobody has asked for since."""
+        for index in [index for index in self.soon if index < end]:
+            self.forgotten_at(index)
+
     def forgotten(self) -> None:
         """What was not moved yet may never be."""
         self.perhaps |= self.soon

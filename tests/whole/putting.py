@@ -106,7 +106,8 @@ class Putting:
         """
         With full="drop_oldest": what the queue says it dropped is dropped, and that is no more than it had to.
 
-        P13: what was dropped for a put that then finds the disk full stays dropped.
+        P13: what was dropped for a put that then finds the disk full stays dropped; and what a member held when it
+        died nobody holds, be it for the last time.
         """
         now = on(self.queue, dropped)
         if now > self.log.dropped:
@@ -114,6 +115,8 @@ class Putting:
             assert self.byte_bound or now <= self.queue.next_index + self.coming - self.log.max_messages
             self.log.dropped = now
             self.marks.add("dropped")
+            for letters in self.log.letters.values():
+                letters.dropped(now)
 
     def fields(self, entry: Entry) -> dict[str, Any]:
         given = {"key": entry.key, "type": entry.type or None, "headers": entry.headers, "time_ns": entry.time_ns}
