@@ -49,6 +49,10 @@ def _time(message: Message) -> datetime.datetime:
     return _moment(message.time_ns)
 
 
+class EncodedHeaders(list[Any]):  # of bytes; any, since it goes where a list of mappings may go
+    """The headers of several messages as they lie in their records, MessagePack of maps: taken as they are."""
+
+
 def _headers(message: Message) -> dict[str, Any]:
     stored = message.raw_headers
     if stored is None:

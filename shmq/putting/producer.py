@@ -19,6 +19,7 @@ from shmq.closable import Forgotten
 from shmq.codec import T, codec
 from shmq.deadlines import deadline_of
 from shmq.loan import Loan
+from shmq.message import EncodedHeaders
 from shmq.putting.pace import Pace
 from shmq.putting.room import Room
 from shmq.session import Handle
@@ -908,6 +909,8 @@ def _check_names(headers: Iterable[str]) -> None:
 
 
 def _encode_each(headers: Sequence[Mapping[str, Any] | None]) -> list[bytes]:
+    if isinstance(headers, EncodedHeaders):
+        return headers
     if headers[0] is headers[-1] and len(set(map(id, headers))) == 1:  # of one origin: encoded once
         return [_encode_headers(headers[0])] * len(headers)
     names = itertools.chain.from_iterable

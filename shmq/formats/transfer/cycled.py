@@ -8,10 +8,14 @@ a message that was in no such queue goes into the cycle of its time.
 from __future__ import annotations
 
 import itertools
+import struct
 import time
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
+from shmq.foreign import EncodedHeaders
 from shmq.formats import chronicle
 from shmq.formats.chronicle import cycles
 from shmq.formats.chronicle.folder import Folder
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import shmq
+    from shmq.formats.chronicle import Settings
     from shmq.formats.model import Entry
     from shmq.formats.transfer.messages import Headers
     from shmq.formats.transfer.source import Source
@@ -45,30 +50,33 @@ class Place(NamedTuple):
 def headers(path: str | os.PathLike[str], queue: str | None) -> Headers:
     """Return what makes the headers of a batch of messages of the Chronicle queue at *path*."""
     settings = chronicle.settings(path, queue)
-    more = {"epoch": settings.epoch} if settings.epoch else {}
 
-    def of_one_file(indexes: Iterable[int], extra: Mapping[str, Any]) -> list[dict[str, Any] | None]:
-        cycle, file = extra["cycle"], extra["file"]
-        first = settings.roll_cycle.index(cycle, 0)
-        if not more:  # the usual case, and nearly twice as fast
-            return [
-                {SOURCE: {"index": index, "cycle": cycle, "sequence": index - first, "file": file}} for index in indexes
-            ]
-        return [
-            {SOURCE: {"index": index, "cycle": cycle, "sequence": index - first, "file": file, **more}}
-            for index in indexes
-        ]
-
-    def made(indexes: Sequence[int], extras: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
+    def made(indexes: Sequence[int], extras: Sequence[Mapping[str, Any]]) -> EncodedHeaders:
         if extras[0] is extras[-1]:  # a batch is in the order of the files
-            return of_one_file(indexes, extras[0])
-        found: list[dict[str, Any] | None] = []
+            return _of_one_file(settings, indexes, extras[0])
+        found = EncodedHeaders()
         for _, run in itertools.groupby(zip(indexes, extras, strict=True), lambda pair: id(pair[1])):
             pairs = list(run)
-            found += of_one_file([index for index, _ in pairs], pairs[0][1])
+            found += _of_one_file(settings, [index for index, _ in pairs], pairs[0][1])
         return found
 
     return made
+
+
+def _of_one_file(settings: Settings, indexes: Iterable[int], extra: Mapping[str, Any]) -> EncodedHeaders:
+    """
+    Return {"source": {"index": …, "cycle": …, "sequence": …, "file": …}} for each message of one file, as MessagePack.
+
+    Only two numbers differ, so the bytes around them are made once: that is a third of the time of making the maps.
+    """
+    cycle, number = extra["cycle"], 1 << 63  # whose bytes are in no cycle and in no name of a file
+    fields = {"index": number, "cycle": cycle, "sequence": number, "file": extra["file"]}
+    if settings.epoch:
+        fields["epoch"] = settings.epoch
+    begin, between, end = msgspec.msgpack.encode({SOURCE: fields}).split(number.to_bytes(8, "big"))
+    pack = struct.Struct(f">{len(begin)}sQ{len(between)}sQ{len(end)}s").pack
+    first = settings.roll_cycle.index(cycle, 0)
+    return EncodedHeaders([pack(begin, index, between, index - first, end) for index in indexes])
 
 
 def options_of(queue: shmq.Queue, options: dict[str, Any]) -> dict[str, Any]:

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import shmq
+    from shmq.foreign import EncodedHeaders
     from shmq.formats.model import Entry
 
-    Headers = Callable[[Sequence[Any], Sequence[Any]], list[dict[str, Any] | None]]
+    Headers = Callable[[Sequence[Any], Sequence[Any]], EncodedHeaders]
 
 SOURCE = "source"
 """The header that keeps what only the foreign format knew: index, expiry, attempts, segment."""
