@@ -121,11 +121,11 @@ def test_a_conversion_keeps_the_source_id_and_the_index_and_tells_of_meta_data(t
     source, out = tmp_path / "src", tmp_path / "out"
     given = [Entry(b"one"), Entry(b"\xb9\x04meta\xe1x", extra={"meta": True}), Entry(b"two")]
     formats.write(source, given, "chronicle", source_id=7, index_count=16, index_spacing=4)
-    with pytest.raises(shmq.Unsafe, match="would be lost: 1 documents of users' meta-data"):
+    with pytest.raises(shmq.Unsafe, match="would be lost: 1 document of users' meta-data"):
         formats.convert_queue(source, out, "chronicle")
     assert not out.exists()
     done = formats.convert_queue(source, out, "chronicle", lossy=True)
-    assert done.lost == ["1 documents of users' meta-data"]
+    assert done.lost == ["1 document of users' meta-data"]
     assert [entry.payload for entry in formats.read(out)] == [b"one", b"two"]
     assert formats.chronicle.settings(out).table.source_id == 7
     formats.convert_queue(source, tmp_path / "other", "chronicle", lossy=True, source_id=9, index_count=32)
@@ -138,6 +138,20 @@ def test_a_conversion_keeps_the_source_id_and_the_index_and_tells_of_meta_data(t
         cuts.append((header.index_count, header.index_spacing))
     assert cuts == [(16, 4), (16, 4), (32, 4)]
     assert formats.chronicle.settings(tmp_path / "other").table.source_id == 9
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_an_import_refuses_to_drop_users_meta_data_untold(tmp_path, resume):
+    given = [Entry(b"one"), *2 * [Entry(b"\xb9\x04meta\xe1x", extra={"meta": True})], Entry(b"two")]
+    formats.write(tmp_path / "src", given, "chronicle")
+    with pytest.raises(formats.Refused, match=r"would be lost: 2 documents of users' meta-data.* imported"):
+        formats.import_queue(tmp_path / "src", tmp_path / "q", resume=resume)
+    told = []
+    done = formats.import_queue(tmp_path / "src", tmp_path / "q", resume=resume, lossy=True, tell=told.append)
+    assert (done.messages, done.lost) == (2, ["2 documents of users' meta-data"])
+    assert told == ["lost: 2 documents of users' meta-data"]
+    with shmq.open(tmp_path / "q", read_only=True) as queue:
+        assert [message.payload for message in queue.reader()] == [b"one", b"two"]
 
 
 # ---------------------------------------------------------------- in, and out again

@@ -9,6 +9,7 @@ all else is a NotWire. A failure prints the bytes.
 """
 
 import argparse
+import contextlib
 import importlib.util
 import random
 import sys
@@ -17,10 +18,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from shmq.errors import TooLarge
-from shmq.formats.chronicle import NotWire, Typed, decode, encode, parse, show
-from shmq.formats.chronicle.binary import fields
-from shmq.formats.chronicle.values import Hex64, Pairs, Values
+BY_COVERAGE = __name__ == "__main__" and "--plain" not in sys.argv and importlib.util.find_spec("atheris") is not None
+if BY_COVERAGE:
+    import atheris  # type: ignore[import-not-found]
+with atheris.instrument_imports(include=["shmq.formats"]) if BY_COVERAGE else contextlib.nullcontext():
+    from shmq.errors import TooLarge
+    from shmq.formats.chronicle import NotWire, Typed, decode, encode, parse, show
+    from shmq.formats.chronicle.binary import fields
+    from shmq.formats.chronicle.values import Hex64, Pairs, Values
 
 SECONDS = 5.0
 """No document of a few kilobytes may take so long."""
@@ -155,9 +160,7 @@ def loop(rounds: int, seconds: float, first_seed: int) -> int:
 
 
 def _by_coverage(arguments: list[str]) -> None:
-    import atheris  # type: ignore[import-not-found]
-
-    atheris.instrument_all()
+    """Let atheris change pieces by what code they reach. Ends the process."""
     atheris.Setup([sys.argv[0], *arguments, "-max_len=2048"], check)
     atheris.Fuzz()
 
@@ -169,7 +172,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="the first seed of the plain loop")
     parser.add_argument("--plain", action="store_true", help="the plain loop, also when atheris is installed")
     options = parser.parse_args()
-    if importlib.util.find_spec("atheris") is not None and not options.plain:
+    if BY_COVERAGE:
         _by_coverage([f"-max_total_time={int(options.seconds)}"])
     print(f"{loop(1 << 60, options.seconds, options.seed)} rounds: nothing was found")
 

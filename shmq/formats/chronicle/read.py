@@ -79,11 +79,13 @@ def read(
     return _follow.once(Walk(folder, begin()[0], max_payload=max_payload, **options))
 
 
-def lists(path: str | os.PathLike[str], queue: str | None = None, *, strict: bool = False) -> Iterator[list[Entry]]:
+def lists(
+    path: str | os.PathLike[str], queue: str | None = None, *, strict: bool = False, meta: bool = False
+) -> Iterator[list[Entry]]:
     """Deliver what `read` delivers, in lists of what was read at once."""
     folder = Folder(path, queue)
     folder.refuse_strays()
-    return _follow.in_lists(Walk(folder, strict=strict))
+    return _follow.in_lists(Walk(folder, strict=strict, meta=meta))
 
 
 Bound = tuple[int, int]

@@ -8,6 +8,7 @@ a message that was in no such queue goes into the cycle of its time.
 from __future__ import annotations
 
 import itertools
+import operator
 import struct
 import time
 from functools import cache
@@ -26,7 +27,7 @@ from shmq.formats.transfer.messages import SOURCE
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import shmq
     from shmq.formats.chronicle import Settings
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from shmq.formats.transfer.messages import Headers
     from shmq.formats.transfer.source import Source
     from shmq.formats.transfer.survey import Survey
+
+
+_INDEX = operator.attrgetter("index")
 
 
 class Place(NamedTuple):
@@ -113,11 +117,36 @@ def _index_of(folder: Folder) -> dict[str, int]:
     return {}
 
 
+class Messages:
+    """Those of a Chronicle queue, in lists; users' meta-data between them have no index, and are counted instead."""
+
+    def __init__(self, source: Source, *, strict: bool) -> None:
+        """Nothing is read yet."""
+        self._lists = chronicle.lists(source.path, source.queue, strict=strict, meta=True)
+        self.meta = 0
+
+    def __iter__(self) -> Iterator[list[Entry]]:
+        """The lists."""
+        for found in self._lists:
+            if None not in map(_INDEX, found):
+                yield found
+            elif messages := [entry for entry in found if entry.index is not None]:
+                self.meta += len(found) - len(messages)
+                yield messages
+            else:
+                self.meta += len(found)
+
+    def losses(self) -> list[str]:
+        """What of the part that was read has no place elsewhere."""
+        return [f"{self.meta:,} document{'s' * (self.meta > 1)} of users' meta-data"] if self.meta else []
+
+
 def meta_losses(source: Source, *, strict: bool) -> list[str]:
-    """What of users' meta-data is lost when a Chronicle queue is converted: all of it, for it has no index."""
-    documents = chronicle.read(source.path, source.queue, meta=True, strict=strict)
-    count = sum(1 for entry in documents if entry.index is None)
-    return [f"{count:,} documents of users' meta-data"] if count else []
+    """What of users' meta-data is lost when a Chronicle queue is converted."""
+    messages = Messages(source, strict=strict)
+    for _ in messages:
+        pass
+    return messages.losses()
 
 
 def _like(roll_cycle: str, epoch: int, options: dict[str, Any]) -> dict[str, Any]:

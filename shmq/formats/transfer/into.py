@@ -83,22 +83,23 @@ def import_queue(
     tell, progress = tell or nobody, progress or nobody
     found, lost = followers(source, "; use {alone}") if consumers else ([], [])
     refuse_losses(lost, lossy=lossy, tell=tell)
-    batches = Batches(source.lists(strict=not lossy))
+    messages, left_out = source.messages(strict=not lossy)
+    batches = Batches(messages)
     who = source.identity()
     try:
         with _open(into) as target:
             before = Before(target, source, who, again=again, in_parts=resume)
             there = set(target.consumers())
             _check(target, source, before, found, there, resume=resume)
-            work = _Import(target, before, found, there, ack, source.headers(), lossy=lossy)
-            messages, first, last = work.run(batches, part if resume else None, tell, progress)
+            work = _Import(target, before, found, there, ack, source.headers(), left_out, lossy=lossy)
+            count, first, last = work.run(batches, part if resume else None, tell, progress)
     except shmq.Corrupt as problem:
         if problem is not batches.damage:
             raise
         kept = "Whole parts before it are in" if resume else "Nothing was imported"
         help_ = "; {lossy} imports all that is whole, and {repair} writes a clean copy"
         raise Damage(f"{problem}. {kept}", help_) from problem
-    return Imported(source.format, messages, first, last, work.made, lost + work.lost)
+    return Imported(source.format, count, first, last, work.made, lost + work.lost)
 
 
 @contextlib.contextmanager
@@ -165,6 +166,7 @@ class _Import:
         there: set[str],
         ack: Literal["auto", "explicit"],
         headers: Headers | None,
+        left_out: Callable[[], list[str]],
         *,
         lossy: bool,
     ) -> None:
@@ -172,8 +174,9 @@ class _Import:
         self.made: list[str] = []
         """The names of the consumers that were made, in that order."""
         self.lost: list[str] = []
-        """What was lost of consumers, as *lossy* allowed."""
+        """What was lost of consumers, and what was no message, as *lossy* allowed."""
         self._lossy = lossy
+        self._left_out = left_out
         self._headers = headers
         self._queue = queue
         self._before = before
@@ -198,6 +201,8 @@ class _Import:
                 read = before + len(indexes)
                 first = indexes.start if first is None else first
                 last = indexes.stop - 1
+        self._refuse_what_is_left_out("Nothing more was imported", tell)
+        self.lost += self._left_out()
         for each in self._found:  # who wants what is still to come
             if each.at is None:
                 self._make(each, indexes.stop or self._queue.next_index)
@@ -220,12 +225,18 @@ class _Import:
                     progress("imported", read - passed)
                 if read == before:
                     return
+                kept = "Nothing was" if part is None else "Whole parts before it are"
+                self._refuse_what_is_left_out(f"{kept} imported", nobody)
                 if part is None and any(each.comes for each in self._found):
                     self._before.begin()
-                indexes = self._adopt(staged, number, "Nothing was" if part is None else "Whole parts before it are")
+                indexes = self._adopt(staged, number, kept)
             yield before, indexes
             if part is None:
                 return
+
+    def _refuse_what_is_left_out(self, kept: str, tell: Callable[[str], object]) -> None:
+        """Go on only where what was read and is no message may be lost."""
+        refuse_losses(self._left_out(), lossy=self._lossy, tell=tell, kept=kept)
 
     def _adopt(self, staged: shmq.Staged, number: int, kept: str) -> range:
         try:

@@ -78,7 +78,9 @@ def no_room(problem: TooLarge | TooMany | Full, kept: str) -> Refused:
     )
 
 
-def refuse_losses(losses: list[str], *, lossy: bool, tell: Callable[[str], object]) -> None:
+def refuse_losses(
+    losses: list[str], *, lossy: bool, tell: Callable[[str], object], kept: str = "Nothing was written"
+) -> None:
     """
     Go on only where nothing is lost, or that is allowed: then it is told.
 
@@ -86,7 +88,7 @@ def refuse_losses(losses: list[str], *, lossy: bool, tell: Callable[[str], objec
         Refused: neither.
     """
     if losses and not lossy:
-        raise Loss(f"this would be lost: {'; '.join(losses)}. Nothing was written", "; {lossy} does it all the same")
+        raise Loss(f"this would be lost: {'; '.join(losses)}. {kept}", "; {lossy} does it all the same")
     for loss in losses:
         tell(f"lost: {loss}")
 

@@ -12,7 +12,7 @@ from shmq.errors import NotFound
 from shmq.formats import verbs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import ModuleType
 
     from shmq.formats.model import Entry, Place, State
@@ -48,6 +48,13 @@ class Source(NamedTuple):
     def is_log(self) -> bool:
         """Whether its messages have numbers, which only ascend."""
         return self.format in _LOGS
+
+    def messages(self, *, strict: bool) -> tuple[Iterable[list[Entry]], Callable[[], list[str]]]:
+        """As `lists`, and what says which documents among those that were read are no messages."""
+        if self.format != "chronicle":
+            return self.lists(strict=strict), list
+        found = cycled().Messages(self, strict=strict)
+        return found, found.losses
 
     def lists(self, *, strict: bool) -> Iterator[list[Entry]]:
         """Its messages, in lists of what was read at once."""
