@@ -166,6 +166,13 @@ def test_what_java_recovers_is_recovered_as_java_does_it(name, tmp_path):
     assert payloads(path, as_program=True) == payloads(after)
 
 
+def test_a_file_where_the_queue_would_be_is_refused(tmp_path):
+    (tmp_path / "q").write_bytes(b"mine")
+    with pytest.raises(BadFormat, match=r"cannot append to .*/q: it is not a directory"):
+        chronicle.Appender(tmp_path / "q")
+    assert (tmp_path / "q").read_bytes() == b"mine"
+
+
 def test_a_queue_whose_writer_was_killed_goes_on(tmp_path):
     """Its lock is taken from the dead, and its half of a message is written over."""
     folder, expected = given("crash")

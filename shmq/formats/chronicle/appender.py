@@ -118,6 +118,9 @@ class Appender:
     ) -> None:
         if (self.path / TABLE).exists():
             return
+        if self.path.exists() and not self.path.is_dir():
+            msg = f"cannot append to {self.path}: it is not a directory"
+            raise BadFormat(msg)
         names = _files.regular_files(self.path) if self.path.is_dir() else []
         found = next((name for name in names if name.endswith((".cq4", ".cq4t"))), None)
         if found is not None:
