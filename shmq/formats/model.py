@@ -6,12 +6,13 @@ The words are used one way only: an *index* counts messages, a *position* counts
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 MS = 1_000_000
@@ -48,6 +49,52 @@ class Entry(NamedTuple):
 
 make_entry: Callable[[tuple[Any, ...]], Entry] = partial(tuple.__new__, Entry)
 """`Entry` from a tuple of all eight fields, at half the price of calling the class: for the inner loops only."""
+
+
+class Run(Sequence[Entry]):
+    """Messages of which nothing is known but their bytes, and their numbers, which follow each other."""
+
+    __slots__ = ("extra", "first", "payloads")
+
+    def __init__(self, payloads: list[bytes], first: int, extra: Mapping[str, Any]) -> None:
+        """*first* is the number of the first one; *extra* is that of them all."""
+        self.payloads, self.first, self.extra = payloads, first, extra
+
+    @property
+    def indexes(self) -> range:
+        """Their numbers."""
+        return range(self.first, self.first + len(self.payloads))
+
+    def entries(self) -> list[Entry]:
+        """Return them one by one."""
+        extra = self.extra
+        return [
+            make_entry((payload, index, None, None, None, None, None, extra))
+            for index, payload in enumerate(self.payloads, self.first)
+        ]
+
+    def is_followed_by(self, other: Run) -> bool:
+        """Whether *other* is of the same origin, and goes on where this one ends."""
+        return other.extra is self.extra and other.first == self.indexes.stop
+
+    def __len__(self) -> int:
+        """How many they are."""
+        return len(self.payloads)
+
+    @overload
+    def __getitem__(self, at: int) -> Entry: ...
+    @overload
+    def __getitem__(self, at: slice) -> Run: ...
+    def __getitem__(self, at: int | slice) -> Entry | Run:
+        """Return one of them; or some that follow each other, a run again."""
+        if isinstance(at, slice):
+            begin, *_ = at.indices(len(self.payloads))
+            return Run(self.payloads[at], self.first + begin, self.extra)
+        return Entry(self.payloads[at], self.first + (at if at >= 0 else len(self) + at), extra=self.extra)
+
+    def __iter__(self) -> Iterator[Entry]:
+        """All of them, one by one."""
+        return iter(self.entries())
 
 
 class Problem(NamedTuple):

@@ -13,7 +13,7 @@ from shmq.formats.chronicle.folder import NAME, Folder
 from shmq.formats.chronicle.follow import Follower
 from shmq.formats.chronicle.store import MAX_PAYLOAD
 from shmq.formats.chronicle.walk import Walk
-from shmq.formats.model import MS, Entry, Place, Problem, State
+from shmq.formats.model import MS, Entry, Place, Problem, Run, State
 
 if TYPE_CHECKING:
     import os
@@ -79,13 +79,21 @@ def read(
     return _follow.once(Walk(folder, begin()[0], max_payload=max_payload, **options))
 
 
-def lists(
-    path: str | os.PathLike[str], queue: str | None = None, *, strict: bool = False, meta: bool = False
-) -> Iterator[list[Entry]]:
+def lists(path: str | os.PathLike[str], queue: str | None = None, *, strict: bool = False) -> Iterator[list[Entry]]:
     """Deliver what `read` delivers, in lists of what was read at once."""
     folder = Folder(path, queue)
     folder.refuse_strays()
-    return _follow.in_lists(Walk(folder, strict=strict, meta=meta))
+    return _follow.in_lists(Walk(folder, strict=strict))
+
+
+def runs(
+    path: str | os.PathLike[str], queue: str | None = None, *, strict: bool = False
+) -> Iterator[Run | list[Entry]]:
+    """Deliver what `lists` delivers, and users' meta-data: messages without such between them are a `Run`."""
+    folder = Folder(path, queue)
+    folder.refuse_strays()
+    with closing(Walk(folder, strict=strict, meta=True)) as walk:
+        yield from walk.runs()
 
 
 Bound = tuple[int, int]

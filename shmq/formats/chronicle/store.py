@@ -17,7 +17,7 @@ from shmq.formats.chronicle import words
 from shmq.formats.chronicle.header import MAX_HEADER, Header, parse_header
 from shmq.formats.chronicle.pages import HEAD, Pages, is_page
 from shmq.formats.chronicle.values import NotWire
-from shmq.formats.model import Entry, Problem, make_entry
+from shmq.formats.model import Entry, Problem, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -63,6 +63,14 @@ class Document(NamedTuple):
     def meta(self) -> bool:
         """Whether it is meta-data."""
         return words.is_meta(self.word)
+
+
+def _between(run: Run, metas: list[tuple[int, Entry]]) -> list[Entry]:
+    """Return the messages with meta-data between them: (how many messages come before it, it)."""
+    found = run.entries()
+    for at, meta in reversed(metas):
+        found.insert(at, meta)
+    return found
 
 
 class Store:
@@ -147,22 +155,27 @@ class Store:
         )
 
     # ------------------------------------------------------------ from here on
-    def lists(self) -> Iterator[list[Entry]]:  # noqa: C901  one loop on purpose: a call per message would cost more
+    def lists(self) -> Iterator[list[Entry]]:
         """Deliver the messages from the place on, in lists of what was read at once; `end` says why they ended."""
+        for found in self.runs():
+            yield found.entries() if isinstance(found, Run) else found
+
+    def runs(self) -> Iterator[Run | list[Entry]]:  # noqa: C901  one loop on purpose: a call a message would cost more
+        """As `lists`; but what came without meta-data between is a `Run`, which costs less than its entries."""
         header = self.ready()
         if header is None:
             return
         add_to_stop, mask = words.padding(aligned=header.aligned)
-        u32, make, extra, limit = words.WORD.unpack_from, make_entry, self._extra, words.LENGTH
+        u32, limit = words.WORD.unpack_from, words.LENGTH
         too_long = min(words.META, self._max_payload + 1)
         window = _files.WINDOW
         while True:
             data, body = self._window(header, window)
             end = len(data)
             last = end - 4
-            index = self.roll.index(self.cycle, self.sequence)
-            begin, at, before = index, 0, self.last[0] - self.position
-            found: list[Entry] = []
+            at, before = 0, self.last[0] - self.position
+            found: list[bytes] = []
+            metas: list[tuple[int, Entry]] = []
             add = found.append
             while at <= last:
                 size = u32(data, at)[0]
@@ -171,28 +184,33 @@ class Store:
                     stop = start + size
                     if stop > end:
                         break
-                    add(make((body[start:stop], index, None, None, None, None, None, extra)))
-                    index += 1
+                    add(body[start:stop])
                 else:
                     stop = start + (size & limit)
                     if size >> 30 != 1 or stop > end:
                         break
                     if self._meta and (meta := self._user_meta(body[at:stop])):
-                        add(meta)
+                        metas.append((len(found), meta))
                 before = at
                 at = (stop + add_to_stop) & mask
             if at:
                 self.last = (self.position + before, u32(data, before)[0])
             self.position += at
-            self.sequence += index - begin
-            if found:
-                yield found
+            run = self._run(found)
+            if found or metas:
+                yield _between(run, metas) if metas else run
             window = _files.WINDOW if at else _files.SMALL_WINDOW
             more = self._slowly(header)
             if more:
                 yield more
             elif more is None:
                 return
+
+    def _run(self, payloads: list[bytes]) -> Run:
+        """Return the next messages, and count them."""
+        found = Run(payloads, self.roll.index(self.cycle, self.sequence), self._extra)
+        self.sequence += len(payloads)
+        return found
 
     def _window(self, header: Header, window: int) -> tuple[bytes, bytes]:
         """Return the bytes from the place on, once for the words and once for the payloads: often the same bytes."""
@@ -206,7 +224,7 @@ class Store:
             self._shrunk()
         return data, body
 
-    def _slowly(self, header: Header) -> list[Entry] | None:
+    def _slowly(self, header: Header) -> Run | list[Entry] | None:
         """Take one document with care: one that fits in no window, or nothing. None at the end, which is said."""
         position, size = self.position, self.source.size()
         if size < position and size < self.last[0] + 4 + (self.last[1] & words.LENGTH):
@@ -219,17 +237,14 @@ class Store:
         if position + 4 + length > size:
             self._torn(position, word)
             return None
-        found: list[Entry] = []
+        found: Run | list[Entry] = []
         if words.is_data(word):
             if length > self._max_payload:
                 msg = f"{self.path} at {position}: a message of {length} bytes, and max_payload is {self._max_payload}"
                 raise TooLarge(msg)
-            payload = self._payload(position, length)
-            index = self.roll.index(self.cycle, self.sequence)
-            found.append(Entry(payload, index, None, None, None, None, None, self._extra))
-            self.sequence += 1
+            found = self._run([self._payload(position, length)])
         elif self._meta and (meta := self._long_meta(position, length)):
-            found.append(meta)
+            found = [meta]
         self.last = (position, word)
         self.position = words.after(position, word, aligned=header.aligned)
         return found

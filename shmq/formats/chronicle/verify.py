@@ -28,7 +28,7 @@ from shmq.formats.chronicle.table import (
     Table,
 )
 from shmq.formats.chronicle.walk import Walk
-from shmq.formats.model import Entry, Problem
+from shmq.formats.model import Entry, Problem, Run
 
 if TYPE_CHECKING:
     import os
@@ -69,7 +69,7 @@ def verify(path: str | os.PathLike[str], queue: str | None = None) -> list[Probl
 class _Skim(Walk):
     """A walk that hears all problems on the way and loads no message."""
 
-    def _messages(self, store: Store) -> Iterator[list[Entry]]:
+    def _messages(self, store: Store) -> Iterator[Run | list[Entry]]:
         if store.ready() is not None:
             store.walk(_END)
             store.settle()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from shmq.errors import Corrupt, NotFound
 from shmq.formats.chronicle.store import MAX_PAYLOAD, Store, Why
-from shmq.formats.model import Entry, Problem
+from shmq.formats.model import Entry, Problem, Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,6 +88,11 @@ class Walk(Listener):
 
     def lists(self) -> Iterator[list[Entry]]:
         """As `available`, in lists of what was read at once."""
+        for found in self.runs():
+            yield found.entries() if isinstance(found, Run) else found
+
+    def runs(self) -> Iterator[Run | list[Entry]]:
+        """As `lists`; messages without meta-data between them are a `Run`."""
         self.begins()
         while not self._over:
             if self._store is not None:
@@ -133,7 +138,7 @@ class Walk(Listener):
     def _put_away(self, store: Store) -> None:
         store.close()
 
-    def _messages(self, store: Store) -> Iterator[list[Entry]]:
+    def _messages(self, store: Store) -> Iterator[Run | list[Entry]]:
         """Deliver what is in *store* from its place on; the place is the start's if that lies in it."""
         if store.ready() is None:
             return
@@ -143,7 +148,7 @@ class Walk(Listener):
                 # There may be more of them one day, and none of those is wanted.
                 store.settle()
                 return
-        yield from store.lists()
+        yield from store.runs()
 
     def _leaves(self, store: Store) -> bool:
         """Judge a file that has a successor; False where the real program's tailer would not go on."""

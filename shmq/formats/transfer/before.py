@@ -13,13 +13,13 @@ import itertools
 import operator
 from typing import TYPE_CHECKING
 
-from shmq.formats.model import NO_TIME
+from shmq.formats.model import NO_TIME, Run
 from shmq.formats.transfer.followers import mark_of
 from shmq.formats.transfer.messages import about, in_range
 from shmq.formats.transfer.refusals import Clash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import shmq
     from shmq.formats.model import Entry
@@ -91,10 +91,12 @@ class Before:
         with self._queue.stage() as staged:
             self._queue.adopt(staged, dedup=(self._mark, step))
 
-    def number_of(self, batch: list[Entry], read: int, last: int) -> int:
+    def number_of(self, batch: Sequence[Entry], read: int, last: int) -> int:
         """The number of the last message of a batch; *last* is that of the one before it in this part."""
         if not self._by_index(batch):
             return read
+        if isinstance(batch, Run) and last < batch.first and batch.indexes[-1] < _NO_MORE:
+            return batch.indexes[-1]
         indexes = [entry[1] or 0 for entry in batch]
         if last < indexes[0] and indexes[-1] < _NO_MORE and all(map(operator.lt, indexes, indexes[1:])):
             return indexes[-1]
@@ -105,12 +107,12 @@ class Before:
             )
         return _NO_MORE
 
-    def _by_index(self, batch: list[Entry]) -> bool:
+    def _by_index(self, batch: Sequence[Entry]) -> bool:
         """Whether its messages are known by their own numbers: those of a log that is not several, side by side."""
         return self._source.is_log and "dir" not in (batch[0].extra or {})
 
     def pass_over(
-        self, batches: Batches, look: Callable[[list[Entry], int], object], tell: Callable[[str], object]
+        self, batches: Batches, look: Callable[[Sequence[Entry], int], object], tell: Callable[[str], object]
     ) -> int:
         """
         What is in, showing it to *look*; how many messages the source still has of it.
@@ -187,7 +189,7 @@ class Before:
                 found[about(headers).get("index", -1)] = tuple(message)
         return found
 
-    def _compare(self, batch: list[Entry], there: dict[int, tuple[int, bytes, int]]) -> None:
+    def _compare(self, batch: Sequence[Entry], there: dict[int, tuple[int, bytes, int]]) -> None:
         """
         Go on only where the messages of a log are those that were imported with these numbers, as far as they are here.
 
@@ -208,7 +210,7 @@ class Before:
             ". {again} imports all that it holds now",
         )
 
-    def _same(self, batch: list[Entry], before: int) -> int:
+    def _same(self, batch: Sequence[Entry], before: int) -> int:
         """How many messages of a batch are those that were imported last, as far as the queue still has these."""
         first = self._number - len(self.indexes)
         batch = batch[max(0, first - before) :]

@@ -8,7 +8,6 @@ a message that was in no such queue goes into the cycle of its time.
 from __future__ import annotations
 
 import itertools
-import operator
 import struct
 import time
 from functools import cache
@@ -22,7 +21,7 @@ from shmq.formats.chronicle import cycles
 from shmq.formats.chronicle.folder import Folder
 from shmq.formats.chronicle.store import Store
 from shmq.formats.chronicle.write import rolling
-from shmq.formats.model import MS, NO_TIME
+from shmq.formats.model import MS, NO_TIME, Run
 from shmq.formats.transfer.messages import SOURCE
 
 if TYPE_CHECKING:
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
     from shmq.formats.transfer.messages import Headers
     from shmq.formats.transfer.source import Source
     from shmq.formats.transfer.survey import Survey
-
-
-_INDEX = operator.attrgetter("index")
 
 
 class Place(NamedTuple):
@@ -122,13 +118,13 @@ class Messages:
 
     def __init__(self, source: Source, *, strict: bool) -> None:
         """Nothing is read yet."""
-        self._lists = chronicle.lists(source.path, source.queue, strict=strict, meta=True)
+        self._runs = chronicle.runs(source.path, source.queue, strict=strict)
         self.meta = 0
 
-    def __iter__(self) -> Iterator[list[Entry]]:
+    def __iter__(self) -> Iterator[Sequence[Entry]]:
         """The lists."""
-        for found in self._lists:
-            if None not in map(_INDEX, found):
+        for found in self._runs:
+            if isinstance(found, Run):
                 yield found
             elif messages := [entry for entry in found if entry.index is not None]:
                 self.meta += len(found) - len(messages)

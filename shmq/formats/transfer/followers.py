@@ -12,6 +12,8 @@ from shmq.errors import Corrupt
 from shmq.formats.transfer.refusals import Clash
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from shmq.formats.model import Entry
     from shmq.formats.transfer.source import Source
 
@@ -62,7 +64,7 @@ class Follower:
         self._label = label
         self._done = frozenset(index for index in done if index >= wanted)
 
-    def look(self, batch: list[Entry], before: int) -> None:
+    def look(self, batch: Sequence[Entry], before: int) -> None:
         """Look for its place in a batch, before which *before* messages were read."""
         if not before and not self.comes:
             self.comes = "xid" in (batch[0].extra or {})
@@ -75,7 +77,7 @@ class Follower:
             entry = batch[self.at - before]
             self.mark = mark_of(entry.index, entry.payload)
 
-    def _find(self, batch: list[Entry], before: int) -> None:
+    def _find(self, batch: Sequence[Entry], before: int) -> None:
         if self._label is not None:
             for number, entry in enumerate(batch):
                 if (entry.index or 0) >= self._wanted and (entry.extra or {}).get("dir") == self._label:

@@ -16,7 +16,7 @@ from shmq.formats.transfer.results import Imported
 from shmq.formats.transfer.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from shmq.formats.model import Entry
     from shmq.formats.transfer.messages import Headers
@@ -246,7 +246,7 @@ class _Import:
         except (shmq.TooLarge, shmq.TooMany, shmq.Full) as problem:
             raise no_room(problem, f"{kept} imported") from problem
 
-    def _look(self, batch: list[Entry], before: int) -> None:
+    def _look(self, batch: Sequence[Entry], before: int) -> None:
         for each in self._found:
             each.look(batch, before)
 

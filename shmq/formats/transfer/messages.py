@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from shmq.formats.model import NO_TIME
+from shmq.formats.model import NO_TIME, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,8 +21,11 @@ SOURCE = "source"
 _TIME_MAX = (1 << 63) - 1
 
 
-def put(staged: shmq.Staged, batch: list[Entry], known: Headers | None = None) -> None:
+def put(staged: shmq.Staged, batch: Sequence[Entry], known: Headers | None = None) -> None:
     """Stage a batch; *known* makes the headers of a format that has more to tell than an index and an extra."""
+    if isinstance(batch, Run) and known is not None:
+        staged.put_many(batch.payloads, headers=known(batch.indexes, [batch.extra]))
+        return
     payloads, indexes, times, expiries, keys, kinds, attempts, extras = zip(*batch, strict=True)
     headers: list[dict[str, Any] | None] | None = None
     stamps = None if times.count(None) == len(times) else times

@@ -12,7 +12,7 @@ from shmq.errors import NotFound
 from shmq.formats import verbs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import ModuleType
 
     from shmq.formats.model import Entry, Place, State
@@ -49,7 +49,7 @@ class Source(NamedTuple):
         """Whether its messages have numbers, which only ascend."""
         return self.format in _LOGS
 
-    def messages(self, *, strict: bool) -> tuple[Iterable[list[Entry]], Callable[[], list[str]]]:
+    def messages(self, *, strict: bool) -> tuple[Iterable[Sequence[Entry]], Callable[[], list[str]]]:
         """As `lists`, and what says which documents among those that were read are no messages."""
         if self.format != "chronicle":
             return self.lists(strict=strict), list
