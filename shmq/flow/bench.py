@@ -70,7 +70,17 @@ class Bench:
         """Seconds that an item takes, lately."""
 
     def __enter__(self) -> Self:
-        """Open them."""
+        """Open them, as soon as there is room on the disk for what that takes."""
+        while True:
+            try:
+                self._open()
+            except shmq.DiskFull as problem:
+                self._wait_for_room(problem)
+                self.life.wait(lambda: None)  # it may be to leave meanwhile
+            else:
+                return self
+
+    def _open(self) -> None:
         with contextlib.ExitStack() as opened:
             self.queue = opened.enter_context(self._place.queue(self._number, self.stage))
             self.consumer = opened.enter_context(self._place.consumer(self._number, self.stage, self.queue))
@@ -83,7 +93,6 @@ class Bench:
             elif not self.stage.sink:
                 self.target = opened.enter_context(self._place.out())
             self._opened = opened.pop_all()
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Close them: what is not finished goes to others."""

@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from killing import kill_workers
@@ -16,6 +17,7 @@ from stages import noted
 from support import in_tiny, until
 
 import shmq
+from shmq.flow.bench import Bench
 
 LONG = 60.0
 TWO = ".stage(uneven, workers=2).stage(add_a_million, workers=2)"
@@ -131,6 +133,7 @@ def test_an_interpreter_that_ends_in_the_middle_leaves_nobody_behind(path, tmp_p
 import sys, threading, time
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 import shmq
+from shmq.flow.bench import Bench
 from stages import *
 if __name__ == "__main__":
     flow = shmq.Flow({path!r}).stage(slow, workers=2)
@@ -204,3 +207,19 @@ if __name__ == "__main__":
 def test_a_disk_that_is_full_for_a_while_is_waited_for(tmp_path):
     """Nothing is lost, doubled or given up."""
     assert in_tiny(FULL % str(Path(__file__).parent), "64m").split() == ["3000", "0", "True"]
+
+
+def test_a_worker_that_finds_no_room_to_begin_waits_for_it(tmp_path):
+    """It died, and a stage whose workers die before they can begin is given up: the flow with it."""
+    tried = []
+
+    class Opening(Bench):
+        def _open(self):
+            tried.append(1)
+            if len(tried) < 4:
+                raise shmq.DiskFull("no room yet")
+
+    life = SimpleNamespace(ending=False, wait=lambda call: call())
+    bench = Opening(life, SimpleNamespace(path=tmp_path), 0, SimpleNamespace(name="same"), None)
+    with bench:
+        assert len(tried) == 4
