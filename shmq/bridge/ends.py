@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shmq.errors import ShmqError
+from shmq.errors import ShmqError, TooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,6 +43,14 @@ class Outgoing(NamedTuple):
 
     at: int
     message: Carried
+
+
+def too_large(each: Outgoing, where: str, limit: int | None = None) -> TooLarge:
+    """The error for a message that the far end does not take, where all before it arrive."""
+    most = "less" if limit is None else f"{limit:,} at most"
+    return TooLarge(
+        f"message {each.at} has {len(each.message.payload):,} bytes, and {where} takes {most}; all before it are there"
+    )
 
 
 class Target(abc.ABC):

@@ -19,7 +19,7 @@ from shmq.errors import Busy, Corrupt, Full, Mismatch, NotFound, SyncPending, To
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shmq.bridge.ends import Numbered, Source
+    from shmq.bridge.ends import Batch, Numbered, Source
 
 _CODECS = ("text", "json", "msgpack")
 
@@ -123,10 +123,17 @@ class _Bridge:
                 except ends.Stopped:
                     source.give_back(batch)
                     raise
-                source.confirm(batch)
+                self._confirm(source, batch)
             elif self._once:
                 return
             patience.works()
+
+    def _confirm(self, source: Source, batch: Batch) -> None:
+        """What is confirmed the far end may forget, so it is on the disk; without numbers it was forgotten before."""
+        numbered = bool(batch.messages) and batch.messages[0].number is not None
+        if numbered and self._queue.durable_index < self._queue.next_index:
+            self._queue.sync()
+        source.confirm(batch)
 
     def _take_over(self, producer: str, messages: Sequence[Numbered]) -> None:
         """Put them, in as few batches as the queue has room for."""

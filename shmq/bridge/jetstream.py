@@ -65,8 +65,6 @@ class _Link:
             return self._loop.run_until_complete(asyncio.wait_for(call, within))
         except nats.js.errors.NotFoundError:
             raise
-        except nats.errors.MaxPayloadError:
-            raise TooLarge(f"a message is larger than {self.url.shown} takes; all before it are there") from None
         except nats.js.errors.APIError as problem:
             raise self.answered(problem.err_code, str(problem.description)) from None
         except (nats.errors.Error, TimeoutError, OSError) as problem:
@@ -207,7 +205,10 @@ class Target(ends.Target):
             headers["Nats-Msg-Id"] = f"{self._queue_id}-{index}"
             headers["Nats-Expected-Stream"] = stream
             headers["Nats-Expected-Last-Sequence"] = str(self._last + at)
-            await client.publish(self._subject, message.payload, reply=f"{self._inbox}.{at}", headers=headers)
+            try:
+                await client.publish(self._subject, message.payload, reply=f"{self._inbox}.{at}", headers=headers)
+            except nats.errors.MaxPayloadError:
+                raise ends.too_large(batch[at], self._link.url.shown, client.max_payload) from None
         await client.flush(ends.ANSWER_WITHIN)
         await self._all_answered.wait()
 

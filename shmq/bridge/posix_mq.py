@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import posix_ipc
 
 from shmq.bridge import carried, ends, urls
-from shmq.errors import NotFound, TooLarge, Unsafe
+from shmq.errors import NotFound, Unsafe
 
 if TYPE_CHECKING:
     import threading
@@ -55,13 +55,10 @@ class Target(ends.Target):
     def send(self, batch: Sequence[ends.Outgoing]) -> None:
         """See `ends.Target`."""
         assert self._mq is not None  # noqa: S101  # `place` comes first
-        for index, message in batch:
-            if len(message.payload) > self._mq.max_message_size:
-                raise TooLarge(
-                    f"message {index} has {len(message.payload):,} bytes, and {self._url.shown} takes "
-                    f"{self._mq.max_message_size:,}; all before it are there"
-                )
-            self._send(message.payload, min(message.type, _HIGHEST))
+        for each in batch:
+            if len(each.message.payload) > self._mq.max_message_size:
+                raise ends.too_large(each, self._url.shown, self._mq.max_message_size)
+            self._send(each.message.payload, min(each.message.type, _HIGHEST))
 
     def _send(self, payload: bytes, priority: int) -> None:
         assert self._mq is not None  # noqa: S101

@@ -32,6 +32,8 @@ _KINDS = {
     "kafka": _Kind("kafka", "kafka", "kafka://host:9092/TOPIC"),
     "mq": _Kind("posix_mq", "mq", "mq:/NAME"),
 }
+_OF_THE_PLACE = ("db", "subject")
+"""Options that lead elsewhere; the others say how to get there."""
 _STRANGE = re.compile(r"[^A-Za-z0-9_-]+")
 _NAME_LENGTH = 64 - len(".sent")
 
@@ -53,7 +55,8 @@ class Url(NamedTuple):
 
     def consumer(self, way: str) -> str:
         """How the bridge to it is called among the queue's consumers; *way* is "" or "in"."""
-        known = hashlib.sha256(f"{self.shown} {sorted(self.options.items())}".encode()).hexdigest()[:8]
+        place = [self.options.get(each, "") for each in _OF_THE_PLACE]
+        known = hashlib.sha256(f"{self.shown} {place}".encode()).hexdigest()[:8]
         end = f".{known}{way and '.' + way}"
         return f"bridge.{self.scheme}.{_STRANGE.sub('-', self.name)}"[: _NAME_LENGTH - len(end)] + end
 

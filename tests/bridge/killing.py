@@ -55,21 +55,26 @@ def read(path: str) -> list[tuple]:
 
 
 def kill_either(kind: str, *, kills: int, seed: int, pause: float = 0.8) -> dict[str, int]:
-    """So many kills; how often whom, and how many messages went through."""
+    """So many kills of bridges and of a server of that kind; how often whom, and how many messages went through."""
+    with tempfile.TemporaryDirectory(prefix="shmq-bridge-") as folder, KINDS[kind](folder) as server:
+        return kill(server.url("stream"), server, kills=kills, seed=seed, pause=pause)
+
+
+def kill(url: str, server: servers.Server, *, kills: int, seed: int, pause: float) -> dict[str, int]:
+    """The same with a server that runs."""
     drawn = random.Random(seed)
-    done = {"out": 0, "in": 0, "server": 0}
-    with tempfile.TemporaryDirectory(prefix="shmq-bridge-") as folder, KINDS[kind](f"{folder}/server") as server:
+    with tempfile.TemporaryDirectory(prefix="shmq-bridge-") as folder:
         a, b = f"{folder}/a", f"{folder}/b"
         shmq.open(b, retention="forever").close()
         shmq.open(a, retention="forever").close()
         producer = Producer(a, seed)
         producer.start()
-        url = server.url("stream")
         try:
             with servers.Bridge(f"{folder}/out.log", a, url, "--trail", 60) as out:
                 wait_for_stream(a, url, out)
                 with servers.Bridge(f"{folder}/in.log", url, b) as back:
                     those = {"out": out, "in": back, "server": server}
+                    done = dict.fromkeys(those, 0)
                     for _ in range(kills):
                         time.sleep(drawn.uniform(0, pause))
                         whom = drawn.choice(list(those))
@@ -79,13 +84,12 @@ def kill_either(kind: str, *, kills: int, seed: int, pause: float = 0.8) -> dict
                         done[whom] += 1
                     total = producer.end()
                     with shmq.open(b) as queue:
-                        arrived = lambda: len(queue) >= total  # noqa: E731
-                        servers.eventually(arrived, back, AFTER)
-                    time.sleep(0.5)  # for what would come twice
+                        servers.eventually(lambda: len(queue) >= total, back, AFTER)
+                    time.sleep(0.3)  # for what would come twice
                     assert out.end() == back.end() == 0, out.said() + back.said()
         finally:
             producer.end()
-        compare(read(a), read(b), f"{kind}, seed {seed}")
+        compare(read(a), read(b), f"{url}, seed {seed}")
     return done | {"messages": total}
 
 
