@@ -50,6 +50,7 @@ class _Link:
     def __init__(self, url: Url) -> None:
         urls.only(url, "subject")
         self.url = url
+        self.shown = url.shown
         self.stream = url.name
         if not re.fullmatch(r"[^\s.*>/\\]+", self.stream):
             raise ValueError(f"{self.stream!r} is no name of a stream: no spaces, no . * > / and \\")
@@ -71,15 +72,15 @@ class _Link:
             told = self._told if isinstance(problem, nats.errors.NoServersError) and self._told else problem
             text = str(told) or type(told).__name__
             if "authoriz" in text.lower():
-                raise ends.Refused(f"{self.url.shown} lets nobody in like this: {text}") from None
+                raise ends.Refused(f"{self.shown} lets nobody in like this: {text}") from None
             raise ends.Unreachable(text) from None
 
     def answered(self, code: int | None, text: str) -> Exception:
         """What an error that the server answered means for a bridge."""
         if code == _TOO_LARGE:
-            return TooLarge(f"a message is larger than {self.url.shown} takes: {text}; all before it are there")
+            return TooLarge(f"a message is larger than {self.shown} takes: {text}; all before it are there")
         if code in _FINAL:
-            return ends.Refused(f"{self.url.shown} refused: {text}")
+            return ends.Refused(f"{self.shown} refused: {text}")
         return ends.Unreachable(text)
 
     def connect(self) -> None:
@@ -165,15 +166,15 @@ class Target(ends.Target):
         if headers.get("Shmq-Source") != self._queue_id:
             whose = f"queue {headers['Shmq-Source']}" if "Shmq-Source" in headers else "no bridge"
             raise Mismatch(
-                f"the last message of {link.url.shown} is of {whose}, not of this queue, {self._queue_id}; "
+                f"the last message of {link.shown} is of {whose}, not of this queue, {self._queue_id}; "
                 "give each queue a stream of its own"
             )
-        return carried.number(headers.get("Shmq-Index"), f"message {self._last} of {link.url.shown}")
+        return carried.number(headers.get("Shmq-Index"), f"message {self._last} of {link.shown}")
 
     def _only_subject(self, subjects: list[str]) -> str:
         if len(subjects) == 1 and not re.search(r"[*>]", subjects[0]):
             return subjects[0]
-        shown = self._link.url.shown
+        shown = self._link.shown
         raise ends.Refused(f"{shown} has the subjects {', '.join(subjects)}; say which: {shown}?subject=...")
 
     async def _answered(self, message: Any) -> None:
@@ -208,7 +209,7 @@ class Target(ends.Target):
             try:
                 await client.publish(self._subject, message.payload, reply=f"{self._inbox}.{at}", headers=headers)
             except nats.errors.MaxPayloadError:
-                raise ends.too_large(batch[at], self._link.url.shown, client.max_payload) from None
+                raise ends.too_large(batch[at], self._link.shown, client.max_payload) from None
         await client.flush(ends.ANSWER_WITHIN)
         await self._all_answered.wait()
 
@@ -271,12 +272,12 @@ class Source(ends.Source):
         try:
             info = link.run(link.js.stream_info(link.stream))
         except nats.js.errors.NotFoundError:
-            raise NotFound(f"there is no stream at {link.url.shown}") from None
+            raise NotFound(f"there is no stream at {link.shown}") from None
         self._producer = f"nats {link.stream} {info.created.isoformat()}"
         number = known(self._producer) or 0
         if number > info.state.last_seq:
             raise Mismatch(
-                f"{link.url.shown} ends at message {info.state.last_seq}, and the queue has had its message {number}: "
+                f"{link.shown} ends at message {info.state.last_seq}, and the queue has had its message {number}: "
                 "the stream has lost what it had, and what comes now would have the numbers of what is known already"
             )
         self._name = f"{self._prefix}{secrets.token_hex(4)}"
@@ -332,10 +333,10 @@ class Source(ends.Source):
             info = self._link.run(self._link.js.consumer_info(self._link.stream, self._name))
         except nats.js.errors.NotFoundError:
             raise ends.Unreachable("the stream was deleted, or made anew") from None
-        return bool(info.num_pending)
+        return bool(info.num_pending or info.num_ack_pending)
 
     def _message(self, message: Any) -> Carried:
-        where = f"message {message.metadata.sequence.stream} of {self._link.url.shown}"
+        where = f"message {message.metadata.sequence.stream} of {self._link.shown}"
         return _carried(message.data, message.headers or {}, message.metadata.timestamp, where)
 
     def confirm(self, batch: ends.Batch) -> None:

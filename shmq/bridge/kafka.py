@@ -53,7 +53,7 @@ class _Cluster:
     """How to reach it, and one topic."""
 
     def __init__(self, url: Url) -> None:
-        self.url = url
+        self.shown = url.shown
         self.topic = url.name
         self.settings: dict[str, Any] = {
             "client.id": "shmq bridge",
@@ -79,7 +79,7 @@ class _Cluster:
         try:
             return kind({**self.settings, **{name.replace("_", "."): value for name, value in settings.items()}})
         except KafkaException as problem:
-            raise ValueError(f"{self.url.shown}: {problem.args[0].str()}") from None
+            raise ValueError(f"{self.shown}: {problem.args[0].str()}") from None
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
@@ -103,11 +103,11 @@ class _Cluster:
     def answered(self, error: KafkaError) -> Exception:
         """What an error means for a bridge."""
         if error.code() in _FINAL:
-            return ends.Refused(f"{self.url.shown} refused: {error.str()}")
+            return ends.Refused(f"{self.shown} refused: {error.str()}")
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # of the broker, which allows less than this client
-            return TooLarge(f"a message is larger than {self.url.shown} takes; none of its batch is there")
+            return TooLarge(f"a message is larger than {self.shown} takes; none of its batch is there")
         if error.code() in _NO_TOPIC:
-            return NotFound(f"there is no topic at {self.url.shown}")
+            return NotFound(f"there is no topic at {self.shown}")
         return ends.Unreachable(error.str())
 
     def partitions(self, client: Any) -> list[int]:
@@ -213,7 +213,7 @@ class Target(ends.Target):
 
     def _index_of(self, message: Any) -> int:
         headers = dict(message.headers() or [])
-        shown = self._cluster.url.shown
+        shown = self._cluster.shown
         if headers.get(f"{_OURS}source") != self._queue_id.encode():
             raise Mismatch(
                 f"the last message in partition {message.partition()} of {shown} is not of this queue, "
@@ -251,7 +251,7 @@ class Target(ends.Target):
         except KafkaException as problem:
             if problem.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
                 raise
-            raise ends.too_large(each, self._cluster.url.shown) from None
+            raise ends.too_large(each, self._cluster.shown) from None
         self._producer.poll(0)
 
     def idle(self) -> None:
@@ -312,7 +312,7 @@ class Source(ends.Source):
         first, end = self._consumer.get_watermark_offsets(place, timeout=ends.ANSWER_WITHIN)
         if number is not None and number >= end:
             raise Mismatch(
-                f"partition {partition} of {self._cluster.url.shown} ends at {end}, and the queue has had {number}: "
+                f"partition {partition} of {self._cluster.shown} ends at {end}, and the queue has had {number}: "
                 "it has lost what it had, and what comes now would have the numbers of what is known already"
             )
         place.offset = max(first, 0 if number is None else number + 1)
@@ -344,7 +344,7 @@ class Source(ends.Source):
             self._ready.append(ends.Batch(self._producers[partition], numbered, receipt=behind))
 
     def _message(self, message: Any) -> Carried:
-        where = f"message {message.offset()} in partition {message.partition()} of {self._cluster.url.shown}"
+        where = f"message {message.offset()} in partition {message.partition()} of {self._cluster.shown}"
         headers = dict(message.headers() or [])
         plain = {
             name: carried.text_or_bytes(value or b"") for name, value in headers.items() if not name.startswith(_OURS)

@@ -41,7 +41,7 @@ class _Client:
     def __init__(self, url: Url) -> None:
         urls.only(url, "db")
         scheme = "redis" if url.scheme == "valkey" else url.scheme
-        self.url = url
+        self.shown = url.shown
         self.stream = url.name
         self.redis: Any = redis.Redis.from_url(
             f"{scheme}://{url.server}/{url.options.get('db', '0')}",
@@ -57,7 +57,7 @@ class _Client:
         try:
             yield
         except AuthenticationError as problem:
-            raise ends.Refused(f"{self.url.shown} lets nobody in like this: {problem}") from None
+            raise ends.Refused(f"{self.shown} lets nobody in like this: {problem}") from None
         except (ConnectionError, TimeoutError) as problem:
             raise ends.Unreachable(str(problem)) from None
         except ResponseError as problem:
@@ -70,7 +70,7 @@ class _Client:
         text = str(problem)
         if text.startswith(_FOR_NOW) or any(f" {word}" in text for word in _FOR_NOW):
             return ends.Unreachable(text)
-        return ends.Refused(f"{self.url.shown} refused: {text}")
+        return ends.Refused(f"{self.shown} refused: {text}")
 
     def groups(self) -> list[str] | None:
         """The consumer groups of the stream; None when there is no stream."""
@@ -113,12 +113,12 @@ class Target(ends.Target):
         others = [each.removeprefix(_FROM) for each in groups if each.startswith(_FROM)]
         if others:
             raise Mismatch(
-                f"{client.url.shown} has messages of the queue with the id {others[0]}, not of this one, "
+                f"{client.shown} has messages of the queue with the id {others[0]}, not of this one, "
                 f"{self._queue_id}; give each queue a stream of its own"
             )
         if client.redis.xlen(client.stream):
             raise Mismatch(
-                f"{client.url.shown} has entries that no bridge has put there, and its ids are to be those of one "
+                f"{client.shown} has entries that no bridge has put there, and its ids are to be those of one "
                 "queue; give the queue a stream of its own"
             )
 
@@ -178,7 +178,7 @@ class Source(ends.Source):
         with client.asking():
             groups = client.groups()
             if groups is None:
-                raise NotFound(f"there is no stream at {client.url.shown}")
+                raise NotFound(f"there is no stream at {client.shown}")
             self._group = next((each for each in groups if each.startswith(self._prefix)), "")
             if not self._group:
                 self._group = f"{self._prefix}{secrets.token_hex(8)}"
@@ -209,7 +209,7 @@ class Source(ends.Source):
         return ends.Batch(self._producer, messages, receipt=self._last)
 
     def _message(self, entry: str, fields: dict[bytes, bytes]) -> Carried:
-        where = f"entry {entry} of {self._client.url.shown}"
+        where = f"entry {entry} of {self._client.shown}"
         if b"source" not in fields or b"payload" not in fields:
             time_ns = int(entry.partition("-")[0]) * 1_000_000
             rest = {str(carried.text_or_bytes(each)): carried.text_or_bytes(fields[each]) for each in fields}

