@@ -364,7 +364,7 @@ class Source(ends.Source):
         )
 
     def confirm(self, batch: ends.Batch) -> None:
-        """See `ends.Source`. For people, and for who looks at a group's lag."""
+        """See `ends.Source`. For people: a group's lag shows how far the queue is."""
         if batch.receipt is not None:
             with self._cluster.asking():
                 self._consumer.commit(offsets=[batch.receipt], asynchronous=True)

@@ -23,8 +23,9 @@ AFTER = 120.0
 class Producer(threading.Thread):
     """Puts messages of all kinds into a queue, until it is told to end."""
 
-    def __init__(self, path: str, seed: int) -> None:
+    def __init__(self, path: str, seed: int, bursts: tuple[int, ...] = (1, 1, 10, 100)) -> None:
         super().__init__()
+        self._bursts = bursts
         self._path = path
         self._random = random.Random(seed)
         self._ends = threading.Event()
@@ -33,7 +34,7 @@ class Producer(threading.Thread):
     def run(self) -> None:
         with shmq.open(self._path) as queue:
             while not self._ends.wait(self._random.uniform(0, 0.02)):
-                for _ in range(self._random.choice((1, 1, 10, 100))):
+                for _ in range(self._random.choice(self._bursts)):
                     self._put(queue)
 
     def _put(self, queue) -> None:
@@ -93,14 +94,61 @@ def kill(url: str, server: servers.Server, *, kills: int, seed: int, pause: floa
     return done | {"messages": total}
 
 
+def kill_at_the_door(*, kills: int, seed: int, pause: float = 0.8) -> dict[str, int]:
+    """
+    The same by way of a POSIX message queue, which has no numbers: a kill of the way out may double one message, one of
+    the way in may lose one, and no more.
+    """
+    import posix_ipc
+
+    drawn = random.Random(seed)
+    name = f"/shmq-test-{os.getpid()}"
+    with tempfile.TemporaryDirectory(prefix="shmq-bridge-") as folder:
+        a, b = f"{folder}/a", f"{folder}/b"
+        shmq.open(b, retention="forever").close()
+        shmq.open(a, retention="forever").close()
+        door = posix_ipc.MessageQueue(name, posix_ipc.O_CREX)
+        producer = Producer(a, seed, (1, 5))
+        producer.start()
+        try:
+            with (
+                servers.Bridge(f"{folder}/out.log", a, f"mq:{name}") as out,
+                servers.Bridge(f"{folder}/in.log", f"mq:{name}", b) as back,
+            ):
+                those = {"out": out, "in": back}
+                done = dict.fromkeys(those, 0)
+                for _ in range(kills):
+                    time.sleep(drawn.uniform(0.3, 0.3 + pause))
+                    whom = drawn.choice(list(those))
+                    those[whom].kill()
+                    those[whom].start()
+                    done[whom] += 1
+                total = producer.end()
+                servers.eventually(lambda: sent(a) == total, out, AFTER)
+                servers.eventually(lambda: door.current_messages == 0, back, AFTER)
+                time.sleep(0.3)
+                assert out.end() == back.end() == 0, out.said() + back.said()
+        finally:
+            producer.end()
+            door.close()
+            door.unlink()
+        numbers = [int(each[0]) for each in read(b)]
+    lost, doubled = total - len(set(numbers)), len(numbers) - len(set(numbers))
+    assert lost <= done["in"], f"{lost} lost by {done['in']} kills of the way in"
+    assert doubled <= done["out"], f"{doubled} doubled by {done['out']} kills of the way out"
+    return done | {"lost": lost, "doubled": doubled, "messages": total}
+
+
+def sent(path: str) -> int:
+    """The index behind what a bridge has sent."""
+    with shmq.open(path) as queue:
+        return max((each.head for name, each in queue.consumers().items() if name.endswith(".sent")), default=0)
+
+
 def wait_for_stream(queue: str, url: str, out: servers.Bridge) -> None:
     """Until the bridge has sent something."""
 
-    def has_sent() -> bool:
-        with shmq.open(queue) as opened:
-            return any(name.endswith(".sent") and each.head for name, each in opened.consumers().items())
-
-    servers.eventually(has_sent, out)
+    servers.eventually(lambda: sent(queue), out)
 
 
 def compare(went_in: list[tuple], came_out: list[tuple], which: str) -> None:

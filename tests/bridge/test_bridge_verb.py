@@ -81,6 +81,7 @@ def test_what_means_nothing_is_said(words, status, said, a, tmp_path, monkeypatc
     [
         ("redis://h/x", "redis", "redis"),
         ("nats://h/x", "nats", "nats"),
+        ("kafka://h/x", "confluent_kafka", "kafka"),
         ("mq:/x", "posix_ipc", "mq"),
     ],
 )

@@ -21,6 +21,7 @@ ODD = {
     "text": "plain",
     "ümlaut": "größe",
     " spaces ": " x ",
+    "edges": " x ",
     "Nats-Msg-Id": "mine",
     "Shmq-Index": "7",
     "payload": "p",
@@ -81,10 +82,11 @@ def delete(url):
 def test_everything_comes_back_the_same(url, a, b):
     a.put(b"", key=b"")
     a.put(b"\0\xff" * 1000, key=b"text key", type=65535, time_ns=1, headers=ODD)
+    a.put(b"x", key=b" k ")
     a.put(b"x", key=b"\xff\0 ", time_ns=(1 << 62) + 1, headers={"a": "b"})
     fill(a, 1200)
-    assert bridge.send(a, url, once=True) == 1203
-    assert bridge.receive(url, b, once=True) == 1203
+    assert bridge.send(a, url, once=True) == 1204
+    assert bridge.receive(url, b, once=True) == 1204
     assert contents(b) == contents(a)
     assert bridge.send(a, url, once=True) == bridge.receive(url, b, once=True) == 0
 
@@ -269,6 +271,19 @@ def test_a_stream_made_anew_while_the_bridge_runs_is_another_one(url, queue, tmp
         stop.set()
         thread.join()
         assert contents(b) == contents(one) + contents(two)
+
+
+def test_a_target_that_is_deleted_under_a_bridge_is_not_made_by_the_next_batch(url, a):
+    """Else it would begin in the middle, and nobody would know."""
+    fill(a, 20)
+    batch = [ends.Outgoing(m.index, bridge_message(m, a)) for m in a.reader()]
+    with contextlib.closing(target_of(url, a)) as target:
+        target.place()
+        target.send(batch[:10])
+        delete(url)
+        with pytest.raises(ends.Unreachable):
+            target.send(batch[10:])
+    assert bridge.send(a, url, once=True) == stored(url) == 20
 
 
 def test_a_target_made_anew_gets_what_the_trail_has(url, a):
