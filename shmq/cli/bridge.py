@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def add(verb: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    verb.add_argument("source", metavar="FROM", type=show.place, help="a queue, or a URL like those above")
+    verb.add_argument("source", metavar="FROM", type=show.place, help="a queue, or a URL like those below")
     verb.add_argument("target", metavar="TO", type=show.place, help="the other one of the two")
     verb.add_argument(
         "--trail",
