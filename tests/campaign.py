@@ -151,6 +151,9 @@ SUITES = (
     Suite("outbox", "tests.forward.sqlite --seed {seed} --kills {share}", r"([\d,]+) kills of", "kills", 10, 100),
     Suite("soak", "tests.history.soak --seed {seed} --seconds {share}", r"in the queue +([\d,]+)", "messages", 1, 20),
     Suite("flow", "tests.flow.campaign --seed {seed} --kills {share}", r"([\d,]+) workers killed", "kill -9", 2, 20),
+    Suite(
+        "bridges", "tests.bridge.campaign --seed {seed} --kills {share}", r"([\d,]+) kills of bridges", "kills", 0.4, 10
+    ),
     Suite("calls", "tests.rpc.campaign --seed {seed} --kills {share}", r"([\d,]+) kills with seed", "kills", 2, 20),
     Suite("tasks", "tests.executor.campaign --seed {seed} --kills {share}", r"([\d,]+) kills \(", "kills", 4, 40),
     Suite("points", "tests.points.campaign --seed {seed} --seconds {share}", r"([\d,]+) rounds of", "rounds", 1, 30),

@@ -35,6 +35,7 @@ SURFACES = (
     "testing",
     "priorities",
     "flow",
+    "bridge",
 )
 
 DOORS = {"formats": {"shmq.foreign"}}
