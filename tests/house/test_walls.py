@@ -35,6 +35,7 @@ SURFACES = (
     "testing",
     "priorities",
     "flow",
+    "flight",
 )
 
 DOORS = {"formats": {"shmq.foreign"}}
