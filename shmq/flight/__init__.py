@@ -14,7 +14,7 @@ The service knows nothing of its clients: killed and started again, it goes on w
 A map of the package:
     names, words, refusals      which directory a name is; what is asked and answered; errors that cross
     tokens                      who may do what
-    service                     one root, served
+    service, actions            one root, served; what it does beside the batches
     client, remote              a connection; a queue at its other end, with the verbs of a local one
 """
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from shmq.flight import refusals, words
+from shmq.flight.actions import boot
 from shmq.flight.remote import COLUMNS, RemoteQueue
-from shmq.flight.service import boot
 from shmq.flight.tokens import Bearer
 
 if TYPE_CHECKING:

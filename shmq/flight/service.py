@@ -16,7 +16,7 @@ import ipaddress
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ import pyarrow.flight as fl
 
 import shmq
 from shmq.flight import names, refusals, tokens, words
+from shmq.flight.actions import VERBS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -35,19 +36,7 @@ _BATCH_BYTES = 64 << 20
 """Of one batch that is put, at most; a batch that is read has no more than 16 MiB, or one message."""
 _READ_BYTES = 16 << 20
 _READ_ROWS = 1 << 20
-_TOKENS = 10_000
-_EXTENTS = 1 << 20
 _log = logging.getLogger("shmq.flight")
-
-
-class _Verb(NamedTuple):
-    """An action: what it takes, what it needs, what does it."""
-
-    request: type[words.About]
-    right: str
-    answer: Callable[[shmq.Queue[Any], Any], Any]
-    tried: str
-    about: str
 
 
 class Service(fl.FlightServerBase):  # type: ignore[misc]
@@ -77,7 +66,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
     # ---- what Flight calls
     def list_actions(self, context: Any) -> list[tuple[str, str]]:  # noqa: ARG002  # Flight's
         """What there is, for any Flight client."""
-        return [("queues", "which queues there are"), *((name, verb.about) for name, verb in _VERBS.items())]
+        return [("queues", "which queues there are"), *((name, verb.about) for name, verb in VERBS.items())]
 
     def do_action(self, context: Any, action: Any) -> Iterable[bytes]:
         """One request, one answer, both JSON."""
@@ -92,9 +81,9 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
                 return [
                     words.encode([each for each in names.below(self.root, ask.queue) if rights.allow("read", each)])
                 ]
-            if asked not in _VERBS:
-                raise ValueError(f"there is no action {asked!r}; there are queues, {', '.join(_VERBS)}")
-            verb = _VERBS[asked]
+            if asked not in VERBS:
+                raise ValueError(f"there is no action {asked!r}; there are queues, {', '.join(VERBS)}")
+            verb = VERBS[asked]
             tried = verb.tried
             ask = words.decode(verb.request, raw)
             name = ask.queue
@@ -279,102 +268,6 @@ def _check_codec(queue: shmq.Queue[Any]) -> None:
     """
     if queue.options.codec != "bytes":
         raise ValueError(f"the queue has codec {queue.options.codec!r}, and batches hold bytes; nothing was staged")
-
-
-# ---------------------------------------------------------------- the actions
-def boot() -> str:
-    """What tells this boot of this machine from any other."""
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        return file.read().strip()
-
-
-def _ends(queue: shmq.Queue[Any], ask: words.EndsOf) -> words.Ends:
-    end = queue.committed_index
-    if (ask.durable or queue.options.durability.kind != "process") and not _is_read_only(queue):
-        if queue.durable_index < end == queue.next_index:  # else it would wait for whoever is in the middle of a put
-            with contextlib.suppress(shmq.Closed, shmq.SyncFailed):
-                queue.sync()
-        end = min(end, queue.durable_index)
-    mark = os.stat(f"{queue.path}/{names.MARK}", follow_symlinks=False)
-    return words.Ends(
-        id=queue.id,
-        first=min(queue.first_index, end),
-        next=queue.next_index,
-        committed=queue.committed_index,
-        durable=queue.durable_index,
-        end=end,
-        codec=queue.options.codec if isinstance(queue.options.codec, str) else "bytes",
-        spacing=queue.options.index_spacing,
-        durability=queue.options.durability.kind,
-        boot=boot(),
-        device=mark.st_dev,
-        inode=mark.st_ino,
-        place=queue.path if ask.boot == boot() else "",
-    )
-
-
-def _is_read_only(queue: shmq.Queue[Any]) -> bool:
-    return not os.access(queue.path, os.W_OK)
-
-
-def _extents(queue: shmq.Queue[Any], ask: words.Extents) -> list[tuple[int, int, int]]:
-    words.check_index("start", ask.start)
-    words.check_index("stop", ask.stop)
-    found = queue.extents(ask.start, ask.stop)
-    if len(found) > _EXTENTS:
-        raise shmq.TooMany(f"{len(found):,} chunks, and {_EXTENTS:,} are told at once: ask for less")
-    return [(each.first, each.stop, each.nbytes) for each in found]
-
-
-def _at(queue: shmq.Queue[Any], ask: words.At) -> words.Index:
-    return words.Index(queue.at_ns(ask.time_ns))
-
-
-def _hold(queue: shmq.Queue[Any], ask: words.Hold) -> words.Index:
-    if ask.name not in queue.consumers():
-        with contextlib.suppress(shmq.Busy):  # somebody makes it now
-            queue.consumer(ask.name).close()
-    return words.Index(queue.consumers()[ask.name].head)
-
-
-def _follow(queue: shmq.Queue[Any], ask: words.Follow) -> words.Index:
-    words.check_index("to", ask.to)
-    to = min(ask.to, queue.next_index)
-    with queue.consumer(ask.name, start=to, hold=ask.hold) as consumer:
-        if consumer.head < to:
-            consumer.seek(to)
-        return words.Index(consumer.head)
-
-
-def _adopt(queue: shmq.Queue[Any], ask: words.Adopt) -> words.Span:
-    if len(ask.tokens) > _TOKENS:
-        raise shmq.TooMany(f"{len(ask.tokens):,} tokens, and {_TOKENS:,} are adopted at once; nothing was adopted")
-    if (ask.producer is None) != (ask.sequence is None):
-        raise ValueError("producer and sequence go together; nothing was adopted")
-    dedup = None if ask.producer is None or ask.sequence is None else (ask.producer, ask.sequence)
-    there = queue.adopt(ask.tokens, dedup=dedup)
-    return words.Span(there.start, there.stop)
-
-
-def _adopted(queue: shmq.Queue[Any], ask: words.Adopted) -> words.Batch | None:
-    last = queue.adopted(ask.producer)
-    return None if last is None else words.Batch(last[0], last[1].start, last[1].stop)
-
-
-def _sweep(queue: shmq.Queue[Any], ask: words.Sweep) -> words.Count:
-    return words.Count(queue.sweep_staged(owner=ask.owner))
-
-
-_VERBS = {
-    "ends": _Verb(words.EndsOf, "read", _ends, "look for the ends of", "where a queue begins and ends"),
-    "extents": _Verb(words.Extents, "read", _extents, "look for the extents of", "where the messages of a range lie"),
-    "at": _Verb(words.At, "read", _at, "look for a time in", "the index of a time"),
-    "hold": _Verb(words.Hold, "follow", _hold, "hold", "have a consumer name, which retention waits for"),
-    "follow": _Verb(words.Follow, "follow", _follow, "follow", "move that name forward"),
-    "adopt": _Verb(words.Adopt, "write", _adopt, "adopt into", "append what was staged, all or nothing, once"),
-    "adopted": _Verb(words.Adopted, "write", _adopted, "look for batches in", "the last batch of a producer"),
-    "sweep": _Verb(words.Sweep, "write", _sweep, "sweep", "remove what was staged and not adopted"),
-}
 
 
 # ---------------------------------------------------------------- the way to it

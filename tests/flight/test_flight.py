@@ -287,7 +287,7 @@ def test_what_is_not_ours_is_told_by_no_word(service, client, orders, monkeypatc
     def fail(*_):
         raise RuntimeError(f"/secret/{orders.path}")
 
-    monkeypatch.setitem(services._VERBS, "ends", services._VERBS["ends"]._replace(answer=fail))
+    monkeypatch.setitem(services.VERBS, "ends", services.VERBS["ends"]._replace(answer=fail))
     with pytest.raises(shmq.ShmqError, match="log of the service") as told:
         client.ends("orders")
     assert "secret" not in str(told.value)
