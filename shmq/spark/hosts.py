@@ -85,6 +85,11 @@ def know(word: str, access: Access) -> None:
             _access[each.location] = access
 
 
+def is_known(word: str) -> bool:
+    """Whether this process was told how to ask the services of these addresses."""
+    return all(each.location in _access for each in addresses(word))
+
+
 def client(location: str) -> Any:
     """
     The connection of this process to a service.

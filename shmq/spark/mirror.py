@@ -59,7 +59,11 @@ def follow(done: offsets.Offsets, shards: Iterable[places.Shard]) -> None:
 
 
 def follow_json(stored: Mapping[str, Any]) -> None:
-    """The same for an offset as Spark's progress shows it; one that is not ours is left alone."""
+    """
+    The same for an offset as Spark's progress shows it; one that is not ours is left alone.
+
+    So are other hosts, where this process, which only listens, does not know how to ask them.
+    """
     try:
         done = offsets.Offsets.from_json(stored)
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -67,6 +71,8 @@ def follow_json(stored: Mapping[str, Any]) -> None:
     if done.group:
         for topic in {topic for topic, _ in done.places}:
             if hosts.is_remote(done.root):
+                if not hosts.is_known(done.root):
+                    return
                 scheme = done.root.partition("://")[0]
                 with contextlib.suppress(shmq.ShmqError, OSError):
                     follow(done, places.shards_of(f"{scheme}://{topic}"))

@@ -215,8 +215,15 @@ def test_a_stream_goes_over_hosts_and_holds_what_it_has_not_read(two):
         with shmq.open(root / "in") as queue:
             assert queue.consumers()["spark"].head == 500
             assert queue.durable_index == 500  # what is read was on the disk first
-    mirror._followed.clear()
-    mirror.follow_json(last)
+    with shmq.open(two[0][0] / "in") as queue:
+        queue.drop_consumer("spark")
+        mirror._followed.clear()
+        hosts._access.clear()  # as in a process that only listens
+        mirror.follow_json(last)
+        assert "spark" not in queue.consumers()
+        places.know(reader.options)
+        mirror.follow_json(last)
+        assert queue.consumers()["spark"].head == 500
     assert {shard.path for shard in places.find(reader.options)} == {f"{location}/in" for _, location in two}
 
 
