@@ -118,6 +118,40 @@ def is_deleted(path):
     return True
 
 
+class CutOff:
+    """A connection whose streams break, each after some batches."""
+
+    def __init__(self, flight, after):
+        self._flight, self._after = flight, after
+        self.asked = []
+
+    def __getattr__(self, name):
+        return getattr(self._flight, name)
+
+    def do_get(self, ticket):
+        self.asked.append(words.decode(words.Read, ticket.ticket).start)
+        return Breaking(self._flight.do_get(ticket), self._after)
+
+
+class Breaking:
+    def __init__(self, reader, after):
+        self.schema, self._reader, self._after = reader.schema, reader, after
+
+    def __iter__(self):
+        for number, chunk in enumerate(self._reader):
+            if number == self._after:
+                raise fl.FlightUnavailableError("gone")
+            yield chunk
+
+
+def test_a_read_that_is_cut_off_goes_on_behind_the_last_message_that_came(client, orders):
+    client._flight = CutOff(client._flight, 3)
+    with client.queue("orders").read_arrow(0, 5000, ["payload"], max_rows=400) as batches:
+        assert numbers(batches) == list(range(5000))
+    assert len(client._flight.asked) > 3
+    assert client._flight.asked == sorted(set(client._flight.asked))
+
+
 # ---------------------------------------------------------------- writing
 def test_what_is_written_is_there_once(client, orders):
     assert client.write("orders", table(5000, 5010)) == range(5000, 5010)
@@ -291,6 +325,16 @@ def test_what_is_not_ours_is_told_by_no_word(service, client, orders, monkeypatc
     with pytest.raises(shmq.ShmqError, match="log of the service") as told:
         client.ends("orders")
     assert "secret" not in str(told.value)
+
+
+def test_the_text_of_an_error_crosses_without_the_paths_in_it():
+    def said(text, path="/srv/q/orders"):
+        return shmq.flight.refusals.told(shmq.Full(text), "adopt into", "orders", path)
+
+    assert "orders has 5 messages" in str(said("/srv/q/orders has 5 messages"))
+    for text in ("/srv/q/orders.dead has 5", "cannot open '/etc/x'", "it is (/srv/q)", "a=/b", "in //net/x"):
+        assert "/" not in str(said(text)).replace("/srv/q/orders", "").partition("Detail")[0]
+        assert "A bound is reached" in str(said(text, None))
 
 
 # ---------------------------------------------------------------- who may
