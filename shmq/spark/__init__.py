@@ -13,7 +13,7 @@ A map:
     schema, ends                      what the columns mean, and where a query begins and ends
     columns, payload, tombstones, rows  messages as Arrow columns, what is in them, and what Spark gets
     objects, values, encoding         JSON and msgpack: from_json's rules, and the way back
-    source, stream, sink              what Spark calls
+    source, stream, sink, intents     what Spark calls; what a batch over hosts is to adopt
     mirror, listener                  the queues know how far Spark is
     spec, checks, stopping            a pipeline's file, what is wrong with it, and when it is to end
     archive, pipeline                 Parquet for ever; the whole way by one TOML

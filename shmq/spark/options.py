@@ -113,6 +113,7 @@ class SinkOptions:
         queue: a queue's directory (made if it is not there), or one with shards in it; or addresses of services on
             several hosts, whose queues and shards are there and share the rows in this order.
         token_file, roots_file: by which those are asked.
+        intents: the address of a queue: what a batch is to adopt is noted there first.
         value_format: "raw" takes the column `value`; "json", "msgpack" and "arrow" take all other columns.
         app: who writes, for exactly once: the query's id by default. A checkpoint that is deleted needs another one.
         version: of a batch write, which write of that app this is: one that is not larger than the last is passed over.
@@ -130,6 +131,7 @@ class SinkOptions:
     delivery: str = "exactly_once"
     token_file: str | None = None
     roots_file: str | None = None
+    intents: str | None = None
 
 
 # ---------------------------------------------------------------- words into values
@@ -215,6 +217,12 @@ def _directory(word: str) -> str:
             "grpc://host:8815/orders"
         )
     return path
+
+
+def _address(word: str) -> str:
+    if len(hosts.addresses(word)) != 1:
+        raise ValueError("one address is wanted, like grpc://host:8815/intents")
+    return word
 
 
 def _assigned(word: str) -> dict[str, list[int]]:
@@ -310,6 +318,7 @@ _SINK: dict[str, tuple[str, Callable[[str], Any]]] = {
     "txnAppId": ("app", str),
     "txnVersion": ("version", _number(0)),
     "delivery": ("delivery", _one_of("exactly_once", "at_least_once")),
+    "intents": ("intents", _address),
     "tokenFile": ("token_file", local_path),
     "rootsFile": ("roots_file", local_path),
 }
@@ -383,4 +392,6 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
             f"queue={found.queue}: over hosts there is neither a topic, for the address has the queue, nor "
             "delivery=at_least_once"
         )
+    if found.intents is not None and not hosts.is_remote(found.queue):
+        raise BadOption(f"intents={found.intents} is for queues on several hosts")
     return found

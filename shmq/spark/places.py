@@ -107,7 +107,9 @@ def _the_queue(root: str) -> list[Shard]:
 
 def know(options: SourceOptions | SinkOptions) -> None:
     """From now on this process can ask the hosts of a query."""
-    hosts.know(options.queue, hosts.Access(options.token_file, options.roots_file))
+    access = hosts.Access(options.token_file, options.roots_file)
+    for each in filter(None, (options.queue, getattr(options, "intents", None))):
+        hosts.know(each, access)
 
 
 def root_of(options: SourceOptions) -> str:

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, TimestampType
 
 import shmq
-from shmq.spark import hosts, places
+from shmq.spark import hosts, intents, places
 from shmq.spark.options import BadOption, SinkOptions, check_topic, local_path, say_foreign, sink_options
 from shmq.spark.tombstones import HEADER
 
@@ -407,14 +407,19 @@ class Writer:
         if len(apps) > 1:
             raise RuntimeError(f"tasks of different queries, {sorted(apps)}, come to one commit; nothing was adopted")
         app = apps.pop()
-        for key, shard in self._touched(there):
-            tokens = [each.tokens[key] for each in there if key in each.tokens]
-            with places.open_to_write(shard.path) as queue:
+        touched = self._touched(there)
+        staged = {shard.path: [each.tokens[key] for each in there if key in each.tokens] for key, shard in touched}
+        labels = {shard.path: shard.label for _, shard in touched}
+        if self.options.intents is not None and any(staged.values()):
+            mine = {path: tokens for path, tokens in staged.items() if tokens}
+            staged = {**{path: [] for path in staged}, **intents.agreed(self.options.intents, app, sequence, mine)}
+        for path, tokens in staged.items():
+            with places.open_to_write(path) as queue:
                 before = queue.adopted(app) if app else None
                 if tokens and (before is None or before[0] < sequence):
                     queue.adopt(tokens, dedup=(app, sequence))
                 elif tokens and before is not None:
-                    say_passed_over(shard.label, app, sequence, before[0])
+                    say_passed_over(labels.get(path, path), app, sequence, before[0])
                 _drop(queue, app)  # of attempts whose message was lost, and of batches that were there before
 
     def _touched(self, messages: Iterable[Any]) -> list[tuple[Key, places.Shard]]:
@@ -424,7 +429,9 @@ class Writer:
         return [((topic, n), each) for topic, all_ in self.targets.shards.items() for n, each in enumerate(all_)]
 
     def forget(self, messages: Iterable[Any]) -> None:
-        """Sweep what tasks have staged for a batch that is not committed."""
+        """Sweep what tasks have staged for a batch that is not committed; what an intent may name stays, and waits."""
+        if self.options.intents is not None:
+            return
         places.know(self.options)
         there = [each for each in messages if each is not None]
         apps = {each.app for each in there if each.app} or {self.app}

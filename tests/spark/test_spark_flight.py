@@ -229,9 +229,9 @@ def test_a_stream_goes_over_hosts_and_holds_what_it_has_not_read(two):
 
 
 # ---------------------------------------------------------------- the sink
-def write(two, numbers, batch, *, tasks=2, app="app"):
+def write(two, numbers, batch, *, tasks=2, **more):
     """One batch of a stream, by several tasks; the writer and what the tasks say."""
-    given = api.CaseInsensitiveDict({"queue": both(two, "out"), "txnAppId": app})
+    given = api.CaseInsensitiveDict({"queue": both(two, "out"), "txnAppId": "app", **more})
     writer = sink.stream_writer(given, KEYED, overwrite=False)
     rows = [{"key": b"%d" % n, "value": b"%d" % n} for n in numbers]
     schema = to_arrow_schema(KEYED)
@@ -289,6 +289,45 @@ def test_a_driver_that_is_killed_between_two_hosts_leaves_one_that_is_made_good(
     writer.commit(told, 0)
     there = outs(targets)
     assert sorted(there[0] + there[1]) == list(range(100))
+
+
+def test_a_batch_that_is_repeated_with_other_hosts_adopts_what_was_noted_first(targets, monkeypatch):
+    """Without the note, rows of the host that is new would be there twice."""
+    shmq.open(targets[1][0] / "intents").close()
+    noted = {"intents": f"{targets[1][1]}/intents"}
+    adopt, calls = shmq.flight.RemoteQueue.adopt, []
+
+    def die(queue, *given, **more):
+        if calls:
+            raise SystemExit
+        calls.append(queue.name)
+        return adopt(queue, *given, **more)
+
+    writer, told = write(targets[:1], range(100), 0, **noted)
+    with monkeypatch.context() as dying:
+        dying.setattr(shmq.flight.RemoteQueue, "adopt", die)
+        with pytest.raises(SystemExit):
+            writer.commit(told, 0)
+    assert calls == ["intents"]  # noted, and nothing else
+    assert outs(targets) == [[], []]
+    writer.abort(told, 0)  # which must not sweep what is noted
+    for hosts_now in (targets, targets[::-1]):
+        writer, told = write(hosts_now, range(100), 0, **noted)
+        writer.commit(told, 0)
+        assert [sorted(each) for each in outs(targets)] == [list(range(100)), []]
+    writer, told = write(targets, range(100, 200), 1, **noted)
+    writer.commit(told, 1)
+    there = outs(targets)
+    assert sorted(there[0] + there[1]) == list(range(200))
+    assert there[1]
+    for root, _ in targets:
+        with shmq.open(root / "out") as queue:
+            assert queue.staged_sets() == []
+
+
+def test_intents_are_for_several_hosts(tmp_path):
+    with pytest.raises(options.BadOption):
+        options.sink_options({"queue": str(tmp_path / "q"), "intents": "grpc://a:1/intents"})
 
 
 def test_what_is_aborted_is_swept_on_each_host(targets):
