@@ -146,7 +146,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         The queue of a request; its directory is added to *place*.
 
         Raises:
-            NotFound: there is none, or it is not for who asks.
+            NotFound: there is none, or it is not for whoever asks.
             Mismatch: another one is meant.
         """
         if not self._rights(context).allow(right, ask.queue):

@@ -29,7 +29,7 @@ class Names(About, frozen=True, kw_only=True):
 
 
 class EndsOf(About, frozen=True, kw_only=True):
-    """Action `ends`: where a queue begins and ends. With *durable*, it is synced first. *boot*: of who asks."""
+    """Action `ends`: where a queue begins and ends. With *durable*, it is synced first. *boot*: of whoever asks."""
 
     durable: bool = False
     boot: str = ""
@@ -126,7 +126,7 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
     A queue as it is now.
 
     `end` is the index behind what may be read: what is decided, and on the disk where that was asked for. `place` is
-    its directory, told only to who named this host's boot; `device` and `inode` are of its mark, so that it can be
+    its directory, told only to whoever named this host's boot; `device` and `inode` are of its mark, so that it can be
     found again and told from a copy.
     """
 

@@ -60,7 +60,7 @@ def test_the_client_reads_and_is_a_reader_of_arrows(client, orders, monkeypatch)
 def test_ends_say_what_may_be_read(client, orders):
     told = client.ends("orders")
     assert (told.id, told.first, told.next, told.committed, told.end) == (orders.id, 0, 5000, 5000, 5000)
-    assert told.place == ""  # only for who names this boot
+    assert told.place == ""  # only for whoever names this boot
     assert client.ends("orders", durable=True).durable == 5000
     queue = client.queue("orders")
     assert queue.extents(0, 5000) == [tuple(each) for each in orders.extents(0, 5000)]

@@ -211,14 +211,14 @@ def test_one_job_on_a_cluster_of_two_workers_reads_and_writes_the_live_queues_of
     with Services(cluster.hosts, tmp_path) as services:
         told = cluster.job(
             "host-a",
-            "[(lambda given: [numbers(spark.read.format('shmq').options(minPartitions='4', **given).load(paths[1])), "
-            "spark.read.format('shmq').options(**given).load(paths[1]).selectExpr('value as key', 'value')"
-            ".write.format('shmq').mode('append').options(**given).save(paths[2])])(json.loads(paths[0]))]",
+            "[numbers(spark.read.format('shmq').options(minPartitions='4', **(given := json.loads(paths[0])))"
+            ".load(paths[1])), spark.read.format('shmq').options(**given).load(paths[1])"
+            ".selectExpr('value as key', 'value').write.format('shmq').mode('append').options(**given).save(paths[2])]",
             json.dumps(services.access),
             services.both("in"),
             services.both("out"),
         )
-    assert told == [[list(range(2 * SOME)), None]]
+    assert told == [list(range(2 * SOME)), None]
     there = []
     for name in ADDRESSES:
         with shmq.open(tmp_path / f"data-{name}/out", create=False) as queue:
