@@ -11,6 +11,7 @@ the next one, and go on.
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from typing import TYPE_CHECKING
@@ -20,6 +21,9 @@ from shmq.cli import show
 
 if TYPE_CHECKING:
     import argparse
+
+_GRACE = 2.0
+"""Seconds. Nothing is lost by an end in the middle."""
 
 
 def add(verb: argparse.ArgumentParser) -> None:
@@ -55,7 +59,19 @@ def serve_flight(root: str, location: str, *, certificate: str | None, key: str 
         raise show.Problem(f"Arrow Flight needs pyarrow ({problem}): pip install 'shmq[flight]'") from None
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    with flight.serve(root, location, certificate=certificate, key=key, token_file=token_file) as service:
-        print(f"serving {service.root} at {service.location}", flush=True)
+    service = flight.serve(root, location, certificate=certificate, key=key, token_file=token_file)
+    print(f"serving {service.root} at {service.location}", flush=True)
+    try:
         ended.wait()
+    finally:
+        _end(service)
     return 0
+
+
+def _end(service: shmq.flight.Service) -> None:
+    """Let what is going on end, but not wait for a client that reads no further."""
+    closing = threading.Thread(target=service.close, daemon=True)
+    closing.start()
+    closing.join(_GRACE)
+    if closing.is_alive():
+        os._exit(0)

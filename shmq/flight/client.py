@@ -19,7 +19,7 @@ import pyarrow.flight as fl
 from shmq.flight import refusals, words
 from shmq.flight.actions import boot
 from shmq.flight.remote import COLUMNS, RemoteQueue
-from shmq.flight.tokens import Bearer
+from shmq.flight.tokens import Bearer, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -248,12 +248,17 @@ def connect(location: str, *, token: str | None = None, roots: str | None = None
         patience: seconds for which a service that does not answer is asked again.
 
     Raises:
-        ValueError: it is no location.
+        ValueError: it is no location; or the token would cross the net for all to read.
         OSError: *roots* cannot be read.
     """
     parts = urlsplit(location)
     if parts.scheme not in {"grpc", "grpc+tcp", "grpc+tls", "grpc+unix"}:
         raise ValueError(f"{location} is none of grpc://HOST:PORT, grpc+tls://HOST:PORT and grpc+unix:///PATH")
+    is_private = parts.scheme in {"grpc+tls", "grpc+unix"} or is_loopback(parts.hostname or "")
+    if token is not None and not is_private:
+        raise ValueError(
+            f"a token is not shown to {location}, where all on the way could read it: grpc+tls:// is for that"
+        )
     pem = None
     if roots is not None:
         with open(roots, "rb") as file:

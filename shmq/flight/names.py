@@ -25,7 +25,7 @@ _SHOWN = 200
 
 
 class NoSuchQueue(errors.NotFound):
-    """There is no queue of that name, or none that is for whoever asks. The text has the name and nothing of the disk."""
+    """There is no queue of that name, or none for whoever asks. The text has the name and nothing of the disk."""
 
 
 def not_found(name: str) -> NoSuchQueue:

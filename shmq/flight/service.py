@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import ipaddress
 import logging
 import os
 import threading
@@ -330,19 +329,12 @@ def _check_location(location: str, *, is_guarded: bool) -> None:
         return
     if parts.scheme not in {"grpc", "grpc+tcp", "grpc+tls"} or not parts.hostname or parts.port is None:
         raise ValueError(f"{location} is none of grpc://HOST:PORT, grpc+tls://HOST:PORT and grpc+unix:///PATH")
-    if _is_loopback(parts.hostname):
+    if tokens.is_loopback(parts.hostname):
         return
     if parts.scheme != "grpc+tls" or not is_guarded:
         raise ValueError(
             f"{location} can be reached from other machines: that takes grpc+tls://, a certificate and tokens"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _for_us_alone(make: Callable[[], Service]) -> Service:

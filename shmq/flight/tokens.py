@@ -15,6 +15,7 @@ from __future__ import annotations
 import datetime
 import fnmatch
 import hashlib
+import ipaddress
 import logging
 import os
 import stat
@@ -77,6 +78,14 @@ class Tokens:
             self._read()
         found = self._known.get(hashlib.sha256(token.encode()).hexdigest())
         return found if found is not None and time.time() < found.until else None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether that is this machine, whoever is asked."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _parsed(path: str, raw: bytes) -> dict[str, Rights]:

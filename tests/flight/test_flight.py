@@ -466,7 +466,7 @@ def test_a_service_that_is_killed_again_and_again_costs_time_alone(root, tmp_pat
         outcome = Moving(served.location)
         mover = threading.Thread(target=outcome.run)
         mover.start()
-        for _ in range(4):
+        for _ in range(2):
             served.process.send_signal(signal.SIGSTOP)  # in the middle of something
             before = outcome.batches
             served.kill()
@@ -477,7 +477,7 @@ def test_a_service_that_is_killed_again_and_again_costs_time_alone(root, tmp_pat
     assert outcome.problem is None
     for name in ("in", "out"):
         with shmq.open(root / name, read_only=True) as queue:
-            assert [int(message.payload) for message in queue.reader()] == list(range(outcome.batches * 5000))
+            assert [int(message.payload) for message in queue.reader()] == list(range(outcome.batches * 2000))
 
 
 class Moving:
@@ -497,9 +497,9 @@ class Moving:
             self.problem = problem
 
     def move(self, number):
-        at = number * 5000
-        assert self.client.write("in", table(at, at + 5000), dedup=("in", number)).start == at
-        with away(self.client.queue("in")).read_arrow(at, at + 5000, max_rows=500) as batches:
+        at = number * 2000
+        assert self.client.write("in", table(at, at + 2000), dedup=("in", number)).start == at
+        with away(self.client.queue("in")).read_arrow(at, at + 2000, max_rows=500) as batches:
             there = [batch.drop_columns(["index", "key"]) for batch in batches]
         assert self.client.write("out", there, dedup=("out", number)).start == at
 
@@ -510,6 +510,36 @@ def test_the_command_serves_until_it_is_told_to_end(root, orders, tmp_path):
             assert client.ends("orders").next == 5000
         served.process.send_signal(signal.SIGTERM)
         assert served.end() == 0
+
+
+STALLED = """
+import sys, time
+import shmq
+client = shmq.flight.connect(sys.argv[1])
+queue = client.queue("large")
+batches = iter(queue.read_arrow(0, queue.next_index))
+next(batches)
+print("reading", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_client_that_reads_no_further_does_not_keep_the_service_from_ending(root, monkeypatch):
+    with shmq.open(root / "large") as queue:
+        for _ in range(40):
+            queue.put(bytes(1 << 20))
+    with Served(root, "grpc://127.0.0.1:0") as served:
+        words_ = [sys.executable, "-c", STALLED, served.location]
+        with subprocess.Popen(words_, stdout=subprocess.PIPE) as client:
+            assert client.stdout.readline() == b"reading\n"
+            served.process.send_signal(signal.SIGTERM)
+            assert served.end() == 0
+            client.kill()
+
+
+def test_a_token_is_shown_to_nobody_on_the_way():
+    with pytest.raises(ValueError, match="not shown"):
+        shmq.flight.connect("grpc://10.1.2.3:1", token="secret")
 
 
 def test_a_service_that_is_away_for_long_is_unreachable(tmp_path):
