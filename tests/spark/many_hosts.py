@@ -176,12 +176,12 @@ _DRIVER = """
 import json, os, sys, time
 import shmq
 from chaos import small
-given, source, target, top = json.loads(sys.argv[1]), *sys.argv[2:]
+given, source, target, intents, top = json.loads(sys.argv[1]), *sys.argv[2:]
 spark = shmq.spark.session("local[2,4]", **small())
 def start():
     stream = spark.readStream.format("shmq").options(startingOffsets="earliest", maxOffsetsPerTrigger="20000", **given)
     stream = stream.option("group", "stream").load(source).select("key", "value").writeStream.format("shmq")
-    return stream.options(**given).option("checkpointLocation", f"{top}/checkpoint").start(target)
+    return stream.options(intents=intents, **given).option("checkpointLocation", f"{top}/checkpoint").start(target)
 query, begun_again = start(), 0
 print("running", flush=True)
 while not os.path.exists(f"{top}/stop"):
@@ -210,6 +210,7 @@ class Campaign:
         self._dice = random.Random(seed)
         self._stop = threading.Event()
         self.put = dict.fromkeys(services.hosts, 0)
+        shmq.open(self.place("host-b", "intents"), chunk_bytes=1 << 20).close()
         for name in services.hosts:
             shmq.open(self.place(name, "in"), chunk_bytes=1 << 20).close()
             shmq.open(self.place(name, "out"), chunk_bytes=1 << 20, retention="forever").close()
@@ -246,7 +247,8 @@ class Campaign:
     def run(self, kills: int) -> str:
         """Raises AssertionError when a row is lost, doubled or out of order."""
         words = [sys.executable, "-c", _DRIVER, json.dumps(self._services.access)]
-        words += [self._services.both("in"), self._services.both("out"), str(self._top)]
+        words += [self._services.both("in"), self._services.both("out")]
+        words += [self._services.address("host-b", "intents"), str(self._top)]
         host = self._services.hosts["host-a"]
         env = {**host.env(self._java), "PYTHONPATH": str(Path(__file__).parent)}
         writers = [threading.Thread(target=self._write, args=(name,)) for name in self._services.hosts]
