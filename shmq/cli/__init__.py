@@ -42,6 +42,7 @@ _OWN = (
     "doctor",
     "worker",
     "bridge",
+    "serve",
 )
 _FOREIGN = ("import", "export", "convert", "dump", "verify", "repair")
 _SPARK = ("pipeline", "archive", "replay")

@@ -7,12 +7,13 @@ shmq and Apache Spark: read queues as tables and streams, write tables and strea
 
 A map:
     setup, java                       a session, and what it needs
-    options, offsets, names, places, plan
-                                      what is asked for, how far, which queues, cut into tasks: without Spark
+    options, offsets, names, places, hosts, plan
+                                      what is asked for, how far, which queues, on this host and on others, cut into
+                                      tasks: without Spark
     schema, ends                      what the columns mean, and where a query begins and ends
     columns, payload, tombstones, rows  messages as Arrow columns, what is in them, and what Spark gets
     objects, values, encoding         JSON and msgpack: from_json's rules, and the way back
-    source, stream, sink              what Spark calls
+    source, stream, sink, intents     what Spark calls; what a batch over hosts is to adopt
     mirror, listener                  the queues know how far Spark is
     spec, checks, stopping            a pipeline's file, what is wrong with it, and when it is to end
     archive, pipeline                 Parquet for ever; the whole way by one TOML

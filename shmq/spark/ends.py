@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import shmq
-from shmq.spark import places, plan
+from shmq.spark import hosts, places, plan
 from shmq.spark.options import EARLIEST, LATEST, BadOption, SourceOptions
 
 if TYPE_CHECKING:
@@ -32,10 +32,24 @@ def ends(shards: Iterable[places.Shard], options: SourceOptions | None = None) -
     """Where each shard begins and ends: what may be read by these options, or all that is decided."""
     found = {}
     for shard in shards:
+        if hosts.is_remote(shard.path):
+            found[shard.topic, shard.number] = _remote_ends(shard, is_checked=options is None)
+            continue
         queue = places.open_queue(shard.path)
         end = queue.committed_index if options is None else readable_end(queue, durable_only=options.durable_only)
         found[shard.topic, shard.number] = Ends(queue.id, min(queue.first_index, end), end)
     return found
+
+
+def _remote_ends(shard: places.Shard, *, is_checked: bool) -> Ends:
+    """
+    Of a queue on another host only what its disk has is read, whatever its durability.
+
+    A result on one host's disk must not come from messages that a power cut on another one takes back.
+    """
+    queue: Any = places.open_queue(shard.path)
+    now = queue.ends(durable=not is_checked)
+    return Ends(queue.id, now.first, now.committed if is_checked else now.end)
 
 
 def readable_end(queue: shmq.Queue, *, durable_only: bool) -> int:
@@ -207,7 +221,7 @@ def stops(options: SourceOptions, shards: list[places.Shard], there: Mapping[Key
 
 def tasks_of(options: SourceOptions, shards: list[places.Shard], wanted: Range) -> list[list[plan.Piece]]:
     """What is between, cut into tasks."""
-    stretches = []
+    stretches: dict[str, list[plan.Stretch]] = {}
     for shard in shards:
         key = (shard.topic, shard.number)
         start, stop = wanted.start.get(key, 0), wanted.end.get(key, 0)
@@ -215,14 +229,19 @@ def tasks_of(options: SourceOptions, shards: list[places.Shard], wanted: Range) 
             continue
         queue = places.open_queue(shard.path)
         runs = [plan.Run(extent.first, *extent) for extent in queue.extents(start, stop)]
-        stretches.append(
+        host = hosts.addresses(shard.path)[0].location if hosts.is_remote(shard.path) else ""
+        stretches.setdefault(host, []).append(
             plan.Stretch(shard.topic, shard.number, shard.path, queue.options.index_spacing, runs, queue.id)
         )
     processors = len(os.sched_getaffinity(0))
-    return plan.cut(
-        stretches,
-        rows=options.partition_rows,
-        nbytes=options.partition_bytes,
-        least=options.min_partitions,
-        processors=processors,
-    )
+    return [  # a task reads from one host, and so waits for one
+        task
+        for several in stretches.values()
+        for task in plan.cut(
+            several,
+            rows=options.partition_rows,
+            nbytes=options.partition_bytes,
+            least=-(-options.min_partitions // len(stretches)),
+            processors=processors,
+        )
+    ]

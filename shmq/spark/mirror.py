@@ -12,7 +12,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Literal
 
 import shmq
-from shmq.spark import offsets, places
+from shmq.spark import hosts, offsets, places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 def hold(path: str, group: str) -> None:
     """Make the name at the first message there is, so that nothing is retired from now on. One that is there stays."""
-    queue = places.open_queue(path)
-    if group not in queue.consumers():
+    queue: Any = places.open_queue(path)
+    if hosts.is_remote(path):
+        queue.hold(group)
+    elif group not in queue.consumers():
         with contextlib.suppress(shmq.Busy, shmq.Closed):  # somebody makes it now; or we may only read
             queue.consumer(group).close()
 
@@ -36,13 +38,17 @@ def follow(done: offsets.Offsets, shards: Iterable[places.Shard]) -> None:
         place = done.places.get((shard.topic, shard.number))
         if place is None:
             continue
-        queue = places.open_queue(shard.path)
+        queue: Any = places.open_queue(shard.path)
         if queue.id != place.queue_id:
             continue  # another queue in its place
         known = shard.path, queue.id, done.group
         if _followed.get(known, -1) >= place.next:
             continue
         hold: Literal["nothing"] | None = "nothing" if offsets.is_automatic(done.group) else None
+        if hosts.is_remote(shard.path):
+            with contextlib.suppress(shmq.Busy):
+                _followed[known] = queue.follow(done.group, place.next, hold=hold)
+            continue
         with (
             contextlib.suppress(shmq.Busy, shmq.Closed, IndexError),
             queue.consumer(done.group, start=min(place.next, queue.next_index), hold=hold) as consumer,
@@ -53,13 +59,24 @@ def follow(done: offsets.Offsets, shards: Iterable[places.Shard]) -> None:
 
 
 def follow_json(stored: Mapping[str, Any]) -> None:
-    """The same for an offset as Spark's progress shows it; one that is not ours is left alone."""
+    """
+    The same for an offset as Spark's progress shows it; one that is not ours is left alone.
+
+    So are other hosts, where this process, which only listens, does not know how to ask them.
+    """
     try:
         done = offsets.Offsets.from_json(stored)
     except (ValueError, KeyError, TypeError, AttributeError):
         return
     if done.group:
         for topic in {topic for topic, _ in done.places}:
+            if hosts.is_remote(done.root):
+                if not hosts.is_known(done.root):
+                    return
+                scheme = done.root.partition("://")[0]
+                with contextlib.suppress(shmq.ShmqError, OSError):
+                    follow(done, places.shards_of(f"{scheme}://{topic}"))
+                continue
             for path in (done.root, f"{done.root}/{topic}"):
                 with contextlib.suppress(shmq.ShmqError, OSError):
                     follow(done, places.shards_of(path, topic))

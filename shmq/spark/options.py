@@ -15,7 +15,7 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from shmq.spark import names, offsets, plan
+from shmq.spark import hosts, names, offsets, plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,7 +49,8 @@ class SourceOptions:
     What to read, from where to where, in how large bites, and what becomes of payloads. The names are Kafka's.
 
     Attributes:
-        queue: a queue's directory; or one with several queues in it.
+        queue: a queue's directory; or one with several queues in it; or addresses of services on several hosts.
+        token_file, roots_file: by which those are asked.
         subscribe, pattern, assign: which queues in it, by names, by a regular expression, or shard by shard.
         starting, ending: offsets; None for the default of the kind of query.
         starting_ms, ending_ms: times in ms since 1970, for all or {queue: {shard: ms}}; they come before offsets.
@@ -99,6 +100,8 @@ class SourceOptions:
     mode: str = "PERMISSIVE"
     columns: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
+    token_file: str | None = None
+    roots_file: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,7 +110,10 @@ class SinkOptions:
     Where rows go, and how they become messages.
 
     Attributes:
-        queue: a queue's directory (made if it is not there), or one with shards in it.
+        queue: a queue's directory (made if it is not there), or one with shards in it; or addresses of services on
+            several hosts, whose queues and shards are there and share the rows in this order.
+        token_file, roots_file: by which those are asked.
+        intents: the address of a queue: what a batch is to adopt is noted there first.
         value_format: "raw" takes the column `value`; "json", "msgpack" and "arrow" take all other columns.
         app: who writes, for exactly once: the query's id by default. A checkpoint that is deleted needs another one.
         version: of a batch write, which write of that app this is: one that is not larger than the last is passed over.
@@ -123,6 +129,9 @@ class SinkOptions:
     app: str | None = None
     version: int | None = None
     delivery: str = "exactly_once"
+    token_file: str | None = None
+    roots_file: str | None = None
+    intents: str | None = None
 
 
 # ---------------------------------------------------------------- words into values
@@ -198,10 +207,22 @@ def local_path(word: str) -> str:
 
 
 def _directory(word: str) -> str:
+    if hosts.is_remote(word):
+        hosts.addresses(word)
+        return word
     path = local_path(word)
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path):
-        raise ValueError("a queue is a directory of this machine, like /data/orders")
+        raise ValueError(
+            "a queue is a directory of this machine, like /data/orders, or the address of a service, like "
+            "grpc://host:8815/orders"
+        )
     return path
+
+
+def _address(word: str) -> str:
+    if len(hosts.addresses(word)) != 1:
+        raise ValueError("one address is wanted, like grpc://host:8815/intents")
+    return word
 
 
 def _assigned(word: str) -> dict[str, list[int]]:
@@ -270,6 +291,8 @@ _SOURCE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "value.dtype": ("dtype", str),
     "mode": ("mode", _one_of(*MODES)),
     "columns": ("columns", _names),
+    "tokenFile": ("token_file", local_path),
+    "rootsFile": ("roots_file", local_path),
 }
 
 
@@ -295,6 +318,9 @@ _SINK: dict[str, tuple[str, Callable[[str], Any]]] = {
     "txnAppId": ("app", str),
     "txnVersion": ("version", _number(0)),
     "delivery": ("delivery", _one_of("exactly_once", "at_least_once")),
+    "intents": ("intents", _address),
+    "tokenFile": ("token_file", local_path),
+    "rootsFile": ("roots_file", local_path),
 }
 
 
@@ -360,4 +386,12 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     Raises:
         BadOption: one is not known, or cannot be.
     """
-    return SinkOptions(**_parse(given, _SINK, "sink"))
+    found = SinkOptions(**_parse(given, _SINK, "sink"))
+    if hosts.is_remote(found.queue) and (found.topic is not None or found.delivery != "exactly_once"):
+        raise BadOption(
+            f"queue={found.queue}: over hosts there is neither a topic, for the address has the queue, nor "
+            "delivery=at_least_once"
+        )
+    if found.intents is not None and not hosts.is_remote(found.queue):
+        raise BadOption(f"intents={found.intents} is for queues on several hosts")
+    return found

@@ -12,15 +12,15 @@ import os
 import re
 import socket
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import shmq
-from shmq.spark import names
+from shmq.spark import hosts, names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from shmq.spark.options import SourceOptions
+    from shmq.spark.options import SinkOptions, SourceOptions
 
 _MARK = "queue.shmq"
 _KEPT = 64
@@ -53,6 +53,8 @@ def shards_of(path: str, topic: str | None = None) -> list[Shard]:
         Mismatch: what is there are shards of several queues (of other prefixes, or numbers of bits), so that one number
             would mean several of them.
     """
+    if hosts.is_remote(path):
+        return _shards(hosts.queue_of(path, hosts.below(path)))
     path = os.path.abspath(path)
     topic = topic or os.path.basename(path)
     if is_queue(path):
@@ -103,6 +105,48 @@ def _the_queue(root: str) -> list[Shard]:
     )
 
 
+def know(options: SourceOptions | SinkOptions) -> None:
+    """From now on this process can ask the hosts of a query."""
+    access = hosts.Access(options.token_file, options.roots_file)
+    for each in filter(None, (options.queue, getattr(options, "intents", None))):
+        hosts.know(each, access)
+
+
+def root_of(options: SourceOptions) -> str:
+    """Where all of it is, for a checkpoint."""
+    return options.queue if hosts.is_remote(options.queue) else os.path.abspath(options.queue)
+
+
+def _shards(found: Iterable[hosts.Found]) -> list[Shard]:
+    return sorted(Shard(each.topic, each.number, each.path) for each in found)
+
+
+def _find_on_hosts(options: SourceOptions) -> list[Shard]:
+    """
+    As `find`. A queue is named by its name below the address, for all hosts that have it, or by its host, too.
+
+    Raises:
+        NotFound: as there.
+    """
+    know(options)
+    there = hosts.below(options.queue)
+    if options.assign:
+        wanted = {(name, number) for name, numbers in options.assign.items() for number in numbers}
+        found = [each for each in there if {(each.short, each.number), (each.topic, each.number)} & wanted]
+        missing = wanted - {(name, each.number) for each in found for name in (each.short, each.topic)}
+    elif options.subscribe:
+        found = [each for each in there if {each.short, each.topic} & set(options.subscribe)]
+        missing = {(name, 0) for name in set(options.subscribe) - {n for e in found for n in (e.short, e.topic)}}
+    elif options.pattern:
+        found, missing = [each for each in there if re.fullmatch(options.pattern, each.short)], set()
+    else:
+        return [each for at in options.queue.split(",") for each in shards_of(at.strip())]
+    if missing or not found:
+        wanted_names = ", ".join(sorted(f"{name}/{number}" for name, number in missing)) or options.pattern
+        raise shmq.NotFound(f"cannot read {options.queue}: there is no {wanted_names}")
+    return _shards(found)
+
+
 def find(options: SourceOptions) -> list[Shard]:
     """
     Every shard that the options name, by topic and number.
@@ -110,6 +154,8 @@ def find(options: SourceOptions) -> list[Shard]:
     Raises:
         NotFound: a queue that was named is not there, or nothing matches.
     """
+    if hosts.is_remote(options.queue):
+        return _find_on_hosts(options)
     root = os.path.abspath(options.queue)
     if options.assign:
         named = [shard for topic in options.assign for shard in shards_of(f"{root}/{topic}", topic)]
@@ -144,6 +190,8 @@ def open_queue(path: str, *, read_only: bool = False) -> shmq.Queue:
     A writable handle is wanted where the end is looked for: it pads what dead producers claimed. Where the directory
     may not be written it is read-only all the same.
     """
+    if hosts.is_remote(path):
+        return hosts.open_queue(path)  # type: ignore[no-any-return]  # it has the verbs that are used here
     key = (os.getpid(), path, read_only)
     with _lock:
         queue, known = _open.pop(key, (None, None))
@@ -190,20 +238,22 @@ class Origin(NamedTuple):
         try:
             queue = how(path)
         except shmq.NotFound:
-            raise shmq.NotFound(f"{self._cannot(doing)} there is no queue at {path} here. {self._because()}") from None
+            raise shmq.NotFound(
+                f"{self._cannot(doing)} there is no queue at {path} here. {self._because(path)}"
+            ) from None
         if queue.id != queue_id:
             queue.close()
             raise shmq.Mismatch(
                 f"{self._cannot(doing)} the queue at {path} here is {queue.id}, and {queue_id} is meant. "
-                f"{self._because()}"
+                f"{self._because(path)}"
             )
         return queue
 
     def _cannot(self, doing: str) -> str:
         return f"cannot {doing} on host {socket.gethostname()}:"
 
-    def _because(self) -> str:
-        if self.host == socket.gethostname():
+    def _because(self, path: str) -> str:
+        if self.host == socket.gethostname() or hosts.is_remote(path):
             return "It was deleted, and perhaps made again, since Spark planned this. Start the query again"
         return (
             f"It was planned on host {self.host}, and Spark runs tasks on any host that has an executor: each of them "
@@ -221,12 +271,22 @@ def close_all() -> None:
 
 
 def open_to_read(path: str) -> shmq.Queue:
-    """The queue at *path*, read-only, as `open_queue`."""
-    return open_queue(path, read_only=True)
+    """The queue at *path*, read-only, as `open_queue`; one of another host from this one's disk, if it is here."""
+    queue: Any = open_queue(path, read_only=True)
+    if not hosts.is_remote(path):
+        return queue  # type: ignore[no-any-return]
+    local = queue.here()
+    if local is not None:
+        with local:
+            at = local.path
+        local = open_queue(at, read_only=True)
+    return local if local is not None and local.id == queue.id else queue  # type: ignore[no-any-return]
 
 
 def open_to_write(path: str) -> shmq.Queue:
     """The queue at *path*, for whoever closes it again."""
+    if hosts.is_remote(path):
+        return hosts.open_queue(path)  # type: ignore[no-any-return]
     return shmq.open(path, create=False, trusted=True)  # payloads come as bytes, and nothing here unpickles them
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import InputPartition
 
 import shmq
-from shmq.spark import places
+from shmq.spark import hosts, places
 from shmq.spark.schema import CORRUPT, ROW, columns_of
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Rows:
         """
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415  # needs pyarrow, which the driver may lack
 
+        places.know(self.options)
         self.arrow = to_arrow_schema(self.schema, timezone="UTC")
         self.decoder = self._decoder()
         self.record = self._record()
@@ -97,20 +98,21 @@ class Rows:
     def _piece(self, piece: plan.Piece) -> Iterator[pa.RecordBatch]:
         from shmq.spark import columns  # noqa: PLC0415
 
+        doing = f"read {piece.topic}/{piece.number}"
+        queue = self.origin.open(doing, piece.path, piece.queue_id, places.open_to_read)
+        record = None if hosts.is_remote(queue.path) else self.record  # the whole payload comes from other hosts
         metas = {each.meta for each in self.columns}
-        decoded = self.kind != "raw" and self.record is None
+        decoded = self.kind != "raw" and record is None
         wanted = {"value"} if decoded or "value" in metas else set()
         wanted |= {"key"} if "key" in metas else set()
         wanted |= {"time"} if metas & {"timestamp", "timestamp_ns"} else set()
         wanted |= {"kind"} if "type" in metas else set()
         wanted |= {"headers"} if "headers" in metas else set()
-        doing = f"read {piece.topic}/{piece.number}"
-        queue = self.origin.open(doing, piece.path, piece.queue_id, places.open_to_read)
         start = piece.start
         while start < piece.stop:
             try:
                 rows = self.options.batch_rows
-                for batch in columns.read(queue, start, piece.stop, frozenset(wanted), rows, self.record):
+                for batch in columns.read(queue, start, piece.stop, frozenset(wanted), rows, record):
                     self._check_nothing_went(queue, piece, start, batch.index[0].as_py())
                     start = batch.index[-1].as_py() + 1
                     yield from self._batches(piece, self._with_tombstones(queue, batch))

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, TimestampType
 
 import shmq
-from shmq.spark import places
+from shmq.spark import hosts, intents, places
 from shmq.spark.options import BadOption, SinkOptions, check_topic, local_path, say_foreign, sink_options
 from shmq.spark.tombstones import HEADER
 
@@ -172,6 +172,8 @@ def routed(options: SinkOptions, names: Iterable[str]) -> bool:
     Raises:
         BadOption: it is not clear.
     """
+    if hosts.is_remote(options.queue):
+        return False
     path = os.path.abspath(options.queue)
     there = bool(_shards_at(path))
     if options.topic is not None:
@@ -211,7 +213,10 @@ class Targets:
         path = os.path.abspath(options.queue)
         self.root = path if routed(options, names) else None
         self.shards: dict[str, list[places.Shard]] = {}
-        if options.topic is not None:
+        if hosts.is_remote(options.queue):
+            places.know(options)
+            self.add("", _on_hosts(options.queue))
+        elif options.topic is not None:
             os.makedirs(path, exist_ok=True)
             self.add(options.topic, _made(f"{path}/{options.topic}"))
         elif self.root is None:
@@ -256,6 +261,17 @@ class Targets:
             )
         _made(shard.path)
         return places.open_to_write(shard.path)
+
+
+def _on_hosts(word: str) -> list[places.Shard]:
+    """
+    All shards of all hosts, with numbers over them all: which one a key goes to depends on their order.
+
+    Raises:
+        NotFound: one is not there. A queue is made on its own host alone.
+    """
+    there = [shard for each in word.split(",") for shard in places.shards_of(each.strip())]
+    return [places.Shard("", number, shard.path) for number, shard in enumerate(there)]
 
 
 def _shards_at(path: str) -> list[places.Shard]:
@@ -349,7 +365,8 @@ class Writer:
                 yield (name, number), shards[number], part
 
     def stage(self, batches: Iterable[pa.RecordBatch], app: str, default: int) -> Staged:
-        """Stage everything, and hand it over to whoever commits."""
+        """Stage everything, on the host of each queue, and hand it over to whoever commits."""
+        places.know(self.options)
         rows = 0
         with contextlib.ExitStack() as stack:
             open_sets: dict[Key, shmq.Staged] = {}
@@ -359,7 +376,8 @@ class Writer:
                     if key not in open_sets:
                         queue = stack.enter_context(self.targets.open(shard))
                         _check_codec(queue)
-                        open_sets[key] = stack.enter_context(queue.stage())
+                        staged: Any = stack.enter_context(queue.stage())
+                        open_sets[key] = staged.for_owner(app) if hosts.is_remote(shard.path) else staged
                     open_sets[key].put_arrow(self.encoder.messages(part))
             tokens = {key: staged.hand_over(owner=app) for key, staged in open_sets.items()}
         return Staged(app, tokens, rows)
@@ -383,19 +401,25 @@ class Writer:
         Shards are joined one after the other. Killed in between, the repeated batch finds those that were joined in
         their ledgers, and joins the others.
         """
+        places.know(self.options)
         there = [each for each in messages if each is not None]
         apps = {each.app for each in there if each.app} or {self.app}
         if len(apps) > 1:
             raise RuntimeError(f"tasks of different queries, {sorted(apps)}, come to one commit; nothing was adopted")
         app = apps.pop()
-        for key, shard in self._touched(there):
-            tokens = [each.tokens[key] for each in there if key in each.tokens]
-            with shmq.open(shard.path, create=False, trusted=True) as queue:
+        touched = self._touched(there)
+        staged = {shard.path: [each.tokens[key] for each in there if key in each.tokens] for key, shard in touched}
+        labels = {shard.path: shard.label for _, shard in touched}
+        if self.options.intents is not None and any(staged.values()):
+            mine = {path: tokens for path, tokens in staged.items() if tokens}
+            staged = {**{path: [] for path in staged}, **intents.agreed(self.options.intents, app, sequence, mine)}
+        for path, tokens in staged.items():
+            with places.open_to_write(path) as queue:
                 before = queue.adopted(app) if app else None
                 if tokens and (before is None or before[0] < sequence):
                     queue.adopt(tokens, dedup=(app, sequence))
                 elif tokens and before is not None:
-                    say_passed_over(shard.label, app, sequence, before[0])
+                    say_passed_over(labels.get(path, path), app, sequence, before[0])
                 _drop(queue, app)  # of attempts whose message was lost, and of batches that were there before
 
     def _touched(self, messages: Iterable[Any]) -> list[tuple[Key, places.Shard]]:
@@ -405,11 +429,14 @@ class Writer:
         return [((topic, n), each) for topic, all_ in self.targets.shards.items() for n, each in enumerate(all_)]
 
     def forget(self, messages: Iterable[Any]) -> None:
-        """Sweep what tasks have staged for a batch that is not committed."""
+        """Sweep what tasks have staged for a batch that is not committed; what an intent may name stays, and waits."""
+        if self.options.intents is not None:
+            return
+        places.know(self.options)
         there = [each for each in messages if each is not None]
         apps = {each.app for each in there if each.app} or {self.app}
         for _, shard in self._touched(there):
-            with contextlib.suppress(shmq.ShmqError), shmq.open(shard.path, create=False, trusted=True) as queue:
+            with contextlib.suppress(shmq.ShmqError), places.open_to_write(shard.path) as queue:
                 for app in apps:
                     _drop(queue, app)
 
@@ -427,6 +454,8 @@ def say_passed_over(where: str, app: str, sequence: int, last: int) -> None:
 
 
 def _id_of(shard: places.Shard) -> str:
+    if hosts.is_remote(shard.path):
+        return places.open_queue(shard.path).id
     with shmq.open(shard.path, create=False, read_only=True, trusted=True) as queue:
         return queue.id
 

@@ -46,6 +46,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> list[InputPartition]:
         """What is there now, cut into tasks."""
+        places.know(self.options)
         try:
             there = ends(self.shards, self.options)
             wanted = Range(starts(self.options, self.shards, there, EARLIEST), stops(self.options, self.shards, there))

@@ -61,7 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 mirror.hold(shard.path, group)
 
     def _offsets(self, group: str, where: dict[Key, offsets.Place]) -> dict[str, Any]:
-        return offsets.Offsets(group, os.path.abspath(self.options.queue), where).to_json()
+        return offsets.Offsets(group, places.root_of(self.options), where).to_json()
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
         """What one batch takes, unless the trigger says otherwise."""

@@ -36,6 +36,7 @@ SURFACES = (
     "priorities",
     "flow",
     "bridge",
+    "flight",
 )
 
 DOORS = {"formats": {"shmq.foreign"}}

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import shutil
 import subprocess
 import sys
 import time
@@ -17,13 +15,12 @@ from pathlib import Path
 
 import chaos
 import pytest
+from many_hosts import ADDRESSES, Campaign, Host, NoSpaces, Services, two_hosts
 
 import shmq
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 SOME = 10_000
-SPACES = ["--net", "--mount", "--uts"]
-ADDRESSES = {"host-a": "10.77.0.1", "host-b": "10.77.0.2"}
 MOVE_ON = {  # what docs/spark/clusters.md tells who has a queue on one of several hosts
     "spark.excludeOnFailure.enabled": "true",
     "spark.excludeOnFailure.task.maxTaskAttemptsPerNode": "1",
@@ -47,31 +44,6 @@ def tried(work):
 print(json.dumps(eval(work[0], globals(), {"paths": work[1:]})), flush=True)
 spark.stop()
 """
-
-
-@dataclasses.dataclass
-class Host:
-    """One of the two: a process that keeps its spaces."""
-
-    name: str
-    keeper: subprocess.Popen
-    top: Path
-
-    @property
-    def address(self):
-        return ADDRESSES[self.name]
-
-    def enter(self, *words):
-        return ["nsenter", f"--target={self.keeper.pid}", *SPACES, *map(str, words)]
-
-    def run(self, *words, **more):
-        done = subprocess.run(self.enter(*words), capture_output=True, text=True, check=False, **more)
-        assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
-        return done.stdout
-
-    def env(self, java_home):
-        found = {name: word for name, word in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
-        return {**found, "JAVA_HOME": java_home, "SPARK_LOCAL_IP": self.address}
 
 
 @dataclasses.dataclass
@@ -119,47 +91,11 @@ class Cluster:
 
 @pytest.fixture
 def hosts(tmp_path):
-    """Each sees a directory of its own at `top/data`; what else there is they share."""
-    if shutil.which("unshare") is None or shutil.which("nsenter") is None or shutil.which("ip") is None:
-        pytest.skip("no unshare, nsenter and ip here (util-linux, iproute2)")
-    tried = subprocess.run(["unshare", *SPACES, "true"], capture_output=True, text=True, check=False)
-    if tried.returncode != 0:
-        pytest.skip(f"no rights to make a network and mount name space: {tried.stderr.strip()}")
-    (tmp_path / "data").mkdir()
-    (tmp_path / "names").write_text(
-        "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in ADDRESSES.items())
-    )
-    found = {}
     try:
-        for name in ADDRESSES:
-            keeper = subprocess.Popen(
-                ["unshare", *SPACES, "sh", "-c", "echo ready; exec sleep infinity"],
-                stdout=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
-            found[name] = Host(name, keeper, tmp_path)
-            assert keeper.stdout.readline() == "ready\n"
-        a, b = found.values()
-        a.run("ip", "link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns", b.keeper.pid)
-        for host in found.values():
-            (tmp_path / f"data-{host.name}").mkdir()
-            host.run("sh", "-ec", SET_UP, "sh", host.name, host.address, tmp_path)
-        yield found
-    finally:
-        for host in found.values():
-            chaos.kill_all(host.keeper)
-
-
-SET_UP = """
-hostname "$1"
-ip link set lo up
-ip address add "$2/24" dev wire
-ip link set wire up
-mount --make-rprivate /
-mount --bind "$3/data-$1" "$3/data"
-mount --bind "$3/names" /etc/hosts
-"""
+        with two_hosts(tmp_path) as found:
+            yield found
+    except NoSpaces as problem:
+        pytest.skip(str(problem))
 
 
 @pytest.fixture
@@ -263,3 +199,35 @@ def test_shards_on_two_hosts_in_one_job_by_their_archives_and_a_sink_on_each(clu
         with shmq.open(tmp_path / f"data-{name}/out", create=False) as queue:
             there = sorted(int(message.payload) for message in queue.reader())
         assert there == list(range(number * SOME, (number + 1) * SOME))
+
+
+# ---------------------------------------------------------------- live queues, by Flight
+def test_one_job_on_a_cluster_of_two_workers_reads_and_writes_the_live_queues_of_both_hosts(cluster, tmp_path):
+    """Neither sees the other's directory. A driver on one of them, a worker on each, tasks wherever they come."""
+    for number, name in enumerate(ADDRESSES):
+        fill(tmp_path / f"data-{name}/in", number * SOME)
+        shmq.open(tmp_path / f"data-{name}/out").close()
+    cluster.workers(*ADDRESSES)
+    with Services(cluster.hosts, tmp_path) as services:
+        told = cluster.job(
+            "host-a",
+            "[numbers(spark.read.format('shmq').options(minPartitions='4', **(given := json.loads(paths[0])))"
+            ".load(paths[1])), spark.read.format('shmq').options(**given).load(paths[1])"
+            ".selectExpr('value as key', 'value').write.format('shmq').mode('append').options(**given).save(paths[2])]",
+            json.dumps(services.access),
+            services.both("in"),
+            services.both("out"),
+        )
+    assert told == [list(range(2 * SOME)), None]
+    there = []
+    for name in ADDRESSES:
+        with shmq.open(tmp_path / f"data-{name}/out", create=False) as queue:
+            assert SOME * 0.8 < len(queue) < SOME * 1.2
+            there += [int(message.payload) for message in queue.reader()]
+            assert queue.staged_sets() == []
+    assert sorted(there) == list(range(2 * SOME))
+
+
+def test_a_stream_over_two_hosts_goes_on_whichever_service_is_killed(hosts, java_home, tmp_path):
+    with Services(hosts, tmp_path) as services:
+        Campaign(tmp_path, services, java_home, 7).run(3)
