@@ -177,7 +177,19 @@ def __getattr__(name: str) -> _Any:
     if name in _LATE:
         _later.ready(f"shmq.{_LATE[name]}")
         return getattr(_importlib.import_module(f"shmq.{_LATE[name]}"), name)
-    if name in {"aio", "bridge", "compat", "executor", "flight", "flow", "formats", "priorities", "rpc", "spark", "workers"}:
+    if name in {
+        "aio",
+        "bridge",
+        "compat",
+        "executor",
+        "flight",
+        "flow",
+        "formats",
+        "priorities",
+        "rpc",
+        "spark",
+        "workers",
+    }:
         _later.ready(f"shmq.{name}")
         return _importlib.import_module(f"shmq.{name}")
     raise AttributeError(f"module 'shmq' has no attribute {name!r}")
