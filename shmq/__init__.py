@@ -76,7 +76,7 @@ with _later.no_garbage_collected():  # a tenth of the time that the import takes
     from shmq.taking.waiting import wait
 
 if _TYPE_CHECKING:
-    from shmq import aio, compat, executor, flow, formats, priorities, rpc, spark, workers
+    from shmq import aio, compat, executor, flow, formats, priorities, replica, rpc, spark, workers
     from shmq.executor import Executor
     from shmq.flow import Flow
     from shmq.putting.handed import HandedOver
@@ -160,6 +160,7 @@ __all__ = [
     "open",
     "priorities",
     "repair",
+    "replica",
     "rpc",
     "spark",
     "verify",
@@ -174,7 +175,7 @@ def __getattr__(name: str) -> _Any:
     if name in _LATE:
         _later.ready(f"shmq.{_LATE[name]}")
         return getattr(_importlib.import_module(f"shmq.{_LATE[name]}"), name)
-    if name in {"aio", "compat", "executor", "flow", "formats", "priorities", "rpc", "spark", "workers"}:
+    if name in {"aio", "compat", "executor", "flow", "formats", "priorities", "replica", "rpc", "spark", "workers"}:
         _later.ready(f"shmq.{name}")
         return _importlib.import_module(f"shmq.{name}")
     raise AttributeError(f"module 'shmq' has no attribute {name!r}")

@@ -16,6 +16,7 @@ from shmq._native import layout
 from shmq.closable import Closable
 from shmq.storage import files, spares, sync
 from shmq.storage.paths import CHUNKS, chunk_name
+from shmq.storage.stretches import opened
 
 if TYPE_CHECKING:
     from shmq.replica.pieces import Begin, Data, Region
@@ -56,6 +57,24 @@ def check(chunk: _native.DetachedChunk, region: Region) -> Checked:
     hint = (survey.gap_position or survey.stopped, survey.stopped_ordinal)
     behind = survey.gap_index or chunk.base + survey.stopped_ordinal
     return Checked(survey.stopped_ordinal, hint, sealed, survey.adoption, behind)
+
+
+def end_of(home: Directory, sequence: int, base: int) -> tuple[int, int, bool]:
+    """
+    Where a chunk of a follower ends, (position, ordinal): behind the last region that was written whole; and whether
+    that is its SEAL.
+
+    Raises:
+        Corrupt: something in it is damaged.
+    """
+    with opened(home, CHUNKS, chunk_name(base, sequence), sequence, base) as chunk:
+        survey = chunk.survey(trusted=chunk.size)
+        if survey.code == _native.ROLL:
+            return survey.stopped + layout.SEAL_BYTES, survey.stopped_ordinal, True
+        if survey.code != _native.EMPTY:
+            reason = survey.reason or "it has a claim, and nobody claims here"
+            raise errors.Corrupt(f"cannot go on with {chunk.path}: {reason}; nothing was changed")
+        return survey.position, survey.ordinal, False
 
 
 def new_file(home: Directory, folder: int, begin: Begin) -> _native.Fd:
@@ -170,17 +189,10 @@ class Growing(Closable):
         self.sequence, self.base = sequence, base
         self.path = f"{home.path}/{CHUNKS}/{chunk_name(base, sequence)}"
         self._home, self._member = home, member
+        self.position, self.ordinal, self.sealed = end_of(home, sequence, base)
         self._fd, size = home.open(home.chunks, chunk_name(base, sequence), writable=True)
         spares.hold_as_mapper(self._fd, chunk_name(base, sequence), home.chunks)
         with self._detached(size, None) as chunk:
-            survey = chunk.survey(trusted=size)
-            if survey.code not in (_native.EMPTY, _native.ROLL):
-                reason = survey.reason or "it has a claim, and nobody claims here"
-                raise errors.Corrupt(f"cannot go on with {self.path}: {reason}; nothing was changed")
-            self.sealed = survey.code == _native.ROLL
-            self.position, self.ordinal = survey.position, survey.ordinal
-            if self.sealed:
-                self.position, self.ordinal = survey.stopped + layout.SEAL_BYTES, survey.stopped_ordinal
             chunk.zero_from(self.position)
             if not self.sealed:
                 chunk.set_in_order(self.position, self.ordinal)

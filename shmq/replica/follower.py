@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, ending, errors
 from shmq.closable import Closable
-from shmq.replica import history
-from shmq.replica.arriving import Checked, Growing, Whole
+from shmq.replica import history, places
+from shmq.replica.arriving import Checked, Growing, Whole, end_of
 from shmq.replica.pieces import (
     VERSION,
     Answer,
@@ -22,6 +22,7 @@ from shmq.replica.pieces import (
     Data,
     Hello,
     Mark,
+    Places,
     Region,
     State,
     There,
@@ -40,6 +41,7 @@ LOCK_BYTE = (1 << 41) + 2
 """Of control.shmq: whoever writes to a follower, or promotes it, holds a lock on it."""
 MARK_NS = 1_000_000_000
 """The watermark is moved about this often."""
+_NEW_PLACE = "place.new"
 _NEW = {DEDUP: DEDUP_NEW, LEDGER: LEDGER_NEW, FORWARDED: FORWARDED_NEW}
 
 
@@ -82,13 +84,15 @@ class Follower(Closable):
         """(sequence, base, position, ordinal) of the end of all that is seen."""
         self._names_dirty = False
         self._marked_ns = 0
+        self._took = False
+        self._flushed: tuple[int, int, int] | None = None
 
     def close(self) -> None:
         """Have what came on the disk, and let go of it."""
         try:
             if self._session is not None and self._lock is not None:
                 with contextlib.suppress(OSError, errors.ShmqError):
-                    self.flush(mark=True)
+                    self.flush(mark=self._took)
         finally:
             self._drop_unfinished()
             self._leave_growing()
@@ -144,9 +148,9 @@ class Follower(Closable):
         session = self.session
         with session.home.admin():
             ledger.fold(session.home, session.chain())
-        last = session.chain().names()[-1:]
-        if last:
-            self._go_on(*last[0])
+        for sequence, base in session.chain().names()[-1:]:  # read alone: it may come to nothing
+            self._last = sequence, base, *end_of(session.home, sequence, base)[:2]
+            session.joined().control.enter(sequence, base)
 
     def _go_on(self, sequence: int, base: int) -> Growing:
         self._leave_growing()
@@ -177,8 +181,8 @@ class Follower(Closable):
         chain = history.ids(home, home.read_journal().first_live)
         if self._last is None:
             return Answer(False, [], 0, 0, False, 0)
-        sequence, base, position, ordinal = self._last
-        sealed = self.session.chain().open(sequence, base).sealed() is not None
+        sequence, base, *_ = self._last
+        position, ordinal, sealed = end_of(home, sequence, base)
         digest = history.digest_of(home, sequence, base, position)
         return Answer(False, chain, position, ordinal, sealed, digest)
 
@@ -192,6 +196,7 @@ class Follower(Closable):
             DiskFull: there is no room for it. It can come again.
             OSError: the disk refused.
         """
+        self._took = True
         if isinstance(piece, Data):
             self._take_data(piece)
         elif isinstance(piece, Region):
@@ -204,6 +209,8 @@ class Follower(Closable):
             self._take_state(piece)
         elif isinstance(piece, Beside):
             self._take_beside(piece)
+        elif isinstance(piece, Places):
+            self._take_places(piece)
         else:
             raise errors.Corrupt(f"cannot go on with {self.path}: a second hello came")
 
@@ -259,13 +266,19 @@ class Follower(Closable):
     def _take_data(self, data: Data) -> None:
         if self._whole is not None:
             self._whole.take(data)
-        elif self._growing is not None:
-            self._growing.take(data)
         else:
-            raise errors.Corrupt(f"cannot go on with {self.path}: bytes came before their chunk")
+            self._grows().take(data)
+
+    def _grows(self) -> Growing:
+        """The last chunk, to be written on."""
+        if self._growing is None:
+            if self._last is None:
+                raise errors.Corrupt(f"cannot go on with {self.path}: bytes came before their chunk")
+            return self._go_on(*self._last[:2])
+        return self._growing
 
     def _take_region(self, region: Region) -> None:
-        whole, growing = self._whole, self._growing
+        whole = self._whole
         if whole is not None and region.sequence == whole.begin.sequence:
             found, begin = whole.finish(region), whole.begin
             self._whole = None
@@ -280,7 +293,7 @@ class Follower(Closable):
                 whole.name(chunk_name(begin.base, begin.sequence))
             self._named(begin)
             self._last = begin.sequence, begin.base, region.end, found.ordinal
-        elif growing is not None and region.sequence == growing.sequence:
+        elif region.sequence == (growing := self._grows()).sequence:
             if self._names_dirty:
                 self._sync_names()
             found = growing.publish(region)
@@ -338,10 +351,12 @@ class Follower(Closable):
         staging.finish(session.home, control, chunk, found.adoption, found.behind)
         del chunk
         self._sets.pop(found.adoption).staged.close()
+        self._leave_growing()
         with session.home.admin():
             ledger.fold(session.home, session.chain())
         control.wake()
-        self._go_on(*session.chain().names()[-1])
+        sequence, base = session.chain().names()[-1]
+        self._last = sequence, base, *end_of(session.home, sequence, base)[:2]
 
     # ---- what belongs to it
     def _take_state(self, state: State) -> None:
@@ -389,11 +404,30 @@ class Follower(Closable):
         if new is None:
             raise errors.Corrupt(f"cannot go on with {self.path}: a file {beside.name!r} came, which no queue has")
         with home.admin():
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(new, dir_fd=home.fd)
-            files.make_file(home.fd, new, beside.content, home.path, "home")
-            os.rename(new, beside.name, src_dir_fd=home.fd, dst_dir_fd=home.fd)
+            self._replace(home.fd, beside.name, new, beside.content, "home")
             sync.directory(home.fd, "home")
+
+    def _replace(self, folder: int, name: str, new: str, content: bytes, what: str) -> None:
+        """Replace a small file; *new* is its name until it is whole. Under the administrative lock."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(new, dir_fd=folder)
+        files.make_file(folder, new, content, self.session.home.path, what)
+        os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+    def _take_places(self, given: Places) -> None:
+        home = self.session.home
+        if not all(map(places.is_file, [*given.there, *(name for name, _ in given.changed)])):
+            raise errors.Corrupt(f"cannot go on with {self.path}: a file came that no consumer name has")
+        self.flush()  # what was acknowledged is there
+        with home.admin():
+            folder = home.consumers
+            gone = {name for name in files.names_in(folder) if places.is_file(name)} - set(given.there)
+            for name in sorted(gone, key=lambda name: not name.endswith(".checkpoint")):  # which goes first
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=folder)
+            for name, content in given.changed:
+                self._replace(folder, name, _NEW_PLACE, content, "checkpoint")
+            sync.directory(folder, "consumers")
 
     # ---- the disk
     def flush(self, *, mark: bool = False) -> Mark | None:
@@ -404,13 +438,16 @@ class Follower(Closable):
         Raises:
             OSError: the disk refused.
         """
+        if self._last is None:
+            return None
+        sequence, base, position, ordinal = self._last
+        if self._flushed == (sequence, position, base + ordinal) and not mark:
+            return Mark(*self._flushed)
         if self._growing is not None:
             self._growing.sync()
         if self._names_dirty:
             self._sync_names()
-        if self._last is None:
-            return None
-        sequence, base, position, ordinal = self._last
+        self._flushed = sequence, position, base + ordinal
         self._publish(sequence, position, base + ordinal)
         now = _native.monotonic_ns()
         if mark or now - self._marked_ns >= MARK_NS:

@@ -2,7 +2,7 @@
 What goes from a queue to one that follows it, and back: msgpack arrays, whose lengths and ranges are checked as they
 are read.
 
-    there   Hello, then Begin, Data, Region, Together, State, Beside in any number
+    there   Hello, then Begin, Data, Region, Together, State, Beside, Places in any number
     back    Answer or Refused, then Mark in any number, and Refused at last where it cannot go on
 
 A chunk begins with Begin. Data are bytes of it, which nobody sees; a Region says that what lies between two places has
@@ -19,7 +19,7 @@ import msgspec
 VERSION = 1
 DATA_MAX = 1 << 20
 """Bytes of a chunk in one Data."""
-_U64 = Annotated[int, msgspec.Meta(ge=0, le=(1 << 64) - 1)]
+_U64 = Annotated[int, msgspec.Meta(ge=0)]  # msgpack has no larger ones
 _Index = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _Position = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
 _Sequence = Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 1)]
@@ -120,6 +120,13 @@ class Beside(_Piece, frozen=True, array_like=True, tag="beside"):
     content: bytes
 
 
+class Places(_Piece, frozen=True, array_like=True, tag="places"):
+    """Files of consumer names that have changed, and what all such files are called that there are now."""
+
+    changed: list[tuple[str, bytes]]
+    there: list[str]
+
+
 class Mark(_Piece, frozen=True, array_like=True, tag="mark"):
     """Up to where the follower has all on its disk."""
 
@@ -135,5 +142,5 @@ class Refused(_Piece, frozen=True, array_like=True, tag="refused"):
     text: str
 
 
-There: TypeAlias = Hello | Begin | Data | Region | Together | State | Beside
+There: TypeAlias = Hello | Begin | Data | Region | Together | State | Beside | Places
 Back: TypeAlias = Answer | Mark | Refused

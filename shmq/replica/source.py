@@ -17,7 +17,7 @@ from shmq import _native, errors, queue, roles
 from shmq._native import layout
 from shmq.closable import Closable
 from shmq.durability import Syncer
-from shmq.replica import history
+from shmq.replica import history, places
 from shmq.replica.pieces import (
     DATA_MAX,
     VERSION,
@@ -27,6 +27,7 @@ from shmq.replica.pieces import (
     Data,
     Hello,
     Mark,
+    Places,
     Region,
     State,
     There,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 _SMALL_FILES = (DEDUP, LEDGER, FORWARDED)
 _LOOK_NS = 500_000_000
 """How often to look whether the journal has changed."""
+_PLACES_NS = 1_000_000_000
+"""How often to look where consumers stand."""
 _PATIENCE_NS = 200_000_000
 _ACK_NS = 200_000_000
 """How often to write down how far the follower is."""
@@ -93,7 +96,9 @@ class Source(Closable):
         self._known: dict[str, tuple[int, int]] = {}
         self._state: State | None = None
         self._told: State | None = None
-        self._state_at = self._looked_ns = self._acked_ns = 0
+        self._places: dict[str, bytes] | None = None
+        self._told_places: dict[str, bytes] = {}
+        self._state_at = self._places_at = self._looked_ns = self._placed_ns = self._acked_ns = 0
         self._acked = Mark(0, 0, 0)
         self._over = False
 
@@ -123,13 +128,15 @@ class Source(Closable):
             Fenced: it was promoted, and this queue is fenced from now on.
         """
         self._leave_chunk()
+        self._over = False
         first_live = self._control.first_live()
         if answer.promoted:
             self._fence(answer)
         history.compare(self._home, first_live, answer)
         self._known.clear()
-        self._state = self._told = None
-        self._looked_ns = 0
+        self._state = self._told = self._places = None
+        self._told_places = {}
+        self._looked_ns = self._placed_ns = 0
         if not answer.chain:
             first = self._chain.first()
             self._go_to(*(first or (first_live, self._home.read_journal().first_index)))
@@ -315,9 +322,19 @@ class Source(Closable):
             state = self._read_state()
             if state != self._told:
                 self._state, self._state_at = state, self._session.next_index
+        if self._places is None and now - self._placed_ns >= _PLACES_NS:
+            self._placed_ns = now
+            found = places.files_of(self._home, PREFIX)
+            if found != self._told_places:
+                self._places, self._places_at = found, self._session.next_index
 
     def _told_state(self) -> Iterator[There]:
-        """What the journal said, once what was there then has been sent."""
+        """What the journal said, and where consumers stood, once what was there then has been sent."""
+        if self._places is not None and self._base + self._ordinal >= self._places_at:
+            found, before = self._places, self._told_places
+            changed = [(name, content) for name, content in found.items() if before.get(name) != content]
+            self._told_places, self._places = found, None
+            yield Places(changed, list(found))
         if self._state is not None and self._base + self._ordinal >= self._state_at:
             self._told, self._state = self._state, None
             yield self._told

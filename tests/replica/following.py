@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import shmq
-from shmq.replica import Follower, Source, Stop, beside
+from shmq import replica
+from shmq.replica import Stop
+from shmq.replica.follower import Follower
+from shmq.replica.service import beside
+from shmq.replica.source import Source
 
 
 def follow_once(source, target, name="b") -> None:
@@ -14,8 +18,7 @@ def follow_once(source, target, name="b") -> None:
 
 def follow(source, target, name="b") -> None:
     """Follow until this process is killed."""
-    with Source(str(source), name) as there, Follower(str(target)) as here:
-        beside(there, here, Stop())
+    replica.replicate(source, target, name=name)
 
 
 def content(path) -> list[tuple]:
@@ -25,7 +28,7 @@ def content(path) -> list[tuple]:
 
 
 def files(path) -> dict:
-    """Every byte of a queue, but for who is here."""
+    """Every byte of a queue, without the page that says who is here."""
     return {
         str(file.relative_to(path)): file.read_bytes()
         for file in sorted(path.rglob("*"))

@@ -10,8 +10,9 @@ from support import Child, chunk_files, journal_slots, make_unclean, records, un
 
 import shmq
 from shmq import _native
-from shmq.replica import Follower, Source
+from shmq.replica.follower import Follower
 from shmq.replica.pieces import Data, Region
+from shmq.replica.source import Source
 from shmq.storage import sync
 
 
@@ -212,7 +213,7 @@ def test_nothing_of_a_region_is_seen_before_all_of_it_is_there(pair):
     fill(queue, 200)
     with Source(str(a), "b") as source, Follower(str(b)) as follower:
         source.begin(follower.answer(source.hello()))
-        growing = follower._growing
+        growing = follower._grows()
         begin = growing.position
         seen = []
 

@@ -12,7 +12,8 @@ from following import content, follow, follow_once
 from support import Child, killed_at, start, until
 
 import shmq
-from shmq.replica import Follower, Source
+from shmq.replica.follower import Follower
+from shmq.replica.source import Source
 
 
 def fill(queue, count) -> None:
