@@ -71,10 +71,19 @@ def end_of(home: Directory, sequence: int, base: int) -> tuple[int, int, bool]:
         survey = chunk.survey(trusted=chunk.size)
         if survey.code == _native.ROLL:
             return survey.stopped + layout.SEAL_BYTES, survey.stopped_ordinal, True
-        if survey.code != _native.EMPTY:
+        if survey.code != _native.EMPTY and not _was_being_written(chunk, survey):
             reason = survey.reason or "it has a claim, and nobody claims here"
             raise errors.Corrupt(f"cannot go on with {chunk.path}: {reason}; nothing was changed")
         return survey.position, survey.ordinal, False
+
+
+def _was_being_written(chunk: _native.DetachedChunk, survey: _native.Survey) -> bool:
+    """
+    Whether it ends there though something is behind: all but the first word of a region. Where the hint is farther, it
+    does not, and that word was lost.
+    """
+    at = survey.stopped
+    return not any(chunk.content(at, at + _WORD)) and chunk.hint()[0] <= at == survey.position
 
 
 def new_file(home: Directory, folder: int, begin: Begin) -> _native.Fd:

@@ -294,8 +294,6 @@ class Follower(Closable):
             self._named(begin)
             self._last = begin.sequence, begin.base, region.end, found.ordinal
         elif region.sequence == (growing := self._grows()).sequence:
-            if self._names_dirty:
-                self._sync_names()
             found = growing.publish(region)
             self._last = growing.sequence, growing.base, growing.position, growing.ordinal
             if found.sealed:

@@ -72,12 +72,14 @@ class Source(Closable):
         self.name = name
         self._keep = keep
         self._chunk: _native.DetachedChunk | None = None
+        self._has_begun = False
         self._session = Session(path, create=False, trusted=True)
         self._queue = queue.Queue(self._session)
         try:
             if self._session.home.volatile:
                 raise errors.Mismatch(f"cannot replicate {path}: it is volatile, and no disk has it")
             roles.refuse(self._session.home, "replicate")
+            self._is_new = not self._session.home.has_consumer(f"{PREFIX}{name}")
             self._hold = self._queue.consumer(f"{PREFIX}{name}", hold=True)
         except BaseException:
             self._session.close()
@@ -108,6 +110,9 @@ class Source(Closable):
         with contextlib.suppress(errors.ShmqError, OSError, IndexError):
             self._move_hold()
         self._hold.close()
+        if self._is_new and not self._has_begun:  # it came to nothing, and is to hold nothing back
+            with contextlib.suppress(errors.ShmqError, OSError):
+                self._queue.drop_consumer(f"{PREFIX}{self.name}")
         self._queue.close()
 
     # ---- beginning
@@ -133,6 +138,7 @@ class Source(Closable):
         if answer.promoted:
             self._fence(answer)
         history.compare(self._home, first_live, answer)
+        self._has_begun = True
         self._known.clear()
         self._state = self._told = self._places = None
         self._told_places = {}
@@ -193,7 +199,7 @@ class Source(Closable):
             survey = self._chunk.survey(position=self._position, ordinal=self._ordinal)
             if survey.code == _native.WAITING and self._settle_the_dead():
                 survey = self._chunk.survey(position=self._position, ordinal=self._ordinal)
-            if survey.code == _native.CORRUPT:
+            if survey.code == _native.CORRUPT and survey.position == self._position:
                 raise errors.Corrupt(f"cannot replicate {self._chunk.path}: {survey.reason}; nothing behind it is sent")
             rolls = survey.code == _native.ROLL
             end, ordinal = survey.position, survey.ordinal

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import pytest
 from following import content, files, follow, follow_once
-from support import Child, chunk_files, journal_slots, make_unclean, records, until
+from support import Child, chunk_files, journal_slots, make_unclean, records, until, words
 
 import shmq
 from shmq import _native
 from shmq.replica.follower import Follower
 from shmq.replica.pieces import Data, Region
 from shmq.replica.source import Source
+from shmq.storage import files as storage_files
 from shmq.storage import sync
 
 
@@ -275,18 +277,93 @@ def test_a_seal_is_on_the_disk_before_it_is_sent(pair, monkeypatch):
 
 
 def test_damage_is_not_sent(pair):
-    """Neither it, nor what lies behind it."""
+    """Neither it, nor what lies behind it; what comes before it is."""
     queue, a, b = pair
-    fill(queue, 100)
+    for number in range(100):
+        queue.put(b"message %d" % number)
+    before = content(a)
     file = chunk_files(a)[0]
-    raw = bytearray(file.read_bytes())
-    at = raw.index(b"50-50-")
+    at = file.read_bytes().index(b"message 50")
     with open(file, "r+b") as handle:
         handle.seek(at)
         handle.write(b"!")
     with pytest.raises(shmq.Corrupt, match="nothing behind it is sent"):
         follow_once(a, b)
-    assert len(content(b)) == 0
+    assert content(b) == before[:50]
+
+
+def test_padding_at_the_end_waits_for_a_message(pair):
+    """A recovery of the source would cut there, and a follower that had it would be of another history."""
+    queue, a, b = pair
+    queue.put(b"x")
+    with pytest.raises(KeyError), queue.reserve(100):
+        raise KeyError  # which leaves padding
+    follow_once(a, b)
+    queue.close()
+    make_unclean(a)
+    with shmq.open(str(a)) as again:
+        assert again.recovery.end == 1
+        again.put(b"y")
+        follow_once(a, b)
+    assert content(b) == content(a)
+    with shmq.open(str(b)) as follower:
+        assert follower.verify().problems == ()
+
+
+def test_what_a_kill_left_behind_the_end_is_gone_before_more_is_written(pair):
+    """It would be taken for words."""
+    queue, a, b = pair
+    fill(queue, 100)
+    follow_once(a, b)
+    file = chunk_files(b)[-1]
+    end = (len(file.read_bytes().rstrip(b"\0")) + 7) // 8 * 8
+    with open(file, "r+b") as handle:
+        handle.seek(end + 8)
+        handle.write(b"rubbish!" * 1000)
+    queue.put(b"x")
+    follow_once(a, b)
+    assert content(b) == content(a)
+    with shmq.open(str(b)) as follower:
+        assert follower.verify().problems == ()
+
+
+def test_a_word_that_was_lost_is_no_end(pair):
+    """The hint says that there was more: it is damage, and nothing is written over it."""
+    queue, a, b = pair
+    fill(queue, 300)
+    follow_once(a, b)
+    file = chunk_files(b)[-1]
+    at = words(b)[1].position
+    with open(file, "r+b") as handle:
+        handle.seek(at)
+        handle.write(bytes(8))
+    before = files(b)
+    with pytest.raises(shmq.Corrupt, match="hole"):
+        follow_once(a, b)
+    assert files(b) == before
+
+
+def test_the_end_of_one_chunk_is_on_the_disk_before_the_next_has_a_name(pair, monkeypatch):
+    """A power cut leaves no hole."""
+    queue, a, b = pair
+    fill(queue, 100)
+    follow_once(a, b)
+    fill(queue, 6000)
+    done = []
+    data, link = sync.data, storage_files.link_file
+    with Source(str(a), "b") as source, Follower(str(b)) as follower:
+        source.begin(follower.answer(source.hello()))
+        pieces = list(source.pieces())
+        monkeypatch.setattr(sync, "data", lambda fd, what: (done.append(what), data(fd, what)))
+        monkeypatch.setattr(
+            storage_files, "link_file", lambda fd, at, name, path: (done.append(name), link(fd, at, name, path))[1]
+        )
+        take_all(follower, pieces)
+    names = [name for name in done if name.endswith(".chunk")]
+    assert len(names) > 1
+    assert done[: done.index(names[0])].count("chunk") >= 2, "the one before, and this one"
+    for before, after in itertools.pairwise(names):
+        assert "chunk" in done[done.index(before) : done.index(after)]
 
 
 @pytest.mark.parametrize("sealed", [False, True])

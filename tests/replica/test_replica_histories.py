@@ -87,7 +87,9 @@ def test_another_queue_is_not_overwritten(pair):
     copied = a.parent / "copied"
     queue.copy(copied)
     shmq.open(str(copied)).close()
+    queue.drop_consumer("replica.b")
     refused(shmq.Unsafe, "a queue of its own", a, copied)
+    assert queue.consumers() == {}, "what came to nothing holds nothing back"
 
 
 # ---------------------------------------------------------------- retention
