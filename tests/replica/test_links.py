@@ -159,6 +159,10 @@ def test_who_does_not_know_the_token_does_not_come_in(pair):
         at = service.hear()
         with pytest.raises((ConnectionError, shmq.Unsafe)):
             replica.replicate(a, at, name="b", token=TOKEN[::-1], once=True)
+        with socket.create_connection(("127.0.0.1", int(at.rpartition(":")[2])), timeout=10) as guessing:
+            assert len(guessing.recv(32)) == 32
+            guessing.sendall(bytes(64))
+            assert guessing.recv(32) == b"", "it was let in, or told what proves it"
         assert not b.exists()
         replica.replicate(a, at, name="b", token=TOKEN, once=True)
     assert content(b) == content(a)

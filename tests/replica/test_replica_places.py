@@ -77,6 +77,19 @@ def test_no_acknowledgement_is_ahead_of_its_message(pair):
             assert there.consumers()["c"].head <= there.next_index
 
 
+def test_places_wait_for_the_disk_as_their_messages_do(pair, monkeypatch):
+    """What may not be sent yet is not said to be acknowledged."""
+    queue, a, b = pair
+    with Source(str(a), "b") as source, Follower(str(b)) as follower, queue.consumer("c") as consumer:
+        consumer.take_many(200)
+        source.begin(follower.answer(source.hello()))
+        with monkeypatch.context() as patched:
+            patched.setattr(source, "_on_the_disk", lambda *_, **__: False)
+            assert not [piece for piece in source.pieces() if isinstance(piece, (Region, Places))]
+        kinds = [type(piece) for piece in source.pieces() if isinstance(piece, (Region, Places))]
+        assert kinds == [Region, Places]
+
+
 def test_a_name_that_was_dropped_goes_there_too(pair):
     """And one that comes, comes."""
     queue, a, b = pair
