@@ -233,17 +233,26 @@ class Follower(Closable):
             self._go_on(begin.sequence, begin.base)
 
     def _refuse_strange(self, begin: Begin) -> None:
-        """A chunk follows the last one, which is sealed; the first one stands where the journal says."""
-        journal = self.session.home.journal
-        wanted: tuple[int, int | None] = journal.first_live, journal.first_index
-        if self._last is not None:
-            sequence, base, *_ = self._last
-            wanted = sequence + 1, self.session.chain().open(sequence, base).sealed()
+        """A chunk follows the last one, which is sealed; with the first one, the queue begins."""
+        if self._last is None:
+            self._begin_at(begin.sequence, begin.base)
+            return
+        sequence, base, *_ = self._last
+        wanted = sequence + 1, self.session.chain().open(sequence, base).sealed()
         if (begin.sequence, begin.base) != wanted:
             raise errors.Corrupt(
                 f"cannot go on with {self.path}: chunk {begin.sequence} at index {begin.base} came, and {wanted[0]} "
                 f"at {wanted[1]} is next"
             )
+
+    def _begin_at(self, sequence: int, base: int) -> None:
+        """Where the source begins may have changed as long as nothing was put there, by a recovery or a purge."""
+        home = self.session.home
+        with home.admin():
+            journal = home.read_journal()
+            if (journal.first_live, journal.first_index) != (sequence, base):
+                home.write_journal(journal._replace(first_live=sequence, first_index=base))
+        self.session.joined().control.raise_first_live(sequence)
 
     def _begin_aside(self, begin: Begin) -> None:
         home = self.session.home

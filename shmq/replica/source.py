@@ -201,17 +201,16 @@ class Source(Closable):
                 survey = self._chunk.survey(position=self._position, ordinal=self._ordinal)
             if survey.code == _native.CORRUPT and survey.position == self._position:
                 raise errors.Corrupt(f"cannot replicate {self._chunk.path}: {survey.reason}; nothing behind it is sent")
-            rolls = survey.code == _native.ROLL
+            behind = self._sequence + 1, survey.gap_index or self._base + survey.stopped_ordinal
+            rolls = survey.code == _native.ROLL and self._ends_for_good(survey, *behind)
             end, ordinal = survey.position, survey.ordinal
             if rolls:
                 end, ordinal = survey.stopped + layout.SEAL_BYTES, survey.stopped_ordinal
             if end == self._position or not self._on_the_disk(self._base + survey.ordinal, rolls=rolls):
                 break
             yield from self._news()
-            behind = self._sequence + 1, survey.gap_index or self._base + survey.stopped_ordinal
             last = None
             if rolls and survey.adoption:
-                self._chain.finish()
                 last = yield from self._adopted(survey.adoption, *behind)
             yield from self._region(self._chunk, end, whole=rolls)
             self._position, self._ordinal, self._begun = end, ordinal, True
@@ -247,24 +246,39 @@ class Source(Closable):
         return True
 
     def _on_the_disk(self, index: int, *, rolls: bool) -> bool:
-        """Have all before *index* on the disk, and the SEAL too: what was surveyed before this is called."""
+        """Have all before *index* on the disk, and the end, where it *rolls*; what was surveyed before that."""
         try:
             if self._control.durable() < index:
                 self._syncer.wait(None, index - 1, _native.monotonic_ns() + _PATIENCE_NS)
         except errors.SyncPending:
             return False
-        if rolls and self._control.durable_chunk() <= self._sequence:
-            self._sync_chunk()
-        return True
+        return not rolls or self._sync_end()
 
-    def _sync_chunk(self) -> None:
-        fd, _ = self._home.open(self._home.chunks, chunk_name(self._base, self._sequence), writable=False)
-        with fd:
-            try:
-                sync.data(fd, "chunk")
-            except OSError as problem:
-                self._control.fail_sync(failed=True)
-                raise errors.SyncFailed(f"cannot sync {self._home.path}: {problem.strerror or problem}") from problem
+    def _ends_for_good(self, survey: _native.Survey, sequence: int, base: int) -> bool:
+        """
+        Whether the chunk behind it is there. A recovery ends the last chunk anew, with a gap in the place of its SEAL:
+        so that is sent only when it is the last one no more, whatever a power cut takes.
+        """
+        if survey.adoption:
+            self._chain.finish()
+        return self._chain.is_there(sequence, base) or self._control.first_live() > self._sequence
+
+    def _sync_end(self) -> bool:
+        """Have the SEAL on the disk, and that there is a chunk behind it; False where that has just been retired."""
+        try:
+            behind = self._chain.open(self._sequence, self._base).sealed()
+            assert behind is not None  # noqa: S101  # it was surveyed
+            for sequence, base in ((self._sequence + 1, behind), (self._sequence, self._base)):
+                fd, _ = self._home.open(self._home.chunks, chunk_name(base, sequence), writable=False)
+                with fd:
+                    sync.data(fd, "chunk")
+            sync.directory(self._home.chunks, "chunks")
+        except FileNotFoundError:
+            return False
+        except OSError as problem:
+            self._control.fail_sync(failed=True)
+            raise errors.SyncFailed(f"cannot sync {self._home.path}: {problem.strerror or problem}") from problem
+        return True
 
     def _region(self, chunk: _native.DetachedChunk, end: int, *, whole: bool) -> Iterator[There]:
         if not self._begun:

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from following import content, files, follow, follow_once
-from support import Child, chunk_files, journal_slots, make_unclean, records, until, words
+from support import SEAL, Child, chunk_files, journal_slots, make_unclean, records, until, words
 
 import shmq
 from shmq import _native
@@ -258,22 +258,30 @@ def test_only_what_the_disk_of_the_source_has_is_sent(pair):
                         assert queue.durable_index >= reader.next_index, "sent before the disk had it"
 
 
-def test_a_seal_is_on_the_disk_before_it_is_sent(pair, monkeypatch):
-    """Else a recovery would end the chunk elsewhere."""
+def test_a_seal_is_sent_when_a_recovery_leaves_it_where_it_is(pair, monkeypatch):
+    """That ends the last chunk anew: so there must be one behind it, and both on the disk."""
     queue, a, b = pair
     synced = []
-    real = sync.data
-    monkeypatch.setattr(sync, "data", lambda fd, what: (synced.append(what), real(fd, what)))
+    data, directory = sync.data, sync.directory
     fill(queue, 100)
     with Source(str(a), "b") as source, Follower(str(b)) as follower:
         source.begin(follower.answer(source.hello()))
+        queue.finish()  # which seals it, and there is none behind it
+        take_all(follower, source.pieces())
+        assert [word.state for word in words(b)][-1] != SEAL
+        queue.close()
+        with shmq.open(str(a)) as again:
+            again.put(b"again")
+        monkeypatch.setattr(sync, "data", lambda fd, what: (synced.append(what), data(fd, what)))
+        monkeypatch.setattr(sync, "directory", lambda fd, what: (synced.append(what), directory(fd, what)))
         for piece in source.pieces():
-            follower.take(piece)
-        queue.finish()  # seals it, and syncs; but the control page knows of no later chunk
-        synced.clear()
-        pieces = list(source.pieces())
-        assert any(isinstance(piece, Region) for piece in pieces)
-        assert "chunk" in synced
+            if isinstance(piece, Region):
+                break
+        assert synced.count("chunk") >= 2
+        assert "chunks" in synced
+    follow_once(a, b)
+    assert [word.state for word in words(b)][-1] == SEAL
+    assert content(b) == content(a)
 
 
 def test_damage_is_not_sent(pair):
