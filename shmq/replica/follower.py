@@ -10,9 +10,9 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from shmq import _native, ending, errors
+from shmq import _native, errors
 from shmq.closable import Closable
-from shmq.replica import history, places
+from shmq.replica import along, history
 from shmq.replica.arriving import Checked, Growing, Whole, end_of
 from shmq.replica.pieces import (
     VERSION,
@@ -28,10 +28,10 @@ from shmq.replica.pieces import (
     There,
     Together,
 )
-from shmq.replica.seed import KEPT_FLAGS, seed
+from shmq.replica.seed import seed
 from shmq.session import Session
-from shmq.storage import files, ledger, pins, staging, sync, watermark
-from shmq.storage.paths import CONTROL, DEDUP, DEDUP_NEW, FORWARDED, FORWARDED_NEW, LEDGER, LEDGER_NEW, chunk_name
+from shmq.storage import ledger, staging, sync, watermark
+from shmq.storage.paths import CONTROL, chunk_name
 from shmq.storage.records import Manifest
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ LOCK_BYTE = (1 << 41) + 2
 """Of control.shmq: whoever writes to a follower, or promotes it, holds a lock on it."""
 MARK_NS = 1_000_000_000
 """The watermark is moved about this often."""
-_NEW_PLACE = "place.new"
-_NEW = {DEDUP: DEDUP_NEW, LEDGER: LEDGER_NEW, FORWARDED: FORWARDED_NEW}
 
 
 def locked(session: Session) -> _native.Lock:
@@ -206,11 +204,12 @@ class Follower(Closable):
         elif isinstance(piece, Together):
             self._together(piece)
         elif isinstance(piece, State):
-            self._take_state(piece)
+            along.take_state(self.session, piece)
         elif isinstance(piece, Beside):
-            self._take_beside(piece)
+            along.take_beside(self.session, piece)
         elif isinstance(piece, Places):
-            self._take_places(piece)
+            self.flush()  # what was acknowledged is there
+            along.take_places(self.session, piece)
         else:
             raise errors.Corrupt(f"cannot go on with {self.path}: a second hello came")
 
@@ -364,77 +363,6 @@ class Follower(Closable):
         control.wake()
         sequence, base = session.chain().names()[-1]
         self._last = sequence, base, *end_of(session.home, sequence, base)[:2]
-
-    # ---- what belongs to it
-    def _take_state(self, state: State) -> None:
-        """What the journal of the other queue says; and what was retired there goes here, unless a reader pins it."""
-        session = self.session
-        home, control = session.home, session.joined().control
-        with home.admin():
-            journal = home.read_journal()
-            first = self._first_to_stay(state, journal)
-            home.write_journal(
-                journal._replace(
-                    epoch=max(journal.epoch, state.epoch),
-                    ceiling=max(journal.ceiling, state.ceiling),
-                    first_live=first[0],
-                    first_index=first[1],
-                    max_messages=state.max_messages,
-                    max_bytes=state.max_bytes,
-                    dropped=max(journal.dropped, state.dropped),
-                    flags=journal.flags & ~KEPT_FLAGS | state.flags & KEPT_FLAGS,
-                    changed=state.changed,
-                )
-            )
-            control.raise_first_live(first[0])
-            for sequence, base in home.chunk_names():
-                if sequence < first[0]:
-                    home.drop_chunk(base, sequence)
-            control.set_bounds(state.max_messages, state.max_bytes)
-            home.note(home.journal)
-        ending.take_up(home, control)
-        control.wake()
-
-    def _first_to_stay(self, state: State, journal: _native.Journal) -> tuple[int, int]:
-        """(sequence, base) of the first chunk that stays: never behind the last one that is here."""
-        home = self.session.home
-        held = pins.floor(home, 0)
-        names = [name for name in home.chunk_names() if name[0] >= journal.first_live]
-        if not names:
-            return state.first_live, state.first_index
-        stays = [name for name in names if name[0] <= state.first_live and (held is None or name[1] <= held)]
-        return max(stays[-1:] or names[:1])
-
-    def _take_beside(self, beside: Beside) -> None:
-        home = self.session.home
-        new = _NEW.get(beside.name)
-        if new is None:
-            raise errors.Corrupt(f"cannot go on with {self.path}: a file {beside.name!r} came, which no queue has")
-        with home.admin():
-            self._replace(home.fd, beside.name, new, beside.content, "home")
-            sync.directory(home.fd, "home")
-
-    def _replace(self, folder: int, name: str, new: str, content: bytes, what: str) -> None:
-        """Replace a small file; *new* is its name until it is whole. Under the administrative lock."""
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(new, dir_fd=folder)
-        files.make_file(folder, new, content, self.session.home.path, what)
-        os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
-
-    def _take_places(self, given: Places) -> None:
-        home = self.session.home
-        if not all(map(places.is_file, [*given.there, *(name for name, _ in given.changed)])):
-            raise errors.Corrupt(f"cannot go on with {self.path}: a file came that no consumer name has")
-        self.flush()  # what was acknowledged is there
-        with home.admin():
-            folder = home.consumers
-            gone = {name for name in files.names_in(folder) if places.is_file(name)} - set(given.there)
-            for name in sorted(gone, key=lambda name: not name.endswith(".checkpoint")):  # which goes first
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(name, dir_fd=folder)
-            for name, content in given.changed:
-                self._replace(folder, name, _NEW_PLACE, content, "checkpoint")
-            sync.directory(folder, "consumers")
 
     # ---- the disk
     def flush(self, *, mark: bool = False) -> Mark | None:

@@ -8,7 +8,6 @@ chunk that is not sealed ends at a message, for a recovery here would cut what e
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import time
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from shmq._native import layout
 from shmq.closable import Closable
 from shmq.durability import Syncer
 from shmq.replica import history, places
+from shmq.replica.holding import PREFIX, Hold
 from shmq.replica.pieces import (
     DATA_MAX,
     VERSION,
@@ -34,7 +34,7 @@ from shmq.replica.pieces import (
     Together,
 )
 from shmq.session import Session
-from shmq.storage import floors, sync
+from shmq.storage import sync
 from shmq.storage.paths import CHUNKS, DEDUP, FORWARDED, LEDGER, QUEUE, chunk_name
 from shmq.storage.stretches import opened
 
@@ -47,12 +47,8 @@ _LOOK_NS = 500_000_000
 _PLACES_NS = 1_000_000_000
 """How often to look where consumers stand."""
 _PATIENCE_NS = 200_000_000
-_ACK_NS = 200_000_000
-"""How often to write down how far the follower is."""
 _LOOK_AT_NAMES = 0.005
 """Seconds between two looks at what others have finished, where producers wait for that."""
-PREFIX = "replica."
-"""Of the names that hold back what a follower lacks."""
 _HEADER = layout.chunk_header
 _HEADER_BYTES = 128
 
@@ -70,7 +66,6 @@ class Source(Closable):
             Mismatch: it is volatile, and on no disk.
         """
         self.name = name
-        self._keep = keep
         self._chunk: _native.DetachedChunk | None = None
         self._has_begun = False
         self._session = Session(path, create=False, trusted=True)
@@ -79,8 +74,7 @@ class Source(Closable):
             if self._session.home.volatile:
                 raise errors.Mismatch(f"cannot replicate {path}: it is volatile, and no disk has it")
             roles.refuse(self._session.home, "replicate")
-            self._is_new = not self._session.home.has_consumer(f"{PREFIX}{name}")
-            self._hold = self._queue.consumer(f"{PREFIX}{name}", hold=True)
+            self._hold = Hold(self._session, self._queue, name, keep)
         except BaseException:
             self._session.close()
             raise
@@ -100,19 +94,14 @@ class Source(Closable):
         self._told: State | None = None
         self._places: dict[str, bytes] | None = None
         self._told_places: dict[str, bytes] = {}
-        self._state_at = self._places_at = self._looked_ns = self._placed_ns = self._acked_ns = 0
+        self._state_at = self._places_at = self._looked_ns = self._placed_ns = 0
         self._acked = Mark(0, 0, 0)
         self._over = False
 
     def close(self) -> None:
         """Hold the follower's place, and let go of the queue."""
         self._leave_chunk()
-        with contextlib.suppress(errors.ShmqError, OSError, IndexError):
-            self._move_hold()
-        self._hold.close()
-        if self._is_new and not self._has_begun:  # it came to nothing, and is to hold nothing back
-            with contextlib.suppress(errors.ShmqError, OSError):
-                self._queue.drop_consumer(f"{PREFIX}{self.name}")
+        self._hold.close(self._acked.index, given_up=not self._has_begun)
         self._queue.close()
 
     # ---- beginning
@@ -363,7 +352,7 @@ class Source(Closable):
     def wait(self, seconds: float) -> None:
         """Sleep until something was put, or `wake` is called, or so long."""
         seen = self._member.wait_begin()
-        if self._is_bounded() and self._hold.head < self._acked.index:
+        if self._hold.keeps_waiting(self._acked.index):
             seconds = min(seconds, _LOOK_AT_NAMES)
         if not self._over and not self._more():
             self._joined.sleep(seen, _native.monotonic_ns() + int(seconds * 1e9))
@@ -395,50 +384,7 @@ class Source(Closable):
         Raises:
             Gone: it lacks more than is to be kept.
         """
-        if self._is_bounded() or _native.monotonic_ns() - self._acked_ns >= _ACK_NS:
-            self._move_hold()
-
-    def _is_bounded(self) -> bool:
-        """Whether producers may wait for what all names have finished, the follower's among them."""
-        return bool(self._home.options.max_messages or self._home.options.max_bytes)
-
-    def _move_hold(self) -> None:
-        self._acked_ns = _native.monotonic_ns()
-        index = self._not_needed()
-        if index > self._hold.head:
-            self._hold.seek(index)
-        if self._keep is not None and self._behind() > self._keep:
-            self._hold.close()
-            self._queue.drop_consumer(f"{PREFIX}{self.name}")
-            raise errors.Gone(
-                f"cannot replicate {self._home.path} to {self.name}: it lacks more than the {self._keep:,} bytes that "
-                "are kept for it, and its place was given up; remove the follower and begin anew",
-                self._session.first_index,
-            )
-
-    def _not_needed(self) -> int:
-        """
-        Before which index nothing is held back for the follower.
-
-        Where what all names have finished is retired, the follower's must finish nothing before the others: else a
-        queue whose consumers are still to come would lose what only the follower has.
-        """
-        index = min(self._acked.index, self._session.next_index)
-        if self._home.options.retention.kind != "acked":
-            return index
-        with contextlib.suppress(errors.Busy), self._home.admin(timeout=0):
-            names = floors.Names(self._home, self._member)
-            names.look(locked=True)
-            found = names.floors(self._control.bounds().dropped)
-            others = [floor for name, floor in found.items() if not name.startswith(PREFIX)]
-            return min([index, *others]) if others else self._hold.head
-        return self._hold.head
-
-    def _behind(self) -> int:
-        """Bytes of the chunks that are held back for it, but for the last one."""
-        names = self._chain.names()
-        kept = [name for name, after in itertools.pairwise(names) if after[1] > self._acked.index]
-        return sum(os.stat(chunk_name(base, seq), dir_fd=self._home.chunks).st_size for seq, base in kept)
+        self._hold.tend(self._acked.index)
 
 
 def _number(header: bytes, at: int, size: int = 8) -> int:
