@@ -1,5 +1,5 @@
 """
-What is held back in a queue for one that follows it: by a consumer name, which stands whether anybody replicates or not.
+What is held back in a queue for one that follows it: by a consumer name, which stands also while nobody replicates.
 
 Where what all names have finished is retired, this one finishes nothing before the others: else a queue whose
 consumers are still to come would lose what only the follower has.
