@@ -77,7 +77,7 @@ with _later.no_garbage_collected():  # a tenth of the time that the import takes
     from shmq.taking.waiting import wait
 
 if _TYPE_CHECKING:
-    from shmq import aio, bridge, compat, executor, flight, flow, formats, priorities, rpc, spark, workers
+    from shmq import aio, bridge, compat, executor, flight, flow, formats, priorities, replica, rpc, spark, workers
     from shmq.executor import Executor
     from shmq.flow import Flow
     from shmq.putting.handed import HandedOver
@@ -163,6 +163,7 @@ __all__ = [
     "open",
     "priorities",
     "repair",
+    "replica",
     "rpc",
     "spark",
     "verify",
@@ -186,6 +187,7 @@ def __getattr__(name: str) -> _Any:
         "flow",
         "formats",
         "priorities",
+        "replica",
         "rpc",
         "spark",
         "workers",

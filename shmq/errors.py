@@ -58,7 +58,11 @@ class Busy(ShmqError):
 
 
 class Fenced(ShmqError):
-    """This producer was judged dead and its claim padded. The message is not in the queue; put it again."""
+    """
+    This producer was judged dead and its claim padded. The message is not in the queue; put it again.
+
+    Or the queue follows another one, or one that followed it was promoted: what was asked for is done there, not here.
+    """
 
 
 class Forked(ShmqError):

@@ -199,7 +199,7 @@ class Queue(_native.Finder[T], Closable):
             DiskFull: there is no room for the first chunk.
             Closed: the queue was closed, or opened read-only.
         """
-        self._session.refuse_read_only("put")
+        self._session.refuse_change("put")
         ending.reopen(self._session.home, self._session.joined().control)
         return self._make_producer()
 
@@ -434,7 +434,7 @@ class Queue(_native.Finder[T], Closable):
         later.ready("shmq.putting.staged")
         from shmq.putting.staged import Staged  # noqa: PLC0415  # it knows this module
 
-        self._session.refuse_read_only("stage")
+        self._session.refuse_change("stage")
         return Staged(self._session)
 
     def adopt(
@@ -468,6 +468,7 @@ class Queue(_native.Finder[T], Closable):
             ShutDown, DiskFull, TooMany, TooLarge: nothing was adopted; what was handed over still waits.
             OSError: the system refused something, such as descriptors, of which eight must be free; repeat it.
         """
+        self._session.refuse_change("adopt")
         later.ready("shmq.putting.staged")
         from shmq.putting import staged as module  # noqa: PLC0415
 
@@ -672,6 +673,7 @@ class Queue(_native.Finder[T], Closable):
         """
         if self._session.flags["read_only"]:
             raise errors.Closed(f"cannot open a consumer of {self.path}: it was opened read-only; use reader()")
+        self._session.refuse_change("open a consumer", taking=True)
         options = {
             "lease": lease,
             "max_attempts": max_attempts,
@@ -1127,7 +1129,7 @@ class Queue(_native.Finder[T], Closable):
             Closed: it was opened read-only.
             OSError: the disk refused; nothing was changed.
         """
-        self._session.refuse_read_only("configure")
+        self._session.refuse_change("configure", taking=True)
         asked = {
             "max_messages": max_messages,
             "max_bytes": max_bytes,
@@ -1223,7 +1225,7 @@ class Queue(_native.Finder[T], Closable):
             SyncFailed: the disk refused; the queue is not finished.
             DiskFull, Busy: as their names say; the queue is not finished.
         """
-        self._session.refuse_read_only("finish")
+        self._session.refuse_change("finish")
         ending.finish(self._session.home, self._session.joined())
 
     @property

@@ -13,7 +13,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from shmq import _native, ending, errors, later, locks, membership, user_group
+from shmq import _native, ending, errors, later, locks, membership, roles, user_group
 from shmq import codec as codecs
 from shmq.closable import Closable
 from shmq.loan import Loan
@@ -290,6 +290,17 @@ class Session(Closable):
         """
         if self.flags["read_only"]:
             raise errors.Closed(f"cannot {what}: {self.path} was opened read-only")
+
+    def refuse_change(self, what: str, *, taking: bool = False) -> None:
+        """
+        The same, and where the queue follows another one; *taking*: nothing is added to what is there.
+
+        Raises:
+            Closed: it was opened read-only.
+            Fenced: the change belongs into another queue.
+        """
+        self.refuse_read_only(what)
+        roles.refuse(self.home, what, taking=taking)
 
     # ---- options that change
     def configure(self, changes: Mapping[str, Any]) -> None:

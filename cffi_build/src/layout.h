@@ -277,7 +277,11 @@ struct journal_options {
 enum journal_flag {
     JOURNAL_SYNC_FAILED = 1 << 0,
     JOURNAL_FINISHED = 1 << 1, /* the stream has ended: nobody puts, until somebody opens it for writing again */
-    JOURNAL_LOSES = 1 << 2 /* retention was changed to one by age or bytes: what has gone need not have been finished */
+    JOURNAL_LOSES = 1 << 2, /* retention was changed to one by age or bytes: what has gone need not have been finished */
+    /* Of a queue that is replicated: */
+    JOURNAL_FOLLOWER = 1 << 4, /* it follows another one: nobody puts or consumes here */
+    JOURNAL_FENCED = 1 << 5,   /* a follower of it was promoted: nobody puts here any more */
+    JOURNAL_PROMOTED = 1 << 6  /* it was a follower, and is none any more */
 };
 
 struct watermark_slot { /* pages 3 and 4: below this, the disk is known to agree */

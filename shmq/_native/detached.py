@@ -77,6 +77,10 @@ class DetachedChunk:
         """The random id that it was made with."""
         return int.from_bytes(self._map[CHUNK_ID_AT : CHUNK_ID_AT + 8], "little")
 
+    def content(self, begin: int, end: int) -> bytes:
+        """Its bytes from one position to before another."""
+        return bytes(self._map[begin:end])
+
     def first_position(self) -> int:
         """Where the first message may begin."""
         return int(lib.shmq_chunk_first_position(self._handle))

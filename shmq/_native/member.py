@@ -181,6 +181,10 @@ class Member:
         """As leader: whether somebody may have asked for acknowledgements to be on the disk."""
         return bool(lib.shmq_acks_begin(self.handle))
 
+    def ring(self) -> None:
+        """Something was put: wake whoever sleeps on that."""
+        lib.shmq_wake(self.handle)
+
     def room_begin(self) -> int:
         """Say that we are about to sleep for room. Look once more, then call `room_wait` with what this returned."""
         return int(lib.shmq_room_begin(self.handle))

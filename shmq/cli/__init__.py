@@ -40,6 +40,8 @@ _OWN = (
     "copy",
     "gc",
     "doctor",
+    "replicate",
+    "promote",
     "worker",
     "bridge",
     "serve",

@@ -13,7 +13,7 @@ import os
 import weakref
 from typing import TYPE_CHECKING, Any, cast
 
-from shmq import _native, ending, errors, given, later, locks
+from shmq import _native, ending, errors, given, later, locks, roles
 from shmq.alarm import Alarm, Armed
 from shmq.closable import Forgotten
 from shmq.codec import T, codec
@@ -66,6 +66,7 @@ class Producer(_native.Tail[T], Handle):
         self._forwarded: dict[bytes, Forwarded] = {}
         try:
             self._borrow()
+            roles.refuse(self._home, "put")
             self._chain = self._make_chain()
             self._syncer = self._make_syncer()
             self._room = Room(self._home, self._membership, self._chain)

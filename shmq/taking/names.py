@@ -232,7 +232,7 @@ def _when_free(session: Session, name: str, work: Callable[[], None]) -> None:
 def drop(session: Session, name: str) -> None:
     """As `Queue.drop_consumer`."""
     check_consumer_name(name)
-    session.refuse_read_only(f"drop consumer {name!r}")
+    session.refuse_change(f"drop consumer {name!r}", taking=True)
     _when_free(session, name, lambda: stored.drop(session.home, name))
     session.joined().control.recount()  # and its head holds no producer
     space.retire(session.home, session.chain(), session.joined().control)  # what it alone held back may go
@@ -242,14 +242,14 @@ def rename(session: Session, old: str, new: str) -> None:
     """As `Queue.rename_consumer`."""
     check_consumer_name(old)
     check_consumer_name(new)
-    session.refuse_read_only(f"rename consumer {old!r}")
+    session.refuse_change(f"rename consumer {old!r}", taking=True)
     _when_free(session, old, lambda: stored.rename(session.home, old, new))
     session.joined().control.recount()
 
 
 def purge(session: Session) -> int:
     """As `Queue.purge`."""
-    session.refuse_read_only("purge")
+    session.refuse_change("purge", taking=True)
     home, control, chain, end = session.home, session.joined().control, session.chain(), session.next_index
     with home.admin():
         with stored.finishing(home, session.joined().member) as finish:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import flows, forwarding, judge, workloads
+from . import flows, forwarding, judge, replicas, workloads
 from .images import Image, clear, every_image, lay_out, random_image
 from .shim import Shim, scratch
 
@@ -180,10 +180,25 @@ class FlowCutter(Cutter):
         flows.judge(self.root, self.profile, workers=not again and number % THOROUGH == 0)
 
 
+class ReplicaCutter(Cutter):
+    """One history of a queue that follows another one."""
+
+    record = staticmethod(replicas.record)
+
+    def telling(self) -> Any:
+        """What may be true, moment by moment."""
+        return replicas.Telling(self.history)
+
+    def look(self, truth: Any, number: int, *, again: bool) -> None:  # all are alike
+        """Judge what was laid out."""
+        replicas.judge(self.root, truth)
+
+
 CUTTERS: dict[str, tuple[type[Cutter], Any]] = {
     **{each.name: (Cutter, each) for each in workloads.PROFILES},
     **{each.name: (ForwardCutter, each) for each in forwarding.PROFILES},
     **{each.name: (FlowCutter, each) for each in flows.PROFILES},
+    **{each.name: (ReplicaCutter, each) for each in replicas.PROFILES},
 }
 """By the name of a profile: who cuts it, and the profile."""
 

@@ -59,16 +59,35 @@ def somebody_is_there(home: Directory) -> bool:
         return bool(_FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))[0] != fcntl.F_UNLCK)
 
 
-def _carry_out(home: Directory, plan: Plan) -> Recovery:
+def promote(home: Directory, control: _native.Control) -> Recovery:
+    """
+    Have a queue that follows another one be one of its own, beside whoever reads it: it ends where it is whole, and
+    what is put from now on is of a new epoch.
+
+    Raises:
+        Corrupt: something below the watermark is not whole. Nothing was changed.
+        Busy: somebody administers it for long.
+    """
+    with administering(home):
+        home.read_journal()
+        return _carry_out(home, make_plan(home, promoted=True), control)
+
+
+def _carry_out(home: Directory, plan: Plan, control: _native.Control | None = None) -> Recovery:
+    """*control*: the page of a queue that is open, and is promoted."""
     aside = Aside(home)
     over, swept = _settle_staging(home, plan, aside)
     cut = _settle_chunks(home, plan, aside)
     _remove_sets(home, over)  # not before their chunks are on the disk as they are to be
     moved = settle_consumers(home, plan, aside)
     aside.sync()
-    _renew_control(home, plan)
     before = home.journal
+    if control is None:
+        _renew_control(home, plan)
     _commit(home, plan)
+    if control is not None:
+        control.add_padding(plan.next_index - plan.end)
+        control.wake()
     last = plan.pieces[-1] if plan.pieces else None
     return Recovery(
         from_epoch=before.epoch,
@@ -161,8 +180,7 @@ def _settle_chunks(home: Directory, plan: Plan, aside: Aside) -> int:
                 behind = whole_behind(chunk, end_of(survey), survey.ordinal)
                 if behind:
                     aside.keep(chunk_name(piece.base, piece.sequence), behind)
-                cut = chunk.cut(end_of(survey), plan.next_index)
-                chunk.set_in_order(end_of(survey), survey.ordinal)
+                cut = _end_last(chunk, plan, survey)
             elif piece.looked or not chunk.indexed(survey.stopped_ordinal):
                 # Not behind a GAP: whoever begins at the hint must meet it.
                 chunk.set_in_order(survey.gap_position or survey.stopped, survey.stopped_ordinal)
@@ -179,6 +197,21 @@ def _settle_chunks(home: Directory, plan: Plan, aside: Aside) -> int:
                 os.unlink(name, dir_fd=home.chunks)
     sync.directory(home.chunks, "chunks")
     return cut
+
+
+def _end_last(chunk: _native.DetachedChunk, plan: Plan, survey: _native.Survey) -> int:
+    """End the last chunk: how many bytes were cut. One that follows another goes on in it, unless that was sealed."""
+    if not plan.follows:
+        cut = chunk.cut(end_of(survey), plan.next_index)
+        chunk.set_in_order(end_of(survey), survey.ordinal)
+        return cut
+    if survey.code == _native.ROLL and not plan.refused:
+        chunk.zero_from(survey.stopped + layout.SEAL_BYTES)
+        chunk.set_in_order(survey.gap_position or survey.stopped, survey.stopped_ordinal)
+        return 0
+    chunk.zero_from(end_of(survey))
+    chunk.set_in_order(end_of(survey), survey.ordinal)
+    return 0
 
 
 def _sync(home: Directory, name: str) -> None:
@@ -249,16 +282,19 @@ def _renew_control(home: Directory, plan: Plan) -> None:
 def _commit(home: Directory, plan: Plan) -> None:
     journal = home.journal
     control = os.stat(CONTROL, dir_fd=home.fd, follow_symlinks=False)
+    # Without what a failed sync left: what was put before that was on the disk.
+    flags = journal.flags & ~_native.JOURNAL_SYNC_FAILED
+    if flags & _native.JOURNAL_FOLLOWER and not plan.follows:
+        flags = flags & ~_native.JOURNAL_FOLLOWER | _native.JOURNAL_PROMOTED
     home.write_journal(
         journal._replace(
-            epoch=journal.epoch + 1,
+            epoch=journal.epoch + (not plan.follows),
             boot_id=boots.boot_id(),
             ceiling=max(journal.ceiling, plan.next_index),
             first_index=journal.first_index if plan.pieces else plan.next_index,
             device=control.st_dev,
             inode=control.st_ino,
-            # Without what a failed sync left: what was put before that was on the disk.
-            flags=journal.flags & (_native.JOURNAL_FINISHED | _native.JOURNAL_LOSES),
+            flags=flags,
         )
     )
     home.look_at_boot()

@@ -49,6 +49,8 @@ class Plan:
     mark: _native.Watermark | None
     ledger: dict[bytes, records.Adopted] | None
     """None when it cannot be read, and nothing has to be entered."""
+    follows: bool = False
+    """Whether the queue follows another one: it is cut where it is whole, and goes on there with the same history."""
 
 
 # ---------------------------------------------------------------- looking
@@ -204,9 +206,11 @@ def _why(survey: _native.Survey) -> str:
     return survey.reason or "the end of what was put"
 
 
-def make_plan(home: Directory) -> Plan:
+def make_plan(home: Directory, *, promoted: bool = False) -> Plan:
     """
     What is whole in the queue. Changes nothing.
+
+    *promoted*: if it follows another one, it is not to do so any more.
 
     Raises:
         Corrupt: something below the watermark is not; it says where.
@@ -221,10 +225,11 @@ def make_plan(home: Directory) -> Plan:
     last = pieces[-1] if pieces else None
     end = last.base + last.survey.ordinal if last else home.journal.first_index
     _check_against_mark(home, last, end, mark, looker.reason)
+    follows = bool(home.journal.flags & _native.JOURNAL_FOLLOWER) and not promoted
     return Plan(
         pieces=pieces,
         end=end,
-        next_index=_next_index(home, last, end, behind),
+        next_index=end if follows else _next_index(home, last, end, behind),
         reason=looker.reason,
         behind=behind,
         below=[name for name in there if name[0] < first_live],
@@ -232,6 +237,7 @@ def make_plan(home: Directory) -> Plan:
         refused=refused,
         mark=mark,
         ledger=_ledger(home, needed=bool(sets)),
+        follows=follows,
     )
 
 

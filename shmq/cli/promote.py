@@ -1,0 +1,39 @@
+"""
+Make a queue of its own of one that follows another: it is put into and consumed from then.
+
+Example:
+    shmq promote /mnt/other/orders
+
+Whoever replicates to it is ended first. The queue that it followed is fenced when it next meets this one; until then it
+cannot know, and what is put there is not here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from shmq import replica
+from shmq.cli import show
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add(verb: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    verb.add_argument("path", type=show.place, metavar="PATH", help="the follower")
+    verb.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Promote it, and say where it goes on."""
+    done = replica.promote(arguments.path)
+    if arguments.json:
+        show.facts(dataclasses.asdict(done))
+        return 0
+    print(
+        f"{arguments.path} is a queue of its own, in epoch {done.to_epoch}: it has what came before index "
+        f"{done.end:,}, and goes on at {done.next_index:,}"
+    )
+    return 0

@@ -1,0 +1,62 @@
+"""
+Have a queue followed by another one, with the same indexes, times and keys, until Ctrl-C or SIGTERM.
+
+Examples:
+    shmq replicate orders /mnt/other/orders
+    shmq replicate --listen unix:/run/orders.sock copies/orders
+    shmq replicate orders unix:/run/orders.sock
+    shmq replicate orders tcp:127.0.0.1:7000 --token-file ~/.orders.token
+
+The follower is for readers; `shmq promote` makes a queue of its own of it. What it lacks is held back in SRC, also
+while nothing runs here: `shmq consumer drop` of replica.NAME lets go of it.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from shmq import replica
+from shmq.cli import show
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add(verb: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    verb.add_argument("source", type=show.place, nargs="?", metavar="SRC", help="the queue that is followed")
+    verb.add_argument("target", metavar="DST", help="the follower's directory, or unix:PATH or tcp:HOST:PORT")
+    verb.add_argument("--listen", metavar="ADDRESS", help="follow whoever comes there with a queue; then without SRC")
+    verb.add_argument("--name", metavar="NAME", help="what the follower is called in SRC (as its directory)")
+    verb.add_argument("--keep", type=show.whole(0), metavar="BYTES", help="hold back at most so much for it")
+    verb.add_argument("--once", action="store_true", help="end when it has all that is there now")
+    verb.add_argument("--token-file", metavar="FILE", help="what both sides of a tcp link know; closed to others")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Replicate until somebody ends it."""
+    if (arguments.listen is None) == (arguments.source is None):
+        raise show.Misuse("SRC and DST, or --listen ADDRESS and DST")
+    token = None if arguments.token_file is None else replica.token_in(arguments.token_file)
+    stop = replica.Stop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop())
+    if arguments.listen is not None:
+
+        def tell(address: str) -> None:
+            print(f"shmq: {arguments.target} follows whoever comes to {address}", file=sys.stderr, flush=True)
+
+        replica.listen(arguments.listen, arguments.target, token=token, stop=stop, on_start=tell)
+        return 0
+    replica.replicate(
+        arguments.source,
+        arguments.target,
+        name=arguments.name,
+        keep=arguments.keep,
+        once=arguments.once,
+        token=token,
+        stop=stop,
+    )
+    return 0

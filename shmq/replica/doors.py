@@ -1,0 +1,199 @@
+"""
+Where a follower listens, and who may come in.
+
+    unix:PATH        a socket in the file system, closed to all but its user
+    tcp:HOST:PORT    of this machine alone, for those who know a token: each side proves to the other that it does
+
+Between machines something else has to keep the secret: `ssh -L` leads to either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import ipaddress
+import os
+import socket
+import stat
+import struct
+from typing import TYPE_CHECKING
+
+from shmq import errors
+from shmq.closable import Closable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+UNIX, TCP = "unix:", "tcp:"
+_NONCE = 32
+_PROOF = 32
+_HELLO_S = 5.0
+_PEER = struct.Struct("3i")
+_TOKEN_MIN = 16
+
+
+def is_address(place: str) -> bool:
+    """Whether that is where somebody listens, and no path."""
+    return place.startswith((UNIX, TCP))
+
+
+def token_in(path: str) -> bytes:
+    """
+    The secret in that file.
+
+    Raises:
+        Unsafe: others may read it, or it is shorter than 16 bytes.
+    """
+    with open(path, "rb") as file:
+        info = os.fstat(file.fileno())
+        token = file.read(4096).strip()
+    if info.st_mode & (stat.S_IRWXG | stat.S_IRWXO) or info.st_uid != os.geteuid():
+        raise errors.Unsafe(f"cannot use the token in {path}: others have rights to it: chmod 0600 it")
+    if len(token) < _TOKEN_MIN:
+        raise errors.Unsafe(f"cannot use the token in {path}: it has {len(token)} bytes, and {_TOKEN_MIN} are needed")
+    return token
+
+
+def _host_and_port(address: str, token: bytes | None) -> tuple[str, int]:
+    host, _, port = address.removeprefix(TCP).rpartition(":")
+    host = host.strip("[]")
+    if not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{address!r}: tcp:HOST:PORT is wanted")
+    local = host == "localhost"
+    with contextlib.suppress(ValueError):
+        local = local or ipaddress.ip_address(host).is_loopback
+    if not local:
+        raise errors.Unsafe(
+            f"cannot use {address}: only addresses of this machine are, since nothing here is encrypted; "
+            "`ssh -L` leads to one of another machine"
+        )
+    if token is None:
+        raise errors.Unsafe(f"cannot use {address} without a token: any user of this machine could come in there")
+    return host, int(port)
+
+
+def connect(address: str, token: bytes | None) -> socket.socket:
+    """
+    A connection to a follower.
+
+    Raises:
+        OSError: nobody listens there.
+        Unsafe: it is no place to go, or the other side does not know the token.
+    """
+    if address.startswith(UNIX):
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with _closed_on_error(made):
+            made.connect(address.removeprefix(UNIX))
+            _refuse_others(made, address)
+        return made
+    host, port = _host_and_port(address, token)
+    made = socket.create_connection((host, port), timeout=_HELLO_S)
+    with _closed_on_error(made):
+        assert token is not None  # noqa: S101  # see above
+        theirs = _exactly(made, _NONCE)
+        ours = os.urandom(_NONCE)
+        made.sendall(ours + _proof(token, b"source", theirs, ours))
+        if not hmac.compare_digest(_exactly(made, _PROOF), _proof(token, b"follower", theirs, ours)):
+            raise errors.Unsafe(f"cannot use {address}: whoever listens there does not know the token")
+    return made
+
+
+class Door(Closable):
+    """Where a follower listens. A context manager."""
+
+    def __init__(self, address: str, token: bytes | None) -> None:
+        """
+        Listen there.
+
+        Raises:
+            Busy: somebody else does.
+            Unsafe: it is no place to listen.
+        """
+        self.address = address
+        self._token = token
+        self._path = address.removeprefix(UNIX) if address.startswith(UNIX) else None
+        if self._path is not None:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            with _closed_on_error(self._socket):
+                self._bind(self._path)
+        else:
+            host, port = _host_and_port(address, token)
+            self._socket = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+            self.address = f"{TCP}{host}:{self._socket.getsockname()[1]}"
+        self._socket.listen(1)
+
+    def _bind(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISSOCK(os.lstat(path).st_mode):
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                    if probe.connect_ex(path) == 0:
+                        raise errors.Busy(f"cannot listen at {path}: somebody else does")
+                os.unlink(path)  # of somebody who was killed
+        before = os.umask(0o177)
+        try:
+            self._socket.bind(path)
+        finally:
+            os.umask(before)
+
+    def accept(self, seconds: float) -> socket.socket | None:
+        """Whoever comes in that time, and may come in; else None."""
+        self._socket.settimeout(seconds)
+        try:
+            came, _ = self._socket.accept()
+        except (TimeoutError, ConnectionError):
+            return None
+        try:
+            with _closed_on_error(came):
+                self._let_in(came)
+        except (OSError, errors.Unsafe):
+            return None
+        return came
+
+    def _let_in(self, came: socket.socket) -> None:
+        came.settimeout(_HELLO_S)
+        if self._path is not None:
+            _refuse_others(came, self.address)
+            return
+        assert self._token is not None  # noqa: S101  # there is no such door without
+        ours = os.urandom(_NONCE)
+        came.sendall(ours)
+        theirs, proof = _exactly(came, _NONCE), _exactly(came, _PROOF)
+        if not hmac.compare_digest(proof, _proof(self._token, b"source", ours, theirs)):
+            raise errors.Unsafe(f"somebody came to {self.address} who does not know the token")
+        came.sendall(_proof(self._token, b"follower", ours, theirs))
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._socket.close()
+        if self._path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+
+
+def _proof(token: bytes, side: bytes, nonce: bytes, other: bytes) -> bytes:
+    return hmac.digest(token, b"shmq replicate " + side + nonce + other, "sha256")
+
+
+def _exactly(sock: socket.socket, count: int) -> bytes:
+    there = b""
+    while len(there) < count:
+        part = sock.recv(count - len(there))
+        if not part:
+            raise ConnectionError("the link ended before it had begun")
+        there += part
+    return there
+
+
+def _refuse_others(sock: socket.socket, address: str) -> None:
+    _, uid, _ = _PEER.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    if uid not in (os.geteuid(), 0):
+        raise errors.Unsafe(f"cannot use {address}: it is user {uid}'s")
+
+
+@contextlib.contextmanager
+def _closed_on_error(sock: socket.socket) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        sock.close()
+        raise

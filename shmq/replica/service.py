@@ -1,0 +1,310 @@
+"""Having one queue follow another one: both on this machine, or with a link between them; until somebody ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from shmq import errors, given
+from shmq.replica import doors
+from shmq.replica.follower import Follower
+from shmq.replica.link import Broken, Link, raised, to_follower, to_source
+from shmq.replica.pieces import Answer, Data, Hello, Mark, Refused
+from shmq.replica.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+FLUSH_BYTES = 32 << 20
+"""So many bytes may come before the disk is asked."""
+IDLE = 0.5
+_PAUSE = 1.0
+"""Seconds before what failed for a while is tried again: there was no room, or nobody listened."""
+_STEP = 0.1
+_NAME_MAX = 48
+_log = logging.getLogger("shmq")
+
+
+class Stop:
+    """What ends a replication, from another thread or a signal's handler: it takes no lock."""
+
+    def __init__(self) -> None:
+        """It goes on."""
+        self._over = False
+        self._calls: list[Callable[[], object]] = []
+
+    def __call__(self) -> None:
+        """End it, soon."""
+        self._over = True
+        for call in list(self._calls):
+            call()
+
+    @contextlib.contextmanager
+    def calling(self, call: Callable[[], object]) -> Iterator[None]:
+        """Within this block, call that too."""
+        self._calls.append(call)
+        try:
+            yield
+        finally:
+            self._calls.remove(call)
+
+    def is_set(self) -> bool:
+        """Whether it is to end."""
+        return self._over
+
+    def pause(self, seconds: float) -> None:
+        """Wait so long, unless it is to end."""
+        until = time.monotonic() + seconds
+        while not self._over and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _STEP))
+
+
+def name_of(target: str) -> str:
+    """What a follower is called whose name was not given: as its directory."""
+    last = os.path.basename(target.rstrip("/").removeprefix(doors.UNIX))
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", last).strip(".-")[:_NAME_MAX] or "follower"
+
+
+def replicate(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    keep: int | None = None,
+    once: bool = False,
+    token: bytes | None = None,
+    stop: Stop | None = None,
+) -> None:
+    """
+    Have *target* follow the queue *source*, with the same indexes, times and keys, until *stop* is called.
+
+    What *target* lacks is held back in *source*, also while nobody replicates; `drop_consumer("replica.NAME")` there
+    lets go of it.
+
+    Args:
+        source: a queue on a disk.
+        target: the follower's directory, which is made if there is none; or "unix:PATH" or "tcp:HOST:PORT", where a
+            `listen` has it.
+        name: of the follower; that of its directory by default. Each follower of a queue has its own.
+        keep: so many bytes at most are held back; a follower that lacks more must be begun anew.
+        once: end when it has all that is there now.
+        token: what both sides of a tcp link know, at least 16 bytes.
+        stop: ends it, soon, when it is called.
+
+    Raises:
+        Mismatch: the follower is another queue, or has another history; nothing was changed.
+        Gone: what it lacks is not there any more.
+        Fenced: *source* follows another queue, or one that followed it was promoted: then it is fenced from now on.
+        Busy: somebody else replicates to it.
+        Corrupt, SyncFailed, Unsafe, NotFound: as their names say; what the follower has stays.
+        DiskFull, OSError: with *once*; else it is tried again and again.
+    """
+    path, place = given.path("source", source), given.path("target", target)
+    stop = stop or Stop()
+    keep = None if keep is None else given.whole("keep", keep, 0)
+    with Source(path, name or name_of(place), keep) as there, stop.calling(there.wake):
+        if doors.is_address(place):
+            _again_and_again(lambda: _through_a_link(there, place, token, stop, once=once), stop, once=once)
+        else:
+            with Follower(place) as here:
+                _again_and_again(lambda: beside(there, here, stop, once=once), stop, once=once)
+
+
+def _again_and_again(work: Callable[[], None], stop: Stop, *, once: bool) -> None:
+    """Do it; what may pass by itself is tried again."""
+    told = ""
+    while not stop.is_set():
+        try:
+            work()
+        except (errors.DiskFull, OSError) as problem:
+            if once:
+                raise
+            if str(problem) != told:
+                told = str(problem)
+                _log.warning("%s; it is tried again", told)
+            stop.pause(_PAUSE)
+        else:
+            return
+
+
+# ---------------------------------------------------------------- on one machine
+def beside(source: Source, follower: Follower, stop: Stop, *, once: bool = False) -> None:
+    """Have *follower* follow *source*; raises as `replicate`."""
+    source.begin(follower.answer(source.hello()))
+    while not stop.is_set():
+        came = unsynced = 0
+        for piece in source.pieces():
+            follower.take(piece)
+            came += 1
+            unsynced += len(piece.content) if isinstance(piece, Data) else 0
+            if unsynced >= FLUSH_BYTES:
+                _flush(source, follower)
+                unsynced = 0
+            if stop.is_set():
+                break
+        if came:
+            _flush(source, follower)
+        elif once:
+            return
+        source.tend()
+        if not came:
+            source.wait(IDLE)
+
+
+def _flush(source: Source, follower: Follower) -> None:
+    mark = follower.flush()
+    if mark is not None:
+        source.acknowledged(mark)
+
+
+# ---------------------------------------------------------------- the side that is followed, at a link
+def _through_a_link(source: Source, address: str, token: bytes | None, stop: Stop, *, once: bool) -> None:
+    with Link(doors.connect(address, token), to_source) as link, stop.calling(link.end):
+        try:
+            send(source, link, stop, once=once)
+        except Broken:
+            if not stop.is_set():
+                raise
+
+
+class _Listener:
+    """Hears what the follower says, beside whoever sends."""
+
+    def __init__(self, source: Source, link: Link) -> None:
+        self.problem: Exception | None = None
+        self._source = source
+        self._link = link
+        self._thread = threading.Thread(target=self._hear, name="shmq-replica", daemon=True)
+        self._thread.start()
+
+    def _hear(self) -> None:
+        try:
+            while True:
+                back = self._link.receive()
+                if isinstance(back, Mark):
+                    self._source.acknowledged(back)
+                elif isinstance(back, Refused):
+                    raise raised(back)
+                else:
+                    raise Broken("the link is of no use: a second answer came")
+        except (errors.ShmqError, OSError) as problem:
+            self.problem = problem
+            self._link.end()
+            self._source.wake()
+
+    def join(self) -> None:
+        """It is over: wait until all was heard."""
+        self._thread.join()
+
+
+def send(source: Source, link: Link, stop: Stop, *, once: bool = False) -> None:
+    """
+    Have whoever is at the other end of *link* follow *source*; raises as `replicate`.
+
+    Raises:
+        Broken: the link ended.
+    """
+    link.send(source.hello())
+    answer = link.receive()
+    if isinstance(answer, Refused):
+        raise raised(answer)
+    if not isinstance(answer, Answer):
+        raise Broken("the link is of no use: no answer came")
+    source.begin(answer)
+    listener = _Listener(source, link)
+    try:
+        _send(source, link, listener, stop, once=once)
+    except Broken:
+        link.end()
+        listener.join()
+        if isinstance(listener.problem, errors.ShmqError):  # which says why
+            raise listener.problem from None
+        raise
+    finally:
+        link.end()
+        listener.join()
+
+
+def _send(source: Source, link: Link, listener: _Listener, stop: Stop, *, once: bool) -> None:
+    while not stop.is_set():
+        came = False
+        for piece in source.pieces():
+            link.send(piece)
+            came = True
+        if listener.problem is not None:
+            raise listener.problem
+        source.tend()
+        if once and not came and source.caught_up():
+            return
+        if not came:
+            source.wait(_STEP if once else IDLE)
+
+
+# ---------------------------------------------------------------- the side that follows
+def listen(
+    address: str,
+    target: str | os.PathLike[str],
+    *,
+    token: bytes | None = None,
+    stop: Stop | None = None,
+    on_start: Callable[[str], object] | None = None,
+) -> None:
+    """
+    Have the queue at *target* follow whoever comes to *address* with it, one at a time, until *stop* is called.
+
+    Args:
+        address: "unix:PATH", or "tcp:HOST:PORT" of this machine; port 0 is any that is free.
+        target: the follower's directory, which is made if there is none.
+        token: what both sides of a tcp link know, at least 16 bytes.
+        stop: ends it, soon, when it is called.
+        on_start: called with the address when somebody may come.
+
+    Raises:
+        Busy, Unsafe, OSError: nobody can listen there.
+    """
+    place = given.path("target", target)
+    stop = stop or Stop()
+    with doors.Door(address, token) as door:
+        if on_start is not None:
+            on_start(door.address)
+        while not stop.is_set():
+            came = door.accept(_STEP)
+            if came is not None:
+                with Link(came, to_follower) as link, stop.calling(link.end), Follower(place) as follower:
+                    receive(follower, link)
+
+
+def receive(follower: Follower, link: Link) -> None:
+    """Have *follower* follow whoever is at the other end of *link*, until that ends; what goes wrong is told there."""
+    try:
+        _receive(follower, link)
+    except Broken as problem:
+        _log.info("%s: %s", follower.path, problem)
+    except (errors.ShmqError, OSError) as problem:
+        _log.warning("%s", problem)
+        kind = type(problem).__name__ if isinstance(problem, errors.ShmqError) else "DiskFull"
+        with contextlib.suppress(Broken):
+            link.send(Refused(kind, str(problem)))
+
+
+def _receive(follower: Follower, link: Link) -> None:
+    hello = link.receive()
+    if not isinstance(hello, Hello):
+        raise Broken("the link is of no use: no hello came")
+    link.send(follower.answer(hello))
+    told, unsynced = None, 0
+    while True:
+        piece = link.receive()
+        follower.take(piece)
+        unsynced += len(piece.content) if isinstance(piece, Data) else 0
+        if unsynced >= FLUSH_BYTES or not link.has_more():
+            unsynced = 0
+            mark = follower.flush()
+            if mark is not None and mark != told:
+                link.send(mark)
+                told = mark

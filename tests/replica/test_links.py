@@ -1,0 +1,225 @@
+"""Through a link: cut anywhere, changed on the way, with whoever should not come in."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import threading
+
+import pytest
+from following import content, follow_once
+from support import Child, until
+
+import shmq
+from shmq import replica
+from shmq.replica import doors
+from shmq.replica.follower import Follower
+from shmq.replica.link import Broken, Link, to_follower, to_source
+from shmq.replica.service import receive, send
+from shmq.replica.source import Source
+
+TOKEN = b"a token of this test"
+
+
+@pytest.fixture
+def pair(tmp_path):
+    with shmq.open(str(tmp_path / "a"), chunk_bytes=1 << 18) as queue:
+        fill(queue, 3000)
+        yield queue, tmp_path / "a", tmp_path / "b"
+
+
+def fill(queue, count) -> None:
+    for number in range(count):
+        queue.put(b"%d " % number * 30)
+
+
+def relay(come: socket.socket, go: socket.socket, limit: int, change: int) -> None:
+    """Pass on what comes, up to so many bytes; one bit of byte *change* is another one."""
+    passed = 0
+    with contextlib.suppress(OSError):
+        while passed < limit:
+            part = bytearray(come.recv(min(65536, limit - passed)))
+            if not part:
+                break
+            if passed <= change < passed + len(part):
+                part[change - passed] ^= 8
+            passed += len(part)
+            go.sendall(part)
+    for each in (come, go):
+        with contextlib.suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+
+
+def through(a, b, *, limit=1 << 40, change=-1) -> Exception | None:
+    """Replicate once through such a link; what the source had to say."""
+    (here, near), (far, there) = socket.socketpair(), socket.socketpair()
+
+    def follow() -> None:
+        with Follower(str(b)) as follower, Link(there, to_follower) as link:
+            receive(follower, link)
+
+    threads = [
+        threading.Thread(target=follow),
+        threading.Thread(target=relay, args=(near, far, limit, change)),
+        threading.Thread(target=relay, args=(far, near, 1 << 40, -1)),
+    ]
+    for thread in threads:
+        thread.start()
+    said = None
+    with near, far, Source(str(a), "b") as source, Link(here, to_source) as link:
+        try:
+            send(source, link, replica.Stop(), once=True)
+        except (shmq.ShmqError, OSError) as problem:
+            said = problem
+        link.end()
+        for thread in threads:
+            thread.join()
+    return said
+
+
+def test_all_comes_through_a_link(pair):
+    """And what comes later, in the next one."""
+    queue, a, b = pair
+    assert through(a, b) is None
+    assert content(b) == content(a)
+    fill(queue, 100)
+    assert through(a, b) is None
+    assert content(b) == content(a)
+
+
+def test_a_link_that_is_cut_anywhere_leaves_a_beginning(pair):
+    """In the middle of a chunk, or of a piece: the next one goes on."""
+    _, a, b = pair
+    whole = content(a)
+    for _ in range(20):
+        said = through(a, b, limit=random.randrange(1, 150_000))
+        assert isinstance(said, Broken)
+        if b.exists():
+            here = content(b)
+            assert here == whole[: len(here)]
+    assert through(a, b) is None
+    assert content(b) == whole
+
+
+def test_a_bit_that_is_changed_on_the_way_is_found(pair):
+    """Wherever it is: in a length, in a message, in what is beside."""
+    _, a, b = pair
+    whole = content(a)
+    for _ in range(20):
+        said = through(a, b, change=random.randrange(0, 100_000), limit=300_000)
+        assert isinstance(said, Broken)
+        if b.exists():
+            here = content(b)
+            assert here == whole[: len(here)]
+    assert through(a, b) is None
+    assert content(b) == whole
+
+
+def test_what_the_follower_refuses_is_raised_at_the_source(pair):
+    """With the same error, and its words."""
+    _, a, b = pair
+    follow_once(a, b)
+    replica.promote(b)
+    said = through(a, b)
+    assert isinstance(said, shmq.Fenced)
+    other = a.parent / "other"
+    shmq.open(str(other)).close()
+    assert isinstance(through(a.parent / "other", b), shmq.Mismatch)
+
+
+@pytest.mark.parametrize("address", ["unix:{}/door", "tcp:127.0.0.1:0"])
+def test_a_service_that_listens(pair, address):
+    """It is killed and comes again; who sends waits for it, and goes on."""
+    queue, a, b = pair
+
+    def serve(say, at) -> None:
+        replica.listen(at, b, token=TOKEN, on_start=say)
+
+    with Child(serve, address.format(a.parent)) as service:
+        at = service.hear()
+        with Child(lambda say: replica.replicate(a, at, name="b", token=TOKEN)):
+            until(lambda: b.exists() and len(content(b)) == 3000)
+            service.kill()
+            fill(queue, 100)
+            with Child(serve, at) as again:
+                again.hear()
+                until(lambda: len(content(b)) == 3100)
+    assert content(b) == content(a)
+
+
+def test_who_does_not_know_the_token_does_not_come_in(pair):
+    """And goes in nowhere: each side proves it to the other."""
+    _, a, b = pair
+
+    def serve(say, token) -> None:
+        replica.listen("tcp:127.0.0.1:0", b, token=token, on_start=say)
+
+    with Child(serve, TOKEN) as service:
+        at = service.hear()
+        with pytest.raises((ConnectionError, shmq.Unsafe)):
+            replica.replicate(a, at, name="b", token=TOKEN[::-1], once=True)
+        with socket.create_connection(("127.0.0.1", int(at.rpartition(":")[2])), timeout=10) as guessing:
+            assert len(guessing.recv(32)) == 32
+            guessing.sendall(bytes(64))
+            assert guessing.recv(32) == b"", "it was let in, or told what proves it"
+        assert not b.exists()
+        replica.replicate(a, at, name="b", token=TOKEN, once=True)
+    assert content(b) == content(a)
+    with socket.create_server(("127.0.0.1", 0)) as false:
+
+        def pretend() -> None:
+            came, _ = false.accept()
+            with came:
+                came.sendall(bytes(32))
+                came.recv(1 << 16)
+                came.sendall(bytes(32))
+                came.recv(1 << 16)
+
+        thread = threading.Thread(target=pretend)
+        thread.start()
+        with pytest.raises(shmq.Unsafe, match="does not know the token"):
+            replica.replicate(a, f"tcp:127.0.0.1:{false.getsockname()[1]}", name="b", token=TOKEN, once=True)
+        thread.join()
+
+
+def test_addresses_that_are_none(tmp_path):
+    """Only this machine's; tcp with a token; a door that is somebody's stays."""
+    for address in ("tcp:192.0.2.1:7000", "tcp:0.0.0.0:7000", "tcp:example.org:7000"):
+        with pytest.raises(shmq.Unsafe, match="only addresses of this machine"):
+            doors.Door(address, TOKEN)
+    with pytest.raises(shmq.Unsafe, match="without a token"):
+        doors.Door("tcp:127.0.0.1:0", None)
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        doors.Door("tcp:127.0.0.1", TOKEN)
+    door = f"unix:{tmp_path}/door"
+    with doors.Door(door, None):
+        assert (tmp_path / "door").stat().st_mode & 0o777 == 0o600
+        with pytest.raises(shmq.Busy):
+            doors.Door(door, None)
+    assert not (tmp_path / "door").exists()
+
+
+def test_a_token_that_others_may_read_is_none(tmp_path):
+    """Nor one that is short."""
+    file = tmp_path / "token"
+    file.write_bytes(TOKEN + b"\n")
+    file.chmod(0o644)
+    with pytest.raises(shmq.Unsafe, match="0600"):
+        replica.token_in(str(file))
+    file.chmod(0o600)
+    assert replica.token_in(str(file)) == TOKEN
+    file.write_bytes(b"short")
+    with pytest.raises(shmq.Unsafe, match="5 bytes"):
+        replica.token_in(str(file))
+
+
+@pytest.mark.parametrize("sent", [b"\xff" * 64, bytes(64), b"\x10\0\0\0" + bytes(16), b"\x05\0\0\0hello"], ids=range(4))
+def test_a_peer_that_speaks_something_else(tmp_path, sent):
+    """Ends its own link, and nothing is made."""
+    here, there = socket.socketpair()
+    here.sendall(sent)
+    here.shutdown(socket.SHUT_WR)
+    with here, Follower(str(tmp_path / "b")) as follower, Link(there, to_follower) as link:
+        receive(follower, link)
+    assert not (tmp_path / "b").exists()

@@ -1,0 +1,62 @@
+"""`shmq replicate` and `shmq promote`, as commands."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from following import content
+from support import until
+
+import shmq
+from shmq.cli import main
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        monkeypatch.setattr(signal, "signal", lambda *_: None)  # they are this process's own
+        assert number
+    with shmq.open("a") as queue:
+        queue.put_many([b"1", b"2"])
+        yield tmp_path
+
+
+def run(capsys, *words) -> tuple[int, str, str]:
+    status = main(list(words))
+    return status, *capsys.readouterr()
+
+
+def test_once_and_promoted(here, capsys):
+    assert run(capsys, "replicate", "--once", "a", "b") == (0, "", "")
+    assert content(here / "b") == content(here / "a")
+    assert run(capsys, "put", "b", "x")[2].startswith("shmq: cannot put: ")
+    status, out, _ = run(capsys, "promote", "b")
+    assert (status, "a queue of its own, in epoch 2: it has what came before index 2" in out) == (0, True)
+    assert run(capsys, "put", "b", "x")[0] == 0
+    assert run(capsys, "promote", "b")[0] == 1
+    status, _, err = run(capsys, "replicate", "--once", "a", "b")
+    assert (status, "is fenced" in err) == (1, True)
+
+
+def test_what_is_asked_for_wrongly(here, capsys):
+    assert run(capsys, "replicate", "b")[0] == 2
+    assert run(capsys, "replicate", "--listen", "unix:door", "a", "b")[0] == 2
+    status, _, err = run(capsys, "replicate", "--listen", "tcp:127.0.0.1:0", "b")
+    assert (status, "without a token" in err) == (1, True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_two_commands_and_their_end(here, number):
+    """One listens, one sends; a signal ends each, and what was put is there."""
+    command = [sys.executable, "-m", "shmq", "replicate"]
+    listening = subprocess.Popen([*command, "--listen", "unix:door", "b"], stderr=subprocess.PIPE)
+    assert listening.stderr.readline() == b"shmq: b follows whoever comes to unix:door\n"
+    with listening, subprocess.Popen([*command, "a", "unix:door", "--name", "b"]) as sending:
+        until(lambda: (here / "b").exists() and content(here / "b") == content(here / "a"))
+        for each in (sending, listening):
+            each.send_signal(number)
+            assert each.wait(20) == 0
