@@ -26,7 +26,8 @@ A map of the package:
     _native/, _core, _hot               the one door to the C core; put, take and q[i] as built-ins
     workers/                            processes that are started, watched and replaced
     aio/, compat/, executor/, flow/, rpc/,
-    priorities/, formats/, spark/, cli/ surfaces: on what this file exports alone
+    priorities/, shards/, formats/,
+    spark/, cli/                        surfaces: on what this file exports alone
 """
 
 import importlib as _importlib
@@ -76,7 +77,7 @@ with _later.no_garbage_collected():  # a tenth of the time that the import takes
     from shmq.taking.waiting import wait
 
 if _TYPE_CHECKING:
-    from shmq import aio, compat, executor, flow, formats, priorities, rpc, spark, workers
+    from shmq import aio, compat, executor, flow, formats, priorities, rpc, shards, spark, workers
     from shmq.executor import Executor
     from shmq.flow import Flow
     from shmq.putting.handed import HandedOver
@@ -161,6 +162,7 @@ __all__ = [
     "priorities",
     "repair",
     "rpc",
+    "shards",
     "spark",
     "verify",
     "volatile_queues",
@@ -174,7 +176,7 @@ def __getattr__(name: str) -> _Any:
     if name in _LATE:
         _later.ready(f"shmq.{_LATE[name]}")
         return getattr(_importlib.import_module(f"shmq.{_LATE[name]}"), name)
-    if name in {"aio", "compat", "executor", "flow", "formats", "priorities", "rpc", "spark", "workers"}:
+    if name in {"aio", "compat", "executor", "flow", "formats", "priorities", "rpc", "shards", "spark", "workers"}:
         _later.ready(f"shmq.{name}")
         return _importlib.import_module(f"shmq.{name}")
     raise AttributeError(f"module 'shmq' has no attribute {name!r}")

@@ -1,0 +1,18 @@
+"""
+Which shard a key belongs to: the same in every process, on every machine, in every version.
+
+The low bits of a hash: so with one bit more, what was in shard *i* of 2^n is in *i* or in *i* + 2^n.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+
+def shard_of(key: bytes, bit: int) -> int:
+    """
+    The index among 2^*bit* shards of the one that *key* belongs to.
+
+    It is the low *bit* bits of the 8 bytes of BLAKE2b (digest_size=8, no key, no salt), read as a little-endian number.
+    """
+    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") & ((1 << bit) - 1)
