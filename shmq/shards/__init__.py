@@ -23,9 +23,9 @@ A map of the package:
 
 from shmq.shards.consumer import Consumer
 from shmq.shards.doors import delete, open  # noqa: A004  # shmq.shards.open, as shmq.open
-from shmq.shards.key import shard_of
+from shmq.shards.key import hash_of, shard_of
 from shmq.shards.map import Map, Shard, read
 from shmq.shards.putting import Place
 from shmq.shards.root import Shards
 
-__all__ = ["Consumer", "Map", "Place", "Shard", "Shards", "delete", "open", "read", "shard_of"]
+__all__ = ["Consumer", "Map", "Place", "Shard", "Shards", "delete", "hash_of", "open", "read", "shard_of"]

@@ -46,13 +46,21 @@ def begin(found: Map, options: shmq.Options, opens: Opens) -> Map:
                 raise shmq.ShutDown(f"cannot grow {found.path}: it was finished; nothing was changed")
     grown = found.with_states((bit + 1, maps.OPENING))
     for shard in grown.of_bit(bit + 1):
-        with make(shard.path, options) as queue:
+        _remove_empty(found, shard)
+        make(shard.path, options).close()
+    maps.sync_directory(found.path)
+    return maps.write(grown)
+
+
+def _remove_empty(found: Map, shard: Shard) -> None:
+    """What a growth left that was killed before it was begun; its options may have changed since."""
+    with contextlib.suppress(shmq.NotFound):
+        with shmq.open(shard.path, create=False, trusted=True) as queue:
             if queue.next_index:
                 raise shmq.BadFormat(
                     f"cannot grow {found.path}: there is a queue with messages at {shard.path}; nothing was changed"
                 )
-    maps.sync_directory(found.path)
-    return maps.write(grown)
+        shmq.delete(shard.path)
 
 
 def carry_on(found: Map, opens: Opens) -> Map:

@@ -209,6 +209,8 @@ class Hold:
     @property
     def pause(self) -> float | None:
         """Seconds after which to look again, where nothing would ring."""
+        if self._changed:
+            return 0.0
         if self.leaving or any(each.over for each in self.serving):
             return _SOON
         return None if self._seat is None else self._seat.pause

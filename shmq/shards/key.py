@@ -10,9 +10,10 @@ import hashlib
 
 
 def shard_of(key: bytes, bit: int) -> int:
-    """
-    The index among 2^*bit* shards of the one that *key* belongs to.
+    """The index among 2^*bit* shards of the one that *key* belongs to: the low *bit* bits of its hash."""
+    return hash_of(key) & ((1 << bit) - 1)
 
-    It is the low *bit* bits of the 8 bytes of BLAKE2b (digest_size=8, no key, no salt), read as a little-endian number.
-    """
-    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") & ((1 << bit) - 1)
+
+def hash_of(key: bytes) -> int:
+    """The 8 bytes of BLAKE2b (digest_size=8, no key, no salt) of *key*, read as a little-endian number."""
+    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import logging
 import os
 import socket
@@ -248,7 +247,13 @@ class Targets:
         """
         doing = f"write to {shard.label}"
         if shard.path in self.ids:
-            return self.origin.open(doing, shard.path, self.ids[shard.path], places.open_to_write)
+            queue = self.origin.open(doing, shard.path, self.ids[shard.path], places.open_to_write)
+            try:
+                places.check_open(shard, queue, "write to")
+            except shmq.Mismatch:
+                queue.close()
+                raise
+            return queue
         if socket.gethostname() != self.origin.host:
             raise shmq.NotFound(
                 f"cannot {doing} on host {socket.gethostname()}: there was no such queue on host {self.origin.host} "
@@ -260,7 +265,7 @@ class Targets:
 
 def _shards_at(path: str) -> list[places.Shard]:
     try:
-        return places.shards_of(path)
+        return places.to_put(path)
     except shmq.NotFound:
         return []
 
@@ -270,7 +275,7 @@ def _made(path: str) -> list[places.Shard]:
     if not _shards_at(path):
         # Each batch is adopted in chunks of its own: large ones would take room for little.
         shmq.open(path, options=shmq.Options(chunk_bytes=_CHUNK_BYTES)).close()
-    return places.shards_of(path)
+    return places.to_put(path)
 
 
 def by_topic(batch: pa.RecordBatch, column: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -306,12 +311,8 @@ def shard_numbers(batch: pa.RecordBatch, encoder: Encoder, count: int, default: 
         return [int(number or 0) % count for number in batch[encoder.prefix + "partition"].to_pylist()]
     if "key" in encoder.own:
         keys = batch[encoder.prefix + "key"].cast(pa.binary()).to_pylist()
-        return [_hash(key) % count if key else default % count for key in keys]
+        return [shmq.shards.hash_of(key) % count if key else default % count for key in keys]
     return None
-
-
-def _hash(key: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
 
 
 def parts(batch: pa.RecordBatch, encoder: Encoder, count: int, default: int) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -391,11 +392,12 @@ class Writer:
         for key, shard in self._touched(there):
             tokens = [each.tokens[key] for each in there if key in each.tokens]
             with shmq.open(shard.path, create=False, trusted=True) as queue:
-                before = queue.adopted(app) if app else None
-                if tokens and (before is None or before[0] < sequence):
+                before = _last_of(shard, queue, app)
+                if tokens and (before is None or before < sequence):
+                    places.check_open(shard, queue, "join what was staged to")
                     queue.adopt(tokens, dedup=(app, sequence))
                 elif tokens and before is not None:
-                    say_passed_over(shard.label, app, sequence, before[0])
+                    say_passed_over(shard.label, app, sequence, before)
                 _drop(queue, app)  # of attempts whose message was lost, and of batches that were there before
 
     def _touched(self, messages: Iterable[Any]) -> list[tuple[Key, places.Shard]]:
@@ -412,6 +414,20 @@ class Writer:
             with contextlib.suppress(shmq.ShmqError), shmq.open(shard.path, create=False, trusted=True) as queue:
                 for app in apps:
                     _drop(queue, app)
+
+
+def _last_of(shard: places.Shard, queue: shmq.Queue, app: str) -> int | None:
+    """
+    The last batch of *app* that the shard has; or that one had before it in which its keys lay.
+
+    A batch that was joined in part when the root grew: a row that would come to this shard now came to that one.
+    """
+    if not app:
+        return None
+    known = [queue.adopted(app)]
+    for _, path in shard.before:
+        known.append(places.open_queue(path).adopted(app))
+    return max((each[0] for each in known if each is not None), default=None)
 
 
 def say_passed_over(where: str, app: str, sequence: int, last: int) -> None:

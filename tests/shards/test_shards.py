@@ -17,7 +17,7 @@ from support import CHANGING, Child, in_child, killed_at
 import shmq
 from shmq.shards import place, read, shard_of
 
-LONG = 60.0
+LONG = 20.0
 STEPS = CHANGING | {"replace"}
 
 
