@@ -347,7 +347,7 @@ class Writer:
             name = topic if self.encoder.topic else next(iter(self.targets.shards))
             shards = self.targets.of(name)
             for number, part in parts(rows, self.encoder, len(shards), default):
-                yield (name, number), shards[number], part
+                yield (name, shards[number].number), shards[number], part
 
     def stage(self, batches: Iterable[pa.RecordBatch], app: str, default: int) -> Staged:
         """Stage everything, and hand it over to whoever commits."""
@@ -389,7 +389,9 @@ class Writer:
         if len(apps) > 1:
             raise RuntimeError(f"tasks of different queries, {sorted(apps)}, come to one commit; nothing was adopted")
         app = apps.pop()
-        for key, shard in self._touched(there):
+        touched = self._touched(there)
+        _check_same_shards(there, {key for key, _ in touched}, self.options.queue)
+        for key, shard in touched:
             tokens = [each.tokens[key] for each in there if key in each.tokens]
             with shmq.open(shard.path, create=False, trusted=True) as queue:
                 before = _last_of(shard, queue, app)
@@ -399,12 +401,14 @@ class Writer:
                 elif tokens and before is not None:
                     say_passed_over(shard.label, app, sequence, before)
                 _drop(queue, app)  # of attempts whose message was lost, and of batches that were there before
+            for _, path in shard.before:
+                _drop(places.open_queue(path), app)
 
     def _touched(self, messages: Iterable[Any]) -> list[tuple[Key, places.Shard]]:
         """Every queue and shard that was there, or that these tasks have made."""
         for topic in {topic for each in messages for topic, _ in each.tokens}:
             self.targets.of(topic)
-        return [((topic, n), each) for topic, all_ in self.targets.shards.items() for n, each in enumerate(all_)]
+        return [((topic, each.number), each) for topic, all_ in self.targets.shards.items() for each in all_]
 
     def forget(self, messages: Iterable[Any]) -> None:
         """Sweep what tasks have staged for a batch that is not committed."""
@@ -414,6 +418,20 @@ class Writer:
             with contextlib.suppress(shmq.ShmqError), shmq.open(shard.path, create=False, trusted=True) as queue:
                 for app in apps:
                     _drop(queue, app)
+
+
+def _check_same_shards(there: list[Any], known: set[Key], path: str) -> None:
+    """
+    What tasks have staged for shards that a growth has finished meanwhile is for nobody.
+
+    Raises:
+        Mismatch: so it is; nothing was adopted.
+    """
+    if any(key not in known for each in there for key in each.tokens):
+        raise shmq.Mismatch(
+            f"cannot write to {path}: its shards have grown since the tasks wrote; nothing was put there. Start the "
+            "query again, and the batch goes to the shards that are open now"
+        )
 
 
 def _last_of(shard: places.Shard, queue: shmq.Queue, app: str) -> int | None:

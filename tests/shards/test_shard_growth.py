@@ -129,6 +129,20 @@ def test_a_child_is_begun_when_its_parent_is_finished(root):
             assert [m.payload for m in found] == [b"c", b"b"]
 
 
+def test_a_grandchild_waits_for_all_before_it(root):
+    """Also where the shard between them never had anything."""
+    root.put(b"a", key=b"k")
+    with root.consumer("c", ack="explicit") as c:
+        held = c.get(timeout=LONG)
+        root.grow()
+        root.grow()
+        root.put(b"b", key=b"k")
+        with pytest.raises(shmq.Empty):
+            c.get(timeout=0.2)
+        held.ack()
+        assert c.get(timeout=LONG).payload == b"b"
+
+
 def test_names_stand_in_the_new_shards_before_anything_does(root):
     """So that nothing is retired that one of them has not had; also those of who reads a shard by itself."""
     root.consumer("late").close()
