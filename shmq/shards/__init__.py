@@ -19,6 +19,7 @@ A map of the package:
     consumer    one name at all shards: getting, finishing
     hold        which shards a consumer has
     seats       who else is a member of its group
+    reader      every message, by a place in each shard
 """
 
 from shmq.shards.consumer import Consumer
@@ -26,6 +27,7 @@ from shmq.shards.doors import delete, open  # noqa: A004  # shmq.shards.open, as
 from shmq.shards.key import hash_of, shard_of
 from shmq.shards.map import Map, Shard, read
 from shmq.shards.putting import Place
+from shmq.shards.reader import Reader
 from shmq.shards.root import Shards
 
-__all__ = ["Consumer", "Map", "Place", "Shard", "Shards", "delete", "hash_of", "open", "read", "shard_of"]
+__all__ = ["Consumer", "Map", "Place", "Reader", "Shard", "Shards", "delete", "hash_of", "open", "read", "shard_of"]

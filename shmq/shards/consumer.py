@@ -50,6 +50,8 @@ class Consumer(Generic[T]):
         self._lock = threading.RLock()
         self._at = 0
         self._burst = 0
+        self._last: Any = None
+        """The shard's consumer that handed something out last."""
         self._hold = Hold(self._root, self.name, self._options, group=self._group)
 
     def _begin_in_child(self) -> None:
@@ -165,6 +167,7 @@ class Consumer(Generic[T]):
             self._hold.ended(held)
         else:
             held.over = False
+            self._last = held.consumer
             self._burst += 1
             if self._burst >= BURST:
                 self._next()
@@ -206,10 +209,8 @@ class Consumer(Generic[T]):
             LeaseLost: of one of them, after the others were acknowledged.
             TypeError: something in it is no message that a consumer was handed.
         """
-        with self._lock:
-            some = [*self._hold.serving, *self._hold.leaving]
-        if some:
-            some[0].consumer.ack(*messages)
+        if self._last is not None:
+            self._last.ack(*messages)  # of all: those of its own shard in one go
             return
         for message in messages:
             message.ack()

@@ -143,7 +143,7 @@ def _made(
         for shard in made.of_bit(bit):
             if options is None and os.path.exists(os.path.join(shard.path, place.MARK)):
                 with opening.open(shard.path) as one:
-                    options = one.options  # of who was killed before it had made all of them
+                    options = one.options  # of a maker that was killed before it had made all of them
                 break
         for shard in made.of_bit(bit):
             growth.make(shard.path, options, unsafe_filesystem=opening.unsafe_filesystem).close()

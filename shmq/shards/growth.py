@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Opens = Callable[[str], shmq.Queue[Any]]
 
 
-def begin(found: Map, options: shmq.Options, opens: Opens) -> Map:
+def begin(found: Map, options: shmq.Options, opens: Opens, *, unsafe_filesystem: bool) -> Map:
     """
     Steps 1 and 2. Under the root's lock.
 
@@ -46,16 +46,16 @@ def begin(found: Map, options: shmq.Options, opens: Opens) -> Map:
                 raise shmq.ShutDown(f"cannot grow {found.path}: it was finished; nothing was changed")
     grown = found.with_states((bit + 1, maps.OPENING))
     for shard in grown.of_bit(bit + 1):
-        _remove_empty(found, shard)
-        make(shard.path, options).close()
+        _remove_empty(found, shard, opens)
+        make(shard.path, options, unsafe_filesystem=unsafe_filesystem).close()
     maps.sync_directory(found.path)
     return maps.write(grown)
 
 
-def _remove_empty(found: Map, shard: Shard) -> None:
+def _remove_empty(found: Map, shard: Shard, opens: Opens) -> None:
     """What a growth left that was killed before it was begun; its options may have changed since."""
     with contextlib.suppress(shmq.NotFound):
-        with shmq.open(shard.path, create=False, trusted=True) as queue:
+        with opens(shard.path) as queue:
             if queue.next_index:
                 raise shmq.BadFormat(
                     f"cannot grow {found.path}: there is a queue with messages at {shard.path}; nothing was changed"
@@ -83,7 +83,7 @@ def carry_on(found: Map, opens: Opens) -> Map:
 
 
 def _others(found: Map, child: Shard, opens: Opens) -> dict[str, dict[str, Any]]:
-    """Names that the map does not have, of who reads the parent's queue as a queue of its own: Spark's, archives'."""
+    """Names that the map does not have, of those who read the parent as a queue of its own: Spark's, archives'."""
     parent = found.parent(child)
     if parent is None:
         return {}

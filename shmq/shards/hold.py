@@ -58,7 +58,8 @@ class Hold:
         self._seat: Seat | None = None
         self._changed = True
         try:
-            self._seat = Seat(self._map, name) if group else None
+            unsafe = root.opening.unsafe_filesystem
+            self._seat = Seat(self._map, name, unsafe_filesystem=unsafe) if group else None
             self.tend()
         except BaseException:
             self.close()

@@ -6,6 +6,7 @@ The low bits of a hash: so with one bit more, what was in shard *i* of 2^n is in
 
 from __future__ import annotations
 
+import functools
 import hashlib
 
 
@@ -16,4 +17,13 @@ def shard_of(key: bytes, bit: int) -> int:
 
 def hash_of(key: bytes) -> int:
     """The 8 bytes of BLAKE2b (digest_size=8, no key, no salt) of *key*, read as a little-endian number."""
+    return _remembered(key) if len(key) <= _SHORT else _computed(key)
+
+
+def _computed(key: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
+
+
+_SHORT = 64
+"""Bytes of the keys that are remembered: mostly the same come again, and to hash them costs more than to put."""
+_remembered = functools.lru_cache(8192)(_computed)

@@ -63,10 +63,12 @@ class Putting:
             raise TypeError(f"key={key!r}: bytes are wanted, not {type(key).__name__}; for text write key.encode()")
         route, until = self.route, None
         while True:
+            if timeout is not None:  # a put that is told nothing is a built-in
+                named["timeout"] = timeout
             index = shard_of(key, route.bit) if key else next(self._turn) % len(route.queues)
             try:
                 queue = route.queues[index] or self._to_put(route, index)
-                return Place(route.numbers[index], queue.put(payload, key=key, timeout=timeout, **named))
+                return Place(route.numbers[index], queue.put(payload, key=key, **named))
             except shmq.ShutDown as end:
                 until, timeout = _deadline(until, timeout)
                 route = self._rerouted(route, until, end)

@@ -11,10 +11,11 @@ from shmq.shards import map as maps
 from shmq.shards.consumer import Consumer, T
 from shmq.shards.opened import Opened, Opening
 from shmq.shards.putting import Place, Putting
+from shmq.shards.reader import Reader
 
 if TYPE_CHECKING:
     import datetime
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
     from shmq.shards.map import Map, Shard
@@ -153,7 +154,8 @@ class Shards(Generic[T]):
         with place.locked(self.path):
             found = self.look()
             if found.growing_to is None:
-                found = growth.begin(found, options, self._opened.opening.open)
+                opening = self._opened.opening
+                found = growth.begin(found, options, opening.open, unsafe_filesystem=opening.unsafe_filesystem)
             growth.carry_on(found, self._opened.opening.open)
         self.look()
         return self.shards
@@ -257,6 +259,22 @@ class Shards(Generic[T]):
                     self.queue(shard).drop_consumer(name)
             maps.write(found.with_consumer(name, None))
         self.look()
+
+    # ---- reading
+    def reader(self, start: Mapping[int, int] | None = None) -> Reader[T]:
+        """
+        Every message that is there now, with the number of its shard; nothing is finished by it.
+
+        Shards come one after the other, those that a growth has finished first: so each key comes in order.
+
+        Args:
+            start: {number of a shard: index of the first message there}; from the beginning of those left out. What
+                another reader's `place` says, for what has come since.
+
+        Raises:
+            ValueError: there is no such shard.
+        """
+        return Reader(self._opened, {} if start is None else start)
 
     # ---- looking
     def stats(self) -> dict[int, shmq.Stats]:

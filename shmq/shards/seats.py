@@ -39,14 +39,14 @@ class Seats(NamedTuple):
 class Seat:
     """One member's place among the others. A forked child takes one of its own."""
 
-    def __init__(self, root: Map, name: str) -> None:
+    def __init__(self, root: Map, name: str, *, unsafe_filesystem: bool) -> None:
         """Sit down, and say so."""
         folder = os.path.join(root.path, place.MEMBERS)
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder, 0o700)
         # Whoever is stopped takes nothing, and must not keep others from telling.
         options: dict[str, Any] = {"chunk_bytes": 1 << 16, "max_messages": 1024, "full": "drop_oldest"}
-        self._queue = shmq.open(os.path.join(folder, name), **options)
+        self._queue = shmq.open(os.path.join(folder, name), unsafe_filesystem=unsafe_filesystem, **options)
         self._name = f"{time.monotonic_ns():016x}-{secrets.token_hex(4)}"  # in the order in which they came
         try:
             self.consumer = self._queue.consumer(self._name, ephemeral=True, start="latest")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import os
 import pickle
 import signal
@@ -80,9 +81,10 @@ def next_of(consumer):
 
 def test_what_cannot_grow_is_left_alone(root, monkeypatch):
     """At the most there can be; finished; with a queue in the way."""
-    with shmq.open(os.path.join(root.path, "3.000")) as queue:
+    shmq.open(os.path.join(root.path, "3.000")).close()
+    with shmq.open(os.path.join(root.path, "3.001")) as queue:
         queue.put(b"mine")
-    with pytest.raises(shmq.BadFormat, match=r"a queue with messages at .*3\.000"):
+    with pytest.raises(shmq.BadFormat, match=r"a queue with messages at .*3\.001"):
         root.grow()
     monkeypatch.setattr(maps, "BIT_MAX", 2)
     with pytest.raises(ValueError, match="has 4 shards already"):
@@ -92,6 +94,13 @@ def test_what_cannot_grow_is_left_alone(root, monkeypatch):
     with pytest.raises(shmq.ShutDown, match="it was finished; nothing was changed"):
         root.grow()
     assert read(root.path).bits == ((2, "open"),)
+
+
+def test_an_empty_queue_in_the_way_is_made_anew(root):
+    """What a growth left that was killed before the map had it; its options may be others now."""
+    shmq.open(os.path.join(root.path, "3.000")).close()
+    root.grow()
+    assert {queue.options.chunk_bytes for queue in root.queues} == {65536}
 
 
 def test_a_handle_that_was_open_goes_on_with_the_new_ones(root):
@@ -106,7 +115,7 @@ def test_a_handle_that_was_open_goes_on_with_the_new_ones(root):
         assert all(root.queue(shard).finished for shard in root.map.of_bit(2))
 
 
-def test_a_child_is_begun_when_its_parent_is_finished(root):
+def test_a_child_is_begun_when_its_parent_is_finished(root, monkeypatch):
     """Whoever has the parent's messages, and however many members there are; other shards go on."""
     root.put(b"a", key=b"k")
     with root.consumer("g", group=True) as c, root.consumer("alone", ack="explicit") as alone:
@@ -124,7 +133,11 @@ def test_a_child_is_begun_when_its_parent_is_finished(root):
                     each.get(timeout=0.2)
             held.ack()
             too.ack()
+            slept, wait = [], shmq.wait
+            monkeypatch.setattr(shmq, "wait", lambda each, timeout: slept.append(timeout) or wait(each, timeout))
             assert alone.get(timeout=LONG).payload == b"b"
+            assert not any(slept)  # it is there: nothing would wake it
+            monkeypatch.undo()
             until(lambda: found.extend(filter(None, [next_of(c), next_of(d)])) or found[1:], LONG)
             assert [m.payload for m in found] == [b"c", b"b"]
 
@@ -144,7 +157,7 @@ def test_a_grandchild_waits_for_all_before_it(root):
 
 
 def test_names_stand_in_the_new_shards_before_anything_does(root):
-    """So that nothing is retired that one of them has not had; also those of who reads a shard by itself."""
+    """So that nothing is retired that one of them has not had; also those of readers of one shard alone."""
     root.consumer("late").close()
     root.queues[1].consumer("by-itself", hold=True).close()
     root.grow()
@@ -181,10 +194,9 @@ def test_nobody_puts_into_a_child_before_every_parent_is_finished(root, tmp_path
 
 
 # ---------------------------------------------------------------- kills
-@pytest.mark.parametrize("by", ["open", "put", "grow"])
-def test_whoever_comes_next_carries_on_what_was_killed(tmp_path, by):
+def test_whoever_comes_next_carries_on_what_was_killed(tmp_path):
     """Killed at any step: by an opening, by a put of a handle that was open, by another call."""
-    for step in range(0, 1000, 7):
+    for step, by in zip(range(0, 1000, 8), itertools.cycle(["open", "put", "grow"])):
         top = tmp_path / str(step)
         with shmq.shards.open(top, shards=2, chunk_bytes=65536) as root:
             root.consumer("c").close()

@@ -126,7 +126,7 @@ def test_a_map_that_was_damaged_or_is_newer_is_refused(root):
 
 def test_whoever_is_killed_while_making_it_has_made_it_or_not(tmp_path):
     """At each step; the next one finds what was made, with its options."""
-    for step in range(1000):
+    for step in range(0, 1000, 3):
         top = tmp_path / str(step)
         killed = killed_at(step, lambda top=top: shmq.shards.open(top, shards=2, chunk_bytes=65536).close(), STEPS)
         assert (read(top) is None) or (read(top).bits == ((1, "open"),))
@@ -387,6 +387,24 @@ def test_a_consumer_is_sent_to_a_place_in_each_shard(root):
         assert drained(c) == {None: [b"5", b"7"]}
         with pytest.raises(ValueError, match="shard 9"):
             c.seek({9: 0})
+
+
+def test_a_reader_goes_by_a_place_in_each_shard(root):
+    """It sees what was there when it began, each key in order, also over a growth; and goes on from its place."""
+    for number in range(60):
+        root.put(b"%d" % number, key=b"key %d" % (number % 7))
+        if number == 30:
+            root.grow()
+    reader = root.reader()
+    root.put(b"later", key=b"key 0")
+    found = collections.defaultdict(list)
+    for shard, message in reader:
+        assert shard_of(message.key, 3 if shard >= 1024 else 2) == shard & 1023
+        found[message.key].append(message.payload)
+    assert found == {b"key %d" % k: [b"%d" % n for n in range(k, 60, 7)] for k in range(7)}
+    assert [message.payload for _, message in root.reader(reader.place)] == [b"later"]
+    with pytest.raises(ValueError, match="no shard 77"):
+        root.reader({77: 0})
 
 
 def test_what_is_closed_says_so(root):

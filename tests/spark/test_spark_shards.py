@@ -8,6 +8,7 @@ import warnings
 import pytest
 
 import shmq
+from shmq.shards import growth
 
 pa = pytest.importorskip("pyarrow", reason="pip install 'shmq[spark]'")
 with warnings.catch_warnings():
@@ -88,6 +89,13 @@ def test_shards_are_partitions_by_their_numbers(root):
     assert {row["partition"] for row in rows} <= set(numbers)
     with shmq.shards.open(f"{root.path}-1", shards=1, prefix="only"):
         assert [shard.number for shard in places.shards_of(f"{root.path}-1")] == [0]
+
+
+def test_what_is_being_opened_is_no_partition_yet(root):
+    """Nobody puts there before the map says so."""
+    flags = {"unsafe_filesystem": False}
+    growth.begin(root.map, root.queues[0].options, lambda path: shmq.open(path, create=False), **flags)
+    assert [shard.number for shard in places.shards_of(root.path)] == [0, 1]
 
 
 def test_a_stream_begins_a_child_when_it_has_passed_its_parent(root):
