@@ -96,43 +96,47 @@ class Consumer(Generic[T]):
         until = _until(timeout)
         if self._pid != os.getpid() and not self._closed:
             self._begin_in_child()
+        begun = time.monotonic()
         with self._lock:
             self._check_open()
             if self._hold.is_due():
                 self._hold.tend()
-            found = self._look(look, limit, time.monotonic())
+            found = self._look(look, limit, begun, quick=True)
         if found:
             return found[0]
         while True:
             with self._lock:
                 self._check_open()
                 self._hold.tend()
-                found = self._look(look, limit, None)
+                found = self._look(look, limit, begun)
                 if found:
                     return found[0]
                 if self._hold.is_over():
                     raise shmq.ShutDown(f"all shards of {self._root.path} are over, and {self.name!r} has drained them")
                 awaited, pause = self._hold.awaited(), self._hold.pause
-            self._wait(awaited, pause, until)
+            if not self._wait(awaited, pause, until):
+                begun = time.monotonic()
 
-    def _wait(self, awaited: list[Any], pause: float | None, until: float | None) -> None:
-        """Sleep until there may be something, in a shard or for the group."""
+    def _wait(self, awaited: list[Any], pause: float | None, until: float | None) -> bool:
+        """Sleep until there is something, in a shard or for the group: False when that is not known."""
         left = None if until is None else until - time.monotonic()
         if left is not None and left <= 0:
             raise shmq.Empty(self._nothing())
         pause = left if pause is None else pause if left is None else min(left, pause)
         if awaited:
-            self._begin_at(shmq.wait(awaited, timeout=pause))
-        elif pause is not None:
+            return self._begin_at(shmq.wait(awaited, timeout=pause))
+        if pause is not None:
             time.sleep(pause)
+        return False
 
-    def _begin_at(self, ready: list[Any]) -> None:
-        """Look first where something is."""
+    def _begin_at(self, ready: list[Any]) -> bool:
+        """Look where something is, and nowhere else: whether it is anywhere. Who slept has looked at all of them."""
         with self._lock:
             for at, each in enumerate(self._hold.serving):
                 if each.consumer in ready:
+                    each.looked = 0.0
                     self._at, self._burst = at, 0
-                    return
+        return bool(ready)
 
     def _nothing(self) -> str:
         held = len(self._hold.serving)
@@ -141,13 +145,19 @@ class Consumer(Generic[T]):
             "it has now has something"
         )
 
-    def _look(self, look: Callable[[Any, int | None], _Found], limit: int | None, now: float | None) -> list[_Found]:
-        """What there is, in a list; with *now*, what was empty just before is passed over."""
+    def _look(
+        self, look: Callable[[Any, int | None], _Found], limit: int | None, begun: float, *, quick: bool = False
+    ) -> list[_Found]:
+        """
+        What there is, in a list. What was looked at since this get has *begun* is passed over.
+
+        *quick*: so is what was empty just before that.
+        """
         for _ in range(len(self._hold.serving)):
             serving = self._hold.serving
             self._at = self._at if self._at < len(serving) else 0
             held = serving[self._at]
-            if now is not None and (now < held.empty_until or held.over):
+            if held.looked + _EMPTY_FOR > begun or held.over if quick else held.looked >= begun:
                 self._next()
                 continue
             found = self._look_at(held, look, limit)
@@ -158,15 +168,18 @@ class Consumer(Generic[T]):
         return []
 
     def _look_at(self, held: Held, look: Callable[[Any, int | None], _Found], limit: int | None) -> list[_Found]:
+        now = time.monotonic()
         try:
             found = look(held.consumer, limit)
         except shmq.Empty:
-            held.empty_until = time.monotonic() + _EMPTY_FOR
+            held.looked = now
             held.over = False
         except shmq.ShutDown:
+            held.looked = now
             self._hold.ended(held)
         else:
             held.over = False
+            held.looked = 0.0
             self._last = held.consumer
             self._burst += 1
             if self._burst >= BURST:
@@ -263,7 +276,7 @@ class Consumer(Generic[T]):
                 )
             for number, index in to.items():
                 mine[number].consumer.seek(index)
-                mine[number].empty_until = 0.0
+                mine[number].looked = 0.0
 
     # ---- closing
     def close(self) -> None:

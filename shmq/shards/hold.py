@@ -36,8 +36,8 @@ class Held:
         self.consumer = consumer
         self.over = False
         """Whether nothing more comes, unless something is given back."""
-        self.empty_until = 0.0
-        """Until when it need not be looked at while others have something."""
+        self.looked = 0.0
+        """When it was found empty, or over, if nothing was found there since."""
 
 
 class Hold:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from shmq.shards.map import Map, Shard
 
 
+_WINDOW = 4096
+"""Of each shard's ring. With a queue's 65,536 it takes 0.2 ms for each shard to wait for all of them."""
+
+
 class Shards(Generic[T]):
     """
     The shards of one directory, open. Made by `shards.open`; a context manager; pickles to its path.
@@ -184,7 +188,8 @@ class Shards(Generic[T]):
                 shards out among themselves, as evenly as it goes, and anew when one joins, leaves or dies. A shard has
                 one owner at a time. More members than shards wait for their turn.
             ack: None: as the name was made; for a new name "explicit" in a group, else "auto".
-            lease, max_attempts, window: of each shard.
+            lease, max_attempts, window: of each shard. The window is 4,096 by default: so many messages of a shard may
+                be in flight, and whoever waits for many shards looks through the window of each.
             dead_letter, expire_to: beside the shards, in the same directory, unless absolute; by default each shard has
                 its own dead letters.
             start: "earliest", "latest" or a time; indexes are each shard's own: see `Consumer.seek`.
@@ -207,7 +212,10 @@ class Shards(Generic[T]):
         options = {option: value for option, value in asked.items() if value is not None}
         known = self.look().consumers.get(name)
         if known is None:
-            known = self._make_consumer(name, {"ack": "explicit" if group else "auto", **options}, start)
+            options = {"ack": "explicit" if group else "auto", **options}
+            if options["ack"] == "explicit":
+                options = {"window": _WINDOW, **options}
+            known = self._make_consumer(name, options, start)
         return Consumer(self._opened, name, {**known, **options, "skip_corrupt": skip_corrupt}, group=group)
 
     def _make_consumer(self, name: str, options: dict[str, Any], start: Any) -> dict[str, Any]:
