@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import resource
 import shutil
 import signal
 import statistics
@@ -56,7 +57,8 @@ def take_all(opened, batch, left, ready):
 
 
 def rate(opened, pairs, messages, batch):
-    """Messages a second with so many producers, and members."""
+    """Messages a second with so many producers, and members; and what one costs, in microseconds of processors."""
+    before = spent()
     go, left = FORK.Event(), FORK.Value("q", messages)
     members = []
     for _ in range(pairs):
@@ -78,12 +80,18 @@ def rate(opened, pairs, messages, batch):
     opened.shutdown()
     for each in members:
         each.join()
-    return messages / seconds
+    return messages / seconds, (spent() - before) / messages * 1e6
+
+
+def spent():
+    """Seconds of processors that ended children have used."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def throughput(folder, messages, batch, runs):
     """Print the table."""
-    print(f"{'shards':>8} {'1 pair':>12} {'2 pairs':>12}   messages/s, median of {runs}; batches of {batch}")
+    print(f"{'shards':>8} {'1 pair':>14} {'2 pairs':>14}   messages/s, and µs of processors; batches of {batch}")
     for shards in (0, 1, 2, 4, 8):
         found = []
         for pairs in (1, 2):
@@ -95,8 +103,10 @@ def throughput(folder, messages, batch, runs):
                     with opened:
                         rates.append(rate(opened, pairs, messages, batch))
                 shutil.rmtree(path)
-            found.append(f"{statistics.median(rates):12,.0f}" if rates else f"{'-':>12}")
-        print(f"{shards or 'queue':>8} {' '.join(found)}", flush=True)
+            found.append(
+                "-" if not rates else " ".join(f"{statistics.median(each):,.0f}" for each in zip(*rates, strict=True))
+            )
+        print(f"{shards or 'queue':>8} {found[0]:>14} {found[1]:>14}", flush=True)
 
 
 # ---------------------------------------------------------------- how soon it is balanced
