@@ -26,7 +26,7 @@ A map of the package:
     _native/, _core, _hot               the one door to the C core; put, take and q[i] as built-ins
     workers/                            processes that are started, watched and replaced
     aio/, compat/, executor/, flow/, rpc/,
-    priorities/, bridge/, flight/,
+    priorities/, shards/, bridge/, flight/,
     formats/, spark/, cli/              surfaces: on what this file exports alone
 """
 
@@ -77,7 +77,21 @@ with _later.no_garbage_collected():  # a tenth of the time that the import takes
     from shmq.taking.waiting import wait
 
 if _TYPE_CHECKING:
-    from shmq import aio, bridge, compat, executor, flight, flow, formats, priorities, replica, rpc, spark, workers
+    from shmq import (
+        aio,
+        bridge,
+        compat,
+        executor,
+        flight,
+        flow,
+        formats,
+        priorities,
+        replica,
+        rpc,
+        shards,
+        spark,
+        workers,
+    )
     from shmq.executor import Executor
     from shmq.flow import Flow
     from shmq.putting.handed import HandedOver
@@ -165,6 +179,7 @@ __all__ = [
     "repair",
     "replica",
     "rpc",
+    "shards",
     "spark",
     "verify",
     "volatile_queues",
@@ -189,6 +204,7 @@ def __getattr__(name: str) -> _Any:
         "priorities",
         "replica",
         "rpc",
+        "shards",
         "spark",
         "workers",
     }:

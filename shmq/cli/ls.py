@@ -80,6 +80,8 @@ def _queues(top: str) -> Iterator[dict[str, Any]]:
     """Every queue below *top*; links are not followed."""
     for path, folders, names in os.walk(top):
         folders.sort()
+        if shmq.shards.read(path) is not None:
+            folders[:] = [name for name in folders if name != "members"]  # where groups meet, and nobody's messages lie
         if _MARK not in names:
             continue
         folders.clear()

@@ -1,15 +1,17 @@
 """
-Show the figures of a queue. Changes nothing.
+Show the figures of a queue, or of each shard of a directory. Changes nothing.
 
-Example:
+Examples:
     shmq stat orders --json
+    shmq stat events
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import shmq
 from shmq.cli import show
 
 if TYPE_CHECKING:
@@ -18,12 +20,15 @@ if TYPE_CHECKING:
 
 def add(verb: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    verb.add_argument("path", type=show.place, metavar="PATH", help="the queue")
+    verb.add_argument("path", type=show.place, metavar="PATH", help="the queue, or the directory of shards")
     verb.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print them; return the exit status."""
+    shards = None if arguments.path.startswith("shm:") else shmq.shards.read(arguments.path)
+    if shards is not None:
+        return _print_shards(shards, as_json=arguments.json)
     with show.open_queue(arguments.path, read_only=True) as queue:
         found = queue.stats()
         stats = dataclasses.asdict(found)
@@ -50,4 +55,29 @@ def run(arguments: argparse.Namespace) -> int:
     if found.aside:
         print()
         show.aside(queue.path, found.aside)
+    return 0
+
+
+def _print_shards(shards: shmq.shards.Map, *, as_json: bool) -> int:
+    """One line for each shard, and how far each name is in all of them."""
+    found: list[dict[str, Any]] = []
+    lags: dict[str, int] = dict.fromkeys(sorted(shards.consumers), 0)
+    for shard in shards.live():
+        with show.open_queue(shard.path, read_only=True) as queue:
+            stats = queue.stats()
+            facts = {"messages": len(queue), "next_index": stats.next_index, "disk_bytes": stats.disk_bytes}
+            found.append({"shard": shard.number, "state": shard.state, "path": shard.path, **facts})
+        for name in lags:
+            lags[name] += stats.consumers[name].lag if name in stats.consumers else 0
+    if as_json:
+        show.facts({"path": shards.path, "shards": found, "consumers": lags})
+        return 0
+    print(shards.path)
+    columns = ("shard", "state", "messages", "next_index", "disk_bytes")
+    show.table(
+        [("SHARD", "STATE", "MESSAGES", "NEXT", "BYTES"), *(tuple(each[name] for name in columns) for each in found)]
+    )
+    if lags:
+        print()
+        show.table([("CONSUMER", "LAG"), *lags.items()])
     return 0

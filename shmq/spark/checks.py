@@ -250,7 +250,7 @@ def _messages(sink: Sink, frame: Any) -> str | None:
 
 def _codec(sink: Sink) -> str | None:
     try:
-        shards = places.shards_of(sink.queue)
+        shards = places.to_put(sink.queue)
     except shmq.NotFound:
         return None  # it will be made
     except shmq.ShmqError as problem:

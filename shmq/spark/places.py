@@ -1,9 +1,9 @@
 """
 Which queues and shards a query means, and opening them once per process.
 
-A *shard* is a queue of its own: what Kafka calls a partition. A directory that holds shards has them in folders called
-`[prefix.]<bit>.<index>`; a queue that is not sharded is its own shard 0. Python workers are used again by Spark, so
-what one opened stays open for the next task.
+A *shard* is a queue of its own: what Kafka calls a partition. A directory that holds shards has a map of them
+(`shmq.shards`), or they are what is there in folders called `[prefix.]<bit>.<index>`; a queue that is not sharded is
+its own shard 0. Python workers are used again by Spark, so what one opened stays open for the next task.
 """
 
 from __future__ import annotations
@@ -32,6 +32,12 @@ class Shard(NamedTuple):
     topic: str
     number: int
     path: str
+    before: tuple[tuple[int, str], ...] = ()
+    """In a root that has grown, the shards in which its keys lay before: number and path, the last one first."""
+    grows: bool = False
+    """Whether it is of a map: then it may be finished by a growth, and must not be opened again."""
+    is_open: bool = True
+    """Whether rows may be put there."""
 
     @property
     def label(self) -> str:
@@ -59,6 +65,9 @@ def shards_of(path: str, topic: str | None = None) -> list[Shard]:
     topic = topic or os.path.basename(path)
     if is_queue(path):
         return [Shard(topic, 0, path)]
+    mapped = shmq.shards.read(path)
+    if mapped is not None:
+        return [_of_map(topic, mapped, shard) for shard in mapped.live() if shard.state != "opening"]
     found: list[Shard] = []
     kinds: set[str] = set()
     for name in sorted(os.listdir(path)) if os.path.isdir(path) else []:
@@ -75,6 +84,39 @@ def shards_of(path: str, topic: str | None = None) -> list[Shard]:
     if not found:
         raise shmq.NotFound(f"cannot read {path}: there is no queue there, and no shards of one")
     return sorted(found, key=lambda each: each.number)
+
+
+def _of_map(topic: str, mapped: shmq.shards.Map, shard: shmq.shards.Shard) -> Shard:
+    before = []
+    parent = mapped.parent(shard)
+    while parent is not None:
+        before.append((parent.number, parent.path))
+        parent = mapped.parent(parent)
+    return Shard(topic, shard.number, shard.path, tuple(before), grows=True, is_open=shard.state == "open")
+
+
+def to_put(path: str, topic: str | None = None) -> list[Shard]:
+    """
+    The shards of one queue that rows are put into, in order; otherwise as `shards_of`.
+
+    Raises:
+        As there.
+    """
+    return [shard for shard in shards_of(path, topic) if shard.is_open]
+
+
+def check_open(shard: Shard, queue: shmq.Queue, doing: str) -> None:
+    """
+    Refuse a shard that a growth has finished: a put would open it again, behind its children.
+
+    Raises:
+        Mismatch: so it has.
+    """
+    if shard.grows and queue.finished:
+        raise shmq.Mismatch(
+            f"cannot {doing} {shard.label}: {os.path.dirname(shard.path)} has grown, or was finished, since this was "
+            "planned; nothing was put there. Repeat it, and it goes to the shards that are open now"
+        )
 
 
 def _is_topic(path: str) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import logging
 import os
 import socket
@@ -253,7 +252,13 @@ class Targets:
         """
         doing = f"write to {shard.label}"
         if shard.path in self.ids:
-            return self.origin.open(doing, shard.path, self.ids[shard.path], places.open_to_write)
+            queue = self.origin.open(doing, shard.path, self.ids[shard.path], places.open_to_write)
+            try:
+                places.check_open(shard, queue, "write to")
+            except shmq.Mismatch:
+                queue.close()
+                raise
+            return queue
         if socket.gethostname() != self.origin.host:
             raise shmq.NotFound(
                 f"cannot {doing} on host {socket.gethostname()}: there was no such queue on host {self.origin.host} "
@@ -276,7 +281,7 @@ def _on_hosts(word: str) -> list[places.Shard]:
 
 def _shards_at(path: str) -> list[places.Shard]:
     try:
-        return places.shards_of(path)
+        return places.to_put(path)
     except shmq.NotFound:
         return []
 
@@ -286,7 +291,7 @@ def _made(path: str) -> list[places.Shard]:
     if not _shards_at(path):
         # Each batch is adopted in chunks of its own: large ones would take room for little.
         shmq.open(path, options=shmq.Options(chunk_bytes=_CHUNK_BYTES)).close()
-    return places.shards_of(path)
+    return places.to_put(path)
 
 
 def by_topic(batch: pa.RecordBatch, column: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -322,12 +327,8 @@ def shard_numbers(batch: pa.RecordBatch, encoder: Encoder, count: int, default: 
         return [int(number or 0) % count for number in batch[encoder.prefix + "partition"].to_pylist()]
     if "key" in encoder.own:
         keys = batch[encoder.prefix + "key"].cast(pa.binary()).to_pylist()
-        return [_hash(key) % count if key else default % count for key in keys]
+        return [shmq.shards.hash_of(key) % count if key else default % count for key in keys]
     return None
-
-
-def _hash(key: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
 
 
 def parts(batch: pa.RecordBatch, encoder: Encoder, count: int, default: int) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -362,7 +363,7 @@ class Writer:
             name = topic if self.encoder.topic else next(iter(self.targets.shards))
             shards = self.targets.of(name)
             for number, part in parts(rows, self.encoder, len(shards), default):
-                yield (name, number), shards[number], part
+                yield (name, shards[number].number), shards[number], part
 
     def stage(self, batches: Iterable[pa.RecordBatch], app: str, default: int) -> Staged:
         """Stage everything, on the host of each queue, and hand it over to whoever commits."""
@@ -408,25 +409,30 @@ class Writer:
             raise RuntimeError(f"tasks of different queries, {sorted(apps)}, come to one commit; nothing was adopted")
         app = apps.pop()
         touched = self._touched(there)
+        _check_same_shards(there, {key for key, _ in touched}, self.options.queue)
         staged = {shard.path: [each.tokens[key] for each in there if key in each.tokens] for key, shard in touched}
-        labels = {shard.path: shard.label for _, shard in touched}
+        known = {shard.path: shard for _, shard in touched}
         if self.options.intents is not None and any(staged.values()):
             mine = {path: tokens for path, tokens in staged.items() if tokens}
             staged = {**{path: [] for path in staged}, **intents.agreed(self.options.intents, app, sequence, mine)}
         for path, tokens in staged.items():
+            shard = known.get(path) or places.Shard("", 0, path)  # an intent may name one of before
             with places.open_to_write(path) as queue:
-                before = queue.adopted(app) if app else None
-                if tokens and (before is None or before[0] < sequence):
+                before = _last_of(shard, queue, app)
+                if tokens and (before is None or before < sequence):
+                    places.check_open(shard, queue, "join what was staged to")
                     queue.adopt(tokens, dedup=(app, sequence))
                 elif tokens and before is not None:
-                    say_passed_over(labels.get(path, path), app, sequence, before[0])
+                    say_passed_over(shard.label if shard.topic else path, app, sequence, before)
                 _drop(queue, app)  # of attempts whose message was lost, and of batches that were there before
+            for _, parent in shard.before:
+                _drop(places.open_queue(parent), app)
 
     def _touched(self, messages: Iterable[Any]) -> list[tuple[Key, places.Shard]]:
         """Every queue and shard that was there, or that these tasks have made."""
         for topic in {topic for each in messages for topic, _ in each.tokens}:
             self.targets.of(topic)
-        return [((topic, n), each) for topic, all_ in self.targets.shards.items() for n, each in enumerate(all_)]
+        return [((topic, each.number), each) for topic, all_ in self.targets.shards.items() for each in all_]
 
     def forget(self, messages: Iterable[Any]) -> None:
         """Sweep what tasks have staged for a batch that is not committed; what an intent may name stays, and waits."""
@@ -439,6 +445,34 @@ class Writer:
             with contextlib.suppress(shmq.ShmqError), places.open_to_write(shard.path) as queue:
                 for app in apps:
                     _drop(queue, app)
+
+
+def _check_same_shards(there: list[Any], known: set[Key], path: str) -> None:
+    """
+    What tasks have staged for shards that a growth has finished meanwhile is for nobody.
+
+    Raises:
+        Mismatch: so it is; nothing was adopted.
+    """
+    if any(key not in known for each in there for key in each.tokens):
+        raise shmq.Mismatch(
+            f"cannot write to {path}: its shards have grown since the tasks wrote; nothing was put there. Start the "
+            "query again, and the batch goes to the shards that are open now"
+        )
+
+
+def _last_of(shard: places.Shard, queue: shmq.Queue, app: str) -> int | None:
+    """
+    The last batch of *app* that the shard has; or that one had before it in which its keys lay.
+
+    A batch that was joined in part when the root grew: a row that would come to this shard now came to that one.
+    """
+    if not app:
+        return None
+    known = [queue.adopted(app)]
+    for _, path in shard.before:
+        known.append(places.open_queue(path).adopted(app))
+    return max((each[0] for each in known if each is not None), default=None)
 
 
 def say_passed_over(where: str, app: str, sequence: int, last: int) -> None:

@@ -86,7 +86,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         for shard in shards:
             self._check_before(shard, begun)
         self._hold(group, [shard for shard in shards if places.open_queue(shard.path).id not in known])
+        shards = [shard for shard in shards if self._may_begin(shard, begun)]
         there = self._pinned or ends(shards, self.options)
+        there = {key: now for key, now in there.items() if key in {(shard.topic, shard.number) for shard in shards}}
         paths = {(shard.topic, shard.number): shard.path for shard in shards}
         where = {key: self._start_of(paths.get(key), now, begun.places.get(key)) for key, now in there.items()}
         end = {key: max(now.end, where[key]) for key, now in there.items()}
@@ -99,6 +101,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if any(end[key] > where[key] for key in end):
             self._last_batch = time.monotonic()
         return self._offsets(group, kept | placed)
+
+    def _may_begin(self, shard: places.Shard, begun: offsets.Offsets) -> bool:
+        """Whether the query has passed the shards in which its keys lay before a growth: each key keeps its order."""
+        for number, path in shard.before:
+            place = begun.places.get((shard.topic, number))
+            queue = places.open_queue(path)
+            if place is not None and place.queue_id != queue.id:
+                continue
+            if queue.first_index < queue.committed_index and (place is None or place.next < queue.committed_index):
+                return False
+        return True
 
     def _check_before(self, shard: places.Shard, begun: offsets.Offsets) -> None:
         """Before a batch is planned, for Spark writes its end down before it asks for what is in it."""

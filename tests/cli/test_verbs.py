@@ -871,3 +871,19 @@ def test_cat_of_a_range_names_the_options_for_it(orders, capsys):
     with pytest.raises(SystemExit):
         main(["cat", str(orders), "1:3"])
     assert "'1:3' is no index; for a range, --from and --to" in capsys.readouterr().err
+
+
+def test_a_directory_of_shards_is_shown_by_shard(tmp_path, capsys):
+    """And listed as queues, without the places where groups meet."""
+    with shmq.shards.open(tmp_path / "e", shards=2) as root:
+        root.put(b"v", key=b"k")
+        root.consumer("g", group=True).close()
+    assert main(["stat", str(tmp_path / "e")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split() == ["0", "open", "1", "1", lines[2].split()[-1]]
+    assert lines[-1].split() == ["g", "1"]
+    assert main(["stat", str(tmp_path / "e"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert ([each["shard"] for each in told["shards"]], told["consumers"]) == ([0, 1], {"g": 1})
+    assert main(["ls", str(tmp_path)]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["QUEUE", "e/1.000", "e/1.001"]

@@ -114,3 +114,16 @@ def urgent() -> None:
         for message in consumer:
             assert_type(message.payload, Order)
     assert_type(shmq.priorities.open("p").consumer("c").take(), Any)
+
+
+def sharded() -> None:
+    """And of shards."""
+    with shmq.shards.open("s", shards=2, codec=shmq.codec.struct(Order)) as events, events.consumer("c") as consumer:
+        assert_type(events.put(Order(1, "tea"), key=b"k"), shmq.shards.Place)
+        events.put("tea")  # type: ignore[arg-type]
+        assert_type(consumer.take(), Order)
+        for message in consumer:
+            assert_type(message.payload, Order)
+        for number, message in events.reader():
+            assert_type((number, message.payload), tuple[int, Order])
+    assert_type(shmq.shards.open("s").consumer("c").take(), Any)
