@@ -25,7 +25,7 @@ A map of the package:
     foreign                             words of other programs' mapped files, for formats
     _native/, _core, _hot               the one door to the C core; put, take and q[i] as built-ins
     workers/                            processes that are started, watched and replaced
-    aio/, compat/, executor/, flow/, rpc/,
+    aio/, compat/, executor/, flow/, rpc/, net/,
     priorities/, formats/, spark/, cli/ surfaces: on what this file exports alone
 """
 
@@ -76,7 +76,7 @@ with _later.no_garbage_collected():  # a tenth of the time that the import takes
     from shmq.taking.waiting import wait
 
 if _TYPE_CHECKING:
-    from shmq import aio, compat, executor, flow, formats, priorities, rpc, spark, workers
+    from shmq import aio, compat, executor, flow, formats, net, priorities, rpc, spark, workers
     from shmq.executor import Executor
     from shmq.flow import Flow
     from shmq.putting.handed import HandedOver
@@ -157,6 +157,7 @@ __all__ = [
     "formats",
     "forward",
     "gc",
+    "net",
     "open",
     "priorities",
     "repair",
@@ -174,7 +175,7 @@ def __getattr__(name: str) -> _Any:
     if name in _LATE:
         _later.ready(f"shmq.{_LATE[name]}")
         return getattr(_importlib.import_module(f"shmq.{_LATE[name]}"), name)
-    if name in {"aio", "compat", "executor", "flow", "formats", "priorities", "rpc", "spark", "workers"}:
+    if name in {"aio", "compat", "executor", "flow", "formats", "net", "priorities", "rpc", "spark", "workers"}:
         _later.ready(f"shmq.{name}")
         return _importlib.import_module(f"shmq.{name}")
     raise AttributeError(f"module 'shmq' has no attribute {name!r}")
