@@ -41,6 +41,7 @@ _OWN = (
     "gc",
     "doctor",
     "worker",
+    "serve",
 )
 _FOREIGN = ("import", "export", "convert", "dump", "verify", "repair")
 _SPARK = ("pipeline", "archive", "replay")
