@@ -79,7 +79,7 @@ class Session:
         """Answer the calls of a line; submits that stand together are appended together."""
         under_way: list[UnderWay] = []
         while jobs:
-            job = jobs.popleft()
+            job, name = jobs.popleft(), ""
             try:
                 name, value = await self._read(job)
                 if name == "submit":
@@ -93,7 +93,7 @@ class Session:
                     await self._answer(job, reply, system=job.route.system)
             except Exception as problem:  # noqa: BLE001  # whatever it is, the peer is told, and goes on
                 await self._settle(under_way)
-                await self._refuse(job, problem)
+                await self._refuse(job, problem, one_way=name == "submit")
         await self._settle(under_way)
 
     async def _read(self, job: Job) -> tuple[str, Any]:
