@@ -14,8 +14,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import DEADLINE
+from support import DEADLINE, Child
 
+from shmq import net
 from shmq.formats import chronicle
 from shmq.net import peer, rfc
 from shmq.net.frames import Frames
@@ -89,6 +90,30 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.end(signal.SIGKILL)
+
+
+class Forked:
+    """A server in a fork of this process, which begins sooner than `shmq serve`."""
+
+    def __init__(self, root, *listen: str, **options) -> None:
+        def live(say):
+            net.serve(root, listen or None, on_start=lambda places: say(" ".join(places)), **options)
+
+        self.child = Child(live)
+        self.places = self.child.hear().split()
+
+    port, path = Server.port, Server.path
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Its exit status."""
+        self.child.signal(number)
+        return self.child.join()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.child.__exit__()
 
 
 class Peer:

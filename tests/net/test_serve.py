@@ -13,7 +13,7 @@ import threading
 import time
 
 import pytest
-from peers import META, Peer, Server, call, document, frame, refusal
+from peers import META, Forked, Peer, Server, call, document, frame, refusal
 from support import Child
 
 import shmq
@@ -25,7 +25,7 @@ from shmq.net.limits import Limits
 @pytest.fixture
 def served(root, orders):
     """A server of that root, at a TCP port and the default socket."""
-    with Server(root, "--listen", "tcp:127.0.0.1:0", "--listen", f"unix:{root}/.serve/socket") as server:
+    with Forked(root, "tcp:127.0.0.1:0", f"unix:{root}/.serve/socket") as server:
         yield server
 
 
@@ -50,7 +50,7 @@ def test_another_user_is_not_let_in_even_where_the_socket_would(root):
         with Peer(path) as peer:
             say(peer.is_left())
 
-    with tempfile.TemporaryDirectory(dir="/tmp") as place, Server(root, "--listen", f"unix:{place}/s") as server:
+    with tempfile.TemporaryDirectory(dir="/tmp") as place, Forked(root, f"unix:{place}/s") as server:
         os.chmod(place, 0o711)
         os.chmod(server.path, 0o666)
         with Child(ask, server.path) as other:
@@ -58,8 +58,10 @@ def test_another_user_is_not_let_in_even_where_the_socket_would(root):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_cleanly_and_what_waits_is_answered(served, number):
-    with Peer(served.path) as peer, Peer(served.port) as idle:
+def test_a_signal_ends_it_cleanly_and_what_waits_is_answered(root, orders, number):
+    words = ["--listen", "tcp:127.0.0.1:0", "--listen", f"unix:{root}/.serve/socket"]
+    with Server(root, *words) as served, Peer(served.path) as peer, Peer(served.port) as idle:
+        assert served.said == f"shmq: serving {root} at {' '.join(served.places)}\n"
         cid = peer.create("createTailer", "orders")["cid"]
         idle.create("createTailer", "orders")
         peer.send(call(f"cid: {cid}\ntid: 1", "hasNext: { timeout: 60000 }") + call(f"cid: {cid}\ntid: 2", "x: { }"))
@@ -82,7 +84,7 @@ def test_a_root_has_one_server_and_a_killed_one_is_in_nobodys_way(root, orders, 
     with pytest.raises(shmq.Busy, match="somebody does already"):
         net.serve(other, f"unix:{served.path}")
     served.end(signal.SIGKILL)
-    with Server(root) as again, Peer(again.path) as peer:
+    with Forked(root) as again, Peer(again.path) as peer:
         assert again.path == served.path
         assert peer.create("createTailer", "orders")["end"] == 0
 
@@ -138,24 +140,6 @@ def test_a_greeting_chooses_a_wire_and_is_no_duty(served):
 
 
 # ---------------------------------------------------------------- limits
-class Within:
-    """A server in this process, with limits that a test can reach."""
-
-    def __init__(self, root, **limits) -> None:
-        self.root, self.limits = root, Limits(**limits)
-
-    def __enter__(self):
-        def live(say):
-            net.serve(self.root, f"unix:{self.root}/s", limits=self.limits, on_start=lambda places: say(places[0]))
-
-        self.child = Child(live)
-        return self.child.hear().removeprefix("unix:")
-
-    def __exit__(self, *_: object) -> None:
-        self.child.signal(signal.SIGTERM)
-        assert self.child.join() == 0
-
-
 def test_what_is_no_frame_ends_the_connection_and_no_other(root, orders, served):
     with Peer(served.path) as good:
         cid = good.create("createAppender", "orders")["cid"]
@@ -171,14 +155,14 @@ def test_what_is_no_frame_ends_the_connection_and_no_other(root, orders, served)
 
 
 def test_silence_ends_a_connection(root, orders):
-    with Within(root, hello=0.1, half=0.1, idle=0.1) as path:
-        with Peer(path) as peer:
+    with Forked(root, limits=Limits(hello=0.1, half=0.1, idle=0.1)) as server:
+        with Peer(server.path) as peer:
             assert peer.is_left() == "nothing came in time"
-        with Peer(path) as peer:
+        with Peer(server.path) as peer:
             peer.create("createTailer", "orders")
             peer.send(b"\5\0")
             assert peer.is_left() == "the rest of a frame did not come in time"
-        with Peer(path) as peer:
+        with Peer(server.path) as peer:
             cid = peer.create("createTailer", "orders")["cid"]
             peer.send(call(f"cid: {cid}\ntid: 1", "hasNext: { timeout: 1200 }"))  # which is no silence
             assert peer.reply() == (1, {"index": 0, "reply": []})
@@ -186,15 +170,15 @@ def test_silence_ends_a_connection(root, orders):
 
 
 def test_only_so_many_are_connected_at_a_time(root, orders):
-    with Within(root, peers=2) as path, Peer(path) as one, Peer(path) as two:
+    with Forked(root, limits=Limits(peers=2)) as server, Peer(server.path) as one, Peer(server.path) as two:
         one.create("createTailer", "orders")
         two.create("createTailer", "orders")
-        with Peer(path) as three:
+        with Peer(server.path) as three:
             assert three.is_left() == "too many are connected"
         one.close()
         deadline = time.monotonic() + 20
         while True:
-            with Peer(path) as three:
+            with Peer(server.path) as three:
                 three.send(frame("header: { }"))
                 if "header-reply" in three.frame()[1]:
                     break
@@ -204,7 +188,7 @@ def test_only_so_many_are_connected_at_a_time(root, orders):
 def test_a_peer_that_does_not_read_its_replies_is_not_read_either_and_left(root, orders):
     """R16; the others go on."""
     orders.put_many([bytes(100_000)] * 20)
-    with Within(root, half=0.2) as path, Peer(path) as good, Peer(path) as deaf:
+    with Forked(root, limits=Limits(half=0.2)) as server, Peer(server.path) as good, Peer(server.path) as deaf:
         cid = deaf.create("createTailer", "orders")["cid"]
         deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         asked = call(f"cid: {cid}\ntid: 1", "hasNext: { index: 0, batch: 10 }")
@@ -219,7 +203,7 @@ def test_a_peer_that_does_not_read_its_replies_is_not_read_either_and_left(root,
 
 
 def test_more_requests_than_a_peer_may_have_are_read_later_and_all_are_answered(root, orders):
-    with Within(root, requests=3, memory=1000, rate=500) as path, Peer(path) as peer:
+    with Forked(root, limits=Limits(requests=3, memory=1000, rate=500)) as server, Peer(server.path) as peer:
         cid = peer.create("createAppender", "orders")["cid"]
         many = 600
         thread = threading.Thread(
@@ -260,7 +244,7 @@ def test_what_was_answered_is_there_after_kill_9(root, orders):
                 return
 
     for round_ in range(2):
-        with Server(root) as server:
+        with Forked(root) as server:
             threads = [threading.Thread(target=submit, args=(server.path, f"r{round_}c{each}")) for each in range(3)]
             for each in threads:
                 each.start()
@@ -283,7 +267,7 @@ def test_what_was_answered_is_there_after_kill_9(root, orders):
 @pytest.mark.disk
 def test_puts_that_wait_for_the_disk_hold_up_nobody_else_and_are_on_it_when_answered(root, orders):
     queue = shmq.open(root / "kept", durability="sync")
-    with queue, Server(root) as server, Peer(server.path) as peer, Peer(server.path) as other:
+    with queue, Forked(root) as server, Peer(server.path) as peer, Peer(server.path) as other:
         peer.send(call("csp: //host/kept#appender\ntid: 1", *(f"submit: m{each}" for each in range(50))))
         assert other.create("createTailer", "orders")["end"] == 0
         for each in range(50):

@@ -67,6 +67,7 @@ def test_a_hundred_thousand_bad_frames_harm_no_other_connection(root, orders):
     orders.put_many([b"a", b"b", b"c"])
     chance = random.Random(20150319)
     seed_frames = seeds()
+    bad_frames = [mutated(chance, chance.choice(seed_frames)) for _ in range(FRAMES // 5)]
 
     async def run(service):
         good, fed, refused = Spoken(service), 0, 0
@@ -76,7 +77,7 @@ def test_a_hundred_thousand_bad_frames_harm_no_other_connection(root, orders):
             try:
                 for _ in range(TOGETHER):
                     fed += 1
-                    bad.hear(mutated(chance, chance.choice(seed_frames)))
+                    bad.hear(chance.choice(bad_frames))
             except BadFrame:
                 refused += 1
             await bad.quiet()
