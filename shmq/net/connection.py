@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from shmq.net.session import Session
 
 _SECOND = 1.0
+_IN_ONE_GO = 64
+"""Frames of one peer that are taken before others have their turn."""
 _LINGER = 5.0
 """Seconds for a peer to take what it is still sent at the end."""
 
@@ -95,6 +97,8 @@ class Connection(asyncio.Protocol):
             self.leave(str(refused))
             return
         self.peer.name, self.peer.rights = name, rights
+        if rights is None:
+            self._frames.limit = hello.MOST
 
     def data_received(self, data: bytes) -> None:
         """Cut them into frames."""
@@ -152,8 +156,12 @@ class Connection(asyncio.Protocol):
         self._is_told = False
         if not self.peer.requests:
             self._quiet.set()
-        while self._waiting and not self._is_blocked():
+        for _ in range(_IN_ONE_GO):
+            if not self._waiting or self._is_blocked():
+                break
             self._take(self._waiting.popleft())
+        else:
+            self._changed()
         if self._closing_since is not None:
             return
         if self._ends and not self._waiting and not self.peer.requests:
@@ -209,6 +217,7 @@ class Connection(asyncio.Protocol):
             if self.peer.rights is None:
                 self.leave("a token is wanted, and none that is known was shown")
                 return
+            self._frames.limit = self._limits.frame
         chosen, told = hello.answer(frame, asked, _SESSIONS)
         if self._session is None:
             self._session = _SESSIONS[chosen](self._service, self.peer, self._send)

@@ -1,4 +1,4 @@
-"""A Chronicle queue, version 5, as the services see it: read beside Java, appended to under Java's lock."""
+"""A Chronicle queue as the services see it: read beside Java; appended to under Java's lock, if it is of version 5."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ class Cq4:
     def _opened(self) -> chronicle.Appender:
         with self._lock:
             if self._appender is None:
-                self._appender = chronicle.Appender(self._path, create=False, timeout=_LOCK)
+                try:
+                    self._appender = chronicle.Appender(self._path, create=False, timeout=_LOCK)
+                except errors.NotFound as problem:  # it is there, and of version 4
+                    raise errors.BadFormat(str(problem)) from problem
             return self._appender
 
     def sync(self) -> None:

@@ -30,11 +30,16 @@ class Frame(NamedTuple):
 
 
 class Frames:
-    """What has come of a stream of bytes, cut into frames."""
+    """
+    What has come of a stream of bytes, cut into frames.
+
+    Attributes:
+        limit: bytes that the body of a frame may have; it can be changed between two feeds.
+    """
 
     def __init__(self, limit: int) -> None:
-        """*limit*: bytes that the body of a frame may have."""
-        self._limit = limit
+        """Nothing has come yet."""
+        self.limit = limit
         self._rest = bytearray()
 
     @property
@@ -58,8 +63,8 @@ class Frames:
             length = word & _LENGTH
             if not length and not word & _META:
                 raise BadFrame("a frame without a body that is no meta-data")
-            if length > self._limit:
-                raise BadFrame(f"a frame of {length} bytes; {self._limit} are the most")
+            if length > self.limit:
+                raise BadFrame(f"a frame of {length} bytes; {self.limit} are the most")
             stop = at + _WORD.size + length
             if stop > end:
                 break

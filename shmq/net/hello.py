@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from shmq.net.frames import Frame
 
-_MOST = 4096
+MOST = 4096
 """Bytes of a greeting; what is longer is none."""
 
 
@@ -26,7 +26,7 @@ class Greeting(NamedTuple):
 
 def greeting(frame: Frame) -> Greeting | None:
     """Return the greeting that stands in a data document, None if it is something else."""
-    if frame.meta or len(frame.body) > _MOST:
+    if frame.meta or len(frame.body) > MOST:
         return None
     try:
         document = wires.of(frame.body).read(frame.body)

@@ -19,7 +19,7 @@ class Limits:
     """Requests of one peer that are not answered yet; further ones are not read meanwhile."""
     memory: int = 64 << 20
     """Bytes of those requests."""
-    rate: int = 200_000
+    rate: int = 50_000
     """Frames of one peer that are taken in a second."""
     unsent: int = 1 << 20
     """Bytes that a peer may leave unread before nothing of it is read either."""

@@ -56,6 +56,7 @@ _TOLD: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
     ((shmq.Full,), FULL, "{0} is full; nothing was appended"),
     ((shmq.Busy,), INTERNAL, "{0} is held by another program; nothing was appended, try again"),
     ((shmq.ShutDown, shmq.Closed, shmq.Unsafe, PermissionError), READ_ONLY, "{0} takes no messages now"),
+    ((shmq.BadFormat,), READ_ONLY, "{0} is of a format, or a version, that takes no messages here"),
     ((shmq.Gone,), OUT_OF_RANGE, "{0}: what was asked for was retired"),
     ((IndexError,), OUT_OF_RANGE, "{0}: the index is beyond the end"),
     ((shmq.TooLarge, shmq.TooMany), ILLEGAL, "{0}: it is too large, or nested too deep; nothing was appended"),

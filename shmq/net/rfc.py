@@ -31,6 +31,8 @@ _HERE_MOST = 1 << 14
 """Bytes of a call that is read in the loop, and of a reply that is written there."""
 _TOGETHER = 1000
 """Submits of one channel that are under way before the first is answered."""
+_IN_ONE_GO = 32
+"""Calls of one channel that are read before others have their turn."""
 _NO_TID = -1
 _SYSTEM_TID = 0
 
@@ -85,6 +87,8 @@ class Session:
                 if name == "submit":
                     appender = await self._verbs.appender(job.route)
                     under_way.append((job, appender, appender.writer.put(value, len(job.body))))
+                    if len(under_way) % _IN_ONE_GO == 0:
+                        await asyncio.sleep(0)
                     if len(under_way) < _TOGETHER:
                         continue
                 await self._settle(under_way)

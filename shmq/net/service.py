@@ -102,10 +102,10 @@ class Service:
             if not make:
                 raise
             path = names.path_of(self.root, name, make=True)
-        if os.path.exists(os.path.join(path, "metadata.cq4t")) and formats.detect(path) == "chronicle":
-            return Cq4(path)
         if make and not os.path.exists(path):
             shmq.open(path).close()
+        elif not os.path.exists(os.path.join(path, "queue.shmq")) and formats.detect(path) == "chronicle":
+            return Cq4(path)
         return Native(self._queue(parts, name))
 
     def writer(self, log: Log) -> Writer:

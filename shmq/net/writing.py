@@ -1,6 +1,9 @@
 """
 What waits to be appended to one queue, from all connections: what comes while an append is under way goes with the
 next, as one batch, and waits for one sync.
+
+An append that waits for nothing (no sync, no room, no other program's lock) takes some microseconds and is done in the
+loop, if it is small; others are done in a thread.
 """
 
 from __future__ import annotations
@@ -20,11 +23,15 @@ if TYPE_CHECKING:
     Run = Callable[..., Awaitable[Any]]
 
 
+_HERE_MOST = 1 << 18
+"""Bytes that are appended in the loop."""
+
+
 class Writer:
     """Used in the loop. Each connection's messages are appended in the order in which they were given."""
 
     def __init__(self, log: Log, run: Run, limits: Limits) -> None:
-        """*run* has the appends done in another thread."""
+        """*run* has done in another thread what may wait."""
         self._log = log
         self._run = run
         self._limits = limits
@@ -57,8 +64,12 @@ class Writer:
         try:
             while self._waiting:
                 batch = self._next()
+                values = [value for value, _, _ in batch]
                 try:
-                    answers = await self._run(self._log.append, [value for value, _, _ in batch])
+                    if self._log.slow or sum(nbytes for _, nbytes, _ in batch) > _HERE_MOST:
+                        answers = await self._run(self._log.append, values)
+                    else:
+                        answers = self._log.append(values)
                 except Exception as problem:  # noqa: BLE001  # whoever waits is told
                     answers = [problem] * len(batch)
                 for (_, _, future), answer in zip(batch, answers, strict=True):

@@ -13,12 +13,13 @@ import threading
 import time
 
 import pytest
-from peers import META, Forked, Peer, Server, call, document, frame, refusal
-from support import Child
+from peers import META, PROJECT, Forked, Peer, Server, call, document, frame, refusal
+from support import Child, run_python
 
 import shmq
 from shmq import net
-from shmq.net import addresses
+from shmq.net import addresses, connection
+from shmq.net import server as server_module
 from shmq.net.limits import Limits
 
 
@@ -137,6 +138,55 @@ def test_a_greeting_chooses_a_wire_and_is_no_duty(served):
     with Peer(served.path) as peer:
         peer.send(frame("header: { }"))
         assert peer.frame() == (0, {"header-reply": {"wire-format": "Text"}})
+
+
+class Echo:
+    """A session of another wire."""
+
+    def __init__(self, service, peer, send) -> None:
+        self.send = send
+
+    def received(self, each) -> None:
+        self.send(frame(each.body[::-1]))
+
+    async def closed(self) -> None:
+        """Nothing is held."""
+
+
+def test_a_greeting_hands_the_connection_over_to_another_wires_session(root, orders, monkeypatch):
+    """Which is how our own client's wire is spoken on the same port."""
+    monkeypatch.setitem(connection._SESSIONS, "Shmq1", Echo)
+    with Forked(root) as server, Peer(server.path) as peer:
+        peer.send(frame("header: { wire-formats: [ Shmq1, Binary, Text ] }") + frame("olleh :redaeh"))
+        assert peer.frame() == (0, {"header-reply": {"wire-format": "Shmq1"}})
+        assert peer.frame() == (0, {"header": "hello"})
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_it_runs_in_either_loop(root, orders, monkeypatch, loop):
+    if loop == "asyncio":
+        monkeypatch.setattr(server_module, "uvloop", None)
+    else:
+        pytest.importorskip("uvloop")
+    with (
+        Forked(root, f"unix:{root}/s", "tcp:127.0.0.1:0") as server,
+        Peer(server.path) as one,
+        Peer(server.port) as two,
+    ):
+        assert one.ask("csp: //host/orders#appender", "submit: a") == {"index": 0}
+        two.send(call("csp: //host/orders#tailer\ntid: 1", "hasNext: { index: 1, timeout: 20000 }"))
+        assert one.ask("csp: //host/orders#appender", "submit: b") == {"index": 1}
+        assert two.reply() == (1, {"index": 1, "reply": ["b"]})
+        assert server.end(signal.SIGINT) == 0
+        assert one.is_left() == two.is_left() == "the server ends"
+
+
+def test_the_pages_script_talks_to_it(root, orders):
+    """The ten lines of docs/how-to/serve.md, as they stand there."""
+    script = (PROJECT / "docs" / "how-to" / "serve.md").read_text().split("```python\n")[1].split("```")[0]
+    with Forked(root, "tcp:127.0.0.1:0") as server:
+        run_python(script.replace("9000", str(server.port)))
+    assert orders[0].headers == {"w": "b"}
 
 
 # ---------------------------------------------------------------- limits

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import ssl
+import struct
 
 import pytest
 from peers import Forked, Peer, frame, refusal
@@ -115,8 +116,15 @@ def test_a_token_is_wanted_on_loopback_too_and_not_of_the_owner(root, orders, to
         with Peer(server.port) as peer:
             peer.send(frame("heartbeat: 1"))
             assert peer.is_left().startswith("a token is wanted")
+        with Peer(server.port) as peer:
+            peer.send(struct.pack("<I", 4097))
+            assert peer.is_left() == "a frame of 4097 bytes; 4096 are the most"
+        with Peer(server.port) as peer:
+            peer.send(greeting(TOKEN))
+            peer.frame()
+            assert peer.ask("csp: //host/orders#appender", f"submit: {'x' * 100_000}") == {"index": 0}
         with Peer(server.path) as peer:
-            assert peer.ask("csp: //host/orders#appender", "submit: a") == {"index": 0}
+            assert peer.ask("csp: //host/orders#appender", "submit: a") == {"index": 1}
 
 
 @pytest.mark.parametrize(
