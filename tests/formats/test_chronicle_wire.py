@@ -24,7 +24,8 @@ from shmq.formats.chronicle import binary
 from shmq.formats.chronicle.binary import decode, fields
 from shmq.formats.chronicle.dump import dump
 from shmq.formats.chronicle.encoder import encode, encode_call, encode_map, encode_text, java_date_time, java_time
-from shmq.formats.chronicle.text import parse, show
+from shmq.formats.chronicle.printer import show
+from shmq.formats.chronicle.text import parse
 from shmq.formats.chronicle.values import (
     Date,
     DateTime,

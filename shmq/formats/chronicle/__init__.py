@@ -22,9 +22,10 @@ from shmq.formats.chronicle.cycles import CYCLES, RollCycle
 from shmq.formats.chronicle.dump import dump
 from shmq.formats.chronicle.encoder import encode, encode_call, encode_fields, encode_map, encode_text
 from shmq.formats.chronicle.folder import NAME, detect, queues
+from shmq.formats.chronicle.printer import show
 from shmq.formats.chronicle.read import Settings, consumers, lists, read, runs, settings, state
 from shmq.formats.chronicle.repair import repair
-from shmq.formats.chronicle.text import parse, show
+from shmq.formats.chronicle.text import parse
 from shmq.formats.chronicle.values import (
     Date,
     DateTime,

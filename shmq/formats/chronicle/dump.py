@@ -19,7 +19,7 @@ from shmq.formats import _files
 from shmq.formats.chronicle import words
 from shmq.formats.chronicle.binary import decode, fields
 from shmq.formats.chronicle.folder import DATA, TABLES, Folder
-from shmq.formats.chronicle.text import show
+from shmq.formats.chronicle.printer import show
 from shmq.formats.chronicle.values import NotWire
 
 if TYPE_CHECKING:

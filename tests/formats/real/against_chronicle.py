@@ -819,7 +819,7 @@ def said_of(program, text):
 
 def we_say_of(text):
     try:
-        value = chronicle.text.parse(text)
+        value = chronicle.parse(text)
     except ShmqError:
         return None
     return [(spelled(str(name)), spell(each)) for name, each in (value.items() if isinstance(value, dict) else value)]
@@ -850,7 +850,7 @@ def texts(dice, program, _):
         _, shown = program.ask("print", answer)
         printed = unhex(shown).decode("utf-16-be", "surrogatepass")
         same(f"read what it printed: {printed!r}", we_say_of(printed), said_of(program, printed))
-        mine = chronicle.text.show(chronicle.decode(unhex(answer)))
+        mine = chronicle.show(chronicle.decode(unhex(answer)))
         same(f"it reads what we print {mine!r}", we_say_of(mine), said_of(program, mine))
 
 
