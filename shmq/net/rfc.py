@@ -69,7 +69,7 @@ class Session:
             self._route = route_of(frame.body, wire) if frame.body else SYSTEM
             return
         self._peer.begin(len(frame.body))
-        self._lines.add(self._route.channel, Job(self._route, frame.body, frame.more, wire))
+        self._lines.add(self._verbs.line_of(self._route), Job(self._route, frame.body, frame.more, wire))
 
     async def closed(self) -> None:
         """As there."""
@@ -120,10 +120,10 @@ class Session:
             return
         done, under_way[:] = under_way[:], []
         await asyncio.wait([future for _, _, future in done])
-        appender = done[-1][1]  # a line has one
-        late = await self._synced(appender) if appender.sync else None
-        for job, _, future in done:
-            problem = future.exception() or late
+        syncing = next((appender for _, appender, _ in done if appender.sync), None)
+        late = None if syncing is None else await self._synced(syncing)
+        for job, appender, future in done:
+            problem = future.exception() or (late if appender.sync else None)
             if problem is None:
                 appender.last = future.result()
                 await self._answer(job, {"index": appender.last}, one_way=True)

@@ -25,13 +25,6 @@ class Route(NamedTuple):
     system: bool = False
     """Whether there was none, or an empty one: what comes is for the session itself."""
 
-    @property
-    def channel(self) -> object:
-        """Whose calls are done in order with those for this one."""
-        if self.uri is None:
-            return self.cid
-        return self.cid or self.uri.cid or (self.uri.name, self.uri.view)
-
 
 SYSTEM = Route(system=True)
 

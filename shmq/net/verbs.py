@@ -47,6 +47,17 @@ class Verbs:
                 return self._channels.find(route.cid).uri.name
         return ""
 
+    def line_of(self, route: Route) -> object:
+        """Return what calls have in common that are done in order: all submits to a queue, or all calls of a tailer."""
+        cid = route.cid if route.cid is not None or route.uri is None else route.uri.cid
+        if cid is None:
+            return route.uri and (route.uri.name, route.uri.view)
+        with contextlib.suppress(Refused):
+            found = self._channels.find(cid)
+            if isinstance(found, Appender):
+                return found.uri.name, uri.APPENDER
+        return cid
+
     async def call(self, route: Route, name: str, value: Any) -> dict[str, Any] | None:
         """
         Return the reply to a call, None if there is none to be.

@@ -525,6 +525,22 @@ def test_damage_and_a_foreign_failure_tell_nothing_of_the_disk(root, orders, cap
     assert "Corrupt" in caplog.text
 
 
+def test_submits_are_in_the_order_in_which_they_were_sent_however_their_appender_is_named(root, orders):
+    """Large ones, which are read in another thread, among them."""
+
+    async def conversation(spoken: Spoken):
+        plain = (await spoken.create("createAppender", "orders"))["cid"]
+        synced = (await spoken.create("createAppender", "orders", "sync: true"))["cid"]
+        ways = [f"cid: {plain}", f"{BASE}#appender", f"cid: {synced}", f"{BASE}#APPENDER"]
+        texts = [f"{each:04}" + "x" * (50_000 * (each % 3 == 0)) for each in range(60)]
+        said = (call(f"{ways[each % 4]}\ntid: {each}", f"submit: x{text}") for each, text in enumerate(texts))
+        return await spoken.replies(b"".join(said))
+
+    answered = speak(root, conversation)
+    assert answered == [(each, {"index": each}) for each in range(60)]
+    assert [int(each.payload[1:5]) for each in orders.reader()] == list(range(60))
+
+
 def test_one_bad_value_among_submits_that_go_together_harms_no_other(root, orders):
     """They are appended as one batch where all can be; else each alone."""
 
