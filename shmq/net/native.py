@@ -94,6 +94,7 @@ class Tail:
         """Where the reader stands, and a request without an index goes on."""
         self._reader: shmq.Reader[Any] | None = None
         self._alarm: Any = None
+        self._closed = False
 
     def read(self, index: int | None, count: int, nbytes: int, *, raw: bool) -> tuple[int, list[Any]]:
         """As there."""
@@ -140,6 +141,8 @@ class Tail:
     def _stand_at(self, index: int) -> shmq.Reader[Any]:
         if self._reader is None or index != self._at:
             self._let_go()
+            if self._closed:
+                raise shmq.Closed("this tailer was closed")
             self._reader = self._queue.reader(index)
             self._at = index
         return self._reader
@@ -168,4 +171,5 @@ class Tail:
 
     def close(self) -> None:
         """As there."""
+        self._closed = True
         self._let_go()

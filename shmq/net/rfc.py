@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shmq.net.service import Service
     from shmq.net.wires import Wire
 
-_HERE_MOST = 1 << 14
+_HERE_MOST = 1 << 12
 """Bytes of a call that is read in the loop, and of a reply that is written there."""
 _TOGETHER = 1000
 """Submits of one channel that are under way before the first is answered."""

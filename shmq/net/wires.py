@@ -15,6 +15,8 @@ NODES = 10_000
 """Names and values that a document may have. Each takes far more memory here than on the wire."""
 
 _QUOTED = re.compile(rb"\"(?:[^\"\\]++|\\.)*+\"|'(?:[^'\\]++|\\.)*+'", re.DOTALL)
+_ODD = frozenset({binary.EVENT_OBJECT, binary.PADDING_32, binary.COMMENT})
+"""What a large document must not have between its values: a name of these holds any number of values itself."""
 _SEPARATORS = (b",", b":", b"\n", b"!", b"[", b"{")
 
 
@@ -83,12 +85,27 @@ def _count(body: bytes) -> None:
     ahead = [(0, len(body), 0)]
     while ahead:
         start, stop, depth = ahead.pop()
+        _refuse_odd(body, start, stop)
         for field in binary.fields(body, start, stop):
             left -= 1
             if not left or depth > binary.MAX_DEPTH:
                 raise chronicle.NotWire(f"a document of more than {NODES} names and values")
             if field.block and body[field.body : field.body + 1] != bytes((binary.U8_ARRAY,)):
                 ahead.append((field.body, field.stop, depth + 1))
+            _refuse_odd(body, field.stop, stop)
+
+
+def _refuse_odd(body: bytes, at: int, stop: int) -> None:
+    """
+    Refuse what could hide values from `_count`.
+
+    Raises:
+        NotWire: it stands at *at*, or behind padding there.
+    """
+    while at < stop and body[at] == binary.PADDING:
+        at += 1
+    if at < stop and body[at] in _ODD:
+        raise chronicle.NotWire(f"byte {at}: code {body[at]:#x} in a document of more than {NODES} bytes")
 
 
 def whole(value: Any) -> int | None:

@@ -449,6 +449,7 @@ def test_a_right_that_ends_ends_what_is_open(root, orders):
         b"\xff\xff\xff",
         b"\xb9\x07hasNext\x82\x05\x00\x00\x00\xb1\xb1\xb1\xb1\xb1",
         b"\xb9\x06submit\x82\x20\x4e\x00\x00" + b"\xb1" * 20_000,
+        b"\xb9\x06submit\x82\x27\x4e\x00\x00\x8f\xbd\x82\x20\x4e\x00\x00" + b"\xb1" * 20_000,
     ],
 )
 def test_a_bad_document_is_an_exception_and_the_next_one_is_answered(root, orders, said):
