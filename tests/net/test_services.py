@@ -389,6 +389,20 @@ def test_a_queue_is_made_only_where_that_is_allowed(root):
         assert len(queue) == 0
 
 
+def test_no_queue_is_made_within_a_queue(root, orders):
+    chronicle.Appender(root / "java", block_bytes=1 << 20).close()
+
+    async def conversation(spoken: Spoken):
+        return [
+            await spoken.ask(f"csp: //host/{each}#Queue", "createAppender: { }")
+            for each in ("orders/new", "orders/chunks/new", "java/new", ".serve/new")
+        ]
+
+    before = sorted(root.rglob("*"))
+    assert {refusal(each)[0] for each in speak(root, conversation, create=True)} == {"NotFound"}
+    assert sorted(root.rglob("*")) == before
+
+
 def test_rights_are_asked_for_each_call_and_who_has_none_finds_no_queue(root, orders):
     orders.put(b"a")
     shmq.open(root / "others").close()
