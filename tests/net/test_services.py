@@ -199,7 +199,7 @@ def test_the_end_is_answered_at_once_and_beyond_it_is_an_exception(root, orders)
         tailer = await spoken.create("createTailer", "orders")
         ask = [
             await spoken.ask("cid: 1234", f"hasNext: {{ index: {index}, batch: 10 }}")
-            for index in (tailer["end"], tailer["end"] + 1, tailer["start"] - 5, 1)
+            for index in (tailer["end"], tailer["end"] + 1, tailer["start"] - 1, 1)
         ]
         orders.put(b"c")
         return tailer, ask, await spoken.ask("cid: 1234", "hasNext: { index: 2 }")
