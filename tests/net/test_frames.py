@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shmq.net.frames import BadFrame, Frame, Frames, framed
@@ -21,6 +21,7 @@ def bytes_of(frames):
 
 
 @given(FRAMES, st.data())
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_pieces_of_any_size_give_the_frames_that_were_sent(frames, data):
     sent = bytes_of(frames)
     frames_in = Frames(100)

@@ -100,13 +100,17 @@ def test_replies_have_the_bytes_that_the_real_library_gives_them(root, given_que
 NUMBERS = st.integers(-(1 << 63), (1 << 63) - 1) | st.sampled_from([1 << 32, 1 << 40, -(1 << 40)])
 SCALARS = st.none() | st.booleans() | NUMBERS | st.floats() | st.text(max_size=20) | st.binary(max_size=20)
 NAMES = st.text("abcdefgh", min_size=1, max_size=5)
-VALUES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3), max_leaves=8
-)
+
+
+def larger(inner):
+    return st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3)
+
+
+VALUES = st.recursive(SCALARS, larger, max_leaves=8)
 
 
 @given(VALUES)
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_stored_comes_back_as_it_went_in(value):
     payload, headers = values.stored(value)
     assert repr(values.value_of(payload, (headers or {}).get("w"))) == repr(value)
