@@ -26,7 +26,7 @@ A map of the package:
     _native/, _core, _hot               the one door to the C core; put, take and q[i] as built-ins
     workers/                            processes that are started, watched and replaced
     aio/, compat/, executor/, flow/, rpc/,
-    priorities/, shards/, bridge/, flight/,
+    priorities/, shards/, net/, bridge/, flight/,
     formats/, spark/, cli/              surfaces: on what this file exports alone
 """
 
@@ -85,6 +85,7 @@ if _TYPE_CHECKING:
         flight,
         flow,
         formats,
+        net,
         priorities,
         replica,
         rpc,
@@ -174,6 +175,7 @@ __all__ = [
     "formats",
     "forward",
     "gc",
+    "net",
     "open",
     "priorities",
     "repair",
@@ -201,6 +203,7 @@ def __getattr__(name: str) -> _Any:
         "flight",
         "flow",
         "formats",
+        "net",
         "priorities",
         "replica",
         "rpc",

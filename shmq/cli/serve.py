@@ -1,18 +1,23 @@
 """
-Serve the queues below a directory to other programs and hosts, by Arrow Flight.
+Serve the queues below a directory to other programs and machines.
 
-Example:
-    shmq serve queues/ --flight grpc://127.0.0.1:8815
-    shmq serve queues/ --flight grpc+tls://0.0.0.0:8815 --certificate host.pem --key host.key --tokens tokens.toml
+Examples:
+    shmq serve queues/
+    shmq serve queues/ --listen tcp:127.0.0.1:9000 --listen unix:/run/user/1000/queues.sock
+    shmq serve queues/ --listen tcp:0.0.0.0:9000 --certificate host.pem --key host.key --token-file tokens
+    shmq serve queues/ --flight grpc+tls://0.0.0.0:8815 --certificate host.pem --key host.key --token-file tokens.toml
 
-It says where it can be found when it is ready, and ends by Ctrl-C or SIGTERM. Killed, nothing is lost: clients wait for
-the next one, and go on.
+A queue queues/NAME is //HOST/NAME#Queue for Chronicle's remote services, and csp://HOST:PORT/NAME for `shmq.net.connect`;
+with --flight the same directory is served by Arrow Flight instead, for Spark and for volume. Addresses that other
+machines reach take TLS and tokens or clients' certificates. It says where it can be found when it is ready. Ctrl-C or
+SIGTERM: what is under way is answered, and it ends. Killed, nothing is lost: clients wait for the next one, and go on.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -28,30 +33,51 @@ _GRACE = 2.0
 
 def add(verb: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    verb.add_argument("path", metavar="ROOT", help="the directory with the queues")
-    verb.add_argument(
+    verb.add_argument("root", metavar="ROOT", help="the directory whose queues are served")
+    ways = verb.add_mutually_exclusive_group()
+    ways.add_argument(
+        "--listen",
+        action="append",
+        metavar="ADDRESS",
+        help="tcp:HOST:PORT or unix:PATH, any number of them (unix:ROOT/.serve/socket)",
+    )
+    ways.add_argument(
         "--flight",
         metavar="LOCATION",
-        required=True,
-        help="grpc://127.0.0.1:PORT, grpc+tls://HOST:PORT or grpc+unix:///PATH",
+        help="by Arrow Flight: grpc://127.0.0.1:PORT, grpc+tls://HOST:PORT or grpc+unix:///PATH",
     )
-    verb.add_argument("--certificate", metavar="FILE", help="in PEM, for TLS")
-    verb.add_argument("--key", metavar="FILE", help="of the certificate, in PEM")
-    verb.add_argument("--tokens", metavar="FILE", help="who may do what (docs/how-to/flight.md)")
+    verb.add_argument("--create", action="store_true", help="make queues that somebody who may append asks for")
+    verb.add_argument("--token-file", metavar="FILE", help="who connects by TCP shows a token of this file")
+    verb.add_argument("--certificate", metavar="FILE", help="TCP is TLS 1.3, with this certificate (PEM)")
+    verb.add_argument("--key", metavar="FILE", help="the certificate's key, if it is not in the same file")
+    verb.add_argument("--client-ca", metavar="FILE", help="clients with a certificate of this authority may do all")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until somebody ends it."""
-    return serve_flight(
-        arguments.path,
-        arguments.flight,
+    """Serve until a signal; return the exit status."""
+    if arguments.flight:
+        for option in ("create", "client_ca"):
+            if getattr(arguments, option):
+                raise show.Problem(f"--{option.replace('_', '-')} is not for --flight, which makes no queues")
+        return _serve_flight(arguments)
+
+    def tell(places: list[str]) -> None:
+        print(f"shmq: serving {arguments.root} at {' '.join(places)}", file=sys.stderr, flush=True)
+
+    shmq.net.serve(
+        arguments.root,
+        arguments.listen,
+        create=arguments.create,
+        token_file=arguments.token_file,
         certificate=arguments.certificate,
         key=arguments.key,
-        token_file=arguments.tokens,
+        client_ca=arguments.client_ca,
+        on_start=tell,
     )
+    return 0
 
 
-def serve_flight(root: str, location: str, *, certificate: str | None, key: str | None, token_file: str | None) -> int:
+def _serve_flight(arguments: argparse.Namespace) -> int:
     """Serve by Flight until SIGTERM or Ctrl-C."""
     try:
         flight = shmq.flight
@@ -59,8 +85,14 @@ def serve_flight(root: str, location: str, *, certificate: str | None, key: str 
         raise show.Problem(f"Arrow Flight needs pyarrow ({problem}): pip install 'shmq[flight]'") from None
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    service = flight.serve(root, location, certificate=certificate, key=key, token_file=token_file)
-    print(f"serving {service.root} at {service.location}", flush=True)
+    service = flight.serve(
+        arguments.root,
+        arguments.flight,
+        certificate=arguments.certificate,
+        key=arguments.key,
+        token_file=arguments.token_file,
+    )
+    print(f"shmq: serving {arguments.root} at {service.location}", file=sys.stderr, flush=True)
     try:
         ended.wait()
     finally:

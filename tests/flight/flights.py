@@ -25,9 +25,9 @@ class Served:
         self.process = None
 
     def start(self):
-        self.process = subprocess.Popen(self._words, stdout=subprocess.PIPE, text=True)
-        said = self.process.stdout.readline()
-        assert said.startswith("serving "), said
+        self.process = subprocess.Popen(self._words, stderr=subprocess.PIPE, text=True)
+        said = self.process.stderr.readline()
+        assert said.startswith("shmq: serving "), said
         self.location = said.split()[-1]
         return self
 
@@ -36,7 +36,7 @@ class Served:
         self.end()
 
     def end(self):
-        self.process.stdout.close()
+        self.process.stderr.close()
         return self.process.wait(30)
 
     def __enter__(self):

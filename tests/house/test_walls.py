@@ -39,8 +39,11 @@ SURFACES = (
     "flight",
 )
 
-DOORS = {"formats": {"shmq.foreign"}}
-"""What a surface may import besides: an atomic change of mapped memory is the one thing that Python cannot do."""
+DOORS = {"formats": {"shmq.foreign"}, "net": {"shmq.formats", "shmq.formats.chronicle"}}
+"""
+What a surface may import besides: an atomic change of mapped memory is the one thing that Python cannot do; and a
+server speaks the wires of one format.
+"""
 
 
 # ---------------------------------------------------------------- 1: one door

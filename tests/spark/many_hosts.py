@@ -150,16 +150,16 @@ class Services:
     def start(self, name: str) -> None:
         words = [sys.executable, "-m", "shmq", "serve", f"{self._top}/data", "--flight", f"grpc+tls://{name}:{PORT}"]
         words += ["--certificate", f"{self._top}/certificate.pem", "--key", f"{self._top}/key.pem"]
-        words += ["--tokens", f"{self._top}/tokens.toml"]
-        child = subprocess.Popen(self.hosts[name].enter(*words), stdout=subprocess.PIPE, text=True)
+        words += ["--token-file", f"{self._top}/tokens.toml"]
+        child = subprocess.Popen(self.hosts[name].enter(*words), stderr=subprocess.PIPE, text=True)
         self._running[name] = child
-        assert child.stdout.readline().startswith("serving ")
+        assert child.stderr.readline().startswith("shmq: serving ")
 
     def kill(self, name: str) -> None:
         child = self._running.pop(name)
         child.kill()
         child.wait()
-        child.stdout.close()
+        child.stderr.close()
 
     def __enter__(self) -> Self:
         for name in self.hosts:
