@@ -6,7 +6,7 @@ A map of the package:
     client                      one client, over all its connections: what it holds, what it was answered
     putting, slots              its batches, each put once; which producer they are of
     consuming, reading          its consumers; what it reads without one
-    shared                      what all clients of one queue have in common
+    shared, hub                 what all clients of one queue have in common; who is there
 """
 
 from shmq.net.shmq1.session import Session

@@ -46,8 +46,10 @@ class Line(Protocol):
 class Client:
     """In the loop."""
 
-    def __init__(self, service: Service, queue: OpenQueue, session: bytes, name: str | None) -> None:
-        """It has no connection yet."""
+    def __init__(
+        self, service: Service, queue: OpenQueue, session: bytes, name: str | None, gone: Callable[[], None]
+    ) -> None:
+        """It has no connection yet; *gone* is called when it has ended."""
         self.session = session
         self.queue = queue
         self._service = service
@@ -62,7 +64,7 @@ class Client:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._answers: OrderedDict[int, list[Any]] = OrderedDict()
         self._ended = False
-        queue.clients[session] = self
+        self._gone = gone
 
     # ---- connections
     def attach(self, line: Line) -> None:
@@ -95,8 +97,7 @@ class Client:
         if self._ended:
             return
         self._ended = True
-        if self.queue.clients.get(self.session) is self:
-            del self.queue.clients[self.session]
+        self._gone()
         if self._timer is not None:
             self._timer.cancel()
         for task in list(self._tasks.values()):

@@ -104,7 +104,7 @@ class Stream:
             self._slot = before
             return True
         if not again:
-            busy = self._queue.clients
+            busy = self._queue.busy
             self._slot = await self._service.run(slots.take, self._session, self._client, busy)
         return False
 

@@ -9,8 +9,7 @@ from shmq import errors
 from shmq.net import packing
 from shmq.net.frames import framed
 from shmq.net.peer import APPEND, READ
-from shmq.net.shmq1.client import Client
-from shmq.net.shmq1.shared import Hub
+from shmq.net.shmq1.hub import Hub
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from shmq.net.frames import Frame
     from shmq.net.peer import Peer
     from shmq.net.service import Service
+    from shmq.net.shmq1.client import Client
 
 _SESSION_BYTES = 16
 
@@ -115,15 +115,14 @@ class Session:
         if not (self.may(READ) or self.may(APPEND)):
             raise errors.NotFound(f"there is no queue {self._queue!r}")
         make = self._service.create and self.may(APPEND)
-        queue = await Hub.of(self._service).open(self._service, self._queue, make=make)
-        known = queue.clients.get(session)
-        client = Client(self._service, queue, session, name) if known is None else known
-        self._client = client
-        client.attach(self)
+        hub = Hub.of(self._service)
+        queue = await hub.open(self._service, self._queue, make=make)
+        self._client, was_here = hub.client(self._service, queue, session, name)
+        self._client.attach(self)
         options = queue.plain.options
         return {
             "version": packing.VERSION,
-            "resumed": again and known is not None,
+            "resumed": again and was_here,
             "id": queue.plain.id,
             "codec": options.codec,
             "durability": options.durability.kind,
