@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
-_REMOTE = ("csp:", "acsp:", "csp+unix:", "acsp+unix:")
+_REMOTE = ("csp://", "acsp://", "csp+unix://", "acsp+unix://")
 """How the address of a queue at a server begins."""
 
 

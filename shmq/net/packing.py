@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from shmq import errors
+from shmq.carried import carried
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -131,40 +132,25 @@ class Batch(NamedTuple):
 
 def packed(messages: Sequence[shmq.Message[Any]]) -> list[Any]:
     """Return *messages* as the columns of a batch."""
-    payloads = [bytes(message) for message in messages]
-    keys: list[bytes | None] | None = [message.key for message in messages]
+    keys = [message.key for message in messages]
     types = [message.type for message in messages]
     attempts = [message.attempts for message in messages]
-    extras = {}
-    for at, (message, payload, key) in enumerate(zip(messages, payloads, keys or (), strict=True)):
-        plain = len(payload) + (-(-len(key) // 8) * 8 if key else 0)
-        if message.weight > max(plain, 1):  # it has more than a key and a payload
-            extra = _extra(message)
-            if extra is not None:
-                extras[at] = extra
-    ends, data = joined(payloads)
+    ends, data = joined(list(map(bytes, messages)))
     return [
         _packed_indexes([message.index for message in messages]),
         numbers("q", [message.time_ns for message in messages]),
         numbers("H", types) if any(types) else None,
-        numbers("I", attempts) if any(count != 1 for count in attempts) else None,
-        keys if any(keys or ()) else None,
-        extras or None,
+        numbers("I", attempts) if set(attempts) != {1} else None,
+        keys if any(keys) else None,
+        carried(messages) or None,
         ends,
         data,
     ]
 
 
-def _extra(message: shmq.Message[Any]) -> list[Any] | None:
-    headers, expires = message.raw_headers, message.expires
-    if headers is None and expires is None:
-        return None
-    return [headers, None if expires is None else round(expires.timestamp() * 1e6) * 1000]
-
-
 def _packed_indexes(indexes: list[int]) -> list[int] | bytes:
     first = indexes[0] if indexes else 0
-    if indexes == list(range(first, first + len(indexes))):
+    if indexes and indexes[-1] - first == len(indexes) - 1 and indexes == list(range(first, first + len(indexes))):
         return [first, len(indexes)]
     return numbers("Q", indexes)
 

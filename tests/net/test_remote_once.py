@@ -98,6 +98,19 @@ def test_a_client_that_is_killed_leaves_what_it_was_told_of_and_whole_batches(or
             assert set(range(told + 1)) <= set(whole(payloads(root / "orders"), who))
 
 
+def test_clients_that_come_at_the_same_time_are_producers_of_their_own(orders, root):
+    """They shared a slot, when two threads of the server chose it side by side."""
+    with serving(root) as server:
+        queues = [server.connect() for _ in range(24)]
+        futures = [queue.submit_many(named(b"a%d." % number, 0)) for number, queue in enumerate(queues)]
+        assert {future.result(30).start for future in futures} == set(range(0, 24 * BATCH, BATCH))
+        assert [queue.put(b"more") for queue in queues] == list(range(24 * BATCH, 24 * BATCH + 24))
+        for queue in queues:
+            queue.close()
+    found = payloads(root / "orders")
+    assert [whole(found, b"a%d." % number) for number in range(24)] == [[0]] * 24
+
+
 def test_single_puts_that_go_together_are_each_there_once(orders, root):
     with serving(root) as server, cable(server) as link, shmq.net.connect(server.csp(path=link.path)) as queue:
         futures = [queue.submit(b"%d" % each) for each in range(500)]

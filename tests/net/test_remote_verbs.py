@@ -206,6 +206,30 @@ def test_a_server_that_makes_queues_makes_one_for_whoever_may_append(root):
         assert [m.payload for m in made.reader()] == [b"x", b"y", b"z"]
 
 
+def test_open_of_a_csp_is_the_same(orders, server):
+    with shmq.open(server.csp(), client="till") as queue:
+        assert (type(queue), queue.put(b"x"), queue.place) == (shmq.net.RemoteQueue, 0, server.csp())
+    for wrong in ({"codec": "json"}, {"options": shmq.Options()}):
+        with pytest.raises(TypeError):
+            shmq.open(server.csp(), **wrong)
+
+
+def test_large_messages_that_are_sent_ahead_wait_for_the_client(root, server):
+    with shmq.open(root / "large", chunk_bytes=16 << 20) as large, server.connect("large") as queue:
+        for number in range(40):
+            large.put(bytes([number]) * (1 << 19))
+        with queue.consumer("c") as consumer:
+            assert consumer.take()[:1] == b"\0"
+            assert [payload[0] for payload in (consumer.take(timeout=20) for _ in range(38))] == list(range(1, 39))
+        with queue.consumer("g", group=True, ack="explicit") as group:
+            while (messages := group.get_many(40, timeout=20))[-1].index < 39:
+                group.ack(*messages)
+        assert queue.put(bytes(3 << 20)) == 40
+        with pytest.raises(shmq.TooLarge):
+            queue.put(bytes(17 << 20))
+        assert len(queue[40].payload) == 3 << 20
+
+
 def test_a_queue_pickles_to_its_address(orders, server):
     with server.connect() as queue:
         with pickle.loads(pickle.dumps(queue)) as again:

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any, Self
 from shmq import errors
 from shmq.net.client import verbs
 from shmq.net.client.calls import HELD, Call, Put
-from shmq.net.client.messages import Fields, RemoteMessage, decoded, no_holder, one, several
+from shmq.net.client.messages import (
+    Fields,
+    Hand,
+    RemoteMessage,
+    are_acked,
+    decoded,
+    no_holder,
+    one,
+    several,
+)
 from shmq.net.client.queue import RemoteQueue, connect
 from shmq.net.client.waiting import deadline, left, limit
 
@@ -234,8 +243,8 @@ class AsyncMessage(Fields):
 
     async def ack(self) -> None:
         """Acknowledge it, as `RemoteMessage.ack`."""
-        if self._owner is not None:
-            await self._owner.ack(self)
+        if self.hand.owner is not None:
+            await self.hand.owner.ack(self)
 
     async def nack(self, delay: float = 0.0) -> None:
         """Give it back, to come again after *delay* seconds."""
@@ -250,9 +259,9 @@ class AsyncMessage(Fields):
         await self._by("extend", seconds)
 
     async def _by(self, verb: str, given: Any) -> None:
-        if self._owner is None:
+        if self.hand.owner is None:
             raise no_holder(self, verb)
-        await self._owner.settle(self, verb, given)
+        await self.hand.owner.settle(self, verb, given)
 
 
 class AsyncConsumer:
@@ -289,8 +298,8 @@ class AsyncConsumer:
         return await self._payloads(*await self._find(limit, timeout))
 
     def _messages(self, batch: Batch, start: int, stop: int, incarnation: int) -> list[AsyncMessage]:
-        owner = self if self.ack_mode == "explicit" else None
-        return [AsyncMessage(batch, at, self.plain.decode, owner, incarnation) for at in range(start, stop)]
+        hand = Hand(self.plain.decode, self if self.ack_mode == "explicit" else None, incarnation, set())
+        return [AsyncMessage(batch, at, hand) for at in range(start, stop)]
 
     async def _payloads(self, batch: Batch, start: int, stop: int, incarnation: int) -> list[Any]:
         if self.ack_mode == "explicit":
@@ -351,8 +360,7 @@ class AsyncConsumer:
         call, lost = verbs.acks(self.plain.held, self, messages)
         if call is not None:
             await answer(self.plain.link, call)
-            for message in messages:
-                message.acked = True
+            are_acked(messages)
         if lost is not None:
             raise lost
 
@@ -361,7 +369,7 @@ class AsyncConsumer:
         self.plain.check()
         held = self.plain.held
         index = message.index
-        if message.holder[1] != held.incarnation:
+        if message.hand.incarnation != held.incarnation:
             raise verbs.lease_lost(held, index)
         await answer(self.plain.link, Call("settle", (held.cid, verb, index, given), HELD))
 

@@ -10,7 +10,7 @@ from shmq import errors
 from shmq.net import packing
 from shmq.net.client import verbs
 from shmq.net.client.calls import HELD, Call
-from shmq.net.client.messages import RemoteMessage, decoded, one
+from shmq.net.client.messages import Hand, RemoteMessage, are_acked, decoded, one
 from shmq.net.client.waiting import deadline, left, limit
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ class RemoteConsumer:
         return self._payloads(*self._find(limit, timeout))
 
     def _messages(self, batch: Batch, start: int, stop: int, incarnation: int) -> list[RemoteMessage]:
-        owner = self if self.held.explicit else None
-        return [RemoteMessage(batch, at, self.decode, owner, incarnation) for at in range(start, stop)]
+        hand = Hand(self.decode, self if self.held.explicit else None, incarnation, set())
+        return [RemoteMessage(batch, at, hand) for at in range(start, stop)]
 
     def _payloads(self, batch: Batch, start: int, stop: int, incarnation: int) -> list[Any]:
         if self.held.explicit:
@@ -176,8 +176,7 @@ class RemoteConsumer:
         call, lost = verbs.acks(self.held, self, messages)
         if call is not None:
             self._answer(call)
-            for message in messages:
-                message.acked = True
+            are_acked(messages)
         if lost is not None:
             raise lost
 
@@ -188,7 +187,7 @@ class RemoteConsumer:
             return
         self.check()
         index = message.index
-        if message.holder[1] != self.held.incarnation:
+        if message.hand.incarnation != self.held.incarnation:
             raise verbs.lease_lost(self.held, index)
         self._answer(Call("settle", (self.held.cid, verb, index, given), HELD))
 

@@ -370,6 +370,8 @@ class Link:
             held = self.consumers.get(rest[0])
             if held is not None:
                 held.arrived(*rest[1:5])
+                if not tid:
+                    self._say(["credit", 0, *held.credit()])  # it is here, and need not be kept there
             if tid:
                 self._settle(tid)
         elif verb == "over":

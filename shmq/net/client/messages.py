@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -22,31 +22,44 @@ if TYPE_CHECKING:
 _NS = 1_000_000_000
 
 
+class Hand(NamedTuple):
+    """
+    What the messages of one call have in common.
+
+    Attributes:
+        decode: what their payloads mean.
+        owner: the consumer that was handed them, if they have to be acknowledged there.
+        incarnation: of that consumer, at that time.
+        acked: the places in their batch of those that were acknowledged.
+    """
+
+    decode: Decode
+    owner: Any
+    incarnation: int
+    acked: set[int]
+
+
 class Fields:
-    """What a message has, as `shmq.Message`: it was copied, and stays as it is."""
+    """
+    What a message has, as `shmq.Message`: it was copied, and stays as it is.
 
-    __slots__ = ("_at", "_batch", "_decode", "_incarnation", "_owner", "acked")
+    Attributes:
+        batch, at: with which others it came, and where it stands there.
+        hand: what those have in common that were handed out with it.
+    """
 
-    def __init__(self, batch: Batch, at: int, decode: Decode, owner: Any = None, incarnation: int = 0) -> None:
-        """
-        The message at that place of a batch.
+    __slots__ = ("at", "batch", "hand")
 
-        Args:
-            owner: the consumer that was handed it, if it has to be acknowledged there.
-            incarnation: of that consumer, at that time.
-        """
-        self._batch = batch
-        self._at = at
-        self._decode = decode
-        self._owner = owner
-        self._incarnation = incarnation
-        self.acked = False
-        """Whether it was acknowledged by this; once more does nothing."""
+    def __init__(self, batch: Batch, at: int, hand: Hand) -> None:
+        """The message at that place of a batch."""
+        self.batch = batch
+        self.at = at
+        self.hand = hand
 
     @property
     def index(self) -> int:
         """Its number in the queue."""
-        return self._batch.indexes[self._at]
+        return self.batch.indexes[self.at]
 
     @property
     def payload(self) -> Any:
@@ -56,32 +69,33 @@ class Fields:
         Raises:
             Corrupt: the codec cannot read it.
         """
-        data = self._batch.payload(self._at)
-        return data if self._decode is None else decoded(self._decode, data, self.index)
+        data = self.batch.payload(self.at)
+        decode = self.hand.decode
+        return data if decode is None else decoded(decode, data, self.index)
 
     @property
     def view(self) -> memoryview:
         """The bytes."""
-        return memoryview(self._batch.payload(self._at))
+        return memoryview(self.batch.payload(self.at))
 
     def __bytes__(self) -> bytes:
         """The bytes."""
-        return self._batch.payload(self._at)
+        return self.batch.payload(self.at)
 
     @property
     def key(self) -> bytes | None:
         """What it belongs to."""
-        return None if self._batch.keys is None else self._batch.keys[self._at]
+        return None if self.batch.keys is None else self.batch.keys[self.at]
 
     @property
     def type(self) -> int:
         """The user's own number."""
-        return 0 if self._batch.types is None else self._batch.types[self._at]
+        return 0 if self.batch.types is None else self.batch.types[self.at]
 
     @property
     def time_ns(self) -> int:
         """Its time, in ns since 1970."""
-        return self._batch.times_ns[self._at]
+        return self.batch.times_ns[self.at]
 
     @property
     def time(self) -> datetime.datetime:
@@ -91,11 +105,11 @@ class Fields:
     @property
     def attempts(self) -> int:
         """How often it was handed out, this time included."""
-        return 1 if self._batch.attempts is None else self._batch.attempts[self._at]
+        return 1 if self.batch.attempts is None else self.batch.attempts[self.at]
 
     def _extra(self) -> Sequence[Any]:
-        extras = self._batch.extras
-        return (None, None) if extras is None else extras.get(self._at, (None, None))
+        extras = self.batch.extras
+        return (None, None) if extras is None else extras.get(self.at, (None, None))
 
     @property
     def raw_headers(self) -> bytes | None:
@@ -131,15 +145,10 @@ class Fields:
         expires_ns = self._extra()[1]
         return expires_ns is not None and expires_ns <= time.time_ns()
 
-    @property
-    def holder(self) -> tuple[Any, int]:
-        """Who was handed it and has to acknowledge it, or None; and of which incarnation that was."""
-        return self._owner, self._incarnation
-
     def __repr__(self) -> str:
         """Index, key and length, for people."""
         key = f", key={self.key!r}" if self.key else ""
-        return f"{type(self).__name__}(index={self.index}{key}, {len(self._batch.payload(self._at))} bytes)"
+        return f"{type(self).__name__}(index={self.index}{key}, {len(self.batch.payload(self.at))} bytes)"
 
 
 class _Settles(Protocol):
@@ -174,12 +183,11 @@ class RemoteMessage(Fields):
         self._by("extend", seconds)
 
     def _by(self, verb: str, given: Any) -> None:
-        if self._owner is None:
-            if verb == "ack":
-                return
+        owner: _Settles | None = self.hand.owner
+        if owner is not None:
+            owner.settle(self, verb, given)
+        elif verb != "ack":
             raise no_holder(self, verb)
-        owner: _Settles = self._owner
-        owner.settle(self, verb, given)
 
 
 def no_holder(message: Fields, verb: str) -> errors.Mismatch:
@@ -236,13 +244,40 @@ def as_bytes(payload: Any) -> bytes:
 
 def one(columns: Any, decode: Decode) -> RemoteMessage:
     """Return the message of a batch of one."""
-    return RemoteMessage(packing.unpacked(columns), 0, decode)
+    return several(columns, decode)[0]
 
 
 def several(columns: Any, decode: Decode) -> list[RemoteMessage]:
     """Return the messages of a batch."""
-    batch = packing.unpacked(columns)
-    return [RemoteMessage(batch, at, decode) for at in range(len(batch.indexes))]
+    batch, hand = packing.unpacked(columns), Hand(decode, None, 0, set())
+    return [RemoteMessage(batch, at, hand) for at in range(len(batch.indexes))]
+
+
+def of_one_hand(messages: Sequence[Any], owner: object, incarnation: int) -> tuple[list[int], list[int]]:
+    """
+    Return the indexes of those that are to be acknowledged, and of those that were handed out in another incarnation.
+
+    Raises:
+        TypeError: something is no message that *owner* was handed.
+    """
+    held: list[int] = []
+    lost: list[int] = []
+    for message in messages:
+        if not isinstance(message, Fields):
+            hint = "; write ack(*messages)" if isinstance(message, (list, tuple)) else ""
+            raise TypeError(f"ack({message!r:.200}): a message that this consumer was handed is wanted{hint}")
+        hand, at = message.hand, message.at
+        if hand.owner is owner and at not in hand.acked:
+            (held if hand.incarnation == incarnation else lost).append(message.batch.indexes[at])
+        elif hand.owner is not owner and hand.owner is not None:
+            raise TypeError(f"ack(message): message {message.index} was handed out by another consumer")
+    return held, lost
+
+
+def are_acked(messages: Sequence[Any]) -> None:
+    """Remember that they were: once more does nothing."""
+    for message in messages:
+        message.hand.acked.add(message.at)
 
 
 def _moment(time_ns: int) -> datetime.datetime:

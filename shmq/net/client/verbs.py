@@ -12,7 +12,7 @@ import msgspec
 import shmq
 from shmq import errors
 from shmq.net.client.calls import HELD, Call, Put
-from shmq.net.client.messages import Fields, as_bytes
+from shmq.net.client.messages import as_bytes, of_one_hand
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -174,28 +174,16 @@ def ahead(given: int | None, options: Mapping[str, Any], held: Held) -> int:
     return 1 if options.get("group") or held.explicit else AHEAD
 
 
-def acks(held: Held, owner: object, messages: Sequence[Fields]) -> tuple[Call | None, Exception | None]:
+def acks(held: Held, owner: object, messages: Sequence[Any]) -> tuple[Call | None, Exception | None]:
     """
     Return the call that acknowledges *messages*, and the error for those that are not held any more.
 
     Raises:
         TypeError: something is no message of that consumer.
     """
-    indexes, lost = [], None
-    for message in messages:
-        if not isinstance(message, Fields):
-            hint = "; write ack(*messages)" if isinstance(message, (list, tuple)) else ""
-            raise TypeError(f"ack({message!r:.200}): a message that this consumer was handed is wanted{hint}")
-        (whose, incarnation), index = message.holder, message.index
-        if whose is None or message.acked:
-            continue
-        if whose is not owner:
-            raise TypeError(f"ack(message): message {index} was handed out by another consumer")
-        if incarnation == held.incarnation:
-            indexes.append(index)
-        else:
-            lost = lease_lost(held, index)
-    return (Call("ack", (held.cid, indexes), HELD) if indexes else None), lost
+    indexes, lost = of_one_hand(messages, owner, held.incarnation)
+    call = Call("ack", (held.cid, indexes), HELD) if indexes else None
+    return call, lease_lost(held, lost[0]) if lost else None
 
 
 def lease_lost(held: Held, index: int) -> errors.LeaseLost:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _KEPT = 2048
 """Answers that are kept, in case that they did not arrive: more than a client may have asked for."""
+_SMALL = 3
+"""Parts of the largest one that is kept. What is larger changes nothing, and is asked again."""
 
 
 class Line(Protocol):
@@ -193,9 +195,10 @@ class Client:
         failed = isinstance(result, Exception)
         message = packing.error(tid, result, self.queue.said) if failed else ["ok", tid, result]
         self._putting.discard(tid)
-        self._answers[tid] = message
-        if len(self._answers) > _KEPT:
-            self._answers.popitem(last=False)
+        if not (isinstance(result, dict) or (isinstance(result, list) and len(result) > _SMALL)):
+            self._answers[tid] = message
+            if len(self._answers) > _KEPT:
+                self._answers.popitem(last=False)
         self._say(message)
 
     def _say(self, message: list[Any]) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from shmq.net.limits import Limits
 
 _CREDIT_MAX = 10_000
+_UNDER_WAY = 4 << 20
+"""Bytes that are sent ahead and not confirmed, after which the client is waited for."""
 _FIRST = 16
 """Messages in the first batch, before it is known how large they are."""
 
@@ -52,8 +54,12 @@ class Consumer:
         self._held: dict[int, shmq.Message[Any]] = {}
         self._number = 0
         self._unconfirmed: deque[tuple[int, list[Any]]] = deque()
+        self._under_way = 0
+        self._has_room = asyncio.Event()
+        """Whether what is sent and not confirmed is less than it may be."""
         self._granted = self._pushed = 0
         self._has_credit = asyncio.Event()
+        self._has_room.set()
         self._pump: asyncio.Task[None] | None = None
         self._mean = limits.batch_bytes // _FIRST
 
@@ -61,7 +67,9 @@ class Consumer:
     def confirm(self, number: int) -> None:
         """The client has all up to the batch of that number."""
         while self._unconfirmed and self._unconfirmed[0][0] <= number:
-            self._unconfirmed.popleft()
+            self._under_way -= _size(self._unconfirmed.popleft()[1])
+        if self._under_way < _UNDER_WAY:
+            self._has_room.set()
 
     def send_again(self, number: int) -> None:
         """The client is back, and has all up to the batch of that number."""
@@ -84,6 +92,7 @@ class Consumer:
     async def _send_ahead(self) -> None:
         while True:
             await self._has_credit.wait()
+            await self._has_room.wait()
             await self._room()
             try:
                 messages = await self._get(min(self._granted - self._pushed, _CREDIT_MAX), None)
@@ -126,7 +135,7 @@ class Consumer:
 
     def _hand_out(self, tid: int, messages: Sequence[shmq.Message[Any]], problem: Exception | None = None) -> None:
         if self._explicit:
-            self._held.update((message.index, message) for message in messages)
+            self._held.update(zip([message.index for message in messages], messages, strict=True))
         self._number += 1
         told = packing.error(tid, problem)[2:] if problem is not None else None
         columns = packing.packed(messages) if messages else None
@@ -134,6 +143,9 @@ class Consumer:
             self._mean = len(columns[-1]) // len(messages)
         message = ["messages", tid, self.cid, self._number, columns, told, self._pushed]
         self._unconfirmed.append((self._number, message))
+        self._under_way += _size(message)
+        if self._under_way >= _UNDER_WAY:
+            self._has_room.clear()
         self._send(message)
 
     # ---- what becomes of what was handed out
@@ -209,3 +221,9 @@ class Consumer:
                 await self.awaited.seek(left)
         self._held.clear()
         await self.awaited.close()
+
+
+def _size(message: list[Any]) -> int:
+    """About how many bytes a batch has."""
+    columns = message[4]
+    return 0 if columns is None else len(columns[-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 import shmq
@@ -35,12 +36,14 @@ class OpenQueue:
         self.warming = asyncio.Lock()
         self.busy: set[bytes] = set()
         self._slots: Slots | None = None
+        self._lock = threading.Lock()
 
     def slots(self) -> Slots:
         """Return the table of those that put; opened when it is first needed. May block."""
-        if self._slots is None:
-            self._slots = Slots(self.root, self.name, self.plain.adopted)
-        return self._slots
+        with self._lock:
+            if self._slots is None:
+                self._slots = Slots(self.root, self.name, self.plain.adopted)
+            return self._slots
 
     def said(self, text: str) -> str:
         """Return *text* without where things lie on this machine."""

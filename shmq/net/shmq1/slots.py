@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
+import threading
 import time
 import zlib
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ def _unpacked(number: int, data: bytes) -> Slot:
 
 
 class Slots:
-    """The table of one queue. All of it may block; one thread at a time."""
+    """The table of one queue, for several threads. All of it may block."""
 
     def __init__(self, root: str, queue: str, adopted: Callable[[str], Any]) -> None:
         """*adopted*: says what the queue has as the last batch of a producer, as `shmq.Queue.adopted`."""
@@ -80,6 +81,7 @@ class Slots:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         self._path = os.path.join(folder, quote(queue, safe=""))
         self._adopted = adopted
+        self._lock = threading.Lock()
         is_new = not os.path.exists(self._path)
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         if is_new:
@@ -106,15 +108,18 @@ class Slots:
             TooMany: every slot is a connected client's.
             OSError: the disk refused.
         """
-        found = self.find(session)
-        if found is None:
-            found = self._choose(busy) if client is None else self._of_name(_digest(client))
-            last = self._adopted(found.producer)
-            found.session, found.taken = session, True
-            found.base = 0 if last is None else last[0] + 1
-        found.seen = int(time.time())
-        self._write(found)
-        os.fdatasync(self._fd)
+        with self._lock:
+            found = self.find(session) or self._give(session, client, busy)
+            found.seen = int(time.time())
+            self._write(found)
+            os.fdatasync(self._fd)
+            return found
+
+    def _give(self, session: bytes, client: str | None, busy: Container[bytes]) -> Slot:
+        found = self._choose(busy) if client is None else self._of_name(_digest(client))
+        last = self._adopted(found.producer)
+        found.session, found.taken = session, True
+        found.base = 0 if last is None else last[0] + 1
         return found
 
     def _choose(self, busy: Container[bytes]) -> Slot:
@@ -144,8 +149,9 @@ class Slots:
 
     def seen(self, slot: Slot) -> None:
         """Its client was here until now. It need not be on the disk: a week is long."""
-        slot.seen = int(time.time())
-        self._write(slot)
+        with self._lock:
+            slot.seen = int(time.time())
+            self._write(slot)
 
     def free(self, slot: Slot) -> None:
         """Its client has said good-bye. One with a name keeps it."""
