@@ -90,6 +90,26 @@ def test_a_get_that_is_cancelled_has_taken_nothing(orders, root):
         run(story, server.csp())
 
 
+def test_a_get_that_is_cancelled_keeps_nothing_from_other_members(orders, root):
+    """The server was still asked, and sent it what nobody waited for."""
+
+    async def story(csp):
+        async with await shmq.aio.open(csp) as queue, await shmq.aio.open(csp) as others:
+            member = await queue.consumer("g", group=True, ack="explicit")
+            other = await others.consumer("g", group=True, ack="explicit")
+            for each in range(5):
+                waits = asyncio.create_task(member.get())
+                await asyncio.sleep(0.02)
+                waits.cancel()
+                await asyncio.wait([waits])
+                assert (await member.figures())[1] == 0  # by now the server knows
+                await queue.put(b"%d" % each)
+                assert (await other.take(timeout=10)) == b"%d" % each
+
+    with serving(root) as server:
+        run(story, server.csp())
+
+
 def test_many_tasks_wait_and_none_keeps_the_others(orders, root):
     async def story(csp):
         async with await shmq.aio.open(csp) as queue:

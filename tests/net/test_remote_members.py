@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -15,6 +16,7 @@ from support import Child, until
 import shmq
 from shmq.net import packing
 from shmq.net.frames import Frames, framed
+from shmq.net.shmq1.consuming import Consumer
 
 
 def explicit(queue, name="g", **options):
@@ -42,6 +44,31 @@ def test_within_the_grace_all_is_as_before(orders, root):
         with explicit(orders) as here:
             assert here.lag == 200 - 17
         assert {message.attempts for message in held} == {1}
+
+
+def test_what_is_sent_to_a_client_that_came_back_does_not_overtake_what_was_lost():
+    """It says first what it has; a batch that came before would have it take the lost one for one that it has."""
+
+    class Awaited:
+        ack_mode, plain = "auto", None
+
+    async def room():
+        pass
+
+    async def story():
+        sent = []
+        consumer = Consumer(1, Awaited(), shmq.net.Limits(), lambda message: sent.append(message[3]), room)
+        for number in range(1, 6):
+            if number == 4:
+                consumer.hold_back()
+            consumer._hand_out(0, [], shmq.Empty("as good as a batch"))
+        assert sent == [1, 2, 3]
+        consumer.send_again(1)
+        assert sent == [1, 2, 3, 2, 3, 4, 5]
+        consumer._hand_out(0, [], shmq.Empty("as good as a batch"))
+        assert sent[-1] == 6
+
+    asyncio.run(story())
 
 
 def test_after_the_grace_what_was_held_is_given_to_others_and_acks_are_lost(orders, root):

@@ -55,7 +55,8 @@ def test_a_slot_that_was_left_is_given_away_and_numbers_go_on(table, last):
     assert (taken.number, taken.base) == (0, 42)
 
 
-def test_when_none_is_free_the_one_silent_for_longest_goes_and_no_connected_one(table):
+def test_when_none_is_free_the_one_silent_for_longest_goes_and_no_connected_one(table, monkeypatch):
+    monkeypatch.setattr(os, "fdatasync", lambda _: None)
     found = table()
     for number in range(SLOTS):
         found.take(session(number), None, {})

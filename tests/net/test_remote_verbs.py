@@ -8,7 +8,7 @@ import time
 
 import pytest
 from remote import serving
-from support import in_child
+from support import Child, in_child
 
 import shmq
 from shmq.net.client.address import Address
@@ -204,6 +204,17 @@ def test_a_server_that_makes_queues_makes_one_for_whoever_may_append(root):
         assert [queue.put(b"x"), same.put(b"y"), queue.put(b"z")] == [0, 1, 2]
     with shmq.open(root / "shop" / "new", create=False) as made:
         assert [m.payload for m in made.reader()] == [b"x", b"y", b"z"]
+
+
+def test_over_tcp_it_is_the_same(orders, root):
+    def serve(say):
+        shmq.net.serve(root, listen="tcp:127.0.0.1:0", on_start=lambda told: say(told[0]))
+
+    with Child(serve) as child:
+        port = int(child.hear().rpartition(":")[2])
+        with shmq.net.connect(f"csp://127.0.0.1:{port}/orders") as queue, queue.consumer("c") as consumer:
+            assert queue.put_many([b"a", b"b"]) == range(2)
+            assert consumer.take_many(2, timeout=5) == [b"a", b"b"]
 
 
 def test_open_of_a_csp_is_the_same(orders, server):

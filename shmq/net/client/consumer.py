@@ -226,7 +226,7 @@ class RemoteConsumer:
     def seek(self, to: str | float | datetime.datetime) -> None:
         """Go on from there, as `shmq.Consumer.seek`; what was sent ahead is dropped."""
         self.check()
-        self._answer(Call("seek", (self.held.cid, verbs.moment(to)), HELD))
+        self._answer(Call("seek", (self.held.cid, verbs.moment(to))))
         self.held.drop()
 
     # ---- closing

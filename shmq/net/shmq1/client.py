@@ -71,6 +71,8 @@ class Client:
     # ---- connections
     def attach(self, line: Line) -> None:
         """It is here, by that connection alone."""
+        for consumer in self._consumers.values():
+            consumer.hold_back()
         self._line = line
         self._here.set()
         self._heard = time.monotonic()

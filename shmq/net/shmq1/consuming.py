@@ -55,6 +55,7 @@ class Consumer:
         self._number = 0
         self._unconfirmed: deque[tuple[int, list[Any]]] = deque()
         self._under_way = 0
+        self._is_held_back = False
         self._has_room = asyncio.Event()
         """Whether what is sent and not confirmed is less than it may be."""
         self._granted = self._pushed = 0
@@ -71,9 +72,14 @@ class Consumer:
         if self._under_way < _UNDER_WAY:
             self._has_room.set()
 
+    def hold_back(self) -> None:
+        """The client is back, and has not said yet what it has: what is sent now would overtake what was lost."""
+        self._is_held_back = True
+
     def send_again(self, number: int) -> None:
         """The client is back, and has all up to the batch of that number."""
         self.confirm(number)
+        self._is_held_back = False
         for _, message in self._unconfirmed:
             self._send(message)
 
@@ -146,7 +152,8 @@ class Consumer:
         self._under_way += _size(message)
         if self._under_way >= _UNDER_WAY:
             self._has_room.clear()
-        self._send(message)
+        if not self._is_held_back:
+            self._send(message)
 
     # ---- what becomes of what was handed out
     def ack(self, indexes: list[int]) -> None:
