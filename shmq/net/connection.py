@@ -178,11 +178,10 @@ class Connection(asyncio.Protocol):
         now = self._loop.time()
         if now - self._window >= _SECOND:
             self._window, self._taken = now, 0
-        if self._taken >= limits.rate:
-            self._loop.call_at(self._window + _SECOND, self._changed)
-            return True
         self._taken += 1
-        return False
+        if self._taken == limits.rate + 1:  # the first that has to wait
+            self._loop.call_at(self._window + _SECOND, self._changed)
+        return self._taken > limits.rate
 
     def _read(self, *, on: bool) -> None:
         if on == self._reads or self._transport.is_closing():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
+import signal
 
 import pytest
-from peers import FIXTURES, Spoken, call, refusal, serving, speak
+from peers import FIXTURES, Spoken, call, cut, refusal, serving, speak
+from support import Child
 
 import shmq
 from shmq.formats import chronicle
@@ -88,6 +91,35 @@ def test_a_wait_ends_when_its_own_program_appends(root, java):
         return await spoken.replies(b"")
 
     assert [found["reply"] for _, found in speak(root, conversation)] == [[b"\0late"]]
+
+
+def test_a_lock_that_another_program_holds_holds_up_no_other_queue(root, orders):
+    chronicle.Appender(root / "java", block_bytes=1 << 20).close()
+
+    def hold(say):
+        with chronicle.Appender(root / "java", create=False) as appender:
+            appender._lock.acquire(5.0, lambda: None)
+            say("held")
+            signal.pause()
+
+    async def conversation(spoken: Spoken):
+        await spoken.create("createAppender", "java")
+        with Child(hold) as holder:
+            assert holder.hear() == "held"
+            spoken.answered.clear()
+            spoken.hear(call("cid: 1234\ntid: 1", "submit: a"))
+            for each in range(20):
+                spoken.hear(call(f"csp: //host/orders#appender\ntid: {each}", "submit: b"))
+            while len(cut(bytes(spoken.answered))) < 40:
+                await asyncio.sleep(0.001)
+            waiting = [meta["tid"] for _, meta in cut(bytes(spoken.answered))[::2]]
+            holder.kill()
+            await spoken.quiet()
+        return waiting, [meta["tid"] for _, meta in cut(bytes(spoken.answered))[::2]]
+
+    waiting, answered = speak(root, conversation)
+    assert waiting == list(range(20))
+    assert answered == [*range(20), 1]
 
 
 def test_a_batch_with_a_value_that_does_not_fit_harms_no_other(root):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from peers import META, MORE, Spoken, call, cut, frame, given_frames, refusal, serving, speak
-from support import chunk_files, flip
+from support import chunk_files, flip, records
 
 import shmq
 from shmq.formats import chronicle
@@ -199,7 +199,7 @@ def test_the_end_is_answered_at_once_and_beyond_it_is_an_exception(root, orders)
         tailer = await spoken.create("createTailer", "orders")
         ask = [
             await spoken.ask("cid: 1234", f"hasNext: {{ index: {index}, batch: 10 }}")
-            for index in (tailer["end"], tailer["end"] + 1, tailer["start"] - 5, 1)
+            for index in (tailer["end"], tailer["end"] + 1, tailer["start"] - 1, 1)
         ]
         orders.put(b"c")
         return tailer, ask, await spoken.ask("cid: 1234", "hasNext: { index: 2 }")
@@ -389,6 +389,20 @@ def test_a_queue_is_made_only_where_that_is_allowed(root):
         assert len(queue) == 0
 
 
+def test_no_queue_is_made_within_a_queue(root, orders):
+    chronicle.Appender(root / "java", block_bytes=1 << 20).close()
+
+    async def conversation(spoken: Spoken):
+        return [
+            await spoken.ask(f"csp: //host/{each}#Queue", "createAppender: { }")
+            for each in ("orders/new", "orders/chunks/new", "java/new", ".serve/new")
+        ]
+
+    before = sorted(root.rglob("*"))
+    assert {refusal(each)[0] for each in speak(root, conversation, create=True)} == {"NotFound"}
+    assert sorted(root.rglob("*")) == before
+
+
 def test_rights_are_asked_for_each_call_and_who_has_none_finds_no_queue(root, orders):
     orders.put(b"a")
     shmq.open(root / "others").close()
@@ -418,16 +432,19 @@ def test_rights_are_asked_for_each_call_and_who_has_none_finds_no_queue(root, or
 
 
 def test_a_right_that_ends_ends_what_is_open(root, orders):
-    rights = Rights([Right("ord*", frozenset({"append"}), float("inf"))])
+    both = frozenset({"append", "read"})
+    rights = Rights([Right("ord*", both, float("inf"))])
 
     async def conversation(spoken: Spoken):
         await spoken.create("createAppender", "orders")
-        first = await spoken.ask("cid: 1234", "submit: a")
-        rights.__init__([Right("ord*", frozenset({"append"}), 0)])
-        return first, await spoken.ask("cid: 1234", "submit: b")
+        await spoken.create("createTailer", "orders")
+        first = [await spoken.ask("cid: 1234", "submit: a"), await spoken.ask("cid: 1235", "hasNext: { }")]
+        rights.__init__([Right("ord*", both, 0)])
+        return first, [await spoken.ask("cid: 1234", "submit: b"), await spoken.ask("cid: 1235", "hasNext: { }")]
 
     first, second = speak(root, conversation, rights=rights)
-    assert (first, refusal(second)[0]) == ({"index": 0}, "NotFound")
+    assert first == [{"index": 0}, {"index": 0, "reply": ["a"]}]
+    assert [refusal(each)[0] for each in second] == ["NotFound", "NotFound"]
 
 
 # ---------------------------------------------------------------- errors
@@ -526,6 +543,45 @@ def test_damage_and_a_foreign_failure_tell_nothing_of_the_disk(root, orders, cap
     assert "Corrupt" in caplog.text
 
 
+def test_a_call_behind_submits_sees_what_they_have_done(root, orders):
+    async def conversation(spoken: Spoken):
+        await spoken.create("createAppender", "orders")
+        return await spoken.replies(call("cid: 1234\ntid: 1", "submit: a", "submit: b", "lastWrittenIndex: { }"))
+
+    assert [found for _, found in speak(root, conversation)] == [{"index": 0}, {"index": 1}, {"reply": 1}]
+
+
+def test_no_reply_is_made_for_a_peer_that_does_not_read(root, orders):
+    """R16: what it has asked for ahead would else be kept for it."""
+
+    async def conversation(spoken: Spoken):
+        await spoken.create("createTailer", "orders")
+        spoken.answered.clear()
+        spoken.peer.room.clear()
+        spoken.hear(call("cid: 1234\ntid: 1", *["hasNext: { }"] * 5))
+        await asyncio.sleep(0.05)
+        before = bytes(spoken.answered)
+        spoken.peer.room.set()
+        await spoken.quiet()
+        return before, len(cut(bytes(spoken.answered)))
+
+    assert speak(root, conversation) == (b"", 10)
+
+
+def test_a_message_that_fits_no_frame_is_told_and_can_be_passed_over(root, orders):
+    orders.put_many([bytes(5000), b"next"])
+
+    async def conversation(spoken: Spoken):
+        return [await spoken.ask(f"{BASE}#tailer", f"hasNext: {{ index: {each} }}") for each in (0, 1)]
+
+    large, following = speak(root, conversation, limits=Limits(frame=4000))
+    assert refusal(large) == (
+        "IllegalArgument",
+        "the message is larger than a frame of 4000 bytes; it can only be read locally",
+    )
+    assert following == {"index": 1, "reply": [b"next"]}
+
+
 def test_submits_are_in_the_order_in_which_they_were_sent_however_their_appender_is_named(root, orders):
     """Large ones, which are read in another thread, among them."""
 
@@ -540,6 +596,18 @@ def test_submits_are_in_the_order_in_which_they_were_sent_however_their_appender
     answered = speak(root, conversation)
     assert answered == [(each, {"index": each}) for each in range(60)]
     assert [int(each.payload[1:5]) for each in orders.reader()] == list(range(60))
+
+
+def test_what_comes_together_is_put_together(root):
+    """As one batch, and for one sync, whichever connection it came by."""
+    with shmq.open(root / "orders", durability="sync"):
+
+        async def conversation(spoken: Spoken):
+            await spoken.create("createAppender", "orders")
+            return await spoken.replies(call(f"{BASE}#appender\ntid: 1", *["submit: a"] * 20))
+
+        assert len(speak(root, conversation)) == 20
+        assert max(each.batch for each in records(root / "orders")) > 10
 
 
 def test_one_bad_value_among_submits_that_go_together_harms_no_other(root, orders):
