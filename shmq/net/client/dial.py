@@ -141,12 +141,16 @@ def agree(line: Line, token: str | None) -> None:
     Have the server speak our protocol on that connection.
 
     Raises:
-        Refused: it speaks another one.
-        OSError: the connection is gone.
+        Refused: it speaks another one, or wants a token, or another one.
+        OSError: the connection is gone, or the server has no place for it now.
     """
     shown = f", token: {token}" if token is not None else ""
     line.send(framed(f"header: {{ wire-formats: [ {_WIRE} ]{shown} }}\n".encode()))
     reply = line.frame().body.decode("utf-8", "replace")
+    if reply.startswith("bye"):
+        if "token" in reply:
+            raise Refused from errors.NotFound(f"the server refuses this client: {reply.strip()[:200]}")
+        raise ConnectionRefusedError(f"the server refuses the connection: {reply.strip()[:200]}")
     if "header-reply" not in reply or _WIRE not in reply:
         raise Refused from errors.BadFormat(f"the server does not speak {_WIRE}; it answers {reply.strip()[:200]!r}")
 
