@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import struct
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -479,6 +480,34 @@ def test_a_bad_document_is_an_exception_and_the_next_one_is_answered(root, order
     assert (tid, refusal(answered)[0]) == (8, "IllegalArgument")
     assert good["reply"] == []
     assert len(orders) == 0
+
+
+MANY = 20_000
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("submit: [ " + "1, " * MANY + "]", "more than 10000"),
+        ("submit: |\n" + " a\n" * MANY, "more than 10000"),
+        (b"\xb9\x06submit\x82" + struct.pack("<I", MANY) + b"\xb1" * MANY, "more than 10000"),
+        (b"\x8f\xbd\x82" + struct.pack("<I", MANY) + b"\xb1" * (MANY + 1), "code 0xbd"),
+    ],
+    ids=["text", "lines", "binary", "hidden"],
+)
+def test_a_document_of_too_many_values_is_refused_and_a_long_text_is_not(root, orders, said, why):
+    """Each value takes far more memory here than on the wire."""
+    text = "1, " * MANY
+
+    async def conversation(spoken: Spoken):
+        await spoken.create("createAppender", "orders")
+        ((_, bad),) = await spoken.replies(frame("cid: 1234\ntid: 1", META) + frame(said))
+        return bad, await spoken.ask("cid: 1234", f'submit: "{text}"')
+
+    bad, good = speak(root, conversation)
+    assert why in refusal(bad)[1]
+    assert good == {"index": 0}
+    assert orders[0].payload.decode() == text
 
 
 FORBIDDEN = [
