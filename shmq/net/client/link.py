@@ -24,6 +24,7 @@ from shmq import errors
 from shmq.net import packing
 from shmq.net.client import dial
 from shmq.net.client.calls import HELD, PUT, Call, Put, Sent
+from shmq.net.client.waiting import Wake
 from shmq.net.frames import BadFrame, framed
 
 if TYPE_CHECKING:
@@ -37,27 +38,6 @@ _JOINED_MAX, _JOINED_BYTES = 1000, 1 << 20
 _REQUESTS = 900
 """Calls under way at a time; a server takes 1,000 of a peer."""
 _SEND = 1 << 16
-
-
-class Wake:
-    """What the thread sleeps on beside its socket. Its descriptor is open as long as anybody may write to it."""
-
-    def __init__(self) -> None:
-        """Down."""
-        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-
-    def up(self) -> None:
-        """Wake it."""
-        os.eventfd_write(self.fd, 1)
-
-    def down(self) -> None:
-        """It is awake."""
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self.fd)
-
-    def __del__(self) -> None:
-        """Close."""
-        os.close(self.fd)
 
 
 class Link:

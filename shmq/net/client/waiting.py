@@ -1,7 +1,9 @@
-"""Timeouts: how long a call may wait, as it is given, and what is left of it."""
+"""Waiting: how long a call may, as it is given, and what is left of it; and what the link's thread sleeps on."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from typing import Any
 
@@ -42,3 +44,24 @@ def limit(given: Any) -> int:
     if int(given) < 1:
         raise ValueError(f"limit={given!r}: 1 or more")
     return int(given)
+
+
+class Wake:
+    """What the thread sleeps on beside its socket. Its descriptor is open as long as anybody may write to it."""
+
+    def __init__(self) -> None:
+        """Down."""
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def up(self) -> None:
+        """Wake it."""
+        os.eventfd_write(self.fd, 1)
+
+    def down(self) -> None:
+        """It is awake."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.fd)
+
+    def __del__(self) -> None:
+        """Close."""
+        os.close(self.fd)
