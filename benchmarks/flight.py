@@ -83,8 +83,8 @@ def main() -> None:
         print(f"{'on this disk':28}{read:>12}{put:>12}{'':>14}")
         for location in ("grpc://127.0.0.1:0", f"grpc+unix://{top}/socket"):
             words = [sys.executable, "-m", "shmq", "serve", root, "--flight", location]
-            with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as service:
-                where = service.stdout.readline().split()[-1]  # type: ignore[union-attr]
+            with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as service:
+                where = service.stderr.readline().split()[-1]  # type: ignore[union-attr]
                 with shmq.flight.connect(where) as client:
                     read, put = measure(client.queue("in"), client.queue("out"), count, table, nbytes)
                     print(f"{'by ' + location.partition(':')[0]:28}{read:>12}{put:>12}{call(client):>14}")

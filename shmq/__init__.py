@@ -22,7 +22,7 @@ A map of the package:
     closable                            what a `with` block closes
     later, locks, worker                imports when they are needed; threads and forks
     storage/                            directories, chunk files, the chain
-    foreign                             words of other programs' mapped files, for formats
+    foreign, carried                    for formats: words of mapped files; for net: what few messages have
     _native/, _core, _hot               the one door to the C core; put, take and q[i] as built-ins
     workers/                            processes that are started, watched and replaced
     aio/, compat/, executor/, flow/, rpc/,

@@ -19,7 +19,7 @@ from shmq.errors import Corrupt, Mismatch
 
 if TYPE_CHECKING:
     import datetime
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Never
 
     from shmq._native import Chunk
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _HEADER_BYTES = 40
 _FIELD = struct.Struct("<II")
 _HEADERS_FLAG = 1 << 6
+_CARRIED = _HEADERS_FLAG | 1
 _FIELD_BYTES = {0: 24, 1: 24, 2: 24, 3: 24, 4: 16}  # optional fields of fixed size, by their flag's bit
 _NS = 1_000_000_000
 
@@ -34,6 +35,19 @@ _NS = 1_000_000_000
 def of_record(chunk: Chunk, index: int, record: int, place: int, decode: Callable[[Any], Any] | None) -> Message:
     """The message of a record that was checked when it was read, with nothing to finish."""
     return _native.message(chunk, chunk.address, index, record, place, decode, None, 1)
+
+
+def carried(messages: Sequence[Message]) -> dict[int, tuple[bytes | None, int | None]]:
+    """
+    Of those that have any: the headers as they lie there, and the expiry in ns since 1970, as the wall clock is now.
+
+    For whoever sends messages on, and has many: their flags are looked at, and nothing is made of most.
+    """
+    flagged = [at for at, message in enumerate(messages) if _native.parts(message)[3] & _CARRIED]
+    return {
+        at: (messages[at].raw_headers, _wall_ns(messages[at], 0) if _flags(messages[at]) & 1 else None)
+        for at in flagged
+    }
 
 
 # ---- its fields

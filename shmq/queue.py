@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, cast, overload
 
 from shmq import _native, ending, errors, given, habits, later
 from shmq import filter as filters
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from shmq.taking.group import GroupConsumer
     from shmq.taking.group_place import GroupPlace
     from shmq.taking.lone import LoneConsumer
+
+_REMOTE = ("csp://", "csp+unix://")
+"""How the address of a queue at a server begins."""
 
 
 @overload
@@ -105,6 +108,8 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
     """
     Open the queue in the directory *path*; make it if there is none.
 
+    "csp://HOST:PORT/NAME" is one at a server, as `shmq.net.connect` opens it, with the keywords that this has.
+
     "shm:NAME" is a volatile queue in shared memory, gone when nobody has it open any more. None makes an anonymous one,
     which other processes get by fork or by pickling the queue. With group=, several users share it; a volatile one is
     "shm:GROUP:NAME" then.
@@ -124,6 +129,13 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
         TypeError, ValueError: *path* is no path, or an option is no option; nothing was made.
         BadFormat, Corrupt, Unsafe, UnsafeFilesystem, Untrusted, DiskFull: as their names say.
     """
+    if isinstance(path, str) and path.startswith(_REMOTE):
+        if options is not None:
+            raise TypeError(f"open({path!r}, options=...): they are of the queue; a server makes it with those it has")
+        later.ready("shmq.net")
+        from shmq import net  # noqa: PLC0415  # only who is remote pays for it
+
+        return cast("Queue[Any]", net.connect(path, **cast("dict[str, Any]", keywords)))  # which has these verbs
     session = Session(
         None if path is None else given.path("path", path),
         create=given.flag("create", create),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, cast, overload
 
 import shmq
 from shmq.aio import loops
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
     from types import TracebackType
+
+_REMOTE = ("csp://", "acsp://", "csp+unix://", "acsp+unix://")
+"""How the address of a queue at a server begins."""
 
 
 @overload
@@ -82,12 +85,16 @@ async def open(  # noqa: A001  # shmq.aio.open, as shmq.open
     Open the queue at *path*, as `shmq.open`, in a thread; what comes of it belongs to the loop that runs here.
 
     Args:
-        path, create, read_only, options, trusted, unsafe_filesystem, keywords: as there.
+        path, create, read_only, options, trusted, unsafe_filesystem, keywords: as there. Of a queue at a server
+            ("acsp://HOST:PORT/NAME") the keywords are those of `shmq.net.connect`, the loop is asyncio's, and what is
+            returned is a `shmq.net.AsyncQueue`, which has these verbs.
 
     Raises:
         As there.
         RuntimeError: no loop of asyncio, uvloop or trio runs here.
     """
+    if isinstance(path, str) and path.startswith(_REMOTE):
+        return cast("Queue[Any]", await shmq.net.aconnect(path, **keywords))
     loop = loops.current()
     opens = functools.partial(
         shmq.open,

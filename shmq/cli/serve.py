@@ -7,10 +7,11 @@ Examples:
     shmq serve queues/ --listen tcp:0.0.0.0:9000 --certificate host.pem --key host.key --token-file tokens
     shmq serve queues/ --flight grpc+tls://0.0.0.0:8815 --certificate host.pem --key host.key --token-file tokens.toml
 
-A queue queues/NAME is //HOST/NAME#Queue for Chronicle's remote services, and csp://HOST:PORT/NAME for `shmq.net.connect`;
-with --flight the same directory is served by Arrow Flight instead, for Spark and for volume. Addresses that other
-machines reach take TLS and tokens or clients' certificates. It says where it can be found when it is ready. Ctrl-C or
-SIGTERM: what is under way is answered, and it ends. Killed, nothing is lost: clients wait for the next one, and go on.
+A queue queues/NAME is //HOST/NAME#Queue for Chronicle's remote services, and csp://HOST:PORT/NAME for
+`shmq.net.connect`; with --flight the same directory is served by Arrow Flight instead, for Spark and for volume.
+Addresses that other machines reach take TLS and tokens or clients' certificates. It says where it can be found when it
+is ready. Ctrl-C or SIGTERM: what is under way is answered, and it ends. Killed, nothing is lost: clients wait for the
+next one, and go on.
 """
 
 from __future__ import annotations

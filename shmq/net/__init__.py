@@ -2,6 +2,7 @@
 Queues over TCP and Unix sockets: a server of the queues below one directory, which speaks Chronicle's remote services.
 
     shmq.net.serve("queues/", listen="tcp:127.0.0.1:9000")      as `shmq serve`; it ends with SIGTERM
+    q = shmq.net.connect("csp://127.0.0.1:9000/orders")         the verbs of a local queue
 
 A map of the package:
     frames, wires, uri, routes  a stream of bytes as frames; documents; what a service is called; whom calls are for
@@ -14,9 +15,22 @@ A map of the package:
     rfc, lines, verbs, channels the session of the RFC: its order, its calls, its appenders and tailers
     refusals                    what a peer is told when something cannot be done
     addresses, connection, server   where it listens; one connection; the server, and how it ends
+    packing, shmq1/             what goes between our own client and the server; the server's side of it
+    client/                     that client: `connect`, the verbs of a local queue
 """
 
+from shmq.net.client import AsyncQueue, RemoteConsumer, RemoteMessage, RemoteQueue, RemoteReader, aconnect, connect
 from shmq.net.limits import Limits
 from shmq.net.server import serve
 
-__all__ = ["Limits", "serve"]
+__all__ = [
+    "AsyncQueue",
+    "Limits",
+    "RemoteConsumer",
+    "RemoteMessage",
+    "RemoteQueue",
+    "RemoteReader",
+    "aconnect",
+    "connect",
+    "serve",
+]

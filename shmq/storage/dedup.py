@@ -53,6 +53,8 @@ _BYTES = 40
 _STOPPED_NS = 5_000_000_000
 """Whoever waits for so long looks whether it waits for a process that is stopped."""
 _NAP_FIRST, _NAP_MAX = 0.00005, 0.005
+_making = locks.Lock()
+"""Whoever makes what threads take turns with."""
 
 Batches = dict[bytes, records.Adopted]
 
@@ -320,10 +322,13 @@ class _Turn:
 
     @classmethod
     def of(cls, home: Directory) -> _Turn:
-        """That of *home*, in this process."""
+        """That of *home*, in this process. Threads that come first at the same time get the same one."""
         known = home.turn
         if not isinstance(known, _Turn) or known.pid != os.getpid():
-            known = home.turn = cls(home)
+            with _making:
+                known = home.turn
+                if not isinstance(known, _Turn) or known.pid != os.getpid():
+                    known = home.turn = cls(home)
         return known
 
     def close(self) -> None:

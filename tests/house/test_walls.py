@@ -39,10 +39,10 @@ SURFACES = (
     "flight",
 )
 
-DOORS = {"formats": {"shmq.foreign"}, "net": {"shmq.formats", "shmq.formats.chronicle"}}
+DOORS = {"formats": {"shmq.foreign"}, "net": {"shmq.carried", "shmq.formats", "shmq.formats.chronicle"}}
 """
 What a surface may import besides: an atomic change of mapped memory is the one thing that Python cannot do; and a
-server speaks the wires of one format.
+server speaks the wires of one format, and sends on a million messages, of which few have headers to be asked for.
 """
 
 

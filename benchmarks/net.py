@@ -1,0 +1,273 @@
+"""
+A queue at a server beside Redis Streams and gRPC: one run, the rivals in turn, medians.
+
+    python -m benchmarks.net [--rounds 3] [--batches 300] [--only shmq redis grpc]
+
+Messages of 64 bytes, put in batches of 1,000 of which many are under way, got in batches of 1,000, and one by one for a
+round trip; over a Unix socket and over TCP of this machine. Redis without a file, pipelined, by redis-py with hiredis
+if it is there; gRPC answers a unary call with what it was asked. What is not installed is left out:
+pip install redis hiredis grpcio, and a redis-server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import multiprocessing
+import shutil
+import socket
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+
+FORK = multiprocessing.get_context("fork")
+BATCH, SIZE = 1000, 64
+PAYLOADS = [bytes([number % 256]) * SIZE for number in range(BATCH)]
+CLIENTS = 50
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+# ---------------------------------------------------------------- the rivals
+class Shmq:
+    """`shmq serve`, and `shmq.net.connect`."""
+
+    name = "shmq"
+    ways = ("unix", "tcp")
+
+    def __init__(self, folder):
+        import shmq
+
+        self.root, self.port, self.number = folder, free_port(), 0
+        ready = FORK.Event()
+        listen = [f"unix:{folder}/.s", f"tcp:127.0.0.1:{self.port}"]
+        self.queues = [shmq.open(f"{folder}/q{number}", retention="forever") for number in range(64)]
+        serve = FORK.Process(target=lambda: shmq.net.serve(folder, listen, on_start=lambda _: ready.set()), daemon=True)
+        serve.start()
+        self.process = serve
+        ready.wait()
+
+    def fresh(self):
+        self.number += 1
+
+    def client(self, way):
+        import shmq
+
+        name = f"q{self.number}"
+        return shmq.net.connect(
+            f"csp+unix://{self.root}/.s//{name}" if way == "unix" else f"csp://127.0.0.1:{self.port}/{name}"
+        )
+
+    def put(self, client, batches):
+        for each in [client.submit_many(PAYLOADS) for _ in range(batches)]:
+            each.result()
+
+    def get(self, client, count):
+        with client.consumer("plain") as consumer:
+            while count > 0:
+                count -= len(consumer.take_many(BATCH, timeout=20))
+
+    def work(self, client, count):
+        with client.consumer("group", group=True, ack="explicit", prefetch=2 * BATCH) as consumer:
+            while count > 0:
+                messages = consumer.get_many(BATCH, timeout=20)
+                consumer.ack(*messages)
+                count -= len(messages)
+
+    def once(self, client):
+        client.put(PAYLOADS[0])
+
+    def close(self):
+        self.process.terminate()
+        self.process.join()
+
+
+class Redis:
+    """XADD in pipelines, XREAD, XREADGROUP and XACK."""
+
+    name = "redis"
+    ways = ("unix", "tcp")
+
+    def __init__(self, folder):
+        if shutil.which("redis-server") is None or importlib.util.find_spec("redis") is None:
+            raise ImportError("redis, or a redis-server")
+        self.path, self.port, self.number = f"{folder}/redis", free_port(), 0
+        words = ["redis-server", "--port", self.port, "--unixsocket", self.path, "--save", "", "--appendonly", "no"]
+        self.process = subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL, cwd=folder)
+        while True:
+            with contextlib.suppress(Exception):
+                self.client("unix").ping()
+                return
+            time.sleep(0.02)
+
+    def fresh(self):
+        self.client("unix").flushall()
+        self.number += 1
+
+    def client(self, way):
+        import redis
+
+        return redis.Redis(unix_socket_path=self.path) if way == "unix" else redis.Redis(port=self.port)
+
+    def put(self, client, batches):
+        for _ in range(batches):
+            with client.pipeline(transaction=False) as pipe:
+                for payload in PAYLOADS:
+                    pipe.xadd("s", {"p": payload})
+                pipe.execute()
+
+    def get(self, client, count):
+        last = "0"
+        while count > 0:
+            ((_, found),) = client.xread({"s": last}, count=BATCH)
+            last = found[-1][0]
+            count -= len([fields[b"p"] for _, fields in found])
+
+    def work(self, client, count):
+        client.xgroup_create("s", "g", "0")
+        while count > 0:
+            ((_, found),) = client.xreadgroup("g", "me", {"s": ">"}, count=BATCH)
+            client.xack("s", "g", *(key for key, _ in found))
+            count -= len(found)
+
+    def once(self, client):
+        client.xadd("s", {"p": PAYLOADS[0]})
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+class Grpc:
+    """A unary call that is answered with what it was asked."""
+
+    name = "grpc"
+    ways = ("unix", "tcp")
+    put = get = work = None
+
+    def __init__(self, folder):
+        if importlib.util.find_spec("grpc") is None:
+            raise ImportError("grpcio")
+        self.port, self.path = free_port(), f"{folder}/grpc"
+        self.process = SPAWN.Process(target=echo, args=(self.port, self.path), daemon=True)
+        self.process.start()
+
+    def fresh(self):
+        pass
+
+    def client(self, way):
+        import grpc
+
+        channel = grpc.insecure_channel(f"unix:{self.path}" if way == "unix" else f"127.0.0.1:{self.port}")
+        grpc.channel_ready_future(channel).result(20)
+        return channel.unary_unary("/bench/Echo")
+
+    def once(self, client):
+        client(PAYLOADS[0])
+
+    def close(self):
+        self.process.terminate()
+        self.process.join()
+
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def echo(port, path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    import grpc
+
+    handler = grpc.unary_unary_rpc_method_handler(lambda request, _: request)
+    server = grpc.server(ThreadPoolExecutor(4))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench", {"Echo": handler}),))
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    server.add_insecure_port(f"unix:{path}")
+    server.start()
+    server.wait_for_termination()
+
+
+# ---------------------------------------------------------------- what is measured
+def seconds(work, *given):
+    begun = time.perf_counter()
+    work(*given)
+    return time.perf_counter() - begun
+
+
+def rates(rival, way, batches):
+    """Messages a second: put, got, worked off; round trip in µs, the median."""
+    rival.fresh()
+    client, found = rival.client(way), {}
+    if rival.put:
+        count = batches * BATCH
+        found["put/s"] = count / seconds(rival.put, client, batches)
+        found["get/s"] = count / seconds(rival.get, client, count)
+        found["get+ack/s"] = count / seconds(rival.work, client, count)
+    for _ in range(200):
+        rival.once(client)
+    found["round trip µs"] = statistics.median(seconds(rival.once, client) for _ in range(2000)) * 1e6
+    return found
+
+
+def many(rival, batches):
+    """Messages a second that 50 clients put, in two processes."""
+    rival.fresh()
+
+    def half():
+        clients = [rival.client("unix") for _ in range(CLIENTS // 2)]
+        threads = [threading.Thread(target=rival.put, args=(each, batches)) for each in clients]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+
+    def both():
+        children = [FORK.Process(target=half) for _ in range(2)]
+        for each in children:
+            each.start()
+        for each in children:
+            each.join()
+
+    return 2 * (CLIENTS // 2) * batches * BATCH / seconds(both)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batches", type=int, default=300)
+    parser.add_argument("--only", nargs="*", default=["shmq", "redis", "grpc"])
+    asked = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        rivals = []
+        for kind in (Shmq, Redis, Grpc):
+            if kind.name not in asked.only:
+                continue
+            folder = stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm"))
+            try:
+                rivals.append(kind(folder))
+            except ImportError as missing:
+                print(f"{kind.name} is left out: there is no {missing}")
+                continue
+            stack.callback(rivals[-1].close)
+        results = {}
+        for _ in range(asked.rounds):
+            for rival in rivals:
+                for way in rival.ways:
+                    for what, value in rates(rival, way, asked.batches).items():
+                        results.setdefault((rival.name, way, what), []).append(value)
+                if rival.put:
+                    results.setdefault((rival.name, "50 clients", "put/s"), []).append(many(rival, 4))
+        for (name, way, what), values in results.items():
+            middle, spread = statistics.median(values), f"{min(values):,.0f} .. {max(values):,.0f}"
+            print(f"{name:6} {way:10} {what:14} {middle:12,.0f}   {spread}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Waiting: how long a call may, as it is given, and what is left of it; and what the link's thread sleeps on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import Any
+
+FOREVER = float("inf")
+_NO_BLOCK = "a number of seconds, or None for as long as it takes, is wanted; 0 does not wait"
+
+
+def deadline(timeout: Any) -> float:
+    """
+    Until when to wait, on the monotonic clock.
+
+    Raises:
+        TypeError, ValueError: it is no number of seconds.
+    """
+    if timeout is None:
+        return FOREVER
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout={timeout!r:.200}: {_NO_BLOCK}")
+    if not timeout >= 0:
+        raise ValueError(f"timeout={timeout!r}: {_NO_BLOCK}")
+    return time.monotonic() + timeout
+
+
+def left(until: float) -> float | None:
+    """Return the seconds until then; None for ever."""
+    return None if until == FOREVER else max(until - time.monotonic(), 0.0)
+
+
+def limit(given: Any) -> int:
+    """
+    How many messages may come.
+
+    Raises:
+        TypeError, ValueError: it is no number, or below 1.
+    """
+    if isinstance(given, bool) or not hasattr(type(given), "__index__"):
+        raise TypeError(f"limit={given!r:.200}: an int is wanted, not {type(given).__name__}")
+    if int(given) < 1:
+        raise ValueError(f"limit={given!r}: 1 or more")
+    return int(given)
+
+
+class Wake:
+    """What the thread sleeps on beside its socket. Its descriptor is open as long as anybody may write to it."""
+
+    def __init__(self) -> None:
+        """Down."""
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def up(self) -> None:
+        """Wake it."""
+        os.eventfd_write(self.fd, 1)
+
+    def down(self) -> None:
+        """It is awake."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.fd)
+
+    def __del__(self) -> None:
+        """Close."""
+        os.close(self.fd)

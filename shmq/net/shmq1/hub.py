@@ -1,0 +1,73 @@
+"""Who is there, or may come back: the clients of a service, and the queues that they share."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from typing import TYPE_CHECKING
+
+from shmq.net.shmq1.client import Client
+from shmq.net.shmq1.shared import OpenQueue
+
+if TYPE_CHECKING:
+    from shmq.net.service import Service
+
+_known: weakref.WeakKeyDictionary[Service, Hub] = weakref.WeakKeyDictionary()
+
+
+class Hub:
+    """
+    What a service has for our own clients, in its loop.
+
+    Attributes:
+        clients: by the path of their queue and their session.
+    """
+
+    def __init__(self) -> None:
+        """None yet."""
+        self.clients: dict[tuple[str, bytes], Client] = {}
+        self._queues: dict[str, OpenQueue] = {}
+        self._watch: asyncio.Task[None] | None = None
+
+    @classmethod
+    def of(cls, service: Service) -> Hub:
+        """Return that service's."""
+        return _known.setdefault(service, cls())
+
+    async def open(self, service: Service, name: str, *, make: bool) -> OpenQueue:
+        """Return the queue of that name, open; with *make*, made if there is none. Raises what `Service.queue` does."""
+        if self._watch is None:
+            self._watch = asyncio.create_task(self._end_with(service))
+        if make:
+            await service.run(service.log, name, make=True)
+        plain = await service.run(service.queue, name)
+        found = self._queues.get(plain.path)
+        if found is None or found.plain is not plain:
+            found = self._queues[plain.path] = OpenQueue(service, plain)
+        return found
+
+    async def _end_with(self, service: Service) -> None:
+        """When the server ends, nobody waits any longer; what is not answered by then is asked of the next one."""
+        end = asyncio.Event()
+        service.waiting.add(end)
+        try:
+            await end.wait()
+        finally:
+            service.waiting.discard(end)
+        for client in list(self.clients.values()):
+            await client.end(for_good=False)
+
+    def client(self, service: Service, queue: OpenQueue, session: bytes, name: str | None) -> tuple[Client, bool]:
+        """Return the client of that session, and whether it was there before."""
+        key = (queue.plain.path, session)
+        known = self.clients.get(key)
+        if known is not None:
+            return known, True
+        queue.busy.add(session)
+
+        def gone() -> None:
+            queue.busy.discard(session)
+            self.clients.pop(key, None)
+
+        made = self.clients[key] = Client(service, queue, session, name, gone)
+        return made, False
