@@ -819,3 +819,25 @@ def test_found_who_puts_with_dedup_keeps_chunks_open_that_it_has_left(path, dura
             queue.put(b"x")
             queue.sync()
         assert open_chunks() <= before + 12
+
+
+def test_threads_that_put_first_at_the_same_time_take_turns_with_one_another(path, monkeypatch):
+    """Each made a lock of its own, and both walked through what one of them may walk through at a time."""
+    together = threading.Barrier(2)
+    made = dedup._Turn.__init__
+
+    def make(self, home):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait(0.2)
+        made(self, home)
+
+    monkeypatch.setattr(dedup._Turn, "__init__", make)
+    found = []
+    with shmq.open(path) as queue:
+        home = queue._session.home
+        threads = [threading.Thread(target=lambda: found.append(dedup._Turn.of(home))) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert found[0] is found[1]
