@@ -79,8 +79,3 @@ def a(queue):
 @pytest.fixture
 def b(queue):
     return queue("b")
-
-
-def contents(queue):
-    """What a bridge carries, of every message."""
-    return [(bytes(m.view), m.key, m.type, m.time_ns, m.headers) for m in queue.reader()]

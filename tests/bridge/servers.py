@@ -190,3 +190,8 @@ def eventually(condition, log: Bridge | None = None, deadline: float = 40.0) -> 
         assert log is None or log.process.poll() is None, log.said()
         assert time.monotonic() < end, "it never happened" if log is None else log.said()
         time.sleep(0.01)
+
+
+def contents(queue):
+    """What a bridge carries, of every message."""
+    return [(bytes(m.view), m.key, m.type, m.time_ns, m.headers) for m in queue.reader()]

@@ -9,8 +9,8 @@ import time
 
 import pytest
 import servers
-from conftest import contents
 from killing import Producer, wait_for_stream
+from servers import contents
 
 import shmq
 from shmq import bridge, cli

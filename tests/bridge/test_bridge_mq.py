@@ -7,7 +7,7 @@ import os
 import threading
 
 import pytest
-from conftest import contents
+from servers import contents
 from support import until
 
 import shmq

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import servers
-from conftest import contents
+from servers import contents
 
 import shmq
 from shmq import bridge, cli

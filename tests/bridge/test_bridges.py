@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from conftest import contents
+from servers import contents
 from support import until
 
 import shmq

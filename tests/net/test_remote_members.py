@@ -122,7 +122,7 @@ def test_killed_on_both_sides_nothing_acknowledged_comes_again_and_nothing_is_lo
         with server.connect() as queue, explicit(queue) as group:
             while True:
                 try:
-                    messages = group.get_many(5, timeout=1)
+                    messages = group.get_many(5, timeout=8)
                     group.ack(*messages)
                 except shmq.LeaseLost:
                     continue

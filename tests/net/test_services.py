@@ -700,11 +700,11 @@ def test_tailers_that_nobody_asks_are_forgotten_and_channels_are_counted(root, o
         for _ in range(2):
             await spoken.create("createTailer", "orders")
         full = await spoken.ask(f"{BASE}#Queue", "createTailer: { }")
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(1)
         again = await spoken.create("createTailer", "orders")
         return full, again, await spoken.ask("cid: 1234", "hasNext: { }")
 
-    full, again, gone = speak(root, conversation, limits=Limits(channels=2, tailer=0.03))
+    full, again, gone = speak(root, conversation, limits=Limits(channels=2, tailer=0.7))
     assert refusal(full)[0] == "IllegalArgument"
     assert again["cid"] > 1235
     assert refusal(gone) == ("IllegalArgument", "unknown cid 1234")
