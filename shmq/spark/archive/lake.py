@@ -52,7 +52,6 @@ class Lake:
         """
         delta.mend(self.path)
         self.check()
-        owners.own(self._known(), self._host)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -82,6 +81,9 @@ class Lake:
         """See `forms.Store`."""
         if not delta.is_table(self.path):
             self._check_empty()
+        elif self._host is not None:
+            with contextlib.suppress(shmq.Corrupt):  # whoever writes to it mends it first
+                self._own(delta.Table(self.path))
 
     def columns(self) -> list[str] | None:
         """The names of its columns, but for the day, made of the time, and the host; None while it is not there."""
