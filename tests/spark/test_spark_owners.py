@@ -477,7 +477,7 @@ print(json.dumps([kills, raced]))
 
 
 def killed(top, kills, seed):
-    """Agents of two hosts on one table, killed so many times while both queues are filled: how often one had to try again."""
+    """Agents of two hosts on one table, killed so many times while queues are filled: how often one tried again."""
     found = subprocess.run(
         [sys.executable, "-c", AGENTS, str(top), str(kills), str(seed)],
         check=False,
