@@ -4,9 +4,11 @@ Bring messages into a Delta table, or plain Parquet, before their queue may forg
 Examples:
     shmq archive orders /data/lake/orders --every 30s
     shmq archive orders s3://lake/orders --schema "user BIGINT, amount DOUBLE"
+    shmq archive orders /shared/lake/orders --host host-a
     shmq archive orders /data/archive/orders --form parquet
 
 Each message is in the table exactly once, whoever is killed. With a schema its payload is decoded, once, into columns.
+With --host the table is for several hosts, each of which archives its own queues into it.
 SIGTERM finishes the file that is being written. A Delta table needs: pip install 'shmq[delta]'
 """
 
@@ -45,6 +47,7 @@ def add(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("queue", type=show.place, metavar="QUEUE", help="a queue, or a directory with its shards")
     verb.add_argument("table", type=show.place, metavar="TABLE", help="where to; made if it is not there")
     verb.add_argument("--form", choices=_FORMS, help="what a new one is (delta)")
+    verb.add_argument("--host", metavar="NAME", help="this one, of several for whose queues a table is (its own name)")
     verb.add_argument("--schema", metavar="DDL", help="fields of the payloads, which become columns")
     verb.add_argument("--value", choices=_VALUES, help="what payloads are then (as the queue's codec says)")
     verb.add_argument("--dtype", help="of --value struct: price:<f8, size:<i4")
@@ -104,7 +107,13 @@ def _once(arguments: argparse.Namespace, stop: threading.Event) -> None:
     merged = 0
     try:
         spark.archive_queue(
-            arguments.queue, arguments.table, form=form, older_than=arguments.after, progress=at, **given
+            arguments.queue,
+            arguments.table,
+            form=form,
+            host=arguments.host,
+            older_than=arguments.after,
+            progress=at,
+            **given,
         )
         progress.end()
         merged = _put_together(arguments)
@@ -125,7 +134,7 @@ def _once(arguments: argparse.Namespace, stop: threading.Event) -> None:
 def _put_together(arguments: argparse.Namespace) -> int:
     """Work beside: where it cannot be done, nothing is lost but a little speed of whoever reads."""
     try:
-        return int(spark.compact(arguments.table, file_bytes=arguments.compact_to))
+        return int(spark.compact(arguments.table, file_bytes=arguments.compact_to, host=arguments.host))
     except (OSError, shmq.Busy) as problem:
         print(f"shmq: {spark.not_together(arguments.table, problem)}", file=sys.stderr, flush=True)
         return 0

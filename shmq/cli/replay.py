@@ -4,6 +4,7 @@ Put what a pipeline has archived into a queue again, in order, each message once
 Examples:
     shmq replay /data/archive/events /data/q/events-again
     shmq replay archive q --since 2013-06-01 --until 2013-07-01
+    shmq replay /shared/lake/orders q --host host-a
 
 Keys, times, types and headers are kept; where a message was is in its header `source`. Killed, it goes on when it is
 called again with the same --since and --until. Other times are another replay: what both have is put twice.
@@ -30,6 +31,7 @@ def add(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--since", type=_time, metavar="TIME", help=_SINCE)
     verb.add_argument("--until", type=_time, metavar="TIME", help="only messages before this time")
     verb.add_argument("--shard", type=int, metavar="N", help="only of this shard")
+    verb.add_argument("--host", metavar="NAME", help="only of this host, of those that archived into the table")
     verb.add_argument("--json", action="store_true", help="the result as JSON")
 
 
@@ -47,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     problems = spark.verify_archive(arguments.archive)
     if problems:
         raise show.Problem(f"{arguments.archive} is damaged, and nothing was put: {'; '.join(problems)}")
-    limits = {"since": arguments.since, "until": arguments.until, "shard": arguments.shard}
+    limits = {"since": arguments.since, "until": arguments.until, "shard": arguments.shard, "host": arguments.host}
     with Progress() as progress:
         tell = functools.partial(progress.at, "replayed")
         rows = spark.replay(arguments.archive, arguments.queue, progress=tell, **limits)

@@ -14,10 +14,12 @@ from __future__ import annotations
 import contextlib
 import datetime
 import decimal
+import fcntl
 import json
 import logging
 import math
 import os
+import random
 import re
 import time
 import urllib.parse
@@ -28,13 +30,17 @@ import shmq
 from shmq.spark import disk, setup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 LOG = "_delta_log"
 _UNFINISHED = ".unfinished"
+_MENDING = f"{LOG}/.shmq-mending"
 _COMMIT = re.compile(r"\d{20}(\.json|\.checkpoint.*\.parquet)")
 _KEEP_HOURS = 7 * 24
 _ATTEMPTS = 30
+_LONGEST_WAIT = 0.5
+_TORN_AFTER = 10.0
+"""Seconds. What is younger may be a commit of another host, whose bytes are on their way to a disk that both see."""
 _LONGEST = 32
 """Of text and bytes that are longer there are no statistics in the log."""
 
@@ -231,11 +237,11 @@ class Table:
             raise
         disk.sync_folder(where)
 
-    def sweep(self, prefix: str) -> None:
-        """Remove what killed ones left unfinished, of files that are called like that."""
+    def sweep(self, prefix: str, under: str = "") -> None:
+        """Remove what killed ones left unfinished in that folder, of files that are called like that."""
         if is_remote(self.path):
             return
-        for folder, folders, names in os.walk(self.path):
+        for folder, folders, names in os.walk(f"{self.path}/{under}"):
             folders[:] = [each for each in folders if each != LOG]
             for name in names:
                 if name.startswith(f".{prefix}") and name.endswith(_UNFINISHED):
@@ -283,8 +289,10 @@ class Table:
             same_rows: files alone change, and nothing that is in the table.
 
         Raises:
+            OSError: it is not on the disk; whether it counts is not known.
             Raced: somebody else has committed since the table was read.
         """
+        mine = self.version + 1  # it is tried once
         transaction = self._delta.transaction
         now = int(time.time() * 1000)
         actions = [
@@ -311,21 +319,33 @@ class Table:
         except self._delta.exceptions.CommitFailedError as problem:
             raise Raced(f"{self.path}: somebody else has committed ({problem})") from problem
         self.again()
-        self.sync_log()
+        self.sync_log(mine)
 
-    def once(self, app: str, version: int, add: Sequence[Any], marks: Mapping[str, int]) -> bool:
+    def once(
+        self,
+        app: str,
+        version: int,
+        add: Sequence[Any],
+        marks: Mapping[str, int],
+        check: Callable[[], None] = lambda: None,
+    ) -> bool:
         """
         Commit, unless that application is so far already: False then.
+
+        Args:
+            check: raises where what is in the table now is in the way; asked each time that somebody else was first.
 
         Raises:
             Raced: others commit all the time.
         """
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             if self.has(app, version):
                 return False
+            check()
             try:
                 self.commit(add, marks=marks)
             except Raced:
+                time.sleep(random.uniform(0, min(0.01 * 2**attempt, _LONGEST_WAIT)))  # noqa: S311  # not in step
                 self.again()
             else:
                 return True
@@ -362,12 +382,17 @@ class Table:
             self._table.vacuum(retention_hours=_KEEP_HOURS, dry_run=False, enforce_retention_duration=False)
         return len(gone)
 
-    def sync_log(self) -> None:
-        """What was committed is on the disk."""
+    def sync_log(self, since: int | None = None) -> None:
+        """
+        What was committed is on the disk: the last of it, or all from version *since* on, also what others committed.
+
+        Raises:
+            FileNotFoundError: it was set aside, as in pieces, before it was there; see `mend`.
+        """
         if is_remote(self.path):
             return
-        with contextlib.suppress(FileNotFoundError):
-            disk.sync_file(f"{self.path}/{LOG}/{self.version:020d}.json")
+        for version in range(self.version if since is None else since, self.version + 1):
+            disk.sync_file(f"{self.path}/{LOG}/{version:020d}.json")
         disk.sync_folder(f"{self.path}/{LOG}")
         disk.sync_folder(self.path)
 
@@ -445,21 +470,41 @@ def mend(path: str) -> None:
     """
     Set the last commit of a local table aside where a power cut has left it in pieces.
 
-    Who commits is told when it is on the disk, so nobody was told of this one: what it named is put there again.
+    Who commits is told when it is on the disk, so nobody was told of this one: what it named is put there again. One
+    that is young may become whole yet, and is waited for: another host may have it in its memory.
     """
     names = [] if is_remote(path) else [each for each in _commits(path) if each.endswith(".json")]
     if not names:
         return
-    last = f"{path}/{LOG}/{max(names)}"
-    with open(last, "rb") as file:
-        content = file.read()
+    if _is_whole(f"{path}/{LOG}/{max(names)}"):
+        return
+    with open(f"{path}/{_MENDING}", "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # or two would set aside what is in pieces, and what came in its place
+        last = f"{path}/{LOG}/{max(each for each in _commits(path) if each.endswith('.json'))}"
+        until = time.monotonic() + _TORN_AFTER
+        while not _is_whole(last):
+            if time.time() - os.stat(last).st_mtime >= _TORN_AFTER or time.monotonic() >= until:
+                _set_aside(last)
+                return
+            time.sleep(0.1)
+
+
+def _set_aside(commit: str) -> None:
+    os.replace(commit, f"{commit}.torn")
+    disk.sync_folder(os.path.dirname(commit))
+    logging.getLogger(__name__).warning("%s was in pieces, as a power cut leaves it, and was set aside", commit)
+
+
+def _is_whole(path: str) -> bool:
+    """Whether all of a commit is in its file; or it is not there any more, since another one has set it aside."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except FileNotFoundError:
+        return True
     try:
         for line in content.splitlines():
             json.loads(line)
-        whole = bool(content)
     except ValueError:
-        whole = False
-    if not whole:
-        os.replace(last, f"{last}.torn")
-        disk.sync_folder(f"{path}/{LOG}")
-        logging.getLogger(__name__).warning("%s was in pieces, as a power cut leaves it, and was set aside", last)
+        return False
+    return bool(content)

@@ -73,7 +73,7 @@ def plan(pipeline: Pipeline) -> dict[str, Any]:
         try:
             archived = places.shards_of(pipeline.sources[pipeline.archive.source].queue)
             archive.check_apart(archived, pipeline.archive.to)
-            archive.store(pipeline.archive.to, pipeline.archive.format or None).check()
+            archive.store(pipeline.archive.to, pipeline.archive.format or None, pipeline.archive.host or None).check()
         except (shmq.NotFound, shmq.BadFormat, shmq.Corrupt, shmq.Mismatch, setup.Missing) as problem:
             raise BadPipeline(f"archive: {problem}") from problem
     return {
@@ -420,13 +420,14 @@ class Run:
                 source.queue,
                 wanted.to,
                 form=wanted.format or None,
+                host=wanted.host or None,
                 older_than=wanted.after or None,
                 progress=count,
                 **(typed if wanted.schema else {}),
             )
         if wanted.compact_to and not self._stop.is_set():
             try:
-                merged = archive.compact(wanted.to, file_bytes=wanted.compact_to)
+                merged = archive.compact(wanted.to, file_bytes=wanted.compact_to, host=wanted.host or None)
             except (OSError, shmq.Busy) as problem:
                 why = {"not_merged": archive.not_together(wanted.to, problem)}
         self._tell({"pipeline": self._pipeline.name, "archive": wanted.to, "rows": rows, "files_merged": merged, **why})

@@ -6,7 +6,7 @@ A pipeline as its TOML says it: read, checked whole before anything starts, each
                           options
     [step.NAME]           from, sql or python, watermark
     [sink.NAME]           from, format (parquet, delta, shmq, console), path or queue, mode, value, key, partition_by
-    [archive]             source, to, format (parquet, delta), schema, after, compact_to
+    [archive]             source, to, format (parquet, delta), host, schema, after, compact_to
 
 A source whose payloads are parsed has a sibling `NAME.corrupt`: what did not parse, for a dead-letter queue.
 """
@@ -137,6 +137,8 @@ class Archiving:
     """Of payloads, that are what the source says, as columns."""
     after: float = 0.0
     compact_to: int = 0
+    host: str = ""
+    """This one's name, of several that archive to one Delta table."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,7 +212,7 @@ _ALLOWED: dict[str, dict[str, Any]] = {
         "partition_by": list,
         "delivery": str,
     },
-    "archive": {"source": str, "to": str, "format": str, "schema": str, "after": str, "compact_to": str},
+    "archive": {"source": str, "to": str, "format": str, "host": str, "schema": str, "after": str, "compact_to": str},
 }
 
 
@@ -409,14 +411,24 @@ class _Checker:
         if not each.get("to"):
             self._object("archive", None, "[archive] needs to")
         after = self._seconds("archive", "after", each.get("after", "0s"))
-        kind = each.get("format", "")
+        host = self._archiving_host(each.get("host", ""))
+        kind = each.get("format", "delta" if host else "")
         if kind not in {"", "parquet", "delta"}:
             self._object("archive", "format", f"format = {kind!r}: parquet or delta")
         place = self._place if kind == "delta" else functools.partial(self._here, "archive", "to")
         if each.get("schema"):
             self._archived_schema(each["schema"], sources.get(source))
         compact_to = self._bytes(each.get("compact_to", "256MB"))
-        return Archiving(source, place(each.get("to", "")), kind, each.get("schema", ""), after, compact_to)
+        return Archiving(source, place(each.get("to", "")), kind, each.get("schema", ""), after, compact_to, host)
+
+    def _archiving_host(self, host: str) -> str:
+        from shmq.spark.archive import owners  # noqa: PLC0415  # as below
+
+        try:
+            return owners.checked(host) if host else ""
+        except BadOption as problem:
+            self._object("archive", "host", str(problem))
+            return ""
 
     def _archived_schema(self, words: str, source: Source | None) -> None:
         """Fields of payloads that can be columns of an archive."""

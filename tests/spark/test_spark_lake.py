@@ -231,7 +231,7 @@ def test_found_a_commit_beside_another_ones_is_not_tried_again_behind_its_marks(
     in_parts(some, to, 100)
     once = delta.Table.once
 
-    def meanwhile(self, app, version, add, marks):
+    def meanwhile(self, app, version, add, marks, check):
         monkeypatch.setattr(delta.Table, "once", once)
         deltalake.DeltaTable(to).create_write_transaction(  # who was here first, and had written the same
             list(add),
@@ -242,7 +242,7 @@ def test_found_a_commit_beside_another_ones_is_not_tried_again_behind_its_marks(
                 app_transactions=[deltalake.Transaction(name, at) for name, at in marks.items()]
             ),
         )
-        return self.once(app, version, add, marks)
+        return self.once(app, version, add, marks, check)
 
     monkeypatch.setattr(delta.Table, "once", meanwhile)
     with pytest.raises(shmq.Busy, match="by another process"):
@@ -293,6 +293,7 @@ def test_a_commit_that_a_power_cut_left_in_pieces_is_set_aside(some, to, caplog)
     assert shmq.Consumer.seek is before
     with open(f"{to}/_delta_log/{version + 1:020d}.json", "r+b") as file:
         file.truncate(40)
+        os.utime(file.fileno(), (0, 0))  # a younger one is waited for
     assert archive.archive(some.path, to) == SOME - 100
     assert "was set aside" in caplog.text
     assert offsets(to) == list(range(SOME))
@@ -319,8 +320,8 @@ def test_found_who_is_killed_while_the_table_is_made_is_no_hindrance(some, to):
     version = deltalake.DeltaTable(to).version()
     other = f"{to}.other"
     os.makedirs(f"{other}/_delta_log")
-    with open(f"{other}/_delta_log/{0:020d}.json", "wb"):
-        pass  # of a power cut
+    with open(f"{other}/_delta_log/{0:020d}.json", "wb") as file:
+        os.utime(file.fileno(), (0, 0))  # of a power cut
     fill(some, SOME, SOME + 10)
     assert archive.archive(some.path, other, form="delta") == 10
     assert version == 1

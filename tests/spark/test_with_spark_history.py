@@ -264,3 +264,69 @@ def test_files_without_what_is_looked_for_are_passed_over(spark, some, to, form)
     assert len(limited.inputFiles()) == 2
     nothing = shmq.spark.history(spark, to, since=EPOCH + datetime.timedelta(days=99))
     assert nothing.count() == 0
+
+
+# ---------------------------------------------------------------- of several hosts
+@pytest.fixture
+def of_hosts(tmp_path, to):
+    """Queues of two hosts, which archive into one table; of each 100 messages more are live."""
+    pytest.importorskip("deltalake", reason="pip install 'shmq[delta]'")
+    opened = {}
+    for host, stop in (("007", 300), ("b.example", 150)):  # a name that could be a number is none
+        (tmp_path / host).mkdir()
+        opened[host] = shmq.open(tmp_path / host / "orders", retention=shmq.Retention.forever())
+        fill(opened[host], 0, stop)
+        archive.archive(opened[host].path, to, host=host)
+        fill(opened[host], stop, stop + 100)
+    yield opened
+    for each in opened.values():
+        each.close()
+
+
+def test_history_of_several_hosts_is_of_one_or_of_all(spark, of_hosts, to):
+    everything = archive.history(spark, to)
+    assert {tuple(row) for row in everything.groupBy("host").count().collect()} == {("007", 300), ("b.example", 150)}
+    one = archive.history(spark, to, host="b.example")
+    assert [(row.host, row.offset) for row in one.orderBy("offset").collect()] == [("b.example", n) for n in range(150)]
+    assert all("host=b.example" in name for name in one.inputFiles())
+    day = datetime.datetime.fromtimestamp(DAY, datetime.UTC)
+    assert archive.history(spark, to, host="007", since=day).count() == 200
+    with pytest.raises(shmq.NotFound, match=r"nothing of the host 'c'; it has 007, b\.example"):
+        archive.history(spark, to, host="c")
+    with pytest.raises(BadOption, match="and not beside a queue"):
+        archive.history(spark, to, of_hosts["007"].path, host="007")
+    with pytest.raises(BadOption, match="takes a queue of this host"):
+        archive.history(spark, to, "grpc+tls://host-a:8815/orders")
+
+
+def test_history_with_a_queue_is_of_its_own_host(spark, of_hosts, to, tmp_path):
+    for queue in of_hosts.values():
+        frame = archive.history(spark, to, queue.path)
+        rows = frame.orderBy("offset").select("offset", "value").collect()
+        assert [tuple(row) for row in rows] == [(m.index, m.payload) for m in queue.reader()]
+    (tmp_path / "c").mkdir()
+    with shmq.open(tmp_path / "c" / "orders") as queue:  # of which nothing is archived, and others of its name are
+        fill(queue, 0, 10)
+        assert archive.history(spark, to, queue.path).count() == 10
+
+
+def test_a_tail_that_went_comes_out_of_the_table_of_several_hosts(spark, make, tmp_path, to):
+    """By its own host, though another one has the same offsets of the same name."""
+    pytest.importorskip("deltalake", reason="pip install 'shmq[delta]'")
+    (tmp_path / "other").mkdir()
+    queue = make(chunk_bytes=1 << 16)
+    fill(queue, 0, 100)
+    archive.archive(queue.path, to, host="b")
+    with shmq.open(tmp_path / "other" / "q") as other:
+        other.put_many([b"of a"] * 5000)
+        archive.archive(other.path, to, host="a")
+    fill(queue, 100, 2000)
+    wanted = raw(queue)
+    frame = archive.history(spark, to, queue.path)
+    archive.archive(queue.path, to, host="b")
+    fill(queue, 2000, 5000)
+    archive.archive(queue.path, to, host="b")
+    fill(queue, 5000, 5001)
+    assert queue.first_index > 500
+    found = frame.where("offset < 2000").orderBy("offset").select("offset", "value").collect()
+    assert [tuple(row) for row in found] == [(each[0], each[2]) for each in wanted]

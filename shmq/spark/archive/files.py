@@ -24,11 +24,11 @@ from typing import IO, TYPE_CHECKING, Self
 import shmq
 from shmq.spark import disk
 from shmq.spark.archive import merging, parquet
-from shmq.spark.archive.forms import ARCHIVED, MANIFEST, Snapshot, Times, another_queue
+from shmq.spark.archive.forms import ARCHIVED, MANIFEST, Snapshot, Stored, Times, another_queue
 from shmq.spark.archive.messages import RAW, Layout, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -300,13 +300,14 @@ class Archive:
                 problems.append(f"{each.name} is not what was written: its SHA-256 is {digest}")
         return problems
 
-    def shards(self) -> list[tuple[str, int, str]]:
-        """Of which shards there is something, and whose: (topic, number, id)."""
+    def shards(self) -> list[Stored]:
+        """Of which shards there is something, and of which queue."""
         manifest = self.manifest()
-        return [(topic, number, manifest.of(topic, number)[0].queue_id) for topic, number in manifest.places()]
+        return [Stored(topic, number, manifest.of(topic, number)[0].queue_id) for topic, number in manifest.places()]
 
-    def rows(self, topic: str, shard: int, behind: int, times: Times) -> Iterator[pa.Table]:
-        """What is archived of a shard behind that offset, in order; of these times, and perhaps others."""
+    def rows(self, topic: str, shard: int, behind: int, times: Times, host: str | None = None) -> Iterator[pa.Table]:
+        """See `forms.Store`."""
+        del host  # all of it is one host's
         files = [each for each in self.manifest().of(topic, shard) if each.stop > behind + 1 and each.may_hold(times)]
         yield from parquet.groups(self.paths(files))
 
@@ -314,7 +315,8 @@ class Archive:
         """What is in it now, for whoever plans with it."""
         manifest = self.manifest()
 
-        def names(times: Times) -> list[str]:
+        def names(times: Times, hosts: Collection[str] | None) -> list[str]:
+            del hosts
             return self.paths([each for each in manifest.files if each.may_hold(times)])
 
         def end(topic: str, shard: int, queue_id: str) -> int | None:

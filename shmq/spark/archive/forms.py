@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 import shmq
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     import pyarrow as pa
 
@@ -53,17 +53,32 @@ def moment(what: str, when: datetime.datetime | int | None) -> int | None:
     raise TypeError(f"{what}={when!r}: a datetime is wanted, or an int of ns since 1970, not {type(when).__name__}")
 
 
+class Stored(NamedTuple):
+    """A shard of which there is something in an archive."""
+
+    topic: str
+    number: int
+    whose: str
+    """By which a replay knows it: the queue's id, or the table's, with the host."""
+    host: str | None = None
+    """Whose it is; None in an archive that was not made for several hosts."""
+
+
 class Snapshot(NamedTuple):
     """What is in an archive at one moment."""
 
     path: str
     columns: list[str]
-    names: Callable[[Times], list[str]]
-    """The files in which there may be messages of these times."""
+    names: Callable[[Times, Collection[str] | None], list[str]]
+    """The files in which there may be messages of these times, and of these hosts; None for all of them."""
     end_of: Callable[[str, int, str], int | None]
-    """See `Store.end_of`."""
+    """The index behind what is archived of a queue's shard: topic, number, queue's id."""
     schema: str | None = None
     """In Spark's JSON, where files alone do not tell it."""
+    hosts: tuple[str, ...] | None = None
+    """Of which there is something; None in an archive that was not made for several."""
+    host_of: Callable[[str], str | None] = lambda _: None
+    """Whose queue it is that has this id; None where that is not told."""
 
 
 class Store(Protocol):
@@ -91,10 +106,10 @@ class Store(Protocol):
 
     def end_of(self, topic: str, shard: int, queue_id: str) -> int | None:
         """
-        The index behind what is archived of a shard.
+        The index behind what is archived of a shard, for whoever goes on there.
 
         Raises:
-            Mismatch: what is archived under that name is of another queue.
+            Mismatch: what is archived under that name is of another queue, or the queue is another host's.
         """
 
     def sweep(self, queue_id: str) -> None:
@@ -104,24 +119,31 @@ class Store(Protocol):
         """The messages of *span*, which come behind what is archived: on the disk when this returns, or not at all."""
 
     def compact(self, nbytes: int) -> int:
-        """Put small files together, up to about so many bytes each: how many files went."""
+        """Put small files together, up to about so many bytes each, of this host alone: how many files went."""
 
     def verify(self) -> list[str]:
         """What is wrong with its files: missing, or not as they were written."""
 
-    def shards(self) -> list[tuple[str, int, str]]:
-        """Of which shards there is something: (topic, number, whose)."""
+    def shards(self) -> list[Stored]:
+        """Of which shards there is something."""
 
-    def rows(self, topic: str, shard: int, behind: int, times: Times) -> Iterator[pa.Table]:
-        """What is archived of a shard behind that offset, in order; of these times, and perhaps others."""
+    def rows(self, topic: str, shard: int, behind: int, times: Times, host: str | None = None) -> Iterator[pa.Table]:
+        """What is archived of a host's shard behind that offset, in order; of these times, and perhaps others."""
 
     def snapshot(self) -> Snapshot:
         """What is in it now, for whoever plans with it."""
 
 
-def another_queue(path: str, topic: str, shard: int) -> shmq.Mismatch:
+def another_queue(path: str, topic: str, shard: int, host: str | None = None) -> shmq.Mismatch:
     """What is archived under that name is of another queue."""
+    if host is None:
+        return shmq.Mismatch(
+            f"{path} holds messages of another queue that was called {topic}/{shard} before; nothing was changed. Give "
+            "each of them an archive of its own; or, of several hosts, begin a Delta table for them, each with its "
+            "name (--host)"
+        )
     return shmq.Mismatch(
-        f"{path} holds messages of another queue that was called {topic}/{shard} before; nothing was changed. Give "
-        "each of them an archive of its own"
+        f"{path} holds messages of another queue that was called {topic}/{shard} on the host {host!r} before; nothing "
+        "was changed. Give each of them an archive of its own; or, where these are two hosts, each its own name "
+        "(--host)"
     )

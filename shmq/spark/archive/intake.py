@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import shmq
 from shmq.spark import delta, places
 from shmq.spark.archive import forms, messages, stores
+from shmq.spark.options import BadOption
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -39,6 +40,7 @@ def archive(
     to: str,
     *,
     form: str | None = None,
+    host: str | None = None,
     schema: str | None = None,
     value: str | None = None,
     dtype: str | None = None,
@@ -53,7 +55,9 @@ def archive(
     Args:
         queue: a queue's directory, or one with its shards.
         to: the archive's directory; or, for a Delta table, an object store's URL.
-        form: "parquet" or "delta", for an archive that is new; plain Parquet by default.
+        form: "parquet" or "delta", for an archive that is new; plain Parquet by default, a Delta table with *host*.
+        host: the name of this one, of several hosts that archive to one Delta table, each its own queues. One that is
+            new is made for them then; one that was made for them takes this host's name by default.
         schema: the fields of the payloads, like "user BIGINT, kind STRING", which become columns; None for payloads as
             they are.
         value: what payloads are then: "json", "msgpack" or "struct"; by default what the queue's codec says.
@@ -71,7 +75,8 @@ def archive(
         BadOption: such payloads have no such fields.
         Gone: messages went that were not archived yet. Retention waits for the name `archive`; so somebody dropped or
             moved it, or purged, or the queue is bounded with full="drop_oldest".
-        Mismatch: the archive is of another form, of other columns, or of another queue; nothing was archived.
+        Mismatch: the archive is of another form, of other columns, or of another queue; or it was made without hosts,
+            and one was named; or the queue is archived as another host's. Nothing was archived.
         Missing: a Delta table needs the package deltalake.
     """
     shards = places.shards_of(queue)
@@ -81,8 +86,10 @@ def archive(
         with shmq.open(shard.path, create=False, trusted=True) as opened:
             _until(opened, older_than, behind)
             layouts.append(messages.layout(opened, value, schema, dtype))
+    if host is not None and any("_host" in each.schema().names for each in layouts):
+        raise BadOption("_host is the column of hosts in an archive of several; call the field something else")
     done = 0
-    with stores.store(to, form) as there:
+    with stores.store(to, form, host) as there:
         for shard, how in zip(shards, layouts, strict=True):
             with shmq.open(shard.path, create=False, trusted=True) as opened:
                 _check_columns(there, how)
@@ -193,12 +200,13 @@ def _file_end(queue: shmq.Queue, start: int, stop: int, nbytes: int) -> int:
     return stop
 
 
-def compact(to: str, *, file_bytes: int = FILE_BYTES) -> int:
+def compact(to: str, *, file_bytes: int = FILE_BYTES, host: str | None = None) -> int:
     """
     Put neighbouring small files together, up to about *file_bytes* each; return how many files went.
 
     Readers are not disturbed: the old files stay for a day, and for a week in a Delta table. To call it often costs
-    nothing: see `merging.is_worth`.
+    nothing: see `merging.is_worth`. In a Delta table of several hosts each puts its own files together: *host*, or this
+    one by its name.
 
     Raises:
         Busy: another process writes to it.
@@ -207,7 +215,7 @@ def compact(to: str, *, file_bytes: int = FILE_BYTES) -> int:
     if stores.form_of(to) is None:
         stores.store(to).check()
         return 0
-    with stores.store(to) as there:
+    with stores.store(to, host=host) as there:
         return there.compact(file_bytes)
 
 

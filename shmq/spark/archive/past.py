@@ -7,13 +7,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import shmq
-from shmq.spark import places
-from shmq.spark.archive import forms, messages, stores
+from shmq.spark import hosts, places
+from shmq.spark.archive import forms, messages, owners, stores
 from shmq.spark.options import BadOption
 
 if TYPE_CHECKING:
     import datetime
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 _ALWAYS_ZERO = {"timestampType", "_timestampType", "_row"}
 
@@ -23,6 +23,7 @@ def history(
     archive_path: str | Sequence[str],
     queue: str | None = None,
     *,
+    host: str | None = None,
     since: datetime.datetime | int | None = None,
     until: datetime.datetime | int | None = None,
     **options: Any,
@@ -33,26 +34,32 @@ def history(
     Args:
         spark: the session.
         archive_path: the archive; or several, of hosts that each archive their own shards to storage that all can see.
-        queue: a queue's directory, or one with its shards; None for what is archived alone.
+        queue: a queue's directory, or one with its shards; None for what is archived alone. Of a Delta table of several
+            hosts there is then what is of this queue's host.
+        host: of what is archived alone, what is of this host; None for all of them, with a column that says whose.
         since, until: only messages of this time or later, and before that one: files without any are not opened. A
             datetime without a zone is local, as everywhere in shmq; an int is ns since 1970.
         options: `schema`, and further options of the source; of a typed archive, its `value.format`.
 
     Raises:
-        BadOption: there is no such column in the archive.
+        BadOption: there is no such column in the archive; or a host was named beside a queue, or a queue of another
+            host than this one.
         Gone: messages between the archive and the live queue are in neither.
-        NotFound: there is nothing in the archive, and no queue was named.
+        Mismatch: a host was named, and an archive was made without.
+        NotFound: there is nothing in the archive, or of that host, and no queue was named.
         TypeError: since or until is no time.
     """
     times = forms.Times(forms.moment("since", since), forms.moment("until", until))
+    _check_queue(queue, host)
     archives = [archive_path] if isinstance(archive_path, str) else list(archive_path)
     snapshots = [stores.store(path).snapshot() for path in archives]  # before the tail, which begins behind them
-    stored = [(each, _stored(spark, each, times)) for each in snapshots if each.columns]
     if queue is None:
-        if not stored:
+        frames = [_stored(spark, each, times, _only(each, host)) for each in snapshots if each.columns]
+        if not frames:
             raise shmq.NotFound(f"nothing is archived in {', '.join(each.path for each in snapshots)}")
-        return _together([frame for _, frame in stored])
+        return _together(frames)
     shards = places.shards_of(queue)
+    stored = [(each, _stored(spark, each, times, _hosts_of(each, shards))) for each in snapshots if each.columns]
     live = _live(spark, queue, _ends(snapshots, shards, times), [each.path for each in snapshots], dict(options))
     typed = _is_typed(live, options)
     when = "_timestamp" if typed else "timestamp"
@@ -64,21 +71,52 @@ def history(
     return _together([*frames, _of_times(live, when, times)])
 
 
+def _check_queue(queue: str | None, host: str | None) -> None:
+    if queue is None:
+        return
+    if host is not None:
+        raise BadOption(
+            f"history() takes host={host!r} of what is archived alone, and not beside a queue, {queue}: of a table of "
+            "several hosts it reads what is of the queue's own one"
+        )
+    if hosts.is_remote(queue):
+        raise BadOption(
+            f"history() takes a queue of this host, and not {queue}: call it there, or read what is archived alone"
+        )
+
+
+def _only(snapshot: forms.Snapshot, host: str | None) -> Collection[str] | None:
+    """The hosts that are asked for; None for all."""
+    if host is None:
+        return None
+    owners.check_there(snapshot.path, host, snapshot.hosts)
+    return [host]
+
+
+def _hosts_of(snapshot: forms.Snapshot, shards: list[places.Shard]) -> Collection[str] | None:
+    """The host whose queue that is, as the archive says; none where nothing of it is archived."""
+    if snapshot.hosts is None:
+        return None
+    ids = {places.open_queue(each.path, read_only=True).id for each in shards}
+    places.close_all()
+    return {host for each in ids if (host := snapshot.host_of(each)) is not None}
+
+
 def _together(frames: list[Any]) -> Any:
     return functools.reduce(lambda one, other: one.unionByName(other), frames)
 
 
 # ---------------------------------------------------------------- what is archived
-def _stored(spark: Any, snapshot: forms.Snapshot, times: forms.Times) -> Any:
-    """An archive's own columns."""
+def _stored(spark: Any, snapshot: forms.Snapshot, times: forms.Times, hosts: Collection[str] | None) -> Any:
+    """An archive's own columns, of these hosts; None for all of it."""
     from pyspark.sql.types import StructType  # noqa: PLC0415
 
-    names = snapshot.names(times)
+    names = snapshot.names(times, hosts)
     reader = spark.read.option("__globPaths__", "false")  # a name may have stars in it
     if snapshot.schema is not None:  # the day and the shard of a Delta table are in the folders' names
         schema = StructType.fromJson(json.loads(snapshot.schema))
         reader = reader.schema(schema).option("basePath", _for_spark(snapshot.path))
-    frame = reader.parquet(*map(_for_spark, names or snapshot.names(forms.Times())[:1]))
+    frame = reader.parquet(*map(_for_spark, names or snapshot.names(forms.Times(), None)[:1]))
     frame = frame.select(*snapshot.columns)
     prefix = messages.prefix_of(snapshot.columns)
     return _of_times(frame if names else frame.where("false"), f"{prefix}timestamp", times)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq.spark.archive import forms, messages, stores
+from shmq.spark.archive import forms, messages, owners, stores
 
 if TYPE_CHECKING:
     import datetime
@@ -21,12 +21,14 @@ def replay(
     since: datetime.datetime | int | None = None,
     until: datetime.datetime | int | None = None,
     shard: int | None = None,
+    host: str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> int:
     """
     Put what is archived into *queue* again, in order, with its keys, times, types and headers; return how many.
 
-    Where a message was is in its header `source`: {"topic", "partition", "index"}. A replay that was killed goes on
+    Where a message was is in its header `source`: {"topic", "partition", "index"}, and "host" in an archive of several,
+    of which one comes after the other. A replay that was killed goes on
     where it was when it is called again, with the same times: what is in the queue already is not put twice. With other
     times it is another replay, which puts what both have a second time.
 
@@ -36,28 +38,35 @@ def replay(
         since, until: only messages of this time or later, and before that one. A datetime without a zone is local, as
             everywhere in shmq; an int is ns since 1970.
         shard: only of this shard.
+        host: only of this host; None for all there are.
         progress: told how many messages are done.
 
     Raises:
+        Mismatch: the archive was made without hosts, and one was named.
+        NotFound: it has nothing of that host.
         TypeError: since or until is no time.
     """
     times = forms.Times(forms.moment("since", since), forms.moment("until", until))
     there = stores.store(source)
+    stored = there.shards() if host is None else owners.only(source, there.shards(), host)
     done = 0
     with shmq.open(queue) as opened:
-        for topic, number, whose in there.shards():
-            if shard is None or number == shard:
-                who = f"replay {whose} {topic}/{number} {times.since}-{times.until}"
+        for each in stored:
+            if shard is None or each.number == shard:
+                who = f"replay {each.whose} {each.topic}/{each.number} {times.since}-{times.until}"
                 before = opened.adopted(who)
-                tables = there.rows(topic, number, -1 if before is None else before[0], times)
-                for count in _replay(tables, opened, who, times):
+                behind = -1 if before is None else before[0]
+                tables = there.rows(each.topic, each.number, behind, times, each.host)
+                for count in _replay(tables, opened, who, times, each.host):
                     done += count
                     if progress is not None:
                         progress(done)
     return done
 
 
-def _replay(tables: Iterator[pa.Table], queue: shmq.Queue, who: str, times: forms.Times) -> Iterator[int]:
+def _replay(
+    tables: Iterator[pa.Table], queue: shmq.Queue, who: str, times: forms.Times, host: str | None
+) -> Iterator[int]:
     """Each table at once, known by its last offset, which ascends over all that there is of a shard."""
     import pyarrow.compute as pc  # noqa: PLC0415
 
@@ -74,16 +83,16 @@ def _replay(tables: Iterator[pa.Table], queue: shmq.Queue, who: str, times: form
             continue
         with queue.stage() as staged:
             for batch in table.to_batches(max_chunksize=4096):
-                _put(staged, batch)
+                _put(staged, batch, {} if host is None else {"host": host})
             queue.adopt(staged, dedup=(who, table["offset"][-1].as_py()))
         yield table.num_rows
 
 
-def _put(staged: shmq.Staged, batch: pa.RecordBatch) -> None:
+def _put(staged: shmq.Staged, batch: pa.RecordBatch, whose: dict[str, str]) -> None:
     headers = [
         {
             **{each["key"]: each["value"] for each in kept or ()},
-            "source": {"topic": topic, "partition": partition, "index": index},
+            "source": {**whose, "topic": topic, "partition": partition, "index": index},
         }
         for kept, topic, partition, index in zip(
             batch["headers"].to_pylist(),

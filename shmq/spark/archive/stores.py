@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import shmq
 from shmq.spark import delta
+from shmq.spark.archive import owners
 from shmq.spark.archive.files import Archive
 from shmq.spark.archive.forms import ARCHIVED, MANIFEST
 from shmq.spark.archive.lake import Lake
+from shmq.spark.options import BadOption
 
 if TYPE_CHECKING:
     from shmq.spark.archive.forms import Store
@@ -17,16 +19,18 @@ if TYPE_CHECKING:
 PARQUET, DELTA = "parquet", "delta"
 
 
-def store(path: str, form: str | None = None) -> Store:
+def store(path: str, form: str | None = None, host: str | None = None) -> Store:
     """
     The archive at *path*: what is there, or is to be.
 
     Args:
         path: a directory; or, for a Delta table, an object store's URL.
         form: "parquet" or "delta", for one that is new; None for whatever is there.
+        host: whose messages come into it, of several hosts; one that is new is a Delta table for them, then.
 
     Raises:
         BadFormat: a file is there.
+        BadOption: that is no name of a host, or plain Parquet, which is of one host alone.
         Mismatch: what is there is of the other form.
         Missing: it is a Delta table, and the package deltalake is not installed.
     """
@@ -41,7 +45,15 @@ def store(path: str, form: str | None = None) -> Store:
             f"{path} is an archive of the form {there!r}, and {form!r} was asked for; nothing was changed. Leave the "
             "form out, or archive to another place"
         )
-    return Lake(path) if (there or form) == DELTA else Archive(path)
+    if host is None:
+        return Lake(path) if (there or form) == DELTA else Archive(path)
+    owners.checked(host)
+    if (there or form or DELTA) != DELTA:
+        raise BadOption(
+            f"{path} is plain Parquet, or is to be, which one host alone archives to, and the host {host!r} was named; "
+            "nothing was changed. Several hosts archive to a Delta table; or leave the host out"
+        )
+    return Lake(path, host)
 
 
 def form_of(path: str) -> str | None:

@@ -49,16 +49,19 @@ class TailRows(Rows):
         stop = min(gone.first_index or piece.stop, piece.stop)
         for path in self._archives:
             there = stores.store(path)
-            end = there.end_of(piece.topic, piece.number, piece.queue_id)
+            now = there.snapshot()
+            end = now.end_of(piece.topic, piece.number, piece.queue_id)
             if end is not None and end >= stop:
-                return self._archived(there, piece, start, stop)
+                return self._archived(there, now.host_of(piece.queue_id), piece, start, stop)
         return () if self._is_lenient else super()._instead(piece, start, gone)
 
-    def _archived(self, there: forms.Store, piece: plan.Piece, start: int, stop: int) -> Iterator[pa.RecordBatch]:
+    def _archived(
+        self, there: forms.Store, host: str | None, piece: plan.Piece, start: int, stop: int
+    ) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415
         import pyarrow.compute as pc  # noqa: PLC0415
 
-        for each in there.rows(piece.topic, piece.number, start - 1, forms.Times()):
+        for each in there.rows(piece.topic, piece.number, start - 1, forms.Times(), host):
             table = messages.as_raw(each)
             mine = pc.and_(pc.greater_equal(table["offset"], start), pc.less(table["offset"], stop))
             for rows in table.filter(mine).combine_chunks().to_batches(max_chunksize=self.options.batch_rows):
