@@ -11,7 +11,7 @@ A client is a line of the file: the SHA-256 of its token, its name and `.*`, the
 
 It pushes with `shmq replicate QUEUE tcp:HOST:PORT --name till-7.orders --token-file FILE`, and ROOT/till-7.orders
 follows its queue, with the same indexes; of a directory of shards it pushes all, with --name till-7. Killed, nothing
-is lost: clients wait for the next one, and go on.
+is lost: clients wait for the next one, and go on. With --format sej it is a journal that real sej reads.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ def add(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("root", metavar="ROOT", help="the directory below which the queues are gathered")
     verb.add_argument(
         "--listen", action="append", required=True, metavar="ADDRESS", help="tcp:HOST:PORT, any number of them"
+    )
+    verb.add_argument(
+        "--format", choices=("shmq", "sej"), default="shmq", help="what lies there: queues, or what sej reads"
     )
     verb.add_argument("--token-file", required=True, metavar="FILE", help="the clients")
     verb.add_argument("--certificate", metavar="FILE", help="TLS 1.3, with this certificate (PEM)")
@@ -52,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         token_file=arguments.token_file,
         certificate=arguments.certificate,
         key=arguments.key,
+        as_sej=arguments.format == "sej",
         stop=stop,
         on_start=tell,
     )

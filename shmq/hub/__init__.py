@@ -10,13 +10,15 @@ shard. They are followers (shmq/replica) of the queues at the client, with the s
 A map of the package:
     clients         who may come, and what their queues may be called
     arrivals        a queue that comes by a link; one link at a time for each
+    dense           the same as a journal of sej's, and the map from its offsets to our indexes
     service         the hub: where it listens, whom it lets in, how it ends
     sending         the client's side for shards; of one queue it is `replica.replicate`
 """
 
 from __future__ import annotations
 
+from shmq.hub.dense import Map
 from shmq.hub.sending import push
 from shmq.hub.service import serve
 
-__all__ = ["push", "serve"]
+__all__ = ["Map", "push", "serve"]

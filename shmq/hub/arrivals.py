@@ -10,20 +10,26 @@ from __future__ import annotations
 import os
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shmq import errors
 from shmq.hub.clients import fits
+from shmq.hub.dense import Dense
 from shmq.replica.follower import Follower
 from shmq.replica.link import Broken, Link, to_follower
-from shmq.replica.pieces import Refused
+from shmq.replica.pieces import Refused, State
 
 if TYPE_CHECKING:
     import socket
 
     from shmq.hub.clients import Client
-    from shmq.replica.pieces import Answer, Back, Hello, There
+    from shmq.replica.pieces import Answer, Back, Hello, Mark, There
 
+PRIVATE = ".hub"
+"""The directory of a root that is the hub's own. No queue's name begins with a dot."""
+ASIDE = f"{PRIVATE}/queues"
+"""Where followers lie whose journals have their places."""
 _PATIENCE = 10.0
 """Seconds for the link before to be over; what it still syncs takes its time."""
 _SHOWN = 100
@@ -92,9 +98,11 @@ class Turns:
 class Arrival(Follower):
     """A follower in a hub. What it is called is what the client says, if that is a name of its own."""
 
-    def __init__(self, root: str, client: Client, link: Link, turns: Turns) -> None:
-        """It is opened by `answer`."""
+    def __init__(self, root: str, client: Client, link: Link, turns: Turns, *, as_sej: bool = False) -> None:
+        """It is opened by `answer`. With *as_sej* it lies aside, and where it would be is a journal of sej's."""
         super().__init__(root)
+        self._as_sej = as_sej
+        self._dense: Dense | None = None
         self._root, self._client, self._link, self._turns = root, client, link, turns
         self._turn: tuple[str, _Turn] | None = None
 
@@ -107,8 +115,20 @@ class Arrival(Follower):
         """
         self._refuse_foreign(hello.name)
         self._turn = hello.name, self._turns.begin(hello.name, self._link)
-        self.path = os.path.join(self._root, hello.name)
-        return super().answer(hello)
+        place = os.path.join(self._root, hello.name)
+        self.path = os.path.join(self._root, ASIDE, hello.name) if self._as_sej else place
+        answer = super().answer(hello)
+        if self._as_sej:
+            self._dense = Dense(Path(place), self.path)
+            self._dense.catch_up()  # whoever was killed may not have come so far
+        return answer
+
+    def flush(self, *, mark: bool = False) -> Mark | None:
+        """See `Follower`. The client is told of nothing that the journal has not."""
+        done = super().flush(mark=mark)
+        if self._dense is not None:
+            self._dense.catch_up()
+        return done
 
     def take(self, piece: There) -> None:
         """
@@ -119,6 +139,8 @@ class Arrival(Follower):
         """
         if time.time() >= self._client.until:
             raise _not_found(os.path.basename(self.path))
+        if isinstance(piece, State):
+            self.flush()  # what it has go is in the journal
         super().take(piece)
 
     def _refuse_foreign(self, name: str) -> None:
@@ -130,6 +152,8 @@ class Arrival(Follower):
         try:
             super().close()
         finally:
+            if self._dense is not None:
+                self._dense.close()
             turn: Any = self._turn
             if turn is not None:
                 self._turn = None

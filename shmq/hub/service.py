@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 from shmq import errors, given
-from shmq.hub.arrivals import Arrival, Turns, Way
+from shmq.hub.arrivals import ASIDE, PRIVATE, Arrival, Turns, Way
 from shmq.hub.clients import Clients
 from shmq.net import addresses
 from shmq.net.server import locked, tls_of
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from shmq.hub.clients import Client
 
-PRIVATE = ".hub"
-"""The directory of a root that is the hub's own. No queue's name begins with a dot."""
 LINKS = 1000
 LINKS_OF_ONE = 256
 """Links of one client, so that one cannot take all."""
@@ -49,6 +47,7 @@ def serve(
     token_file: str | os.PathLike[str],
     certificate: str | None = None,
     key: str | None = None,
+    as_sej: bool = False,
     stop: Stop | None = None,
     on_start: Callable[[list[str]], object] | None = None,
 ) -> None:
@@ -63,6 +62,8 @@ def serve(
         token_file: its clients: lines with the verb `replicate` (docs/how-to/hub.md). It is read once.
         certificate: a PEM file; every address is TLS 1.3 then.
         key: the certificate's key, if it is in another file.
+        as_sej: write what real sej reads, ROOT/NAME/jnl, with offsets that count, and beside it `shmq.map`, in which
+            each has its index (`hub.Map`); the followers lie in ROOT/.hub/queues.
         stop: ends it, soon, when it is called.
         on_start: called with the addresses when clients may come.
 
@@ -82,7 +83,9 @@ def serve(
         raise ValueError("a hub listens at tcp:HOST:PORT: by a socket file all clients would be one user")
     with locked(home, PRIVATE):
         tls = None if certificate is None else tls_of(certificate, key, None, tokens=True)
-        hub = _Hub(home, Clients(token_file), tls)
+        if as_sej:
+            os.makedirs(os.path.join(home, ASIDE), 0o700, exist_ok=True)
+        hub = _Hub(home, Clients(token_file), tls, as_sej=as_sej)
         with contextlib.ExitStack() as opened:
             told: list[str] = []
             listening: list[socket.socket] = []
@@ -98,8 +101,8 @@ def serve(
 class _Hub:
     """What the threads of one hub share."""
 
-    def __init__(self, root: str, clients: Clients, tls: ssl.SSLContext | None) -> None:
-        self._root, self._clients, self._tls = root, clients, tls
+    def __init__(self, root: str, clients: Clients, tls: ssl.SSLContext | None, *, as_sej: bool) -> None:
+        self._root, self._clients, self._tls, self._as_sej = root, clients, tls, as_sej
         self._turns = Turns()
         self._lock = threading.Lock()
         self._strangers: dict[socket.socket, float] = {}
@@ -187,7 +190,7 @@ class _Hub:
                     return
                 self._ways[way] = client.name
             try:
-                with Arrival(self._root, client, way, self._turns) as arrival:
+                with Arrival(self._root, client, way, self._turns, as_sej=self._as_sej) as arrival:
                     receive(arrival, way)
             finally:
                 with self._lock:

@@ -41,6 +41,14 @@ def test_a_hub_and_two_clients_and_their_end(tmp_path, root, clients, orders):
             assert each.wait(20) == 0
 
 
+def test_the_format_is_handed_on(tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # they are this process's own
+    monkeypatch.setattr("shmq.hub.serve", lambda *_, **options: given.append(options["as_sej"]))
+    words = ["hub", str(tmp_path), "--listen", "tcp:127.0.0.1:0", "--token-file", "clients"]
+    assert (main(words), main([*words, "--format", "sej"]), given) == (0, 0, [False, True])
+
+
 def test_what_is_asked_for_wrongly(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # they are this process's own
     shmq.shards.open(tmp_path / "shards", shards=2).close()
