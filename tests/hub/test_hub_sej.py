@@ -118,6 +118,19 @@ def test_killed_before_every_call_that_changes_something(tmp_path):
     assert is_dense(tmp_path / "a", tmp_path / "sej", count)
 
 
+def test_what_a_map_says_of_messages_that_did_not_come_is_forgotten(root, clients, tmp_path):
+    """The hub was killed, or its power cut, between map and journal."""
+    count = with_gaps(tmp_path / "a")
+    with Hub(root, clients, as_sej=True) as there:
+        push_once(tmp_path / "a", there.at, NAME)
+    Map(root / NAME).add([(count, 1 << 40)])
+    with Hub(root, clients, as_sej=True) as there:
+        with shmq.open(str(tmp_path / "a")) as queue:
+            queue.put(b"later")
+        push_once(tmp_path / "a", there.at, NAME)
+        assert is_dense(tmp_path / "a", root / NAME, count + 1)
+
+
 def test_a_root_is_of_one_kind(root, clients, tmp_path):
     with_gaps(tmp_path / "a", 1)
     with Hub(root, clients) as there:
