@@ -42,6 +42,7 @@ _OWN = (
     "doctor",
     "replicate",
     "promote",
+    "hub",
     "worker",
     "bridge",
     "serve",

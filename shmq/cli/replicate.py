@@ -6,22 +6,30 @@ Examples:
     shmq replicate --listen unix:/run/orders.sock copies/orders
     shmq replicate orders unix:/run/orders.sock
     shmq replicate orders tcp:127.0.0.1:7000 --token-file ~/.orders.token
+    shmq replicate orders tcp:hub.example.org:7000 --name till-7.orders --token-file ~/.hub.token
+    shmq replicate shards/ tcp:hub.example.org:7000 --name till-7 --token-file ~/.hub.token
 
-The follower is for readers; `shmq promote` makes a queue of its own of it. What it lacks is held back in SRC, also
-while nothing runs here: `shmq consumer drop` of replica.NAME lets go of it.
+The last two are for a hub (`shmq hub`), of which all but loopback addresses are reached by TLS. The follower is for
+readers; `shmq promote` makes a queue of its own of it. What it lacks is held back in SRC, also while nothing runs here:
+`shmq consumer drop` of replica.NAME lets go of it.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING
 
+import shmq
 from shmq import replica
 from shmq.cli import show
 
 if TYPE_CHECKING:
     import argparse
+
+_SHARDS = "shards.shmq"
+"""The file that makes a directory one of shards; see docs/how-to/shards.md."""
 
 
 def add(verb: argparse.ArgumentParser) -> None:
@@ -29,10 +37,13 @@ def add(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("source", type=show.place, nargs="?", metavar="SRC", help="the queue that is followed")
     verb.add_argument("target", metavar="DST", help="the follower's directory, or unix:PATH or tcp:HOST:PORT")
     verb.add_argument("--listen", metavar="ADDRESS", help="follow whoever comes there with a queue; then without SRC")
-    verb.add_argument("--name", metavar="NAME", help="what the follower is called in SRC (as its directory)")
+    verb.add_argument(
+        "--name", metavar="NAME", help="what the follower is called (as its directory); at a hub CLIENT.QUEUE"
+    )
     verb.add_argument("--keep", type=show.whole(0), metavar="BYTES", help="hold back at most so much for it")
     verb.add_argument("--once", action="store_true", help="end when it has all that is there now")
     verb.add_argument("--token-file", metavar="FILE", help="what both sides of a tcp link know; closed to others")
+    verb.add_argument("--ca", metavar="FILE", help="a tcp link is TLS, and believes this authority alone (PEM)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,13 +61,11 @@ def run(arguments: argparse.Namespace) -> int:
 
         replica.listen(arguments.listen, arguments.target, token=token, stop=stop, on_start=tell)
         return 0
-    replica.replicate(
-        arguments.source,
-        arguments.target,
-        name=arguments.name,
-        keep=arguments.keep,
-        once=arguments.once,
-        token=token,
-        stop=stop,
-    )
+    ways = {"keep": arguments.keep, "once": arguments.once, "token": token, "ca": arguments.ca, "stop": stop}
+    if os.path.exists(os.path.join(arguments.source, _SHARDS)):
+        if arguments.name is None:
+            raise show.Misuse("shards go to a hub, with --name CLIENT")
+        shmq.hub.push(arguments.source, arguments.target, client=arguments.name, **ways)
+        return 0
+    replica.replicate(arguments.source, arguments.target, name=arguments.name, **ways)
     return 0

@@ -155,9 +155,9 @@ def tls_of(certificate: str, key: str | None, client_ca: str | None, *, tokens: 
 
 
 @contextlib.contextmanager
-def locked(root: str) -> Iterator[None]:
+def locked(root: str, private: str = PRIVATE) -> Iterator[None]:
     """
-    Be the one server of *root*.
+    Be the one server of *root*, of those whose own directory there is *private*.
 
     Raises:
         NotFound: there is no such directory.
@@ -171,9 +171,9 @@ def locked(root: str) -> Iterator[None]:
     if info.st_uid != os.geteuid() or info.st_mode & 0o022:
         raise errors.Unsafe(f"cannot serve {root}: it is not ours, or others can write to it; nothing was changed")
     with contextlib.suppress(FileExistsError):
-        os.mkdir(os.path.join(root, PRIVATE), 0o700)
+        os.mkdir(os.path.join(root, private), 0o700)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(os.path.join(root, PRIVATE, "lock"), flags, 0o600)
+    fd = os.open(os.path.join(root, private, "lock"), flags, 0o600)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

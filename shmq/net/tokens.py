@@ -6,6 +6,9 @@ A token is 256 random bits, as text. The file of tokens has none of them, only t
     # SHA-256 of the token     queue     verbs          until
     9f86d081884c7d659a2f...    orders    append,read    2027-06-30
     9f86d081884c7d659a2f...    shop/*    read           never
+    60303ae22b998861bce3...    till-7.*  replicate      never
+
+The last one is a client of a hub (shmq/hub).
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import NamedTuple
 
 from shmq import errors
 
-VERBS = frozenset({"append", "read"})
+VERBS = frozenset({"append", "read", "replicate"})
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FIELDS = 4
 
@@ -41,6 +44,8 @@ class Right(NamedTuple):
     verbs: frozenset[str]
     until: float
     """When it ends, in seconds since 1970."""
+    line: int
+    """Where it stands in the file."""
 
     def allows(self, verb: str, queue: str) -> bool:
         """Say whether it is a right to that, now."""
@@ -55,6 +60,10 @@ class Rights:
     def __init__(self, rights: list[Right]) -> None:
         """All its lines."""
         self._rights = rights
+
+    def to(self, verb: str) -> list[Right]:
+        """Those of its lines that name that verb."""
+        return [each for each in self._rights if verb in each.verbs]
 
     def may(self, verb: str, queue: str) -> bool:
         """Say whether one of them allows it, now."""
@@ -83,7 +92,7 @@ class Tokens:
                 if not fields:
                     continue
                 try:
-                    digest, right = _right(fields)
+                    digest, right = _right(fields, number)
                 except ValueError as problem:
                     raise errors.BadFormat(f"{path}, line {number}: {problem}") from None
                 self._rights.setdefault(digest, []).append(right)
@@ -93,8 +102,12 @@ class Tokens:
         found = self._rights.get(hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest())
         return None if found is None else Rights(found)
 
+    def by_digest(self) -> dict[bytes, Rights]:
+        """What each token allows, by its SHA-256."""
+        return {digest: Rights(rights) for digest, rights in self._rights.items()}
 
-def _right(fields: list[str]) -> tuple[bytes, Right]:
+
+def _right(fields: list[str], number: int) -> tuple[bytes, Right]:
     if len(fields) != _FIELDS:
         raise ValueError("a line has the SHA-256 of a token, a queue, verbs, and until when, apart from each other")
     digest, queue, verbs, until = fields
@@ -107,7 +120,7 @@ def _right(fields: list[str]) -> tuple[bytes, Right]:
         end = float("inf") if until == "never" else _moment(until)
     except ValueError:
         raise ValueError("until is a date as 2027-06-30, a moment as 2027-06-30T12:00:00Z, or never") from None
-    return bytes.fromhex(digest), Right(queue, asked, end)
+    return bytes.fromhex(digest), Right(queue, asked, end, number)
 
 
 def _moment(text: str) -> float:

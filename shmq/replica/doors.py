@@ -4,12 +4,14 @@ Where a follower listens, and who may come in.
     unix:PATH        a socket in the file system, closed to all but its user
     tcp:HOST:PORT    of this machine alone, for those who know a token: each side proves to the other that it does
 
-Between machines something else has to keep the secret: `ssh -L` leads to either.
+Between machines something else has to keep the secret: `ssh -L` leads to either. A hub (shmq/hub) is reached from other
+machines by TLS, and has a token for each client; it keeps their hashes alone, and those are what is proved there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import hmac
 import ipaddress
 import os
@@ -20,9 +22,10 @@ from typing import TYPE_CHECKING
 
 from shmq import errors
 from shmq.closable import Closable
+from shmq.replica import encrypted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 UNIX, TCP = "unix:", "tcp:"
 _NONCE = 32
@@ -30,6 +33,8 @@ _PROOF = 32
 _HELLO_S = 5.0
 _PEER = struct.Struct("3i")
 _TOKEN_MIN = 16
+_HUB = b"shmq hub"
+"""What the nonce of a hub begins with."""
 
 
 def is_address(place: str) -> bool:
@@ -55,6 +60,24 @@ def token_in(path: str) -> bytes:
 
 
 def _host_and_port(address: str, token: bytes | None) -> tuple[str, int]:
+    """Those of an address of this machine."""
+    host, port, local = _parts(address)
+    if not local:
+        raise errors.Unsafe(
+            f"cannot use {address}: only addresses of this machine are, since nothing here is encrypted; "
+            "`ssh -L` leads to one of another machine"
+        )
+    _want(token, address)
+    return host, port
+
+
+def _want(token: bytes | None, address: str) -> None:
+    if token is None:
+        raise errors.Unsafe(f"cannot use {address} without a token: any user of this machine could come in there")
+
+
+def _parts(address: str) -> tuple[str, int, bool]:
+    """Host, port, and whether that is this machine."""
     host, _, port = address.removeprefix(TCP).rpartition(":")
     host = host.strip("[]")
     if not port.isdecimal() or int(port) > 65535:
@@ -62,19 +85,12 @@ def _host_and_port(address: str, token: bytes | None) -> tuple[str, int]:
     local = host == "localhost"
     with contextlib.suppress(ValueError):
         local = local or ipaddress.ip_address(host).is_loopback
-    if not local:
-        raise errors.Unsafe(
-            f"cannot use {address}: only addresses of this machine are, since nothing here is encrypted; "
-            "`ssh -L` leads to one of another machine"
-        )
-    if token is None:
-        raise errors.Unsafe(f"cannot use {address} without a token: any user of this machine could come in there")
-    return host, int(port)
+    return host, int(port), local
 
 
-def connect(address: str, token: bytes | None) -> socket.socket:
+def connect(address: str, token: bytes | None, ca: str | None = None) -> socket.socket:
     """
-    A connection to a follower.
+    A connection to a follower. To another machine, or with *ca*, a PEM file of an authority, it is TLS.
 
     Raises:
         OSError: nobody listens there.
@@ -86,16 +102,49 @@ def connect(address: str, token: bytes | None) -> socket.socket:
             made.connect(address.removeprefix(UNIX))
             _refuse_others(made, address)
         return made
-    host, port = _host_and_port(address, token)
+    _want(token, address)
+    assert token is not None  # noqa: S101  # see above
+    host, port, local = _parts(address)
     made = socket.create_connection((host, port), timeout=_HELLO_S)
+    if not local or ca is not None:
+        with _closed_on_error(made):
+            tell_of_death(made)
+            made = encrypted.called(made, host, ca)
     with _closed_on_error(made):
-        assert token is not None  # noqa: S101  # see above
         theirs = _exactly(made, _NONCE)
+        key = hashlib.sha256(token).digest() if theirs.startswith(_HUB) else token
         ours = os.urandom(_NONCE)
-        made.sendall(ours + _proof(token, b"source", theirs, ours))
-        if not hmac.compare_digest(_exactly(made, _PROOF), _proof(token, b"follower", theirs, ours)):
+        made.sendall(ours + _proof(key, b"source", theirs, ours))
+        if not hmac.compare_digest(_exactly(made, _PROOF), _proof(key, b"follower", theirs, ours)):
             raise errors.Unsafe(f"cannot use {address}: whoever listens there does not know the token")
     return made
+
+
+def tell_of_death(sock: socket.socket) -> None:
+    """Have the kernel find out within a minute that a machine is gone."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, number in ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3)):
+        sock.setsockopt(socket.IPPROTO_TCP, option, number)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def let_in(came: socket.socket, digests: Iterable[bytes]) -> bytes:
+    """
+    Whose token it is that whoever came to a hub knows, by its SHA-256, which is proved in return.
+
+    Raises:
+        Unsafe: it is none of *digests*.
+        OSError: the link ended before.
+    """
+    ours = _HUB + os.urandom(_NONCE - len(_HUB))
+    came.sendall(ours)
+    theirs, proof = _exactly(came, _NONCE), _exactly(came, _PROOF)
+    known = [each for each in digests if hmac.compare_digest(proof, _proof(each, b"source", ours, theirs))]
+    if not known:
+        came.sendall(bytes(_PROOF))
+        raise errors.Unsafe("somebody came who knows no token")
+    came.sendall(_proof(known[0], b"follower", ours, theirs))
+    return known[0]
 
 
 class Door(Closable):

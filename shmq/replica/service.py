@@ -78,6 +78,7 @@ def replicate(
     keep: int | None = None,
     once: bool = False,
     token: bytes | None = None,
+    ca: str | None = None,
     stop: Stop | None = None,
 ) -> None:
     """
@@ -89,11 +90,13 @@ def replicate(
     Args:
         source: a queue on a disk.
         target: the follower's directory, which is made if there is none; or "unix:PATH" or "tcp:HOST:PORT", where a
-            `listen` has it.
-        name: of the follower; that of its directory by default. Each follower of a queue has its own.
+            `listen` or a hub has it; other machines' addresses take a hub, and TLS.
+        name: of the follower; that of its directory by default. Each follower of a queue has its own. At a hub, that
+            of the client, a dot, and that of the queue.
         keep: so many bytes at most are held back; a follower that lacks more must be begun anew.
         once: end when it has all that is there now.
         token: what both sides of a tcp link know, at least 16 bytes.
+        ca: a PEM file: a tcp link is TLS, and that authority alone is believed.
         stop: ends it, soon, when it is called.
 
     Raises:
@@ -109,7 +112,7 @@ def replicate(
     keep = None if keep is None else given.whole("keep", keep, 0)
     with Source(path, name or name_of(place), keep) as there, stop.calling(there.wake):
         if doors.is_address(place):
-            _again_and_again(lambda: _through_a_link(there, place, token, stop, once=once), stop, once=once)
+            _again_and_again(lambda: _through_a_link(there, place, token, stop, once=once, ca=ca), stop, once=once)
         else:
             with Follower(place) as here:
                 _again_and_again(lambda: beside(there, here, stop, once=once), stop, once=once)
@@ -163,8 +166,10 @@ def _flush(source: Source, follower: Follower) -> None:
 
 
 # ---------------------------------------------------------------- the side that is followed, at a link
-def _through_a_link(source: Source, address: str, token: bytes | None, stop: Stop, *, once: bool) -> None:
-    with Link(doors.connect(address, token), to_source) as link, stop.calling(link.end):
+def _through_a_link(
+    source: Source, address: str, token: bytes | None, stop: Stop, *, once: bool, ca: str | None
+) -> None:
+    with Link(doors.connect(address, token, ca), to_source) as link, stop.calling(link.end):
         try:
             send(source, link, stop, once=once)
         except Broken:
