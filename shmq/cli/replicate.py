@@ -32,6 +32,12 @@ def add(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--name", metavar="NAME", help="what the follower is called in SRC (as its directory)")
     verb.add_argument("--keep", type=show.whole(0), metavar="BYTES", help="hold back at most so much for it")
     verb.add_argument("--once", action="store_true", help="end when it has all that is there now")
+    verb.add_argument(
+        "--reset",
+        action="store_true",
+        help="what DST has and SRC has not is set aside, and counted; nothing is deleted",
+    )
+    verb.add_argument("--rejoin", action="store_true", help="the same; DST is fenced, and follows from now on")
     verb.add_argument("--token-file", metavar="FILE", help="what both sides of a tcp link know; closed to others")
 
 
@@ -40,6 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     if (arguments.listen is None) == (arguments.source is None):
         raise show.Misuse("SRC and DST, or --listen ADDRESS and DST")
     token = None if arguments.token_file is None else replica.token_in(arguments.token_file)
+    if (arguments.reset or arguments.rejoin) and arguments.target.startswith(("unix:", "tcp:")):
+        raise show.Misuse("--reset and --rejoin are said where the follower is, by whoever listens")
     stop = replica.Stop()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop())
@@ -48,7 +56,15 @@ def run(arguments: argparse.Namespace) -> int:
         def tell(address: str) -> None:
             print(f"shmq: {arguments.target} follows whoever comes to {address}", file=sys.stderr, flush=True)
 
-        replica.listen(arguments.listen, arguments.target, token=token, stop=stop, on_start=tell)
+        replica.listen(
+            arguments.listen,
+            arguments.target,
+            token=token,
+            stop=stop,
+            on_start=tell,
+            reset=arguments.reset,
+            rejoin=arguments.rejoin,
+        )
         return 0
     replica.replicate(
         arguments.source,
@@ -58,5 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         once=arguments.once,
         token=token,
         stop=stop,
+        reset=arguments.reset,
+        rejoin=arguments.rejoin,
     )
     return 0

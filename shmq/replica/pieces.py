@@ -5,6 +5,9 @@ are read.
     there   Hello, then Begin, Data, Region, Together, State, Beside, Places in any number
     back    Answer or Refused, then Mark in any number, and Refused at last where it cannot go on
 
+Where the histories differ, and the Answer says that what differs may be set aside, Common comes behind the Hello, and
+is answered by another Answer.
+
 A chunk begins with Begin. Data are bytes of it, which nobody sees; a Region says that what lies between two places has
 come, is whole, and may be seen. Chunks that were adopted together come aside, each with the id of their set; Together
 says that all of a set have come, and the Region that seals the chunk before them has them seen.
@@ -70,6 +73,20 @@ class Answer(_Piece, frozen=True, array_like=True, tag="answer"):
     sealed: bool
     digest: _U32
     """Of that chunk up to there; shmq/replica/history.py."""
+    fenced: bool = False
+    """It is fenced, and is to follow: what comes behind the chunks says nothing, and something is set aside."""
+    reset: bool = False
+    """What is not in the other queue may be set aside."""
+
+
+class Common(_Piece, frozen=True, array_like=True, tag="common"):
+    """The last chunk that both have, and a checksum of each region of it here; *there* is False where none is."""
+
+    there: bool
+    sequence: _Sequence = 0
+    base: _Index = 0
+    sums: bytes = b""
+    """32 bits each, little-endian."""
 
 
 class Begin(_Piece, frozen=True, array_like=True, tag="begin"):
@@ -142,5 +159,5 @@ class Refused(_Piece, frozen=True, array_like=True, tag="refused"):
     text: str
 
 
-There: TypeAlias = Hello | Begin | Data | Region | Together | State | Beside | Places
+There: TypeAlias = Hello | Common | Begin | Data | Region | Together | State | Beside | Places
 Back: TypeAlias = Answer | Mark | Refused

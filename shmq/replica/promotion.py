@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from shmq import _native, errors
-from shmq.replica.follower import locked
+from shmq.replica.lock import locked
 from shmq.session import Session
 from shmq.storage.recover import apply
 
