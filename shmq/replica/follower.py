@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 
 from shmq import _native, errors, roles
 from shmq.closable import Closable
@@ -19,6 +20,7 @@ from shmq.replica.pieces import (
     Answer,
     Begin,
     Beside,
+    Clock,
     Common,
     Data,
     Hello,
@@ -120,7 +122,7 @@ class Follower(Closable):
                 "rejoin it follows, and what only it has is set aside; nothing was changed"
             )
         chain = history.ids(session.home, session.home.read_journal().first_live)
-        return Answer(False, chain, 0, 0, False, 0, fenced=True, reset=True)
+        return Answer(False, chain, 0, 0, False, 0, fenced=True, reset=True, clock_ns=time.time_ns())
 
     def reset(self, common: Common) -> Answer:
         """
@@ -189,11 +191,12 @@ class Follower(Closable):
         home = self.session.home
         chain = history.ids(home, home.read_journal().first_live)
         if self._last is None:
-            return Answer(False, [], 0, 0, False, 0, reset=self._may_reset)
+            return Answer(False, [], 0, 0, False, 0, reset=self._may_reset, clock_ns=time.time_ns())
         sequence, base, *_ = self._last
         position, ordinal, sealed = end_of(home, sequence, base)
         digest = history.digest_of(home, sequence, base, position)
-        return Answer(False, chain, position, ordinal, sealed, digest, reset=self._may_reset)
+        may = self._may_reset
+        return Answer(False, chain, position, ordinal, sealed, digest, reset=may, clock_ns=time.time_ns())
 
     # ---- what comes
     def take(self, piece: There) -> None:
@@ -214,6 +217,8 @@ class Follower(Closable):
             self._begin(piece)
         elif isinstance(piece, Together):
             self._sets.commit(self.session.home, piece.adoption)
+        elif isinstance(piece, Clock):
+            along.take_clock(self.session, piece)
         elif isinstance(piece, State):
             along.take_state(self.session, piece)
         elif isinstance(piece, Beside):

@@ -23,6 +23,7 @@ from shmq.replica.pieces import (
     VERSION,
     Answer,
     Beside,
+    Clock,
     Common,
     Hello,
     Mark,
@@ -87,6 +88,7 @@ class Source(Closable):
         self._sequence = self._base = self._position = self._ordinal = 0
         self._begun = False
         self._known: dict[str, tuple[int, int]] = {}
+        self._clock: Clock | None = None
         self._state: State | None = None
         self._told: State | None = None
         self._places: dict[str, bytes] | None = None
@@ -108,7 +110,7 @@ class Source(Closable):
         _, stored = _native.check_queue(content[: _native.PAGE_BYTES], self._home.path)
         made_ns = int.from_bytes(content[layout.queue_file.created_ns :][:8], "little")
         state = self._read_state()
-        return Hello(VERSION, self.name, self._home.queue_id, bytes(stored), made_ns, state, time.time_ns())
+        return Hello(VERSION, self.name, self._home.queue_id, bytes(stored), made_ns, state)
 
     def begin(self, answer: Answer) -> None:
         """
@@ -118,6 +120,7 @@ class Source(Closable):
             Mismatch, Gone: see `history.compare`; nothing was changed.
             Fenced: it was promoted, and this queue is fenced from now on.
         """
+        self._clock = Clock(time.time_ns() - answer.clock_ns)  # at once: an answer is waited for, so it has just come
         self._leave_chunk()
         self._over = False
         first_live = self._control.first_live()
@@ -192,6 +195,9 @@ class Source(Closable):
             Corrupt: a message here is damaged; nothing behind it is sent.
             SyncFailed: the disk here refused.
         """
+        if self._clock is not None:
+            yield self._clock
+            self._clock = None
         self._look_at_state()
         yield from self._news()
         while self._open():

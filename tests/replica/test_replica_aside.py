@@ -294,6 +294,8 @@ def test_killed_before_every_call_that_changes_something(pair, tmp_path, whole):
         killed = killed_at(step, lambda: follow_once(b, at, "a", rejoin=True))  # noqa: B023
         with contextlib.suppress(shmq.NotFound):  # it was moved, and none was made yet
             shmq.open(str(at), create=False).close()
+            assert shmq.verify(at).problems == ()
+            assert whole or content(at)[:300] == content(a)[:300]
         follow_once(b, at, "a", rejoin=True)
         assert content(at) == content(b)
         assert shmq.verify(at).problems == ()
