@@ -80,8 +80,7 @@ def fenced(a, b, tail=10) -> list[bytes]:
 
 
 # ---------------------------------------------------------------- a follower of another history
-@pytest.mark.parametrize("more", [10, 3000])
-@pytest.mark.parametrize("others", [0, 10, 3000])
+@pytest.mark.parametrize(("more", "others"), [(10, 0), (10, 1500), (1500, 10)])
 def test_a_follower_that_went_another_way_is_reset(pair, caplog, more, others):
     """What only it has is counted and kept, in the chunk that both have and behind it; what both have stays."""
     queue, a, b = pair
@@ -144,7 +143,7 @@ def test_several_resets_keep_what_each_has_set_aside(pair, tmp_path):
 
 
 # ---------------------------------------------------------------- a fenced one
-@pytest.mark.parametrize("tail", [0, 10, 3000])
+@pytest.mark.parametrize("tail", [0, 10, 1500])
 def test_a_fenced_queue_follows_the_one_that_was_promoted(pair, caplog, tail):
     """In place: what both have is not sent again; its consumers stand where those of the other one do."""
     queue, a, b = pair
@@ -283,7 +282,7 @@ def test_killed_before_every_call_that_changes_something(pair, tmp_path, whole):
     gone = set(fenced(a, b, 1500))
     if whole:
         with shmq.open(str(b)) as promoted:
-            fill(promoted, 3000, b"more %d ")
+            fill(promoted, 1500, b"more %d ")
             promoted.purge()
             fill(promoted, 3, b"and %d ")
     step = 0
@@ -304,7 +303,7 @@ def test_killed_before_every_call_that_changes_something(pair, tmp_path, whole):
         assert gone <= there
         if not killed:
             break
-        step += 9
+        step += 23 if whole else 9
     assert step > 30
 
 
