@@ -94,6 +94,7 @@ def repair(
     Raises:
         Unsafe: there is something at *to*.
         Busy: in_place, and somebody has it open.
+        Fenced: in_place, and it follows another queue, which has what is damaged here.
         NotFound: aside, and that recovery has set nothing aside; or there is no queue.
         NotFound, BadFormat, Corrupt, DiskFull: as for `verify`; nothing was changed.
     """

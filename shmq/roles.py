@@ -5,12 +5,26 @@ one that followed it was promoted. Most have none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from shmq import _native, errors
 
 if TYPE_CHECKING:
     from shmq.storage.directory import Directory
+
+Role: TypeAlias = Literal["follower", "fenced", "promoted"]
+
+
+def of(journal: _native.Journal) -> Role | None:
+    """
+    The part that this journal gives its queue: "follower", of another queue; "fenced", since one that followed it was
+    promoted; "promoted", once a follower; None for all others. One that was promoted and fenced later is fenced.
+    """
+    if journal.flags & _native.JOURNAL_FOLLOWER:
+        return "follower"
+    if journal.flags & _native.JOURNAL_FENCED:
+        return "fenced"
+    return "promoted" if journal.flags & _native.JOURNAL_PROMOTED else None
 
 
 def refuse(home: Directory, what: str, *, taking: bool = False) -> None:

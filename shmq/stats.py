@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
-from shmq import _native, ending, errors
+from shmq import _native, ending, errors, roles
 from shmq.storage import departures, laggards, pins, space, subscriptions
 from shmq.storage import ring as rings
 from shmq.storage.recover import asides
@@ -116,6 +116,9 @@ class Stats:
         shut_down: whether puts are refused until all have left (`Queue.shutdown`).
         held_by: what one name alone holds back; None when none does.
         aside: what recoveries have set aside: {epoch: names of files}; `repair(path, aside=epoch)` makes a queue of it.
+        role: "follower", it follows another queue; "fenced", one that followed it was promoted; "promoted", it was a
+            follower; None for all others. How far a follower is behind is known where its source is: the lag of the
+            name replica.NAME.
     """
 
     first_index: int
@@ -133,6 +136,7 @@ class Stats:
     shut_down: bool = False
     aside: dict[int, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     held_by: Held | None = dataclasses.field(default=None, compare=False)
+    role: roles.Role | None = None
 
 
 def of_queue(session: Session) -> Stats:
@@ -140,6 +144,7 @@ def of_queue(session: Session) -> Stats:
     joined = session.joined()
     bounds = joined.control.bounds()
     found = of_consumers(session)
+    journal = session.home.read_journal()
     return Stats(
         first_index=session.first_index,
         next_index=session.next_index,
@@ -152,10 +157,11 @@ def of_queue(session: Session) -> Stats:
         max_messages=bounds.max_messages or None,
         max_bytes=bounds.max_bytes or None,
         damaged=session.home.damaged_names(),
-        finished=ending.is_finished(session.home.read_journal()),
+        finished=ending.is_finished(journal),
         shut_down=joined.control.is_shut_down(),
         aside=asides.set_aside(session.home),
         held_by=_held_by(session, found, bounds),
+        role=roles.of(journal),
     )
 
 

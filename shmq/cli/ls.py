@@ -64,9 +64,12 @@ def _print_queues(top: str, *, as_json: bool, volatile: bool) -> int:
     if as_json:
         show.facts(found)
     elif found:
-        columns = ("path", "messages", "next_index", "disk_bytes", "consumers")
+        columns = ["path", "messages", "next_index", "disk_bytes", "consumers"]
+        heads = ["QUEUE", "MESSAGES", "NEXT", "BYTES", "CONSUMERS"]
+        if any(each.get("role") for each in found):
+            columns, heads = [*columns, "role"], [*heads, "ROLE"]
         rows = [tuple(each.get(name, "-") for name in columns) for each in found]
-        show.table([("QUEUE", "MESSAGES", "NEXT", "BYTES", "CONSUMERS"), *rows])
+        show.table([heads, *rows])
         sys.stdout.flush()
         for each in found:
             if "problem" in each:
@@ -99,6 +102,7 @@ def _figures(path: str, shown: str) -> dict[str, Any]:
                 "next_index": stats.next_index,
                 "disk_bytes": stats.disk_bytes,
                 "consumers": len(stats.consumers),
+                "role": stats.role,
             }
     except (shmq.ShmqError, OSError) as problem:
         return {"path": shown, "problem": show.one_line(problem)}

@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 def add(verb: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     verb.add_argument("path", type=show.place, metavar="PATH", help="the follower")
+    verb.add_argument(
+        "--clock-ok", action="store_true", help="though its clock and that of its source were more than 1 s apart"
+    )
     verb.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Promote it, and say where it goes on."""
-    done = replica.promote(arguments.path)
+    done = replica.promote(arguments.path, clock_ok=arguments.clock_ok)
     if arguments.json:
         show.facts(dataclasses.asdict(done))
         return 0

@@ -42,6 +42,12 @@ def add(verb: argparse.ArgumentParser) -> None:
     )
     verb.add_argument("--keep", type=show.whole(0), metavar="BYTES", help="hold back at most so much for it")
     verb.add_argument("--once", action="store_true", help="end when it has all that is there now")
+    verb.add_argument(
+        "--reset",
+        action="store_true",
+        help="what DST has and SRC has not is set aside, and counted; nothing is deleted",
+    )
+    verb.add_argument("--rejoin", action="store_true", help="the same; DST is fenced, and follows from now on")
     verb.add_argument("--token-file", metavar="FILE", help="what both sides of a tcp link know; closed to others")
     verb.add_argument("--ca", metavar="FILE", help="a tcp link is TLS, and believes this authority alone (PEM)")
 
@@ -51,6 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     if (arguments.listen is None) == (arguments.source is None):
         raise show.Misuse("SRC and DST, or --listen ADDRESS and DST")
     token = None if arguments.token_file is None else replica.token_in(arguments.token_file)
+    if (arguments.reset or arguments.rejoin) and arguments.target.startswith(("unix:", "tcp:")):
+        raise show.Misuse("--reset and --rejoin are said where the follower is, by whoever listens")
     stop = replica.Stop()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop())
@@ -59,13 +67,28 @@ def run(arguments: argparse.Namespace) -> int:
         def tell(address: str) -> None:
             print(f"shmq: {arguments.target} follows whoever comes to {address}", file=sys.stderr, flush=True)
 
-        replica.listen(arguments.listen, arguments.target, token=token, stop=stop, on_start=tell)
+        replica.listen(
+            arguments.listen,
+            arguments.target,
+            token=token,
+            stop=stop,
+            on_start=tell,
+            reset=arguments.reset,
+            rejoin=arguments.rejoin,
+        )
         return 0
     ways = {"keep": arguments.keep, "once": arguments.once, "token": token, "ca": arguments.ca, "stop": stop}
     if os.path.exists(os.path.join(arguments.source, _SHARDS)):
-        if arguments.name is None:
-            raise show.Misuse("shards go to a hub, with --name CLIENT")
+        if arguments.name is None or arguments.reset or arguments.rejoin:
+            raise show.Misuse("shards go to a hub, with --name CLIENT, and without --reset and --rejoin")
         shmq.hub.push(arguments.source, arguments.target, client=arguments.name, **ways)
         return 0
-    replica.replicate(arguments.source, arguments.target, name=arguments.name, **ways)
+    replica.replicate(
+        arguments.source,
+        arguments.target,
+        name=arguments.name,
+        reset=arguments.reset,
+        rejoin=arguments.rejoin,
+        **ways,
+    )
     return 0

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from typing import TYPE_CHECKING
 
 from shmq import ending, errors
 from shmq.replica import places
 from shmq.replica.seed import KEPT_FLAGS
-from shmq.storage import files, pins, sync
-from shmq.storage.paths import DEDUP, DEDUP_NEW, FORWARDED, FORWARDED_NEW, LEDGER, LEDGER_NEW
+from shmq.storage import files, pins, records, sync
+from shmq.storage.paths import DEDUP, DEDUP_NEW, FORWARDED, FORWARDED_NEW, LEDGER, LEDGER_NEW, UPSTREAM, UPSTREAM_NEW
 
 if TYPE_CHECKING:
     from shmq import _native
-    from shmq.replica.pieces import Beside, Places, State
+    from shmq.replica.pieces import Beside, Clock, Places, State
     from shmq.session import Session
     from shmq.storage.directory import Directory
 
@@ -49,6 +50,13 @@ def take_state(session: Session, state: State) -> None:
         home.note(home.journal)
     ending.take_up(home, control)
     control.wake()
+
+
+def take_clock(session: Session, clock: Clock) -> None:
+    """How far the other clock is from this one, as it was now."""
+    home = session.home
+    with home.admin():
+        records.replace_record(home, UPSTREAM, UPSTREAM_NEW, [clock.ahead_ns, time.time_ns()], "upstream")
 
 
 def _first_to_stay(home: Directory, state: State, journal: _native.Journal) -> tuple[int, int]:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
+import time
 
-from shmq import _native, errors
+from shmq import _native, errors, roles
 from shmq.closable import Closable
-from shmq.replica import along, history
+from shmq.replica import along, aside, history
 from shmq.replica.arriving import Checked, Growing, Whole, end_of
+from shmq.replica.lock import locked
 from shmq.replica.pieces import (
     VERSION,
     Answer,
     Begin,
     Beside,
+    Clock,
+    Common,
     Data,
     Hello,
     Mark,
@@ -29,55 +32,36 @@ from shmq.replica.pieces import (
     Together,
 )
 from shmq.replica.seed import seed
+from shmq.replica.sets import Sets
 from shmq.session import Session
 from shmq.storage import ledger, staging, sync, watermark
-from shmq.storage.paths import CONTROL, chunk_name
-from shmq.storage.records import Manifest
+from shmq.storage.paths import chunk_name
 
-if TYPE_CHECKING:
-    from shmq.storage.directory import Directory
-
-LOCK_BYTE = (1 << 41) + 2
-"""Of control.shmq: whoever writes to a follower, or promotes it, holds a lock on it."""
 MARK_NS = 1_000_000_000
 """The watermark is moved about this often."""
-
-
-def locked(session: Session) -> _native.Lock:
-    """
-    Hold what only one may: to write to a follower, or to promote it.
-
-    Raises:
-        Busy: somebody does.
-    """
-    home = session.home
-    lock = _native.Lock(home.open(home.fd, CONTROL, writable=True)[0])
-    if not lock.take(LOCK_BYTE):
-        lock.free()
-        raise errors.Busy(f"cannot replicate to {home.path}: somebody else does, or promotes it")
-    return lock
-
-
-class _Set:
-    """Chunks that were adopted together, as they come."""
-
-    def __init__(self, home: Directory, adoption: int) -> None:
-        self.staged = staging.Set(home, adoption)
-        self.manifest = Manifest(b"", 0, [], [], [], [])
 
 
 class Follower(Closable):
     """A queue that follows another one. A context manager, for one thread."""
 
-    def __init__(self, path: str) -> None:
-        """It is opened by `answer`."""
+    def __init__(self, path: str, *, reset: bool = False, rejoin: bool = False) -> None:
+        """
+        It is opened by `answer`.
+
+        Args:
+            path: its directory.
+            reset: what it has and the other one has not is set aside, once.
+            rejoin: the same; and a queue that is fenced may be it, which follows from then on.
+        """
         self.path = os.path.abspath(path)
+        self._may_reset, self._rejoins = reset or rejoin, rejoin
+        self.was_reset = False
+        self._hello: Hello | None = None
         self._session: Session | None = None
         self._lock: _native.Lock | None = None
         self._whole: Whole | None = None
         self._growing: Growing | None = None
-        self._sets: dict[int, _Set] = {}
-        self._aside: _Set | None = None
+        self._sets = Sets()
         self._last: tuple[int, int, int, int] | None = None
         """(sequence, base, position, ordinal) of the end of all that is seen."""
         self._names_dirty = False
@@ -108,8 +92,10 @@ class Follower(Closable):
         Raises:
             Mismatch: it is another queue, or of another version of this protocol.
             Unsafe: it is no follower: somebody puts there.
+            Fenced: it is fenced, and is not to follow.
             Busy: somebody else writes to it.
         """
+        self._hello = hello
         if hello.version != VERSION:
             raise errors.Mismatch(f"cannot follow into {self.path}: version {hello.version} is spoken, {VERSION} here")
         self._drop_unfinished()
@@ -117,15 +103,46 @@ class Follower(Closable):
         home = session.home
         if home.queue_id != hello.queue_id:
             raise errors.Mismatch(f"cannot follow into {self.path}: it is another queue; nothing was changed")
-        journal = home.read_journal()
-        if journal.flags & _native.JOURNAL_PROMOTED:
+        role = roles.of(home.read_journal())
+        if role == "promoted":
             return Answer(True, history.ids(home, 0), 0, 0, False, 0)
-        if not journal.flags & _native.JOURNAL_FOLLOWER:
+        if role == "fenced":
+            return self._told_of_fenced(session)
+        if role != "follower":
             raise errors.Unsafe(f"cannot follow into {self.path}: it is a queue of its own; nothing was changed")
         if self._lock is None:
             self._lock = locked(session)
             self._settle()
         return self._told()
+
+    def _told_of_fenced(self, session: Session) -> Answer:
+        if not self._rejoins:
+            raise errors.Fenced(
+                f"cannot follow into {self.path}: it is fenced, since a queue that followed it was promoted. With "
+                "rejoin it follows, and what only it has is set aside; nothing was changed"
+            )
+        chain = history.ids(session.home, session.home.read_journal().first_live)
+        return Answer(False, chain, 0, 0, False, 0, fenced=True, reset=True, clock_ns=time.time_ns())
+
+    def reset(self, common: Common) -> Answer:
+        """
+        Set aside what is here and not in the other queue, and tell what is left.
+
+        Raises:
+            Unsafe: nobody asked for that here.
+            Busy: somebody has it open.
+            Corrupt: what is to stay is damaged.
+        """
+        hello = self._hello
+        if hello is None or not self._may_reset:
+            raise errors.Unsafe(f"cannot set aside what is in {self.path}: nobody asked for that here")
+        self.close()
+        self._last = self._flushed = None
+        self._took = self._names_dirty = False
+        aside.tell(aside.set_aside(self.path, common))
+        self._may_reset = self._rejoins = False
+        self.was_reset = True
+        return self.answer(hello)
 
     def _open(self, hello: Hello) -> Session:
         try:
@@ -167,22 +184,19 @@ class Follower(Closable):
         if self._whole is not None:
             self._whole.close()
             self._whole = None
-        for each in self._sets.values():
-            each.staged.forget()
-            each.staged.close()
-        self._sets.clear()
-        self._aside = None
+        self._sets.forget()
 
     def _told(self) -> Answer:
         self.flush()
         home = self.session.home
         chain = history.ids(home, home.read_journal().first_live)
         if self._last is None:
-            return Answer(False, [], 0, 0, False, 0)
+            return Answer(False, [], 0, 0, False, 0, reset=self._may_reset, clock_ns=time.time_ns())
         sequence, base, *_ = self._last
         position, ordinal, sealed = end_of(home, sequence, base)
         digest = history.digest_of(home, sequence, base, position)
-        return Answer(False, chain, position, ordinal, sealed, digest)
+        may = self._may_reset
+        return Answer(False, chain, position, ordinal, sealed, digest, reset=may, clock_ns=time.time_ns())
 
     # ---- what comes
     def take(self, piece: There) -> None:
@@ -202,7 +216,9 @@ class Follower(Closable):
         elif isinstance(piece, Begin):
             self._begin(piece)
         elif isinstance(piece, Together):
-            self._together(piece)
+            self._sets.commit(self.session.home, piece.adoption)
+        elif isinstance(piece, Clock):
+            along.take_clock(self.session, piece)
         elif isinstance(piece, State):
             along.take_state(self.session, piece)
         elif isinstance(piece, Beside):
@@ -218,7 +234,7 @@ class Follower(Closable):
         if self._whole is not None:
             raise errors.Corrupt(f"cannot go on with {self.path}: a chunk begins before the last one has come")
         if begin.adoption:
-            self._begin_aside(begin)
+            self._whole = self._sets.begin(self.session, begin)
             return
         self._refuse_strange(begin)
         self._whole = Whole(home, home.chunks, begin)
@@ -253,24 +269,6 @@ class Follower(Closable):
                 home.write_journal(journal._replace(first_live=sequence, first_index=base))
         self.session.joined().control.raise_first_live(sequence)
 
-    def _begin_aside(self, begin: Begin) -> None:
-        home = self.session.home
-        there = self._sets.get(begin.adoption)
-        if there is None:
-            there = _Set(home, begin.adoption)
-            if not there.staged.begin():  # left by whoever was killed
-                with home.admin():
-                    ledger.fold(home, self.session.chain())
-                there = _Set(home, begin.adoption)
-                if not there.staged.begin():
-                    raise errors.Busy(f"cannot go on with {self.path}: somebody holds {there.staged.path}")
-            self._sets[begin.adoption] = there
-            there.staged.make_room()
-        if begin.sequence != len(there.manifest.files):
-            raise errors.Corrupt(f"cannot go on with {self.path}: chunk {begin.sequence} of a set came out of turn")
-        self._aside = there
-        self._whole = Whole(home, there.staged.fd, begin)
-
     def _take_data(self, data: Data) -> None:
         if self._whole is not None:
             self._whole.take(data)
@@ -292,7 +290,7 @@ class Follower(Closable):
             self._whole = None
             with whole:
                 if begin.adoption:
-                    self._add_to_set(whole, found)
+                    self._sets.add(whole, found)
                     return
                 if not found.sealed:
                     raise errors.Corrupt(f"cannot go on with {self.path}: a chunk came whole that is not sealed")
@@ -327,36 +325,17 @@ class Follower(Closable):
         control.wake()
 
     # ---- sets
-    def _add_to_set(self, whole: Whole, found: Checked) -> None:
-        there = self._aside
-        assert there is not None  # noqa: S101  # it began
-        name = f"{whole.begin.sequence:08x}.chunk"
-        whole.name(name)
-        manifest = there.manifest
-        manifest.files.append(name)
-        manifest.chunk_ids.append(whole.begin.chunk_id)
-        manifest.counts.append(found.ordinal)
-        manifest.sizes.append(whole.begin.size)
-
-    def _together(self, together: Together) -> None:
-        there = self._sets.get(together.adoption)
-        if there is None:
-            raise errors.Corrupt(f"cannot go on with {self.path}: a set came without chunks")
-        sync.directory(there.staged.fd, "set")
-        there.staged.commit_manifest(there.manifest)
-
     def _finish_adoption(self, found: Checked) -> None:
         """The SEAL that names a set is there: have its chunks where they belong."""
         session = self.session
         sequence, base, *_ = self._last or (0, 0)
-        if self._sets.get(found.adoption) is None:
-            raise errors.Corrupt(f"cannot go on with {self.path}: a set is named that has not come")
+        self._sets.refuse_unknown(session.home, found.adoption)
         self.flush()
         chunk = session.chain().open(sequence, base)
         control = session.joined().control
         staging.finish(session.home, control, chunk, found.adoption, found.behind)
         del chunk
-        self._sets.pop(found.adoption).staged.close()
+        self._sets.finish(found.adoption)
         self._leave_growing()
         with session.home.admin():
             ledger.fold(session.home, session.chain())

@@ -97,7 +97,7 @@ class Hold:
         self._queue.drop_consumer(f"{PREFIX}{self._name}")
         raise errors.Gone(
             f"cannot replicate {self._home.path} to {self._name}: it lacks more than the {self._keep:,} bytes that "
-            "are kept for it, and its place was given up; remove the follower and begin anew",
+            "are kept for it, and its place was given up; move the follower away and begin anew, which a reset does",
             self._session.first_index,
         )
 

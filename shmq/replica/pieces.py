@@ -2,8 +2,11 @@
 What goes from a queue to one that follows it, and back: msgpack arrays, whose lengths and ranges are checked as they
 are read.
 
-    there   Hello, then Begin, Data, Region, Together, State, Beside, Places in any number
+    there   Hello, then Clock, and Begin, Data, Region, Together, State, Beside, Places in any number
     back    Answer or Refused, then Mark in any number, and Refused at last where it cannot go on
+
+Where the histories differ, and the Answer says that what differs may be set aside, Common comes behind the Hello, and
+is answered by another Answer.
 
 A chunk begins with Begin. Data are bytes of it, which nobody sees; a Region says that what lies between two places has
 come, is whole, and may be seen. Chunks that were adopted together come aside, each with the id of their set; Together
@@ -55,7 +58,6 @@ class Hello(_Piece, frozen=True, array_like=True, tag="hello"):
     options: bytes
     made_ns: _Index
     state: State
-    clock_ns: _Index
 
 
 class Answer(_Piece, frozen=True, array_like=True, tag="answer"):
@@ -70,6 +72,28 @@ class Answer(_Piece, frozen=True, array_like=True, tag="answer"):
     sealed: bool
     digest: _U32
     """Of that chunk up to there; shmq/replica/history.py."""
+    fenced: bool = False
+    """It is fenced, and is to follow: what comes behind the chunks says nothing, and something is set aside."""
+    reset: bool = False
+    """What is not in the other queue may be set aside."""
+    clock_ns: _Index = 0
+    """The time there when this was sent."""
+
+
+class Common(_Piece, frozen=True, array_like=True, tag="common"):
+    """The last chunk that both have, and a checksum of each region of it here; *there* is False where none is."""
+
+    there: bool
+    sequence: _Sequence = 0
+    base: _Index = 0
+    sums: bytes = b""
+    """32 bits each, little-endian."""
+
+
+class Clock(_Piece, frozen=True, array_like=True, tag="clock"):
+    """How far the clock here is before that of the follower."""
+
+    ahead_ns: Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class Begin(_Piece, frozen=True, array_like=True, tag="begin"):
@@ -142,5 +166,5 @@ class Refused(_Piece, frozen=True, array_like=True, tag="refused"):
     text: str
 
 
-There: TypeAlias = Hello | Begin | Data | Region | Together | State | Beside | Places
+There: TypeAlias = Hello | Common | Clock | Begin | Data | Region | Together | State | Beside | Places
 Back: TypeAlias = Answer | Mark | Refused

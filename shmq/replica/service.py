@@ -14,7 +14,7 @@ from shmq import errors, given
 from shmq.replica import doors
 from shmq.replica.follower import Follower
 from shmq.replica.link import Broken, Link, raised, to_follower, to_source
-from shmq.replica.pieces import Answer, Data, Hello, Mark, Refused
+from shmq.replica.pieces import Answer, Common, Data, Hello, Mark, Refused
 from shmq.replica.source import Source
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ def replicate(
     token: bytes | None = None,
     ca: str | None = None,
     stop: Stop | None = None,
+    reset: bool = False,
+    rejoin: bool = False,
 ) -> None:
     """
     Have *target* follow the queue *source*, with the same indexes, times and keys, until *stop* is called.
@@ -98,12 +100,15 @@ def replicate(
         token: what both sides of a tcp link know, at least 16 bytes.
         ca: a PEM file: a tcp link is TLS, and that authority alone is believed.
         stop: ends it, soon, when it is called.
+        reset: where the follower has another history, or lacks what was retired, what it has and *source* has not is
+            set aside, and told in the log with its count; then it follows. Nothing is deleted.
+        rejoin: the same of a *target* that is fenced, since *source* was promoted over it: it is a follower from then.
 
     Raises:
         Mismatch: the follower is another queue, or has another history; nothing was changed.
         Gone: what it lacks is not there any more.
         Fenced: *source* follows another queue, or one that followed it was promoted: then it is fenced from now on.
-        Busy: somebody else replicates to it.
+        Busy: somebody else replicates to it; or something is to be set aside, and somebody has it open.
         Corrupt, SyncFailed, Unsafe, NotFound: as their names say; what the follower has stays.
         DiskFull, OSError: with *once*; else it is tried again and again.
     """
@@ -114,7 +119,7 @@ def replicate(
         if doors.is_address(place):
             _again_and_again(lambda: _through_a_link(there, place, token, stop, once=once, ca=ca), stop, once=once)
         else:
-            with Follower(place) as here:
+            with Follower(place, reset=reset, rejoin=rejoin) as here:
                 _again_and_again(lambda: beside(there, here, stop, once=once), stop, once=once)
 
 
@@ -138,7 +143,13 @@ def _again_and_again(work: Callable[[], None], stop: Stop, *, once: bool) -> Non
 # ---------------------------------------------------------------- on one machine
 def beside(source: Source, follower: Follower, stop: Stop, *, once: bool = False) -> None:
     """Have *follower* follow *source*; raises as `replicate`."""
-    source.begin(follower.answer(source.hello()))
+    answer = follower.answer(source.hello())
+    try:
+        source.begin(answer)
+    except (errors.Mismatch, errors.Gone):
+        if not answer.reset:
+            raise
+        source.begin(follower.reset(source.common(answer)))
     while not stop.is_set():
         came = unsynced = 0
         for piece in source.pieces():
@@ -215,12 +226,14 @@ def send(source: Source, link: Link, stop: Stop, *, once: bool = False) -> None:
         Broken: the link ended.
     """
     link.send(source.hello())
-    answer = link.receive()
-    if isinstance(answer, Refused):
-        raise raised(answer)
-    if not isinstance(answer, Answer):
-        raise Broken("the link is of no use: no answer came")
-    source.begin(answer)
+    answer = _answer(link)
+    try:
+        source.begin(answer)
+    except (errors.Mismatch, errors.Gone):
+        if not answer.reset:
+            raise
+        link.send(source.common(answer))
+        source.begin(_answer(link))
     listener = _Listener(source, link)
     try:
         _send(source, link, listener, stop, once=once)
@@ -233,6 +246,15 @@ def send(source: Source, link: Link, stop: Stop, *, once: bool = False) -> None:
     finally:
         link.end()
         listener.join()
+
+
+def _answer(link: Link) -> Answer:
+    answer = link.receive()
+    if isinstance(answer, Refused):
+        raise raised(answer)
+    if not isinstance(answer, Answer):
+        raise Broken("the link is of no use: no answer came")
+    return answer
 
 
 def _send(source: Source, link: Link, listener: _Listener, stop: Stop, *, once: bool) -> None:
@@ -258,6 +280,8 @@ def listen(
     token: bytes | None = None,
     stop: Stop | None = None,
     on_start: Callable[[str], object] | None = None,
+    reset: bool = False,
+    rejoin: bool = False,
 ) -> None:
     """
     Have the queue at *target* follow whoever comes to *address* with it, one at a time, until *stop* is called.
@@ -268,20 +292,25 @@ def listen(
         token: what both sides of a tcp link know, at least 16 bytes.
         stop: ends it, soon, when it is called.
         on_start: called with the address when somebody may come.
+        reset, rejoin: as `replicate`, once.
 
     Raises:
         Busy, Unsafe, OSError: nobody can listen there.
     """
     place = given.path("target", target)
     stop = stop or Stop()
+    reset, rejoin = given.flag("reset", reset), given.flag("rejoin", rejoin)
     with doors.Door(address, token) as door:
         if on_start is not None:
             on_start(door.address)
         while not stop.is_set():
             came = door.accept(_STEP)
             if came is not None:
-                with Link(came, to_follower) as link, stop.calling(link.end), Follower(place) as follower:
+                here = Follower(place, reset=reset, rejoin=rejoin)
+                with Link(came, to_follower) as link, stop.calling(link.end), here as follower:
                     receive(follower, link)
+                if follower.was_reset:
+                    reset = rejoin = False
 
 
 def receive(follower: Follower, link: Link) -> None:
@@ -305,6 +334,9 @@ def _receive(follower: Follower, link: Link) -> None:
     told, unsynced = None, 0
     while True:
         piece = link.receive()
+        if isinstance(piece, Common):
+            link.send(follower.reset(piece))
+            continue
         follower.take(piece)
         unsynced += len(piece.content) if isinstance(piece, Data) else 0
         if unsynced >= FLUSH_BYTES or not link.has_more():

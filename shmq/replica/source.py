@@ -18,13 +18,13 @@ from shmq.closable import Closable
 from shmq.durability import Syncer
 from shmq.replica import history, places
 from shmq.replica.holding import PREFIX, Hold
+from shmq.replica.leaving import beginning, data
 from shmq.replica.pieces import (
-    DATA_MAX,
     VERSION,
     Answer,
-    Begin,
     Beside,
-    Data,
+    Clock,
+    Common,
     Hello,
     Mark,
     Places,
@@ -49,8 +49,6 @@ _PLACES_NS = 1_000_000_000
 _PATIENCE_NS = 200_000_000
 _LOOK_AT_NAMES = 0.005
 """Seconds between two looks at what others have finished, where producers wait for that."""
-_HEADER = layout.chunk_header
-_HEADER_BYTES = 128
 
 
 class Source(Closable):
@@ -90,6 +88,7 @@ class Source(Closable):
         self._sequence = self._base = self._position = self._ordinal = 0
         self._begun = False
         self._known: dict[str, tuple[int, int]] = {}
+        self._clock: Clock | None = None
         self._state: State | None = None
         self._told: State | None = None
         self._places: dict[str, bytes] | None = None
@@ -111,7 +110,7 @@ class Source(Closable):
         _, stored = _native.check_queue(content[: _native.PAGE_BYTES], self._home.path)
         made_ns = int.from_bytes(content[layout.queue_file.created_ns :][:8], "little")
         state = self._read_state()
-        return Hello(VERSION, self.name, self._home.queue_id, bytes(stored), made_ns, state, time.time_ns())
+        return Hello(VERSION, self.name, self._home.queue_id, bytes(stored), made_ns, state)
 
     def begin(self, answer: Answer) -> None:
         """
@@ -121,6 +120,7 @@ class Source(Closable):
             Mismatch, Gone: see `history.compare`; nothing was changed.
             Fenced: it was promoted, and this queue is fenced from now on.
         """
+        self._clock = Clock(time.time_ns() - answer.clock_ns)  # at once: an answer is waited for, so it has just come
         self._leave_chunk()
         self._over = False
         first_live = self._control.first_live()
@@ -146,6 +146,20 @@ class Source(Closable):
             self._go_to(sequence, base)
             self._position, self._ordinal, self._begun = answer.position, answer.ordinal, True
         self._acked = Mark(sequence, answer.position, base + answer.ordinal)
+
+    def common(self, answer: Answer) -> Common:
+        """
+        What both have, where `begin` refused: all of it is on the disk here.
+
+        Raises:
+            SyncFailed: the disk refused.
+        """
+        self._syncer.sync()
+        last = history.last_common(self._home, self._control.first_live(), answer)
+        with contextlib.suppress(FileNotFoundError):  # retired meanwhile
+            if last is not None:
+                return Common(True, *last, history.sums_of(self._home, *last))
+        return Common(False)
 
     def _fence(self, answer: Answer) -> None:
         """A queue of our history was promoted: nobody puts here any more."""
@@ -181,6 +195,9 @@ class Source(Closable):
             Corrupt: a message here is damaged; nothing behind it is sent.
             SyncFailed: the disk here refused.
         """
+        if self._clock is not None:
+            yield self._clock
+            self._clock = None
         self._look_at_state()
         yield from self._news()
         while self._open():
@@ -221,7 +238,7 @@ class Source(Closable):
                 if self._sequence < self._control.first_live():
                     raise errors.Gone(
                         f"cannot replicate {self._home.path} to {self.name}: what it lacks, from index {self._base} "
-                        "on, was retired; remove the follower and begin anew",
+                        "on, was retired; move the follower away and begin anew, which a reset does",
                         self._home.read_journal().first_index,
                     ) from None
                 return False
@@ -271,8 +288,8 @@ class Source(Closable):
 
     def _region(self, chunk: _native.DetachedChunk, end: int, *, whole: bool) -> Iterator[There]:
         if not self._begun:
-            yield _beginning(chunk, self._sequence, self._base, whole=whole)
-        yield from _data(chunk, self._position, end)
+            yield beginning(chunk, self._sequence, self._base, whole=whole)
+        yield from data(chunk, self._position, end)
         yield Region(self._sequence, self._position, end, self._ordinal)
 
     def _adopted(self, adoption: int, sequence: int, base: int) -> Generator[There, None, tuple[int, int, int, int]]:
@@ -288,8 +305,8 @@ class Source(Closable):
                     raise errors.Corrupt(f"cannot replicate {chunk.path}: {survey.reason or 'it is not sealed'}")
                 last = survey.adoption != adoption
                 end = (survey.gap_position or survey.stopped) if last else survey.stopped + layout.SEAL_BYTES
-                yield _beginning(chunk, number, 0, whole=True, adoption=adoption)
-                yield from _data(chunk, chunk.first_position(), end)
+                yield beginning(chunk, number, 0, whole=True, adoption=adoption)
+                yield from data(chunk, chunk.first_position(), end)
                 yield Region(number, chunk.first_position(), end, 0)
             if last:
                 yield Together(adoption)
@@ -385,30 +402,3 @@ class Source(Closable):
             Gone: it lacks more than is to be kept.
         """
         self._hold.tend(self._acked.index)
-
-
-def _number(header: bytes, at: int, size: int = 8) -> int:
-    return int.from_bytes(header[at : at + size], "little")
-
-
-def _beginning(chunk: _native.DetachedChunk, sequence: int, base: int, *, whole: bool, adoption: int = 0) -> Begin:
-    header = chunk.content(0, _HEADER_BYTES)
-    return Begin(
-        sequence,
-        base,
-        chunk.size,
-        _number(header, _HEADER.chunk_id),
-        _number(header, _HEADER.epoch),
-        _number(header, _HEADER.index_spacing, 4),
-        _number(header, _HEADER.grain, 4),
-        _number(header, _HEADER.created_ns),
-        _number(header, _HEADER.born_base),
-        _number(header, _HEADER.born_sequence),
-        whole,
-        adoption,
-    )
-
-
-def _data(chunk: _native.DetachedChunk, begin: int, end: int) -> Iterator[Data]:
-    for at in range(begin, end, DATA_MAX):
-        yield Data(at, chunk.content(at, min(at + DATA_MAX, end)))

@@ -26,13 +26,15 @@ from shmq.storage.paths import (
     LEDGER_NEW,
     QUEUE,
     STAGING,
+    UPSTREAM,
+    UPSTREAM_NEW,
 )
 
 if TYPE_CHECKING:
     from shmq.options import Options
     from shmq.storage.directory import Directory
 
-_REST = (LEDGER, LEDGER_NEW, DEDUP, DEDUP_NEW, FORWARDED, FORWARDED_NEW)
+_REST = (LEDGER, LEDGER_NEW, DEDUP, DEDUP_NEW, FORWARDED, FORWARDED_NEW, UPSTREAM, UPSTREAM_NEW)
 _OURS = {QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS, DELETED, STAGING, ASIDE, *_REST}
 
 

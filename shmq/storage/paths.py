@@ -11,6 +11,7 @@ What the files and folders of a queue are called.
     ledger.shmq      which batches were adopted
     dedup.shmq       which were put, in the chunks before the one it names
     forwarded.shmq   how far the groups are done that have put here what they forward
+    upstream.shmq    of a follower: how far its clock is from that of the queue that it follows
     aside/           what recovery found behind a cut; nobody reads it any more
 """
 
@@ -25,6 +26,7 @@ DELETED = "deleted.shmq"
 STAGING, LEDGER, LEDGER_NEW, ASIDE = "staging", "ledger.shmq", "ledger.new", "aside"
 DEDUP, DEDUP_NEW = "dedup.shmq", "dedup.new"
 FORWARDED, FORWARDED_NEW = "forwarded.shmq", "forwarded.new"
+UPSTREAM, UPSTREAM_NEW = "upstream.shmq", "upstream.new"
 _CHUNK_NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.chunk")
 CONSUMER_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from shmq import _native, errors, later
 from shmq.storage import boots, files, sync
-from shmq.storage.paths import DEDUP, FORWARDED, LEDGER
+from shmq.storage.paths import DEDUP, FORWARDED, LEDGER, UPSTREAM
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +84,7 @@ def write_record(directory: int, name: str, content: Any, path: str, what: str) 
 
 def synced_directory(directory: int, what: str) -> None:
     """Have the names in it on the disk, *what* is one of."""
-    where = {"ledger": "home", "dedup": "home", "forwarded": "home", "forward": "consumers"}
+    where = {"ledger": "home", "dedup": "home", "forwarded": "home", "upstream": "home", "forward": "consumers"}
     sync.directory(directory, where.get(what, "set"))
 
 
@@ -109,6 +109,7 @@ def _kinds() -> dict[str, Any]:
 
     number: Any = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
     count: Any = Annotated[int, msgspec.Meta(ge=0, le=_native.CHUNK_BYTES_MAX)]
+    apart: Any = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
     identity: Any = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
     form: Any = tuple  # what is made here is for msgspec alone
     chunks = (list[str], list[number], list[count], list[count])
@@ -120,6 +121,7 @@ def _kinds() -> dict[str, Any]:
         DEDUP: form[number, bytes, bytes],
         "forward": form[identity, list[str], bytes, number],
         FORWARDED: dict[identity, form[number, bytes, number]],
+        UPSTREAM: form[apart, number],
     }
 
 

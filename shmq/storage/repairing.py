@@ -103,6 +103,7 @@ def repair(home: Directory, to: str | None, *, in_place: bool) -> Repaired:
     Raises:
         Unsafe: there is something at *to*.
         Busy: in_place, and somebody has the queue open.
+        Fenced: in_place, and it follows another queue, which has what is damaged here.
     """
     found = verify.verify(home)
     if in_place and found:
@@ -111,8 +112,14 @@ def repair(home: Directory, to: str | None, *, in_place: bool) -> Repaired:
         with home.admin():
             if apply.somebody_is_there(home):
                 raise errors.Busy(f"cannot repair {home.path} in place: somebody has it open; nothing was changed")
+            part = home.read_journal().flags
+            if part & _native.JOURNAL_FOLLOWER:
+                raise errors.Fenced(
+                    f"cannot repair {home.path} in place: it follows another queue, which has what is damaged here. "
+                    "Move it away and replicate anew, or repair it to another place; nothing was changed"
+                )
             clean = f"{home.path}.clean-{os.urandom(4).hex()}"
-            saved = _write_clean(home, clean)
+            saved = _write_clean(home, clean, part & (_native.JOURNAL_FENCED | _native.JOURNAL_PROMOTED))
             _check_clean(clean, saved)
             home.refuse_moved("repair")
             kept = _free_name(f"{home.path}.damaged")
@@ -164,8 +171,9 @@ class _Saved:
         return Repaired(path, self.messages, self.lost, problems, kept, self.gone, self.at_least)
 
 
-def _write_clean(home: Directory, to: str) -> _Saved:
+def _write_clean(home: Directory, to: str, part: int = 0) -> _Saved:
     with Target(home, to, home.queue_id) as target:
+        target.part = part
         copy_consumers(home, target)
         for name, copy_one in ((LEDGER, copy_ledger), (DEDUP, copy_dedup)):
             try:

@@ -36,6 +36,8 @@ class Target:
         self._finished = home.read_journal().flags & _native.JOURNAL_FINISHED
         self._dropped = verify.dropped(home)  # before the first chunk is copied: what is put later is none of it
         self.gone: list[str] = []
+        self.part = 0
+        """Flags that the journal keeps of the original, in whose place it is to be; a copy is a queue of its own."""
         self._making = f"{self.path}{files.MAKING}{os.urandom(4).hex()}"
         shared = home.options.group
         self._group = shared if shared is not None and user_group.has_us(shared) else None  # else it is a copy of ours
@@ -117,7 +119,7 @@ class Target:
             first_index=first_index,
             device=control.st_dev,
             inode=control.st_ino,
-            flags=finished | (_native.JOURNAL_LOSES if self._home.loses else 0),
+            flags=finished | self.part | (_native.JOURNAL_LOSES if self._home.loses else 0),
             dropped=self._dropped,
         )
         later.ready("json")

@@ -10,9 +10,9 @@ from shmq.replica.service import beside
 from shmq.replica.source import Source
 
 
-def follow_once(source, target, name="b") -> None:
-    """Have all that is there."""
-    with Source(str(source), name) as there, Follower(str(target)) as here:
+def follow_once(source, target, name="b", **how) -> None:
+    """Have all that is there. *how*: as a Follower takes it."""
+    with Source(str(source), name) as there, Follower(str(target), **how) as here:
         beside(there, here, Stop(), once=True)
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors
 from shmq._native import layout
-from shmq.storage import boots, dedup, files, ledger, records, staging, sync
+from shmq.storage import boots, dedup, files, ledger, records, staging, sync, watermark
 from shmq.storage.paths import CHUNKS, CONTROL, LEDGER_NEW, STAGING, chunk_name
 from shmq.storage.recover.asides import Aside
 from shmq.storage.recover.consumers import settle_consumers
-from shmq.storage.recover.plan import Plan, WholeSet, make_plan
+from shmq.storage.recover.plan import Plan, WholeSet, cut_at, make_plan
 from shmq.storage.recover.progress import Progress, Recovery, administering
 from shmq.storage.stretches import opened, whole_behind
 from shmq.storage.view import Piece, end_of
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shmq.storage.directory import Directory
+    from shmq.storage.recover.plan import End
 
 _FLOCK = struct.Struct("hhqqi4x")
 
@@ -71,6 +72,32 @@ def promote(home: Directory, control: _native.Control) -> Recovery:
     with administering(home):
         home.read_journal()
         return _carry_out(home, make_plan(home, promoted=True), control)
+
+
+def cut_back(home: Directory, end: End) -> Recovery:
+    """
+    Have a queue follow another one, with what both have: it ends there, and what lies behind that is set aside. Killed
+    anywhere, it is a follower that recovers, and can be cut again.
+
+    Raises:
+        Busy: somebody has it open; nothing was changed.
+        Corrupt: something before that place is not whole.
+        DiskFull: there is no room for a copy of that chunk; nothing was cut.
+    """
+    with administering(home):
+        journal = home.read_journal()
+        if somebody_is_there(home):
+            raise errors.Busy(f"cannot set aside what is in {home.path}: somebody has it open; nothing was changed")
+        others = journal.flags & ~(_native.JOURNAL_FENCED | _native.JOURNAL_PROMOTED)
+        # Of no boot, so whoever opens it next finishes this; and an epoch for each time, as what lies aside is named by
+        # it, and the watermark goes back in it.
+        home.write_journal(
+            journal._replace(
+                epoch=journal.epoch + 1, flags=others | _native.JOURNAL_FOLLOWER, boot_id=bytes(len(journal.boot_id))
+            )
+        )
+        watermark.write(home, end.sequence, end.position, end.next_index)
+        return _carry_out(home, cut_at(make_plan(home), end))
 
 
 def _carry_out(home: Directory, plan: Plan, control: _native.Control | None = None) -> Recovery:

@@ -53,6 +53,16 @@ class Plan:
     """Whether the queue follows another one: it is cut where it is whole, and goes on there with the same history."""
 
 
+class End(NamedTuple):
+    """Where a queue is to end, though more may be there."""
+
+    sequence: int
+    position: int
+    next_index: int
+    messages: int
+    """In that chunk, before it."""
+
+
 # ---------------------------------------------------------------- looking
 class _Looker:
     """Walks the chain once."""
@@ -238,6 +248,42 @@ def make_plan(home: Directory, *, promoted: bool = False) -> Plan:
         mark=mark,
         ledger=_ledger(home, needed=bool(sets)),
         follows=follows,
+    )
+
+
+def cut_at(plan: Plan, end: End) -> Plan:
+    """
+    The same, of a queue that is to end there.
+
+    Raises:
+        Corrupt: it is not whole up to there.
+    """
+    kept = [piece for piece in plan.pieces if piece.sequence <= end.sequence]
+    last = kept[-1] if kept else None
+    if last is None or last.sequence != end.sequence or end.position > last.survey.stopped:
+        raise errors.Corrupt(f"cannot cut at index {end.next_index}: it is not whole up to there ({plan.reason})")
+    ordinal = end.next_index - last.base
+    ends = last.survey._replace(
+        position=end.position,
+        ordinal=ordinal,
+        stopped=end.position,
+        stopped_ordinal=ordinal,
+        messages=end.messages,
+        gap_position=0,
+        gap_index=0,
+        adoption=0,
+        code=_native.EMPTY,
+    )
+    gone = [piece for piece in plan.pieces if piece.sequence > end.sequence]
+    return dataclasses.replace(
+        plan,
+        pieces=[*kept[:-1], last._replace(survey=ends)],
+        end=end.next_index,
+        next_index=end.next_index,
+        reason="the end of what is in the queue that it follows",
+        behind=[*plan.behind, *((piece.sequence, piece.base) for piece in gone if piece.folder == CHUNKS)],
+        sets={adoption: place for adoption, place in plan.sets.items() if place.first <= end.sequence},
+        refused=[*plan.refused, *(f"{adoption:010x}" for adoption, at in plan.sets.items() if at.first > end.sequence)],
     )
 
 
