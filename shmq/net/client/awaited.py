@@ -338,6 +338,10 @@ class AsyncConsumer:
                     continue
                 if not await _comes(come, plain.patience(call, rest)) and rest is not None:
                     raise plain.nothing()
+        except BaseException:
+            plain.held.forget(tell)
+            plain.withdraw()
+            raise
         finally:
             plain.held.forget(tell)
             plain.stop(call)

@@ -228,7 +228,7 @@ class RemoteQueue:
         Args:
             prefetch: how many messages the server may send ahead. With ack="auto" they are finished when they are sent,
                 and a client that is killed loses them; with "explicit" they count as handed out. By default 1,000 for
-                ack="auto" and no group, and else what is asked for.
+                ack="auto" and no group, and else what is asked for. A group with ack="auto" is sent nothing ahead.
 
         Raises:
             As there.
@@ -395,8 +395,7 @@ class RemoteQueue:
 
     def _shut(self, held: Held) -> None:
         if not held.closed:
-            held.close()
-            self._link.ask(Call("shut", (held.cid, held.first_left())))
+            self._link.ask(Call("shut", (held.cid, *held.close())))
 
     def __enter__(self) -> Self:
         """Return this object, which the block closes."""

@@ -169,6 +169,8 @@ def reading_options(
 
 def ahead(given: int | None, options: Mapping[str, Any], held: Held) -> int:
     """How many messages the server may send ahead: many where nobody is kept from them, else what is asked for."""
+    if options.get("group") and not held.explicit:
+        return 1  # what is sent is finished, and the others of a group could not be given it back
     if given is not None:
         return given
     return 1 if options.get("group") or held.explicit else AHEAD

@@ -1,0 +1,80 @@
+"""What a remote consumer leaves behind when a get was in vain, or when it closes: nothing that others wait for."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from remote import serving
+
+import shmq
+
+
+@pytest.fixture
+def server(root):
+    """One for each test."""
+    with serving(root) as started:
+        yield started
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_what_is_put_as_a_consumer_closes_is_there_for_the_next(orders, server, group):
+    """Its get in vain had asked for messages; the answer to that crosses the close."""
+    with server.connect() as queue:
+        for at in range(12):
+            consumer = queue.consumer("g", prefetch=20, group=group)
+            with pytest.raises(shmq.Empty):
+                consumer.get(timeout=0.02)
+            orders.put(b"%d" % at)
+            consumer.close()
+            with orders.consumer("g", group=group) as after:
+                assert after.take(timeout=10) == b"%d" % at
+
+
+def test_what_crosses_a_close_is_put_back(orders, server):
+    """It was granted, and sent, and the client had not seen it yet when it closed."""
+    with server.connect() as queue:
+        for at in range(12):
+            consumer = queue.consumer("g", prefetch=20)
+            consumer.held.wants(20)
+            queue.link().grant(consumer.held)
+            assert consumer.lag == 0  # so that the server has the grant
+            orders.put(b"%d" % at)
+            consumer.close()
+            with orders.consumer("g") as after:
+                assert after.take(timeout=10) == b"%d" % at
+
+
+@pytest.mark.parametrize("timeout", [0, 0.05])
+def test_a_get_in_vain_keeps_nothing_from_other_members(orders, server, timeout):
+    with (
+        server.connect() as queue,
+        queue.consumer("g", group=True, ack="explicit", prefetch=20) as idle,
+        queue.consumer("g", group=True, ack="explicit") as other,
+    ):
+        for _ in range(5):
+            with pytest.raises(shmq.Empty):
+                idle.get(timeout=timeout)
+            assert idle.lag == 0  # so that the server has all that was said
+            orders.put(b"a")
+            other.get(timeout=10).ack()
+        orders.put_many([b"b"] * 3)
+        idle.ack(*[idle.get(timeout=10) for _ in range(3)])  # it is sent messages ahead again
+        assert idle.lag == 0
+
+
+def test_an_awaited_get_in_vain_keeps_nothing_from_other_members(orders, server):
+    async def story():
+        async with await shmq.aio.open(server.csp()) as queue:
+            idle = await queue.consumer("g", group=True, ack="explicit", prefetch=20)
+            other = await queue.consumer("g", group=True, ack="explicit")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await idle.get()
+            with pytest.raises(shmq.Empty):
+                await idle.get(timeout=0.05)
+            await idle.figures()
+            await queue.put(b"a")
+            await (await other.get(timeout=10)).ack()
+
+    asyncio.run(asyncio.wait_for(story(), 60))
