@@ -8,6 +8,7 @@ import pytest
 from remote import serving
 
 import shmq
+from shmq.net.client.calls import HELD, Call
 
 
 @pytest.fixture
@@ -78,3 +79,25 @@ def test_an_awaited_get_in_vain_keeps_nothing_from_other_members(orders, server)
             await (await other.get(timeout=10)).ack()
 
     asyncio.run(asyncio.wait_for(story(), 60))
+
+
+@pytest.mark.parametrize("wrong", [-1, "x", float("inf"), float("nan"), True, None])
+def test_a_message_that_is_given_back_wrongly_is_still_held(orders, server, wrong):
+    orders.put(b"a")
+    with server.connect() as queue, queue.consumer("g", group=True, ack="explicit") as consumer:
+        message = consumer.get(timeout=10)
+        with orders.consumer("local", group=True, ack="explicit") as local:
+            here = local.get(timeout=10)
+            for verb in ("nack", "extend"):
+                with pytest.raises((TypeError, ValueError)) as there:
+                    getattr(here, verb)(wrong)
+                with pytest.raises(there.type):
+                    getattr(message, verb)(wrong)
+        link, cid = queue.link(), consumer.held.cid
+        call = Call("settle", (cid, "nack", message.index, wrong), HELD)  # of a client that does not look
+        link.ask(call)
+        assert call.wait(10)
+        assert isinstance(call.error, (TypeError, ValueError))
+        assert consumer.pending == 1
+        message.ack()
+        assert (consumer.pending, consumer.lag) == (0, 0)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from shmq import errors
 from shmq.net.client import verbs
-from shmq.net.client.calls import HELD, Call, Put
+from shmq.net.client.calls import Call, Put
 from shmq.net.client.messages import (
     Fields,
     Hand,
@@ -371,11 +371,7 @@ class AsyncConsumer:
     async def settle(self, message: Fields, verb: str, given: Any) -> None:
         """What the verbs of a message do."""
         self.plain.check()
-        held = self.plain.held
-        index = message.index
-        if message.hand.incarnation != held.incarnation:
-            raise verbs.lease_lost(held, index)
-        await answer(self.plain.link, Call("settle", (held.cid, verb, index, given), HELD))
+        await answer(self.plain.link, verbs.settling(self.plain.held, message, verb, given))
 
     # ---- looking, moving
     async def figures(self) -> list[int]:

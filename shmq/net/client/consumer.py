@@ -195,10 +195,7 @@ class RemoteConsumer:
             self.ack(message)
             return
         self.check()
-        index = message.index
-        if message.hand.incarnation != self.held.incarnation:
-            raise verbs.lease_lost(self.held, index)
-        self._answer(Call("settle", (self.held.cid, verb, index, given), HELD))
+        self._answer(verbs.settling(self.held, message, verb, given))
 
     def _answer(self, call: Call) -> Any:
         self.link.ask(call)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import shmq
-from shmq import errors
+from shmq import errors, given
 from shmq.net.client.calls import HELD, Call, Put
 from shmq.net.client.messages import as_bytes, of_one_hand
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from shmq.net.client.held import Held
+    from shmq.net.client.messages import Fields
 
 MESSAGES = 8191
 AHEAD = 1000
@@ -186,6 +187,21 @@ def acks(held: Held, owner: object, messages: Sequence[Any]) -> tuple[Call | Non
     indexes, lost = of_one_hand(messages, owner, held.incarnation)
     call = Call("ack", (held.cid, indexes), HELD) if indexes else None
     return call, lease_lost(held, lost[0]) if lost else None
+
+
+def settling(held: Held, message: Fields, verb: str, value: Any) -> Call:
+    """
+    Return the call that nacks, rejects or extends *message*.
+
+    Raises:
+        LeaseLost: it was handed out before the server began anew.
+        TypeError, ValueError: the seconds are none; it is held as before.
+    """
+    if verb != "reject":
+        value = given.seconds("delay", value, none=True) if verb == "nack" else given.seconds("seconds", value)
+    if message.hand.incarnation != held.incarnation:
+        raise lease_lost(held, message.index)
+    return Call("settle", (held.cid, verb, message.index, value), HELD)
 
 
 def lease_lost(held: Held, index: int) -> errors.LeaseLost:

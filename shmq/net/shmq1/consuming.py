@@ -181,6 +181,7 @@ class Consumer:
 
         Raises:
             LeaseLost: it is somebody else's.
+            TypeError, ValueError: what was given means nothing; it is held as before.
         """
         message = self._held.get(index)
         if message is None:
@@ -189,10 +190,14 @@ class Consumer:
             message.extend(given)
             return
         del self._held[index]
-        if verb == "nack":
-            message.nack(given)
-        else:
-            await self.awaited.in_thread(message.reject, given)
+        try:
+            if verb == "nack":
+                message.nack(given)
+            else:
+                await self.awaited.in_thread(message.reject, given)
+        except (TypeError, ValueError):
+            self._held[index] = message
+            raise
 
     def _is_lost(self, index: int) -> errors.LeaseLost:
         return errors.LeaseLost(
