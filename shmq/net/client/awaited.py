@@ -23,7 +23,7 @@ from shmq.net.client.messages import (
     one,
     several,
 )
-from shmq.net.client.queue import RemoteQueue, connect
+from shmq.net.client.queue import RemoteQueue, opened
 from shmq.net.client.waiting import deadline, left, limit
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _tell(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
 async def aconnect(csp: str, **named: Any) -> AsyncQueue:
     """Open a queue at a server as `connect`, for the loop that runs here."""
     loop = asyncio.get_running_loop()
-    return AsyncQueue(await loop.run_in_executor(None, functools.partial(connect, csp, **named)))
+    return AsyncQueue(await loop.run_in_executor(None, functools.partial(opened, csp, named)))
 
 
 class AsyncQueue:
@@ -175,18 +175,22 @@ class AsyncQueue:
 
     async def drop_consumer(self, name: str) -> None:
         """Forget the consumer *name*."""
+        self.plain.writable(f"drop consumer {name!r}")
         await self._call("drop_consumer", name)
 
     async def sync(self) -> None:
         """Return when everything put before is on the server's disk."""
+        self.plain.writable("sync")
         await self._call("sync")
 
     async def shutdown(self, immediate: bool = False) -> None:  # as queue.Queue has it
         """Refuse puts from now on."""
+        self.plain.writable("shut down")
         await self._call("shutdown", immediate)
 
     async def finish(self) -> None:
         """End the stream for good."""
+        self.plain.writable("finish")
         await self._call("finish")
 
     async def stats(self) -> shmq.Stats:
