@@ -101,3 +101,31 @@ def test_a_message_that_is_given_back_wrongly_is_still_held(orders, server, wron
         assert consumer.pending == 1
         message.ack()
         assert (consumer.pending, consumer.lag) == (0, 0)
+
+
+def test_a_put_that_was_sent_and_is_cancelled_says_so(root, server):
+    """It waits for room at the server, where nobody can call it back; it is put when there is some."""
+    with shmq.open(root / "small", max_messages=2) as small:
+        holder = small.consumer("c")
+        small.put_many([b"a", b"b"])
+        there = small.next_index
+
+        async def story():
+            async with await shmq.aio.open(server.csp("small")) as queue:
+                await queue.length()
+                waits = asyncio.create_task(queue.put(b"y"))
+                link = queue.plain.link()
+                while not link._in_flight:  # sent, and nothing tells a program so
+                    await asyncio.sleep(0.01)
+                waits.cancel()
+                with pytest.raises(asyncio.CancelledError) as cancelled:
+                    await waits
+                assert isinstance(cancelled.value.__cause__, shmq.SyncPending)
+                assert "do not put it again" in str(cancelled.value.__cause__)
+                assert holder.take_many(2) == [b"a", b"b"]
+                while small.next_index == there:
+                    await asyncio.sleep(0.01)
+                assert (await queue[there]).payload == b"y"
+
+        asyncio.run(asyncio.wait_for(story(), 60))
+        holder.close()

@@ -53,8 +53,9 @@ async def _settled(link: Link, call: Call, seconds: float | None) -> bool:
     link.ask(call)
     try:
         return await _comes(come, seconds) or call.is_done
-    except asyncio.CancelledError:
-        call.give_up()
+    except asyncio.CancelledError as cancelled:
+        if not call.give_up() and isinstance(call, Put):
+            raise asyncio.CancelledError(*cancelled.args) from verbs.left_to_itself(call, link.address)
         raise
 
 
@@ -104,7 +105,8 @@ class AsyncQueue:
         """
         Append *payload* and return its index, as `RemoteQueue.put`. Puts of several tasks go together.
 
-        Cancelled before it was sent, it puts nothing; after that, it is put all the same.
+        Cancelled before it was sent, it puts nothing; after that it is put all the same, and the `__cause__` of the
+        `CancelledError` is a `SyncPending`.
         """
         found: int = await self._put(self.plain.made(payload, timeout=timeout, **named))
         return found

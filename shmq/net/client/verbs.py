@@ -158,6 +158,16 @@ def unanswered(call: Put, address: object) -> Exception:
     )
 
 
+def left_to_itself(call: Put, address: object) -> Exception:
+    """Why a put that was sent is not undone when its task is cancelled: the cause of that cancellation."""
+    if call.error is not None:
+        return call.error
+    return errors.SyncPending(
+        f"a put into {address} was sent before its task was cancelled: it is in the queue, or will be when there is "
+        "room, unless this queue is closed before; do not put it again"
+    )
+
+
 def moment(to: Any) -> str | float | int:
     """Return a place to begin at, as it goes over the wire: a time is seconds since 1970, and a float."""
     if isinstance(to, datetime.datetime):
