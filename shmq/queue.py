@@ -133,9 +133,9 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
         if options is not None:
             raise TypeError(f"open({path!r}, options=...): they are of the queue; a server makes it with those it has")
         later.ready("shmq.net")
-        from shmq import net  # noqa: PLC0415  # only who is remote pays for it
+        from shmq.net.client.queue import opened  # noqa: PLC0415  # only who is remote pays for it
 
-        return cast("Queue[Any]", net.connect(path, **cast("dict[str, Any]", keywords)))  # which has these verbs
+        return cast("Queue[Any]", opened(path, {**keywords, "read_only": read_only}))  # which has these verbs
     session = Session(
         None if path is None else given.path("path", path),
         create=given.flag("create", create),

@@ -94,7 +94,7 @@ async def open(  # noqa: A001  # shmq.aio.open, as shmq.open
         RuntimeError: no loop of asyncio, uvloop or trio runs here.
     """
     if isinstance(path, str) and path.startswith(_REMOTE):
-        return cast("Queue[Any]", await shmq.net.aconnect(path, **keywords))
+        return cast("Queue[Any]", await shmq.net.aconnect(path, read_only=read_only, **keywords))
     loop = loops.current()
     opens = functools.partial(
         shmq.open,

@@ -65,6 +65,13 @@ class Address:
         Raises:
             OSError: nobody listens, or answers in time.
         """
+        try:
+            return self._dial(timeout)
+        except OSError as problem:
+            text = f"cannot reach {self}: {problem.strerror or problem}"
+            raise (type(problem)(text) if problem.errno is None else type(problem)(problem.errno, text)) from problem
+
+    def _dial(self, timeout: float) -> socket.socket:
         if not self.path:
             found = socket.create_connection((self.host, self.port), timeout)
             found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from shmq import errors
 from shmq.net.client import verbs
-from shmq.net.client.calls import HELD, Call, Put
+from shmq.net.client.calls import Call, Put
 from shmq.net.client.messages import (
     Fields,
     Hand,
@@ -23,7 +23,7 @@ from shmq.net.client.messages import (
     one,
     several,
 )
-from shmq.net.client.queue import RemoteQueue, connect
+from shmq.net.client.queue import RemoteQueue, opened
 from shmq.net.client.waiting import deadline, left, limit
 
 if TYPE_CHECKING:
@@ -53,8 +53,9 @@ async def _settled(link: Link, call: Call, seconds: float | None) -> bool:
     link.ask(call)
     try:
         return await _comes(come, seconds) or call.is_done
-    except asyncio.CancelledError:
-        call.give_up()
+    except asyncio.CancelledError as cancelled:
+        if not call.give_up() and isinstance(call, Put):
+            raise asyncio.CancelledError(*cancelled.args) from verbs.left_to_itself(call, link.address)
         raise
 
 
@@ -76,7 +77,7 @@ def _tell(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
 async def aconnect(csp: str, **named: Any) -> AsyncQueue:
     """Open a queue at a server as `connect`, for the loop that runs here."""
     loop = asyncio.get_running_loop()
-    return AsyncQueue(await loop.run_in_executor(None, functools.partial(connect, csp, **named)))
+    return AsyncQueue(await loop.run_in_executor(None, functools.partial(opened, csp, named)))
 
 
 class AsyncQueue:
@@ -104,7 +105,8 @@ class AsyncQueue:
         """
         Append *payload* and return its index, as `RemoteQueue.put`. Puts of several tasks go together.
 
-        Cancelled before it was sent, it puts nothing; after that, it is put all the same.
+        Cancelled before it was sent, it puts nothing; after that it is put all the same, and the `__cause__` of the
+        `CancelledError` is a `SyncPending`.
         """
         found: int = await self._put(self.plain.made(payload, timeout=timeout, **named))
         return found
@@ -175,18 +177,22 @@ class AsyncQueue:
 
     async def drop_consumer(self, name: str) -> None:
         """Forget the consumer *name*."""
+        self.plain.writable(f"drop consumer {name!r}")
         await self._call("drop_consumer", name)
 
     async def sync(self) -> None:
         """Return when everything put before is on the server's disk."""
+        self.plain.writable("sync")
         await self._call("sync")
 
     async def shutdown(self, immediate: bool = False) -> None:  # as queue.Queue has it
         """Refuse puts from now on."""
+        self.plain.writable("shut down")
         await self._call("shutdown", immediate)
 
     async def finish(self) -> None:
         """End the stream for good."""
+        self.plain.writable("finish")
         await self._call("finish")
 
     async def stats(self) -> shmq.Stats:
@@ -338,6 +344,10 @@ class AsyncConsumer:
                     continue
                 if not await _comes(come, plain.patience(call, rest)) and rest is not None:
                     raise plain.nothing()
+        except BaseException:
+            plain.held.forget(tell)
+            plain.withdraw()
+            raise
         finally:
             plain.held.forget(tell)
             plain.stop(call)
@@ -367,11 +377,7 @@ class AsyncConsumer:
     async def settle(self, message: Fields, verb: str, given: Any) -> None:
         """What the verbs of a message do."""
         self.plain.check()
-        held = self.plain.held
-        index = message.index
-        if message.hand.incarnation != held.incarnation:
-            raise verbs.lease_lost(held, index)
-        await answer(self.plain.link, Call("settle", (held.cid, verb, index, given), HELD))
+        await answer(self.plain.link, verbs.settling(self.plain.held, message, verb, given))
 
     # ---- looking, moving
     async def figures(self) -> list[int]:

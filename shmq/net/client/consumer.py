@@ -111,6 +111,10 @@ class RemoteConsumer:
                     continue
                 if not come.wait(self.patience(call, rest)) and rest is not None:
                     raise self.nothing()
+        except BaseException:
+            self.held.forget(come.set)
+            self.withdraw()
+            raise
         finally:
             self.held.forget(come.set)
             self.stop(call)
@@ -147,6 +151,11 @@ class RemoteConsumer:
         """Nobody waits for that any more: what has not been sent for it is not sent."""
         if call is not None and not call.is_done and not call.give_up():
             self.link.stop(call)
+
+    def withdraw(self) -> None:
+        """Nobody waits here any more, with nothing found: the server sends nothing ahead, and it goes to others."""
+        if not self.held.closed and self.held.wants_nothing():
+            self.link.grant(self.held)
 
     def nothing(self) -> errors.Empty:
         """The error for a get whose time is up."""
@@ -186,10 +195,7 @@ class RemoteConsumer:
             self.ack(message)
             return
         self.check()
-        index = message.index
-        if message.hand.incarnation != self.held.incarnation:
-            raise verbs.lease_lost(self.held, index)
-        self._answer(Call("settle", (self.held.cid, verb, index, given), HELD))
+        self._answer(verbs.settling(self.held, message, verb, given))
 
     def _answer(self, call: Call) -> Any:
         self.link.ask(call)
@@ -256,9 +262,9 @@ class RemoteConsumer:
         """
         if self.held.closed or os.getpid() != self._pid:
             return
-        self.held.close()
+        left = self.held.close()
         if not self.link.closed:
-            call = Call("shut", (self.held.cid, self.held.first_left()))
+            call = Call("shut", (self.held.cid, *left))
             self.link.ask(call)
             call.wait(packing.GRACE)
         self.link.consumers.pop(self.held.cid, None)

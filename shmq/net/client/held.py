@@ -84,6 +84,8 @@ class Held:
             return
         batch = None if columns is None else packing.unpacked(columns)
         with self._lock:
+            if self.closed:  # what comes now was handed to nobody, and is not received: the server has it back
+                return
             if number:
                 self.received = number
             if batch is not None:
@@ -114,6 +116,8 @@ class Held:
             Exception: what the server has said in their place, said once.
         """
         with self._lock:
+            if self.closed:
+                return None
             if not self._batches:
                 problem, self._problem = self._problem, None
                 if problem is not None:
@@ -138,14 +142,17 @@ class Held:
             self._granted += missing
             return True
 
+    def wants_nothing(self) -> bool:
+        """Take back what was granted and is not here yet, unless others wait for it; whether that is to be told."""
+        with self._lock:
+            if self._waiters or self._granted <= self._pushed:
+                return False
+            self._granted = self._pushed  # of what is on its way, the server knows
+            return True
+
     def credit(self) -> tuple[int, int, int]:
         """Return what the server is told: who this is, what has come, and how much it may send ahead in all."""
         return self.cid, self.received, self._granted
-
-    def first_left(self) -> int | None:
-        """Return the index of the first message that nobody has taken."""
-        with self._lock:
-            return self._batches[0].indexes[self._at] if self._batches else None
 
     def drop(self) -> None:
         """Forget what nobody has taken."""
@@ -154,7 +161,17 @@ class Held:
             self._at = 0
             self._problem = None
 
-    def close(self) -> None:
-        """Have those that wait find that it is closed."""
-        self.closed = True
+    def close(self) -> tuple[int | None, int]:
+        """
+        Have those that wait find that it is closed.
+
+        Returns:
+            The index of the first message that was handed to nobody, and the number of the last batch that has come:
+            from now on none is handed out, and none is received.
+        """
+        with self._lock:
+            self.closed = True
+            left = self._batches[0].indexes[self._at] if self._batches else None
+            received = self.received
         self._tell()
+        return left, received

@@ -7,7 +7,7 @@ import itertools
 import operator
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from shmq import errors
 from shmq.net import packing
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _VERDICT = 1.0
 _TIMEOUT = 10.0
+_NAMED = {"client": None, "token": None, "tls": None, "timeout": None, "read_only": None}
+"""What a queue at a server is opened with, in the order in which it is told."""
 
 
 def connect(
@@ -40,6 +42,7 @@ def connect(
     token: str | None = None,
     tls: ssl.SSLContext | None = None,
     timeout: float = _TIMEOUT,
+    read_only: bool = False,
 ) -> RemoteQueue:
     """
     Open a queue at a server: `csp://HOST:PORT/NAME`, or `csp+unix:///PATH/OF/SOCKET//NAME`.
@@ -51,6 +54,7 @@ def connect(
         token: what the server knows this client by.
         tls: with which the server is to be spoken to.
         timeout: seconds for each try to connect.
+        read_only: change nothing; then nothing can be put, and no consumer opened.
 
     Raises:
         ValueError: it names no queue of a server.
@@ -58,7 +62,25 @@ def connect(
         NotFound: the server has no such queue, or none for this client.
         BadFormat: it speaks another protocol, or another version of this one.
     """
-    return RemoteQueue(Address.of(csp), client=client, token=token, tls=tls, timeout=timeout)
+    if read_only is not True and read_only is not False:
+        raise TypeError(f"read_only={read_only!r:.200}: True or False is wanted, not {type(read_only).__name__}")
+    return RemoteQueue(Address.of(csp), client=client, token=token, tls=tls, timeout=timeout, read_only=read_only)
+
+
+def opened(csp: str, named: Mapping[str, Any]) -> RemoteQueue:
+    """
+    As `connect`, of whatever a program has *named*.
+
+    Raises:
+        TypeError: that is an option of the queue, which is the server's, or none at all.
+    """
+    strange = sorted(named.keys() - _NAMED)
+    if strange:
+        raise TypeError(
+            f"open({csp!r}, {strange[0]}=...): a queue at a server is opened with {', '.join(_NAMED)}; what else there "
+            "is to say of it, the server has"
+        )
+    return connect(csp, **named)
 
 
 class RemoteQueue:
@@ -72,9 +94,17 @@ class RemoteQueue:
     """
 
     def __init__(
-        self, address: Address, *, client: str | None, token: str | None, tls: ssl.SSLContext | None, timeout: float
+        self,
+        address: Address,
+        *,
+        client: str | None,
+        token: str | None,
+        tls: ssl.SSLContext | None,
+        timeout: float,
+        read_only: bool = False,
     ) -> None:
         """Connect; see `connect`."""
+        self._read_only = read_only
         self._address = address
         self._given: dict[str, Any] = {"client": client, "token": token, "tls": tls, "timeout": timeout}
         self._timeout = timeout
@@ -102,6 +132,17 @@ class RemoteQueue:
             self._lock = threading.Lock()
             self._begin()
         return self._link
+
+    def writable(self, what: str) -> Link:
+        """
+        Return the connection, for *what* changes something there.
+
+        Raises:
+            Closed: this handle was closed, or opened read-only.
+        """
+        if self._read_only:
+            raise errors.Closed(f"cannot {what}: {self._address} was opened read-only")
+        return self.link()
 
     def ask(self, call: Call) -> Any:
         """Return what the server answers."""
@@ -172,12 +213,12 @@ class RemoteQueue:
 
     def made(self, payload: Any, **named: Any) -> Put:
         """Return the call that puts one message."""
-        self.link()
+        self.writable("put")
         return verbs.put(payload, self._encode, self._frame, **named)
 
     def made_many(self, payloads: Iterable[Any], **named: Any) -> Put:
         """Return the call that puts several."""
-        self.link()
+        self.writable("put")
         return verbs.put_many(payloads, self._encode, self._frame, **named)
 
     def _put(self, call: Put) -> Any:
@@ -215,7 +256,7 @@ class RemoteQueue:
 
     def producer(self) -> Self:
         """What puts: this handle itself, whose puts of several threads go together."""
-        self.link()
+        self.writable("put")
         return self
 
     # ---- getting
@@ -228,14 +269,14 @@ class RemoteQueue:
         Args:
             prefetch: how many messages the server may send ahead. With ack="auto" they are finished when they are sent,
                 and a client that is killed loses them; with "explicit" they count as handed out. By default 1,000 for
-                ack="auto" and no group, and else what is asked for.
+                ack="auto" and no group, and else what is asked for. A group with ack="auto" is sent nothing ahead.
 
         Raises:
             As there.
         """
         if prefetch is not None and (isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1):
             raise ValueError(f"prefetch={prefetch!r:.200}: how many messages, 1 or more")
-        link = self.link()
+        link = self.writable("open a consumer")
         held = Held(next(self._cids), name, verbs.consumer_options(options))
         link.consumers[held.cid] = held
         try:
@@ -278,6 +319,10 @@ class RemoteQueue:
             return several(self._call("messages", index.start, index.stop, index.step), self.decode)
         return one(self._call("message", operator.index(index)), self.decode)
 
+    __iter__: ClassVar[None] = None
+    """By its indexes it would go on for ever; a reader ends."""
+    __contains__: ClassVar[None] = None
+
     def latest(self, key: bytes) -> RemoteMessage | None:
         """The newest message of that *key*, as `shmq.Queue.latest`."""
         columns = self._call("latest", key)
@@ -302,10 +347,12 @@ class RemoteQueue:
 
     def drop_consumer(self, name: str) -> None:
         """Forget the consumer *name*, as `shmq.Queue.drop_consumer`."""
+        self.writable(f"drop consumer {name!r}")
         self._call("drop_consumer", name)
 
     def rename_consumer(self, old: str, new: str) -> None:
         """Give the consumer *old* the name *new*, as `shmq.Queue.rename_consumer`."""
+        self.writable(f"rename consumer {old!r}")
         self._call("rename_consumer", old, new)
 
     def adopted(self, producer: str | bytes) -> tuple[int, range] | None:
@@ -316,14 +363,17 @@ class RemoteQueue:
     # ---- the disk, the end
     def sync(self) -> None:
         """Return when everything put before is on the server's disk, as `shmq.Queue.sync`."""
+        self.writable("sync")
         self._call("sync")
 
     def shutdown(self, immediate: bool = False) -> None:  # as queue.Queue has it
         """Refuse puts from now on, as `shmq.Queue.shutdown`; until the server has left."""
+        self.writable("shut down")
         self._call("shutdown", immediate)
 
     def finish(self) -> None:
         """End the stream for good, as `shmq.Queue.finish`."""
+        self.writable("finish")
         self._call("finish")
 
     @property
@@ -395,8 +445,7 @@ class RemoteQueue:
 
     def _shut(self, held: Held) -> None:
         if not held.closed:
-            held.close()
-            self._link.ask(Call("shut", (held.cid, held.first_left())))
+            self._link.ask(Call("shut", (held.cid, *held.close())))
 
     def __enter__(self) -> Self:
         """Return this object, which the block closes."""
@@ -412,7 +461,7 @@ class RemoteQueue:
         """A queue pickles to its address, and what it was opened with."""
         if self._given["tls"] is not None:
             raise TypeError(f"cannot pickle {self!r}: its TLS context is of this process; connect there")
-        return _again, (self.place, self._given)
+        return _again, (self.place, {**self._given, "read_only": self._read_only})
 
     def __repr__(self) -> str:
         """Its address, and whether it is closed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -13,17 +13,21 @@ import shmq
 from shmq import errors
 from shmq.net.client.calls import HELD, Call, Put
 from shmq.net.client.messages import as_bytes, of_one_hand
+from shmq.net.client.waiting import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from shmq.net.client.held import Held
+    from shmq.net.client.messages import Fields
 
 MESSAGES = 8191
 AHEAD = 1000
 """Messages that are sent ahead to a consumer that shares its name with nobody and acknowledges nothing."""
 ROOM = 4096
 """Bytes of a frame that are not payloads."""
+_PAIR = 2
+_SEQUENCE_MAX = (1 << 63) - 1
 _NAMES = ("keys", "types", "times_ns", "headers")
 
 
@@ -43,7 +47,8 @@ def put(
     }
     options |= {name: given[name] for name in ("ttl", "delay", "dedup") if given.get(name) is not None}
     data = payload if encode is None and type(payload) is bytes else (encode or as_bytes)(payload)
-    return Put(_fitting([data], options, frame), _checked(options, 1), timeout, is_one=True)
+    checked = _checked(options, 1)
+    return Put(_fitting([data], checked, frame), checked, timeout, is_one=True)
 
 
 def put_many(
@@ -69,7 +74,8 @@ def put_many(
         raise errors.TooMany(f"a batch of {len(data)} messages; {MESSAGES} are the most; nothing was put")
     options = {name: list(given[name]) for name in _NAMES if given.get(name) is not None}
     options |= {name: given[name] for name in ("ttl", "dedup") if given.get(name) is not None}
-    return Put(_fitting(data, options, frame), _checked(options, len(data)), timeout, is_one=False)
+    checked = _checked(options, len(data))
+    return Put(_fitting(data, checked, frame), checked, timeout, is_one=False)
 
 
 def _checked(options: dict[str, Any], count: int) -> dict[str, Any] | None:
@@ -85,20 +91,50 @@ def _checked(options: dict[str, Any], count: int) -> dict[str, Any] | None:
     kinds: Sequence[tuple[str, Any]] = (("keys", bytes), ("types", int), ("times_ns", int), ("headers", dict))
     for name, kind in kinds:
         if name == "headers" and name in options:
-            options[name] = [None if each is None else dict(each) for each in options[name]]
+            options[name] = [None if each is None else _headers(each) for each in options[name]]
         for each in options.get(name, ()):
             if each is not None and not isinstance(each, kind):
                 raise TypeError(f"{name}: {each!r:.200}: {kind.__name__} is wanted, not {type(each).__name__}")
     for name in ("ttl", "delay"):
-        seconds = options.get(name)
-        if seconds is not None and (not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf):
-            raise ValueError(f"{name}={seconds!r:.200}: a number of seconds is wanted")
+        time = options.get(name)
+        if time is not None and (not isinstance(time, (int, float)) or not 0 <= time < math.inf):
+            raise ValueError(f"{name}={time!r:.200}: a number of seconds is wanted")
     if "dedup" in options:
-        options["dedup"] = list(options["dedup"])
+        options["dedup"] = _once(options["dedup"], count)
     return options or None
 
 
-def _fitting(payloads: list[bytes], options: dict[str, Any], frame: int) -> list[bytes]:
+def _once(dedup: Any, count: int) -> list[Any]:
+    if not isinstance(dedup, (tuple, list)) or len(dedup) != _PAIR:
+        raise TypeError(f"dedup={dedup!r:.200}: a pair (producer, sequence) is wanted, not {type(dedup).__name__}")
+    sequence = dedup[1]
+    if (
+        isinstance(sequence, int) and not 0 <= sequence <= _SEQUENCE_MAX
+    ):  # what goes over no wire; the server has the rest
+        raise ValueError(f"dedup: sequence={sequence!r:.200}: from 0 to {_SEQUENCE_MAX}")
+    if not count:
+        raise ValueError("nothing to put, and so nothing that says which batch it is; nothing was put")
+    return list(dedup)
+
+
+def _headers(offered: Any) -> dict[str, Any]:
+    """
+    Those headers, which a local put would take.
+
+    Raises:
+        TypeError, ValueError, OverflowError: it would not.
+    """
+    if not hasattr(offered, "keys"):
+        raise TypeError(f"headers={offered!r:.200}: a mapping is wanted, not {type(offered).__name__}")
+    found = dict(offered)
+    for name in found:
+        if not isinstance(name, str):
+            raise TypeError(f"a header's name={name!r:.200}: a str is wanted, not {type(name).__name__}")
+    cast("Callable[[Any], bytes]", shmq.codec.codec("msgpack").encode)(found)
+    return found
+
+
+def _fitting(payloads: list[bytes], options: dict[str, Any] | None, frame: int) -> list[bytes]:
     """
     Those payloads, which fit into one frame.
 
@@ -119,6 +155,16 @@ def unanswered(call: Put, address: object) -> Exception:
     return errors.SyncPending(
         f"a put into {address} was sent and not answered in time: it is in the queue, or will be when the server is "
         "reached again; do not put it again"
+    )
+
+
+def left_to_itself(call: Put, address: object) -> Exception:
+    """Why a put that was sent is not undone when its task is cancelled: the cause of that cancellation."""
+    if call.error is not None:
+        return call.error
+    return errors.SyncPending(
+        f"a put into {address} was sent before its task was cancelled: it is in the queue, or will be when there is "
+        "room, unless this queue is closed before; do not put it again"
     )
 
 
@@ -169,6 +215,8 @@ def reading_options(
 
 def ahead(given: int | None, options: Mapping[str, Any], held: Held) -> int:
     """How many messages the server may send ahead: many where nobody is kept from them, else what is asked for."""
+    if options.get("group") and not held.explicit:
+        return 1  # what is sent is finished, and the others of a group could not be given it back
     if given is not None:
         return given
     return 1 if options.get("group") or held.explicit else AHEAD
@@ -184,6 +232,21 @@ def acks(held: Held, owner: object, messages: Sequence[Any]) -> tuple[Call | Non
     indexes, lost = of_one_hand(messages, owner, held.incarnation)
     call = Call("ack", (held.cid, indexes), HELD) if indexes else None
     return call, lease_lost(held, lost[0]) if lost else None
+
+
+def settling(held: Held, message: Fields, verb: str, value: Any) -> Call:
+    """
+    Return the call that nacks, rejects or extends *message*.
+
+    Raises:
+        LeaseLost: it was handed out before the server began anew.
+        TypeError, ValueError: the seconds are none; it is held as before.
+    """
+    if verb != "reject":
+        value = seconds("delay", value, none=True) if verb == "nack" else seconds("seconds", value)
+    if message.hand.incarnation != held.incarnation:
+        raise lease_lost(held, message.index)
+    return Call("settle", (held.cid, verb, message.index, value), HELD)
 
 
 def lease_lost(held: Held, index: int) -> errors.LeaseLost:

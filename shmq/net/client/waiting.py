@@ -32,6 +32,20 @@ def left(until: float) -> float | None:
     return None if until == FOREVER else max(until - time.monotonic(), 0.0)
 
 
+def seconds(name: str, given: Any, *, none: bool = False) -> float:
+    """
+    A number of seconds, more than 0, or with *none* 0 or more.
+
+    Raises:
+        TypeError, ValueError: it is no such number.
+    """
+    if isinstance(given, bool) or not isinstance(given, (int, float)):
+        raise TypeError(f"{name}={given!r:.200}: a number of seconds is wanted, not {type(given).__name__}")
+    if not (0 <= given < FOREVER) or not (given or none):
+        raise ValueError(f"{name}={given!r:.200}: seconds, {'0 or more' if none else 'more than 0'}, not for ever")
+    return given
+
+
 def limit(given: Any) -> int:
     """
     How many messages may come.

@@ -283,11 +283,11 @@ class Client:
         """lag, pending, head."""
         return await self._consumer(cid).figures()
 
-    async def shut(self, _: int, cid: int, left: int | None) -> None:
-        """Close a consumer."""
+    async def shut(self, _: int, cid: int, left: int | None, received: int) -> None:
+        """Close a consumer, whose client has what is up to the batch *received*, and used what is before *left*."""
         consumer = self._consumers.pop(cid, None)
         if consumer is not None:
-            await consumer.close(left)
+            await consumer.close(left, received)
 
     async def read(self, _: int, start: Any, stop: Any, count: int, wait: float | None, options: Any) -> list[Any]:
         """Messages from an index on; *wait*: seconds, at the end, for more to come."""

@@ -88,12 +88,16 @@ class Consumer:
         return any(message[1] == tid for _, message in self._unconfirmed)
 
     def grant(self, granted: int) -> None:
-        """Send ahead up to *granted* messages, all told since this was opened."""
-        self._granted = max(self._granted, granted)
+        """Send ahead up to *granted* messages, all told since this was opened: fewer than before takes that back."""
+        self._granted = max(self._pushed, granted)
         if self._granted > self._pushed:
             self._has_credit.set()
             if self._pump is None:
                 self._pump = asyncio.create_task(self._send_ahead())
+        elif self._pump is not None:  # it may wait for messages, and would keep the next one from others
+            self._has_credit.clear()
+            self._pump.cancel()
+            self._pump = None
 
     async def _send_ahead(self) -> None:
         while True:
@@ -177,6 +181,7 @@ class Consumer:
 
         Raises:
             LeaseLost: it is somebody else's.
+            TypeError, ValueError: what was given means nothing; it is held as before.
         """
         message = self._held.get(index)
         if message is None:
@@ -185,10 +190,14 @@ class Consumer:
             message.extend(given)
             return
         del self._held[index]
-        if verb == "nack":
-            message.nack(given)
-        else:
-            await self.awaited.in_thread(message.reject, given)
+        try:
+            if verb == "nack":
+                message.nack(given)
+            else:
+                await self.awaited.in_thread(message.reject, given)
+        except (TypeError, ValueError):
+            self._held[index] = message
+            raise
 
     def _is_lost(self, index: int) -> errors.LeaseLost:
         return errors.LeaseLost(
@@ -212,22 +221,32 @@ class Consumer:
         plain = self.awaited.plain
         return await self.awaited.in_thread(lambda: [plain.lag, len(self._held), plain.head])
 
-    async def close(self, left: int | None = None) -> None:
+    async def close(self, left: int | None = None, received: int | None = None) -> None:
         """
         Close the handle: what it holds goes to others.
 
         Args:
-            left: of a consumer that acknowledges nothing: the first message that its program was not handed.
+            left: of a consumer that acknowledges nothing: the first message that came to its client, and was handed to
+                nobody there.
+            received: the last batch that came to its client; what was sent later was handed to nobody either. None when
+                the client does not say so.
         """
         if self._pump is not None:
             self._pump.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._pump
+        if left is None and received is not None:
+            left = self._first_behind(received)
         if left is not None and not self._explicit:
             with contextlib.suppress(errors.ShmqError, IndexError):
                 await self.awaited.seek(left)
         self._held.clear()
         await self.awaited.close()
+
+    def _first_behind(self, received: int) -> int | None:
+        """The first message that was sent behind the batch of that number."""
+        behind = (message[4] for number, message in self._unconfirmed if number > received and message[4] is not None)
+        return next((packing.unpacked(columns).indexes[0] for columns in behind), None)
 
 
 def _size(message: list[Any]) -> int:
