@@ -205,10 +205,11 @@ class Queue(_native.Finder[T], Closable):
         """
         A producer of your own; `put` uses one that all threads share.
 
-        A queue that was finished before it was opened here is open for writing again then.
+        A queue that was finished before it was opened here is open for writing again then; a shard is not.
 
         Raises:
             DiskFull: there is no room for the first chunk.
+            ShutDown: it is a shard that was finished.
             Closed: the queue was closed, or opened read-only.
         """
         self._session.refuse_change("put")

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
+
+import pytest
+
 import shmq
+from shmq.shards import growth
+
+
+@pytest.fixture
+def grown(tmp_path):
+    """Two shards that are finished, with a message in one, and four that are open."""
+    with shmq.shards.open(tmp_path / "events", shards=2) as root:
+        root.put(b"before", key=b"k")
+        root.grow()
+        yield root
 
 
 def test_a_growth_copies_no_name_of_a_follower_or_a_bridge(tmp_path):
@@ -20,3 +34,69 @@ def test_a_growth_copies_no_name_of_a_follower_or_a_bridge(tmp_path):
             for number in range(40):
                 root.put(b"%d" % number, key=b"k")
                 assert c.get(timeout=5.0).payload == b"%d" % number
+
+
+# ---------------------------------------------------------------- a finished shard stays finished
+WAYS = {
+    "put": lambda queue: queue.put(b"x"),
+    "put_many": lambda queue: queue.put_many([b"x"]),
+    "producer": lambda queue: queue.producer().put(b"x"),
+    "reserve": lambda queue: queue.reserve(1),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_put_by_another_door_does_not_open_a_finished_shard(grown, way):
+    """Its consumers are beyond it, or begin there later: they see what came before, and go on."""
+    for shard in grown.map.of_bit(1):
+        for _ in range(2):
+            with shmq.open(shard.path) as queue:
+                with pytest.raises(
+                    shmq.ShutDown, match="it is a shard that was finished, and it stays so; nothing was put"
+                ):
+                    WAYS[way](queue)
+                assert queue.finished
+    grown.put(b"after", key=b"k")
+    with pickle.loads(pickle.dumps(grown)) as again, again.consumer("new") as c:
+        assert [c.get(timeout=5.0).payload for _ in range(2)] == [b"before", b"after"]
+
+
+def test_a_set_is_not_adopted_by_a_finished_shard_either(tmp_path):
+    """Handed over before the end, it waits."""
+    with shmq.shards.open(tmp_path / "events", shards=2) as root:
+        shard = root.map.of_bit(1)[0].path
+        with shmq.open(shard) as queue, queue.stage() as staged:
+            staged.put(b"x")
+            token = staged.hand_over()
+        root.grow()
+        with shmq.open(shard) as queue:
+            with pytest.raises(shmq.ShutDown, match="stays so"):
+                queue.adopt(token)
+            assert queue.finished
+            assert len(queue) == 0
+            assert queue.staged(token).token == token
+
+
+def test_a_growth_under_way_keeps_its_ends_too(grown, monkeypatch):
+    """Killed between the ends and the map, a growth has finished shards that the map calls open."""
+
+    def cut(shard, opens):
+        finish(shard, opens)
+        if shard.index == 3:
+            raise InterruptedError
+
+    finish = growth._finish
+    monkeypatch.setattr(growth, "_finish", cut)
+    with pytest.raises(InterruptedError):
+        grown.grow()
+    with shmq.open(grown.map.of_bit(2)[0].path) as queue, pytest.raises(shmq.ShutDown):
+        queue.put(b"x")
+
+
+def test_queues_that_are_no_shards_are_opened_again(grown, tmp_path):
+    """Dead letters beside them, and what has a shard's name and lies in no root."""
+    for place in (f"{grown.map.of_bit(2)[0].path}.dead", tmp_path / "1.000"):
+        with shmq.open(place) as queue:
+            queue.finish()
+        with shmq.open(place) as queue:
+            assert queue.put(b"x") == 0
