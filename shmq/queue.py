@@ -1217,9 +1217,12 @@ class Queue(_native.Finder[T], Closable):
 
         Args:
             immediate: have gets raise ShutDown at once, and readers that follow end; what is left stays in the queue.
+
+        Raises:
+            Fenced: it follows another queue.
         """
         given.flag("immediate", immediate)
-        self._session.refuse_read_only("shut down")
+        self._session.refuse_change("shut down", taking=True)
         control = self._session.joined().control
         control.shut_down(on=True, at_once=immediate)
         control.wake()
