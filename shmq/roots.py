@@ -1,9 +1,14 @@
-"""Roots of shards (shmq/shards), as far as the core has to know them: the end of a shard is its root's to say."""
+"""
+Roots of shards (shmq/shards), as far as whoever opens a queue has to know them: a root is no queue, and the end of one
+of its shards is the map's to say.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+
+from shmq import errors
 
 _MAP = "shards.shmq"
 """The file that makes a directory a root of shards; see docs/how-to/shards.md."""
@@ -20,3 +25,18 @@ def is_shard(path: str) -> bool:
     """Whether the queue there is a shard of the root that it lies in."""
     above, name = os.path.split(path)
     return _SHARD.fullmatch(name) is not None and is_root(above)
+
+
+def refuse(path: str, *, create: bool) -> None:
+    """
+    Refuse a root where a queue is wanted, which is not there; *create*: it would be made.
+
+    Raises:
+        BadFormat, NotFound: it is one; nothing was changed.
+    """
+    if is_root(path):
+        kind = errors.BadFormat if create else errors.NotFound
+        raise kind(
+            f"cannot open {path}: it is a root of shards, and no queue: shmq.shards.open opens it, shmq.shards.delete "
+            "deletes it; what takes a queue takes a shard's directory in it"
+        )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 
 import pytest
 
 import shmq
+from shmq.cli import main
 from shmq.shards import growth
 
 
@@ -100,3 +102,31 @@ def test_queues_that_are_no_shards_are_opened_again(grown, tmp_path):
             queue.finish()
         with shmq.open(place) as queue:
             assert queue.put(b"x") == 0
+
+
+# ---------------------------------------------------------------- a root is no queue
+ROOT = "it is a root of shards, and no queue: shmq.shards.open opens it, shmq.shards.delete deletes it"
+
+
+@pytest.mark.parametrize(
+    ("kind", "call"),
+    [
+        (shmq.BadFormat, shmq.open),
+        (shmq.NotFound, lambda path: shmq.open(path, create=False)),
+        (shmq.NotFound, lambda path: shmq.open(path, read_only=True)),
+        (shmq.NotFound, shmq.delete),
+        (shmq.NotFound, lambda path: shmq.replica.replicate(path, f"{path}.copy", once=True)),
+    ],
+)
+def test_what_takes_a_queue_says_that_a_root_is_none(grown, kind, call):
+    """And what to use."""
+    before = sorted(os.listdir(grown.path))
+    with pytest.raises(kind, match=ROOT):
+        call(grown.path)
+    assert sorted(os.listdir(grown.path)) == before
+    assert os.listdir(os.path.dirname(grown.path)) == ["events"]
+
+
+def test_a_bridge_says_so_too(grown, capsys):
+    assert main(["bridge", grown.path, "redis://127.0.0.1:1/s"]) == 1
+    assert ROOT in capsys.readouterr().err
