@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from shmq import _native, errors, later
+from shmq import _native, errors, later, roots
 from shmq.storage.chain import Chain
 
 if TYPE_CHECKING:
@@ -113,14 +113,22 @@ def reopen(home: Directory, control: _native.Control, *, alone: bool = False) ->
     """
     Whether what was refused may be tried again: a handle that was opened behind the end goes on behind it.
 
+    A shard stays finished, for everybody: who has drained it is at the shards that came after it, and never comes back.
+
     *alone*: the administrative lock is held.
 
     Raises:
         Busy: somebody administers the queue for long.
+        ShutDown: it is such a shard.
     """
     state, times = control.finished()
     if control.is_shut_down() or (state == _native.FINISHED and home.found_finished != times):
         return False
+    if state != _native.UNFINISHED and roots.is_shard(home.path):
+        raise errors.ShutDown(
+            f"cannot put into {home.path}: it is a shard that was finished, and it stays so; nothing was put. What has "
+            "its root open by shmq.shards.open puts into the shards that are open"
+        )
     with contextlib.nullcontext() if alone else home.admin():
         journal = home.read_journal()
         _publish(control, journal)

@@ -205,10 +205,11 @@ class Queue(_native.Finder[T], Closable):
         """
         A producer of your own; `put` uses one that all threads share.
 
-        A queue that was finished before it was opened here is open for writing again then.
+        A queue that was finished before it was opened here is open for writing again then; a shard is not.
 
         Raises:
             DiskFull: there is no room for the first chunk.
+            ShutDown: it is a shard that was finished.
             Closed: the queue was closed, or opened read-only.
         """
         self._session.refuse_change("put")
@@ -1216,9 +1217,12 @@ class Queue(_native.Finder[T], Closable):
 
         Args:
             immediate: have gets raise ShutDown at once, and readers that follow end; what is left stays in the queue.
+
+        Raises:
+            Fenced: it follows another queue.
         """
         given.flag("immediate", immediate)
-        self._session.refuse_read_only("shut down")
+        self._session.refuse_change("shut down", taking=True)
         control = self._session.joined().control
         control.shut_down(on=True, at_once=immediate)
         control.wake()

@@ -13,7 +13,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from shmq import _native, ending, errors, later, locks, membership, roles, user_group
+from shmq import _native, ending, errors, later, locks, membership, roles, roots, user_group
 from shmq import codec as codecs
 from shmq.closable import Closable
 from shmq.loan import Loan
@@ -121,6 +121,7 @@ class Session(Closable):
         try:
             self._open_existing()
         except errors.NotFound:
+            roots.refuse(self.path, create=create)
             if not create:
                 raise
             made = options or Options()

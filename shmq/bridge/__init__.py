@@ -20,6 +20,6 @@ A map of the package:
 from shmq.bridge.ends import Refused
 from shmq.bridge.inward import receive
 from shmq.bridge.outward import send
-from shmq.bridge.urls import is_url
+from shmq.bridge.urls import PREFIX, is_url
 
-__all__ = ["Refused", "is_url", "receive", "send"]
+__all__ = ["PREFIX", "Refused", "is_url", "receive", "send"]

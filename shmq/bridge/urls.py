@@ -32,6 +32,8 @@ _KINDS = {
     "kafka": _Kind("kafka", "kafka", "kafka://host:9092/TOPIC"),
     "mq": _Kind("posix_mq", "mq", "mq:/NAME"),
 }
+PREFIX = "bridge."
+"""Of the names by which bridges hold a queue's messages."""
 _OF_THE_PLACE = ("db", "subject")
 """Options that lead elsewhere; the others say how to get there."""
 _STRANGE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -58,7 +60,7 @@ class Url(NamedTuple):
         place = [self.options.get(each, "") for each in _OF_THE_PLACE]
         known = hashlib.sha256(f"{self.shown} {place}".encode()).hexdigest()[:8]
         end = f".{known}{way and '.' + way}"
-        return f"bridge.{self.scheme}.{_STRANGE.sub('-', self.name)}"[: _NAME_LENGTH - len(end)] + end
+        return f"{PREFIX}{self.scheme}.{_STRANGE.sub('-', self.name)}"[: _NAME_LENGTH - len(end)] + end
 
 
 def is_url(word: str) -> bool:

@@ -1,5 +1,5 @@
 """
-List, drop or rename the consumers of a queue.
+List, remove or rename the consumers of a queue.
 
 `prune` is for names that Spark's queries without a group have left, by hundreds perhaps. Nothing is lost with them but
 the sight of a lag: one whose query goes on is back with its next batch. Those of older versions hold the queue until

@@ -11,7 +11,7 @@ Examples:
 
 The last two are for a hub (`shmq hub`), of which all but loopback addresses are reached by TLS. The follower is for
 readers; `shmq promote` makes a queue of its own of it. What it lacks is held back in SRC, also while nothing runs here:
-`shmq consumer drop` of replica.NAME lets go of it.
+`shmq consumer rm SRC replica.NAME` lets go of it.
 """
 
 from __future__ import annotations

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 FORMATS = ("raw", "json", "hex", "repr")
 _SHARED = 0o2770
 """What a directory has that a group of users shares."""
+_REMOTE = ("csp:", "csp+unix:", "acsp:", "acsp+unix:")
+"""How the place of a queue at a server begins."""
 
 
 CLOSED: set[str] = set()
@@ -157,6 +159,11 @@ def place(word: str) -> str:
     """A path as it was typed, with the home directory in the place of "~"; for argparse."""
     if not word:
         raise argparse.ArgumentTypeError("'' is no path")
+    if word.startswith(_REMOTE):
+        raise argparse.ArgumentTypeError(
+            f"{word} is a queue at a server, and this verb is for those of this machine; run it where the queue is, "
+            "or use shmq.open in a program"
+        )
     return os.path.expanduser(word)
 
 

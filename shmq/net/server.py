@@ -145,6 +145,8 @@ def tls_of(certificate: str, key: str | None, client_ca: str | None, *, tokens: 
     Raises:
         OSError, ssl.SSLError: a file cannot be read, or is none.
     """
+    for each in filter(None, (certificate, key, client_ca)):
+        open(each, "rb").close()  # what OpenSSL says of a file that is missing has no name
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_cert_chain(certificate, key)

@@ -10,7 +10,8 @@ when it comes back.
 from __future__ import annotations
 
 from shmq.replica.doors import token_in
+from shmq.replica.holding import PREFIX
 from shmq.replica.promotion import promote
 from shmq.replica.service import Stop, listen, replicate
 
-__all__ = ["Stop", "listen", "promote", "replicate", "token_in"]
+__all__ = ["PREFIX", "Stop", "listen", "promote", "replicate", "token_in"]

@@ -15,6 +15,7 @@ import hashlib
 import hmac
 import ipaddress
 import os
+import re
 import socket
 import stat
 import struct
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 UNIX, TCP = "unix:", "tcp:"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _NONCE = 32
 _PROOF = 32
 _HELLO_S = 5.0
@@ -40,6 +42,21 @@ _HUB = b"shmq hub"
 def is_address(place: str) -> bool:
     """Whether that is where somebody listens, and no path."""
     return place.startswith((UNIX, TCP))
+
+
+def target(place: str) -> str:
+    """
+    That place, where a follower is or is reached.
+
+    Raises:
+        ValueError: it looks like an address, and is none; it would be taken for a directory.
+    """
+    if _SCHEME.match(place) and not is_address(place):
+        raise ValueError(
+            f"cannot replicate to {place!r}: a directory, unix:PATH or tcp:HOST:PORT is wanted; for a directory of "
+            f"that name write ./{place}"
+        )
+    return place
 
 
 def token_in(path: str) -> bytes:

@@ -111,8 +111,9 @@ def replicate(
         Busy: somebody else replicates to it; or something is to be set aside, and somebody has it open.
         Corrupt, SyncFailed, Unsafe, NotFound: as their names say; what the follower has stays.
         DiskFull, OSError: with *once*; else it is tried again and again.
+        ValueError: *target* looks like an address, and is none.
     """
-    path, place = given.path("source", source), given.path("target", target)
+    path, place = given.path("source", source), doors.target(given.path("target", target))
     stop = stop or Stop()
     keep = None if keep is None else given.whole("keep", keep, 0)
     with Source(path, name or name_of(place), keep) as there, stop.calling(there.wake):
@@ -297,7 +298,7 @@ def listen(
     Raises:
         Busy, Unsafe, OSError: nobody can listen there.
     """
-    place = given.path("target", target)
+    place = doors.target(given.path("target", target))
     stop = stop or Stop()
     reset, rejoin = given.flag("reset", reset), given.flag("rejoin", rejoin)
     with doors.Door(address, token) as door:

@@ -83,15 +83,20 @@ def carry_on(found: Map, opens: Opens) -> Map:
 
 
 def _others(found: Map, child: Shard, opens: Opens) -> dict[str, dict[str, Any]]:
-    """Names that the map does not have, of those who read the parent as a queue of its own: Spark's, archives'."""
+    """
+    Names that the map does not have, of those who read the parent as a queue of its own: Spark's, archives'.
+
+    A follower or a bridge goes with one queue alone, and nobody would ever move its name in another one.
+    """
     parent = found.parent(child)
     if parent is None:
         return {}
+    of_one = (shmq.replica.PREFIX, shmq.bridge.PREFIX)
     with opens(parent.path) as queue:
         return {
             name: {"ack": "auto", "hold": stats.hold}
             for name, stats in queue.consumers().items()
-            if stats.ack == "auto" and not (stats.shared or stats.ephemeral or stats.expires)
+            if stats.ack == "auto" and not (stats.shared or stats.ephemeral or stats.expires or name.startswith(of_one))
         }
 
 

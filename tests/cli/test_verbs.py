@@ -887,3 +887,22 @@ def test_a_directory_of_shards_is_shown_by_shard(tmp_path, capsys):
     assert ([each["shard"] for each in told["shards"]], told["consumers"]) == ([0, 1], {"g": 1})
     assert main(["ls", str(tmp_path)]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["QUEUE", "e/1.000", "e/1.001"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("put", "csp://host:9000/orders", "x"),
+        ("take", "csp+unix:///run/s//orders", "c"),
+        ("stat", "acsp://host:9000/orders"),
+        ("create", "csp://host:9000/orders"),
+        ("bridge", "csp://host:9000/orders", "redis://host/s"),
+        ("replicate", "csp://host:9000/orders", "copy"),
+    ],
+)
+def test_a_queue_at_a_server_is_for_programs(here, run, words):
+    """No verb knows one, and none makes a directory of that name."""
+    status, _, err = ended_by_argparse(run, *words)
+    assert status == 2
+    assert f"{words[1]} is a queue at a server, and this verb is for those of this machine" in err
+    assert os.listdir(here) == []

@@ -305,3 +305,13 @@ def test_a_csp_names_a_server_and_a_queue(text, found):
 def test_what_is_no_csp_is_refused_with_one_that_is(text):
     with pytest.raises(ValueError, match=r"csp://HOST:PORT/NAME|a port is"):
         Address.of(text)
+
+
+def test_a_put_from_elsewhere_does_not_open_a_finished_shard(server, root):
+    """Its root's consumers are beyond it."""
+    with shmq.shards.open(root / "events", shards=2) as events:
+        events.grow()
+        with server.connect("events/1.000") as remote, pytest.raises(shmq.ShutDown):
+            remote.put(b"x")
+        with server.connect("events/2.000") as remote:
+            assert remote.put(b"x") == 0

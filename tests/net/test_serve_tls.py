@@ -156,3 +156,10 @@ def test_a_token_ends_and_a_file_that_others_write_is_refused(tmp_path, token_fi
     os.chmod(token_file, 0o666)
     with pytest.raises(shmq.Unsafe):
         Tokens(token_file)
+
+
+@pytest.mark.parametrize("missing", ["certificate", "key", "client_ca"])
+def test_a_file_that_is_missing_is_named(root, authority, missing):
+    given = {"certificate": str(authority / "host.pem"), missing: str(root / "nix")}
+    with pytest.raises(FileNotFoundError, match=str(root / "nix")):
+        net.serve(root, listen="tcp:127.0.0.1:0", **given)

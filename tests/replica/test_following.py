@@ -10,7 +10,7 @@ from following import content, files, follow, follow_once
 from support import SEAL, Child, chunk_files, journal_slots, make_unclean, records, until, words
 
 import shmq
-from shmq import _native
+from shmq import _native, replica
 from shmq.replica.follower import Follower
 from shmq.replica.pieces import Data, Region
 from shmq.replica.source import Source
@@ -524,3 +524,19 @@ def test_it_is_a_follower_for_those_who_have_it_open(pair):
             until(lambda: follower.next_index == 1)
         assert follower[0].payload == b"x"
     assert _native.JOURNAL_FOLLOWER & int.from_bytes(journal_slots(b)[-1][1][96:100], "little")
+
+
+def test_a_follower_is_not_shut_down(pair):
+    """Its readers would end, and its source knows of nothing; a source that is fenced may be."""
+    queue, a, b = pair
+    queue.put(b"x")
+    follow_once(a, b)
+    with shmq.open(str(b)) as follower:
+        with pytest.raises(shmq.Fenced, match="cannot shut down"):
+            follower.shutdown()
+        assert not follower.stats().shut_down
+    replica.promote(b)
+    with pytest.raises(shmq.Fenced):
+        follow_once(a, b)
+    queue.shutdown()
+    assert queue.stats().shut_down

@@ -60,3 +60,14 @@ def test_two_commands_and_their_end(here, number):
         for each in (sending, listening):
             each.send_signal(number)
             assert each.wait(20) == 0
+
+
+@pytest.mark.parametrize("target", ["bad:addr", "csp://host/b", "shm:b", "tls:host:1"])
+def test_what_looks_like_an_address_and_is_none_is_no_directory(here, capsys, target):
+    """Unless it says so."""
+    for words in (["--once", "a", target], ["--listen", "unix:door", target]):
+        status, _, err = run(capsys, "replicate", *words)
+        assert (status, "a directory, unix:PATH or tcp:HOST:PORT is wanted" in err) == (1, True)
+    assert sorted(file.name for file in here.iterdir()) == ["a"]
+    assert run(capsys, "replicate", "--once", "a", "./bad:addr")[0] == 0
+    assert content(here / "bad:addr") == content(here / "a")
