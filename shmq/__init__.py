@@ -40,7 +40,10 @@ if not _sys.platform.startswith("linux"):
 
 from shmq import later as _later
 
-with _later.no_garbage_collected():  # a tenth of the time that the import takes, and there is none yet
+with (
+    _later.quiet_command(),
+    _later.no_garbage_collected(),
+):  # a tenth of the time that the import takes, and there is none yet
     from shmq import codec, errors
     from shmq.errors import (
         BadFormat,

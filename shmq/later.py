@@ -14,6 +14,7 @@ import contextlib
 import gc
 import importlib
 import os
+import signal
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_INTERRUPTED = 130
 _gate = _thread.RLock()
 """Held while a module is imported, and across every fork."""
 
@@ -76,6 +78,33 @@ def no_garbage_collected() -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
+
+
+@contextlib.contextmanager
+def quiet_command() -> Iterator[None]:
+    """
+    While the `shmq` command imports, Ctrl-C ends it with 130 and no word: nothing has begun that had to be ended.
+
+    Any other program keeps what it does then.
+    """
+    is_set = False
+    if _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        with contextlib.suppress(ValueError):  # of the main thread alone
+            signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
+            is_set = True
+    try:
+        yield
+    finally:
+        if is_set:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _is_command() -> bool:
+    """Whether this process was begun as `shmq`, or as `python -m shmq`."""
+    name = sys.argv[0] if getattr(sys, "argv", None) else ""
+    if name == "-m":  # as it is until that module is found
+        return ("-m", "shmq") in zip(sys.orig_argv, sys.orig_argv[1:], strict=False)
+    return os.path.basename(name) == "shmq" or name == os.path.join(os.path.dirname(__file__), "__main__.py")
 
 
 def _open_again() -> None:

@@ -16,8 +16,12 @@ import sys
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq.cli import show
-from shmq.cli.parsing import Parser
+
+try:
+    from shmq.cli import show
+    from shmq.cli.parsing import Parser
+except KeyboardInterrupt:  # before `main` is there to see it
+    sys.exit(130)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,8 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: the words after `shmq`; those of this process by default.
     """
-    _open_closed_streams()
     try:
+        _open_closed_streams()
         arguments = parser().parse_args(sys.argv[1:] if argv is None else argv)
         status = int(arguments.run(arguments))
         sys.stdout.flush()

@@ -85,7 +85,8 @@ def _serve_flight(arguments: argparse.Namespace) -> int:
     except ImportError as problem:
         raise show.Problem(f"Arrow Flight needs pyarrow ({problem}): pip install 'shmq[flight]'") from None
     ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
     service = flight.serve(
         arguments.root,
         arguments.flight,

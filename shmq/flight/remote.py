@@ -205,8 +205,9 @@ class RemoteQueue:
 
         Raises:
             NotFound, Mismatch, Full, ShutDown, DiskFull: as there.
+            TypeError: something in it is no token.
         """
-        several = [tokens] if isinstance(tokens, str) else list(tokens)
+        several = [tokens] if isinstance(tokens, str) else _checked_tokens(tokens)
         ask = words.Adopt(
             queue=self.name,
             id=self.id,
@@ -359,3 +360,14 @@ class RemoteStaged:
     def __exit__(self, *_: object) -> None:
         """Forget what was not sent."""
         self.close()
+
+
+def _checked_tokens(tokens: Sequence[str]) -> list[str]:
+    kind = type(tokens).__name__
+    if not isinstance(tokens, (bytes, bytearray, memoryview)) and hasattr(tokens, "__iter__"):
+        several = list(tokens)
+        strange = [each for each in several if not isinstance(each, str)]
+        if not strange:
+            return several
+        kind = f"{kind} with {type(strange[0]).__name__} in it"
+    raise TypeError(f"tokens: what hand_over() returned, a str or several of them, is wanted, not {kind}")

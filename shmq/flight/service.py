@@ -35,7 +35,31 @@ _BATCH_BYTES = 64 << 20
 """Of one batch that is put, at most; a batch that is read has no more than 16 MiB, or one message."""
 _READ_BYTES = 16 << 20
 _READ_ROWS = 1 << 20
+_NOT_SERVED = {
+    fl.FlightMethod.LIST_FLIGHTS: "list flights",
+    fl.FlightMethod.GET_FLIGHT_INFO: "say where a flight is",
+    fl.FlightMethod.GET_SCHEMA: "say the schema of a flight",
+    fl.FlightMethod.DO_EXCHANGE: "exchange batches",
+}
 _log = logging.getLogger("shmq.flight")
+
+
+class _Refusing(fl.ServerMiddlewareFactory):  # type: ignore[misc]
+    """
+    Refuses what Flight has and this service has not.
+
+    Before pyarrow looks for such a verb: with an error of that, it tells the client which line of which file it was in.
+    """
+
+    def start_call(self, info: Any, headers: Any) -> None:  # noqa: ARG002  # Flight's
+        """Look at one call."""
+        tried = _NOT_SERVED.get(info.method)
+        if tried is not None:
+            text = (
+                f"cannot {tried}: this service has do_get, do_put and actions; 'queues' is one that says what there is"
+            )
+            problem = words.Problem(kind="ValueError", text=text)
+            raise fl.FlightServerError(text, extra_info=words.encode(problem))
 
 
 class Service(fl.FlightServerBase):  # type: ignore[misc]
@@ -57,7 +81,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         super().__init__(
             location,
             tls_certificates=None if tls is None else [tls],
-            middleware=None if guard is None else {"caller": guard},
+            middleware={"verbs": _Refusing()} if guard is None else {"caller": guard, "verbs": _Refusing()},
         )
         port = urlsplit(location).port
         self.location = location if port is None else location.removesuffix(str(port)) + str(self.port)

@@ -14,11 +14,15 @@ import contextlib
 import hashlib
 import hmac
 import ipaddress
+import logging
 import os
+import queue
 import re
 import socket
 import stat
 import struct
+import threading
+import time
 from typing import TYPE_CHECKING
 
 from shmq import errors
@@ -33,10 +37,19 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _NONCE = 32
 _PROOF = 32
 _HELLO_S = 5.0
+"""Seconds in which a side has to prove that it knows the token."""
+_UNPROVEN = 32
+"""So many may be about to do so at once; when one more comes, the one that has taken the longest is sent away."""
+_REFUSED = b"shmq: another token is wanted".ljust(32, b"\0")
+"""In the place of a proof: that of the other side was wrong."""
 _PEER = struct.Struct("3i")
 _TOKEN_MIN = 16
 _HUB = b"shmq hub"
 """What the nonce of a hub begins with."""
+_PAUSE = 0.1
+"""Seconds before the next try, where nobody could be taken."""
+_LEAST = 0.001
+_log = logging.getLogger("shmq")
 
 
 def is_address(place: str) -> bool:
@@ -132,7 +145,10 @@ def connect(address: str, token: bytes | None, ca: str | None = None) -> socket.
         key = hashlib.sha256(token).digest() if theirs.startswith(_HUB) else token
         ours = os.urandom(_NONCE)
         made.sendall(ours + _proof(key, b"source", theirs, ours))
-        if not hmac.compare_digest(_exactly(made, _PROOF), _proof(key, b"follower", theirs, ours)):
+        answer = _exactly(made, _PROOF)
+        if answer == _REFUSED:
+            raise errors.Unsafe(f"cannot use {address}: whoever listens there has another token; nothing was sent")
+        if not hmac.compare_digest(answer, _proof(key, b"follower", theirs, ours)):
             raise errors.Unsafe(f"cannot use {address}: whoever listens there does not know the token")
     return made
 
@@ -165,7 +181,12 @@ def let_in(came: socket.socket, digests: Iterable[bytes]) -> bytes:
 
 
 class Door(Closable):
-    """Where a follower listens. A context manager."""
+    """
+    Where a follower listens. A context manager.
+
+    One thread takes whoever comes, and each of those has one of its own until it is known whether it may come in: so
+    nobody who says nothing keeps others waiting.
+    """
 
     def __init__(self, address: str, token: bytes | None) -> None:
         """
@@ -186,7 +207,13 @@ class Door(Closable):
             host, port = _host_and_port(address, token)
             self._socket = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
             self.address = f"{TCP}{host}:{self._socket.getsockname()[1]}"
-        self._socket.listen(1)
+        self._socket.listen(_UNPROVEN)
+        self._lock = threading.Lock()
+        self._over = False
+        self._unproven: list[socket.socket] = []
+        self._inside: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._take_all, name="shmq-replica-door", daemon=True)
+        self._thread.start()
 
     def _bind(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -202,35 +229,74 @@ class Door(Closable):
             os.umask(before)
 
     def accept(self, seconds: float) -> socket.socket | None:
-        """Whoever comes in that time, and may come in; else None."""
-        self._socket.settimeout(seconds)
+        """Whoever has come in by that time, the first one first; else None."""
         try:
-            came, _ = self._socket.accept()
-        except (TimeoutError, ConnectionError):
+            return self._inside.get(timeout=seconds)
+        except queue.Empty:
             return None
+
+    def _take_all(self) -> None:
+        while not self._over:
+            try:
+                came, _ = self._socket.accept()
+            except OSError:  # it is over; or there are no descriptors left, or whoever came has gone
+                time.sleep(0 if self._over else _PAUSE)
+                continue
+            with self._lock:
+                self._unproven.append(came)
+                if len(self._unproven) > _UNPROVEN:
+                    _end(self._unproven.pop(0))
+            try:
+                threading.Thread(target=self._greet, args=(came,), name="shmq-replica-greeting", daemon=True).start()
+            except RuntimeError:  # there can be no more threads
+                self._forget(came)
+                came.close()
+
+    def _greet(self, came: socket.socket) -> None:
+        """Have it inside, if it may come in; else it is closed."""
         try:
             with _closed_on_error(came):
                 self._let_in(came)
-        except (OSError, errors.Unsafe):
-            return None
-        return came
+                with self._lock:
+                    if self._over or came not in self._unproven:
+                        raise ConnectionError("others came meanwhile, or it is over")
+                    self._unproven.remove(came)
+                    self._inside.put(came)
+        except (OSError, errors.Unsafe) as problem:
+            self._forget(came)
+            _log.info("somebody was not let in at %s: %s", self.address, problem)
+
+    def _forget(self, came: socket.socket) -> None:
+        with self._lock:
+            if came in self._unproven:
+                self._unproven.remove(came)
 
     def _let_in(self, came: socket.socket) -> None:
-        came.settimeout(_HELLO_S)
         if self._path is not None:
             _refuse_others(came, self.address)
             return
         assert self._token is not None  # noqa: S101  # there is no such door without
+        until = time.monotonic() + _HELLO_S
         ours = os.urandom(_NONCE)
+        came.settimeout(_HELLO_S)
         came.sendall(ours)
-        theirs, proof = _exactly(came, _NONCE), _exactly(came, _PROOF)
+        theirs, proof = _exactly(came, _NONCE, until), _exactly(came, _PROOF, until)
         if not hmac.compare_digest(proof, _proof(self._token, b"source", ours, theirs)):
-            raise errors.Unsafe(f"somebody came to {self.address} who does not know the token")
+            came.sendall(_REFUSED)
+            raise errors.Unsafe("whoever came does not know the token")
         came.sendall(_proof(self._token, b"follower", ours, theirs))
 
     def close(self) -> None:
         """Listen no more."""
+        with self._lock:
+            self._over = True
+            for each in self._unproven:
+                _end(each)
+        _end(self._socket)
+        self._thread.join()
         self._socket.close()
+        while (came := self.accept(0)) is not None:
+            came.close()
         if self._path is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
@@ -240,14 +306,23 @@ def _proof(token: bytes, side: bytes, nonce: bytes, other: bytes) -> bytes:
     return hmac.digest(token, b"shmq replicate " + side + nonce + other, "sha256")
 
 
-def _exactly(sock: socket.socket, count: int) -> bytes:
+def _exactly(sock: socket.socket, count: int, until: float | None = None) -> bytes:
+    """So many bytes; *until*: all of them by then, however slowly each comes."""
     there = b""
     while len(there) < count:
+        if until is not None:
+            sock.settimeout(max(until - time.monotonic(), _LEAST))
         part = sock.recv(count - len(there))
         if not part:
             raise ConnectionError("the link ended before it had begun")
         there += part
     return there
+
+
+def _end(sock: socket.socket) -> None:
+    """Have whoever waits at it find that it is over."""
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
 
 
 def _refuse_others(sock: socket.socket, address: str) -> None:

@@ -70,7 +70,8 @@ def open(  # noqa: A001  # shmq.shards.open, as shmq.open
     Raises:
         NotFound: there are none, and they were not to be made; or the directory above is missing.
         Mismatch: there is another number of shards, or another prefix; or an option contradicts them.
-        BadFormat, Unsafe: something else is there, a queue for instance; or it is somebody else's.
+        BadFormat, Unsafe: something else is there, a queue for instance, or shards whose map is gone; or it is somebody
+            else's.
         Otherwise as `shmq.open`. What was made by then stays, and is found by the next call.
     """
     directory = place.checked(path)
@@ -127,6 +128,11 @@ def _made(
 
     Its queues come before its map, so whoever is killed has made it or not; who comes then finds the queues it made.
     """
+    if (bit is None or not create) and _were_used(path, place.orphans(path), opening):
+        found = maps.read(path)  # perhaps somebody has made them just now
+        if found is not None:
+            return found
+        raise place.no_map(path)
     if not create:
         raise shmq.NotFound(f"cannot open {path}: there are no shards, and create=False")
     if bit is None:
@@ -139,6 +145,9 @@ def _made(
         if found is not None:
             return found
         place.check_empty(path, prefix, bit)
+        wanted = [maps.directory(prefix, bit, index) for index in range(1 << bit)]
+        if _were_used(path, wanted, opening):
+            raise place.no_map(path)
         made = maps.Map(path, prefix, ((bit, maps.OPEN),), {})
         for shard in made.of_bit(bit):
             if options is None and os.path.exists(os.path.join(shard.path, place.MARK)):
@@ -149,6 +158,21 @@ def _made(
             growth.make(shard.path, options, unsafe_filesystem=opening.unsafe_filesystem).close()
         maps.sync_directory(path)
         return maps.write(made)
+
+
+def _were_used(path: str, names: list[str], opening: Opening) -> bool:
+    """
+    Whether one of those queues was put into, or has consumers.
+
+    Whoever is killed while making shards leaves queues without a map, too, but those are as they were made.
+    """
+    for name in names:
+        where = os.path.join(path, name)
+        if os.path.exists(os.path.join(where, place.MARK)):
+            with opening.open(where) as one:
+                if one.next_index or one.consumers():
+                    return True
+    return False
 
 
 def delete(path: str | os.PathLike[str]) -> None:

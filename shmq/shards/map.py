@@ -13,10 +13,12 @@ what is there is drained before the next ones are begun), `gone`.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 import os
 import re
+import stat
 from typing import Any, NamedTuple
 
 import shmq
@@ -135,14 +137,16 @@ def read(path: str) -> Map | None:
     The map of the root at *path*; None when there is none.
 
     Raises:
-        BadFormat: it is of a newer version.
+        BadFormat: it is of a newer version, or no file.
         Corrupt: it does not agree with its checksum.
+        Unsafe: it is a link, or somebody else's.
     """
     try:
-        with open(os.path.join(path, FILE), "rb") as file:
-            content = file.read(_LARGEST)
+        fd = open_file(path, FILE, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    with open(fd, "rb") as file:
+        content = file.read(_LARGEST)
     line, _, mark = content.partition(b"\n")
     if mark.strip() != _mark(line):
         raise shmq.Corrupt(f"cannot open {path}: its {FILE} does not agree with its checksum; nothing was changed")
@@ -151,6 +155,40 @@ def read(path: str) -> Map | None:
         raise shmq.BadFormat(f"cannot open {path}: its {FILE} is of version {told['version']!r}; this reads {VERSION}")
     bits = tuple((int(bit), str(state)) for bit, state in told["bits"])
     return Map(os.path.abspath(path), told["prefix"], bits, told["consumers"], told["generation"])
+
+
+def open_file(path: str, name: str, flags: int) -> int:
+    """
+    A descriptor of one of the files in the root at *path*, which must be a regular file of ours.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: there is none.
+        BadFormat: there is something that is no file.
+        Unsafe: it is a link, or somebody else's.
+    """
+    place = os.path.join(path, name)
+    try:  # without blocking: it may be a pipe, which nobody writes
+        fd = os.open(place, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
+    except OSError as problem:
+        if problem.errno in (errno.EISDIR, errno.ENXIO):
+            raise shmq.BadFormat(f"cannot open {path}: its {name} is no file; nothing was changed") from None
+        if problem.errno == errno.ELOOP:
+            raise shmq.Unsafe(f"cannot open {path}: its {name} is a symbolic link; nothing was changed") from None
+        if problem.errno in (errno.EACCES, errno.EPERM):
+            raise shmq.Unsafe(
+                f"cannot open {path}: this user may not open its {name} ({problem.strerror}); it is somebody else's"
+            ) from None
+        raise
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise shmq.BadFormat(f"cannot open {path}: its {name} is no file; nothing was changed")
+        if found.st_uid not in (os.geteuid(), 0):
+            raise shmq.Unsafe(f"cannot open {path}: its {name} is user {found.st_uid}'s; nothing was changed")
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def state_of(path: str) -> tuple[int, ...]:
@@ -168,7 +206,7 @@ def write(made: Map) -> Map:
     told = {"version": VERSION, "generation": made.generation, "prefix": made.prefix, "bits": made.bits}
     line = json.dumps({**told, "consumers": made.consumers}, separators=(",", ":")).encode()
     name = os.path.join(made.path, f"{FILE}.new")
-    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = open_file(made.path, f"{FILE}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with open(fd, "wb") as file:
         file.write(line + b"\n" + _mark(line) + b"\n")
         file.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import stat
 import threading
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ MARK = "queue.shmq"
 """The file that makes a directory a queue; see docs/format.md."""
 _LOCK = "shards.lock"
 MEMBERS = "members"
+_A_SHARD = re.compile(r"(?:[A-Za-z0-9_-]{1,64}\.)?[0-9a-f]\.[0-9a-f]{3}")
 _OWN = {_LOCK, MEMBERS, maps.FILE, f"{maps.FILE}.new"}
 
 
@@ -92,15 +94,34 @@ def check_empty(path: str, prefix: str, bit: int) -> None:
     Refuse a directory without a map in which there is anything but queues that are to be its shards.
 
     Raises:
-        BadFormat: so it is; nothing was changed.
+        BadFormat: so it is, or other shards are there; nothing was changed.
     """
     wanted = {maps.directory(prefix, bit, index) for index in range(1 << bit)}
+    if any(name not in wanted for name in orphans(path)):
+        raise no_map(path)
     for name in sorted(os.listdir(path)):
         if name not in _OWN and name not in wanted:
             raise shmq.BadFormat(
                 f"cannot make {1 << bit} shards in {path}: there is something else, {name!r} among it; nothing was "
                 "changed"
             )
+
+
+def orphans(path: str) -> list[str]:
+    """The queues at *path* that are called as shards are."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        names = sorted(filter(_A_SHARD.fullmatch, os.listdir(path)))
+        return [name for name in names if os.path.exists(os.path.join(path, name, MARK))]
+    return []
+
+
+def no_map(path: str) -> shmq.BadFormat:
+    """The error where shards are without the file that says what they are."""
+    return shmq.BadFormat(
+        f"cannot open {path}: shards of queues are there ({', '.join(orphans(path)[:4])}) without their map, "
+        f"{maps.FILE}; nothing was changed: put that file back from a copy, or open each of the queues by itself and "
+        "copy what is in it into other shards"
+    )
 
 
 def check_safe(path: str) -> None:
@@ -123,8 +144,7 @@ def locked(path: str, *, wait: bool = True) -> Iterator[bool]:
         yield False
         return
     try:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        fd = os.open(os.path.join(path, _LOCK), flags, 0o600)
+        fd = maps.open_file(path, _LOCK, os.O_RDWR | os.O_CREAT)
         try:
             yield _lock(fd, wait=wait)
         finally:

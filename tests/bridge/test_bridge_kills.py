@@ -1,9 +1,11 @@
 """Bridges and servers killed a few times; the campaign does it fifty times and more."""
 
+import pytest
 from killing import kill_either
 
 
-def test_kills_lose_and_double_nothing(kind, running):
+@pytest.mark.parametrize("kills", [1, pytest.param(12, marks=pytest.mark.slow)])
+def test_kills_lose_and_double_nothing(kind, running, kills):
     running(kind)
-    done = kill_either(kind, kills=3, seed=7, pause=0.4)
+    done = kill_either(kind, kills=kills, seed=7, pause=0.4)
     assert done["messages"] > 0

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -698,6 +699,33 @@ def test_ctrl_c_ends_it_quietly(words, orders):
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (130, b"")
     assert b"Traceback" not in out
+
+
+INTERRUPTING = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == os.environ["AT"]:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.parametrize("at", ["shmq.queue", "shmq.taking.waiting", "shmq.cli.show", "shmq.cli.bridge"])
+def test_ctrl_c_while_it_imports_ends_it_quietly(at, tmp_path):
+    """As a program that imports it is not."""
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTING)
+    (tmp_path / "shmq").write_text("import sys\nfrom shmq.cli import main\nsys.exit(main())\n")
+    (tmp_path / "other.py").write_text("import shmq\n")
+    where = os.pathsep.join([str(tmp_path), str(Path(shmq.__file__).parents[1])])
+    environment = {**os.environ, "AT": at, "PYTHONPATH": where}
+    ends = {}
+    for words in (("-m", "shmq"), ("shmq",), ("other.py",)):
+        command = [sys.executable, *words]
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        ends[words[0]] = done.returncode, "KeyboardInterrupt" in done.stderr, done.stderr == ""
+    other = (0, False, True) if "cli" in at else (-2, True, False)
+    assert ends == {"-m": (130, False, True), "shmq": (130, False, True), "other.py": other}
 
 
 def test_the_module_is_the_command_too():

@@ -458,7 +458,8 @@ def test_a_word_of_a_newer_client_is_refused():
 
 
 # ---------------------------------------------------------------- killed
-def test_a_service_that_is_killed_again_and_again_costs_time_alone(root, tmp_path):
+@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
+def test_a_service_that_is_killed_again_and_again_costs_time_alone(root, tmp_path, kills):
     """What is read comes once and in order, and what is written is there once."""
     shmq.open(root / "in", retention="forever").close()
     shmq.open(root / "out", retention="forever").close()
@@ -466,7 +467,7 @@ def test_a_service_that_is_killed_again_and_again_costs_time_alone(root, tmp_pat
         outcome = Moving(served.location)
         mover = threading.Thread(target=outcome.run)
         mover.start()
-        for _ in range(2):
+        for _ in range(kills):
             served.process.send_signal(signal.SIGSTOP)  # in the middle of something
             before = outcome.batches
             served.kill()
@@ -504,37 +505,50 @@ class Moving:
         assert self.client.write("out", there, dedup=("out", number)).start == at
 
 
-def test_the_command_serves_until_it_is_told_to_end(root, orders, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_serves_until_it_is_told_to_end(root, orders, number):
     with Served(root, "grpc://127.0.0.1:0") as served:
         with shmq.flight.connect(served.location) as client:
             assert client.ends("orders").next == 5000
+        served.process.send_signal(number)
+        assert served.process.communicate(timeout=60)[1] == ""
+        assert served.process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda flight: list(flight.list_flights()),
+        lambda flight: flight.get_flight_info(fl.FlightDescriptor.for_path("orders")),
+        lambda flight: flight.get_schema(fl.FlightDescriptor.for_path("orders")),
+        lambda flight: flight.do_exchange(fl.FlightDescriptor.for_path("orders"))[1].read_chunk(),
+    ],
+)
+def test_verbs_that_are_not_served_are_refused_in_words(service, orders, ask):
+    """And nothing of the server's files is in them."""
+    with (
+        fl.connect(service.location) as flight,
+        pytest.raises((fl.FlightError, OSError), match="'queues' is one that says") as told,
+    ):
+        ask(flight)
+    assert "Traceback" not in str(told.value)
+    assert ".py" not in str(told.value)
+
+
+@pytest.mark.parametrize("tokens", [b"token", [b"token"], None, 7, ["token", 7]])
+def test_what_is_no_token_is_adopted_by_nobody(client, orders, tokens):
+    with pytest.raises(TypeError, match=r"what hand_over\(\) returned, a str or several of them, is wanted, not "):
+        client.queue("orders").adopt(tokens)
+
+
+def test_a_client_that_reads_no_further_does_not_keep_the_service_from_ending(root):
+    with shmq.open(root / "large") as queue:
+        queue.put_many([bytes(1 << 20)] * 40)
+    with Served(root, "grpc://127.0.0.1:0") as served, shmq.flight.connect(served.location) as client:
+        batches = iter(client.queue("large").read_arrow(0, 40))
+        next(batches)
         served.process.send_signal(signal.SIGTERM)
         assert served.end() == 0
-
-
-STALLED = """
-import sys, time
-import shmq
-client = shmq.flight.connect(sys.argv[1])
-queue = client.queue("large")
-batches = iter(queue.read_arrow(0, queue.next_index))
-next(batches)
-print("reading", flush=True)
-time.sleep(600)
-"""
-
-
-def test_a_client_that_reads_no_further_does_not_keep_the_service_from_ending(root, monkeypatch):
-    with shmq.open(root / "large") as queue:
-        for _ in range(40):
-            queue.put(bytes(1 << 20))
-    with Served(root, "grpc://127.0.0.1:0") as served:
-        words_ = [sys.executable, "-c", STALLED, served.location]
-        with subprocess.Popen(words_, stdout=subprocess.PIPE) as client:
-            assert client.stdout.readline() == b"reading\n"
-            served.process.send_signal(signal.SIGTERM)
-            assert served.end() == 0
-            client.kill()
 
 
 def test_a_token_is_shown_to_nobody_on_the_way():

@@ -73,15 +73,17 @@ def test_a_hundred_thousand_bad_frames_harm_no_other_connection(root, orders):
         good, fed, refused = Spoken(service), 0, 0
         await good.create("createTailer", "orders")
         while fed < FRAMES:
-            bad = Spoken(service)
-            try:
-                for _ in range(TOGETHER):
-                    fed += 1
-                    bad.hear(chance.choice(bad_frames))
-            except BadFrame:
-                refused += 1
-            await bad.quiet()
-            await bad.session.closed()
+            those = [Spoken(service)]
+            for each in chance.choices(bad_frames, k=TOGETHER):
+                try:
+                    those[-1].hear(each)
+                except BadFrame:  # its connection is over, and another one goes on
+                    refused += 1
+                    those.append(Spoken(service))
+            fed += TOGETHER
+            for bad in those:
+                await bad.quiet()
+                await bad.session.closed()
             assert await good.ask("cid: 1234", "hasNext: { index: 1 }") == {"index": 1, "reply": [b"b"]}
         await good.session.closed()
         return refused

@@ -6,6 +6,7 @@ import contextlib
 import random
 import socket
 import threading
+import time
 
 import pytest
 from following import content, follow_once
@@ -157,12 +158,13 @@ def test_who_does_not_know_the_token_does_not_come_in(pair):
 
     with Child(serve, TOKEN) as service:
         at = service.hear()
-        with pytest.raises((ConnectionError, shmq.Unsafe)):
+        with pytest.raises(shmq.Unsafe, match="has another token"):
             replica.replicate(a, at, name="b", token=TOKEN[::-1], once=True)
         with socket.create_connection(("127.0.0.1", int(at.rpartition(":")[2])), timeout=10) as guessing:
             assert len(guessing.recv(32)) == 32
             guessing.sendall(bytes(64))
-            assert guessing.recv(32) == b"", "it was let in, or told what proves it"
+            assert guessing.recv(32) == doors._REFUSED, "it was let in, or told what proves it"
+            assert guessing.recv(32) == b""
         assert not b.exists()
         replica.replicate(a, at, name="b", token=TOKEN, once=True)
     assert content(b) == content(a)
@@ -223,3 +225,62 @@ def test_a_peer_that_speaks_something_else(tmp_path, sent):
     with here, Follower(str(tmp_path / "b")) as follower, Link(there, to_follower) as link:
         receive(follower, link)
     assert not (tmp_path / "b").exists()
+
+
+# ---------------------------------------------------------------- a door with strangers before it
+@pytest.fixture
+def door():
+    with doors.Door("tcp:127.0.0.1:0", TOKEN) as made:
+        yield made
+
+
+def stranger(door) -> socket.socket:
+    """Somebody who comes, and says nothing."""
+    return socket.create_connection(("127.0.0.1", int(door.address.rpartition(":")[2])))
+
+
+def test_who_says_nothing_keeps_nobody_waiting(door, monkeypatch):
+    """However many they are: who knows the token is inside while all of them still wait."""
+    monkeypatch.setattr(doors, "_HELLO_S", 1000.0)
+    with contextlib.ExitStack() as strangers:
+        those = [strangers.enter_context(stranger(door)) for _ in range(doors._UNPROVEN + 8)]
+        with doors.connect(door.address, TOKEN), door.accept(60.0) as came:
+            assert came.fileno() > 0
+        until(lambda: len(door._unproven) < doors._UNPROVEN)
+        those[0].settimeout(60.0)
+        assert len(those[0].recv(99)) in (0, 32)  # of the first ones no more than that comes
+        while those[0].recv(99):
+            pass
+
+
+def test_who_is_slow_has_so_long_in_all(door, monkeypatch):
+    """A byte now and then does not begin the time anew."""
+    monkeypatch.setattr(doors, "_HELLO_S", 0.3)
+
+    def is_sent_away() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            return not slow.recv(99, socket.MSG_DONTWAIT)
+        slow.sendall(b"x")
+        time.sleep(0.02)
+        return False
+
+    with stranger(door) as slow:
+        until(is_sent_away)
+    assert door.accept(0) is None
+
+
+def test_a_wrong_token_is_said_to_be_one(door):
+    with pytest.raises(shmq.Unsafe, match="whoever listens there has another token; nothing was sent"):
+        doors.connect(door.address, b"quite another token")
+    assert door.accept(0.1) is None
+    with doors.connect(door.address, TOKEN), door.accept(60.0) as came:
+        assert came.fileno() > 0
+
+
+def test_a_door_that_is_closed_leaves_no_thread(monkeypatch):
+    monkeypatch.setattr(doors, "_HELLO_S", 1000.0)
+    before = threading.active_count()
+    with doors.Door("tcp:127.0.0.1:0", TOKEN) as door, stranger(door):
+        until(lambda: door._unproven)
+        door.close()
+        until(lambda: threading.active_count() == before)

@@ -37,14 +37,15 @@ def is_a_beginning(a, b) -> int:
     return len(here)
 
 
-def test_the_follower_is_killed_again_and_again(tmp_path):
-    """25 times at random, while somebody puts; each time it goes on where it was, and at last it has all."""
+@pytest.mark.parametrize("kills", [8, pytest.param(50, marks=pytest.mark.slow)])
+def test_the_follower_is_killed_again_and_again(tmp_path, kills):
+    """At random, while somebody puts; each time it goes on where it was, and at last it has all."""
     a, b = tmp_path / "a", tmp_path / "b"
     shmq.open(str(a), chunk_bytes=1 << 18).close()
     before = 0
     with Child(put_until_killed, a) as producer:
         producer.hear()
-        for _ in range(25):
+        for _ in range(kills):
             with Child(lambda say: follow(a, b)) as follower:
                 time.sleep(random.uniform(0.0, 0.08))
                 follower.kill()
@@ -59,12 +60,13 @@ def test_the_follower_is_killed_again_and_again(tmp_path):
         assert there.verify().problems == ()
 
 
-def test_the_producers_of_the_source_are_killed_again_and_again(tmp_path):
-    """25 times at random: their claims become padding, there as here."""
+@pytest.mark.parametrize("kills", [8, pytest.param(50, marks=pytest.mark.slow)])
+def test_the_producers_of_the_source_are_killed_again_and_again(tmp_path, kills):
+    """At random: their claims become padding, there as here."""
     a, b = tmp_path / "a", tmp_path / "b"
     shmq.open(str(a), chunk_bytes=1 << 18).close()
     with Child(lambda say: follow(a, b)):
-        for _ in range(25):
+        for _ in range(kills):
             with Child(put_until_killed, a) as producer:
                 producer.hear()
                 time.sleep(random.uniform(0.0, 0.05))
@@ -89,8 +91,9 @@ def more(queue) -> None:
     queue.put(b"once", dedup=("p", 1))
 
 
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("begun", [False, True])
-def test_killed_before_every_call_that_changes_something(tmp_path, begun):
+def test_killed_before_calls_that_change_something(tmp_path, begun, every):
     """Of the making, and of going on: readers see a beginning, and who comes next goes on."""
     a, b = tmp_path / "a", tmp_path / "b"
     with shmq.open(str(a), chunk_bytes=1 << 18) as queue:
@@ -104,7 +107,7 @@ def test_killed_before_every_call_that_changes_something(tmp_path, begun):
                 is_a_beginning(a, b)
                 with shmq.open(str(b)) as there:
                     assert there.next_index <= queue.next_index
-            step += 7
+            step += every
         assert step > 14
         follow_once(a, b)
         assert content(b) == content(a)

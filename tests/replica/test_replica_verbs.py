@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from following import content
-from support import until
+from support import Child, until
 
 import shmq
 from shmq.cli import main
@@ -50,16 +50,18 @@ def test_what_is_asked_for_wrongly(here, capsys):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_two_commands_and_their_end(here, number):
+def test_two_commands_and_their_end(tmp_path, monkeypatch, number):
     """One listens, one sends; a signal ends each, and what was put is there."""
-    command = [sys.executable, "-m", "shmq", "replicate"]
-    listening = subprocess.Popen([*command, "--listen", "unix:door", "b"], stderr=subprocess.PIPE)
-    assert listening.stderr.readline() == b"shmq: b follows whoever comes to unix:door\n"
-    with listening, subprocess.Popen([*command, "a", "unix:door", "--name", "b"]) as sending:
-        until(lambda: (here / "b").exists() and content(here / "b") == content(here / "a"))
+    monkeypatch.chdir(tmp_path)
+    with shmq.open("a") as queue:
+        queue.put_many([b"1", b"2"])
+    listening = Child(lambda say: say(main(["replicate", "--listen", "unix:door", "b"])))
+    until((tmp_path / "door").exists)
+    with listening, Child(lambda say: say(main(["replicate", "a", "unix:door", "--name", "b"]))) as sending:
+        until(lambda: (tmp_path / "b").exists() and content(tmp_path / "b") == content(tmp_path / "a"))
         for each in (sending, listening):
-            each.send_signal(number)
-            assert each.wait(20) == 0
+            each.signal(number)
+            assert each.hear() == "0"
 
 
 @pytest.mark.parametrize("target", ["bad:addr", "csp://host/b", "shm:b", "tls:host:1"])
@@ -71,3 +73,11 @@ def test_what_looks_like_an_address_and_is_none_is_no_directory(here, capsys, ta
     assert sorted(file.name for file in here.iterdir()) == ["a"]
     assert run(capsys, "replicate", "--once", "a", "./bad:addr")[0] == 0
     assert content(here / "bad:addr") == content(here / "a")
+
+
+def test_who_listens_says_where(tmp_path):
+    words = ["replicate", "--listen", "unix:door", "b"]
+    with subprocess.Popen([sys.executable, "-m", "shmq", *words], stderr=subprocess.PIPE, cwd=tmp_path) as listening:
+        assert listening.stderr.readline() == b"shmq: b follows whoever comes to unix:door\n"
+        listening.terminate()
+        assert listening.wait(60) == 0

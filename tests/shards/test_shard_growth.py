@@ -194,9 +194,10 @@ def test_nobody_puts_into_a_child_before_every_parent_is_finished(root, tmp_path
 
 
 # ---------------------------------------------------------------- kills
-def test_whoever_comes_next_carries_on_what_was_killed(tmp_path):
+@pytest.mark.parametrize("every", [25, pytest.param(4, marks=pytest.mark.slow)])
+def test_whoever_comes_next_carries_on_what_was_killed(tmp_path, every):
     """Killed at any step: by an opening, by a put of a handle that was open, by another call."""
-    for step, by in zip(range(0, 1000, 8), itertools.cycle(["open", "put", "grow"])):
+    for step, by in zip(range(0, 1000, every), itertools.cycle(["open", "put", "grow"])):
         top = tmp_path / str(step)
         with shmq.shards.open(top, shards=2, chunk_bytes=65536) as root:
             root.consumer("c").close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import hashlib
 import json
 import multiprocessing
@@ -124,9 +125,80 @@ def test_a_map_that_was_damaged_or_is_newer_is_refused(root):
         shmq.shards.open(root.path)
 
 
-def test_whoever_is_killed_while_making_it_has_made_it_or_not(tmp_path):
-    """At each step; the next one finds what was made, with its options."""
-    for step in range(0, 1000, 3):
+@pytest.mark.parametrize("name", ["shards.shmq", "shards.shmq.new", "shards.lock"])
+@pytest.mark.parametrize("kind", ["pipe", "directory", "link", "stranger"])
+def test_what_is_no_file_of_ours_in_the_place_of_one_is_refused(root, tmp_path, kind, name):
+    """At once, by whatever comes to it: nobody waits for a pipe that nobody writes."""
+    root.put(b"v")
+    file = Path(root.path, name)
+    content = file.read_bytes() if file.exists() else b""
+    file.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "directory":
+        file.mkdir()
+    elif kind == "link":
+        (tmp_path / "elsewhere").write_bytes(content)
+        file.symlink_to(tmp_path / "elsewhere")
+    else:
+        if os.geteuid():
+            pytest.skip("only root gives files away")
+        file.write_bytes(content)
+        os.chown(file, 12345, 12345)
+
+    def each() -> None:
+        for what in (lambda: shmq.shards.open(root.path), root.grow, root.stats, lambda: root.put(b"w")):
+            with contextlib.suppress(shmq.BadFormat, shmq.Unsafe):  # the map is looked at by some of them
+                what()
+
+    with Child(lambda _: each()) as child:
+        assert child.join(60.0) == 0
+    with pytest.raises(shmq.BadFormat if kind in ("pipe", "directory") else shmq.Unsafe, match=f"its {name} is "):
+        root.grow()
+    if name == "shards.shmq":
+        with pytest.raises((shmq.BadFormat, shmq.Unsafe), match=r"its shards\.shmq is "):
+            shmq.shards.open(root.path)
+
+
+def test_a_map_that_this_user_may_not_read_is_refused(root, monkeypatch):
+    real = os.open
+
+    def refused(path, *arguments, **options):
+        if os.fspath(path).endswith("shards.shmq"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(shmq.Unsafe, match=r"this user may not open its shards\.shmq \(Permission denied\)"):
+        shmq.shards.open(root.path)
+
+
+def test_shards_without_their_map_are_not_taken_for_none(tmp_path):
+    """Nor is a new map made beside them, whatever number is given."""
+    with shmq.shards.open(tmp_path / "e", shards=2, chunk_bytes=65536) as root:
+        root.put_many([b"v"] * 10)
+        root.grow()
+        root.put_many([b"w"] * 10)
+    whole = (tmp_path / "e" / "shards.shmq").read_bytes()
+    (tmp_path / "e" / "shards.shmq").unlink()
+    before = names(tmp_path / "e")
+    for more in ({}, {"shards": 2}, {"shards": 4}, {"shards": 8}, {"create": False}):
+        with pytest.raises(
+            shmq.BadFormat, match=r"shards of queues are there .*without their map.*nothing was changed"
+        ):
+            shmq.shards.open(tmp_path / "e", **more)
+    for index in range(2):
+        shmq.delete(tmp_path / "e" / f"1.00{index}")  # as a growth does when it is over
+    with pytest.raises(shmq.BadFormat, match=r"\(2.000, 2.001, 2.002, 2.003\) without their map"):
+        shmq.shards.open(tmp_path / "e", shards=4)
+    assert names(tmp_path / "e") == [name for name in before if not name.startswith("1.")]
+    (tmp_path / "e" / "shards.shmq").write_bytes(whole)
+
+
+@pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark.slow)])
+def test_whoever_is_killed_while_making_it_has_made_it_or_not(tmp_path, every):
+    """At any step; the next one finds what was made, with its options."""
+    for step in range(0, 1000, every):
         top = tmp_path / str(step)
         killed = killed_at(step, lambda top=top: shmq.shards.open(top, shards=2, chunk_bytes=65536).close(), STEPS)
         assert (read(top) is None) or (read(top).bits == ((1, "open"),))
