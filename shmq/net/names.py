@@ -22,9 +22,13 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
-def not_found(name: str) -> errors.NotFound:
+class NoQueue(errors.NotFound):
+    """What was asked for is not there, for whoever asked: the text has the name as it was given, and nothing else."""
+
+
+def not_found(name: str) -> NoQueue:
     """The one answer: it tells the name that was asked for, and nothing of the disk."""
-    return errors.NotFound(f"there is no queue {name[:_SHOWN]!r}")
+    return NoQueue(f"there is no queue {name[:_SHOWN]!r}")
 
 
 def parts_of(name: str) -> tuple[str, ...]:

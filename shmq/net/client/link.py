@@ -163,6 +163,8 @@ class Link:
         for held in list(self.consumers.values()):
             try:
                 held.opened_again(line.ask(["consumer", held.cid, *held.given]))
+            except packing.BadRequest as problem:
+                raise ConnectionResetError(f"{self.address} answers with what is no answer: {problem}") from problem
             except (errors.ShmqError, ValueError) as problem:
                 held.fails(problem)
         for tid, call in list(self._flight.items()):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Protocol
 
 import shmq
 from shmq import errors
-from shmq.net import packing
+from shmq.net import names, packing
 from shmq.net.peer import APPEND, READ
 from shmq.net.shmq1 import reading
 from shmq.net.shmq1.consuming import Consumer
@@ -38,8 +39,8 @@ class Line(Protocol):
     def say(self, message: list[Any]) -> None:
         """Send that."""
 
-    def may(self, verb: str) -> bool:
-        """Whether who is there may do that."""
+    def may(self, verb: str, queue: str | None = None) -> bool:
+        """Whether who is there may do that, with its own queue or with another one."""
 
     async def room(self) -> None:
         """Return when who is there reads."""
@@ -195,7 +196,8 @@ class Client:
 
     def _answer(self, tid: int, result: Any) -> None:
         failed = isinstance(result, Exception)
-        message = packing.error(tid, result, self.queue.said) if failed else ["ok", tid, result]
+        said = str if isinstance(result, names.NoQueue) else self.queue.said  # or a guess of a path is confirmed
+        message = packing.error(tid, result, said) if failed else ["ok", tid, result]
         self._putting.discard(tid)
         if not (isinstance(result, dict) or (isinstance(result, list) and len(result) > _SMALL)):
             self._answers[tid] = message
@@ -239,9 +241,8 @@ class Client:
         self._check(READ)
         found = self._consumers.get(cid)
         if found is None:
-            if options.get("filter") is not None:
-                options["filter"] = shmq.Filter.from_stored(options["filter"])
-            awaited = await self.queue.awaited.consumer(name, **options)
+            given = await self._fit(options)
+            awaited = await self.queue.awaited.consumer(name, **given)
             found = Consumer(cid, awaited, self._service.limits, self._tell, self._room)
             if self._ended:
                 await found.close()
@@ -249,6 +250,33 @@ class Client:
             self._consumers[cid] = found
             return [awaited.name, awaited.ack_mode, False]
         return [found.awaited.name, found.awaited.ack_mode, True]
+
+    async def _fit(self, options: dict[str, Any]) -> dict[str, Any]:
+        """
+        Return *options* as the queue takes them: what names another queue names it as clients do, and is its path then.
+
+        Raises:
+            BadRequest: consumers of a server have no such option.
+            NotFound: there is no such queue, or none that this client may append to.
+        """
+        strange = options.keys() - _CONSUMING
+        if strange:
+            raise packing.BadRequest(f"consumers have no option {min(map(str, strange))!r} at a server")
+        given = dict(options)
+        if given.get("filter") is not None:
+            given["filter"] = shmq.Filter.from_stored(given["filter"])
+        for option in _QUEUES & {each for each, value in given.items() if value is not None}:
+            given[option] = await self._place(option, given[option])
+        return given
+
+    async def _place(self, option: str, name: Any) -> str:
+        if not isinstance(name, str):
+            raise packing.BadRequest(f"{option}: the name of a queue is wanted, not {type(name).__name__}")
+        if self._line is None or not self._line.may(APPEND, "/".join(names.parts_of(name))):
+            raise names.not_found(name)
+        path = await self._service.run(self._service.place, name)
+        above, last = os.path.split(path)
+        return last if above == os.path.dirname(self.queue.plain.path) else path
 
     async def get(self, tid: int, cid: int, number: int, count: int, timeout: float | None) -> Any:
         """Send messages in answer."""
@@ -324,6 +352,23 @@ def _filter(options: dict[str, Any]) -> shmq.Filter | None:
     return None if stored is None else shmq.Filter.from_stored(stored)
 
 
+_QUEUES = frozenset({"dead_letter", "expire_to"})
+"""Options of a consumer that name another queue."""
+_CONSUMING = _QUEUES | {
+    "group",
+    "ack",
+    "lease",
+    "max_attempts",
+    "ordered_by",
+    "window",
+    "start",
+    "skip_corrupt",
+    "hold",
+    "filter",
+    "ephemeral",
+    "expires",
+}
+"""Options of a consumer that a client may give. How the server waits is its own affair."""
 _SAID = object()
 """Of a request that was answered already."""
 _VERBS: dict[str, Callable[..., Awaitable[Any]]] = {
