@@ -159,6 +159,7 @@ class Link:
 
     def _begin_again(self, line: dial.Line) -> None:
         """The server knows nothing of what was before, but what it has on its disk."""
+        self._was_here = False  # should the line be cut now, the next one does not go on from half of this
         known = self._has_slot and line.ask(["producer", True])
         for held in list(self.consumers.values()):
             try:
