@@ -84,7 +84,7 @@ class Session:
 
     def _refuse(self, tid: int, problem: Exception) -> None:
         if isinstance(problem, (TypeError, ValueError)) and not isinstance(problem, packing.BadRequest):
-            problem = packing.BadRequest(f"a request that is none: {type(problem).__name__}")
+            problem = packing.BadRequest("a request that is none: see docs/shmq1.md for what each verb is asked with")
         said = str if self._client is None else self._client.queue.said
         self.say(packing.error(tid, problem, said))
 
