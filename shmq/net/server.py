@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import ssl
+import stat
 import struct
 import threading
 from typing import TYPE_CHECKING, Any
@@ -172,6 +173,8 @@ def locked(root: str) -> Iterator[None]:
         raise errors.Unsafe(f"cannot serve {root}: it is not ours, or others can write to it; nothing was changed")
     with contextlib.suppress(FileExistsError):
         os.mkdir(os.path.join(root, PRIVATE), 0o700)
+    if not stat.S_ISDIR(os.lstat(os.path.join(root, PRIVATE)).st_mode):
+        raise errors.Unsafe(f"cannot serve {root}: {PRIVATE} in it is no directory of its own; nothing was changed")
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(os.path.join(root, PRIVATE, "lock"), flags, 0o600)
     try:
