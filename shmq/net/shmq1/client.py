@@ -17,7 +17,7 @@ import shmq
 from shmq import errors
 from shmq.net import names, packing
 from shmq.net.peer import APPEND, READ
-from shmq.net.shmq1 import reading
+from shmq.net.shmq1 import asking, reading
 from shmq.net.shmq1.consuming import Consumer
 from shmq.net.shmq1.putting import Put, Stream
 
@@ -139,13 +139,16 @@ class Client:
             self._putting.add(tid)
             self._stream.put(put)
         elif verb == "credit":
+            asking.check(verb, rest)
             cid, number, granted = rest
             consumer = self._consumer(cid)
             consumer.confirm(number)
             consumer.grant(granted)
         elif verb == "stop":
+            asking.check(verb, rest)
             self._stop(*rest)
         elif verb == "ack" and not self._syncs():
+            asking.check(verb, rest)
             self._done(tid, lambda: self._consumer(rest[0]).ack(rest[1]))
         elif verb == "ping":
             self._say(["pong", tid])
@@ -153,6 +156,7 @@ class Client:
             does = _VERBS.get(verb)
             if does is None:
                 raise packing.BadRequest(f"this server has no verb {verb[:40]!r}")
+            asking.check(verb, rest)
             self._tasks[tid] = asyncio.create_task(self._do(tid, does, rest))
 
     def _stop(self, tid: int) -> None:
@@ -338,11 +342,9 @@ class Client:
             return found
         return await self._service.run(reading.read, queue, limits, place, upto, count, options)
 
-    async def call(self, _: int, name: str, *given: Any) -> Any:
+    async def call(self, _: int, name: Any = None, *given: Any) -> Any:
         """What a queue says of itself."""
-        if name not in reading.CALLS:
-            raise packing.BadRequest(f"this server has no call {str(name)[:40]!r}")
-        right, does = reading.CALLS[name]
+        right, does = asking.call(name, given)
         self._check(right)
         return await self._service.run(does, self.queue.plain, *given)
 
