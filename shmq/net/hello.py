@@ -17,6 +17,10 @@ MOST = 4096
 """Bytes of a greeting; what is longer is none."""
 
 
+_SHOWN = 200
+"""Characters of why a peer parts that are passed on."""
+
+
 class Greeting(NamedTuple):
     """What a `header` asks for."""
 
@@ -53,6 +57,18 @@ def answer(frame: Frame, asked: Greeting, offered: Collection[str]) -> tuple[str
     own = wires.of(frame.body)
     chosen = next((each for each in asked.wire_formats if each in offered), own.name)
     return chosen, framed(own.write({"header-reply": {"wire-format": chosen}}))
+
+
+def parting(body: bytes) -> str | None:
+    """Return why the peer ends the connection, in one line, if that is what *body* says."""
+    try:
+        document = wires.of(body).read(body)
+    except chronicle.NotWire:
+        return None
+    told = document.get("bye") if isinstance(document, dict) else None
+    if not isinstance(told, dict):
+        return None
+    return " ".join(str(told.get("message", "")).split())[:_SHOWN]
 
 
 def bye(why: str, like: bytes = b"") -> bytes:

@@ -8,6 +8,7 @@ the same: there is no such queue.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -19,12 +20,20 @@ PARTS = 4
 _PART = re.compile(r"[^\x00-\x20./\\\x7f][^\x00-\x1f/\\\x7f]{0,99}")
 _SHOWN = 200
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ABSENT = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EINVAL, errno.EROFS}
+)
+"""What says that there is no such directory for us."""
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
-def not_found(name: str) -> errors.NotFound:
+class NoQueue(errors.NotFound):
+    """What was asked for is not there, for whoever asked: the text has the name as it was given, and nothing else."""
+
+
+def not_found(name: str) -> NoQueue:
     """The one answer: it tells the name that was asked for, and nothing of the disk."""
-    return errors.NotFound(f"there is no queue {name[:_SHOWN]!r}")
+    return NoQueue(f"there is no queue {name[:_SHOWN]!r}")
 
 
 def parts_of(name: str) -> tuple[str, ...]:
@@ -61,6 +70,7 @@ def path_of(root: str, name: str, *, make: bool = False) -> str:
 
     Raises:
         NotFound: there is none, or not one that may be served.
+        OSError: that cannot be found out now.
     """
     parts = parts_of(name)
     above = os.open(root, _FLAGS & ~os.O_NOFOLLOW)
@@ -80,7 +90,9 @@ def path_of(root: str, name: str, *, make: bool = False) -> str:
                 _check(last, name)
             finally:
                 os.close(last)
-    except OSError:
+    except OSError as problem:
+        if problem.errno not in _ABSENT:  # it may be there: this machine cannot look now
+            raise
         raise not_found(name) from None
     finally:
         os.close(above)

@@ -43,6 +43,8 @@ def route_of(body: bytes, wire: Wire) -> Route:
             tid = wires.whole(tid)
         csp, cid = named.get("csp"), named.get("cid")
         problem = "" if cid is None or wires.whole(cid) is not None else "cid is a whole number"
+        if tid is None and "tid" in named:
+            problem = "tid is a whole number, or a text"
         if csp is None and cid is None:
             problem = "meta-data says whom a call is for: csp or cid"
         found = uri.parse(csp) if isinstance(csp, str) else None

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import importlib
 import importlib.util
+import logging
 import os
 import signal
 import socket
 import ssl
+import stat
 import struct
 import threading
 from typing import TYPE_CHECKING, Any
@@ -30,10 +33,13 @@ if TYPE_CHECKING:
 
 uvloop: Any = importlib.import_module("uvloop") if importlib.util.find_spec("uvloop") else None
 
+_log = logging.getLogger("shmq.net")
 PRIVATE = ".serve"
 """The directory of a root that is the server's own. No queue's name begins with a dot."""
 _CREDENTIALS = struct.Struct("3i")
 _TICK = 0.5
+_SAY_AGAIN = 10.0
+"""Seconds between two lines of the log about the same want."""
 _GRACE = 5.0
 """Seconds for what is under way when the server ends."""
 
@@ -174,6 +180,8 @@ def locked(root: str, private: str = PRIVATE) -> Iterator[None]:
         raise errors.Unsafe(f"cannot serve {root}: it is not ours, or others can write to it; nothing was changed")
     with contextlib.suppress(FileExistsError):
         os.mkdir(os.path.join(root, private), 0o700)
+    if not stat.S_ISDIR(os.lstat(os.path.join(root, private)).st_mode):
+        raise errors.Unsafe(f"cannot serve {root}: {private} in it is no directory of its own; nothing was changed")
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(os.path.join(root, private, "lock"), flags, 0o600)
     try:
@@ -235,8 +243,29 @@ def serve(
             runner.run(_serve(Server(service, places, tokens=tokens, tls=tls), on_start))
 
 
+_SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class Scarce:
+    """Tells the log, in one line a while, that nobody can be let in for want of descriptors; the loop tries again."""
+
+    def __init__(self) -> None:
+        """Nothing was said yet."""
+        self._said = -_SAY_AGAIN
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Say it."""
+        problem = context.get("exception")
+        if not isinstance(problem, OSError) or problem.errno not in _SCARCE:
+            loop.default_exception_handler(context)
+        elif loop.time() - self._said >= _SAY_AGAIN:
+            self._said = loop.time()
+            _log.error("cannot let anybody in now, and try again: %s", problem.strerror)
+
+
 async def _serve(server: Server, on_start: Callable[[list[str]], object] | None) -> None:
     over = asyncio.Event()
+    asyncio.get_running_loop().set_exception_handler(Scarce())
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, over.set)

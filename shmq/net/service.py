@@ -108,6 +108,28 @@ class Service:
             return Cq4(path)
         return Native(self._queue(parts, name))
 
+    def place(self, name: str) -> str:
+        """
+        Return where the queue called *name* lies; with `create`, where it would. May block.
+
+        Raises:
+            NotFound: there is none, or its name is forbidden. The text has the name, and nothing of the disk.
+        """
+        if names.parts_of(name)[-1].startswith("shm:"):  # elsewhere that is a queue in memory
+            raise names.not_found(name)
+        try:
+            path = names.path_of(self.root, name)
+        except shmq.NotFound:
+            if not self.create:
+                raise
+            path = names.path_of(self.root, name, make=True)
+            if os.path.lexists(path):  # and may not be served
+                raise
+            return path
+        if not os.path.exists(os.path.join(path, "queue.shmq")):
+            raise names.not_found(name)
+        return path
+
     def writer(self, log: Log) -> Writer:
         """Return what appends to *log*, for everybody. In the loop."""
         found = self._writers.get(id(log))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 
 import pytest
+from remote import cable, serving
 
 import shmq
 from shmq.net.shmq1 import slots
@@ -114,3 +116,72 @@ def test_a_table_that_is_a_link_is_not_followed(tmp_path):
         Slots(str(tmp_path), "orders", {}.get)
     assert not (tmp_path / "elsewhere").exists()
     assert slots.NAMED == 10_000
+
+
+def test_what_is_no_table_is_put_aside_and_one_is_made_anew(tmp_path):
+    """A directory there, or a file where the tables' directory was; nothing of it is thrown away."""
+    tables = tmp_path / ".serve" / "sessions"
+    (tables / "orders" / "kept").mkdir(parents=True)
+    assert Slots(str(tmp_path), "orders", {}.get).take(session(1), None, {}).number == 0
+    assert [name.partition("-")[0] for name in sorted(os.listdir(tables))] == ["orders", "orders.damaged"]
+    tables.rename(tmp_path / "old")
+    tables.write_bytes(b"garbage")
+    found = Slots(str(tmp_path), "orders", {}.get)
+    assert found.find(session(1)) is None
+    assert found.take(session(2), None, {}).number == 0
+    (tables / "orders").write_bytes(os.urandom(999))
+    assert Slots(str(tmp_path), "orders", {}.get).find(session(2)) is None
+
+
+def test_a_full_disk_is_said_to_be_one_and_takes_no_slot_away(table, monkeypatch):
+    found = table()
+    old = found.take(session(1), "till", {})
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fdatasync", full)
+    with pytest.raises(shmq.DiskFull, match="nothing was put"):
+        found.take(session(2), "till", {})
+    with pytest.raises(shmq.DiskFull):
+        found.take(session(3), None, {})
+    assert (old.session, found.find(session(3))) == (session(1), None)
+
+
+def test_a_week_of_killed_clients_keeps_no_new_one_out(root, orders):
+    """All slots are theirs, and recent; the one silent for longest goes, and its session is unknown then."""
+    full = Slots(str(root), "orders", orders.adopted)
+    full._fill(SLOTS)
+    now = int(time.time())
+    for slot in full._slots:
+        slot.session, slot.taken, slot.seen = session(slot.number + 1), True, now - 1 - (slot.number == 9)
+        full._write(slot)
+    full.close()
+    with serving(root) as server, server.connect() as queue:
+        assert queue.put(b"new") == 0
+    again = Slots(str(root), "orders", orders.adopted)
+    assert again.find(session(10)) is None
+    assert again.find(session(9)) is not None
+
+
+def test_a_session_that_the_server_does_not_know_cannot_be_told_of_its_batch(root, orders):
+    """Its table was damaged while it was away."""
+    with serving(root) as server, cable(server) as link, shmq.net.connect(server.csp(path=link.path)) as queue:
+        queue.put(b"first")
+        link.refuses = True
+        link.cut()
+        waiting = queue.submit(b"second")
+        server.kill()
+        (root / ".serve" / "sessions" / "orders").write_bytes(b"garbage" * 99)
+        server.start()
+        link.refuses = False
+        assert waiting.result(timeout=20) == 1
+        assert queue.put(b"third") == 2
+
+
+def test_a_private_directory_that_is_a_link_is_refused(root, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (root / ".serve").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(shmq.Unsafe, match="no directory of its own"):
+        shmq.net.serve(root)
+    assert os.listdir(tmp_path / "elsewhere") == []

@@ -306,6 +306,17 @@ def test_a_submit_without_a_tid_is_one_way_and_other_calls_are_refused(root, ord
     assert (tid, refusal(answered)[0]) == (-1, "IllegalArgument")
 
 
+@pytest.mark.parametrize("tid", ["[ 1 ]", "{ a: 1 }", '!!null ""', "1.5", "!!binary AAAA", "true"])
+def test_a_tid_that_no_reply_can_have_is_refused_before_anything_is_put(root, orders, tid):
+    async def conversation(spoken):
+        return await spoken.replies(call(f"{BASE}#appender\ntid: {tid}", "submit: lost"))
+
+    ((told, answered),) = speak(root, conversation)
+    assert told == -1
+    assert refusal(answered)[1] == "tid is a whole number, or a text"
+    assert orders.next_index == 0
+
+
 def test_cid_and_csp_must_agree(root, orders):
     shmq.open(root / "others").close()
 

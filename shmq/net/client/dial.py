@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from shmq import errors
-from shmq.net import packing
+from shmq.net import hello, packing
 from shmq.net.frames import BadFrame, Frame, Frames, framed
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Line:
         tid = next(self._tids)
         self.send(framed(packing.encode([verb, tid, *given])))
         while True:
-            answer = packing.decode(self.frame().body)
+            answer = _decoded(self.frame())
             if answer[1] != tid:
                 continue
             if answer[0] == "error":
@@ -113,7 +113,7 @@ class Line:
             if not data:
                 raise ConnectionResetError("the server has closed the connection")
             come = self._frames.feed(data)
-        return [packing.decode(frame.body) for frame in come]
+        return [_decoded(frame) for frame in come]
 
     def send_some(self, data: memoryview | bytes) -> int:
         """Return how many bytes of it went out without waiting."""
@@ -136,6 +136,23 @@ class Line:
         self.socket.close()
 
 
+def _decoded(frame: Frame) -> list[Any]:
+    """
+    Return a message of the protocol.
+
+    Raises:
+        ConnectionResetError: the server parts, and says why.
+        BadRequest: it is none.
+    """
+    try:
+        return packing.decode(frame.body)
+    except packing.BadRequest:
+        why = hello.parting(frame.body)
+        if why is None:
+            raise
+        raise ConnectionResetError(f"the server has closed the connection: {why}") from None
+
+
 def agree(line: Line, token: str | None) -> None:
     """
     Have the server speak our protocol on that connection.
@@ -146,11 +163,13 @@ def agree(line: Line, token: str | None) -> None:
     """
     shown = f", token: {token}" if token is not None else ""
     line.send(framed(f"header: {{ wire-formats: [ {_WIRE} ]{shown} }}\n".encode()))
-    reply = line.frame().body.decode("utf-8", "replace")
-    if reply.startswith("bye"):
-        if "token" in reply:
-            raise Refused from errors.NotFound(f"the server refuses this client: {reply.strip()[:200]}")
-        raise ConnectionRefusedError(f"the server refuses the connection: {reply.strip()[:200]}")
+    body = line.frame().body
+    why = hello.parting(body)
+    if why is not None:
+        if "token" in why:
+            raise Refused from errors.NotFound(f"the server refuses this client: {why}")
+        raise ConnectionRefusedError(f"the server refuses the connection: {why}")
+    reply = body.decode("utf-8", "replace")
     if "header-reply" not in reply or _WIRE not in reply:
         raise Refused from errors.BadFormat(f"the server does not speak {_WIRE}; it answers {reply.strip()[:200]!r}")
 
@@ -165,6 +184,8 @@ def greet(line: Line, told: dict[str, Any]) -> dict[str, Any]:
     """
     try:
         answer = line.ask(["hello", {"version": packing.VERSION, "features": [], **told}])
+    except packing.BadRequest as problem:
+        raise Refused from errors.BadFormat(f"the server answers with what is no answer: {problem}")
     except (errors.ShmqError, ValueError, BadFrame) as problem:
         raise Refused from problem
     if not isinstance(answer, dict) or answer.get("version") != packing.VERSION:

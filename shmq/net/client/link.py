@@ -159,10 +159,13 @@ class Link:
 
     def _begin_again(self, line: dial.Line) -> None:
         """The server knows nothing of what was before, but what it has on its disk."""
+        self._was_here = False  # should the line be cut now, the next one does not go on from half of this
         known = self._has_slot and line.ask(["producer", True])
         for held in list(self.consumers.values()):
             try:
                 held.opened_again(line.ask(["consumer", held.cid, *held.given]))
+            except packing.BadRequest as problem:
+                raise ConnectionResetError(f"{self.address} answers with what is no answer: {problem}") from problem
             except (errors.ShmqError, ValueError) as problem:
                 held.fails(problem)
         for tid, call in list(self._flight.items()):

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Protocol
 
 import shmq
 from shmq import errors
-from shmq.net import packing
+from shmq.net import names, packing
 from shmq.net.peer import APPEND, READ
-from shmq.net.shmq1 import reading
+from shmq.net.shmq1 import asking, reading
 from shmq.net.shmq1.consuming import Consumer
 from shmq.net.shmq1.putting import Put, Stream
 
@@ -38,8 +39,8 @@ class Line(Protocol):
     def say(self, message: list[Any]) -> None:
         """Send that."""
 
-    def may(self, verb: str) -> bool:
-        """Whether who is there may do that."""
+    def may(self, verb: str, queue: str | None = None) -> bool:
+        """Whether who is there may do that, with its own queue or with another one."""
 
     async def room(self) -> None:
         """Return when who is there reads."""
@@ -138,13 +139,16 @@ class Client:
             self._putting.add(tid)
             self._stream.put(put)
         elif verb == "credit":
+            asking.check(verb, rest)
             cid, number, granted = rest
             consumer = self._consumer(cid)
             consumer.confirm(number)
             consumer.grant(granted)
         elif verb == "stop":
+            asking.check(verb, rest)
             self._stop(*rest)
         elif verb == "ack" and not self._syncs():
+            asking.check(verb, rest)
             self._done(tid, lambda: self._consumer(rest[0]).ack(rest[1]))
         elif verb == "ping":
             self._say(["pong", tid])
@@ -152,6 +156,7 @@ class Client:
             does = _VERBS.get(verb)
             if does is None:
                 raise packing.BadRequest(f"this server has no verb {verb[:40]!r}")
+            asking.check(verb, rest)
             self._tasks[tid] = asyncio.create_task(self._do(tid, does, rest))
 
     def _stop(self, tid: int) -> None:
@@ -195,7 +200,8 @@ class Client:
 
     def _answer(self, tid: int, result: Any) -> None:
         failed = isinstance(result, Exception)
-        message = packing.error(tid, result, self.queue.said) if failed else ["ok", tid, result]
+        said = str if isinstance(result, names.NoQueue) else self.queue.said  # or a guess of a path is confirmed
+        message = packing.error(tid, result, said) if failed else ["ok", tid, result]
         self._putting.discard(tid)
         if not (isinstance(result, dict) or (isinstance(result, list) and len(result) > _SMALL)):
             self._answers[tid] = message
@@ -239,9 +245,8 @@ class Client:
         self._check(READ)
         found = self._consumers.get(cid)
         if found is None:
-            if options.get("filter") is not None:
-                options["filter"] = shmq.Filter.from_stored(options["filter"])
-            awaited = await self.queue.awaited.consumer(name, **options)
+            given = await self._fit(options)
+            awaited = await self.queue.awaited.consumer(name, **given)
             found = Consumer(cid, awaited, self._service.limits, self._tell, self._room)
             if self._ended:
                 await found.close()
@@ -249,6 +254,33 @@ class Client:
             self._consumers[cid] = found
             return [awaited.name, awaited.ack_mode, False]
         return [found.awaited.name, found.awaited.ack_mode, True]
+
+    async def _fit(self, options: dict[str, Any]) -> dict[str, Any]:
+        """
+        Return *options* as the queue takes them: what names another queue names it as clients do, and is its path then.
+
+        Raises:
+            BadRequest: consumers of a server have no such option.
+            NotFound: there is no such queue, or none that this client may append to.
+        """
+        strange = options.keys() - _CONSUMING
+        if strange:
+            raise packing.BadRequest(f"consumers have no option {min(map(str, strange))!r} at a server")
+        given = dict(options)
+        if given.get("filter") is not None:
+            given["filter"] = shmq.Filter.from_stored(given["filter"])
+        for option in _QUEUES & {each for each, value in given.items() if value is not None}:
+            given[option] = await self._place(option, given[option])
+        return given
+
+    async def _place(self, option: str, name: Any) -> str:
+        if not isinstance(name, str):
+            raise packing.BadRequest(f"{option}: the name of a queue is wanted, not {type(name).__name__}")
+        if self._line is None or not self._line.may(APPEND, "/".join(names.parts_of(name))):
+            raise names.not_found(name)
+        path = await self._service.run(self._service.place, name)
+        above, last = os.path.split(path)
+        return last if above == os.path.dirname(self.queue.plain.path) else path
 
     async def get(self, tid: int, cid: int, number: int, count: int, timeout: float | None) -> Any:
         """Send messages in answer."""
@@ -310,11 +342,9 @@ class Client:
             return found
         return await self._service.run(reading.read, queue, limits, place, upto, count, options)
 
-    async def call(self, _: int, name: str, *given: Any) -> Any:
+    async def call(self, _: int, name: Any = None, *given: Any) -> Any:
         """What a queue says of itself."""
-        if name not in reading.CALLS:
-            raise packing.BadRequest(f"this server has no call {str(name)[:40]!r}")
-        right, does = reading.CALLS[name]
+        right, does = asking.call(name, given)
         self._check(right)
         return await self._service.run(does, self.queue.plain, *given)
 
@@ -324,6 +354,23 @@ def _filter(options: dict[str, Any]) -> shmq.Filter | None:
     return None if stored is None else shmq.Filter.from_stored(stored)
 
 
+_QUEUES = frozenset({"dead_letter", "expire_to"})
+"""Options of a consumer that name another queue."""
+_CONSUMING = _QUEUES | {
+    "group",
+    "ack",
+    "lease",
+    "max_attempts",
+    "ordered_by",
+    "window",
+    "start",
+    "skip_corrupt",
+    "hold",
+    "filter",
+    "ephemeral",
+    "expires",
+}
+"""Options of a consumer that a client may give. How the server waits is its own affair."""
 _SAID = object()
 """Of a request that was answered already."""
 _VERBS: dict[str, Callable[..., Awaitable[Any]]] = {

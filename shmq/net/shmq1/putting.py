@@ -120,7 +120,10 @@ class Stream:
         """Put it without waiting for anything; False when it has to wait."""
         try:
             put.done(self._try(put, 0))
-        except errors.SyncPending:
+        except errors.SyncPending as problem:
+            if problem.index is None:
+                put.done(problem)
+                return True
             task = asyncio.create_task(self._have_on_disk(put))
             self._to_disk.add(task)
             task.add_done_callback(self._to_disk.discard)
@@ -194,9 +197,14 @@ class Stream:
             named["dedup"] = _checked(named.get("dedup"))
             return named
         slot = self._slot
+        if slot is None and self._client is None:
+            raise errors.SyncPending(
+                f"the server does not know the session of a batch for {self._queue.name}: the batch is in the queue, "
+                "or it is not, so look before you put it again"
+            )
         if slot is None or slot.session != self._session:
             raise errors.Fenced(
-                f"cannot put into {self._queue.name}: another client of the name {self._client!r} puts there now; "
+                f"cannot put into {self._queue.name}: another client {_called(self._client)} puts there now; "
                 "nothing was put"
             )
         named["dedup"] = slot.producer, slot.base + put.number
@@ -220,6 +228,10 @@ class Stream:
         slot, slots = self._slot, self._queue.slots
         if slot is not None and slot.session == self._session:
             await self._service.run(lambda: slots().free(slot) if for_good else slots().seen(slot))
+
+
+def _called(client: str | None) -> str:
+    return "that came later" if client is None else f"of the name {client!r}"
 
 
 def _checked(dedup: Any) -> tuple[str | bytes, int] | None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from shmq import errors
-from shmq.net import packing
+from shmq.net import names, packing
 from shmq.net.frames import framed
 from shmq.net.peer import APPEND, READ
 from shmq.net.shmq1.hub import Hub
@@ -52,9 +52,9 @@ class Session:
             self._peer.end(size)
         self._sizes.clear()
 
-    def may(self, verb: str) -> bool:
-        """Whether the peer may do that with its queue."""
-        return self._peer.may(verb, self._queue)
+    def may(self, verb: str, queue: str | None = None) -> bool:
+        """Whether the peer may do that with its queue, or with another one."""
+        return self._peer.may(verb, self._queue if queue is None else queue)
 
     async def room(self) -> None:
         """Return when the peer reads."""
@@ -84,7 +84,7 @@ class Session:
 
     def _refuse(self, tid: int, problem: Exception) -> None:
         if isinstance(problem, (TypeError, ValueError)) and not isinstance(problem, packing.BadRequest):
-            problem = packing.BadRequest(f"a request that is none: {type(problem).__name__}")
+            problem = packing.BadRequest("a request that is none: see docs/shmq1.md for what each verb is asked with")
         said = str if self._client is None else self._client.queue.said
         self.say(packing.error(tid, problem, said))
 
@@ -111,7 +111,7 @@ class Session:
 
     async def _answer(self, told: dict[str, Any]) -> dict[str, Any]:
         session, name, again = _checked(told)
-        self._queue = told["queue"]
+        self._queue = "/".join(names.parts_of(told["queue"]))  # as rights have it
         if not (self.may(READ) or self.may(APPEND)):
             raise errors.NotFound(f"there is no queue {self._queue!r}")
         make = self._service.create and self.may(APPEND)

@@ -8,8 +8,11 @@ What a slot is given is on the disk before the first put goes by it.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import os
+import stat
 import struct
 import threading
 import time
@@ -21,7 +24,7 @@ from urllib.parse import quote
 from shmq import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Iterator
 
 SLOTS = 1024
 NAMED = 10_000
@@ -78,10 +81,17 @@ class Slots:
     def __init__(self, root: str, queue: str, adopted: Callable[[str], Any]) -> None:
         """*adopted*: says what the queue has as the last batch of a producer, as `shmq.Queue.adopted`."""
         folder = os.path.join(root, ".serve", "sessions")
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        self._queue = queue
+        self._lock = threading.Lock()
         self._path = os.path.join(folder, quote(queue, safe=""))
         self._adopted = adopted
-        self._lock = threading.Lock()
+        with self._told_if_full():
+            self._open(root, folder)
+
+    def _open(self, root: str, folder: str) -> None:
+        _put_aside(folder, stat.S_ISDIR)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        _put_aside(self._path, stat.S_ISREG)
         is_new = not os.path.exists(self._path)
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         if is_new:
@@ -106,21 +116,39 @@ class Slots:
 
         Raises:
             TooMany: every slot is a connected client's.
-            OSError: the disk refused.
+            DiskFull, OSError: the disk refused; whoever had the slot has it still.
         """
-        with self._lock:
-            found = self.find(session) or self._give(session, client, busy)
-            found.seen = int(time.time())
-            self._write(found)
-            os.fdatasync(self._fd)
+        with self._lock, self._told_if_full():
+            known = self.find(session)
+            found = known or (self._choose(busy) if client is None else self._of_name(_digest(client)))
+            before = dict(vars(found))
+            try:
+                if known is None:
+                    self._give(found, session)
+                found.seen = int(time.time())
+                self._write(found)
+                os.fdatasync(self._fd)
+            except BaseException:
+                vars(found).update(before)
+                raise
             return found
 
-    def _give(self, session: bytes, client: str | None, busy: Container[bytes]) -> Slot:
-        found = self._choose(busy) if client is None else self._of_name(_digest(client))
+    def _give(self, found: Slot, session: bytes) -> None:
         last = self._adopted(found.producer)
         found.session, found.taken = session, True
         found.base = 0 if last is None else last[0] + 1
-        return found
+
+    @contextlib.contextmanager
+    def _told_if_full(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as problem:
+            if problem.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                raise
+            raise errors.DiskFull(
+                f"cannot put into {self._queue}: the server has no room on its disk to remember this client; nothing "
+                "was put"
+            ) from problem
 
     def _choose(self, busy: Container[bytes]) -> Slot:
         self._fill(SLOTS)
@@ -171,6 +199,23 @@ class Slots:
 
 def _digest(client: str) -> bytes:
     return hashlib.blake2b(client.encode(), digest_size=16).digest()
+
+
+def _put_aside(path: str, is_fit: Callable[[int], bool]) -> None:
+    """
+    Rename what is at *path* and cannot be what belongs there, so that this is made anew.
+
+    Raises:
+        OSError: it is a link, which nobody follows.
+    """
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(mode):
+        raise OSError(errno.ELOOP, "symbolic links are not followed here", path)
+    if not is_fit(mode):
+        os.rename(path, f"{path}.damaged-{time.time_ns()}")
 
 
 def _sync_directory(path: str) -> None:
