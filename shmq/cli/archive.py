@@ -15,23 +15,17 @@ SIGTERM finishes the file that is being written. A Delta table needs: pip instal
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import re
-import signal
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import shmq
 from shmq import spark
-from shmq.cli import show
+from shmq.cli import show, stopping
 from shmq.cli.progress import Progress
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _FORMS = ("delta", "parquet")
 _VALUES = ("json", "msgpack", "struct")
@@ -77,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Archive, once or again and again, and say how much."""
     stop, cycles = threading.Event(), 0
     try:
-        with _signals(stop):
+        with stopping.asked(stop.set):
             while True:
                 began = time.monotonic()
                 _once(arguments, stop)
@@ -147,13 +141,3 @@ def _tell(arguments: argparse.Namespace, rows: int, merged: int) -> None:
     elif rows or merged or arguments.every is None:
         more = f"; put {merged + 1:,} files together" if merged else ""
         print(f"{rows:,} messages into {arguments.table}{more}", flush=True)
-
-
-@contextlib.contextmanager
-def _signals(stop: threading.Event) -> Iterator[None]:
-    """SIGTERM stops between two files."""
-    before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

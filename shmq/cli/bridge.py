@@ -14,16 +14,14 @@ From NATS, Redis and Kafka each message comes once. `pip install 'shmq[nats]'`, 
 
 from __future__ import annotations
 
-import signal
 import threading
 from typing import TYPE_CHECKING
 
 from shmq import bridge
-from shmq.cli import show
+from shmq.cli import show, stopping
 
 if TYPE_CHECKING:
     import argparse
-    from types import FrameType
 
 
 def add(verb: argparse.ArgumentParser) -> None:
@@ -51,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     if inward and arguments.trail is not None:
         raise show.Misuse("--trail is for the way out of a queue")
     stop = threading.Event()
-    with show.open_queue(arguments.source if outward else arguments.target) as queue, _Ends(stop):
+    with show.open_queue(arguments.source if outward else arguments.target) as queue, stopping.asked(stop.set):
         try:
             if outward:
                 trail = {} if arguments.trail is None else {"trail": arguments.trail}
@@ -65,22 +63,3 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(f"carried {show.counted(count, 'message')}")
     return 0
-
-
-class _Ends:
-    """While it runs, SIGINT and SIGTERM say that it is to end; a second one ends it where it is."""
-
-    def __init__(self, stop: threading.Event) -> None:
-        self._stop = stop
-
-    def __enter__(self) -> None:
-        self._before = {number: signal.signal(number, self._end) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def _end(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # a handler's signature
-        if self._stop.is_set():
-            raise KeyboardInterrupt
-        self._stop.set()
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)

@@ -16,11 +16,11 @@ is lost: clients wait for the next one, and go on. With --format sej it is a jou
 
 from __future__ import annotations
 
-import signal
 import sys
 from typing import TYPE_CHECKING
 
 import shmq
+from shmq.cli import stopping
 
 if TYPE_CHECKING:
     import argparse
@@ -43,20 +43,19 @@ def add(verb: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Gather until somebody ends it."""
     stop = shmq.replica.Stop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop())
 
     def tell(places: list[str]) -> None:
         print(f"shmq: {arguments.root} gathers what comes to {' '.join(places)}", file=sys.stderr, flush=True)
 
-    shmq.hub.serve(
-        arguments.root,
-        arguments.listen,
-        token_file=arguments.token_file,
-        certificate=arguments.certificate,
-        key=arguments.key,
-        as_sej=arguments.format == "sej",
-        stop=stop,
-        on_start=tell,
-    )
+    with stopping.asked(stop):
+        shmq.hub.serve(
+            arguments.root,
+            arguments.listen,
+            token_file=arguments.token_file,
+            certificate=arguments.certificate,
+            key=arguments.key,
+            as_sej=arguments.format == "sej",
+            stop=stop,
+            on_start=tell,
+        )
     return 0

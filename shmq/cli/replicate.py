@@ -17,13 +17,12 @@ readers; `shmq promote` makes a queue of its own of it. What it lacks is held ba
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from typing import TYPE_CHECKING
 
 import shmq
 from shmq import replica
-from shmq.cli import show
+from shmq.cli import show, stopping
 
 if TYPE_CHECKING:
     import argparse
@@ -60,8 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
     if (arguments.reset or arguments.rejoin) and arguments.target.startswith(("unix:", "tcp:")):
         raise show.Misuse("--reset and --rejoin are said where the follower is, by whoever listens")
     stop = replica.Stop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop())
+    with stopping.asked(stop):
+        return _replicate(arguments, token, stop)
+
+
+def _replicate(arguments: argparse.Namespace, token: bytes | None, stop: replica.Stop) -> int:
     if arguments.listen is not None:
 
         def tell(address: str) -> None:

@@ -17,13 +17,12 @@ next one, and go on.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq.cli import show
+from shmq.cli import show, stopping
 
 if TYPE_CHECKING:
     import argparse
@@ -85,20 +84,19 @@ def _serve_flight(arguments: argparse.Namespace) -> int:
     except ImportError as problem:
         raise show.Problem(f"Arrow Flight needs pyarrow ({problem}): pip install 'shmq[flight]'") from None
     ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
-    service = flight.serve(
-        arguments.root,
-        arguments.flight,
-        certificate=arguments.certificate,
-        key=arguments.key,
-        token_file=arguments.token_file,
-    )
-    print(f"shmq: serving {arguments.root} at {service.location}", file=sys.stderr, flush=True)
-    try:
-        ended.wait()
-    finally:
-        _end(service)
+    with stopping.asked(ended.set):
+        service = flight.serve(
+            arguments.root,
+            arguments.flight,
+            certificate=arguments.certificate,
+            key=arguments.key,
+            token_file=arguments.token_file,
+        )
+        print(f"shmq: serving {arguments.root} at {service.location}", file=sys.stderr, flush=True)
+        try:
+            ended.wait()
+        finally:
+            _end(service)
     return 0
 
 

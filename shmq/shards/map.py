@@ -141,6 +141,8 @@ def read(path: str) -> Map | None:
         Corrupt: it does not agree with its checksum.
         Unsafe: it is a link, or somebody else's.
     """
+    if not os.path.lexists(os.path.join(path, FILE)):  # or it is not ours to look, which a queue's opening explains
+        return None
     try:
         fd = open_file(path, FILE, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):

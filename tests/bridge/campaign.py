@@ -12,8 +12,8 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-import servers  # noqa: E402  # of this folder
-from killing import KINDS, kill_at_the_door, kill_either  # noqa: E402
+import brokers  # noqa: E402  # of this folder
+from kills import KINDS, kill_at_the_door, kill_either  # noqa: E402
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="redis,nats,mq", help=f"kinds, of {', '.join(KINDS)}, mq")
     given = parser.parse_args()
-    kinds = [each for each in given.only.split(",") if each == "mq" or servers.program(*KINDS[each].programs)]
+    kinds = [each for each in given.only.split(",") if each == "mq" or brokers.program(*KINDS[each].programs)]
     if not kinds:
         print(f"none of the servers of {given.only} is here: nothing was killed")
         sys.exit(2)
@@ -45,7 +45,7 @@ def main() -> None:
         which = (
             f"mq: {said}"
             if kind == "mq"
-            else f"{kind} ({servers.program(*KINDS[kind].programs)}): {said}: once, in order"
+            else f"{kind} ({brokers.program(*KINDS[kind].programs)}): {said}: once, in order"
         )
         print(f"{which}: {messages:,} messages")
     print(f"{total:,} kills of bridges and servers")

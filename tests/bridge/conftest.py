@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import brokers
 import pytest
-import servers
 
 import shmq
 from shmq.bridge import ends
 
 PACKAGES = {"redis": "redis", "nats": "nats", "valkey": "redis"}
-KINDS = {"redis": servers.Redis, "nats": servers.Nats}
+KINDS = {"redis": brokers.Redis, "nats": brokers.Nats}
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,7 @@ def running(tmp_path_factory):
 
     def get(kind):
         pytest.importorskip(PACKAGES[kind])
-        if servers.program(*KINDS[kind].programs) is None:
+        if brokers.program(*KINDS[kind].programs) is None:
             pytest.skip(f"there is no {' or '.join(KINDS[kind].programs)} here")
         if kind not in started:
             started[kind] = KINDS[kind](tmp_path_factory.mktemp(kind))

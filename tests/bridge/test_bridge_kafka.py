@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 
+import brokers
 import pytest
-import servers
-from killing import Producer, wait_for_stream
-from servers import contents
+from brokers import contents
+from kills import Producer, wait_for_stream
 
 import shmq
 from shmq import bridge, cli
@@ -109,7 +109,7 @@ def test_a_bridge_that_is_killed_loses_and_doubles_nothing(url, a, b, tmp_path):
     producer = Producer(a.path, 3)
     producer.start()
     try:
-        with servers.Bridge(tmp_path / "out", a.path, url) as out:
+        with brokers.Bridge(tmp_path / "out", a.path, url) as out:
             for _ in range(2):
                 wait_for_stream(a.path, url, out)
                 time.sleep(0.2)

@@ -1,7 +1,7 @@
 """Bridges and servers killed a few times; the campaign does it fifty times and more."""
 
 import pytest
-from killing import kill_either
+from kills import kill_either
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(12, marks=pytest.mark.slow)])

@@ -7,7 +7,7 @@ import os
 import threading
 
 import pytest
-from servers import contents
+from brokers import contents
 from support import until
 
 import shmq

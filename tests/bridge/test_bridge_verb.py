@@ -6,9 +6,9 @@ import json
 import signal
 import sys
 
+import brokers
 import pytest
-import servers
-from servers import contents
+from brokers import contents
 
 import shmq
 from shmq import bridge, cli
@@ -18,13 +18,13 @@ from shmq.bridge import urls
 def test_it_runs_until_it_is_told_to_end(running, a, b, tmp_path):
     url = running("redis").url("ends")
     a.put(b"1")
-    with servers.Bridge(tmp_path / "out", a.path, url) as out:
-        servers.eventually(
+    with brokers.Bridge(tmp_path / "out", a.path, url) as out:
+        brokers.eventually(
             lambda: any(each.head for name, each in a.consumers().items() if name.endswith(".sent")), out
         )
-        with servers.Bridge(tmp_path / "in", url, b.path) as back:
+        with brokers.Bridge(tmp_path / "in", url, b.path) as back:
             a.put(b"2")
-            servers.eventually(lambda: len(b) == 2, back)
+            brokers.eventually(lambda: len(b) == 2, back)
             assert back.end(signal.SIGINT) == 0
         assert out.end(signal.SIGTERM) == 0
     assert out.said() == back.said() == "carried 2 messages\n"
@@ -36,10 +36,10 @@ def test_a_server_that_is_away_is_waited_for_and_told_once(own_server, a, tmp_pa
     own_server.kill()
     a.put(b"1")
     url = own_server.url("away")
-    with servers.Bridge(tmp_path / "out", a.path, url) as out:
-        servers.eventually(lambda: "trying again" in out.said(), out)
+    with brokers.Bridge(tmp_path / "out", a.path, url) as out:
+        brokers.eventually(lambda: "trying again" in out.said(), out)
         own_server.start()
-        servers.eventually(
+        brokers.eventually(
             lambda: any(each.head for name, each in a.consumers().items() if name.endswith(".sent")), out
         )
         assert out.end() == 0
@@ -111,7 +111,7 @@ def test_who_is_not_let_in_is_told(running, tmp_path, a):
     running("redis")
     a.put(b"1")
 
-    class Locked(servers.Redis):
+    class Locked(brokers.Redis):
         def command(self):
             return [*super().command(), "--requirepass", "secret"]
 
@@ -120,7 +120,7 @@ def test_who_is_not_let_in_is_told(running, tmp_path, a):
             bridge.send(a, server.url("x"), once=True)
         assert bridge.send(a, server.url("x").replace("//", "//:secret@"), once=True) == 1
 
-    class LockedNats(servers.Nats):
+    class LockedNats(brokers.Nats):
         def command(self):
             return [*super().command(), "--user", "me", "--pass", "secret"]
 

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from servers import contents
+from brokers import contents
 from support import until
 
 import shmq

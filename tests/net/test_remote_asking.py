@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import inspect
 import logging
 import os
 import socket
@@ -16,6 +17,7 @@ from shmq.net import names, packing
 from shmq.net import server as server_module
 from shmq.net.frames import Frames, framed
 from shmq.net.service import Service
+from shmq.net.shmq1 import asking, client
 
 BATCH = packing.joined([b"x"])
 
@@ -124,3 +126,11 @@ def test_nobody_let_in_for_want_of_descriptors_is_one_line_of_the_log(caplog):
         "cannot let anybody in now, and try again: Too many open files"
     ]
     assert sum("another one" in record.message for record in caplog.records) == 1
+
+
+def test_each_verb_is_asked_with_what_it_takes():
+    """A consumer's close was refused as malformed once, in silence, when it had learnt to say one thing more."""
+    for verb, asked in asking._ASKED.items():
+        does = client._VERBS.get(verb)
+        if does is not None:
+            assert len(inspect.signature(does).parameters) - 2 == len(asked), verb  # itself, and the request's tid

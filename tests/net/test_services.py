@@ -423,7 +423,7 @@ def test_rights_are_asked_for_each_call_and_who_has_none_finds_no_queue(root, or
     orders.put(b"a")
     shmq.open(root / "others").close()
     reads = Rights(
-        [Right("orders", frozenset({"read"}), float("inf")), Right("gone", frozenset({"read", "append"}), 0)]
+        [Right("orders", frozenset({"read"}), float("inf"), 1), Right("gone", frozenset({"read", "append"}), 0, 2)]
     )
 
     async def conversation(spoken: Spoken):
@@ -449,13 +449,13 @@ def test_rights_are_asked_for_each_call_and_who_has_none_finds_no_queue(root, or
 
 def test_a_right_that_ends_ends_what_is_open(root, orders):
     both = frozenset({"append", "read"})
-    rights = Rights([Right("ord*", both, float("inf"))])
+    rights = Rights([Right("ord*", both, float("inf"), 1)])
 
     async def conversation(spoken: Spoken):
         await spoken.create("createAppender", "orders")
         await spoken.create("createTailer", "orders")
         first = [await spoken.ask("cid: 1234", "submit: a"), await spoken.ask("cid: 1235", "hasNext: { }")]
-        rights.__init__([Right("ord*", both, 0)])
+        rights.__init__([Right("ord*", both, 0, 1)])
         return first, [await spoken.ask("cid: 1234", "submit: b"), await spoken.ask("cid: 1235", "hasNext: { }")]
 
     first, second = speak(root, conversation, rights=rights)

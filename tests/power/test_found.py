@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import resource
 from pathlib import Path
@@ -114,6 +115,7 @@ _HOLDERS = {
 def _starved(say, path, what):
     with shmq.open(path) as queue:
         _HOLDERS[what](queue).close()
+        gc.collect()  # what was inherited goes now
         before = len(os.listdir("/proc/self/fd"))
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         for room in range(1, 12):

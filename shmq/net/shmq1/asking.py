@@ -53,7 +53,7 @@ _ASKED: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
     "seek": {**_CID, "to": _is_anything},
     "peek": _CID,
     "figures": _CID,
-    "shut": {**_CID, "left": _or_nil(_is_whole)},
+    "shut": {**_CID, "left": _or_nil(_is_whole), "received": _or_nil(_is_whole)},
     "read": {
         "start": _is_anything,
         "stop": _is_anything,

@@ -315,7 +315,7 @@ class Client:
         """lag, pending, head."""
         return await self._consumer(cid).figures()
 
-    async def shut(self, _: int, cid: int, left: int | None, received: int) -> None:
+    async def shut(self, _: int, cid: int, left: int | None, received: int | None) -> None:
         """Close a consumer, whose client has what is up to the batch *received*, and used what is before *left*."""
         consumer = self._consumers.pop(cid, None)
         if consumer is not None:

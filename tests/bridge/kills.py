@@ -11,11 +11,11 @@ import tempfile
 import threading
 import time
 
-import servers
+import brokers
 
 import shmq
 
-KINDS = {"redis": servers.Redis, "valkey": servers.Valkey, "nats": servers.Nats}
+KINDS = {"redis": brokers.Redis, "valkey": brokers.Valkey, "nats": brokers.Nats}
 AFTER = 120.0
 """Seconds in which the rest has to arrive when nobody is killed any more."""
 
@@ -61,7 +61,7 @@ def kill_either(kind: str, *, kills: int, seed: int, pause: float = 0.8) -> dict
         return kill(server.url("stream"), server, kills=kills, seed=seed, pause=pause)
 
 
-def kill(url: str, server: servers.Server, *, kills: int, seed: int, pause: float) -> dict[str, int]:
+def kill(url: str, server: brokers.Server, *, kills: int, seed: int, pause: float) -> dict[str, int]:
     """The same with a server that runs."""
     drawn = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="shmq-bridge-") as folder:
@@ -71,9 +71,9 @@ def kill(url: str, server: servers.Server, *, kills: int, seed: int, pause: floa
         producer = Producer(a, seed)
         producer.start()
         try:
-            with servers.Bridge(f"{folder}/out.log", a, url, "--trail", 60) as out:
+            with brokers.Bridge(f"{folder}/out.log", a, url, "--trail", 60) as out:
                 wait_for_stream(a, url, out)
-                with servers.Bridge(f"{folder}/in.log", url, b) as back:
+                with brokers.Bridge(f"{folder}/in.log", url, b) as back:
                     those = {"out": out, "in": back, "server": server}
                     done = dict.fromkeys(those, 0)
                     for _ in range(kills):
@@ -85,7 +85,7 @@ def kill(url: str, server: servers.Server, *, kills: int, seed: int, pause: floa
                         done[whom] += 1
                     total = producer.end()
                     with shmq.open(b) as queue:
-                        servers.eventually(lambda: len(queue) >= total, back, AFTER)
+                        brokers.eventually(lambda: len(queue) >= total, back, AFTER)
                     time.sleep(0.3)  # for what would come twice
                     assert out.end() == back.end() == 0, out.said() + back.said()
         finally:
@@ -112,8 +112,8 @@ def kill_at_the_door(*, kills: int, seed: int, pause: float = 0.8) -> dict[str, 
         producer.start()
         try:
             with (
-                servers.Bridge(f"{folder}/out.log", a, f"mq:{name}") as out,
-                servers.Bridge(f"{folder}/in.log", f"mq:{name}", b) as back,
+                brokers.Bridge(f"{folder}/out.log", a, f"mq:{name}") as out,
+                brokers.Bridge(f"{folder}/in.log", f"mq:{name}", b) as back,
             ):
                 those = {"out": out, "in": back}
                 done = dict.fromkeys(those, 0)
@@ -124,8 +124,8 @@ def kill_at_the_door(*, kills: int, seed: int, pause: float = 0.8) -> dict[str, 
                     those[whom].start()
                     done[whom] += 1
                 total = producer.end()
-                servers.eventually(lambda: sent(a) == total, out, AFTER)
-                servers.eventually(lambda: door.current_messages == 0, back, AFTER)
+                brokers.eventually(lambda: sent(a) == total, out, AFTER)
+                brokers.eventually(lambda: door.current_messages == 0, back, AFTER)
                 time.sleep(0.3)
                 assert out.end() == back.end() == 0, out.said() + back.said()
         finally:
@@ -145,10 +145,10 @@ def sent(path: str) -> int:
         return max((each.head for name, each in queue.consumers().items() if name.endswith(".sent")), default=0)
 
 
-def wait_for_stream(queue: str, url: str, out: servers.Bridge) -> None:
+def wait_for_stream(queue: str, url: str, out: brokers.Bridge) -> None:
     """Until the bridge has sent something."""
 
-    servers.eventually(lambda: sent(queue), out)
+    brokers.eventually(lambda: sent(queue), out)
 
 
 def compare(went_in: list[tuple], came_out: list[tuple], which: str) -> None:
