@@ -24,6 +24,7 @@ A map of the package:
     storage/                            directories, chunk files, the chain
     foreign, carried                    for formats: words of mapped files; for net: what few messages have
     _native/, _core, _hot               the one door to the C core; put, take and q[i] as built-ins
+    diagnosis/, whose                   why a queue is stuck or slow; which process an owner is
     workers/                            processes that are started, watched and replaced
     aio/, compat/, executor/, flow/, rpc/,
     priorities/, shards/, net/, bridge/, flight/,
@@ -97,6 +98,7 @@ if _TYPE_CHECKING:
         spark,
         workers,
     )
+    from shmq.diagnosis import Finding, why
     from shmq.executor import Executor
     from shmq.flow import Flow
     from shmq.putting.handed import HandedOver
@@ -116,6 +118,8 @@ _LATE = {
     "HandedOver": "putting.handed",
     "Staged": "putting.staged",
     "Executor": "executor",
+    "Finding": "diagnosis",
+    "why": "diagnosis",
 }
 
 GroupMessage = Message
@@ -136,6 +140,7 @@ __all__ = [
     "Executor",
     "Fenced",
     "Filter",
+    "Finding",
     "Flow",
     "Forked",
     "Forward",
@@ -191,6 +196,7 @@ __all__ = [
     "verify",
     "volatile_queues",
     "wait",
+    "why",
     "workers",
 ]
 

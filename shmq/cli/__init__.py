@@ -35,6 +35,7 @@ _OWN = (
     "cat",
     "ls",
     "stat",
+    "why",
     "seek",
     "consumer",
     "dead",

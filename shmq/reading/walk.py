@@ -391,8 +391,14 @@ class Walk:
         if code == _native.WAITING and self.reader.due_ns:
             return f"nothing to get from {self.home.path} in time: the next message is delayed"
         if code == _native.WAITING:
+            later.ready("shmq.whose")
+            from shmq import whose  # noqa: PLC0415  # only who waited in vain
+
+            owner = int(self.reader.waiting_for)
+            process = whose.of_owner(self.membership.control, self.membership.member, owner)
+            who = f"participant {owner >> 11}" if process is None else whose.told(process)
             return (
-                f"nothing to get from {self.home.path} in time: the next message is claimed by participant "
-                f"{int(self.reader.waiting_for) >> 11}, who lives and has not committed it"
+                f"nothing to get from {self.home.path} in time: the next message is claimed by {who}, "
+                "and not committed; `shmq why` says more"
             )
         return f"nothing to get from {self.home.path} in time"

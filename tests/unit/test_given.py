@@ -195,6 +195,7 @@ KINDS: dict[str, dict[str, dict[str, str]]] = {
         },
         "delete": {"path": "path"},
         "verify": {"path": "path"},
+        "why": {"queue": "path", "stacks": "flag"},
         "repair": {"path": "path", "to": "path", "in_place": "flag", "aside": "whole"},
         "wait": {"consumers": "consumers", "timeout": "timeout"},
         "forward": {"messages": "messages", "timeout": "timeout"},

@@ -1,0 +1,329 @@
+"""`shmq why` names who holds a queue up, and what to do: each situation made for real, by processes."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import json
+import os
+import re
+import signal
+import stat
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from support import Child, change_journal, flip, hold_until_killed, make_unclean, until
+
+import shmq
+from shmq import cli
+from shmq.diagnosis import stack, tried
+from shmq.storage import dedup
+
+
+def stop(child):
+    child.signal(signal.SIGSTOP)
+    until(lambda: Path(f"/proc/{child.pid}/stat").read_text().rpartition(") ")[2][0] == "T")
+
+
+def found(where, kind):
+    """The one finding of that kind."""
+    (one,) = [each for each in shmq.why(where) if each.kind == kind]
+    return one
+
+
+def contents(path):
+    """Every file of a queue, and when it was changed."""
+    return {
+        file: (hashlib.sha256(file.read_bytes()).digest(), file.stat().st_mtime_ns, stat.S_IMODE(file.stat().st_mode))
+        for file in sorted(Path(path).rglob("*"))
+        if file.is_file()
+    }
+
+
+def holding_a_slot(say, path):
+    with shmq.open(path) as queue, queue.reserve(100):
+        hold_until_killed(say)
+
+
+def holding_a_message(say, path, options):
+    queue = shmq.open(path)
+    consumer = queue.consumer("work", group=True, ack="explicit", **options)
+    message = consumer.get(timeout=5)
+    assert message.index == 0
+    hold_until_killed(say)
+
+
+def having_a_name(say, path, wait=None):
+    consumer = shmq.open(path).consumer("work")
+    say("ready")
+    consumer.take(timeout=wait)
+    hold_until_killed(say)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    """What stands stands after a short while, too."""
+    monkeypatch.setattr(tried, "_PAUSE", 0.05)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "queue")
+
+
+def test_a_producer_stopped_inside_a_reserve_is_named_with_whom_it_keeps_waiting(path):
+    with shmq.open(path) as queue, queue.consumer("billing"), Child(holding_a_slot, path) as child:
+        assert child.hear() == "ready"
+        queue.put_many([b"x"] * 3)
+        stop(child)
+        before = contents(path)
+        one = found(path, "claim")
+        assert contents(path) == before  # not a byte, nor a time
+        assert one.level == "stuck"
+        assert one.facts | {"command": "", "age_s": 0} == {
+            "pid": child.pid, "command": "", "state": "stopped", "index": 0, "count": 1, "bytes": one.facts["bytes"],
+            "age_s": 0, "behind": 3, "waiting": ["billing"],
+        }  # fmt: skip
+        assert f"process {child.pid} (" in one.sentence.lower()
+        assert "'billing' waits for it" in one.sentence
+        assert f"kill -CONT {child.pid}" in one.advice
+        assert 0 <= one.facts["age_s"] < 60
+        child.signal(signal.SIGCONT)
+    with shmq.open(path):
+        assert not [each for each in shmq.why(path) if each.kind == "claim"]  # of the dead
+
+
+def test_a_member_that_is_stopped_or_dead_and_what_it_has(path):
+    with shmq.open(path) as queue:
+        queue.put_many([b"x"] * 3)
+        with Child(holding_a_message, path, {}) as child:
+            child.hear()
+            assert found(queue, "held").level == "slow"  # it runs, and nothing is finished
+            stop(child)
+            one = found(queue, "held")
+            assert (one.level, one.facts["index"], one.facts["held"], one.facts["pid"]) == ("stuck", 0, 1, child.pid)
+            assert "which is stopped, has 1 message of 'work'" in one.sentence
+            child.kill()
+            one = found(queue, "held")
+            assert (one.level, one.facts["state"]) == ("stuck", "dead")
+            assert found(queue, "unread").facts["lag"] == 3
+
+
+def test_a_message_past_its_lease_says_so(path):
+    with shmq.open(path) as queue:
+        queue.put(b"x")
+        with Child(holding_a_message, path, {"lease": 0.05}) as child:
+            child.hear()
+            one = found(queue, "held")
+            assert one.facts["past_lease_s"] > 0
+            assert "past its lease" in one.sentence
+
+
+def test_a_name_that_nobody_reads_fills_a_bounded_queue(path):
+    with shmq.open(path, max_messages=5, full="raise") as queue:
+        queue.consumer("absent").close()
+        queue.put_many([b"x"] * 5)
+        one = found(path, "full")
+        assert one.level == "stuck"
+        assert one.facts["unread"] == ["absent"]
+        assert "drop_consumer('absent')" in one.advice
+        assert found(path, "unread").facts["lag"] == 5
+        assert found(path, "kept").facts["messages"] == 5
+        queue.consumer("absent").take_many(5)
+        assert [each.kind for each in shmq.why(path)] == ["idle"]
+
+
+def test_bytes_fill_a_queue_too(path):
+    with shmq.open(path, max_bytes=4000, full="raise") as queue:
+        queue.consumer("absent").close()
+        with contextlib.suppress(shmq.Full):
+            while True:
+                queue.put(bytes(100))
+        assert found(path, "full").facts["bytes"] > 3800
+
+
+def test_a_name_whose_holder_is_stopped_and_one_that_stands(path):
+    with shmq.open(path) as queue, Child(having_a_name, path, 60) as child:
+        child.hear()
+        assert [each.kind for each in shmq.why(path)] == ["idle"]
+        stop(child)
+        queue.put_many([b"x"] * 10)
+        one = found(path, "stopped")
+        assert (one.level, one.facts["pid"], one.facts["lag"]) == ("stuck", child.pid, 10)
+    with shmq.open(path) as queue, queue.consumer("work"):
+        one = found(path, "behind")
+        assert (one.level, one.facts["pid"], one.facts["state"]) == ("slow", os.getpid(), "runs")
+
+
+def test_only_delayed_messages_is_no_fault(path, capsys):
+    with shmq.open(path) as queue, queue.consumer("work", group=True) as consumer:
+        queue.put(b"x", delay=60)
+        with pytest.raises(shmq.Empty):
+            consumer.take(timeout=0)
+        one = found(path, "delayed")
+        assert (one.level, one.facts["lag"]) == ("note", 1)
+        assert 50 < one.facts["due_s"] <= 60
+        assert cli.main(["why", path]) == 0
+        assert "NOTE (delayed): 'work' has 1 message that waits for its time" in capsys.readouterr().out
+
+
+def test_dead_letters_are_counted(path):
+    with shmq.open(path) as queue:
+        queue.put(b"x")
+        with queue.consumer("work", group=True, ack="explicit", dead_letter=f"{path}.dead") as consumer:
+            consumer.get(timeout=5).reject("no")
+            until(lambda: queue.consumers()["work"].group.moved)
+            one = found(path, "dead-letters")
+        assert (one.level, one.facts["moved"], one.facts["grows"]) == ("note", 1, False)
+
+
+def test_a_disk_that_is_nearly_full(path, monkeypatch):
+    """What the file system says is made up here, for want of one to fill."""
+    with shmq.open(path) as queue:
+        queue.put(b"x")
+        said = SimpleNamespace(f_bavail=10, f_blocks=1 << 20, f_frsize=4096)
+        monkeypatch.setattr(os, "statvfs", lambda _: said)
+        one = found(path, "disk")
+        assert (one.level, one.facts["free"], one.facts["size"]) == ("stuck", 40960, 1 << 32)
+
+
+def test_a_watermark_that_an_open_claim_keeps_back(path):
+    with shmq.open(path, durability="sync") as queue, Child(holding_a_slot, path) as child:
+        child.hear()
+        stop(child)
+        with pytest.raises(shmq.ShmqError):
+            queue.put(b"x", timeout=0.01)
+        one = found(path, "frozen")
+        assert (one.level, one.facts["durable"], one.facts["pid"]) == ("stuck", 0, child.pid)
+
+
+def test_the_administrative_lock_and_who_is_stopped(path):
+    def administer(say):
+        queue = shmq.open(path)
+        with queue._session.home.admin():
+            hold_until_killed(say)
+
+    with shmq.open(path), Child(administer) as child:
+        child.hear()
+        stop(child)
+        one = found(path, "admin")
+        assert (one.level, one.facts["stopped"]) == ("stuck", [child.pid])
+        assert f"process {child.pid} (" in one.sentence
+
+
+def test_a_queue_that_was_shut_down_or_finished(path):
+    with shmq.open(path) as queue:
+        queue.put(b"x")
+        queue.shutdown()
+        assert found(path, "ended").facts == {}
+
+
+def test_a_window_that_is_full(path):
+    with shmq.open(path) as queue:
+        queue.put_many([b"x"] * 100)
+        with queue.consumer("work", group=True, ack="explicit", window=64) as consumer:
+            assert len(consumer.get_many(100, timeout=0)) == 64
+            with pytest.raises(shmq.Empty):
+                consumer.get(timeout=0.01)
+            assert found(path, "window").facts["window"] == 64
+
+
+def test_a_turn_with_dedup_that_a_stopped_process_keeps(path):
+    def put_as(say):
+        session = shmq.open(path)._session
+        with dedup.alone(session.home, session.joined().control, b"p", -1, "put into"):
+            hold_until_killed(say)
+
+    with shmq.open(path), Child(put_as) as child:
+        child.hear()
+        stop(child)
+        assert found(path, "dedup").facts["stopped"] == [child.pid]
+
+
+def test_a_sync_that_failed_a_damaged_name_and_a_fenced_queue(path):
+    with shmq.open(path, durability="sync") as queue:
+        queue.consumer("work").close()
+        queue._session.joined().control.fail_sync(failed=True)
+        assert found(path, "sync-failed").level == "stuck"
+        flip(f"{path}/consumers/work.checkpoint", 0)
+        one = found(path, "damaged")
+        assert (one.level, "'work'" in one.sentence) == ("stuck", True)
+    change_journal(path, 96, (32).to_bytes(4, "little"))
+    assert "It is fenced" in found(path, "role").sentence
+
+
+def test_letters_that_cannot_be_moved(path):
+    with shmq.open(path) as queue:
+        queue.put(b"x")
+        letters = shmq.open(f"{path}.dead", max_messages=1, full="raise")
+        letters.consumer("absent").close()
+        letters.put(b"full")
+        with (
+            letters,
+            queue.consumer("work", group=True, ack="explicit", max_attempts=1, dead_letter=f"{path}.dead") as consumer,
+        ):
+            message = consumer.get(timeout=5)
+            with pytest.warns(RuntimeWarning, match="cannot move"):
+                message.nack()
+            with pytest.raises(shmq.Empty):
+                consumer.get(timeout=0)
+            assert queue.consumers()["work"].group.unmoved
+            assert found(path, "unmoved").facts["times"] >= 1
+
+
+def test_the_page_has_every_kind():
+    root = Path(__file__).parents[2]
+    page = (root / "docs/how-to/why.md").read_text()
+    tree = ast.parse((root / "shmq/diagnosis/causes.py").read_text())
+    kinds = {"admin", "dedup"} | {
+        node.args[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "_finding"
+        if isinstance(node.args[0], ast.Constant)
+    }
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == kinds
+
+
+def test_it_answers_of_every_kind_of_place(tmp_path):
+    with shmq.open("shm:why-test") as queue, shmq.open(None) as nameless:
+        assert [each.kind for each in shmq.why("shm:why-test")] == ["idle"]
+        assert [each.kind for each in shmq.why(queue)] == ["idle"]
+        assert [each.kind for each in shmq.why(nameless)] == ["idle"]
+    with shmq.shards.open(str(tmp_path / "root"), shards=2):
+        assert [each.kind for each in shmq.why(tmp_path / "root")] == ["idle", "idle"]
+    with pytest.raises(shmq.NotFound):
+        shmq.why(tmp_path / "nothing")
+    shmq.open(tmp_path / "old").close()
+    make_unclean(tmp_path / "old")
+    assert [each.kind for each in shmq.why(tmp_path / "old")] == ["idle"]
+
+
+def test_the_verb_says_it_for_machines_and_asks_py_spy(path, capsys, tmp_path, monkeypatch):
+    """An executable of that name that prints what it was asked stands for py-spy."""
+    (tmp_path / "py-spy").write_text('#!/bin/sh\necho "stack of $4, $2"\n')
+    (tmp_path / "py-spy").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with shmq.open(path) as queue, Child(holding_a_slot, path) as child:
+        child.hear()
+        queue.put(b"x")
+        assert cli.main(["why", path, "--json"]) == 1
+        said = json.loads(capsys.readouterr().out)
+        assert said["wrong"] is True
+        assert said["findings"][0]["facts"]["stack"] == f"stack of {child.pid}, --nonblocking"
+        assert cli.main(["why", path]) == 1
+        shown = capsys.readouterr().out
+        assert shown.startswith(f"STUCK (claim): Process {child.pid} (")
+        assert f"    | stack of {child.pid}, --nonblocking\n" in shown
+
+
+def test_a_py_spy_that_hangs_fails_or_is_missing_is_done_without(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert stack.of_process(os.getpid()) is None
+    (tmp_path / "py-spy").write_text("#!/bin/sh\nexec /bin/sleep 100\n")
+    (tmp_path / "py-spy").chmod(0o700)
+    monkeypatch.setattr(stack, "_PATIENCE", 0.05)
+    assert stack.of_process(os.getpid()) is None
+    (tmp_path / "py-spy").write_text("#!/bin/sh\nexit 1\n")
+    assert stack.of_process(os.getpid()) is None
