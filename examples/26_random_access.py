@@ -3,10 +3,10 @@ Random access and time: any message by its index, forward, backward, or from a m
 
 Prints:
     message 1234: reading 1234
-    the last: reading 9999
-    from noon on: 4,999 messages, the first is reading 5001
-    the last three, backward: reading 9999, reading 9998, reading 9997
-    between eleven and noon: 416
+    the last: reading 7999
+    from noon on: 4,000 messages, the first is reading 4000
+    the last three, backward: reading 7999, reading 7998, reading 7997
+    between eleven and noon: 333
 """
 
 import datetime

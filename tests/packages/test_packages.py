@@ -1,20 +1,27 @@
 """
-What is published can be installed: the source distribution and the wheel, each in an environment that has nothing yet.
+What is published can be installed: the source distribution makes the wheel, and the wheel goes where no compiler is.
+
+One flow: the source distribution of a copy of the repository; from it alone the wheel, with what it says that it needs;
+that wheel in an empty environment. So both are tried, and the core is compiled once.
 
 What needs a package index is skipped, visibly, where there is none.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+
+import shmq
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,10 +77,15 @@ class Index:
             "1",
         ]
         done = subprocess.run([*pip, *wanted], check=False, capture_output=True, text=True, env=self.clean, timeout=240)
+        self.skip_without_index(done)
+        return python
+
+    @staticmethod
+    def skip_without_index(done: subprocess.CompletedProcess) -> None:
+        """Skips where pip found no index; any other error of pip is one."""
         if done.returncode and ("No matching distribution" in done.stderr or "Connection" in done.stderr):
             pytest.skip(f"no package index: {done.stderr.strip().splitlines()[-1]}")
         assert done.returncode == 0, done.stderr
-        return python
 
     def takes_a_message(self, python: Path) -> None:
         """That environment's shmq, not ours."""
@@ -92,15 +104,24 @@ def index(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sdist(index):
-    """Built from a copy of the repository, as a release is."""
+    """Built from a copy of the repository, as a release is, by the setuptools and cffi that tests have."""
     tree = index.home / "tree"
     for name in sources():
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, tree / name)
-    python = index.environment("builder", "setuptools>=77", "cffi>=2.0")
     build = "import setuptools.build_meta as backend; print(backend.build_sdist('dist'))"
-    name = run(python, "-c", build, cwd=tree, env=index.clean).splitlines()[-1]
+    name = run(sys.executable, "-c", build, cwd=tree, env=index.clean).splitlines()[-1]
     return tree / "dist" / name
+
+
+@pytest.fixture(scope="module")
+def wheel(index, sdist):
+    """Built from the source distribution alone, in an environment with nothing but what it names itself."""
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--retries", "1", "-w", index.home / "wheels"]
+    done = subprocess.run([*pip, sdist], check=False, capture_output=True, text=True, env=index.clean, timeout=240)
+    index.skip_without_index(done)
+    (made,) = (index.home / "wheels").iterdir()
+    return made
 
 
 def test_the_sdist_has_everything_that_builds_the_core(sdist):
@@ -123,25 +144,31 @@ def test_make_finds_all_that_the_demo_needs_in_the_sdist(sdist, tmp_path):
 
 
 @pytest.mark.timeout(600)
-def test_the_sdist_installs_in_an_empty_environment_and_takes_a_message(index, sdist):
-    """Compiled there, with nothing but what it names itself."""
-    index.takes_a_message(index.environment("from-sdist", sdist))
-
-
-@pytest.mark.timeout(600)
-def test_the_wheel_installs_in_an_empty_environment_and_takes_a_message(index, sdist):
-    """One wheel for Python 3.11 and everything after it; it has the core, the types, and nothing of the tests."""
-    builder = index.home / "builder/bin/python"
-    wheel = [builder, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", index.home / "wheels"]
-    run(*wheel, sdist, env=index.clean)
-    (made,) = (index.home / "wheels").iterdir()
-    assert "-cp311-abi3-linux_" in made.name
-    names = set(zipfile.ZipFile(made).namelist())
+def test_the_wheel_of_the_sdist_has_the_core_the_types_and_nothing_of_the_tests(wheel):
+    """One wheel for Python 3.11 and everything after it."""
+    assert wheel.name.startswith(f"shmq-{shmq.__version__}-cp311-abi3-linux_")
+    names = set(zipfile.ZipFile(wheel).namelist())
     assert {"shmq/_core.abi3.so", "shmq/py.typed", "shmq/_hot.pyi", "pyspark_shmq.py"} <= names
     others = ("tests", "cffi_build", "benchmarks", "demo", "shmq/cli/demo/")
     assert not [name for name in names if name.startswith(others)]
-    python = index.environment("from-wheel", made)
+
+
+@pytest.mark.timeout(600)
+def test_the_wheel_installs_without_a_compiler_and_works(index, wheel, tmp_path):
+    """In an empty environment, with no command on its path; that environment's shmq is what runs, not ours."""
+    index.clean["PATH"] = str(tmp_path / "no-commands")
+    python = index.environment("from-wheel", "--only-binary", ":all:", wheel)
     index.takes_a_message(python)
+    said = run(python, ROOT / "tests" / "packages" / "smoke.py", cwd=tmp_path, env=index.clean)
+    assert said.startswith(f"shmq {shmq.__version__} works: {python.parents[1]}")
     asked = [python.parent / "shmq", "demo"]
     said = subprocess.run(asked, cwd=index.home, check=False, capture_output=True, text=True, env=index.clean)
     assert (said.returncode, said.stderr.count("\n"), "`make demo` runs it there" in said.stderr) == (1, 1, True)
+
+
+def test_the_version_stands_in_one_place():
+    """In shmq/__init__.py; what is installed and what a release is called have it from there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "shmq.__version__"}
+    assert importlib.metadata.version("shmq") == shmq.__version__
