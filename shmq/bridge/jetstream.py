@@ -209,8 +209,16 @@ class Target(ends.Target):
             try:
                 await client.publish(self._subject, message.payload, reply=f"{self._inbox}.{at}", headers=headers)
             except nats.errors.MaxPayloadError:
+                await self._have_answers(at)
                 raise ends.too_large(batch[at], self._link.shown, client.max_payload) from None
-        await client.flush(ends.ANSWER_WITHIN)
+        await self._have_answers(len(batch))
+
+    async def _have_answers(self, count: int) -> None:
+        """Return when the server has said of the first *count* of the batch what became of them."""
+        self._awaited = count
+        if len(self._answers) >= count:
+            return
+        await self._link.client.flush(ends.ANSWER_WITHIN)
         await self._all_answered.wait()
 
     def idle(self) -> None:
