@@ -396,6 +396,7 @@ class World:
                 "open": {"path": self.path.parent / "other"},
                 "repair": {"path": self.path},
                 "wait": {"consumers": []},
+                "why": {"queue": self.path},
                 "forward": {"messages": self.held},
             }.get(name, {})
         if name == "consumer":
