@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shmq import formats
+import shmq
 from shmq.cli import foreign, show
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Export, and say what."""
     options = foreign.options_of(arguments, arguments.to)
     with foreign.at_work() as progress, show.open_queue(arguments.path, read_only=True) as queue:
-        done = formats.export_queue(
+        done = shmq.formats.export_queue(
             queue,
             arguments.target,
             arguments.to,

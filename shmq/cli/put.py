@@ -19,13 +19,11 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from shmq import errors
+import shmq
 from shmq.cli import in_place, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import shmq
 
 _READ_BYTES = 1 << 20
 _BATCH = 4096
@@ -104,7 +102,7 @@ def _in_pieces(queue: shmq.Queue, batch: list[Any], given: dict[str, Any]) -> It
     """Put these, in as few batches as there is room for: up to the first that the queue cannot hold alone."""
     try:
         indexes = _put(queue, batch, given)
-    except (errors.TooMany, errors.TooLarge, errors.Full, _Refused):  # and nothing of it was put
+    except (shmq.errors.TooMany, shmq.errors.TooLarge, shmq.errors.Full, _Refused):  # and nothing of it was put
         if len(batch) == 1:
             raise
         half = len(batch) // 2

@@ -19,7 +19,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq import formats
 from shmq.cli import foreign, show
 
 if TYPE_CHECKING:
@@ -48,14 +47,16 @@ def add(verb: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Repair it, and say where the copy is."""
-    if arguments.format in (None, "shmq") and formats.detect(arguments.source) == "shmq":
+    if arguments.format in (None, "shmq") and shmq.formats.detect(arguments.source) == "shmq":
         return _ours(arguments)
     name = foreign.format_of(arguments.source, arguments.format)
     # What nobody can know, where a format has no lock, is said before its files are moved.
     more = foreign.options_of(arguments, name)
     if arguments.in_place and name != "chronicle":
         more["tell"] = foreign.tell
-    done = formats.repair(arguments.source, arguments.queue, name, to=arguments.to, in_place=arguments.in_place, **more)
+    done = shmq.formats.repair(
+        arguments.source, arguments.queue, name, to=arguments.to, in_place=arguments.in_place, **more
+    )
     if arguments.json:
         show.facts(done._asdict() | {"problems": [problem._asdict() for problem in done.problems]})
         return 0

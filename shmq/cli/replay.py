@@ -22,7 +22,7 @@ import datetime
 import functools
 import os
 
-from shmq import spark
+import shmq
 from shmq.cli import again, handlers, show
 from shmq.cli.progress import Progress
 
@@ -104,13 +104,13 @@ def _refuse(options: dict[str, object], why: str) -> None:
 def _of_archive(arguments: argparse.Namespace) -> int:
     if not os.path.isdir(arguments.source):
         raise show.Problem(f"{arguments.source} is neither a queue nor an archive: there is no such directory")
-    problems = spark.verify_archive(arguments.source)
+    problems = shmq.spark.verify_archive(arguments.source)
     if problems:
         raise show.Problem(f"{arguments.source} is damaged, and nothing was put: {'; '.join(problems)}")
     limits = {"since": arguments.since, "until": arguments.until, "shard": arguments.shard, "host": arguments.host}
     with Progress() as progress:
         tell = functools.partial(progress.at, "replayed")
-        rows = spark.replay(arguments.source, arguments.target, progress=tell, **limits)
+        rows = shmq.spark.replay(arguments.source, arguments.target, progress=tell, **limits)
     if arguments.json:
         show.facts({"messages": rows, "queue": arguments.target})
     else:

@@ -21,7 +21,6 @@ import sys
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq import replica
 from shmq.cli import show, stopping
 
 if TYPE_CHECKING:
@@ -55,21 +54,21 @@ def run(arguments: argparse.Namespace) -> int:
     """Replicate until somebody ends it."""
     if (arguments.listen is None) == (arguments.source is None):
         raise show.Misuse("SRC and DST, or --listen ADDRESS and DST")
-    token = None if arguments.token_file is None else replica.token_in(arguments.token_file)
+    token = None if arguments.token_file is None else shmq.replica.token_in(arguments.token_file)
     if (arguments.reset or arguments.rejoin) and arguments.target.startswith(("unix:", "tcp:")):
         raise show.Misuse("--reset and --rejoin are said where the follower is, by whoever listens")
-    stop = replica.Stop()
+    stop = shmq.replica.Stop()
     with stopping.asked(stop):
         return _replicate(arguments, token, stop)
 
 
-def _replicate(arguments: argparse.Namespace, token: bytes | None, stop: replica.Stop) -> int:
+def _replicate(arguments: argparse.Namespace, token: bytes | None, stop: shmq.replica.Stop) -> int:
     if arguments.listen is not None:
 
         def tell(address: str) -> None:
             print(f"shmq: {arguments.target} follows whoever comes to {address}", file=sys.stderr, flush=True)
 
-        replica.listen(
+        shmq.replica.listen(
             arguments.listen,
             arguments.target,
             token=token,
@@ -85,7 +84,7 @@ def _replicate(arguments: argparse.Namespace, token: bytes | None, stop: replica
             raise show.Misuse("shards go to a hub, with --name CLIENT, and without --reset and --rejoin")
         shmq.hub.push(arguments.source, arguments.target, client=arguments.name, **ways)
         return 0
-    replica.replicate(
+    shmq.replica.replicate(
         arguments.source,
         arguments.target,
         name=arguments.name,

@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq import formats
 from shmq.cli import foreign, show
 
 if TYPE_CHECKING:
@@ -28,10 +27,10 @@ def add(verb: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check the queue; exit status 1 when there is a problem."""
-    if arguments.format in (None, "shmq") and formats.detect(arguments.source) == "shmq":
+    if arguments.format in (None, "shmq") and shmq.formats.detect(arguments.source) == "shmq":
         return _ours(arguments)
     name = foreign.format_of(arguments.source, arguments.format)
-    problems = formats.verify(arguments.source, arguments.queue, name)
+    problems = shmq.formats.verify(arguments.source, arguments.queue, name)
     if arguments.json:
         show.facts({"format": name, "problems": [problem._asdict() for problem in problems]})
     else:

@@ -15,7 +15,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from shmq import executor
+import shmq
 from shmq.cli import show
 
 if TYPE_CHECKING:
@@ -40,5 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         told = f"shmq: {count} for {arguments.path}{made}: {' '.join(map(str, pids))}"
         print(told, file=sys.stderr, flush=True)
 
-    executor.serve(arguments.path, arguments.count, max_tasks_per_child=arguments.max_tasks_per_child, on_start=tell)
+    shmq.executor.serve(
+        arguments.path, arguments.count, max_tasks_per_child=arguments.max_tasks_per_child, on_start=tell
+    )
     return 0
