@@ -72,7 +72,8 @@ class Replay:
         ):
             if target.id == source.id:
                 raise show.Misuse(f"{given.target} is the queue that is replayed; name another one")
-            who = f"replay {source.id} {given.start or 'earliest'} {show.wanted(given)!r}"
+            begins = whence.lasting(source, "--from", given.start or "earliest")
+            who = f"replay {source.id} {begins} {show.wanted(given)!r}"
             before = target.adopted(who)
             begin = first if before is None else max(first, before[0] + 1)
             self.next = begin

@@ -23,7 +23,7 @@ import functools
 import os
 
 import shmq
-from shmq.cli import again, handlers, show
+from shmq.cli import again, handlers, show, whence
 from shmq.cli.progress import Progress
 
 _SINCE = "only messages of this time or later (ISO 8601, local time when it names no zone)"
@@ -36,8 +36,7 @@ def add(verb: argparse.ArgumentParser) -> None:
         "target", type=show.place, metavar="TARGET", help="a queue, made if it is not there; or module:function"
     )
     of_queue = verb.add_argument_group("of a queue")
-    where = 'an index, a time (ISO 8601, local; or seconds since 1970 with a point), "earliest" or "latest"'
-    of_queue.add_argument("--from", dest="start", metavar="PLACE", help=f"begin there: {where}")
+    of_queue.add_argument("--from", dest="start", metavar="PLACE", help=f"begin there: {whence.WORDS}")
     of_queue.add_argument("--to", dest="stop", metavar="PLACE", help="end before that one (the end as it is now)")
     of_queue.add_argument(
         "--speed", type=_speed, metavar="N", help='1 as it was then, 10 ten times as fast, "max" without a pause (max)'
@@ -78,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Replay, and say how much."""
     of_queue = {"--from": arguments.start, "--to": arguments.stop, "--speed": arguments.speed}
     of_queue |= {"--step": arguments.step or None, "--continue": arguments.go_on or None}
-    of_queue |= {"--key-prefix": arguments.key_prefix, "--type": arguments.types, "--format": arguments.format}
+    of_queue |= {"--with-header": arguments.with_headers, "--key-prefix": arguments.key_prefix, "--type": arguments.types, "--format": arguments.format}
     of_archive = {"--since": arguments.since, "--until": arguments.until, "--shard": arguments.shard}
     of_archive |= {"--host": arguments.host}
     if _is_queue(arguments.source):

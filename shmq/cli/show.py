@@ -9,12 +9,14 @@ import dataclasses
 import datetime
 import json
 import os
+import re
 import shlex
 import stat
 import sys
 from typing import TYPE_CHECKING, Any
 
 import shmq
+from shmq.cli import quantities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -182,15 +184,7 @@ def whole(least: int) -> Callable[[str], int]:
     return number
 
 
-def seconds(word: str) -> float:
-    """How long, 0 or more; for argparse."""
-    try:
-        found = float(word)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{word!r} is no number of seconds") from None
-    if not 0 <= found < float("inf"):
-        raise argparse.ArgumentTypeError(f"{word}: seconds, 0 or more")
-    return found
+seconds = quantities.seconds
 
 
 def durability(word: str) -> shmq.Durability:
@@ -200,7 +194,7 @@ def durability(word: str) -> shmq.Durability:
         if kind in {"process", "sync"} and not equals:
             return shmq.Durability(kind)
         if kind == "interval" and time:
-            return shmq.Durability.interval(float(time))
+            return shmq.Durability.interval(_amount(quantities.seconds, time))
     except ValueError as problem:
         raise argparse.ArgumentTypeError(str(problem)) from None
     raise argparse.ArgumentTypeError(f"{word!r} is not process, sync or interval=SECONDS")
@@ -213,10 +207,17 @@ def retention(word: str) -> shmq.Retention:
         if kind in {"acked", "forever"} and not limit:
             return shmq.Retention(kind)
         if kind in {"age", "bytes"} and limit:
-            return shmq.Retention.age(float(limit)) if kind == "age" else shmq.Retention.bytes(int(limit))
+            if kind == "age":
+                return shmq.Retention.age(_amount(quantities.seconds, limit))
+            return shmq.Retention.bytes(_amount(quantities.size, limit))
     except ValueError as problem:
         raise argparse.ArgumentTypeError(str(problem)) from None
     raise argparse.ArgumentTypeError(f"{word!r} is not acked, forever, age=SECONDS or bytes=N")
+
+
+def _amount(kind: Callable[[str], Any], word: str) -> Any:
+    """A number with a unit; without one, what the library says about the number."""
+    return float(word) if re.fullmatch(r"-?[0-9.]+", word) and kind is quantities.seconds else kind(word)
 
 
 def options(queue: shmq.Queue) -> dict[str, object]:
@@ -240,6 +241,9 @@ def add_format(verb: argparse.ArgumentParser) -> None:
         "index, time, key, type, headers and payload (the default for other codecs); hex; repr",
     )
     verb.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
+    verb.add_argument(
+        "-0", "--null", action="store_const", const="null", dest="format", help="raw, each with a NUL behind it"
+    )
 
 
 def printer(queue: shmq.Queue, style: str | None) -> Callable[[shmq.Message], None]:
@@ -252,11 +256,15 @@ def printer(queue: shmq.Queue, style: str | None) -> Callable[[shmq.Message], No
     if "stdout" in CLOSED:
         raise Problem("cannot print messages: standard output is closed")
     chosen = style or ("raw" if queue.options.codec in {"bytes", "text"} else "json")
-    return {"raw": _raw, "json": _json, "hex": _hex, "repr": _repr}[chosen]
+    return {"raw": _raw, "null": _null, "json": _json, "hex": _hex, "repr": _repr}[chosen]
 
 
 def _raw(message: shmq.Message) -> None:
     sys.stdout.buffer.write(bytes(message.view) + b"\n")
+
+
+def _null(message: shmq.Message) -> None:
+    sys.stdout.buffer.write(bytes(message.view) + b"\0")
 
 
 def _json(message: shmq.Message) -> None:
@@ -380,31 +388,30 @@ def add_filter(verb: argparse.ArgumentParser) -> None:
         metavar="N",
         help="only of this type; may be given again",
     )
+    verb.add_argument(
+        "--with-header",
+        type=header,
+        action="append",
+        dest="with_headers",
+        metavar="NAME=VALUE",
+        help="only with this header, a text; may be given again",
+    )
+
+
+def header(word: str) -> tuple[str, str]:
+    """A header as it is typed; for argparse."""
+    name, equals, value = word.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{word!r} is no header: NAME=VALUE")
+    return name, value
 
 
 def wanted(arguments: argparse.Namespace) -> shmq.Filter | None:
     """The filter that was asked for, if one was."""
-    if not arguments.key_prefix and arguments.types is None:
+    prefix = arguments.key_prefix or getattr(arguments, "key", None) or b""
+    if not prefix and arguments.types is None and not arguments.with_headers:
         return None
     try:
-        return shmq.Filter(key_prefix=arguments.key_prefix or b"", types=arguments.types)
+        return shmq.Filter(key_prefix=prefix, types=arguments.types, headers=dict(arguments.with_headers or []))
     except ValueError as problem:
         raise Misuse(str(problem)) from None
-
-
-def open_consumer(
-    queue: shmq.Queue,
-    name: str,
-    ack: str | None = None,
-    *,
-    group: bool = False,
-    wants: shmq.Filter | None = None,
-) -> shmq.Consumer | shmq.GroupConsumer:
-    """The consumer of that name; one that exists is opened as what it is, unless something else is asked for."""
-    known = queue.consumers().get(name)
-    try:
-        if group or (known is not None and known.shared):
-            return queue.consumer(name, group=True, ack=ack, filter=wants)
-        return queue.consumer(name, ack=ack, filter=wants)
-    except ValueError as problem:
-        raise Problem(str(problem)) from None

@@ -12,6 +12,8 @@ import keyword
 GROUPS = {
     "queues": {
         "create": "Make a queue in a new directory, or a volatile one, which lasts as long as somebody has it open",
+        "configure": "Change options of a queue for everybody, now, whoever has it open; without any, show them",
+        "delete": "Delete queues, with everything in them",
         "ls": "List the queues below a directory, or the consumers of a queue",
         "stat": "Show the figures of a queue, or of each shard of a directory",
         "purge": "Finish everything in a queue for every consumer, and give its disk space back",
@@ -24,13 +26,13 @@ GROUPS = {
         "put": "Put one message, or every line of standard input",
         "take": "Take the next messages as a consumer: every name sees every message, from where it stopped",
         "tail": "Show the last messages, and with -f those that come",
-        "cat": "Print messages by index",
+        "cat": "Print messages by index, by time, by key, by what is in them",
         "replay": "Put messages again: of a queue into another queue or a function, or what a pipeline has archived "
         "into a queue",
     },
     "consumers": {
-        "consumer": "List, remove or rename the consumers of a queue",
-        "seek": "Move a consumer: back to see messages again, forward to skip some",
+        "consumer": "List, make, show, remove or rename the consumers of a queue",
+        "seek": "Move a consumer, or a whole group: back to see messages again, forward to skip some",
         "dead": "Look at dead letters, put them back where they came from, or drop them",
         "worker": "Run tasks of an Executor's directory, from another terminal or another container",
     },
