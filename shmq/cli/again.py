@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import shmq
 from shmq.cli import handlers, show, whence
-from shmq.cli.progress import Progress
+from shmq.cli.progress import Progress, between
 
 if TYPE_CHECKING:
     import argparse
@@ -143,7 +143,7 @@ class Replay:
                 elif not _stepped(message, show_it):
                     return
                 yield message
-                progress.at("replayed", self.messages)
+                progress.at("replayed", self.messages, between(first, stop, message.index + 1))
         if self.next is not None:
             self.next = max(self.next, stop)
 

@@ -31,7 +31,9 @@ def add(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--max-messages", type=_or_none(show.whole(1)), metavar="N", help="a bound on what is not finished, or none"
     )
-    verb.add_argument("--max-bytes", type=_or_none(quantities.size), metavar="SIZE", help="a bound on its bytes, or none")
+    verb.add_argument(
+        "--max-bytes", type=_or_none(quantities.size), metavar="SIZE", help="a bound on its bytes, or none"
+    )
     verb.add_argument("--full", choices=create.FULL, help="what a put does at a bound")
     verb.add_argument("--retention", type=show.retention, metavar="HOW", help="acked; forever; age=TIME; bytes=SIZE")
     verb.add_argument(
@@ -63,5 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         show.facts({"path": queue.place, "options": options, "changed": sorted(changes)})
     else:
-        show.table([(name.replace("_", " "), _NONE if value is None else str(value)) for name, value in options.items()])
+        show.table(
+            [(name.replace("_", " "), _NONE if value is None else str(value)) for name, value in options.items()]
+        )
     return 0

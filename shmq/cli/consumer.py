@@ -32,7 +32,9 @@ def add(verb: argparse.ArgumentParser) -> None:
     what = verb.add_subparsers(dest="what", metavar="ls|create|show|rm|rename|prune", required=True)
 
     def command(name: str, about: str, do: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:
-        made: argparse.ArgumentParser = what.add_parser(name, help=about, description=f"{about[:1].upper()}{about[1:]}.")
+        made: argparse.ArgumentParser = what.add_parser(
+            name, help=about, description=f"{about[:1].upper()}{about[1:]}."
+        )
         made.add_argument("path", type=show.place, metavar="PATH", help="the queue")
         made.set_defaults(do=do)
         return made

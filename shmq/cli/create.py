@@ -24,7 +24,18 @@ if TYPE_CHECKING:
     import argparse
 
 FULL = ("block", "raise", "drop_oldest")
-_OPTIONS = ("chunk_bytes", "index_spacing", "retention", "durability", "max_messages", "max_bytes", "full", "ttl", "mode", "group")
+_OPTIONS = (
+    "chunk_bytes",
+    "index_spacing",
+    "retention",
+    "durability",
+    "max_messages",
+    "max_bytes",
+    "full",
+    "ttl",
+    "mode",
+    "group",
+)
 CODECS = ("bytes", "text", "json", "msgpack", "pickle")
 
 
@@ -35,7 +46,9 @@ def add(verb: argparse.ArgumentParser) -> None:
     )
     verb.add_argument("--codec", choices=CODECS, default="bytes", help="how payloads are encoded (bytes)")
     verb.add_argument("--chunk-bytes", type=quantities.size, metavar="SIZE", help="of a full-grown chunk file (64M)")
-    verb.add_argument("--index-spacing", type=show.whole(1), metavar="N", help="messages from one entry of the index to the next (64)")
+    verb.add_argument(
+        "--index-spacing", type=show.whole(1), metavar="N", help="messages from one entry of the index to the next (64)"
+    )
     verb.add_argument(
         "--retention",
         type=show.retention,

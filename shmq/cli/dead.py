@@ -60,26 +60,35 @@ def run(arguments: argparse.Namespace) -> int:
             if index not in letters:
                 raise show.Problem(f"{arguments.path} has no dead letter {index}, or another operator is at it")
         if arguments.what == "show":
-            if arguments.json:
-                show.facts([{**_about(letters[index]), "payload": letters[index].payload} for index in chosen])
-            else:
-                for index in chosen:
-                    _show(letters[index], queue)
+            _show_all([letters[index] for index in chosen], queue, as_json=arguments.json)
             return 0
         if arguments.what == "drop":
             which = show.counted(len(chosen), "dead letter")
             asking.be_sure(arguments, f"drop {which} of {arguments.path} for good")
-        done: list[dict[str, Any]] = []
-        try:
-            for index in chosen:
-                facts, sentence = _WHAT[arguments.what](letters[index], queue, arguments)
-                done.append(facts)
-                if not arguments.json:
-                    print(sentence)
-        finally:  # whatever happens, say what was done
-            if arguments.json:
-                show.facts(done)
+        _move_all([letters[index] for index in chosen], queue, arguments)
     return 0
+
+
+def _show_all(letters: Iterable[shmq.Message], queue: shmq.Queue, *, as_json: bool) -> None:
+    if as_json:
+        show.facts([{**_about(letter), "payload": letter.payload} for letter in letters])
+        return
+    for letter in letters:
+        _show(letter, queue)
+
+
+def _move_all(letters: Iterable[shmq.Message], queue: shmq.Queue, arguments: argparse.Namespace) -> None:
+    """Put them back or drop them; whatever happens, say what was done."""
+    done: list[dict[str, Any]] = []
+    try:
+        for letter in letters:
+            facts, sentence = _WHAT[arguments.what](letter, queue, arguments)
+            done.append(facts)
+            if not arguments.json:
+                print(sentence)
+    finally:
+        if arguments.json:
+            show.facts(done)
 
 
 def _unfinished(queue: shmq.Queue) -> dict[int, shmq.Message]:
@@ -138,9 +147,7 @@ def _show(letter: shmq.Message, queue: shmq.Queue) -> None:
         print(f"{letter.index}  {bytes(letter.view)!r}, {what}")
 
 
-def _requeue(
-    letter: shmq.Message, letters: shmq.Queue, arguments: argparse.Namespace
-) -> tuple[dict[str, Any], str]:
+def _requeue(letter: shmq.Message, letters: shmq.Queue, arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
     told = letter.headers
     where = told.get(f"{_OURS}queue")
     there = isinstance(where, str) and (where in shmq.volatile_queues() or os.path.isdir(where))
@@ -166,7 +173,11 @@ def _requeue(
                 slot.buffer[:] = letter.view
             index = slot.index
     letter.ack()
-    return {"letter": letter.index, "queue": where, "index": index}, f"letter {letter.index} is message {index} of {where}"
+    return {
+        "letter": letter.index,
+        "queue": where,
+        "index": index,
+    }, f"letter {letter.index} is message {index} of {where}"
 
 
 def _drop(letter: shmq.Message, _: shmq.Queue, __: argparse.Namespace) -> tuple[dict[str, Any], str]:

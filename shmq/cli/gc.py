@@ -29,5 +29,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         show.facts(gone)
     else:
-        print("\n".join(f"{'would take' if arguments.dry_run else 'took'} away {name}" for name in gone) or "no volatile queue is without users")
+        print(
+            "\n".join(f"{'would take' if arguments.dry_run else 'took'} away {name}" for name in gone)
+            or "no volatile queue is without users"
+        )
     return 0

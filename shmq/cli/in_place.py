@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _READ_BYTES = 1 << 20
-_OF_OURS = ("key", "type", "header", "delay", "timeout", "group", "ack", "key_prefix", "types", "trusted")
+_OF_OURS = (
+    *("dedup", "null", "json_lines", "csv", "file", "key", "type", "header", "delay", "timeout"),
+    *("start", "lease", "max_attempts", "dead_letter", "expire_to", "ordered_by", "window", "expires", "hold"),
+    *("ephemeral", "group", "ack", "key_prefix", "types", "with_headers", "trusted"),
+)
 """Options that mean something for our own queues only."""
 
 

@@ -169,7 +169,7 @@ def _of_json(queue: shmq.Queue, line: bytes) -> Entry:
     except ValueError as problem:
         raise Refused(f"{_short(line)} is not JSON: {problem}") from None
     if not isinstance(told, dict) or "payload" not in told:
-        raise Refused(f"{_short(line)} is no object with a payload; for lines that are payloads, leave out --json-lines")
+        raise Refused(f"{_short(line)} is no object with a payload; lines that are payloads need no --json-lines")
     if strange := sorted(set(told) - _FIELDS):
         raise Refused(f"{_short(line)} has {strange[0]!r}; a message has {', '.join(sorted(_FIELDS))}")
     headers = told.get("headers")

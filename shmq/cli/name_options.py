@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-import shmq
 from shmq.cli import quantities, show, whence
 
 if TYPE_CHECKING:
     import argparse
+
+    import shmq
 
 _GIVEN = ("lease", "max_attempts", "dead_letter", "expire_to", "ordered_by", "window", "expires")
 

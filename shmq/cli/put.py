@@ -22,11 +22,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import shmq
 from shmq.cli import in_place, incoming, show
-from shmq.cli.progress import Progress
+from shmq.cli.progress import Progress, of_stdin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -89,6 +90,7 @@ class _Put:
         self._headers = dict(arguments.header)
         self._alone = arguments.delay is not None or arguments.dedup is not None
         """Whether each is put by itself."""
+        self._share = of_stdin()
         self._count = 0
         self._first: int | None = None
         self._last: int | None = None
@@ -96,27 +98,20 @@ class _Put:
     def run(self) -> int:
         """Put all there is; whatever happens, say what is in."""
         one = self._given.payload is not None
-        try:
-            with show.open_queue(self._given.path) as queue, Progress(of_stdin=not one) as progress:
+        with show.open_queue(self._given.path) as queue, Progress() as progress:
+            try:
                 for batch in incoming.batches(queue, self._given):
                     for indexes in self._in_pieces(queue, batch):
                         self._first = indexes[0] if self._first is None else self._first
                         self._last, self._count = indexes[-1], self._count + len(indexes)
-                        progress.at("put", self._count)
-        except (_Refused, incoming.Refused) as problem:
-            where, rest = self._where(), ""
-            if not one:
-                rest = "; what was before it is in, it and what follows is not"
-            raise show.Problem(f"{where}{problem}{rest}") from None
-        except shmq.NotFound:
-            self._is_silent = True
-            raise
-        finally:
-            self._tell(one=one)
+                        progress.at("put", self._count, None if one else self._share)
+            except (_Refused, incoming.Refused) as problem:
+                rest = "" if one else "; what was before it is in, it and what follows is not"
+                raise show.Problem(f"{self._where()}{problem}{rest}") from None
+            finally:
+                progress.end()
+                self._tell(one=one)
         return 0
-
-    _is_silent = False
-    """Whether nothing was begun that could be told of."""
 
     def _where(self) -> str:
         given = self._given
@@ -127,8 +122,6 @@ class _Put:
         return f"{'row' if given.csv else 'text' if given.null else 'line'} {self._count + 1:,}: "
 
     def _tell(self, *, one: bool) -> None:
-        if self._is_silent:
-            return
         if self._given.json:
             show.facts({"count": self._count, "first": self._first, "last": self._last})
         elif one and self._first is not None:
@@ -175,28 +168,23 @@ class _Put:
 
     def _put(self, queue: shmq.Queue, batch: list[incoming.Entry]) -> Sequence[int]:
         fields = [self._fields(entry) for entry in batch]
+        if any(each["time_ns"] is not None for each in fields):  # then all have one
+            now = time.time_ns()
+            fields = [{**each, "time_ns": now if each["time_ns"] is None else each["time_ns"]} for each in fields]
 
         def column(name: str, nothing: object) -> list[Any] | None:
             values = [each[name] for each in fields]
             return values if any(value != nothing for value in values) else None
 
-        times = column("time_ns", None)
-        if times is not None and None in times:  # some lines name one
-            return [self._put_one(queue, entry) for entry in batch] if len(batch) == 1 else _refuse_whole()
         try:
             return queue.put_many(
                 [entry.payload for entry in batch],
                 keys=column("key", None),
                 types=column("type", 0),
                 headers=column("headers", None),
-                times_ns=times,
+                times_ns=column("time_ns", None),
                 ttl=self._given.ttl,
                 timeout=self._given.timeout,
             )
         except (ValueError, TypeError, OverflowError) as problem:
             raise _Refused(str(problem)) from None
-
-
-def _refuse_whole() -> Sequence[int]:
-    """For a batch that is to be put in smaller ones."""
-    raise _Refused("some have a time, and some have not")

@@ -77,7 +77,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Replay, and say how much."""
     of_queue = {"--from": arguments.start, "--to": arguments.stop, "--speed": arguments.speed}
     of_queue |= {"--step": arguments.step or None, "--continue": arguments.go_on or None}
-    of_queue |= {"--with-header": arguments.with_headers, "--key-prefix": arguments.key_prefix, "--type": arguments.types, "--format": arguments.format}
+    of_queue |= {
+        "--with-header": arguments.with_headers,
+        "--key-prefix": arguments.key_prefix,
+        "--type": arguments.types,
+        "--format": arguments.format,
+    }
     of_archive = {"--since": arguments.since, "--until": arguments.until, "--shard": arguments.shard}
     of_archive |= {"--host": arguments.host}
     if _is_queue(arguments.source):

@@ -8,11 +8,12 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-import shmq
 from shmq.cli import show, whence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    import shmq
 
 
 def add(verb: argparse.ArgumentParser) -> None:
