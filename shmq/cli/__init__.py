@@ -27,9 +27,11 @@ except KeyboardInterrupt:  # before `main` is there to see it
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from shmq.cli.parsing import Grammar
+
 INTERRUPTED, PIPE_CLOSED = 130, 141
 
-__all__ = ["VERBS", "main", "overview", "parser"]
+__all__ = ["VERBS", "grammar", "main", "overview", "parser"]
 
 
 def overview() -> Parser:
@@ -65,6 +67,11 @@ def parser(verb: str) -> Parser:
     module.add(made)
     made.set_defaults(run=module.run)
     return made
+
+
+def grammar(verb: str) -> Grammar:
+    """What may stand behind a verb."""
+    return parser(verb).grammar(verb, next(group[verb] for group in GROUPS.values() if verb in group))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

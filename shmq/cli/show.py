@@ -7,6 +7,7 @@ import base64
 import contextlib
 import dataclasses
 import datetime
+import importlib
 import json
 import os
 import re
@@ -64,8 +65,10 @@ def known(stats: Any) -> dict[str, Any]:
 
 
 def table(rows: Iterable[Sequence[object]], *, left: int = 1) -> None:
-    """Print rows in columns: the first *left* of them flush left, the others flush right."""
+    """Print rows in columns: the first *left* of them flush left, the others flush right. Colours are for terminals."""
     text = [[_cell(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty() and _in_colour(text, left):
+        return
     widths = [max(map(len, column)) for column in zip(*text, strict=True)]
     for row in text:
         cells = [
@@ -73,6 +76,29 @@ def table(rows: Iterable[Sequence[object]], *, left: int = 1) -> None:
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         print("  ".join(cells).rstrip())
+
+
+_STYLES = {"ok": "green", "NO": "bold red", "ERROR": "bold red", "WARNING": "yellow"}
+"""Of cells that say how something is."""
+
+
+def _in_colour(text: list[list[str]], left: int) -> bool:
+    """Print these rows as `rich` does; False where that is not installed."""
+    try:
+        rich = importlib.import_module("rich.console"), importlib.import_module("rich.table")
+        words = importlib.import_module("rich.text")
+    except ImportError:
+        return False
+    has_head = all(cell.isupper() for cell in text[0])
+    grid = rich[1].Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=has_head, header_style="bold")
+    for at, head in enumerate(text[0]):
+        grid.add_column(
+            head, justify="left" if at < left else "right", style="cyan" if at == 0 else None, overflow="fold"
+        )
+    for row in text[has_head:]:
+        grid.add_row(*(words.Text(cell, _STYLES.get(cell, "")) for cell in row))
+    rich[0].Console(highlight=False, soft_wrap=False).print(grid)
+    return True
 
 
 def _cell(cell: object) -> str:

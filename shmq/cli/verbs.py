@@ -62,6 +62,8 @@ GROUPS = {
     },
     "this command": {
         "help": "Show what there is, or all about a verb",
+        "completion": "Print a script with which a shell completes verbs, options, their values and paths",
+        "man": "Print the manual of this command, for `man`",
     },
 }
 """By what they are about."""
