@@ -139,4 +139,4 @@ def _tell(arguments: argparse.Namespace, rows: int, merged: int) -> None:
         print(json.dumps(facts), flush=True)
     elif rows or merged or arguments.every is None:
         more = f"; put {merged + 1:,} files together" if merged else ""
-        print(f"{rows:,} messages into {arguments.table}{more}", flush=True)
+        print(f"{show.counted(rows, 'message')} into {arguments.table}{more}", flush=True)

@@ -56,5 +56,5 @@ def run(arguments: argparse.Namespace) -> int:
         show.facts({**facts, "lost": done.lost, "path": done.path})
     else:
         consumers = show.counted(len(done.consumers), "consumer")
-        print(f"converted {done.messages:,} messages and {consumers} to {done.path}")
+        print(f"converted {show.counted(done.messages, 'message')} and {consumers} to {done.path}")
     return 0

@@ -65,5 +65,5 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         indexes = f", index {done.first} to {done.last}" if done.messages else ""
         consumers = f" and {show.counted(len(done.consumers), 'consumer')}" if done.consumers else ""
-        print(f"imported {done.messages:,} messages{consumers}{indexes}")
+        print(f"imported {show.counted(done.messages, 'message')}{consumers}{indexes}")
     return 0

@@ -120,7 +120,10 @@ def _teller(*, as_json: bool) -> Callable[[dict[str, Any]], None]:
             _line(f"begun again: {facts['again']}", bars)
         elif "archive" in facts:
             if facts["rows"] or facts["files_merged"]:
-                _line(f"archive: {facts['rows']:,} messages; {facts['files_merged']:,} files put together", bars)
+                _line(
+                    f"archive: {show.counted(facts['rows'], 'message')}; {facts['files_merged']:,} files put together",
+                    bars,
+                )
             if "not_merged" in facts:
                 _line(f"archive: {facts['not_merged']}", bars)
         elif bars is not None:

@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     for file, position, reason in done.problems:
         print(f"{file} at {position}: {reason}")
     print(
-        f"{done.path}: {done.messages:,} messages, clean"
+        f"{done.path}: {show.counted(done.messages, 'message')}, clean"
         + (f"; the damaged files are in {done.kept}" * bool(done.kept))
     )
     return 0
@@ -79,10 +79,11 @@ def _ours(arguments: argparse.Namespace) -> int:
     for file, position, reason in done.problems:
         print(f"{file} at {position}: {reason}")
     if arguments.in_place and not done.kept:
-        print(f"{done.path}: {done.messages:,} messages, nothing is damaged; it was left as it is")
+        print(f"{done.path}: {show.counted(done.messages, 'message')}, nothing is damaged; it was left as it is")
     else:
         print(
-            f"{done.path}: {done.messages:,} messages, clean; {'at least ' * done.at_least}{done.lost:,} lost"
+            f"{done.path}: {show.counted(done.messages, 'message')}, clean; "
+            f"{'at least ' * done.at_least}{done.lost:,} lost"
             + (f"; the damaged queue is {done.kept}" * bool(done.kept))
         )
     for file in done.gone:

@@ -118,5 +118,5 @@ def _of_archive(arguments: argparse.Namespace) -> int:
     if arguments.json:
         show.facts({"messages": rows, "queue": arguments.target})
     else:
-        print(f"put {rows:,} messages into {arguments.target}")
+        print(f"put {show.counted(rows, 'message')} into {arguments.target}")
     return 0

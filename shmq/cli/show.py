@@ -163,7 +163,8 @@ def subscription(stats: Any) -> str:
 
 def held_by(held: Any) -> str:
     """What one name alone holds back, as a sentence."""
-    return f"{held.name} alone holds back {held.messages:,} messages, in {held.bytes / (1 << 20):,.1f} MiB of chunks"
+    messages = counted(held.messages, "message")
+    return f"{held.name} alone holds back {messages}, in {held.bytes / (1 << 20):,.1f} MiB of chunks"
 
 
 def _aside(stats: Any) -> tuple[int, int]:

@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for file, position, reason in problems:
             print(f"{file} at {position}: {reason}")
-        print(f"{arguments.source}: {name}, {len(problems)} problem{'s' * (len(problems) != 1)}")
+        print(f"{arguments.source}: {name}, {show.counted(len(problems), 'problem')}")
     return 1 if problems else 0
 
 
@@ -52,8 +52,9 @@ def _ours(arguments: argparse.Namespace) -> int:
             print(f"{file} at {position}: {reason}")
         count = len(found.problems) + found.more
         print(
-            f"{arguments.source}: shmq, {found.messages:,} messages whole in {found.chunks:,} chunks, "
-            f"{count} problem{'s' * (count != 1)}"
+            f"{arguments.source}: shmq, {show.counted(found.messages, 'message')} whole in "
+            f"{show.counted(found.chunks, 'chunk')}, "
+            f"{show.counted(count, 'problem')}"
         )
         show.aside(arguments.source, found.aside)
     return 0 if found else 1
