@@ -447,9 +447,9 @@ def test_bash_completes_verbs_options_values_and_paths(sh, here):
     (here / "queue").mkdir()
     script = ["source completion"]
     for words, _ in COMPLETED:
-        script.append(
-            f'COMP_WORDS=({words}{" ''" * words.endswith(" ")}); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); _shmq; echo "${{COMPREPLY[*]}}"'
-        )
+        empty = " ''" if words.endswith(" ") else ""
+        script += [f"COMP_WORDS=({words}{empty})", "COMP_CWORD=$((${#COMP_WORDS[@]}-1))", "_shmq"]
+        script.append('echo "${COMPREPLY[*]}"')
     (here / "completion").write_text(sh("completion", "bash")[1])
     done = subprocess.run(["bash", "-c", "\n".join(script)], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines() == [wanted for _, wanted in COMPLETED]
