@@ -146,9 +146,9 @@ def _zsh(verbs: list[Grammar]) -> str:
     for place, verb in _places(verbs):
         specs = [spec for option in verb.options for spec in _zsh_option(option)]
         for word in verb.words:
-            many = "*" if word.count in "*+" else ""
+            many = "*" if word.many in "*+" else ""
             wanted = f"({' '.join(word.choices or VERBS)})" if word.choices or verb.name == "help" else "_files"
-            optional = ":" if word.count == "?" else ""
+            optional = ":" if word.many == "?" else ""
             specs.append(shlex.quote(f"{many}:{optional}{word.value.lower().replace(':', ' ')}:{wanted}"))
         cases.append(f"        {shlex.quote(place)}) _arguments -S {' '.join(specs)} ;;")
     return (

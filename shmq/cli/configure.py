@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shmq.cli import create, quantities, show
+from shmq.cli import quantities, show
 
 if TYPE_CHECKING:
     import argparse
@@ -34,7 +34,7 @@ def add(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--max-bytes", type=_or_none(quantities.size), metavar="SIZE", help="a bound on its bytes, or none"
     )
-    verb.add_argument("--full", choices=create.FULL, help="what a put does at a bound")
+    verb.add_argument("--full", choices=show.FULL, help="what a put does at a bound")
     verb.add_argument("--retention", type=show.retention, metavar="HOW", help="acked; forever; age=TIME; bytes=SIZE")
     verb.add_argument(
         "--ttl", type=_or_none(quantities.seconds), metavar="TIME", help="after which a message expires, or none"

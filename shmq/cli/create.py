@@ -23,7 +23,6 @@ from shmq.cli import quantities, show
 if TYPE_CHECKING:
     import argparse
 
-FULL = ("block", "raise", "drop_oldest")
 _OPTIONS = (
     "chunk_bytes",
     "index_spacing",
@@ -66,7 +65,7 @@ def add(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--max-messages", type=show.whole(1), metavar="N", help="a bound on what is not finished (none)")
     verb.add_argument("--max-bytes", type=quantities.size, metavar="SIZE", help="a bound on its bytes (none)")
     verb.add_argument(
-        "--full", choices=FULL, help="what a put does at a bound: block (the default), raise, drop_oldest"
+        "--full", choices=show.FULL, help="what a put does at a bound: block (the default), raise, drop_oldest"
     )
     verb.add_argument("--ttl", type=show.seconds, metavar="TIME", help="after which a message expires (never)")
     verb.add_argument(

@@ -91,7 +91,7 @@ def page() -> str:
 
 def _verb(verb: Grammar, above: str = "shmq") -> Iterator[str]:
     name = f"{above} {verb.name}"
-    words = " ".join(_shown(word.value, word.count) for word in verb.words)
+    words = " ".join(_shown(word.value, word.many) for word in verb.words)
     inner = "|".join(each.name for each in verb.verbs)
     yield f".SS {_plain(' '.join(filter(None, [name, inner, words, '[options]'])))}"
     yield _plain(verb.description)
@@ -108,8 +108,8 @@ def _verb(verb: Grammar, above: str = "shmq") -> Iterator[str]:
         yield from _verb(each, name)
 
 
-def _shown(value: str, count: str) -> str:
-    return {"?": f"[{value}]", "*": f"[{value} ...]", "+": f"{value} ..."}.get(count, value)
+def _shown(value: str, many: str) -> str:
+    return {"?": f"[{value}]", "*": f"[{value} ...]", "+": f"{value} ..."}.get(many, value)
 
 
 def _plain(text: str) -> str:

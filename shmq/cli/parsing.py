@@ -24,6 +24,7 @@ class Parser(argparse.ArgumentParser):
         """See `argparse`. The verb itself comes before its options; verbs within verbs likewise."""
         if args is None or self._subparsers is not None:
             return super().parse_known_args(args, namespace)
+        self._has_negative_number_optionals.clear()  # "-0" is an option, and "-3" a number none the less
         given = list(args)
         behind = given.index("--") if "--" in given else len(given)
         words = [action for action in self._actions if not action.option_strings]
@@ -103,7 +104,7 @@ class Word(NamedTuple):
     value: str
     choices: tuple[str, ...]
     about: str
-    count: str
+    many: str
     """How many: "1", or "?", "*", "+" as in `argparse`."""
 
 

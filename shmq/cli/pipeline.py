@@ -77,8 +77,14 @@ def run(arguments: argparse.Namespace) -> int:
     except shmq.spark.BadPipeline as problem:
         print(problem, file=sys.stderr)  # a line each, as compilers have it
         return 1
-    except (shmq.spark.Failed, shmq.spark.Missing, shmq.spark.NoJava, shmq.spark.BadOption) as problem:
+    except ImportError as problem:
+        raise show.Problem(f"a pipeline needs Spark ({problem}): pip install 'shmq[spark]'") from None
+    except (shmq.spark.Missing, shmq.spark.NoJava, shmq.spark.BadOption) as problem:
         raise show.Problem(str(problem)) from None
+    except RuntimeError as problem:
+        if isinstance(problem, shmq.spark.Failed):  # which is where Spark is, and not asked for before
+            raise show.Problem(str(problem)) from None
+        raise
     return 0
 
 

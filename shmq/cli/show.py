@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
+FULL = ("block", "raise", "drop_oldest")
+"""What a put does at a bound."""
 FORMATS = ("raw", "json", "hex", "repr")
 _SHARED = 0o2770
 """What a directory has that a group of users shares."""

@@ -23,7 +23,7 @@ GROUPS = {
         "gc": "Take away the volatile queues that nobody has open, because all who had were killed",
     },
     "messages": {
-        "put": "Put one message, or every line of standard input",
+        "put": "Put one message, or many: every line of standard input, or JSON lines, CSV, files",
         "take": "Take the next messages as a consumer: every name sees every message, from where it stopped",
         "tail": "Show the last messages, and with -f those that come",
         "cat": "Print messages by index, by time, by key, by what is in them",

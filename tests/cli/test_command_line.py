@@ -1,6 +1,5 @@
 """The shell can say what the API can: options, inputs, times, filters, groups; and what it says when it is misused."""
 
-import contextlib
 import datetime
 import json
 import os
@@ -11,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import start as start_child
 
 import shmq
 from shmq import cli
@@ -25,18 +25,13 @@ def here(tmp_path, monkeypatch, shm_root):
 
 
 @pytest.fixture
-def sh(here, capfdbinary):
+def sh(here, monkeypatch, capfdbinary):
     """Run a line of the shell's words in this process: (exit status, stdout, stderr)."""
 
     def run(*words, stdin=None):
-        with contextlib.ExitStack() as undo:
-            if stdin is not None:
-                (here / ".stdin").write_bytes(stdin)
-                before = os.dup(0)
-                undo.callback(os.close, before)
-                undo.callback(os.dup2, before, 0)
-                with open(here / ".stdin", "rb") as file:
-                    os.dup2(file.fileno(), 0)
+        (here / ".stdin").write_bytes(stdin or b"")
+        with open(here / ".stdin") as file, monkeypatch.context() as patched:
+            patched.setattr(sys, "stdin", file)
             try:
                 status = cli.main([str(word) for word in words])
             except SystemExit as ended:
@@ -158,8 +153,12 @@ def test_at_a_terminal_somebody_is_asked(letter, answer, status):
 
 
 def test_gc_says_what_would_go_and_leaves_it(sh):
-    code = "import os, shmq; q = shmq.open('shm:left'); q.put(b'x'); os.kill(os.getpid(), 9)"
-    subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+
+    def put_and_end():
+        left = shmq.open("shm:left")
+        os._exit(left.put(b"x"))
+
+    assert os.waitpid(start_child(put_and_end), 0)[1] == 0
     with shmq.open("shm:used"):
         assert sh("gc", "--dry-run") == (0, "would take away shm:left\n", "")
         assert json.loads(sh("gc", "-n", "--json")[1]) == ["shm:left"]
@@ -474,13 +473,13 @@ def test_whatever_is_asked_for_wrongly_is_told_without_a_traceback(sh, verb):
     assert (status, out, "Traceback" in err) == (2, "", False)
     assert "usage: shmq" in err
     told = cli.grammar(verb)
-    needed = [word.choices[0] if word.choices else "nowhere/at/all" for word in told.words if word.count in "1+"]
+    needed = [word.choices[0] if word.choices else "nowhere/at/all" for word in told.words if word.many in "1+"]
     if needed or told.verbs:
         assert sh(verb)[0] == 2
     if verb in RUNS:
         return
     for inner in told.verbs or [told]:
-        needed = [word.choices[0] if word.choices else "nowhere/at/all" for word in inner.words if word.count in "1+"]
+        needed = [word.choices[0] if word.choices else "nowhere/at/all" for word in inner.words if word.many in "1+"]
         status, out, err = sh(verb, *([inner.name] if told.verbs else []), *needed)
         assert (status in {1, 2}, bool(err), "Traceback" in err) == (True, True, False), err
         assert not os.path.exists("nowhere")

@@ -720,7 +720,8 @@ def test_ctrl_c_while_it_imports_ends_it_quietly(at, tmp_path):
     where = os.pathsep.join([str(tmp_path), str(Path(shmq.__file__).parents[1])])
     environment = {**os.environ, "AT": at, "PYTHONPATH": where}
     ends = {}
-    for words in (("-m", "shmq"), ("shmq",), ("other.py",)):
+    verb = ("bridge", "nowhere", "redis://127.0.0.1:1/stream")
+    for words in (("-m", "shmq", *verb), ("shmq", *verb), ("other.py",)):
         command = [sys.executable, *words]
         done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
         ends[words[0]] = done.returncode, "KeyboardInterrupt" in done.stderr, done.stderr == ""
