@@ -17,7 +17,6 @@ readers; `shmq promote` makes a queue of its own of it. What it lacks is held ba
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING
 
 import shmq
@@ -48,6 +47,11 @@ def add(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--rejoin", action="store_true", help="the same; DST is fenced, and follows from now on")
     verb.add_argument("--token-file", metavar="FILE", help="what both sides of a tcp link know; closed to others")
     verb.add_argument("--ca", metavar="FILE", help="a tcp link is TLS, and believes this authority alone (PEM)")
+    verb.add_argument(
+        "--json",
+        action="store_true",
+        help="with --listen: say so as a line of JSON on standard output, when it is ready",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -66,7 +70,8 @@ def _replicate(arguments: argparse.Namespace, token: bytes | None, stop: shmq.re
     if arguments.listen is not None:
 
         def tell(address: str) -> None:
-            print(f"shmq: {arguments.target} follows whoever comes to {address}", file=sys.stderr, flush=True)
+            told = f"{arguments.target} follows whoever comes to {address}"
+            show.ready(told, {"path": arguments.target, "place": address}, as_json=arguments.json)
 
         shmq.replica.listen(
             arguments.listen,

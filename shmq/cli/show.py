@@ -61,6 +61,14 @@ def facts(thing: object) -> None:
     print(json.dumps(thing, indent=2, default=_plain))
 
 
+def ready(sentence: str, found: dict[str, Any], *, as_json: bool) -> None:
+    """Say what a verb that goes on does from now on: to whoever looks, or to the program that has begun it."""
+    if as_json:
+        print(json.dumps(found, default=_plain), flush=True)
+    else:
+        print(f"shmq: {sentence}", file=sys.stderr, flush=True)
+
+
 def known(stats: Any) -> dict[str, Any]:
     """A dataclass as facts, without what it knows nothing of."""
     return {name: value for name, value in dataclasses.asdict(stats).items() if value is not None}

@@ -1,9 +1,11 @@
 """The shell can say what the API can: options, inputs, times, filters, groups; and what it says when it is misused."""
 
+import contextlib
 import datetime
 import json
 import os
 import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from support import start as start_child
 
 import shmq
 from shmq import cli
-from shmq.cli import man, whence
+from shmq.cli import man, progress, whence
 from shmq.cli.verbs import VERBS
 
 
@@ -495,3 +497,54 @@ def test_a_reader_that_goes_ends_it_quietly(sh, words):
     line = f"set -o pipefail; {sys.executable} -m shmq {words} | true; echo $?"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=60)
     assert (done.stdout.strip() in {"0", "141"}, done.stderr) == (True, "")
+
+
+def at_a_terminal(*words, **environment):
+    """What a terminal gets of these words."""
+    above, below = pty.openpty()
+    words = [sys.executable, "-m", "shmq", *words]
+    asked = subprocess.Popen(
+        words, stdin=below, stderr=below, stdout=below, env={**os.environ, "TERM": "xterm", **environment}
+    )
+    os.close(below)
+    said = b""
+    with contextlib.suppress(OSError):  # which is how a terminal ends
+        while more := os.read(above, 4096):
+            said += more
+    os.close(above)
+    assert asked.wait(timeout=60) == 0
+    return said
+
+
+def test_tables_have_colours_at_a_terminal_and_nowhere_else(sh, log):
+    pytest.importorskip("rich")
+    plain = sh("ls")[1]
+    coloured = at_a_terminal("ls")
+    assert b"\x1b[1mQUEUE" in coloured
+    assert b"\x1b[3" not in at_a_terminal("ls", NO_COLOR="1")
+    assert re.sub(rb"\x1b\[[0-9;]*m", b"", coloured).split() == plain.encode().split()
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        (None, "put 1 message, 0/s"),
+        (0.0, "[........................]   0% put 1 message, 0/s"),
+        (0.5, "[############............]  50% put 1 message, 0/s, 1:15 left"),
+        (1.5, "[########################] 100% put 1 message, 0/s, 0:00 left"),
+    ],
+)
+def test_progress_says_what_time_is_left(share, said):
+    assert progress.line("put", 1, 75.0, share) == said
+    assert progress.line("put", 150, 0.1, 0.5).endswith("put 150 messages, 1,500/s")  # too early to say
+
+
+def test_a_server_says_where_it_is_to_whoever_began_it(here):
+    with subprocess.Popen(
+        [sys.executable, "-m", "shmq", "serve", here, "--listen", "tcp:127.0.0.1:0", "--json"], stdout=subprocess.PIPE
+    ) as server:
+        told = json.loads(server.stdout.readline())
+        assert told["root"] == str(here)
+        assert told["places"][0].startswith(("tcp:127.0.0.1:", "csp://127.0.0.1:"))
+        server.terminate()
+        assert server.wait(timeout=60) == 0
