@@ -54,7 +54,7 @@ def _or_none(kind: Callable[[str], Any]) -> Callable[[str], Any]:
 def run(arguments: argparse.Namespace) -> int:
     """Change what was given, and show how it is now."""
     given = {name: getattr(arguments, name) for name in _NAMES if getattr(arguments, name) is not None}
-    changes = {name: None if value == _NONE else value for name, value in given.items()}
+    changes: dict[str, Any] = {name: None if value == _NONE else value for name, value in given.items()}
     with show.open_queue(arguments.path, read_only=not changes) as queue:
         if changes:
             try:

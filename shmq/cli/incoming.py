@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import csv
 import datetime
+import functools
 import itertools
 import json
 import os
@@ -20,9 +21,11 @@ from shmq.cli import show
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import shmq
+
+    _Read = Callable[[bytes], Any]
 
 _READ_BYTES = 1 << 20
 _BATCH = 4096
@@ -73,23 +76,26 @@ def batches(queue: shmq.Queue, arguments: argparse.Namespace) -> Iterator[list[E
         Refused: the next one cannot be put; what was yielded before can.
         Problem: there is nothing to read.
     """
+    read = show.payload_reader(queue)
     if arguments.payload is not None:
-        yield [_entry(queue, os.fsencode(arguments.payload))]
+        yield [_entry(read, os.fsencode(arguments.payload))]
     elif arguments.file:
         for path in arguments.file:
-            yield [_of_file(queue, path)]
+            yield [_of_file(read, path)]
     elif "stdin" in show.CLOSED:
         raise show.Problem("there is nothing to put: no payload was given, and standard input is closed")
     elif arguments.csv:
-        yield from _rows(queue, arguments.key_column)
+        yield from _rows(read, arguments.key_column)
     else:
-        make = _of_json if arguments.json_lines else _entry
+        codec, make = queue.options.codec, functools.partial(_entry, read)
+        if arguments.json_lines:
+            make = functools.partial(_of_json, codec)
         for pieces in _pieces(b"\0" if arguments.null else b"\n"):
             wanted = [piece for piece in pieces if piece.strip()] if arguments.json_lines else pieces
-            yield from _up_to_refused(lambda piece: make(queue, piece), wanted)
+            yield from _up_to_refused(make, wanted)
 
 
-def _up_to_refused(make: Any, pieces: list[Any]) -> Iterator[list[Entry]]:
+def _up_to_refused(make: Callable[[Any], Entry], pieces: list[Any]) -> Iterator[list[Entry]]:
     """
     These as one batch, or those before the first that is refused.
 
@@ -118,7 +124,7 @@ def _pieces(end: bytes) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def _rows(queue: shmq.Queue, key_column: str | None) -> Iterator[list[Entry]]:
+def _rows(read: _Read, key_column: str | None) -> Iterator[list[Entry]]:
     rows = csv.DictReader(open(sys.stdin.fileno(), newline="", encoding="utf-8", closefd=False))  # noqa: SIM115
     names = _next_row(rows)
 
@@ -126,7 +132,7 @@ def _rows(queue: shmq.Queue, key_column: str | None) -> Iterator[list[Entry]]:
         if None in row or None in row.values():
             raise Refused("it has not as many fields as the header")
         key = None if key_column is None else row[key_column].encode()
-        return _entry(queue, json.dumps(row, ensure_ascii=False).encode())._replace(key=key)
+        return _entry(read, json.dumps(row, ensure_ascii=False).encode())._replace(key=key)
 
     if key_column is not None and key_column not in names:
         raise show.Misuse(f"there is no column {key_column!r} in {', '.join(names)}")
@@ -148,21 +154,21 @@ def _read_rows(rows: csv.DictReader[str]) -> list[dict[str, Any]]:
         raise Refused(f"this is no CSV in UTF-8: {problem}") from None
 
 
-def _of_file(queue: shmq.Queue, path: str) -> Entry:
+def _of_file(read: _Read, path: str) -> Entry:
     if path == "-":
-        return _entry(queue, sys.stdin.buffer.read())
+        return _entry(read, sys.stdin.buffer.read())
     with open(path, "rb") as file:
-        return _entry(queue, file.read())
+        return _entry(read, file.read())
 
 
-def _entry(queue: shmq.Queue, word: bytes) -> Entry:
+def _entry(read: _Read, word: bytes) -> Entry:
     try:
-        return Entry(show.payload_of(queue, word))
+        return Entry(read(word))
     except show.Problem as problem:
         raise Refused(str(problem)) from None
 
 
-def _of_json(queue: shmq.Queue, line: bytes) -> Entry:
+def _of_json(codec: str, line: bytes) -> Entry:
     """What `cat --json` has printed."""
     try:
         told = json.loads(line)
@@ -176,7 +182,7 @@ def _of_json(queue: shmq.Queue, line: bytes) -> Entry:
     if headers is not None and not isinstance(headers, dict):
         raise Refused("its headers are no object")
     return Entry(
-        payload=_payload(queue, told["payload"]),
+        payload=_payload(codec, told["payload"]),
         key=_bytes("key", told.get("key")),
         type=told.get("type"),
         headers={name: _header(value) for name, value in headers.items()} if headers else None,
@@ -184,17 +190,12 @@ def _of_json(queue: shmq.Queue, line: bytes) -> Entry:
     )
 
 
-def _payload(queue: shmq.Queue, told: Any) -> Any:
-    codec = queue.options.codec
+def _payload(codec: str, told: Any) -> Any:
     if codec == "bytes":
         return _bytes("payload", told)
-    if codec == "text":
-        if not isinstance(told, str):
-            raise Refused(f"its payload is no text, and {queue.path} has codec 'text'")
-        return told
-    if codec in {"json", "msgpack"}:
-        return told
-    return show.payload_of(queue, b"")  # which says why not
+    if codec == "text" and not isinstance(told, str):
+        raise Refused("its payload is no text, and the queue has codec 'text'")
+    return told
 
 
 def _header(told: Any) -> Any:

@@ -56,6 +56,9 @@ def open_name(queue: shmq.Queue, arguments: argparse.Namespace) -> shmq.Consumer
     if arguments.group or (known is not None and known.shared):
         given["group"] = True
     try:
-        return queue.consumer(arguments.name, ack=arguments.ack, filter=show.wanted(arguments), **given)
+        consumer: shmq.Consumer | shmq.GroupConsumer = queue.consumer(
+            arguments.name, ack=arguments.ack, filter=show.wanted(arguments), **given
+        )
     except (ValueError, TypeError) as problem:
         raise show.Problem(str(problem)) from None
+    return consumer

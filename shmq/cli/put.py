@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
+_NOTHING = incoming.Entry(None)[1:]
+
+
 class _Refused(Exception):
     """The queue's codec cannot hold it, or an option is wrong; nothing of the batch was put."""
 
@@ -167,24 +170,21 @@ class _Put:
             raise _Refused(str(problem)) from None
 
     def _put(self, queue: shmq.Queue, batch: list[incoming.Entry]) -> Sequence[int]:
-        fields = [self._fields(entry) for entry in batch]
-        if any(each["time_ns"] is not None for each in fields):  # then all have one
-            now = time.time_ns()
-            fields = [{**each, "time_ns": now if each["time_ns"] is None else each["time_ns"]} for each in fields]
-
-        def column(name: str, nothing: object) -> list[Any] | None:
-            values = [each[name] for each in fields]
-            return values if any(value != nothing for value in values) else None
-
+        given, size = self._given, len(batch)
+        if all(entry[1:] == _NOTHING for entry in batch):  # as lines are, of which there are many
+            keys = None if self._key is None else [self._key] * size
+            types = [given.type] * size if given.type else None
+            headers = [self._headers] * size if self._headers else None
+            columns: dict[str, Any] = {"keys": keys, "types": types, "headers": headers}
+        else:
+            fields = [self._fields(entry) for entry in batch]
+            columns = {f"{name}s": [each[name] for each in fields] for name in ("key", "type")}
+            columns["headers"] = [each["headers"] for each in fields]
+            if any(each["time_ns"] is not None for each in fields):  # then all have one
+                now = time.time_ns()
+                columns["times_ns"] = [now if each["time_ns"] is None else each["time_ns"] for each in fields]
         try:
-            return queue.put_many(
-                [entry.payload for entry in batch],
-                keys=column("key", None),
-                types=column("type", 0),
-                headers=column("headers", None),
-                times_ns=column("time_ns", None),
-                ttl=self._given.ttl,
-                timeout=self._given.timeout,
-            )
+            payloads = [entry.payload for entry in batch]
+            return queue.put_many(payloads, **columns, ttl=given.ttl, timeout=given.timeout)
         except (ValueError, TypeError, OverflowError) as problem:
             raise _Refused(str(problem)) from None

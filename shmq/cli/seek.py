@@ -45,7 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
             before, head = known.head, whence.index_at(queue, option, word)
             lag = max(queue.next_index - head, 0)
         else:
-            with queue.consumer(arguments.name, **({"group": True} if known.shared else {})) as consumer:
+            held = queue.consumer(arguments.name, group=True) if known.shared else queue.consumer(arguments.name)
+            with held as consumer:
                 before = consumer.head
                 consumer.seek(place)
                 head, lag = consumer.head, consumer.lag

@@ -331,31 +331,33 @@ def _repr(message: shmq.Message) -> None:
     sys.stdout.buffer.write(f"{message.index}  {message.payload!r}\n".encode("utf-8", "backslashreplace"))
 
 
-def payload_of(queue: shmq.Queue, word: bytes) -> Any:
+def payload_reader(queue: shmq.Queue) -> Callable[[bytes], Any]:
     """
-    What to put for a word or line that somebody typed, in a queue of this codec.
+    What makes a payload of a word or line that somebody typed, for a queue of this codec.
+
+    It raises Problem where the codec cannot hold the word.
 
     Raises:
-        Problem: the codec cannot hold it.
+        Problem: nothing that is typed can be put there.
     """
-    codec = queue.options.codec
+    codec, path = queue.options.codec, queue.path  # once: they are looked up in the queue
     if codec == "bytes":
-        return word
+        return lambda word: word
     if codec == "pickle":
-        raise Problem(f"{queue.path} holds pickles; they are put by Python programs only")
+        raise Problem(f"{path} holds pickles; they are put by Python programs only")
     if codec not in {"text", "json", "msgpack"}:
-        raise Problem(
-            f"{queue.path} has codec {codec!r}, which is not shmq's own; Python programs put there, that have it"
-        )
-    try:
-        text = word.decode()
-        return text if codec == "text" else json.loads(text)
-    except UnicodeDecodeError:
-        raise Problem(f"{word!r} is not UTF-8, and {queue.path} has codec {codec!r}") from None
-    except json.JSONDecodeError:
-        raise Problem(
-            f"{text!r} is not JSON, and {queue.path} has codec {codec!r}; for text, type '\"hello\"'"
-        ) from None
+        raise Problem(f"{path} has codec {codec!r}, which is not shmq's own; Python programs put there, that have it")
+
+    def read(word: bytes) -> Any:
+        try:
+            text = word.decode()
+            return text if codec == "text" else json.loads(text)
+        except UnicodeDecodeError:
+            raise Problem(f"{word!r} is not UTF-8, and {path} has codec {codec!r}") from None
+        except json.JSONDecodeError:
+            raise Problem(f"{text!r} is not JSON, and {path} has codec {codec!r}; for text, type '\"hello\"'") from None
+
+    return read
 
 
 def aside(path: str, found: Mapping[int, Sequence[str]]) -> None:
