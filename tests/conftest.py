@@ -36,7 +36,7 @@ def unhurried(monkeypatch):
 
 
 MANY_FILES = 300
-HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1)
+HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def pytest_collection_finish():
