@@ -38,6 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Export, and say what."""
     options = foreign.options_of(arguments, arguments.to)
     with foreign.at_work() as progress, show.open_queue(arguments.path, read_only=True) as queue:
+        total = len(queue)
         done = shmq.formats.export_queue(
             queue,
             arguments.target,
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.queue,
             lossy=arguments.lossy,
             tell=foreign.tell,
-            progress=progress,
+            progress=lambda doing, count: progress(doing, count, lambda: count / total if total else None),
             **options,
         )
     if arguments.json:

@@ -131,7 +131,10 @@ def format_of(path: str, given: str | None) -> str:
     """
     found = given or shmq.formats.detect(path)
     if found == "shmq":
-        raise show.Problem(f"{path} is a shmq queue; this verb is for foreign formats: {', '.join(FORMATS)}")
+        raise show.Problem(
+            f"{path} is a shmq queue; this verb is for foreign formats: {', '.join(FORMATS)}. For "
+            "ours there are cat, stat, copy, verify and replay"
+        )
     if found not in FORMATS:
         there = "is in none of the formats" if os.path.exists(path) else "is not there; the formats are"
         raise show.Problem(f"{path} {there} {', '.join(FORMATS)}")
@@ -139,7 +142,7 @@ def format_of(path: str, given: str | None) -> str:
 
 
 @contextlib.contextmanager
-def at_work() -> Iterator[Callable[[str, int], None]]:
+def at_work() -> Iterator[Callable[..., None]]:
     """
     What is given how far a transfer is, while one is made: a line says it, and a refusal names the options of a shell.
 
