@@ -518,10 +518,12 @@ def at_a_terminal(*words, **environment):
 
 def test_tables_have_colours_at_a_terminal_and_nowhere_else(sh, log):
     pytest.importorskip("rich")
-    plain = sh("ls")[1]
-    coloured = at_a_terminal("ls")
-    assert b"\x1b[1mQUEUE" in coloured
-    assert b"\x1b[3" not in at_a_terminal("ls", NO_COLOR="1")
+    sh("take", "q", "me")
+    plain = sh("ls", "q")[1]
+    coloured = at_a_terminal("ls", "q")
+    assert b"\x1b[1mCONSUMER" in coloured
+    assert b"\x1b[3" in coloured
+    assert b"\x1b[3" not in at_a_terminal("ls", "q", NO_COLOR="1")
     assert re.sub(rb"\x1b\[[0-9;]*m", b"", coloured).split() == plain.encode().split()
 
 
