@@ -164,7 +164,7 @@ def test_confirmed_further_ahead_than_a_group_reaches_is_refused_unless_lossy(tm
     path = source(tmp_path, "libkestrel", 66_000, {"r": (0, (2, 65_536, 65_537))})
     status, _, err = run("import", path, tmp_path / "q")
     assert status == 1
-    assert "confirmed 1 messages more than 65,536 ahead" in err
+    assert "confirmed 1 message more than 65,536 ahead" in err
     assert not (tmp_path / "q").exists()
     assert run("import", path, tmp_path / "q", "--lossy")[0] == 0
     with shmq.open(str(tmp_path / "q")) as queue:
@@ -236,7 +236,7 @@ def test_a_sej_reader_cannot_say_what_is_finished_out_of_order(tmp_path, run):
         group.skip(1)
     status, _, err = run("export", tmp_path / "q", "--to", "sej", tmp_path / "out")
     assert status == 1
-    assert "that consumer 'g' has finished 1 messages out of order" in err
+    assert "that consumer 'g' has finished 1 message out of order" in err
     assert run("export", tmp_path / "q", "--to", "sej", tmp_path / "out", "--lossy")[0] == 0
     assert formats.consumers(tmp_path / "out") == {"g": (0, ())}
 
@@ -498,11 +498,11 @@ def test_a_loss_is_said_before_anything_is_written(tmp_path, run, name, words):
         queue.put(b"a", key=b"k", type=3, headers={"x": 1})
     status, _, err = run("export", tmp_path / "q", "--to", name, tmp_path / "out")
     assert status == 1
-    assert f"the {words} of 1 messages" in err
+    assert f"the {words} of 1 message" in err
     assert not (tmp_path / "out").exists()
     status, _, err = run("export", tmp_path / "q", "--to", name, tmp_path / "out", "--lossy")
     assert status == 0
-    assert f"lost: the {words} of 1 messages" in err
+    assert f"lost: the {words} of 1 message" in err
     assert [entry.payload for entry in formats.read(tmp_path / "out")] == [b"a"]
 
 
