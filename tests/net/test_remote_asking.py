@@ -105,7 +105,7 @@ def test_without_descriptors_a_queue_is_not_said_to_be_none(root, orders, monkey
         names.path_of(str(root), "orders")
     service = Service(root)
     with pytest.raises(OSError, match="Too many open files"):
-        service.queue("orders")
+        service.hold("orders")
     service.close()
     with pytest.raises(shmq.NotFound):
         names.path_of(str(root), "nothing")

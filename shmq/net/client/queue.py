@@ -303,9 +303,9 @@ class RemoteQueue:
 
     def place_of(self, start: Any, stop: Any, *, follow: Any = False, **options: Any) -> Place:
         """Return where a reader begins, and what it reads."""
-        self.link()
+        link = self.link()
         upto = None if stop is None else verbs.moment(stop)
-        return Place(verbs.moment(start), upto, verbs.reading_options(**options), self.decode, follow=follow)
+        return Place(verbs.moment(start), upto, verbs.reading_options(**options), self.decode, follow=follow, link=link)
 
     def __getitem__(self, index: int | slice) -> RemoteMessage | list[RemoteMessage]:
         """

@@ -68,6 +68,8 @@ class Client:
         self._answers: OrderedDict[int, list[Any]] = OrderedDict()
         self._ended = False
         self._gone = gone
+        self._ending: asyncio.Task[None] | None = None
+        queue.opened.leaving.add(self.leave)
 
     # ---- connections
     def attach(self, line: Line) -> None:
@@ -95,6 +97,11 @@ class Client:
         if time.monotonic() - self._heard < packing.GRACE:
             self._watch()
         elif not self._ended:
+            self.leave()
+
+    def leave(self) -> None:
+        """Have it end, though it has not said so: it is silent, or its queue is not there any more."""
+        if not self._ended and self._ending is None:
             self._ending = asyncio.create_task(self.end(for_good=False))
 
     async def end(self, *, for_good: bool) -> None:
@@ -103,6 +110,13 @@ class Client:
             return
         self._ended = True
         self._gone()
+        try:
+            await self._end(for_good=for_good)
+        finally:
+            self.queue.opened.leaving.discard(self.leave)
+            self._service.let_go(self.queue.opened)
+
+    async def _end(self, *, for_good: bool) -> None:
         if self._timer is not None:
             self._timer.cancel()
         for task in list(self._tasks.values()):
@@ -131,6 +145,10 @@ class Client:
             BadRequest: it is none.
         """
         self._heard = time.monotonic()
+        if not self.queue.opened.is_there():
+            self.leave()
+            self.refuse(verb, tid)
+            return
         if tid and self._is_known(verb, tid):
             return
         if verb == "put":
@@ -158,6 +176,11 @@ class Client:
                 raise packing.BadRequest(f"this server has no verb {verb[:40]!r}")
             asking.check(verb, rest)
             self._tasks[tid] = asyncio.create_task(self._do(tid, does, rest))
+
+    def refuse(self, verb: str, tid: int) -> None:
+        """It has ended, or will at once: of a batch that comes now it is known that it is not put."""
+        if verb == "put" and self.queue.opened.gone:
+            self._answer(tid, self.queue.not_there())
 
     def _stop(self, tid: int) -> None:
         """Nobody waits for that answer any more. A get that is stopped has taken nothing."""

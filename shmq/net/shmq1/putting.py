@@ -187,6 +187,8 @@ class Stream:
         return queue.put_many, (payloads,)
 
     def _named(self, put: Put) -> dict[str, Any]:
+        if not self._queue.opened.is_there():
+            raise self._queue.not_there()
         named = dict(put.options)
         if "delay" in named:
             for many, one in (("keys", "key"), ("types", "type"), ("times_ns", "time_ns"), ("headers", "headers")):
@@ -226,7 +228,7 @@ class Stream:
             if task is not None:
                 task.cancel()
         slot, slots = self._slot, self._queue.slots
-        if slot is not None and slot.session == self._session:
+        if slot is not None and slot.session == self._session and not self._queue.opened.gone:  # else it is another's
             await self._service.run(lambda: slots().free(slot) if for_good else slots().seen(slot))
 
 

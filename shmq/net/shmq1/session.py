@@ -76,6 +76,7 @@ class Session:
             elif self._client is None:
                 raise packing.BadRequest(f"{verb[:40]!r} before hello")
             elif self._client.ended:
+                self._client.refuse(verb, tid)
                 self.say(["over", 0])
             else:
                 self._client.asked(verb, tid, rest)
