@@ -118,5 +118,7 @@ class Opened:
         """Close it, and what hangs on it. Nobody uses it. May block."""
         for each in self.closing:
             each()
+        self.closing.clear()
+        self.writer = None  # which knows it: no mapping waits for a look at circles
         self._let_go()
         os.close(self._pin)

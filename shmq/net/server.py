@@ -135,7 +135,7 @@ class Server:
             if uid not in (os.geteuid(), 0):
                 raise PermissionError("this socket is for its owner alone")
             return f"process {pid}", Everything()
-        name = str(transport.get_extra_info("peername"))
+        name = ":".join(map(str, transport.get_extra_info("peername")[:2]))
         if transport.get_extra_info("peercert"):
             return name, Everything()
         return name, None if self._tokens is not None else Everything()

@@ -277,7 +277,7 @@ class RemoteQueue:
         if prefetch is not None and (isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1):
             raise ValueError(f"prefetch={prefetch!r:.200}: how many messages, 1 or more")
         link = self.writable("open a consumer")
-        held = Held(next(self._cids), name, verbs.consumer_options(options))
+        held = Held(next(self._cids), name, verbs.consumer_options(options), link.clock)
         link.consumers[held.cid] = held
         try:
             held.opened(self.ask(Call("consumer", (held.cid, *held.given))))
@@ -439,13 +439,7 @@ class RemoteQueue:
         if not self._closed:
             self._closed = True
             if os.getpid() == self._pid:
-                for held in list(self._link.consumers.values()):
-                    self._shut(held)
                 self._link.close(packing.GRACE)
-
-    def _shut(self, held: Held) -> None:
-        if not held.closed:
-            self._link.ask(Call("shut", (held.cid, *held.close())))
 
     def __enter__(self) -> Self:
         """Return this object, which the block closes."""

@@ -49,11 +49,12 @@ _ASKED: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
     "again": {**_CID, "received": _is_whole, "granted": _is_whole},
     "stop": {"tid": _is_whole},
     "ack": {**_CID, "indexes": _is_list_of_whole},
+    "back": {**_CID, "indexes": _is_list_of_whole},
     "settle": {**_CID, "verb": _is_text, "index": _is_whole, "value": _is_anything},
     "seek": {**_CID, "to": _is_anything},
     "peek": _CID,
     "figures": _CID,
-    "shut": {**_CID, "left": _or_nil(_is_whole), "received": _or_nil(_is_whole)},
+    "shut": {**_CID, "left": _or_nil(_is_whole), "received": _or_nil(_is_whole), "unseen": _or_nil(_is_list_of_whole)},
     "read": {
         "start": _is_anything,
         "stop": _is_anything,

@@ -14,6 +14,7 @@ from shmq.net.shmq1.slots import Slots
 if TYPE_CHECKING:
     from shmq.net.opened import Opened
     from shmq.net.service import Service
+    from shmq.net.shmq1.client import Client
 
 
 class OpenQueue:
@@ -26,6 +27,7 @@ class OpenQueue:
         name: what the clients call it.
         warm: whether something was put here already, after which a put costs microseconds.
         busy: the sessions that are connected, or may come back.
+        holders: which client has a consumer of that name; the last one, of a group.
         warming: held by the one client that puts first, so that they do not look at all there is side by side.
     """
 
@@ -40,6 +42,7 @@ class OpenQueue:
         self.warm = False
         self.warming = asyncio.Lock()
         self.busy: set[bytes] = set()
+        self.holders: dict[str, Client] = {}
         self._slots: Slots | None = None
         self._lock = threading.Lock()
 
