@@ -23,33 +23,48 @@ def _all_is_here(consumer, count: int) -> None:
     until(lambda: sum(len(batch.indexes) for batch in consumer.held._batches) == count)
 
 
-@pytest.mark.parametrize("apart", [-_HOURS_NS, 0, _HOURS_NS])
-@pytest.mark.parametrize("ack", ["auto", "explicit"])
-def test_a_message_that_was_sent_ahead_is_not_handed_out_when_it_has_expired(orders, server, monkeypatch, apart, ack):
-    """Whatever the client's clock shows: here it is hours before or behind the server's."""
+def _clocks_apart(monkeypatch, apart: int) -> None:
     there = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: there() + apart)
     monkeypatch.setattr(time, "time", lambda: (there() + apart) / 1e9)
-    with server.connect() as remote, remote.consumer("c", ack=ack, prefetch=50) as consumer:
+
+
+@pytest.mark.parametrize("apart", [-_HOURS_NS, _HOURS_NS])
+def test_a_message_that_was_sent_ahead_is_not_handed_out_when_it_has_expired(orders, server, monkeypatch, apart):
+    """Whatever the client's clock shows: here it is hours before or behind the server's."""
+    _clocks_apart(monkeypatch, apart)
+    with server.connect() as remote, remote.consumer("c", prefetch=50) as consumer:
+        with pytest.raises(shmq.Empty):
+            consumer.get(timeout=0.01)
         remote.put(b"first")
-        remote.put(b"short", ttl=0.8)
-        remote.put_many([b"long", b"longer"], ttl=3600.0)
-        remote.put(b"short too", ttl=0.8)
-        remote.put(b"last")
         first = consumer.get(timeout=DEADLINE)
-        assert (first.payload, first.expired) == (b"first", False)
+        for payload, ttl in ((b"short", 50.0), (b"long", 3600.0), (b"longer", 3600.0), (b"short too", 50.0)):
+            remote.put(payload, ttl=ttl)
+        remote.put(b"last")
         _all_is_here(consumer, 5)
-        late, later = (message for message in remote.reader(1, 3))
-        assert not later.expired
-        until(lambda: late.expired)
+        late, later = remote.reader(1, 3)
+        assert not (first.expired or late.expired or later.expired)
+        now = packing.boottime_ns
+        monkeypatch.setattr(packing, "boottime_ns", lambda: now() + 60 * 10**9)  # a minute has passed
+        assert [late.expired, later.expired] == [True, False]
         found = []
         while len(found) < 3:
             found += consumer.get_many(10, timeout=DEADLINE)
         assert [each.payload for each in found] == [b"long", b"longer", b"last"]
-        if ack == "explicit":
-            consumer.ack(first, *found)
-            until(lambda: consumer.lag == 0)  # the server has what had expired back, and has dropped it
-            assert consumer.pending == 0
+
+
+def test_what_expired_at_a_client_that_acknowledges_is_given_back(orders, server, monkeypatch):
+    _clocks_apart(monkeypatch, -_HOURS_NS)
+    with server.connect() as remote, remote.consumer("c", ack="explicit", prefetch=50) as consumer:
+        remote.put_many([b"short", b"shorter"], ttl=1.0)
+        remote.put(b"last")
+        until(lambda: consumer.held._batches or remote.next_index == 3)
+        time.sleep(1.0)
+        message = consumer.get(timeout=DEADLINE)
+        assert message.payload == b"last"
+        message.ack()
+        until(lambda: consumer.lag == 0)  # the server has what had expired back, and has dropped it
+        assert consumer.pending == 0
 
 
 def test_what_expired_at_a_client_goes_where_the_group_has_it_go(orders, server, root):

@@ -91,9 +91,10 @@ def test_a_batch_on_its_way_into_the_queue_before_is_not_said_to_be_in_the_one_n
         held = before.consumer("slow", hold=True)
         with server.connect() as remote:
             big = bytes(1 << 16)
+            remote.put(big)
             with pytest.raises(shmq.Full):
                 while True:
-                    remote.put(big, timeout=0)
+                    before.put(big, timeout=0)
             future = remote.submit(big)
             with contextlib.suppress(TimeoutError):
                 future.exception(timeout=0.3)
