@@ -159,10 +159,15 @@ class Client:
             self.leave()
             self.refuse(verb, tid)
             return
+        asking.check_number(verb, tid)
         if tid and self._is_known(verb, tid):
             return
+        if max(len(self._tasks), len(self._putting)) >= self._service.limits.requests:  # over all its connections
+            raise packing.BadRequest(f"more than {self._service.limits.requests} requests under way")
         if verb == "put":
             self._check(APPEND)
+            if len(self._putting) >= packing.WINDOW:
+                raise packing.BadRequest(f"more than {packing.WINDOW} batches under way")
             put = Put(tid, rest, self._answer)
             self._putting.add(tid)
             self._stream.put(put)
@@ -278,6 +283,8 @@ class Client:
         self._check(READ)
         found = self._consumers.get(cid)
         if found is None:
+            if len(self._consumers) >= self._service.limits.channels:
+                raise errors.TooMany(f"this client has {self._service.limits.channels} consumers, and no more")
             given = await self._fit(options)
             try:
                 awaited = await self.queue.awaited.consumer(name, **given)

@@ -7,6 +7,7 @@ import functools
 import weakref
 from typing import TYPE_CHECKING
 
+from shmq import errors
 from shmq.net.shmq1.client import Client
 from shmq.net.shmq1.shared import OpenQueue
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from shmq.net.opened import Opened
     from shmq.net.service import Service
 
+_SESSIONS = 8
+"""So many times the connections that a server has: a session outlives its connection by the grace."""
 _known: weakref.WeakKeyDictionary[Service, Hub] = weakref.WeakKeyDictionary()
 
 
@@ -64,6 +67,9 @@ class Hub:
         Return the client of that session, and whether it was there before.
 
         It holds *queue* from now on, until its end; the caller does not any more.
+
+        Raises:
+            TooMany: there are as many as there may be.
         """
         key = (queue.plain.path, session)
         known = self.clients.get(key)
@@ -72,6 +78,9 @@ class Hub:
             return known, True
         if known is not None:
             known.leave()
+        elif len(self.clients) >= _SESSIONS * service.limits.peers:
+            service.let_go(queue.opened)
+            raise errors.TooMany("the server has as many clients as it may have, with those that may come back")
         queue.busy.add(session)
 
         def gone() -> None:
