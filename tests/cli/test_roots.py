@@ -32,8 +32,8 @@ def _damage(shard) -> bytes:
 
 
 def _payloads(path) -> set[bytes]:
-    with shmq.shards.open(path, create=False) as events, events.reader() as reader:
-        return {message.payload for message in reader}
+    with shmq.shards.open(path, create=False) as events:
+        return {message.payload for message in events.reader()}
 
 
 def test_a_whole_root_is_whole(root, capsys):
