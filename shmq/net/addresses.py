@@ -5,6 +5,7 @@ others can reach is taken only where it is said that that is wanted.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import re
@@ -62,6 +63,16 @@ def bound(address: Tcp | Unix, *, everywhere: bool) -> list[socket.socket]:
 
 
 def _bound_tcp(address: Tcp, *, everywhere: bool) -> list[socket.socket]:
+    try:
+        return _listening(address, everywhere=everywhere)
+    except OSError as problem:
+        where = f"tcp:{address.host}:{address.port}"
+        if problem.errno == errno.EADDRINUSE:
+            raise errors.Busy(f"cannot listen at {where}: somebody does already") from None
+        raise OSError(problem.errno, f"cannot listen at {where}: {problem.strerror}") from None
+
+
+def _listening(address: Tcp, *, everywhere: bool) -> list[socket.socket]:
     found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     places = sorted({(family, place) for family, _, _, _, place in found})
     for _, place in places:

@@ -108,6 +108,16 @@ def test_it_listens_nowhere_that_it_should_not(root, orders, words, error):
     orders.put(b"still whole")
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_an_address_where_somebody_listens_is_named(root, host):
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        port = there.getsockname()[1]
+        with pytest.raises(shmq.Busy, match=f"^cannot listen at tcp:{host}:{port}: somebody does already$"):
+            net.serve(root, f"tcp:{host}:{port}")
+    with pytest.raises(OSError, match="cannot listen at tcp:no.host.invalid:9: "):
+        net.serve(root, "tcp:no.host.invalid:9")
+
+
 def test_a_root_that_others_can_write_to_or_that_is_not_there_is_refused(root):
     root.chmod(0o770)
     with pytest.raises(shmq.Unsafe):
