@@ -178,31 +178,6 @@ class DiskCache(Rival):
         return _patiently(deque.popleft, IndexError)
 
 
-class PersistQueue(Rival):
-    """Its queue with acknowledgements, on SQLite; every process opens it, as its own documentation does not promise."""
-
-    label, package, share = "persist-queue (SQLite, ack)", "persistqueue", 0.1
-
-    def _queue(self, **more: Any) -> Any:
-        import persistqueue
-
-        return persistqueue.SQLiteAckQueue(self.place, multithreading=True, auto_commit=True, **more)
-
-    def put(self) -> Callable[[bytes], Any]:
-        return self._queue(auto_resume=False).put
-
-    def take(self) -> Take:
-        import persistqueue
-
-        mine = self._queue()
-
-        def one() -> Any:
-            item = mine.get(block=False, raw=True)
-            return item["data"], lambda: mine.ack(id=item["pqid"])
-
-        return lambda timeout: _patiently(one, persistqueue.Empty)(timeout)[0]
-
-
 def _patiently(one: Callable[[], Any], empty: type[Exception]) -> Take:
     """Ask again and again: the rival has no call that waits for another process."""
 
@@ -218,7 +193,7 @@ def _patiently(one: Callable[[], Any], empty: type[Exception]) -> Take:
     return take
 
 
-RIVALS: tuple[type[Rival], ...] = (Ours, Multiprocessing, FasterFifo, Zmq, DiskCache, PersistQueue)
+RIVALS: tuple[type[Rival], ...] = (Ours, Multiprocessing, FasterFifo, Zmq, DiskCache)
 
 
 # ---------------------------------------------------------------- processes
@@ -393,13 +368,13 @@ def row(label: str, found: dict[str, Any]) -> list[str]:
     if third is None:
         told = "needs a process between them"
     elif "hangs at kill" in third:
-        told = f"all hang from kill {third['hangs at kill']} on"
+        told = f"all hang after kill {third['hangs at kill']}"
     else:
-        told = f"{third['lost']:,} of {third['put']:,} lost"
+        told = f"{third['lost']:,} of {third['put']:,} lost" + (f", {third['again']} came twice" if third["again"] else "")
     return [
         label,
         f"{first['lost']:,} of {first['put']:,} lost",
-        "comes to another worker" if found["second"] else "lost",
+        "goes to another worker" if found["second"] else "is lost",
         told,
     ]
 
