@@ -15,6 +15,7 @@ Rivals that are not installed are left out. A hang is half a minute in which nob
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
 import importlib.util
 import json
@@ -292,73 +293,92 @@ def killed_with_a_message(rival: Rival) -> bool:
     return again == b"only one"
 
 
-def killed_at_any_moment(rival: Rival, kills: int, folder: Path) -> dict[str, Any]:
-    """At which kill the others stopped; else what was lost, and what came twice."""
-    names = kills + 4
-    put, taken, stop = Slots(names), Slots(names), Slots(1)
+class Crowd:
+    """Two producers and two workers, of which one after the other is killed and replaced."""
 
-    def produce(name: int) -> Callable[[], None]:
-        def job() -> None:
-            send, number = rival.put(), 0
-            while not stop.view[0]:
-                if sum(put.view) - sum(taken.view) > LEAD:
-                    time.sleep(0.001)
-                    continue
-                send(NAME.pack(name, number))
-                number += 1
-                put.view[name] = number
-            time.sleep(600)
+    def __init__(self, rival: Rival, kills: int, folder: Path) -> None:
+        """Start the four. Each process has a number, by which it counts and its messages are named."""
+        self._rival, self._folder = rival, folder
+        self._put, self._taken, self._stop = Slots(kills + 4), Slots(kills + 4), Slots(1)
+        self._alive: dict[int, tuple[int, Callable[[int], None]]] = {}
+        for number in range(4):
+            self._begin(number, (self._produce, self._work)[number % 2])
 
-        return job
+    def _begin(self, number: int, job: Callable[[int], None]) -> None:
+        self._alive[number] = start(lambda: job(number)), job
 
-    def work(name: int) -> Callable[[], None]:
-        def job() -> None:
-            take, number = rival.take(), 0
-            log = os.open(folder / str(name), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
-            while True:
-                try:
-                    message, done = take(1.0)
-                except queue.Empty:
-                    continue
-                os.write(log, message)
-                done()
-                number += 1
-                taken.view[name] = number
+    def _produce(self, mine: int) -> None:
+        send, number = self._rival.put(), 0
+        while not self._stop.view[0]:
+            if sum(self._put.view) - sum(self._taken.view) > LEAD:
+                time.sleep(0.001)
+                continue
+            send(NAME.pack(mine, number))
+            number += 1
+            self._put.view[mine] = number
+        time.sleep(600)
 
-        return job
+    def _work(self, mine: int) -> None:
+        take = self._rival.take()
+        log = os.open(self._folder / str(mine), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+        while True:
+            try:
+                message, done = take(1.0)
+            except queue.Empty:
+                continue
+            os.write(log, message)
+            done()
+            self._taken.view[mine] += 1
 
-    alive = {name: (start((produce, work)[name % 2](name)), (produce, work)[name % 2]) for name in range(4)}
+    def goes_on(self) -> bool:
+        """Whether somebody puts and somebody takes."""
+        put, taken = sum(self._put.view), sum(self._taken.view)
+        return wait(lambda: sum(self._put.view) > put and sum(self._taken.view) > taken, HANG)
 
-    def goes_on() -> bool:
-        before = sum(put.view), sum(taken.view)
-        return wait(lambda: sum(put.view) > before[0] and sum(taken.view) > before[1], HANG)
+    def kill_one(self, number: int) -> None:
+        """Any of the four, and start another one like it."""
+        victim = random.choice(list(self._alive))
+        pid, job = self._alive.pop(victim)
+        kill(pid)
+        self._begin(number, job)
 
-    try:
-        for number in range(kills):
-            if not goes_on():
-                return {"hangs at kill": number}
-            time.sleep(random.uniform(0, 0.02))
-            victim = random.choice(list(alive))
-            pid, make = alive.pop(victim)
-            kill(pid)
-            alive[number + 4] = start(make(number + 4)), make
-        if not goes_on():
-            return {"hangs at kill": kills}
-        stop.view[0] = 1
-        last = [-1, time.monotonic()]
-        while time.monotonic() - last[1] < 5:
-            if sum(taken.view) != last[0]:
-                last = [sum(taken.view), time.monotonic()]
+    def drain(self) -> None:
+        """Nobody puts any more; wait until nobody has taken anything for five seconds."""
+        self._stop.view[0] = 1
+        last, since = -1, time.monotonic()
+        while time.monotonic() - since < 5:
+            if sum(self._taken.view) != last:
+                last, since = sum(self._taken.view), time.monotonic()
             time.sleep(0.1)
-    finally:
-        for pid, _ in alive.values():
+
+    def end(self) -> None:
+        """Kill those who are left."""
+        for pid, _ in self._alive.values():
             kill(pid)
-    seen: dict[tuple[int, ...], int] = {}
-    for file in folder.iterdir():
-        for each in NAME.iter_unpack(file.read_bytes()):
-            seen[each] = seen.get(each, 0) + 1
-    lost = sum((name, number) not in seen for name in range(names) for number in range(put.view[name]))
-    return {"put": sum(put.view), "lost": lost, "again": sum(times - 1 for times in seen.values())}
+
+    def found(self) -> dict[str, int]:
+        """What was put and not processed, and what was processed more than once."""
+        logs = b"".join(file.read_bytes() for file in self._folder.iterdir())
+        seen = collections.Counter(NAME.iter_unpack(logs))
+        put = list(self._put.view)
+        lost = sum((name, number) not in seen for name, count in enumerate(put) for number in range(count))
+        return {"put": sum(put), "lost": lost, "again": seen.total() - len(seen)}
+
+
+def killed_at_any_moment(rival: Rival, kills: int, folder: Path) -> dict[str, Any]:
+    """After which kill the others stopped; else what was lost, and what came twice."""
+    crowd = Crowd(rival, kills, folder)
+    try:
+        for number in range(kills + 1):
+            if not crowd.goes_on():
+                return {"hangs at kill": number}
+            if number < kills:
+                time.sleep(random.uniform(0, 0.02))
+                crowd.kill_one(number + 4)
+        crowd.drain()
+    finally:
+        crowd.end()
+    return crowd.found()
 
 
 # ---------------------------------------------------------------- what is told
@@ -370,7 +390,9 @@ def row(label: str, found: dict[str, Any]) -> list[str]:
     elif "hangs at kill" in third:
         told = f"all hang after kill {third['hangs at kill']}"
     else:
-        told = f"{third['lost']:,} of {third['put']:,} lost" + (f", {third['again']} came twice" if third["again"] else "")
+        told = f"{third['lost']:,} of {third['put']:,} lost" + (
+            f", {third['again']} came twice" if third["again"] else ""
+        )
     return [
         label,
         f"{first['lost']:,} of {first['put']:,} lost",

@@ -107,9 +107,9 @@ def sizes(data: dict[str, Any], to: Path) -> None:
     axis.set_title("From one process to another: throughput by size of message", loc="left", fontsize=11)
     facts = data["machine"]
     told = (
-        f"{facts['cores']} cores of an {facts['processor'].replace('(R)', '').replace(' Processor', '')}, "
-        f"Linux {facts['kernel'].rpartition('.')[0]}, {facts['python']}, {facts['date']}; medians of {data['rounds']}.\n"
-        "shmq checksums and keeps every message, the others do neither. Dashed: shmq without a bound."
+        f"{facts['cores']} cores, {facts['processor'].replace('(R)', '').replace(' Processor', '')}, "
+        f"Linux {facts['kernel'].rpartition('.')[0]}, {facts['python']}, {facts['date']}; {data['rounds']} rounds.\n"
+        "shmq checksums and keeps every message; the others do neither. Dashed: shmq unbounded."
     )
     axis.text(0.99, 0.02, told, transform=axis.transAxes, ha="right", va="bottom", fontsize=7.5, color=INK)
     _plain(axis)

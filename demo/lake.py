@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import datetime
+import itertools
 import json
 import shutil
 import threading
@@ -304,7 +305,7 @@ def headline(hours: list[int], means: list[float]) -> str:
     if not hours:
         return "No flights"
     top = max(range(len(hours)), key=means.__getitem__)
-    rises = top > 1 and all(earlier <= later for earlier, later in zip(means[:top], means[1 : top + 1], strict=True))
+    rises = top > 1 and all(earlier <= later for earlier, later in itertools.pairwise(means[: top + 1]))
     return f"Leave early: delays grow until {hours[top]}:00" if rises else f"Delays are worst at {hours[top]}:00"
 
 

@@ -7,6 +7,7 @@ An SVG, written by hand, so that the demo needs nothing that draws.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -19,12 +20,16 @@ RATES, LAGS = (70, 230), (290, 430)
 
 STYLE = """
 text { font: 13px sans-serif; fill: #24292f } .title { font-size: 17px; font-weight: bold } .small { font-size: 11px }
-.put { stroke: #1f6f8b } .counted { stroke: #c8642b } .summed { stroke: #6a5fa8 }
-path { fill: none; stroke-width: 2 } .axis { stroke: #8c959f; stroke-width: 1 } .kill { stroke: #cf222e; stroke-dasharray: 4 3 }
-text.put { fill: #1f6f8b; stroke: none } text.counted { fill: #c8642b; stroke: none } text.summed { fill: #6a5fa8; stroke: none }
-text.kill { fill: #cf222e; stroke: none }
+path.put { stroke: #1f6f8b } path.counted { stroke: #c8642b } path.summed { stroke: #6a5fa8 }
+path { fill: none; stroke-width: 2 } .axis { stroke: #8c959f; stroke-width: 1 }
+path.kill { stroke: #cf222e; stroke-dasharray: 4 3 }
+text { stroke: none } text.put { fill: #1f6f8b } text.counted { fill: #c8642b } text.summed { fill: #6a5fa8 }
+text.kill { fill: #cf222e }
 @media (prefers-color-scheme: dark) { svg { background: #0d1117 } text { fill: #e6edf3 } }
 """
+
+PERIOD = 0.25
+"""Seconds between two samples."""
 
 
 class Sample(NamedTuple):
@@ -50,19 +55,17 @@ class Seen:
     kills: list[tuple[float, str]] = dataclasses.field(default_factory=list)
 
     def see(self, at: float, put: int, counted: int, summed: int) -> None:
-        """A sample, unless the last one is too young to tell a rate by."""
-        if not self.samples or at - self.samples[-1].at >= PERIOD:
-            self.samples.append(Sample(at, put, counted, summed))
-
-
-PERIOD = 0.1
+        """A sample, unless the last one is too young. Whoever starts again counts from 0 until it finds its place."""
+        last = self.samples[-1] if self.samples else Sample(-PERIOD, 0, 0, 0)
+        if at - last.at >= PERIOD:
+            self.samples.append(Sample(at, max(put, last.put), max(counted, last.counted), max(summed, last.summed)))
 
 
 def rates(samples: Sequence[Sample], name: str) -> list[tuple[float, float]]:
     """Messages a second between one sample and the next."""
     return [
         (later.at, (getattr(later, name) - getattr(earlier, name)) / (later.at - earlier.at))
-        for earlier, later in zip(samples, samples[1:], strict=False)
+        for earlier, later in itertools.pairwise(samples)
     ]
 
 
@@ -85,8 +88,9 @@ def svg(seen: Seen, sentence: str) -> str:
         f'<text class="title" x="{LEFT}" y="28">{sentence}</text>',
     ]
     names = {"put": "put, both producers", "counted": "consumer count", "summed": "consumer delays"}
+    behind = {name: lags(samples, name) for name in names if name != "put"}
     parts += _chart(RATES, "messages a second", {name: rates(samples, name) for name in names}, across)
-    parts += _chart(LAGS, "behind: put, and not yet had", {name: lags(samples, name) for name in names if name != "put"}, across)
+    parts += _chart(LAGS, "behind: put, and not yet had", behind, across)
     for number, (at, whom) in enumerate(seen.kills):
         x, y = across(at), RATES[0] + 12 * number
         parts.append(f'<path class="kill" d="M{x:.1f} {RATES[0] - 6}V{LAGS[1]}"/>')
