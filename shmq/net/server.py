@@ -186,7 +186,7 @@ def locked(root: str, private: str = PRIVATE) -> Iterator[None]:
     with contextlib.suppress(FileExistsError):
         os.mkdir(os.path.join(root, private), 0o700)
     if not stat.S_ISDIR(os.lstat(os.path.join(root, private)).st_mode):
-        raise errors.Unsafe(f"cannot serve {root}: {private} in it is no directory of its own; nothing was changed")
+        raise errors.Unsafe(f"cannot serve {root}: {private} in it is not a directory of its own; nothing was changed")
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(os.path.join(root, private, "lock"), flags, 0o600)
     try:
