@@ -1,0 +1,8 @@
+"""
+Which message makes a handler fail, and with which others before it. For `shmq bisect`.
+
+    child       one run of the handler over some messages; the program of a process of its own
+    runs        starts that process, watches it, and says what came of it
+    search      which messages to run next, until the failing message and few others are left
+    case        the case as files: a test for pytest and its messages
+"""
