@@ -17,10 +17,8 @@ For `git bisect run`, use `shmq replay`, which ends with 1 where the function ra
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any
 
-import shmq
 from shmq.cli import handlers, show, whence
 from shmq.cli.bisection import case
 from shmq.cli.bisection.runs import Given, Runs
@@ -29,6 +27,8 @@ from shmq.cli.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import shmq
 
 _PAYLOAD_SHOWN = 400
 

@@ -1,8 +1,9 @@
-"""`shmq bisect`: the first message that makes a handler fail, the few before it that it takes, and the case as a test."""
+"""`shmq bisect`: the first message that makes a handler fail, the few that it takes, and the case as a test."""
 
 import datetime
 import json
 import os
+import pathlib
 import random
 import signal
 import subprocess
@@ -80,9 +81,13 @@ def bisect(capsys, *words):
     return status, json.loads(capsys.readouterr().out)
 
 
+def text(path):
+    return pathlib.Path(path).read_text()
+
+
 def pytest_of(path):
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:valkey", path]
-    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=200)
 
 
 def test_the_case_has_only_what_it_takes_and_is_a_test_without_the_queue(log, capsys, tmp_path):
@@ -92,7 +97,7 @@ def test_the_case_has_only_what_it_takes_and_is_a_test_without_the_queue(log, ca
     assert found["failed_again"] == found["again"] == 3
     log.close()
     shmq.delete("log")
-    assert [json.loads(line)["index"] for line in open("test_book_37.jsonl")] == [7, 37]
+    assert [json.loads(line)["index"] for line in text("test_book_37.jsonl").splitlines()] == [7, 37]
     said = pytest_of("test_book_37.py")
     assert said.returncode == 1
     assert "ValueError: a has no cover" in said.stdout
@@ -109,7 +114,7 @@ def test_the_case_has_only_what_it_takes_and_is_a_test_without_the_queue(log, ca
     ],
 )
 def test_a_handler_that_ends_its_process_or_hangs_is_found(log, capsys, handler, kind, what):
-    status, found = bisect(capsys, f"jobs_to_bisect:{handler}", "--timeout", "5", "--again", "1", "--from", "30")
+    status, found = bisect(capsys, f"jobs_to_bisect:{handler}", "--timeout", "5", "--again", "1", "--from", "37")
     assert (status, found["index"], found["kind"], found["what"]) == (0, 37, kind, what)
     assert (found["needed"], found["failed_again"]) == (1, 1)
     if kind != "exit":
@@ -122,7 +127,7 @@ def test_a_check_that_fails_afterwards_is_searched_for(log, capsys):
     status, found = bisect(capsys, *words)
     assert (status, found["index"], found["kind"]) == (0, 4, "check")
     assert found["runs"] < 10
-    assert "assert jobs_to_bisect.is_small() is not False" in open(found["case"]).read()
+    assert "assert jobs_to_bisect.is_small() is not False" in text(found["case"])
 
 
 def test_when_nothing_fails_there_is_no_case(log, capsys):
@@ -141,14 +146,14 @@ def test_what_does_not_fail_again_is_told(log, capsys):
 def test_ctrl_c_keeps_what_was_found_and_leaves_no_process(log):
     words = [sys.executable, "-m", "shmq", "bisect", "log", "jobs_to_bisect:slow"]
     with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        until(lambda: os.path.exists("pid") and open("pid").read(), 60)
+        until(lambda: os.path.exists("pid") and text("pid"), 200)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=100)
     assert (process.returncode, err) == (130, "")
     assert "at message 37" in out
     assert "38 are enough, and there was no time" in out
     with pytest.raises(ProcessLookupError):
-        os.kill(int(open("pid").read()), 0)
+        os.kill(int(text("pid")), 0)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +206,7 @@ def test_a_case_hands_over_what_the_queue_did(tmp_path, monkeypatch, codec, payl
 
 # ---------------------------------------------------------------- the search alone
 class Imagined:
-    """Runs of a handler that fails at *last* once it has seen all of *needed*, and otherwise, if at all, in another way."""
+    """Runs of a handler that fails at *last* once it has seen all of *needed*, and in another way without."""
 
     def __init__(self, needed, last):
         self.needed, self.last, self.made = needed, last, 0

@@ -112,7 +112,12 @@ def data_path(path: str) -> str:
 
 
 def write(
-    path: str, queue: shmq.Queue, messages: Iterable[shmq.Message], handler: str, check: str | None, told: dict[str, Any]
+    path: str,
+    queue: shmq.Queue,
+    messages: Iterable[shmq.Message],
+    handler: str,
+    check: str | None,
+    told: dict[str, Any],
 ) -> int:
     """
     Write both files; how many messages they have.
@@ -122,7 +127,7 @@ def write(
         queue: what the messages are of.
         handler: `module:function`.
         check: the same, or None.
-        told: "title", "story", and "apart": the seconds that a process of its own has for it, None where none is needed.
+        told: "title" and "story" for people; "apart": the seconds that a process of its own has for it, or None.
     """
     count = 0
     with open(data_path(path), "x", encoding="utf-8") as data:
@@ -142,7 +147,7 @@ def _line(message: shmq.Message) -> dict[str, Any]:
         try:
             line["headers"] = message.headers
             if json.loads(json.dumps(line["headers"])) != line["headers"]:
-                raise ValueError  # noqa: TRY301
+                raise ValueError
         except (TypeError, ValueError):
             line.pop("headers")
             line["msgpack"] = base64.b64encode(stored).decode()

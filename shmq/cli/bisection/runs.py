@@ -1,4 +1,4 @@
-"""A run of the handler in a fresh process, and what came of it; the process may die, hang, or talk as much as it likes."""
+"""A run of the handler in a fresh process, which may die, hang or talk as it likes; and what came of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PROGRAM = "import sys; sys.path[:] = {path!r}; from shmq.cli.bisection import c
 _TAIL_BYTES = 16384
 _LAST_LINES = 25
 _LOOK = 0.1
-_START_SECONDS = 60.0
+_START_SECONDS = 300.0
 """What the handler's imports may take, at least."""
 _DUMP = 1.0
 """Seconds that a process has to say where it hangs."""
@@ -147,7 +147,7 @@ def _memory(name: str) -> Iterator[int]:
 @contextlib.contextmanager
 def _started(words: str, fds: Sequence[int]) -> Iterator[subprocess.Popen[bytes]]:
     """The process; at the end it and all that it has started is gone."""
-    with subprocess.Popen(
+    with subprocess.Popen(  # noqa: S603  # what the user asked to run
         [sys.executable, "-c", words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
