@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from shmq.cli.experiment.report import Shown
 
+_ROOM, _ROOM_A_SECOND = 384 << 20, 4 << 20
+"""Bytes that it needs: what is put, and the chunk files in advance."""
 _ITEMS, _ITEMS_A_SECOND = 100_000, 5_000
 
 
@@ -43,9 +45,7 @@ def add(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "directory", type=show.place, metavar="DIRECTORY", nargs="?", default=".", help="on which disk (here)"
     )
-    verb.add_argument(
-        "--seconds", type=show.whole(1), default=30, metavar="N", help="for each of the two queues (30)"
-    )
+    verb.add_argument("--seconds", type=show.whole(1), default=30, metavar="N", help="for each of the two queues (30)")
     verb.add_argument(
         "--workers", type=show.whole(1), default=2, metavar="N", help="producers, and as many consumers in a group (2)"
     )
@@ -62,8 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     if not os.path.isdir(arguments.directory):
         raise show.Misuse(f"{arguments.directory} is no directory")
-    if arguments.report:
-        open(arguments.report, "a", encoding="utf-8").close()  # noqa: SIM115  # it can be written, then
+    if arguments.report and not os.path.isdir(os.path.dirname(arguments.report) or "."):
+        raise show.Misuse(f"--report {arguments.report}: there is no such directory")
+    _check_room(arguments)
     kept: str | None = tempfile.mkdtemp(prefix="shmq-chaos-", dir=arguments.directory)
     assert kept is not None  # noqa: S101
     keep = arguments.keep
@@ -85,6 +86,14 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.keep:
             print(f"Kept in {kept}.")
     return 1 if shown.wrong else 0
+
+
+def _check_room(arguments: argparse.Namespace) -> None:
+    needed = _ROOM + arguments.seconds * arguments.workers * _ROOM_A_SECOND
+    if (free := shutil.disk_usage(arguments.directory).free) < needed:
+        raise show.Problem(
+            f"{arguments.directory} has {free >> 20:,} MiB free, and this needs {needed >> 20:,} MiB; nothing was tried"
+        )
 
 
 def _try(arguments: argparse.Namespace, directory: str) -> Shown:

@@ -77,7 +77,7 @@ def log(tmp_path, monkeypatch):
 
 
 def bisect(capsys, *words):
-    status = main(["bisect", "log", *words, "--json"])
+    status = main(["bisect", "log", "--shorten", "9999", *words, "--json"])
     return status, json.loads(capsys.readouterr().out)
 
 

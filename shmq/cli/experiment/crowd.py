@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import multiprocessing
 import os
+import queue as queues
 import random
 import signal
 import time
@@ -66,6 +67,8 @@ class Figures:
     stops: int = 0
     last_progress: float = 0.0
     """How many seconds after its beginning the last message came out."""
+    errors: int = 0
+    """How many processes ended with an error."""
     hung: bool = False
     left: int = 0
     """How many processes did not end by themselves, and were killed at the end."""
@@ -106,15 +109,22 @@ class Crowd:
             kills=self.kills,
             stops=self.stops,
             last_progress=max(times, default=began) - began,
+            errors=len(self.errors()),
             left=left,
         )
 
     def end(self) -> None:
         """Kill whoever is left, and wait for it."""
-        for _, process in self._lives.values():
-            process.kill()
-        for _, process in self._lives.values():
-            process.join()
+        for life in self._lives:
+            self._kill(life)
+
+    def errors(self) -> list[str]:
+        """Of each process that ended by itself, and with an error, what it was and how it ended."""
+        return [
+            f"process {life}, a {role}, ended with {process.exitcode}"
+            for life, (role, process) in self._lives.items()
+            if life not in self._killed and process.exitcode
+        ]
 
     def _start(self, slot: int) -> int:
         life = len(self._lives) + 1
@@ -128,15 +138,21 @@ class Crowd:
         life = self._slots[event.slot]
         process = self._lives[life][1]
         if event.kill:
-            self._killed.add(life)
+            self._kill(life)
             self.kills += 1
-            process.kill()
-            process.join()
             self._slots[event.slot] = self._start(event.slot)
         elif process.pid is not None and process.is_alive():
             self.stops += 1
             os.kill(process.pid, signal.SIGSTOP)
             self._resume.append((time.monotonic() + event.seconds, life))
+
+    def _kill(self, life: int) -> None:
+        """Have it dead; the end of one that had ended is its own."""
+        process = self._lives[life][1]
+        process.kill()
+        process.join()
+        if process.exitcode == -signal.SIGKILL:
+            self._killed.add(life)
 
     def _wait(self, until: float) -> None:
         """Until then; whoever was stopped goes on when its time has come."""
@@ -168,9 +184,9 @@ class Crowd:
 
     def _history(self) -> History:
         lives = {}
-        for life, (role, process) in self._lives.items():
+        for life, (role, _) in self._lives.items():
             written = notes.read(self._stage.notebook(life)) if self._has_notes(life) else []
-            lives[life] = Life(role, life in self._killed or process.exitcode == -signal.SIGKILL, written)
+            lives[life] = Life(role, life in self._killed, written)
         log = {} if self._stage.theirs else _log(self._stage.queue)
         return History(lives, log, theirs=self._stage.theirs is not None)
 
@@ -187,7 +203,10 @@ def trouble_ours(directory: str, options: shmq.Options, workers: int, seconds: f
         queue.consumer(roles.GROUP, group=True, ack="explicit").close()
         queue.consumer(roles.ALONE).close()
     parts: list[tuple[str, Role]] = [(PRODUCER, roles.produce), (MEMBER, roles.consume_in_group)] * workers
-    found = Crowd(stage, [*parts, (SINGLE, roles.consume_alone)], seed).run(seconds, _PATIENCE)
+    crowd = Crowd(stage, [*parts, (SINGLE, roles.consume_alone)], seed)
+    found = crowd.run(seconds, _PATIENCE)
+    for error in crowd.errors():
+        found.verdict.say(f"{error}; {stage.errors} says why")
     if found.left:
         found.hung = True
         found.verdict.say(f"{found.left} processes did not end: nothing moved for {_PATIENCE:g} s")
@@ -211,8 +230,9 @@ def trouble_theirs(directory: str, workers: int, seconds: float, seed: int) -> F
     """The same with multiprocessing.Queue, and one consumer more in the place of the one alone."""
     stage = roles.Stage(directory, _FORK.Queue())
     parts: list[tuple[str, Role]] = [(PRODUCER, roles.produce_theirs), (MEMBER, roles.consume_theirs)] * workers
-    found = Crowd(stage, [*parts, (MEMBER, roles.consume_theirs)], seed).run(seconds, _THEIR_PATIENCE)
-    found.hung = found.last_progress < seconds - _THEIR_PATIENCE or bool(found.left)
+    patience = min(_THEIR_PATIENCE, seconds)
+    found = Crowd(stage, [*parts, (MEMBER, roles.consume_theirs)], seed).run(seconds, patience)
+    found.hung = found.last_progress < seconds - patience or bool(found.left)
     return found
 
 
@@ -250,6 +270,6 @@ def _left_of_theirs(stage: Stage) -> int:
         try:
             while stage.theirs.get(timeout=1.0):
                 left += 1
-        except roles.queues.Empty:
+        except queues.Empty:
             stage.theirs.close()
     return left

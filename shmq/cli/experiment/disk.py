@@ -1,4 +1,4 @@
-"""A disk that becomes full: a small tmpfs in a mount namespace of one process's own, where the kernel lets us make one."""
+"""A disk that becomes full: a small tmpfs in a mount namespace, where the kernel lets us make one."""
 
 from __future__ import annotations
 

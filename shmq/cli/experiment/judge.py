@@ -72,12 +72,12 @@ class Verdict:
 def judge(history: History) -> Verdict:
     """Hold it against what is promised."""
     verdict = Verdict()
-    put = {(note.producer, note.number): note.index for _, note in history.of(PRODUCER, notes.PUT)}
+    put = {(note.producer, note.number): note.place for _, note in history.of(PRODUCER, notes.PUT)}
     verdict.returned = len(put)
     for role in (MEMBER, SINGLE):
         for life, note in history.of(role, notes.BAD):
             verdict.broken += 1
-            verdict.say(f"process {life} was handed bytes that nobody put, as message {note.index}")
+            verdict.say(f"process {life} was handed bytes that nobody put, as message {note.place}")
     if history.theirs:
         _judge_theirs(history, put, verdict)
     else:
@@ -134,12 +134,14 @@ def _judge_batches(history: History, together: Mapping[tuple[int, int], int], ve
         if left:
             left -= 1
             continue
-        left = note.index - 1
-        names = [(note.producer, number) for number in range(note.number, note.number + note.index)]
+        left = note.place - 1
+        names = [(note.producer, number) for number in range(note.number, note.number + note.place)]
         there = sum(name in together for name in names)
         if there not in {0, len(names)}:
             verdict.broken += 1
-            verdict.say(f"of {len(names)} messages that were put at once, from {_called(names[0])} on, {there} are there")
+            verdict.say(
+                f"of {len(names)} messages that were put at once, from {_called(names[0])} on, {there} are there"
+            )
 
 
 # ---- who was handed what
@@ -147,9 +149,9 @@ def _judge_group(history: History, verdict: Verdict) -> None:
     """Each message was handed to one, to another only when that one was killed, and to nobody after it was finished."""
     handed: dict[int, list[tuple[int, int]]] = collections.defaultdict(list)
     for life, note in history.of(MEMBER, notes.GOT):
-        handed[note.index].append((note.time_ns, life))
+        handed[note.place].append((note.time_ns, life))
         _compare(history, note, verdict)
-    finished = {note.index: note.time_ns for _, note in history.of(MEMBER, notes.ACKED)}
+    finished = {note.place: note.time_ns for _, note in history.of(MEMBER, notes.ACKED)}
     for index in history.log:
         if index not in finished and index not in handed:
             verdict.lost += 1
@@ -170,7 +172,7 @@ def _judge_group(history: History, verdict: Verdict) -> None:
 
 def _judge_single(history: History, verdict: Verdict) -> None:
     """Each message at most once, in order; and what is missing is what a killed process had in hand."""
-    handed = sorted((note.time_ns, note.index, note) for _, note in history.of(SINGLE, notes.GOT))
+    handed = sorted((note.time_ns, note.place, note) for _, note in history.of(SINGLE, notes.GOT))
     seen: set[int] = set()
     last = -1
     for _, index, note in handed:
@@ -187,14 +189,16 @@ def _judge_single(history: History, verdict: Verdict) -> None:
     verdict.in_hand = len(history.log.keys() - seen)
     if any(life.role == SINGLE for life in history.lives.values()) and verdict.in_hand > kills:
         verdict.lost += verdict.in_hand - kills
-        verdict.say(f"{verdict.in_hand} messages never came to the consumer alone, of which {kills} processes were killed")
+        verdict.say(
+            f"{verdict.in_hand} messages never came to the consumer alone, of which {kills} processes were killed"
+        )
 
 
 def _compare(history: History, note: Note, verdict: Verdict) -> None:
-    there = history.log.get(note.index)
+    there = history.log.get(note.place)
     if there is None or there[:2] != (note.producer, note.number):
         verdict.broken += 1
-        verdict.say(f"{_called((note.producer, note.number))} was handed out as message {note.index}, which is another")
+        verdict.say(f"{_called((note.producer, note.number))} was handed out as message {note.place}, which is another")
 
 
 # ---- a queue that promises none of it

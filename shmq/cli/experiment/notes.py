@@ -30,8 +30,8 @@ class Note(NamedTuple):
     """Which life of a producer put it; each has a number of its own."""
     number: int
     """Which of its puts."""
-    index: int
-    """In the queue; of one that was tried, how many were put with it."""
+    place: int
+    """Its index in the queue; of one that was tried, how many were put with it."""
     time_ns: int
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import shmq
@@ -82,9 +83,8 @@ def _headline(shown: Shown, kept_at: str | None) -> list[str]:
     if not shown.wrong:
         verdict = shown.ours.verdict
         return [
-            f"shmq kept its promises: {verdict.returned:,} puts returned, {shown.ours.kills + 1:,} processes were killed "
-            f"and {shown.ours.stops:,} stopped;",
-            "nothing was lost, nothing doubled, nothing out of order.",
+            f"shmq kept its promises: nothing lost, nothing doubled, nothing out of order, of {verdict.returned:,} puts",
+            f"that returned, while {shown.ours.kills:,} processes were killed and {shown.ours.stops:,} stopped.",
         ]
     more = len(shown.wrong) - _SHOWN
     lost = shown.ours.verdict.lost + shown.items - shown.left[0]
@@ -103,6 +103,7 @@ def _rows(shown: Shown) -> list[tuple[object, ...]]:
         ("", "shmq", _THEIRS),
         ("processes killed", *(each.kills for each in both)),
         ("processes stopped for a while", *(each.stops for each in both)),
+        ("processes that ended with an error", *(each.errors for each in both)),
         ("puts that returned", *(each.verdict.returned for each in both)),
         ("  of them lost", *(each.verdict.lost for each in both)),
         ("in the queue twice, or handed out wrongly", *(each.verdict.doubled for each in both)),
@@ -126,7 +127,8 @@ def _columns(rows: Sequence[Sequence[object]]) -> list[str]:
     text = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*text, strict=True)]
     return [
-        "    " + "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+        "    "
+        + "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
         for row in text
     ]
 
@@ -136,7 +138,7 @@ def _full(full: Full) -> list[str]:
         return [f"A full disk was not tried: {full.why}."]
     return [
         f"On a disk of 4 MiB {full.put:,} puts returned, and the next one said:",
-        f"    DiskFull: {full.said}",
+        *textwrap.wrap(f"DiskFull: {full.said}", 100, initial_indent="    ", subsequent_indent="    "),
         f"All {full.kept:,} were there, and when they were taken, puts worked again.",
     ]
 
@@ -144,7 +146,7 @@ def _full(full: Full) -> list[str]:
 def _small_print(shown: Shown) -> list[str]:
     return [
         "Not tried: power cuts; nothing here makes the kernel forget what it has not written (docs/durability.md).",
-        f"In {shown.place}, {shown.durability}; shmq {shmq.__version__}, Python {platform.python_version()}, "
+        f"In {shown.place}, {shown.durability}; shmq {shmq.__version__}, Python {platform.python_version()},",
         f"Linux {platform.release()}, {os.cpu_count()} processors.",
         f"Again, with the same schedule: {shown.words}",
     ]

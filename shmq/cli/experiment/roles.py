@@ -23,7 +23,8 @@ _PR_SET_PDEATHSIG = 1
 _LOOK = 0.2
 """Seconds after which a consumer that gets nothing looks whether it shall end."""
 _BATCHES, _BATCH = 0.1, 5
-_PACE = 0.005
+_BURST, _PACE = 10, 0.005
+"""So many puts, then so many seconds of rest."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Stage:
     def queue(self) -> str:
         """The path of ours."""
         return os.path.join(self.directory, "queue")
+
+    @property
+    def errors(self) -> str:
+        """What processes that end with an error say."""
+        return os.path.join(self.directory, "errors")
 
     @property
     def end(self) -> str:
@@ -53,6 +59,7 @@ def play(role: Callable[[Stage, int, int], None], stage: Stage, life: int, seed:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = os.getppid()
+    os.dup2(os.open(stage.errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() == parent:
         role(stage, life, seed)
@@ -71,7 +78,7 @@ def produce(stage: Stage, life: int, seed: int) -> None:
             indexes = queue.put_many(payloads) if together > 1 else [queue.put(payloads[0])]
             notebook.note_all(notes.PUT, life, numbers, indexes)
             number += together
-            time.sleep(_PACE)
+            _rest(number)
 
 
 def consume_in_group(stage: Stage, life: int, seed: int) -> None:  # noqa: ARG001  # as the others
@@ -112,7 +119,7 @@ def produce_theirs(stage: Stage, life: int, seed: int) -> None:  # noqa: ARG001
         queue.put(notes.payload(life, number))
         notebook.note(notes.PUT, life, number)
         number += 1
-        time.sleep(_PACE)
+        _rest(number)
     queue.close()
     queue.join_thread()
 
@@ -132,12 +139,17 @@ def put_and_wait(stage: Stage, life: int, items: int) -> None:
     """Put so many, and wait to be killed: the experiment of the README."""
     notebook = notes.Notebook(stage.notebook(life))
     ours = None if stage.theirs else shmq.open(stage.queue, create=False)
-    put: Callable[[bytes], Any] = _theirs(stage).put if ours is None else ours.put
+    put: Any = _theirs(stage).put if ours is None else ours.put
     item = bytes(1000)
     for _ in range(items):
         put(item)
     notebook.note(notes.PUT, life, items)
     time.sleep(3600)
+
+
+def _rest(number: int) -> None:
+    if number % _BURST == 0:
+        time.sleep(_PACE)
 
 
 def _theirs(stage: Stage) -> Queue[bytes]:
