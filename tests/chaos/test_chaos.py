@@ -20,8 +20,8 @@ COMMAND = [sys.executable, "-m", "shmq", "chaos"]
 # ---------------------------------------------------------------- the judge
 class Story:
     """
-    A history in which all is well: producer 1 was killed after its third message, whose put had not returned; producer 2
-    has put two at once. Consumer 3 was killed with message 0 in hand, which 4 then had; 5 was killed with message 1.
+    A history in which all is well: producer 1 was killed in its third put, which had not returned; producer 2 has put
+    two at once. Consumer 3 was killed with message 0 in hand, which 4 then had; 5 was killed with message 1.
     """
 
     def __init__(self):
@@ -221,7 +221,7 @@ def test_what_is_lost_is_the_first_line_and_the_directory_stays(tmp_path, monkey
     words = ["chaos", str(tmp_path), "--seconds", "1", "--seed", "9", "--workers", "1"]
     assert in_child(main, words) == "1"
     said = capfd.readouterr().out
-    assert said.startswith("SHMQ LOST 1 MESSAGES: message ")
+    assert said.startswith("SHMQ LOST 1 MESSAGE: message ")
     (kept,) = tmp_path.iterdir()
     assert f"are kept in {kept}" in said
     assert (kept / "ours" / "queue" / "queue.shmq").exists()

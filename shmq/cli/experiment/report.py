@@ -83,12 +83,12 @@ def _headline(shown: Shown, kept_at: str | None) -> list[str]:
     if not shown.wrong:
         verdict = shown.ours.verdict
         return [
-            f"shmq kept its promises: nothing lost, nothing doubled, nothing out of order, of {verdict.returned:,} puts",
-            f"that returned, while {shown.ours.kills:,} processes were killed and {shown.ours.stops:,} stopped.",
+            f"shmq kept its promises: nothing lost, nothing doubled, nothing out of order: {verdict.returned:,} puts",
+            f"returned, while {shown.ours.kills:,} processes were killed and {shown.ours.stops:,} stopped.",
         ]
     more = len(shown.wrong) - _SHOWN
     lost = shown.ours.verdict.lost + shown.items - shown.left[0]
-    what = f"LOST {lost:,} MESSAGES" if lost else "BROKE A PROMISE"
+    what = f"LOST {lost:,} MESSAGE{'S' * (lost != 1)}" if lost else "BROKE A PROMISE"
     return [
         f"SHMQ {what}: {shown.wrong[0]}",
         *(f"    {sentence}" for sentence in shown.wrong[1:_SHOWN]),
