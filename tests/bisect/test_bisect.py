@@ -127,7 +127,7 @@ def test_a_check_that_fails_afterwards_is_searched_for(log, capsys):
     status, found = bisect(capsys, *words)
     assert (status, found["index"], found["kind"]) == (0, 4, "check")
     assert found["runs"] < 10
-    assert "assert jobs_to_bisect.is_small() is not False" in text(found["case"])
+    assert "assert checks.is_small() is not False" in text(found["case"])
 
 
 def test_when_nothing_fails_there_is_no_case(log, capsys):
@@ -189,18 +189,18 @@ def test_what_cannot_be_done_is_said(log, capsys, words, status, said):
 )
 def test_a_case_hands_over_what_the_queue_did(tmp_path, monkeypatch, codec, payload):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "no_jobs_at_all.py").write_text("def handle(message): ...\n")
+    (tmp_path / "messages.py").write_text("def handle(message): ...\n")
     monkeypatch.setattr(sys, "path", [*sys.path])
     with shmq.open("log", codec=codec, trusted=True) as queue:
         queue.put(payload)
         queue.put(payload, key=b"\xfe", type=9, time_ns=5, headers={"b": b"\xff"})
         queue.put(payload, key=b"eu", headers={"a": [1]})
         told = {"title": "what\x00'''", "story": "", "apart": None}
-        case.write("test_case.py", queue, queue.reader(), "no_jobs_at_all:handle", None, told)
+        case.write("test_case.py", queue, queue.reader(), "messages:handle", None, told)
         fields = [(m.payload, bytes(m.view), m.key, m.type, m.time_ns, m.headers) for m in queue.reader()]
     found = [(m.payload, bytes(m.view), m.key, m.type, m.time_ns, m.headers) for m in child.of_case("test_case.py")]
     assert found == fields
-    sys.modules.pop("no_jobs_at_all", None)
+    sys.modules.pop("messages", None)
     sys.modules.pop("_shmq_case", None)
 
 

@@ -73,10 +73,10 @@ if __name__ == "__main__":
 
 _DIRECT = """\
     for message in messages():
-        {handler}(message)
+        {function}(message)
 """
 _CHECK = """\
-    assert {check}() is not False
+    assert {function}() is not False
 """
 _APART = """\
     # It ends its process, so it gets one of its own.
@@ -164,15 +164,18 @@ def _readable(data: bytes) -> str | dict[str, str]:
 
 def _text(path: str, queue: shmq.Queue, handler: str, check: str | None, told: dict[str, Any]) -> str:
     function = re.sub(r"\W", "_", handler.partition(":")[2])
-    handle = handler.replace(":", ".")
     name = f"test_{function}"
-    body = _DIRECT.format(handler=handle) + (_CHECK.format(check=check.replace(":", ".")) if check else "")
+    imports, decode = _reading(queue.options.codec)
+    body = ""
+    for each, alias, call in ((handler, "handlers", _DIRECT), (check, "checks", _CHECK)):
+        if each is not None:
+            module, _, name_in_it = each.partition(":")
+            imports.append(f"import {module} as {alias}")  # whatever it is called, it hides nothing here
+            body += call.format(function=f"{alias}.{name_in_it}")
     main, apart = f"{name}()", told["apart"] is not None
     if apart:
         body = _APART.format(timeout=told["apart"]) + body
         main = "handle_all()\n    os._exit(ALL_HANDLED)"
-    imports, decode = _reading(queue.options.codec)
-    imports += [f"import {each.partition(':')[0]}" for each in (handler, check) if each]
     return _TEST.format(
         title=_comment(told["title"]),
         story=_comment(told["story"]),
