@@ -105,7 +105,7 @@ def _rows(shown: Shown) -> list[tuple[object, ...]]:
         ("processes stopped for a while", *(each.stops for each in both)),
         ("processes that ended with an error", *(each.errors for each in both)),
         ("puts that returned", *(each.verdict.returned for each in both)),
-        ("  of them lost", *(each.verdict.lost for each in both)),
+        ("  of them lost, or stuck for good", *(each.verdict.lost for each in both)),
         ("in the queue twice, or handed out wrongly", *(each.verdict.doubled for each in both)),
         ("out of a producer's order", *(each.verdict.disordered for each in both)),
         ("half batches, and bytes that nobody put", *(each.verdict.broken for each in both)),
