@@ -28,12 +28,16 @@ if TYPE_CHECKING:
 
 def add(verb: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    verb.add_argument("paths", type=show.place, metavar="PATH", nargs="*", help="queues, or directories of queues (here)")
+    verb.add_argument(
+        "paths", type=show.place, metavar="PATH", nargs="*", help="queues, or directories of queues (here)"
+    )
     verb.add_argument("--every", type=_some_seconds, default=1.0, metavar="SECONDS", help="between two looks (1)")
     ways = verb.add_mutually_exclusive_group()
     ways.add_argument("--web", action="store_true", help="serve a page for a browser on this machine instead")
     ways.add_argument("--json", action="store_true", help="print one look as lines of JSON instead")
-    verb.add_argument("--port", type=show.whole(0), metavar="N", help="with --web: the port (8765; 0: any that is free)")
+    verb.add_argument(
+        "--port", type=show.whole(0), metavar="N", help="with --web: the port (8765; 0: any that is free)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

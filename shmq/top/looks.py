@@ -191,7 +191,7 @@ def _rated(found: QueueFacts, before: QueueFacts, seconds: float) -> QueueFacts:
     return dataclasses.replace(
         found,
         put_rate=rate,
-        take_rate=sum(each.rate or 0.0 for each in consumers),
+        take_rate=sum((each.rate or 0.0 for each in consumers), 0.0),
         consumers=consumers,
         processes=[dataclasses.replace(each, put_rate=rate * each.share) for each in found.processes],
     )
