@@ -110,7 +110,7 @@ def held_messages(memory: mmap.mmap, head: int) -> list[HeldMessage]:
 
 
 def tenants(memory: mmap.mmap) -> list[int]:
-    """The owners that the ring in *memory* knows as its members: each entered it, and nobody sat down in its seat since."""
+    """The owners of the members of the ring in *memory*: each has entered it, and nobody has had its seat since."""
     _, _, cells, _ = ring_extent(memory)
     slots = layout.SMALL_SLOTS if cells & layout.RING_SMALL else layout.OWNER_SLOTS
     with memoryview(memory) as view, view[layout.ring.tenants :][: 8 * slots].cast("Q") as words:
@@ -119,7 +119,7 @@ def tenants(memory: mmap.mmap) -> list[int]:
 
 
 def putters(chunk: Chunk, first: int, most: int) -> dict[int, int]:
-    """Who has put how many of up to *most* messages and batches from index *first* on, as far as they lie in *chunk*."""
+    """Which owner has put how many of up to *most* messages and batches of *chunk* from index *first* on."""
     _, position, ends = chunk.floor(max(first, chunk.base))
     found: dict[int, int] = {}
     memory = chunk.map

@@ -16,14 +16,17 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq.cli import show
+from shmq.cli import show, stopping
 
 if TYPE_CHECKING:
     import argparse
+
+_PORT = 8765
 
 
 def add(verb: argparse.ArgumentParser) -> None:
@@ -36,7 +39,7 @@ def add(verb: argparse.ArgumentParser) -> None:
     ways.add_argument("--web", action="store_true", help="serve a page for a browser on this machine instead")
     ways.add_argument("--json", action="store_true", help="print one look as lines of JSON instead")
     verb.add_argument(
-        "--port", type=show.whole(0), metavar="N", help="with --web: the port (8765; 0: any that is free)"
+        "--port", type=show.whole(0), metavar="N", help=f"with --web: the port ({_PORT}; 0: any that is free)"
     )
 
 
@@ -47,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     with shmq.top.Looks(arguments.paths, every=arguments.every) as looks:
         if arguments.json:
             return _print(looks)
-        return _serve(looks, arguments.port) if arguments.web else _show(looks)
+        return _serve(looks, _PORT if arguments.port is None else arguments.port) if arguments.web else _show(looks)
 
 
 def _some_seconds(word: str) -> float:
@@ -65,28 +68,27 @@ def _print(looks: shmq.top.Looks) -> int:
 
 
 def _show(looks: shmq.top.Looks) -> int:
-    try:
-        from shmq.top import screen
-    except ImportError as problem:
-        raise _missing("on a terminal", problem) from None
     if not sys.stdin.isatty() or not sys.stdout.isatty():
         raise show.Problem("shmq top shows itself on a terminal, and this is none; --json prints one look")
-    return screen.run(looks)
-
-
-def _serve(looks: shmq.top.Looks, port: int | None) -> int:
     try:
-        from shmq.top import web
+        return shmq.top.show(looks)
     except ImportError as problem:
-        raise _missing("--web", problem) from None
-    web.serve(
-        looks,
-        8765 if port is None else port,
-        on_start=lambda address: print(f"shmq: top is at {address}", file=sys.stderr, flush=True),
-    )
+        raise _missing("textual", problem) from None
+
+
+def _serve(looks: shmq.top.Looks, port: int) -> int:
+    """Until SIGTERM or Ctrl-C."""
+    ended = threading.Event()
+    with stopping.asked(ended.set):
+        try:
+            page = shmq.top.serve(looks, port)
+        except ImportError as problem:
+            raise _missing("starlette and uvicorn", problem) from None
+        with page:
+            print(f"shmq: top is at {page.address}", file=sys.stderr, flush=True)
+            ended.wait()
     return 0
 
 
-def _missing(what: str, problem: ImportError) -> show.Problem:
-    needed = "starlette and uvicorn" if what == "--web" else "textual"
-    return show.Problem(f"shmq top {what} needs {needed} ({problem}): pip install 'shmq[top]'; --json does without")
+def _missing(needed: str, problem: ImportError) -> show.Problem:
+    return show.Problem(f"shmq top needs {needed} for that ({problem}): pip install 'shmq[top]'; --json does without")

@@ -65,7 +65,8 @@ class ConsumerFacts:
         open: whether somebody has it open.
         pids: who.
         problem: what is wrong with it.
-        latency: what the statistics have of it, if they have.
+        latency: (seconds, messages): how many were at most so old when they were taken, and older than the pair
+            before; None where nobody counts that.
     """
 
     name: str
@@ -81,7 +82,7 @@ class ConsumerFacts:
     open: bool = False
     pids: list[int] = dataclasses.field(default_factory=list)
     problem: str | None = None
-    latency: Any = None
+    latency: list[tuple[float, int]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +104,7 @@ class QueueFacts:
         state: "finished", "shut down", "follower", "fenced", or "".
         held_by: what one name alone holds back, if that is much.
         consumers, processes: who takes, and who has it open.
-        latency: what the statistics have of it, if they have.
+        latency: as of a consumer, of all of them.
     """
 
     path: str
@@ -124,7 +125,7 @@ class QueueFacts:
     held_by: str | None = None
     consumers: list[ConsumerFacts] = dataclasses.field(default_factory=list)
     processes: list[ProcessFacts] = dataclasses.field(default_factory=list)
-    latency: Any = None
+    latency: list[tuple[float, int]] | None = None
 
 
 def of_queue(session: Session, path: str, since: int | None) -> QueueFacts:
@@ -161,7 +162,7 @@ def of_queue(session: Session, path: str, since: int | None) -> QueueFacts:
             )
             for owner, each in people.items()
         ],
-        latency=getattr(found, "latency", None),
+        latency=_latency(found),
     )
 
 
@@ -189,8 +190,17 @@ def _of_consumer(
         open=is_open,
         pids=sorted(people[owner].pid for owner in owners),
         problem=its.problem,
-        latency=getattr(its, "latency", None),
+        latency=_latency(its),
     )
+
+
+def _latency(found: Any) -> list[tuple[float, int]] | None:
+    """What statistics have counted, if they have: a mapping, or pairs, of upper bounds in seconds and numbers."""
+    counted = getattr(found, "latency", None)
+    if counted is None:
+        return None
+    pairs = counted.items() if hasattr(counted, "items") else counted
+    return [(float(bound), int(number)) for bound, number in pairs]
 
 
 def _takers(session: Session, name: str, its: ConsumerStats, people: dict[int, Process]) -> tuple[bool, list[int]]:

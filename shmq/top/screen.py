@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _KEPT = 120
 """So many looks are drawn as a line."""
+_BARS = " ▁▂▃▄▅▆▇█"
 _BAD, _FAINT = "bold red", "dim"
 _LEVELS = {"stuck": "bold red", "slow": "bold yellow", "note": "green"}
 _QUEUES = ("QUEUE", "PUT/S", "DONE/S", "LAG", "OLDEST", "MESSAGES", "DISK", "NAMES", "OPEN", "STATE")
@@ -150,6 +151,7 @@ class One(Screen):  # type: ignore[misc]  # see Grid
     def compose(self) -> Iterator[Any]:
         """From above: figures, lines, tables."""
         yield Static(id="figures")
+        yield Static(id="latency")
         yield Static(id="put-title")
         yield Sparkline(id="put")
         yield Static(id="lag-title")
@@ -164,6 +166,7 @@ class One(Screen):  # type: ignore[misc]  # see Grid
         self.query_one("#figures", Static).update(_figures(self.path, found))
         if found is None or found.problem is not None:
             found = None
+        self.query_one("#latency", Static).update(_bars(found.latency if found else None))
         puts, lags = self.app.history(self.path)
         self.query_one("#put-title", Static).update(_line_title("put/s", puts, words.rate))
         self.query_one("#put", Sparkline).data = puts
@@ -225,7 +228,7 @@ class Top(App):  # type: ignore[misc]  # see Grid
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar = [("q", "quit", "Quit"), ("ctrl+c", "quit", "Quit")]
     CSS = """
-    #sums, #figures, #put-title, #lag-title { height: auto; padding: 0 1; }
+    #sums, #figures, #latency, #put-title, #lag-title { height: auto; padding: 0 1; }
     #put, #lag { height: 2; margin: 0 1; }
     #consumers { height: 1fr; border-top: solid $primary; }
     #processes { height: 1fr; border-top: solid $primary; }
@@ -332,13 +335,23 @@ def _figures(path: str, found: QueueFacts | None) -> Text:
         said.append(f"{found.held_by} alone holds much back")
     if found.state:
         said.append(found.state)
-    if found.latency is not None:
-        said.append(f"latency {latency(found.latency)}")
     return text.append("\n" + "   ".join(said), "not bold")
 
 
 def _line_title(name: str, values: Sequence[float], say: Callable[[float], str]) -> Text:
     return Text(f"{name}: {say(values[-1])} now, {say(max(values))} at most" if values else f"{name}:", _FAINT)
+
+
+def _bars(latency: Sequence[tuple[float, int]] | None) -> Text:
+    """A histogram on one line, a character for each bucket from the first to the last that has something."""
+    if latency is None:
+        return Text()
+    there = [at for at, (_, number) in enumerate(latency) if number]
+    shown = latency[there[0] : there[-1] + 1] if there else []
+    most = max((number for _, number in shown), default=1)
+    bars = "".join(_BARS[-(-number * (len(_BARS) - 1) // most)] for _, number in shown)
+    ends = f"{words.age(shown[0][0])} {bars} {words.age(shown[-1][0])}   " if shown else ""
+    return Text(f"latency: {ends}{words.quantiles(latency)}", _FAINT)
 
 
 def _consumer_row(each: ConsumerFacts, states: dict[int, str]) -> list[str | Text]:
@@ -354,7 +367,7 @@ def _consumer_row(each: ConsumerFacts, states: dict[int, str]) -> list[str | Tex
         words.count(each.parked),
         words.count(each.returned),
         words.count(each.dead),
-        latency(each.latency),
+        words.quantiles(each.latency),
         pids if each.pids else nobody,
     ]
 
@@ -362,15 +375,6 @@ def _consumer_row(each: ConsumerFacts, states: dict[int, str]) -> list[str | Tex
 def _process_row(each: ProcessFacts) -> list[str | Text]:
     state = Text(each.state, _BAD) if each.state == "stopped" else each.state
     return [str(each.pid), state, words.rate(each.put_rate), ", ".join(each.consumers) or "-", each.command]
-
-
-def latency(found: Any) -> str:
-    """A latency as statistics have it, in a line: quantiles by their names, in seconds; "-" without."""
-    if found is None:
-        return "-"
-    fields = found if isinstance(found, dict) else getattr(found, "__dict__", {})
-    said = [f"{name} {words.age(value)}" for name, value in fields.items() if isinstance(value, float)]
-    return " ".join(said) or words.plain(str(found))
 
 
 def _findings(path: str, found: Sequence[diagnosis.Finding]) -> Text:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -33,6 +38,24 @@ def age(seconds: float | None) -> str:
         if seconds < limit:
             return f"{seconds / unit:,.1f} {name}" if seconds < 10 else f"{seconds / unit:,.0f} {name}"
     return f"{seconds / 86400:,.0f} d"
+
+
+def quantile(latency: Sequence[tuple[float, int]], share: float) -> float | None:
+    """What that share of them was at most, by the bounds of their buckets; None when there are none."""
+    wanted = share * sum(number for _, number in latency)
+    reached = 0
+    for bound, number in latency:
+        reached += number
+        if number and reached >= wanted:
+            return bound
+    return None
+
+
+def quantiles(latency: Sequence[tuple[float, int]] | None) -> str:
+    """What half of them was at most, and 99 of 100; "-" for nothing."""
+    if latency is None or (half := quantile(latency, 0.5)) is None:
+        return "-"
+    return f"50% {age(half)} 99% {age(quantile(latency, 0.99))}"
 
 
 def many(number: int, what: str) -> str:
