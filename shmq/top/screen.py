@@ -11,7 +11,6 @@ import collections
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
-from textual import work
 from textual.app import App
 from textual.binding import Binding
 from textual.containers import VerticalScroll
@@ -209,9 +208,8 @@ class Why(Screen):  # type: ignore[misc]  # see Grid
     def action_again(self) -> None:
         """Look again."""
         self.query_one("#findings", Static).update(Text(f"looking at {words.plain(self.path)} ...", _FAINT))
-        self._find()
+        self.run_worker(self._find(), exclusive=True)
 
-    @work(exclusive=True)
     async def _find(self) -> None:
         try:
             found = await asyncio.to_thread(diagnosis.why, self.path)
@@ -246,9 +244,8 @@ class Top(App):  # type: ignore[misc]  # see Grid
     def on_mount(self) -> None:
         """Begin to look."""
         self.push_screen(Queues())
-        self._keep_looking()
+        self.run_worker(self._keep_looking())
 
-    @work
     async def _keep_looking(self) -> None:
         while True:
             self._take(await asyncio.to_thread(self._looks.look))

@@ -30,8 +30,6 @@ from shmq import diagnosis, errors
 from shmq.closable import Closable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from shmq.top.facts import QueueFacts
     from shmq.top.looks import Looks
 
@@ -168,13 +166,14 @@ def _page() -> str:
 def _policy(page: str) -> str:
     """What a browser may do for the page: run its script, use its style, and ask here for facts."""
 
-    def digest(element: str) -> str:
-        found: Callable[[str], bytes] = lambda text: hashlib.sha256(text.encode()).digest()  # noqa: E731
+    def digests(element: str) -> str:
         texts = re.findall(rf"<{element}>(.*?)</{element}>", page, re.DOTALL)
-        return " ".join(f"'sha256-{base64.b64encode(found(text)).decode()}'" for text in texts)
+        return " ".join(
+            f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts
+        )
 
     return (
-        f"default-src 'none'; script-src {digest('script')}; style-src {digest('style')}; connect-src 'self'; "
+        f"default-src 'none'; script-src {digests('script')}; style-src {digests('style')}; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
 
