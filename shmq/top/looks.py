@@ -13,7 +13,7 @@ import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from shmq import errors, locks
+from shmq import _native, errors, locks
 from shmq.closable import Closable
 from shmq.session import Session
 from shmq.storage.paths import QUEUE
@@ -47,7 +47,7 @@ class Look(NamedTuple):
 
 class _Kept(NamedTuple):
     session: Session
-    file: tuple[int, int]
+    identity: tuple[int, int, bytes]
 
 
 class _Before(NamedTuple):
@@ -147,17 +147,17 @@ class Looks(Closable):
 
     @contextlib.contextmanager
     def _opened(self, place: str) -> Iterator[Session]:
-        file = None if place.startswith("shm:") else _identity(place)
+        identity = None if place.startswith("shm:") else _identity(place)
         kept = self._kept.get(place)
-        if kept is not None and kept.file == file:
+        if kept is not None and kept.identity == identity:
             yield kept.session
             return
         if kept is not None:
             self._kept.pop(place).session.close()
         session = Session(place, create=False, read_only=True, trusted=True)
         # Of a view of what a recovery will leave, nothing is true when somebody recovers.
-        if file is not None and session.home.view is None and len(self._kept) < _KEPT_MAX:
-            self._kept[place] = _Kept(session, file)
+        if identity is not None and session.home.view is None and len(self._kept) < _KEPT_MAX:
+            self._kept[place] = _Kept(session, identity)
             yield session
             return
         with contextlib.closing(session):
@@ -175,9 +175,11 @@ class Looks(Closable):
         return found
 
 
-def _identity(place: str) -> tuple[int, int]:
-    info = os.stat(f"{place}/{QUEUE}", follow_symlinks=False)
-    return info.st_dev, info.st_ino
+def _identity(place: str) -> tuple[int, int, bytes]:
+    """Its directory, and what the queue there says it is: the file's inode the next one in that place may get."""
+    info = os.stat(place)
+    with open(f"{place}/{QUEUE}", "rb") as file:
+        return info.st_dev, info.st_ino, file.read(_native.QUEUE_HEADER_BYTES)
 
 
 def _rated(found: QueueFacts, before: QueueFacts, seconds: float) -> QueueFacts:
