@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import signal
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
@@ -46,7 +47,7 @@ _SORTS: dict[str, Callable[[QueueFacts], Any]] = {
 
 def run(looks: Looks) -> int:
     """Show them until somebody types q; return the exit status."""
-    app = Top(looks)
+    app = Top(looks, end_by=(signal.SIGTERM,))
     app.run()
     return app.return_code or 0
 
@@ -224,7 +225,10 @@ class Top(App):  # type: ignore[misc]  # see Grid
 
     TITLE = "shmq top"
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar = [("q", "quit", "Quit"), ("ctrl+c", "quit", "Quit")]
+    BINDINGS: ClassVar = [
+        Binding("q", "quit", "Quit"),
+        Binding("ctrl+c", "quit", "Quit", show=False, priority=True),  # before a screen copies text
+    ]
     CSS = """
     #sums, #figures, #latency, #put-title, #lag-title { height: auto; padding: 0 1; }
     #put, #lag { height: 2; margin: 0 1; }
@@ -234,15 +238,18 @@ class Top(App):  # type: ignore[misc]  # see Grid
     #findings { padding: 0 1; }
     """
 
-    def __init__(self, looks: Looks) -> None:
-        """*looks* stays the caller's."""
+    def __init__(self, looks: Looks, end_by: Sequence[int] = ()) -> None:
+        """*looks* stays the caller's; *end_by*: signals that end it, and leave the terminal as it was."""
         super().__init__()
         self._looks = looks
+        self._end_by = end_by
         self._look: Look | None = None
         self._history: dict[str, collections.deque[tuple[float, int]]] = {}
 
     def on_mount(self) -> None:
         """Begin to look."""
+        for number in self._end_by:
+            asyncio.get_running_loop().add_signal_handler(number, self.exit)
         self.push_screen(Queues())
         self.run_worker(self._keep_looking())
 
