@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import signal
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +17,7 @@ from textual.app import App
 from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.coordinate import Coordinate
+from textual.css.query import NoMatches
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Sparkline, Static
 
@@ -109,6 +111,10 @@ class Queues(Screen):  # type: ignore[misc]  # see Grid
         yield Grid(_QUEUES, ("QUEUE", "STATE"), id="queues")
         yield Footer()
 
+    def on_mount(self) -> None:
+        """Show what is known."""
+        self.app.show()
+
     def show(self, look: Look) -> None:
         """Show that look."""
         self.query_one("#sums", Static).update(_sums(look, self.sort))
@@ -160,6 +166,10 @@ class One(Screen):  # type: ignore[misc]  # see Grid
         yield Grid(_PROCESSES, ("PROCESS", "STATE", "TAKES", "COMMAND"), id="processes")
         yield Footer()
 
+    def on_mount(self) -> None:
+        """Show what is known."""
+        self.app.show()
+
     def show(self, look: Look) -> None:
         """Show that look at it."""
         found = next((each for each in look.queues if each.path == self.path), None)
@@ -202,9 +212,6 @@ class Why(Screen):  # type: ignore[misc]  # see Grid
     def on_mount(self) -> None:
         """Begin to look."""
         self.action_again()
-
-    def show(self, look: Look) -> None:
-        """It looks for itself."""
 
     def action_again(self) -> None:
         """Look again."""
@@ -267,14 +274,11 @@ class Top(App):  # type: ignore[misc]  # see Grid
                 self._history[path].append((each.put_rate, each.lag))
         self.show()
 
-    def on_screen_resume(self) -> None:
-        """A screen that was below others shows what is so now."""
-        self.show()
-
     def show(self) -> None:
         """Have the screen on top show the last look."""
-        if self._look is not None and hasattr(self.screen, "show") and self.screen.is_mounted:
-            self.screen.show(self._look)
+        if self._look is not None and isinstance(self.screen, Queues | One):
+            with contextlib.suppress(NoMatches):  # it is being made, or taken away
+                self.screen.show(self._look)
 
     def history(self, path: str) -> tuple[list[float], list[float]]:
         """Of that queue: messages put a second, and lags, at the last looks."""

@@ -257,7 +257,7 @@ def test_queues_are_found_below_directories_without_following_links(tmp_path, mo
         assert places.below([f"{tmp_path}/b/", str(tmp_path / "b")]) == [str(tmp_path / "b")]
     with shmq.shards.open(tmp_path / "events", 2) as root, root.consumer("work"):
         assert len(places.below([str(tmp_path / "events")])) == 2
-    with pytest.raises(shmq.NotFound, match="cannot look for queues below .*none: it is no directory"):
+    with pytest.raises(shmq.NotFound, match=r"cannot look for queues below .*none: it is no directory"):
         shmq.top.Looks([str(tmp_path / "none")])
 
 

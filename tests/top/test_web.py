@@ -68,7 +68,8 @@ def test_why_is_answered_of_queues_that_are_shown_and_of_no_other(served, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "10.0.0.1", "[::2]", "", "localhost:x"]
+    "host",
+    ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "10.0.0.1", "[::2]", "", "localhost:x"],
 )
 def test_who_calls_it_by_another_name_gets_nothing(served, host):
     """A page of elsewhere, whose name was made to lead here (DNS rebinding)."""
@@ -133,10 +134,10 @@ def test_it_listens_on_the_loopback_address_alone(served):
 def test_a_port_that_is_taken_is_said(served, tmp_path):
     with (
         shmq.top.Looks([str(tmp_path)]) as looks,
-        pytest.raises(OSError, match=rf"cannot listen at 127.0.0.1:{served.port}: Address already in use; give another"),
+        pytest.raises(OSError, match=rf"cannot listen at 127\.0\.0\.1:{served.port}: Address already in use"),
     ):
         shmq.top.serve(looks, served.port)
-    with shmq.top.Looks([str(tmp_path)]) as looks, pytest.raises(OSError, match="cannot listen at 127.0.0.1:70000"):
+    with shmq.top.Looks([str(tmp_path)]) as looks, pytest.raises(OSError, match=r"cannot listen at 127\.0\.0\.1:70000"):
         shmq.top.serve(looks, 70000)
 
 
