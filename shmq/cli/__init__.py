@@ -36,6 +36,7 @@ _OWN = (
     "ls",
     "stat",
     "why",
+    "top",
     "seek",
     "consumer",
     "dead",
