@@ -144,14 +144,14 @@ def _next_row(rows: csv.DictReader[str]) -> list[str]:
     try:
         return list(rows.fieldnames or [])
     except (csv.Error, UnicodeDecodeError) as problem:
-        raise Refused(f"the header is no CSV: {problem}") from None
+        raise Refused(f"the header is not CSV: {problem}") from None
 
 
 def _read_rows(rows: csv.DictReader[str]) -> list[dict[str, Any]]:
     try:
         return list(itertools.islice(rows, _BATCH))
     except (csv.Error, UnicodeDecodeError) as problem:
-        raise Refused(f"this is no CSV in UTF-8: {problem}") from None
+        raise Refused(f"this is not CSV in UTF-8: {problem}") from None
 
 
 def _of_file(read: _Read, path: str) -> Entry:
@@ -175,12 +175,12 @@ def _of_json(codec: str, line: bytes) -> Entry:
     except ValueError as problem:
         raise Refused(f"{_short(line)} is not JSON: {problem}") from None
     if not isinstance(told, dict) or "payload" not in told:
-        raise Refused(f"{_short(line)} is no object with a payload; lines that are payloads need no --json-lines")
+        raise Refused(f"{_short(line)} is not an object with a payload; lines that are payloads need no --json-lines")
     if strange := sorted(set(told) - _FIELDS):
         raise Refused(f"{_short(line)} has {strange[0]!r}; a message has {', '.join(sorted(_FIELDS))}")
     headers = told.get("headers")
     if headers is not None and not isinstance(headers, dict):
-        raise Refused("its headers are no object")
+        raise Refused("its headers are not an object")
     return Entry(
         payload=_payload(codec, told["payload"]),
         key=_bytes("key", told.get("key")),
@@ -194,7 +194,7 @@ def _payload(codec: str, told: Any) -> Any:
     if codec == "bytes":
         return _bytes("payload", told)
     if codec == "text" and not isinstance(told, str):
-        raise Refused("its payload is no text, and the queue has codec 'text'")
+        raise Refused("its payload is not text, and the queue has codec 'text'")
     return told
 
 
@@ -213,7 +213,7 @@ def _bytes(field: str, told: Any) -> bytes | None:
         try:
             return base64.b64decode(told["base64"], validate=True)
         except (ValueError, TypeError):
-            raise Refused(f"its {field} is no base64") from None
+            raise Refused(f"its {field} is not base64") from None
     if field == "payload":
         return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
     raise Refused(f"its {field} is neither text nor base64")
@@ -226,7 +226,7 @@ def _time_ns(told: Any) -> int | None:
     try:
         moment = datetime.datetime.fromisoformat(told).astimezone(datetime.UTC)
     except (ValueError, TypeError, OverflowError):
-        raise Refused(f"its time {told!r} is none, as 2026-01-31T08:00:00+00:00 is") from None
+        raise Refused(f"its time {told!r} is not one like 2026-01-31T08:00:00+00:00") from None
     since = moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     return (since.days * 86400 + since.seconds) * _NS + since.microseconds * 1000
 

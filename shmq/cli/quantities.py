@@ -27,7 +27,7 @@ def size(word: str) -> int:
     """How many bytes, 1 or more; K, M, G and T are powers of 1024."""
     found = re.fullmatch(r"(-?\d+)([KMGT]?)(?:i?B)?", word.strip(), re.IGNORECASE)
     if found is None:
-        raise argparse.ArgumentTypeError(f"{word!r} is no size like 4096, 64K, 10M or 2G")
+        raise argparse.ArgumentTypeError(f"{word!r} is not a size like 4096, 64K, 10M or 2G")
     if (number := int(found[1])) < 1:
         raise argparse.ArgumentTypeError(f"{word}: 1 or more")
     return number << _BYTES[found[2].upper()]

@@ -30,7 +30,7 @@ def _pattern(word: str) -> re.Pattern[bytes]:
     try:
         return re.compile(os.fsencode(word))
     except re.error as problem:
-        raise argparse.ArgumentTypeError(f"{word!r} is no regular expression: {problem}") from None
+        raise argparse.ArgumentTypeError(f"{word!r} is not a regular expression: {problem}") from None
 
 
 class Selection:

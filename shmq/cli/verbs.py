@@ -37,9 +37,14 @@ GROUPS = {
         "worker": "Run tasks of an Executor's directory, from another terminal or another container",
     },
     "when something is wrong": {
+        "top": "Show queues live: who puts and who takes, rates, lags, ages and the disk",
         "why": "Say why a queue is stuck or slow: who waits for whom, who has what, and what to do about it",
         "verify": "Check a queue, ours or foreign, and print every problem: file, position, reason",
         "repair": "Write a clean copy of a damaged queue, ours or foreign, beside it",
+        "bisect": "Find the first message that makes a function fail, and the few before it that it takes; write them as a "
+        "test",
+        "chaos": "Try on this machine and disk what shmq promises: kill and stop its processes, and account for every "
+        "message",
         "doctor": "Check whether shmq can keep its promises on this machine and in this place",
         "demo": "The main job on real data, with kill -9 half-way, and every message accounted for",
     },

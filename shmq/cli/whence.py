@@ -57,8 +57,8 @@ def place_of(option: str, word: str) -> int | float | str | datetime.datetime:
     with contextlib.suppress(ValueError, OverflowError):
         return time_of(word)
     raise show.Misuse(
-        f"{option} {word!r} is no index, no time like 2026-01-31T08:00, 'yesterday 14:00', '10 minutes ago' or "
-        '1769846400.0, nor "earliest" or "latest"'
+        f"{option} {word!r} is not an index, a time like 2026-01-31T08:00, 'yesterday 14:00', '10 minutes ago' or "
+        '1769846400.0, "earliest" or "latest"'
     )
 
 
@@ -91,7 +91,7 @@ def time_of(word: str, now: datetime.datetime | None = None) -> datetime.datetim
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if clock:
         if (read := _CLOCK.fullmatch(clock)) is None:
-            raise ValueError(f"{word!r} is no time")
+            raise ValueError(f"{word!r} is not a time")
         midnight = midnight.replace(hour=int(read[1]), minute=int(read[2]), second=int(read[3] or 0))
     if day == "today":
         return midnight
@@ -100,4 +100,4 @@ def time_of(word: str, now: datetime.datetime | None = None) -> datetime.datetim
     if day in _DAYS:
         back = (now.weekday() - _DAYS.index(day)) % 7
         return midnight - datetime.timedelta(days=back or 7 * (midnight > now))
-    raise ValueError(f"{word!r} is no time")
+    raise ValueError(f"{word!r} is not a time")

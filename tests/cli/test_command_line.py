@@ -209,13 +209,13 @@ def test_put_reads_what_cat_prints(sh):
     ("line", "said"),
     [
         (b"nix", "is not JSON"),
-        (b"[1]", "is no object with a payload"),
+        (b"[1]", "is not an object with a payload"),
         (b'{"payload": 1, "kye": 2}', "has 'kye'"),
         (b'{"payload": 1, "key": 2}', "its key is neither text nor base64"),
-        (b'{"payload": 1, "time": "soon"}', "its time 'soon' is none"),
+        (b'{"payload": 1, "time": "soon"}', "its time 'soon' is not one"),
         (b'{"payload": 1, "type": "x"}', "type"),
-        (b'{"payload": {"base64": "?"}}', "its payload is no base64"),
-        (b'{"payload": 1, "headers": 2}', "its headers are no object"),
+        (b'{"payload": {"base64": "?"}}', "its payload is not base64"),
+        (b'{"payload": 1, "headers": 2}', "its headers are not an object"),
     ],
 )
 def test_a_line_of_json_that_is_no_message_is_named(sh, line, said):
