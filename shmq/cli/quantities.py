@@ -15,9 +15,7 @@ def seconds(word: str) -> float:
     try:
         number = float(found[1]) * _SECONDS[found[2]] if found else float("nan")
     except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{word!r} is no number of seconds, nor a time like 90s, 5m, 2h or 7d"
-        ) from None
+        raise argparse.ArgumentTypeError(f"{word!r} is not a number of seconds, nor a time like 5m, 2h or 7d") from None
     if not 0 <= number < float("inf"):
         raise argparse.ArgumentTypeError(f"{word}: seconds, 0 or more")
     return number

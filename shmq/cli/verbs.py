@@ -39,10 +39,11 @@ GROUPS = {
     "when something is wrong": {
         "top": "Show queues live: who puts and who takes, rates, lags, ages and the disk",
         "why": "Say why a queue is stuck or slow: who waits for whom, who has what, and what to do about it",
-        "verify": "Check a queue, ours or foreign, and print every problem: file, position, reason",
+        "verify": "Check a queue, ours or foreign, or all shards of a directory, and print every problem: file, "
+        "position, reason",
         "repair": "Write a clean copy of a damaged queue, ours or foreign, beside it",
-        "bisect": "Find the first message that makes a function fail, and the few before it that it takes; write them as a "
-        "test",
+        "bisect": "Find the first message that makes a function fail, and the few before it that it takes; write them "
+        "as a test",
         "chaos": "Try on this machine and disk what shmq promises: kill and stop its processes, and account for every "
         "message",
         "doctor": "Check whether shmq can keep its promises on this machine and in this place",

@@ -152,3 +152,5 @@ def test_the_servers_clock_is_what_came_soonest(monkeypatch):
     assert found == ahead + 1000 - 7
     clock.begin(None)
     assert clock.told(now - 3) == -3
+
+

@@ -303,9 +303,7 @@ class Client:
         """Who has the name, for somebody on another machine: "this process" is the server there."""
         holder = None if name is None else self.queue.holders.get(name)
         if holder is None:
-            return errors.Busy(
-                re.sub(r"held by (process \d+|another process)", r"held by \1 at the server", str(problem))
-            )
+            return errors.Busy(re.sub(r"held by (process \d+|another process)", r"held by \1 at the server", str(problem)))
         who = "this client itself (close it first)" if holder is self else holder.called()
         return errors.Busy(
             f"consumer {name!r} of {self.queue.name} is held by {who}; use another name, or wait until it is closed"
@@ -384,7 +382,9 @@ class Client:
         """lag, pending, head."""
         return await self._consumer(cid).figures()
 
-    async def shut(self, _: int, cid: int, left: int | None, received: int | None, unseen: list[int] | None) -> None:
+    async def shut(
+        self, _: int, cid: int, left: int | None, received: int | None, unseen: list[int] | None
+    ) -> None:
         """
         Close a consumer, whose client has what is up to the batch *received*, used what is before *left*, and has shown
         *unseen* to nobody.

@@ -228,7 +228,9 @@ class Consumer:
         plain = cast("shmq.GroupConsumer[Any]", self.awaited.plain)  # alone or not, it acknowledges
         give_back_unseen(plain, [each for each in found if each is not None])
 
-    async def close(self, left: int | None = None, received: int | None = None, unseen: Iterable[int] = ()) -> None:
+    async def close(
+        self, left: int | None = None, received: int | None = None, unseen: Iterable[int] = ()
+    ) -> None:
         """
         Close the handle: what it holds goes to others.
 
