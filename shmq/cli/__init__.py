@@ -119,7 +119,7 @@ def _end_without_verb(words: Sequence[str]) -> NoReturn:
 
 
 def _like(word: str) -> str:
-    import difflib  # noqa: PLC0415  # only for who mistyped
+    import difflib  # noqa: PLC0415  # only where a verb was mistyped
 
     near = difflib.get_close_matches(word, VERBS, n=1)
     return f" (did you mean {near[0]}?)" if near else ""
