@@ -174,9 +174,7 @@ class Service:
         with self._lock:
             closing = [each for each in self._parting if not self._is_used(each)]
             self._parting = [each for each in self._parting if each not in closing]
-            unused = sorted(
-                (each.since, parts) for parts, each in self._opened.items() if not self._is_used(each)
-            )
+            unused = sorted((each.since, parts) for parts, each in self._opened.items() if not self._is_used(each))
         for at, (since, parts) in enumerate(unused):
             if now - since > self.limits.unused or len(unused) - at > _UNUSED_MOST or self._opened[parts].is_finished:
                 closing += self._taken_out(parts)
