@@ -26,6 +26,7 @@ A map of the package:
     _native/, _core, _hot               the one door to the C core; put, take and q[i] as built-ins
     diagnosis/, whose                   why a queue is stuck or slow; which process an owner is
     workers/                            processes that are started, watched and replaced
+    top/                                all queues below a directory, live
     aio/, compat/, executor/, flow/, rpc/,
     priorities/, shards/, net/, bridge/, flight/,
     formats/, spark/, cli/              surfaces: on what this file exports alone
@@ -96,6 +97,7 @@ if _TYPE_CHECKING:
         rpc,
         shards,
         spark,
+        top,
         workers,
     )
     from shmq.diagnosis import Finding, why
@@ -193,6 +195,7 @@ __all__ = [
     "rpc",
     "shards",
     "spark",
+    "top",
     "verify",
     "volatile_queues",
     "wait",
@@ -221,6 +224,7 @@ def __getattr__(name: str) -> _Any:
         "rpc",
         "shards",
         "spark",
+        "top",
         "workers",
     }:
         _later.ready(f"shmq.{name}")

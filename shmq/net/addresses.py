@@ -45,7 +45,7 @@ def parse(text: str) -> Tcp | Unix:
     found = _TCP.fullmatch(text)
     if found is None or int(found[3]) > _PORT_MOST:
         raise ValueError(
-            f"{text[:200]!r} is no address to listen at: tcp:127.0.0.1:9000 or unix:/run/orders.sock is one"
+            f"{text[:200]!r} is not an address to listen at: tcp:127.0.0.1:9000 or unix:/run/orders.sock is one"
         )
     return Tcp(found[1] or found[2], int(found[3]))
 
@@ -128,7 +128,9 @@ def _remove_stale(path: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(info.st_mode):
-        raise errors.Unsafe(f"cannot listen at unix:{path}: what is there is no socket; it was not touched")
+        raise errors.Unsafe(
+            f"cannot listen at unix:{path}: something is there that is not a socket; it was not touched"
+        )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         try:
             asking.connect(path)

@@ -52,7 +52,7 @@ def decode(body: bytes) -> list[Any]:
     try:
         parts = _decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as problem:
-        raise BadRequest(f"a body that is no msgpack: {problem}") from None
+        raise BadRequest(f"a body that is not msgpack: {problem}") from None
     if not isinstance(parts, list) or len(parts) < 2 or not isinstance(parts[0], str) or not _is_number(parts[1]):
         raise BadRequest("a body that is no [verb, tid, ...]")
     return parts

@@ -204,7 +204,7 @@ def test_what_is_no_frame_ends_the_connection_and_no_other(root, orders, served)
     with Peer(served.path) as good:
         cid = good.create("createAppender", "orders")["cid"]
         for bad, why in (
-            (bytes(4), "a frame without a body that is no meta-data"),
+            (bytes(4), "a frame without a body that is not meta-data"),
             (struct.pack("<I", (16 << 20) + 1), f"a frame of {(16 << 20) + 1} bytes; {16 << 20} are the most"),
             (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "a frame of 541676112 bytes; 16777216 are the most"),
         ):

@@ -171,7 +171,9 @@ class Link:
             try:
                 held.opened_again(line.ask(["consumer", held.cid, *held.given]))
             except packing.BadRequest as problem:
-                raise ConnectionResetError(f"{self.address} answers with what is no answer: {problem}") from problem
+                raise ConnectionResetError(
+                    f"{self.address} answers with something that is not an answer: {problem}"
+                ) from problem
             except (errors.ShmqError, ValueError) as problem:
                 held.fails(problem)
         for tid, call in list(self._flight.items()):

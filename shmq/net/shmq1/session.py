@@ -160,7 +160,7 @@ def _checked(told: dict[str, Any]) -> tuple[bytes, str | None, bool]:
     """
     version, features = told.get("version"), told.get("features") or []
     if version != packing.VERSION:
-        raise errors.BadFormat(f"version {version!r} of Shmq1 is unknown here; this server has {packing.VERSION}")
+        raise errors.BadFormat(f"version {version!r} of Shmq1 is unknown here; this server speaks {packing.VERSION}")
     if features:
         raise errors.BadFormat(f"this server does not know what the client asks for: {', '.join(map(str, features))}")
     session, name, queue = told.get("session"), told.get("client"), told.get("queue")
