@@ -80,13 +80,22 @@ class Service:
         """
         parts = names.parts_of(name)
         with self._doors[hash(parts) % _DOORS]:
-            found = self._found(parts, name) or self._open(parts, name, make=make)
-            with self._lock:
-                if ours and found.queue is None:
-                    raise names.not_found(name)
-                found.users += 1
+            found = None
+            while found is None:
+                found = self._taken(parts, self._found(parts, name) or self._open(parts, name, make=make))
+        if ours and found.queue is None:
+            self.let_go(found)
+            raise names.not_found(name)
         self._close_some()
         return found
+
+    def _taken(self, parts: tuple[str, ...], found: Opened) -> Opened | None:
+        """Hold it; None if somebody has just put it away, because nobody used it."""
+        with self._lock:
+            if self._opened.get(parts) is not found:
+                return None
+            found.users += 1
+            return found
 
     def _found(self, parts: tuple[str, ...], name: str) -> Opened | None:
         """What is open under that name, if it is there still, and of use for whoever comes now."""

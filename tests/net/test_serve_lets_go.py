@@ -204,6 +204,28 @@ def test_descriptors_and_mappings_do_not_grow_with_the_names_that_were_asked_for
     assert _open_files() <= before
 
 
+def test_what_is_put_away_while_it_is_found_is_opened_anew(root, orders, monkeypatch):
+    """Another thread closes what nobody uses, between the look for it and the hold."""
+    service = Service(str(root), limits=Limits(unused=0.0))
+    find = service._found
+
+    def found(*names):
+        there = find(*names)
+        service._close_some()
+        return there
+
+    try:
+        service.let_go(service.hold("orders"))
+        monkeypatch.setattr(service, "_found", found)
+        opened = service.hold("orders")
+        assert not opened.queue.closed
+        assert opened.queue.put(b"a") == 0
+        service.let_go(opened)
+    finally:
+        monkeypatch.undo()
+        service.close()
+
+
 @ways
 def test_calls_of_the_rfc_reach_what_lies_there_now(root, way):
     shmq.open(root / "orders").close()
