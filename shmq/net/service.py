@@ -183,18 +183,17 @@ class Service:
         with self._lock:
             closing = [each for each in self._parting if not self._is_used(each)]
             self._parting = [each for each in self._parting if each not in closing]
-            unused = sorted((each.since, parts) for parts, each in self._opened.items() if not self._is_used(each))
-        for at, (since, parts) in enumerate(unused):
-            if now - since > self.limits.unused or len(unused) - at > _UNUSED_MOST or self._opened[parts].is_finished:
-                closing += self._taken_out(parts)
+            unused = [(parts, each) for parts, each in self._opened.items() if not self._is_used(each)]
+        unused.sort(key=lambda each: each[1].since)
+        for at, (parts, each) in enumerate(unused):
+            if now - each.since > self.limits.unused or len(unused) - at > _UNUSED_MOST or each.is_finished:
+                closing += self._taken_out(parts, each)
         for each in closing:
             each.close()
 
-    def _taken_out(self, parts: tuple[str, ...]) -> list[Opened]:
+    def _taken_out(self, parts: tuple[str, ...], found: Opened) -> list[Opened]:
         """That queue, if nobody uses it still, and it may be closed."""
-        with self._lock:
-            found = self._opened.get(parts)
-        if found is None or found.must_stay:
+        if found.must_stay:
             return []
         with self._lock:
             if self._is_used(found) or self._opened.get(parts) is not found:
