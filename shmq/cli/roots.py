@@ -46,9 +46,8 @@ def verify(shards: shmq.shards.Map, *, as_json: bool) -> int:
     if as_json:
         show.facts({"format": "shmq", "shards": told})
     else:
-        print(
-            f"{shards.path}: {len(told)} shards of shmq, {messages:,} messages whole, {count} problem{'s' * (count != 1)}"
-        )
+        said = f"{count} problem{'s' * (count != 1)}"
+        print(f"{shards.path}: {len(told)} shards of shmq, {messages:,} messages whole, {said}")
     return 1 if count else 0
 
 

@@ -1,5 +1,6 @@
 """
-Check a queue, ours or foreign, or all shards of a directory, and print every problem: file, position, reason. Changes nothing.
+Check a queue, ours or foreign, or all shards of a directory, and print every problem: file, position, reason. Changes
+nothing.
 
 Examples:
     shmq verify orders

@@ -173,7 +173,9 @@ class Verbs:
             raise Refused(ILLEGAL, f"cid {cid} is not what the csp beside it names")
         if not await self._is_there(found):
             name = found.uri.name[:200]
-            raise Refused(NOT_FOUND, f"there is no queue {name!r} any more, or it is another one; cid {cid} is unknown now")
+            raise Refused(
+                NOT_FOUND, f"there is no queue {name!r} any more, or it is another one; cid {cid} is unknown now"
+            )
         return found
 
     async def appender(self, route: Route) -> Appender:

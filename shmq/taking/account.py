@@ -8,6 +8,7 @@ verb that a signal's handler interrupts can be repeated.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -397,3 +398,14 @@ def account_of(message: Message) -> Account:
     """Of the member that was handed it."""
     account: Account = _native.parts(message)[4]._account  # noqa: SLF001  # of ours
     return account
+
+
+def give_back_unseen(messages: Iterable[Message]) -> None:
+    """
+    Give back *messages* that a consumer which acknowledges was handed, and that nobody has seen: no attempt is counted.
+    Those that it does not hold any more are passed over.
+    """
+    for message in messages:
+        account = account_of(message)
+        with contextlib.suppress(errors.LeaseLost):
+            account.settle(message, "give back", account.ring.undo)

@@ -43,7 +43,8 @@ class Line(Protocol):
     """
 
     @property
-    def peer(self) -> str: ...
+    def peer(self) -> str:
+        """Who is there."""
 
     def say(self, message: list[Any]) -> None:
         """Send that."""
@@ -162,12 +163,9 @@ class Client:
         asking.check_number(verb, tid)
         if tid and self._is_known(verb, tid):
             return
-        if max(len(self._tasks), len(self._putting)) >= self._service.limits.requests:  # over all its connections
-            raise packing.BadRequest(f"more than {self._service.limits.requests} requests under way")
+        self._check_room(verb)
         if verb == "put":
             self._check(APPEND)
-            if len(self._putting) >= packing.WINDOW:
-                raise packing.BadRequest(f"more than {packing.WINDOW} batches under way")
             put = Put(tid, rest, self._answer)
             self._putting.add(tid)
             self._stream.put(put)
@@ -191,6 +189,18 @@ class Client:
                 raise packing.BadRequest(f"this server has no verb {verb[:40]!r}")
             asking.check(verb, rest)
             self._tasks[tid] = asyncio.create_task(self._do(tid, does, rest))
+
+    def _check_room(self, verb: str) -> None:
+        """
+        Count what is under way, whichever connection it came by.
+
+        Raises:
+            BadRequest: it is too much.
+        """
+        if len(self._tasks) >= self._service.limits.requests:
+            raise packing.BadRequest(f"more than {self._service.limits.requests} requests under way")
+        if verb == "put" and len(self._putting) >= packing.WINDOW:
+            raise packing.BadRequest(f"more than {packing.WINDOW} batches under way")
 
     def refuse(self, verb: str, tid: int) -> None:
         """It has ended, or will at once: of a batch that comes now it is known that it is not put."""
@@ -303,7 +313,9 @@ class Client:
         """Who has the name, for somebody on another machine: "this process" is the server there."""
         holder = None if name is None else self.queue.holders.get(name)
         if holder is None:
-            return errors.Busy(re.sub(r"held by (process \d+|another process)", r"held by \1 at the server", str(problem)))
+            return errors.Busy(
+                re.sub(r"held by (process \d+|another process)", r"held by \1 at the server", str(problem))
+            )
         who = "this client itself (close it first)" if holder is self else holder.called()
         return errors.Busy(
             f"consumer {name!r} of {self.queue.name} is held by {who}; use another name, or wait until it is closed"
@@ -382,9 +394,7 @@ class Client:
         """lag, pending, head."""
         return await self._consumer(cid).figures()
 
-    async def shut(
-        self, _: int, cid: int, left: int | None, received: int | None, unseen: list[int] | None
-    ) -> None:
+    async def shut(self, _: int, cid: int, left: int | None, received: int | None, unseen: list[int] | None) -> None:
         """
         Close a consumer, whose client has what is up to the batch *received*, used what is before *left*, and has shown
         *unseen* to nobody.
