@@ -444,7 +444,7 @@ class Consumer(_native.Head[T], Awaited, Handle):
     @property
     def lag(self) -> int:
         """
-        How many messages this name has not had, also what is delayed or has expired meanwhile.
+        How many messages this name has not had, including what is delayed or has expired meanwhile.
 
         With a filter those that match, which takes a walk over what is behind; see `behind`.
         """
