@@ -66,9 +66,11 @@ class Steps:
 if __name__ == "__main__":
     application = QApplication(sys.argv[:1])
     window = QWebEngineView()
-    window.setPage(Page(window))
+    page = Page(window)
+    window.setPage(page)
     window.resize(1180, 1040)
     window.show()
-    window.loadFinished.connect(Steps(window).go_on)
+    steps = Steps(window)  # kept: a signal does not keep whose method it calls
+    window.loadFinished.connect(steps.go_on)
     window.load(QUrl(sys.argv[1]))
     sys.exit(application.exec())

@@ -1,4 +1,4 @@
-"""The page of `shmq top --web` in a real Chromium without a window: it shows what is so, live, and runs nothing else."""
+"""The page of `shmq top --web` in a real Chromium without a window: it shows what is so, live, and runs its own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Browser:
     """One page in it."""
 
     def __init__(self, address, errors):
-        self._errors = open(errors, "w+")
+        self._errors = open(errors, "w+")  # noqa: SIM115  # closed with the browser
         self._process = subprocess.Popen(
             [PYTHON, Path(__file__).with_name("chromium.py"), address],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
