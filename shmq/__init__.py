@@ -22,7 +22,7 @@ A map of the package:
     closable                            what a `with` block closes
     later, locks, worker                imports when they are needed; threads and forks
     storage/                            directories, chunk files, the chain
-    foreign, carried                    for formats: words of mapped files; for net: what few messages have
+    foreign, carried, unseen            for formats: words of mapped files; for net: what few messages have, what goes back
     _native/, _core, _hot               the one door to the C core; put, take and q[i] as built-ins
     diagnosis/, whose                   why a queue is stuck or slow; which process an owner is
     workers/                            processes that are started, watched and replaced
