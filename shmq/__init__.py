@@ -22,7 +22,7 @@ A map of the package:
     closable                            what a `with` block closes
     later, locks, worker                imports when they are needed; threads and forks
     storage/                            directories, chunk files, the chain
-    foreign, carried, unseen            for formats: words of mapped files; for net: headers of few, what returns
+    foreign, carried, unseen            for formats: words of mapped files; for net: what few have, what goes back
     _native/, _core, _hot               the one door to the C core; put, take and q[i] as built-ins
     diagnosis/, whose                   why a queue is stuck or slow; which process an owner is
     workers/                            processes that are started, watched and replaced
@@ -42,44 +42,51 @@ if not _sys.platform.startswith("linux"):
 
 from shmq import later as _later
 
-with (
-    _later.quiet_command(),
-    _later.no_garbage_collected(),
-):  # a tenth of the time that the import takes, and there is none yet
-    from shmq import codec, errors
-    from shmq.errors import (
-        BadFormat,
-        Busy,
-        Closed,
-        Corrupt,
-        DiskFull,
-        Empty,
-        Fenced,
-        Forked,
-        Full,
-        Gone,
-        LeaseLost,
-        Mismatch,
-        NotFound,
-        ShmqError,
-        ShutDown,
-        SyncFailed,
-        SyncPending,
-        TooLarge,
-        TooMany,
-        Unsafe,
-        UnsafeFilesystem,
-        Untrusted,
-    )
-    from shmq.filter import Filter
-    from shmq.manage import delete, gc, repair, verify, volatile_queues
-    from shmq.message import Message
-    from shmq.options import Durability, Options, Retention
-    from shmq.putting.producer import Producer, Slot
-    from shmq.queue import Queue, open  # noqa: A004  # shmq.open, as gzip.open
-    from shmq.reading.reader import Reader
-    from shmq.taking.consumer import Consumer
-    from shmq.taking.waiting import wait
+_whole: bool = globals().get("_whole", not _later.is_command())
+"""Whether the names below are here. The `shmq` command has them with its first use of one: `shmq --help` needs none."""
+
+if _whole or _TYPE_CHECKING:
+    with (
+        _later.quiet_command(),
+        _later.no_garbage_collected(),
+    ):  # a tenth of the time that the import takes, and there is none yet
+        from shmq import codec, errors
+        from shmq.errors import (
+            BadFormat,
+            Busy,
+            Closed,
+            Corrupt,
+            DiskFull,
+            Empty,
+            Fenced,
+            Forked,
+            Full,
+            Gone,
+            LeaseLost,
+            Mismatch,
+            NotFound,
+            ShmqError,
+            ShutDown,
+            SyncFailed,
+            SyncPending,
+            TooLarge,
+            TooMany,
+            Unsafe,
+            UnsafeFilesystem,
+            Untrusted,
+        )
+        from shmq.filter import Filter
+        from shmq.manage import delete, gc, repair, verify, volatile_queues
+        from shmq.message import Message
+        from shmq.options import Durability, Options, Retention
+        from shmq.putting.producer import Producer, Slot
+        from shmq.queue import Queue, open  # noqa: A004  # shmq.open, as gzip.open
+        from shmq.reading.reader import Reader
+        from shmq.taking.consumer import Consumer
+        from shmq.taking.waiting import wait
+
+    GroupMessage = Message
+    """What groups hand out: since all messages have all verbs, the same."""
 
 if _TYPE_CHECKING:
     from shmq import (
@@ -123,9 +130,6 @@ _LATE = {
     "Finding": "diagnosis",
     "why": "diagnosis",
 }
-
-GroupMessage = Message
-"""What groups hand out: since all messages have all verbs, the same."""
 
 __version__ = "0.1.0"
 
@@ -206,6 +210,9 @@ __all__ = [
 
 def __getattr__(name: str) -> _Any:
     """`shmq.aio`, the other surfaces, and what few programs need: imported when they are first used."""
+    if name in __all__ and not _whole:
+        _fill()
+        return globals()[name] if name in globals() else __getattr__(name)
     if name in _LATE:
         _later.ready(f"shmq.{_LATE[name]}")
         return getattr(_importlib.import_module(f"shmq.{_LATE[name]}"), name)
@@ -230,3 +237,10 @@ def __getattr__(name: str) -> _Any:
         _later.ready(f"shmq.{name}")
         return _importlib.import_module(f"shmq.{name}")
     raise AttributeError(f"module 'shmq' has no attribute {name!r}")
+
+
+def _fill() -> None:
+    """Run this file again, with everything that programs want of it at once."""
+    global _whole  # noqa: PLW0603
+    _whole = True
+    _importlib.reload(_sys.modules[__name__])
