@@ -13,6 +13,7 @@ Before a block, in a comment of HTML, which nobody who reads the page sees:
 - `not run: why`: the block is not run, and the tests say why.
 - `before:` and lines of Python: run first, for what the page takes for granted.
 - `raises: Name`: the block ends with that exception.
+- `exits: N`: its last command ends with that status; all others end with 0.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ import shmq
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(
-    r"(?:^<!-- (?P<mark>(?:not run|before|raises):.*?)\s*-->\n+)?"
+    r"(?:^<!-- (?P<mark>(?:not run|before|raises|exits):.*?)\s*-->\n+)?"
     r"^(?P<indent> *)```(?P<language>[\w+-]*)\n(?P<body>.*?)^ *```$",
     re.MULTILINE | re.DOTALL,
 )
@@ -123,14 +124,17 @@ class Reader:
             assert printed.getvalue().splitlines() == promised
 
     def _shell(self, block: Block) -> None:
-        for command, expected in commands(block.body):
+        asked = commands(block.body)
+        for command, expected in asked:
             if command.endswith(" &"):
                 self._start(command[: -len(" &")])
                 continue
-            printed = self._ask(command)
+            status, printed = self._ask(command)
+            last = block.mark == "exits" and (command, expected) == asked[-1]
             assert alike(printed, expected), f"$ {command}\nprinted:\n{printed}\nand not:\n{expected}"
+            assert status == (int(block.said) if last else 0), f"$ {command}\nended with {status}:\n{printed}"
 
-    def _ask(self, command: str) -> str:
+    def _ask(self, command: str) -> tuple[int, str]:
         if plain(command):
             return self._verb(shlex.split(command)[1:])
         done = subprocess.run(
@@ -142,16 +146,19 @@ class Reader:
             check=False,
             env=environment(),
         )
-        return done.stdout
+        return done.returncode, done.stdout
 
-    def _verb(self, words: list[str]) -> str:
+    def _verb(self, words: list[str]) -> tuple[int, str]:
         """A verb of shmq in this process, which is a tenth of a second quicker than in one of its own."""
         from shmq.cli import main
 
         printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), contextlib.suppress(SystemExit):
-            main(words)
-        return printed.buffer.getvalue().decode()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            try:
+                status = main(words)
+            except SystemExit as ended:
+                status = ended.code
+        return status, printed.buffer.getvalue().decode()
 
     def _start(self, command: str) -> None:
         self.started.append(
