@@ -13,6 +13,7 @@ Before a block, in a comment of HTML, which nobody who reads the page sees:
 - `not run: why`: the block is not run, and the tests say why.
 - `before:` and lines of Python: run first, for what the page takes for granted.
 - `raises: Name`: the block ends with that exception.
+- `program: NAME`: the block is saved under that name, and run as a program.
 - `exits: N`: its last command ends with that status; all others end with 0.
 """
 
@@ -34,13 +35,13 @@ import shmq
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(
-    r"(?:^<!-- (?P<mark>(?:not run|before|raises|exits):.*?)\s*-->\n+)?"
+    r"(?:^<!-- (?P<mark>(?:not run|before|raises|exits|program):.*?)\s*-->\n+)?"
     r"^(?P<indent> *)```(?P<language>[\w+-]*)\n(?P<body>.*?)^ *```$",
     re.MULTILINE | re.DOTALL,
 )
 FILE = re.compile(r"# ([\w./-]+\.py)\n")
 RUN = {"python", "console", "sh"}
-DEADLINE = 60
+DEADLINE = 240
 
 
 @dataclass
@@ -101,6 +102,10 @@ class Reader:
             exec(compile(block.said, str(block), "exec"), self.names)
         if block.language != "python":
             self._shell(block)
+        elif block.mark == "program":
+            Path(block.said).write_text(block.body)
+            status, printed = self._ask(f"python {block.said}")
+            assert status == 0, printed
         elif named := FILE.match(block.body):
             Path(named[1]).write_text(block.body)
         else:
@@ -125,6 +130,7 @@ class Reader:
 
     def _shell(self, block: Block) -> None:
         asked = commands(block.body)
+        assert asked, "there is no line that begins with `$ `"
         for command, expected in asked:
             if command.endswith(" &"):
                 self._start(command[: -len(" &")])
