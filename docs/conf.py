@@ -21,7 +21,7 @@ version = release = shmq.__version__
 root_doc = "README"
 include_patterns = ["*.md", "docs/**.md", "examples/*.md", "tests/**.md"]
 exclude_patterns = [".*", "build", "demo*", "shmq", "cffi_build", "benchmarks", "*.egg-info"]
-extensions = ["myst_parser", "sphinx.ext.autodoc", "contents", "listings", "docstrings"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "contents", "listings", "docstrings"]
 suppress_warnings = ["myst.header", "misc.highlighting_failure"]  # pages may begin with a picture; dumps are no program
 
 myst_heading_anchors = 4
