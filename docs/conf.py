@@ -22,7 +22,11 @@ root_doc = "README"
 include_patterns = ["*.md", "docs/**.md", "examples/*.md", "tests/**.md"]
 exclude_patterns = [".*", "build", "demo*", "shmq", "cffi_build", "benchmarks", "*.egg-info"]
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "contents", "listings", "docstrings"]
-suppress_warnings = ["myst.header", "misc.highlighting_failure"]  # pages may begin with a picture; dumps are no program
+suppress_warnings = [
+    "myst.header",  # a page may begin with a picture
+    "misc.highlighting_failure",  # a dump of bytes is no program
+    "ref.python",  # of several classes with one name an annotation says the short one
+]
 
 myst_heading_anchors = 4
 myst_enable_extensions = ["attrs_inline"]
@@ -30,6 +34,7 @@ default_role = "code"
 highlight_language = "none"
 
 autodoc_typehints = "signature"
+napoleon_use_ivar = True  # attributes with a property of their own are told once
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_default_options = {"members": True, "show-inheritance": False}

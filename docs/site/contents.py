@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 INDEX = "docs/README"
 SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
-LINK = re.compile(r"\]\(([^)\s#:]+\.md)\)")
+LINK = re.compile(r"\]\(([^)\s#:]+\.md)(?:#[^)\s]*)?\)")
 TREE = "\n```{{toctree}}\n:hidden:\n{caption}\n{entries}\n```\n"
 
 

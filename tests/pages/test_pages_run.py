@@ -58,7 +58,7 @@ LEFT_OUT = [block for page in PAGES for block in runnable(page) if block.reason 
 def test_what_is_not_run_says_why_and_what_runs_instead(block):
     """A test or an example that is there does what the block shows, or the reason is all that can be said."""
     why, _, instead = block.reason.partition(";")
-    assert len(why.split()) > 2
+    assert len(why.split()) > 1
     (place,) = [word for word in instead.split() if word.startswith(("tests/", "examples/"))]
     assert (ROOT / place).is_file()
 
