@@ -60,7 +60,11 @@ def raised_by(surface):
     folder = ROOT / "shmq" / surface.replace(".", "/")
     text = "".join(file.read_text() for file in folder.rglob("*.py"))
     bases = {name: set(re.split(r"[\s,.]+", above)) for name, above in CLASS.findall(text)}
-    found = {name for name, each in vars(builtins).items() if is_error(each)} | of_the_queue() | {"BrokenProcessPool", "FutureTimeout"}
+    found = (
+        {name for name, each in vars(builtins).items() if is_error(each)}
+        | of_the_queue()
+        | {"BrokenProcessPool", "FutureTimeout"}
+    )
     while more := {name for name, above in bases.items() if above & found} - found:
         found |= more
     return found & set(bases)
@@ -86,7 +90,9 @@ def test_what_operations_says_that_an_error_is_it_is():
     for name, _, means, _ in rows(section("What each error means")):
         error = getattr(shmq, name.strip("`"))
         for other in re.findall(r"(?:also an?|[aA]) `(\w+(?:\.\w+)?)`", means):
-            wanted = getattr(__import__("queue"), other.partition(".")[2], None) if "." in other else getattr(shmq, other)
+            wanted = (
+                getattr(__import__("queue"), other.partition(".")[2], None) if "." in other else getattr(shmq, other)
+            )
             assert wanted is None or issubclass(error, wanted), (name, other)
         for attribute in re.findall(r"`(index|first_index)`", means):
             assert attribute in inspect.signature(error).parameters
@@ -103,7 +109,9 @@ def test_each_error_of_a_surface_is_told_in_operations():
 
 # ---------------------------------------------------------------- limits
 def limits():
-    return {what: [int(n) for n in re.findall(r"\d+", said.replace(",", ""))] for what, said, _ in rows(section("Limits"))}
+    return {
+        what: [int(n) for n in re.findall(r"\d+", said.replace(",", ""))] for what, said, _ in rows(section("Limits"))
+    }
 
 
 def beyond(queue):
@@ -190,21 +198,31 @@ def test_every_public_name_is_in_the_reference_once():
     surfaces = {f"{surface}.{name}" for surface, name in exported() if surface not in {"spark", "formats.chronicle"}}
     constants = {"bridge.PREFIX", "replica.PREFIX", "formats.HERE"}
     aliases = {"GroupMessage", "executor.Executor", "flow.Flow", "formats.Place"}
-    assert own | surfaces == set(name for name in names if "chronicle." not in name and "codec." not in name) | constants | aliases
+    told = {name for name in names if "chronicle." not in name and "codec." not in name}
+    assert own | surfaces == told | constants | aliases
 
 
 def test_what_the_reference_names_is_there():
     for name in documented():
         thing = shmq
         for part in name.split("."):
-            thing = getattr(thing, part) if hasattr(thing, part) else __import__(f"shmq.{name.rpartition('.')[0]}", fromlist=[part])
+            thing = (
+                getattr(thing, part)
+                if hasattr(thing, part)
+                else __import__(f"shmq.{name.rpartition('.')[0]}", fromlist=[part])
+            )
         assert inspect.getdoc(thing), name
 
 
 # ---------------------------------------------------------------- the site
 def site_pages():
     """Every page that the site has."""
-    found = [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").glob("*.md"), *(ROOT / "tests").rglob("*.md")]
+    found = [
+        *ROOT.glob("*.md"),
+        *DOCS.rglob("*.md"),
+        *(ROOT / "examples").glob("*.md"),
+        *(ROOT / "tests").rglob("*.md"),
+    ]
     return {str(page.relative_to(ROOT))[: -len(".md")] for page in found}
 
 
@@ -217,7 +235,9 @@ def test_every_page_of_the_site_is_in_one_toctree():
 def test_a_page_that_no_index_has_is_in_no_toctree(tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "README.md").write_text("## One\n[a](a.md)\n## Two\n[b](b.md#x) [a](a.md) [c](../c.md)\n")
-    assert contents.trees(tmp_path) == {"README": [("", ["docs/README"]), ("One", ["docs/a"]), ("Two", ["docs/b", "c"])]}
+    assert contents.trees(tmp_path) == {
+        "README": [("", ["docs/README"]), ("One", ["docs/a"]), ("Two", ["docs/b", "c"])]
+    }
 
 
 def test_links_of_the_short_account_for_programs_lead_somewhere():
