@@ -35,8 +35,11 @@ def named(page):
 
 
 @pytest.fixture
-def reader(tmp_path, monkeypatch, shm_root):
-    """Somebody with an empty directory."""
+def reader(tmp_path, monkeypatch, request):
+    """Somebody with an empty directory, and with volatile queues of one's own where the page gives them names."""
+    page = getattr(request.node, "callspec", None) and request.node.callspec.params.get("page")
+    if page and "shm:" in page.read_text():
+        request.getfixturevalue("shm_root")  # of this process alone: programs that the page starts know nothing of it
     monkeypatch.chdir(tmp_path)
     somebody = Reader()
     yield somebody
