@@ -166,15 +166,17 @@ def let_in(came: socket.socket, digests: Iterable[bytes]) -> bytes:
     Whose token it is that whoever came to a hub knows, by its SHA-256, which is proved in return.
 
     Raises:
-        Unsafe: it is none of *digests*.
-        OSError: the link ended before.
+        Unsafe: it is none of *digests*; whoever came is told so.
+        OSError: the link ended before, or it took too long, however slowly each byte came.
     """
+    until = time.monotonic() + _HELLO_S
     ours = _HUB + os.urandom(_NONCE - len(_HUB))
     came.sendall(ours)
-    theirs, proof = _exactly(came, _NONCE), _exactly(came, _PROOF)
+    theirs, proof = _exactly(came, _NONCE, until), _exactly(came, _PROOF, until)
+    came.settimeout(_HELLO_S)
     known = [each for each in digests if hmac.compare_digest(proof, _proof(each, b"source", ours, theirs))]
     if not known:
-        came.sendall(bytes(_PROOF))
+        came.sendall(_REFUSED)
         raise errors.Unsafe("somebody came who knows no token")
     came.sendall(_proof(known[0], b"follower", ours, theirs))
     return known[0]
