@@ -6,7 +6,7 @@ Runs the code blocks of a page, in order, in one empty directory, as its reader 
 - A block of Python that begins with a comment that is the name of a file is saved under that name.
 - In a block of `console`, lines that begin with `$ ` are run by a shell, and the lines below are what they print; `...`
   stands for anything. What ends with ` &` runs on until the page ends, or somebody ends it.
-- `toml` and others are only shown.
+- `sh`, `toml` and others are only shown.
 
 Before a block, in a comment of HTML, which nobody who reads the page sees:
 
@@ -40,7 +40,7 @@ FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 FILE = re.compile(r"# ([\w./-]+\.py)\n")
-RUN = {"python", "console", "sh"}
+RUN = {"python", "console"}
 DEADLINE = 240
 
 
