@@ -548,6 +548,27 @@ int shmq_next_missing(shmq_chunk *chunk, bool claims, uint64_t *position, uint64
                       uint64_t *count);
 void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced);
 
+/* ------------------------------------------------------------------ counted, for whoever watches
+ * One more of a kind, in the line that all share; messages that were put, or handed out; how old that message is. */
+enum shmq_counted {
+    SHMQ_COUNT_TAKEN = 2,
+    SHMQ_COUNT_TAKEN_BYTES = 3,
+    SHMQ_COUNT_ACKED = 4,
+    SHMQ_COUNT_NACKED = 5,
+    SHMQ_COUNT_WAITS = 6,
+    SHMQ_COUNT_ROOM_WAITS = 7
+};
+#define SHMQ_COUNTS 8
+#define SHMQ_LATENCY_BUCKETS 32
+void shmq_count(void *control, uint32_t which, uint64_t by);
+void shmq_count_put(const shmq_chunk *chunk, uint64_t messages, uint64_t bytes);
+void shmq_count_taken(const shmq_chunk *chunk, uint64_t messages, uint64_t bytes);
+void shmq_count_latency(const shmq_chunk *chunk, uint64_t record);
+/* The sums over all lines, SHMQ_COUNTS of them; the buckets of ages; and the sum of those. */
+void shmq_counts(const void *control, uint64_t *sums, uint64_t *latency, uint64_t *latency_ns);
+/* Group commits that ended, in this boot, modulo 2^32. */
+uint32_t shmq_syncs(const void *control);
+
 /* ------------------------------------------------------------------ the pages beside the chunks
  * Make a page in memory, or check one that was read: OK, FORMAT (not ours, or newer) or CORRUPT. layout.h has the bytes. */
 #define SHMQ_PAGE_BYTES 4096

@@ -284,7 +284,9 @@ class Consumer(_native.Head[T], Awaited, Handle):
 
         if look(0) < 0:
             self._wait(timeout, look)
-        return found[0]
+        gathered = found[0]
+        self._membership.control.count_taken(gathered.rows, gathered.payload_bytes)
+        return gathered
 
     def _get_many(self, limit: int, timeout: float | None = None) -> list[Message]:
         """What `get_many` does where the built-in does not."""
@@ -325,7 +327,9 @@ class Consumer(_native.Head[T], Awaited, Handle):
             count = _native.next_many(chunk.handle, reader, room, places, positions)
             if count <= 0:
                 break  # whatever it is, the next call meets it again
-            found += _native.unpack(places, count)
+            more = _native.unpack(places, count)
+            chunk.taken(count, sum(place & LENGTH_MASK for place in more))
+            found += more
             records += _native.unpack(positions, count)
         return found, records
 
@@ -336,7 +340,12 @@ class Consumer(_native.Head[T], Awaited, Handle):
             raise self._unread.popleft()
         self._walk.go_on_leading()
         place = self._walk.look()
-        return place if place >= 0 else self._wait(timeout, None)
+        place = place if place >= 0 else self._wait(timeout, None)
+        chunk, which = self._walk.chunk, self._walk.which
+        assert chunk is not None  # noqa: S101  # the message is in it
+        chunk.taken(1, place & LENGTH_MASK)
+        chunk.timed(int(which.index), int(which.record))
+        return place
 
     def _wait(self, timeout: float | None, look: Callable[[int], int] | None) -> int:
         try:

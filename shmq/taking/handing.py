@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors
+from shmq._native import LENGTH_MASK
 from shmq.message import payloads_of
 from shmq.taking.dead import Move
 
@@ -140,6 +141,8 @@ class Handing:
                 self._aside.set_aside(Move(message, "expired", reason))
         kept = [message for message, late in zip(messages, expired, strict=True) if not late]
         self._account.hold(kept)
+        chunk.taken(len(kept), sum(row[1] & LENGTH_MASK for row, late in zip(rows, expired, strict=True) if not late))
+        chunk.timed(rows[-1][0], rows[-1][2])
         return kept
 
     def _again(self, batch: Batch, count: int) -> list[Message]:
@@ -168,6 +171,7 @@ class Handing:
         if not self._account.explicit:  # finished now: they might have been too old, or have come too early
             messages = [each for each in messages if self._finish(each)]
         self._account.hold(messages)
+        self._account.control.count_taken(len(messages), sum(map(_native.payload_bytes, messages)))
         return messages
 
     def _finish(self, message: Message) -> bool:

@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "atomic.h"
+#include "group/window.h"
+#include "python/counts.h"
 #include "python/end.h"
 #include "python/mutex.h"
 
@@ -168,6 +170,7 @@ struct stand {
 /* They were claimed, and are handed out. */
 static void hand_out(Hand *self, const struct stand *at, Message *const *messages, const shmq_taken *taken, Py_ssize_t count)
 {
+    uint64_t bytes = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
         messages[i]->taken = taken[i];
         message_is(messages[i], PyTuple_GetItem(at->keep, 0), at->memory, self->end.codec, (PyObject *)self);
@@ -175,7 +178,10 @@ static void hand_out(Hand *self, const struct stand *at, Message *const *message
         if (self->keeps) {
             held_add(self->held, messages[i]);
         }
+        bytes += taken[i].place & LENGTH_MASK;
     }
+    counted_taken(at->chunk, (uint64_t)count, bytes);
+    timed_taken(at->chunk, (uint64_t)count, taken[count - 1].index, taken[count - 1].record);
 }
 
 /* Nobody has what could be claimed: look again for a moment, as long as it takes to fall asleep. The lock keeps other threads
@@ -331,6 +337,7 @@ bool hand_acks(Message *message)
         done = is_mine(self, message) && finishes_here(self) && shmq_ring_ack(self->ring, &message->taken) == SHMQ_OK;
         if (done) {
             is_over(self, message);
+            counted_acked(self->ring->member, 1);
         }
         ring_left(lock);
     }
@@ -342,6 +349,7 @@ bool hand_acks(Message *message)
 static bool ack_round(Hand *self, Message *const *messages, uint32_t count)
 {
     shmq_taken taken[ROUND];
+    uint64_t acked = 0;
     bool all = true;
     for (uint32_t i = 0; i < count; i++) {
         taken[i] = messages[i]->taken;
@@ -353,9 +361,11 @@ static bool ack_round(Hand *self, Message *const *messages, uint32_t count)
         store_relaxed(&messages[i]->over, false);
         if (taken[i].word == 0) {
             is_over(self, messages[i]);
+            acked++;
         }
         all = all && taken[i].word == 0;
     }
+    counted_acked(self->ring->member, acked);
     return all;
 }
 
@@ -510,6 +520,11 @@ static uint32_t put_claims(Hand *self, uint32_t count, struct claimed *claims)
         if (claim->first < 0) {
             break;
         }
+        uint64_t bytes = 0;
+        for (uint32_t i = 0; i < claim->count; i++) {
+            bytes += claim->lengths[i];
+        }
+        counted_put(claim->chunk, claim->count, bytes);
         put++;
     }
     return put;
@@ -525,6 +540,7 @@ static bool forward_here(Hand *self, Message *message, uint32_t count, struct cl
     }
     if (!again && put_claims(self, count, claims) == count && shmq_ring_ack(self->ring, &message->taken) == SHMQ_OK) {
         is_over(self, message);
+        counted_acked(self->ring->member, 1);
         return true;
     }
     if (shmq_ring_unforward(self->ring, &message->taken) != SHMQ_OK) { /* it is not ours any more */

@@ -6,6 +6,7 @@
 #include "python/end.h"
 
 #include "atomic.h"
+#include "python/counts.h"
 #include "python/message.h"
 #include "python/mutex.h"
 
@@ -65,6 +66,13 @@ struct soon {
     shmq_which which;
 };
 
+/* One was handed out that lies in what the chunk has mapped. */
+static inline void one_taken(const shmq_chunk *chunk, int64_t place, uint64_t index, uint64_t record)
+{
+    counted_taken(chunk, 1, (uint64_t)place & LENGTH_MASK);
+    timed_taken(chunk, 1, index, record);
+}
+
 static bool next_soon(Head *self, struct soon *soon)
 {
     Mutex *lock = NULL;
@@ -95,6 +103,7 @@ static bool next_soon(Head *self, struct soon *soon)
         Py_XDECREF(soon->codec);
         return false;
     }
+    one_taken(chunk, soon->place, soon->which.index, soon->which.record);
     return true;
 }
 
@@ -132,6 +141,9 @@ static PyObject *take_large(End *self)
         return NULL;
     }
     const int64_t place = shmq_next_copied(self->chunk, self->reader, PyBytes_AsString(data), bytes);
+    if (place >= 0) {
+        one_taken(self->chunk, place, self->reader->index, self->reader->record);
+    }
     if (place >= 0 && ((uint64_t)place & LENGTH_MASK) == bytes) {
         return data;
     }
@@ -151,6 +163,7 @@ static PyObject *next_payload(End *self, struct coded *coded)
     if (self->codec == NULL) {
         const int64_t place = shmq_next_small(self->chunk, self->reader);
         if (place >= 0) {
+            one_taken(self->chunk, place, self->reader->index, self->reader->record);
             return bytes_at(self->memory, (uint64_t)place);
         }
         coded->code = place;
@@ -160,6 +173,9 @@ static PyObject *next_payload(End *self, struct coded *coded)
     const int64_t place = shmq_next_small_which(self->chunk, self->reader, &which);
     PyObject *const data = place < 0 ? NULL : bytes_at(self->memory, (uint64_t)place);
     coded->code = place;
+    if (place >= 0) {
+        one_taken(self->chunk, place, which.index, which.record);
+    }
     if (data != NULL) {
         *coded = (struct coded){0, Py_NewRef(self->codec), Py_NewRef(self->keep), which.record};
     }
@@ -224,6 +240,17 @@ static bool keep_problem(PyObject **problems)
 }
 #pragma GCC diagnostic pop
 
+/* Those were handed out; the reader stands behind the last one. Alone. */
+static void many_taken(const End *self, uint64_t count, const uint64_t *places)
+{
+    uint64_t bytes = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        bytes += places[i] & LENGTH_MASK;
+    }
+    counted_taken(self->chunk, count, bytes);
+    timed_taken(self->chunk, count, self->reader->index, self->reader->record);
+}
+
 /* take_many(limit, timeout=None) -> payloads */
 static PyObject *head_take_many(End *self, PyObject *const *args, Py_ssize_t given, PyObject *names)
 {
@@ -240,6 +267,9 @@ static PyObject *head_take_many(End *self, PyObject *const *args, Py_ssize_t giv
                                self->codec == NULL ? NULL : records);
         with = (struct coded){0, Py_XNewRef(self->codec), Py_XNewRef(self->keep), 0};
         memory = self->memory;
+        if (count > 0) {
+            many_taken(self, (uint64_t)count, places);
+        }
     }
     ALONE_NO_MORE
     if (count <= 0) {
@@ -303,6 +333,9 @@ static Message *next_of(End *self, bool wait)
             found.memory = self->memory;
             found.keep = self->keep;
             hand_out(message, &found, self->codec);
+            if (self->reader->checkpoint != NULL) { /* no Eye's, which takes nothing */
+                one_taken(self->chunk, found.place, found.which.index, found.which.record);
+            }
         }
     }
     ALONE_NO_MORE
