@@ -28,7 +28,8 @@ A map of the package:
     workers/                            processes that are started, watched and replaced
     aio/, compat/, executor/, flow/, rpc/,
     priorities/, shards/, net/, bridge/, flight/,
-    formats/, spark/, cli/              surfaces: on what this file exports alone
+    metrics/, otel/, formats/, spark/,
+    cli/                                surfaces: on what this file exports alone
 """
 
 import importlib as _importlib
@@ -90,7 +91,9 @@ if _TYPE_CHECKING:
         flow,
         formats,
         hub,
+        metrics,
         net,
+        otel,
         priorities,
         replica,
         rpc,
@@ -103,13 +106,13 @@ if _TYPE_CHECKING:
     from shmq.flow import Flow
     from shmq.putting.handed import HandedOver
     from shmq.putting.staged import Staged
-    from shmq.stats import ConsumerStats, GroupStats, Stats
+    from shmq.stats import ConsumerStats, Counts, GroupStats, Stats
     from shmq.taking.forward import Forward
     from shmq.taking.group import GroupConsumer, forward
     from shmq.taking.lone import LoneConsumer
 
 _LATE = {
-    **dict.fromkeys(("ConsumerStats", "GroupStats", "Stats"), "stats"),
+    **dict.fromkeys(("ConsumerStats", "Counts", "GroupStats", "Stats"), "stats"),
     "Forward": "taking.forward",
     "forward": "taking.group",
     "GroupConsumer": "taking.group",
@@ -134,6 +137,7 @@ __all__ = [
     "Consumer",
     "ConsumerStats",
     "Corrupt",
+    "Counts",
     "DiskFull",
     "Durability",
     "Empty",
@@ -185,8 +189,10 @@ __all__ = [
     "forward",
     "gc",
     "hub",
+    "metrics",
     "net",
     "open",
+    "otel",
     "priorities",
     "repair",
     "replica",
@@ -215,7 +221,9 @@ def __getattr__(name: str) -> _Any:
         "flow",
         "formats",
         "hub",
+        "metrics",
         "net",
+        "otel",
         "priorities",
         "replica",
         "rpc",

@@ -36,6 +36,7 @@ _OWN = (
     "ls",
     "stat",
     "why",
+    "metrics",
     "seek",
     "consumer",
     "dead",
