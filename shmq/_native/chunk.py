@@ -184,9 +184,9 @@ class Chunk:
         """Count that a consumer has handed out so many messages, of so many bytes, without a built-in."""
         lib.shmq_count_taken(self.handle, messages, nbytes)
 
-    def timed(self, index: int, record: int) -> None:
-        """Count how old the message is that is handed out for the first time, if it is its turn."""
-        if index % layout.LATENCY_EVERY == 0:
+    def timed(self, messages: int, index: int, record: int) -> None:
+        """Count how old the last one is of so many that are handed out for the first time, if it is their turn."""
+        if index % layout.LATENCY_EVERY < messages:
             lib.shmq_count_latency(self.handle, record)
 
     def abort(self, claim: Claim) -> int:

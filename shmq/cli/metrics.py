@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 def add(verb: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     verb.add_argument("paths", type=show.place, nargs="+", metavar="PATH", help="a queue, or a directory with queues")
-    verb.add_argument("--serve", metavar="HOST:PORT", help="answer scrapes there; PORT alone is of the loopback interface")
+    verb.add_argument(
+        "--serve", metavar="HOST:PORT", help="answer scrapes there; PORT alone is of the loopback interface"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

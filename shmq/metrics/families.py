@@ -50,7 +50,9 @@ QUEUE = (
     _Each("fenced", "Commits that came too late, since the boot.", lambda stats, _: stats.fenced, counts=True),
     _of_counts("put_messages", "Messages that were put", "put_messages"),
     _of_counts("put_bytes", "Bytes of their payloads", "put_bytes"),
-    _of_counts("taken_messages", "Messages that consumers were handed, again and again if they came back", "taken_messages"),
+    _of_counts(
+        "taken_messages", "Messages that consumers were handed, again and again if they came back", "taken_messages"
+    ),
     _of_counts("taken_bytes", "Bytes of their payloads", "taken_bytes"),
     _of_counts("acked_messages", "Messages that were acknowledged, where that is explicit", "acked"),
     _of_counts("nacked_messages", "Messages that their holders gave back", "nacked"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from shmq.metrics.collector import Collector
 
@@ -51,7 +51,7 @@ class Server:
         self._thread.join()
         self._collector.close()
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> Self:
         """Return this server."""
         return self
 

@@ -331,6 +331,7 @@ class Consumer(_native.Head[T], Awaited, Handle):
             chunk.taken(count, sum(place & LENGTH_MASK for place in more))
             found += more
             records += _native.unpack(positions, count)
+            chunk.timed(count, chunk.index_of(records[-1]), records[-1])
         return found, records
 
     def _next(self, timeout: float | None) -> int:
@@ -344,7 +345,7 @@ class Consumer(_native.Head[T], Awaited, Handle):
         chunk, which = self._walk.chunk, self._walk.which
         assert chunk is not None  # noqa: S101  # the message is in it
         chunk.taken(1, place & LENGTH_MASK)
-        chunk.timed(int(which.index), int(which.record))
+        chunk.timed(1, int(which.index), int(which.record))
         return place
 
     def _wait(self, timeout: float | None, look: Callable[[int], int] | None) -> int:

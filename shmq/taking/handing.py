@@ -142,7 +142,7 @@ class Handing:
         kept = [message for message, late in zip(messages, expired, strict=True) if not late]
         self._account.hold(kept)
         chunk.taken(len(kept), sum(row[1] & LENGTH_MASK for row, late in zip(rows, expired, strict=True) if not late))
-        chunk.timed(rows[-1][0], rows[-1][2])
+        chunk.timed(count, rows[-1][0], rows[-1][2])
         return kept
 
     def _again(self, batch: Batch, count: int) -> list[Message]:

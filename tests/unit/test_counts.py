@@ -235,6 +235,7 @@ def test_waits_are_counted(queue):
 def test_syncs_are_counted(tmp_path):
     """Each group commit is one."""
     with shmq.open(tmp_path / "q", durability=shmq.Durability.SYNC) as queue:
+        queue.put(b"")
         before = counts(queue).syncs
         for _ in range(3):
             queue.put(b"")
@@ -259,11 +260,10 @@ def test_of_64_messages_one_is_timed_by_its_time(queue, given, way):
 def test_buckets_double(queue):
     """The first ends at 1,024 ns, and each further one at twice as much."""
     assert len(counts(queue).latency) == layout.LATENCY_BUCKETS
-    seconds = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
+    seconds = (30.0, 100.0, 1000.0)
     for age in seconds:
         queue.put(b"", time_ns=time.time_ns() - int(age * 1e9))
         queue.put_many([b""] * 63)
-    queue.consumer("c").take_many(64 * len(seconds))
     with queue.consumer("d") as consumer:
         for _ in range(64 * len(seconds)):
             consumer.take()
