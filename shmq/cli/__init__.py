@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import importlib
 import keyword
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -91,6 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: the words after `shmq`; those of this process by default.
     """
+    told = _tell_warnings()
     try:
         _open_closed_streams()
         arguments = parser().parse_args(sys.argv[1:] if argv is None else argv)
@@ -111,7 +113,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"shmq: {show.one_line(problem)}", file=sys.stderr)
         _flush_or_forget()
         return 1
+    finally:
+        logging.getLogger("shmq").removeHandler(told)
     return status
+
+
+def _tell_warnings() -> logging.Handler:
+    """Have what is worth a warning said on stderr, as whoever typed the command expects."""
+    handler = _ToStderr(logging.WARNING)
+    logging.getLogger("shmq").addHandler(handler)
+    return handler
+
+
+class _ToStderr(logging.Handler):
+    """Lines on whatever stderr is then."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print its text, if that can be; a log harms no verb."""
+        with contextlib.suppress(OSError, ValueError):
+            print(self.format(record), file=sys.stderr, flush=True)
 
 
 def _open_closed_streams() -> None:

@@ -5,8 +5,8 @@ What queues are at, for Prometheus: a collector, its text, and a server to scrap
 
     prometheus_client.REGISTRY.register(shmq.metrics.Collector("orders"))
 
-Whoever uses the queues does nothing for it: all of it is in their pages, and is read by anyone who may read them, at any
-time, without a seat. docs/how-to/metrics.md names every metric. It needs the package prometheus_client:
+Whoever uses the queues does nothing for it: all of it is in their pages, and is read by anyone who may read them, at
+any time, without a seat. docs/how-to/metrics.md names every metric. It needs the package prometheus_client:
 pip install 'shmq[metrics]'.
 """
 

@@ -39,8 +39,8 @@ class Collector(_Collector):
     the others are not kept back by it.
 
     Args:
-        places: queues that are open here, which stay their owner's; or paths: of a queue, of a directory below which all
-            queues are meant that are there at the moment, or "shm:NAME". They are opened to be read only.
+        places: queues that are open here, which stay their owner's; or paths: of a queue, of a directory below which
+            all queues are meant that are there at the moment, or "shm:NAME". They are opened to be read only.
     """
 
     def __init__(self, *places: str | os.PathLike[str] | shmq.Queue) -> None:

@@ -19,11 +19,11 @@ _FIRST_BUCKET_S = 2**10 / 1e9
 
 
 class _Each(NamedTuple):
-    """One metric: its name behind `shmq_`, what it means, its value (None: there is none), and whether it only rises."""
+    """One metric: its name behind `shmq_`, what it means, its value, if there is one, and whether it only rises."""
 
     name: str
     means: str
-    value: Callable[[...], float | None]  # type: ignore[misc]
+    value: Callable[..., float | None]
     counts: bool = False
 
 

@@ -8,8 +8,8 @@ Traces by OpenTelemetry: spans of what is put, taken, processed and settled, who
             bill(message.payload)
             message.ack()                             # "ack orders", below it
 
-It needs the package opentelemetry-api, pip install 'shmq[otel]', and a program that sets up the SDK; without one all of it
-does nothing. What is not asked for costs nothing: queues that are not `traced` know nothing of this.
+It needs the package opentelemetry-api, pip install 'shmq[otel]', and a program that sets up the SDK; without one all of
+it does nothing. What is not asked for costs nothing: queues that are not `traced` know nothing of this.
 docs/how-to/metrics.md tells names and attributes, which are those of the semantic conventions for messaging.
 """
 
