@@ -303,17 +303,15 @@ int shmq_next_missing(shmq_chunk *chunk, bool claims, uint64_t *position, uint64
 void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced);
 enum shmq_counted {
     SHMQ_COUNT_TAKEN = 2,
-    SHMQ_COUNT_TAKEN_BYTES = 3,
-    SHMQ_COUNT_ACKED = 4,
-    SHMQ_COUNT_NACKED = 5,
-    SHMQ_COUNT_WAITS = 6,
-    SHMQ_COUNT_ROOM_WAITS = 7
+    SHMQ_COUNT_ACKED = 3,
+    SHMQ_COUNT_NACKED = 4,
+    SHMQ_COUNT_WAITS = 5,
+    SHMQ_COUNT_ROOM_WAITS = 6
 };
-#define SHMQ_COUNTS 8
+#define SHMQ_COUNTS 7
 #define SHMQ_LATENCY_BUCKETS 32
 void shmq_count(void *control, uint32_t which, uint64_t by);
 void shmq_count_put(const shmq_chunk *chunk, uint64_t messages, uint64_t bytes);
-void shmq_count_taken(const shmq_chunk *chunk, uint64_t messages, uint64_t bytes);
 void shmq_count_latency(const shmq_chunk *chunk, uint64_t record);
 void shmq_counts(const void *control, uint64_t *sums, uint64_t *latency, uint64_t *latency_ns);
 uint32_t shmq_syncs(const void *control);

@@ -61,7 +61,7 @@ class Counts:
 
     Attributes:
         put_messages, put_bytes: put, and bytes of their payloads; not what was adopted.
-        taken_messages, taken_bytes: handed out by consumers, again and again if they came back. Readers take nothing.
+        taken_messages: handed out by consumers, again and again if they came back. Readers take nothing.
         acked, nacked: acknowledged, and given back, one by one: by consumers with ack="explicit".
         waits, room_waits: how often somebody slept until something was put, or until there was room.
         syncs: group commits.
@@ -74,7 +74,6 @@ class Counts:
     put_messages: int
     put_bytes: int
     taken_messages: int
-    taken_bytes: int
     acked: int
     nacked: int
     waits: int

@@ -304,11 +304,11 @@ struct counted {
     uint64_t put_messages;
     uint64_t put_bytes;      /* of their payloads */
     uint64_t taken_messages; /* handed out by a consumer name, a second time too */
-    uint64_t taken_bytes;    /* of their payloads */
     uint64_t acked;          /* acknowledged, where that is done one by one */
     uint64_t nacked;         /* given back by their holders */
     uint64_t waits;          /* how often somebody slept until something was put */
     uint64_t room_waits;     /* how often somebody slept until there was room */
+    uint64_t reserved;
 };
 #define COUNTED_SEATS 49u    /* seats with a line of their own, which only their tenant writes */
 #define LATENCY_BUCKETS 32u  /* of 2^LATENCY_SHIFT ns, and each twice the one before; the last has all that is longer */
@@ -628,7 +628,7 @@ SIZE(journal_slot, 104);
 AT(journal_options, length, 0); AT(journal_options, crc, 4); SIZE(journal_options, 8);
 AT(watermark_slot, epoch, 8); AT(watermark_slot, chunk_sequence, 16); AT(watermark_slot, position, 24);
 AT(watermark_slot, index, 32); AT(watermark_slot, crc, 44); SIZE(watermark_slot, 48);
-AT(counted, taken_messages, 16); AT(counted, acked, 32); AT(counted, waits, 48); SIZE(counted, 64);
+AT(counted, taken_messages, 16); AT(counted, acked, 24); AT(counted, waits, 40); SIZE(counted, 64);
 AT(participant, pid, 4); AT(participant, pid_namespace, 8); AT(participant, start_time, 16);
 AT(participant, boot_tag, 24); AT(participant, since, 32); AT(participant, buried, 40); AT(participant, padding, 48); SIZE(participant, 64);
 AT(control, byte_order, 8); AT(control, version, 12); AT(control, queue_id, 16); AT(control, bell, 64);

@@ -198,7 +198,6 @@ from shmq._native.ring import (
     RingFigures,
     format_ring,
     forwards,
-    payload_bytes,
     ring_bytes,
     ring_extent,
     taken_array,

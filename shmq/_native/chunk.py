@@ -180,10 +180,6 @@ class Chunk:
         """Publish the claim with the first *length* bytes of its payload, which is filled."""
         return self._counted(int(lib.shmq_commit(self.handle, claim.record, claim.word, length)), 1, length)
 
-    def taken(self, messages: int, nbytes: int) -> None:
-        """Count that a consumer has handed out so many messages, of so many bytes, without a built-in."""
-        lib.shmq_count_taken(self.handle, messages, nbytes)
-
     def timed(self, messages: int, index: int, record: int) -> None:
         """Count how old the last one is of so many that are handed out for the first time, if it is their turn."""
         if index % layout.LATENCY_EVERY < messages:

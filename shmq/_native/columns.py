@@ -70,11 +70,6 @@ class Gathered:
         self.memory = ffi.gc(batch.memory, lib.shmq_gathered_free, self.nbytes)
         self._columns = batch
 
-    @property
-    def payload_bytes(self) -> int:
-        """Of the column of payloads; 0 where there is none."""
-        return int(self.column("payload").bytes)
-
     def column(self, name: str) -> Any:
         """Where a column lies: shmq.h, shmq_column_place."""
         return self._columns.columns[_COLUMNS[name]]

@@ -320,11 +320,11 @@ class counted:
     put_messages = 0
     put_bytes = 8
     taken_messages = 16
-    taken_bytes = 24
-    acked = 32
-    nacked = 40
-    waits = 48
-    room_waits = 56
+    acked = 24
+    nacked = 32
+    waits = 40
+    room_waits = 48
+    reserved = 56
 
 
 class participant:

@@ -134,7 +134,6 @@ class Counted(NamedTuple):
     put_messages: int
     put_bytes: int
     taken_messages: int
-    taken_bytes: int
     acked: int
     nacked: int
     waits: int
@@ -223,10 +222,9 @@ class Control:
         """One more sleep until there is room."""
         lib.shmq_count(self.page, lib.SHMQ_COUNT_ROOM_WAITS, 1)
 
-    def count_taken(self, messages: int, nbytes: int) -> None:
-        """So many more messages that were handed out, without a built-in, and bytes of their payloads."""
+    def count_taken(self, messages: int) -> None:
+        """So many more messages that were handed out, without a built-in."""
         lib.shmq_count(self.page, lib.SHMQ_COUNT_TAKEN, messages)
-        lib.shmq_count(self.page, lib.SHMQ_COUNT_TAKEN_BYTES, nbytes)
 
     def count_acked(self) -> None:
         """One more message that was acknowledged, without a built-in."""

@@ -7,7 +7,7 @@ import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmq._core import ffi, lib
-from shmq._native.core import GROW, LENGTH_MASK, Kept, error, inside, taken
+from shmq._native.core import GROW, Kept, error, inside, taken
 
 if TYPE_CHECKING:
     import mmap
@@ -53,11 +53,6 @@ def taken_at(address: int) -> Any:
 def taken_of(message: Message) -> Any:
     """What the core knows of that message; for as long as that lives."""
     return _taken_at(taken(message))
-
-
-def payload_bytes(message: Message) -> int:
-    """How many bytes the payload of that message has, which was handed out."""
-    return int(taken_of(message).place) & LENGTH_MASK
 
 
 def forwards(taken: Any) -> bool:

@@ -53,7 +53,6 @@ QUEUE = (
     _of_counts(
         "taken_messages", "Messages that consumers were handed, again and again if they came back", "taken_messages"
     ),
-    _of_counts("taken_bytes", "Bytes of their payloads", "taken_bytes"),
     _of_counts("acked_messages", "Messages that were acknowledged, where that is explicit", "acked"),
     _of_counts("nacked_messages", "Messages that their holders gave back", "nacked"),
     _of_counts("waits", "Sleeps until something was put", "waits"),

@@ -284,9 +284,8 @@ class Consumer(_native.Head[T], Awaited, Handle):
 
         if look(0) < 0:
             self._wait(timeout, look)
-        gathered = found[0]
-        self._membership.control.count_taken(gathered.rows, gathered.payload_bytes)
-        return gathered
+        self._membership.control.count_taken(found[0].rows)
+        return found[0]
 
     def _get_many(self, limit: int, timeout: float | None = None) -> list[Message]:
         """What `get_many` does where the built-in does not."""
@@ -327,9 +326,8 @@ class Consumer(_native.Head[T], Awaited, Handle):
             count = _native.next_many(chunk.handle, reader, room, places, positions)
             if count <= 0:
                 break  # whatever it is, the next call meets it again
-            more = _native.unpack(places, count)
-            chunk.taken(count, sum(place & LENGTH_MASK for place in more))
-            found += more
+            self._membership.control.count_taken(count)
+            found += _native.unpack(places, count)
             records += _native.unpack(positions, count)
             chunk.timed(count, chunk.index_of(records[-1]), records[-1])
         return found, records
@@ -344,7 +342,7 @@ class Consumer(_native.Head[T], Awaited, Handle):
         place = place if place >= 0 else self._wait(timeout, None)
         chunk, which = self._walk.chunk, self._walk.which
         assert chunk is not None  # noqa: S101  # the message is in it
-        chunk.taken(1, place & LENGTH_MASK)
+        self._membership.control.count_taken(1)
         chunk.timed(1, int(which.index), int(which.record))
         return place
 

@@ -15,7 +15,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors, log
-from shmq._native import LENGTH_MASK
 from shmq.message import payloads_of
 from shmq.taking.dead import Move
 
@@ -141,7 +140,7 @@ class Handing:
                 self._aside.set_aside(Move(message, "expired", reason))
         kept = [message for message, late in zip(messages, expired, strict=True) if not late]
         self._account.hold(kept)
-        chunk.taken(len(kept), sum(row[1] & LENGTH_MASK for row, late in zip(rows, expired, strict=True) if not late))
+        self._account.control.count_taken(len(kept))
         chunk.timed(count, rows[-1][0], rows[-1][2])
         return kept
 
@@ -172,7 +171,7 @@ class Handing:
             messages = [each for each in messages if self._finish(each)]
         self._account.hold(messages)
         self._tell_of(messages)
-        self._account.control.count_taken(len(messages), sum(map(_native.payload_bytes, messages)))
+        self._account.control.count_taken(len(messages))
         return messages
 
     def _tell_of(self, messages: list[Message]) -> None:

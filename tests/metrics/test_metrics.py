@@ -78,7 +78,6 @@ WANTED = {
     "put_messages_total": 10,
     "put_bytes_total": 30,
     "taken_messages_total": 8,
-    "taken_bytes_total": 24,
     "acked_messages_total": 1,
     "nacked_messages_total": 1,
     "fenced_total": 0,

@@ -5,11 +5,12 @@
  * share, by atomic adds, also of threads that run beside the interpreter's lock; python/counts.h has the lines of the seats. */
 #include "atomic.h"
 #include "chunk/chunk.h"
+#include "group/window.h"
 #include "layout.h"
 #include "os/os.h"
 #include "shmq.h"
 
-#define COUNTS (sizeof(struct counted) / sizeof(uint64_t))
+#define COUNTS (offsetof(struct counted, reserved) / sizeof(uint64_t))
 static_assert(COUNTS == SHMQ_COUNTS && LATENCY_BUCKETS == SHMQ_LATENCY_BUCKETS, "what Python asks for");
 
 static uint64_t *line(struct counted *counted) { return (uint64_t *)(void *)counted; }
@@ -20,6 +21,13 @@ void shmq_count(void *control, uint32_t which, uint64_t by)
     add_relaxed(&line(&((struct control *)control)->shared)[which % COUNTS], by);
 }
 
+void shmq_count_for(const shmq_chunk *chunk, uint32_t which, uint64_t by)
+{
+    shmq_count(chunk->member->control, which, by);
+}
+
+void shmq_ring_counted(const shmq_ring *ring, uint32_t which, uint64_t by) { shmq_count(ring->member->control, which, by); }
+
 void shmq_count_put(const shmq_chunk *chunk, uint64_t messages, uint64_t bytes)
 {
     if (!chunk->aside) {
@@ -28,10 +36,10 @@ void shmq_count_put(const shmq_chunk *chunk, uint64_t messages, uint64_t bytes)
     }
 }
 
-void shmq_count_taken(const shmq_chunk *chunk, uint64_t messages, uint64_t bytes)
+uint64_t *shmq_counts_of(const shmq_chunk *chunk)
 {
-    add_relaxed(&chunk->member->control->shared.taken_messages, messages);
-    add_relaxed(&chunk->member->control->shared.taken_bytes, bytes);
+    struct counted *const mine = chunk->member->counted;
+    return chunk->aside || mine == NULL ? NULL : line(mine);
 }
 
 /* Which bucket counts that age: those before it end where it begins. */

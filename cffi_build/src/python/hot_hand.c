@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "atomic.h"
-#include "group/window.h"
 #include "python/counts.h"
 #include "python/end.h"
 #include "python/mutex.h"
@@ -170,7 +169,6 @@ struct stand {
 /* They were claimed, and are handed out. */
 static void hand_out(Hand *self, const struct stand *at, Message *const *messages, const shmq_taken *taken, Py_ssize_t count)
 {
-    uint64_t bytes = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
         messages[i]->taken = taken[i];
         message_is(messages[i], PyTuple_GetItem(at->keep, 0), at->memory, self->end.codec, (PyObject *)self);
@@ -178,10 +176,9 @@ static void hand_out(Hand *self, const struct stand *at, Message *const *message
         if (self->keeps) {
             held_add(self->held, messages[i]);
         }
-        bytes += taken[i].place & LENGTH_MASK;
     }
-    counted_taken(at->chunk, (uint64_t)count, bytes);
-    timed_taken(at->chunk, (uint64_t)count, taken[count - 1].index, taken[count - 1].record);
+    const shmq_taken *const last = &taken[count - 1];
+    counted_taken(&self->end, at->chunk, (uint64_t)count, last->index, last->record);
 }
 
 /* Nobody has what could be claimed: look again for a moment, as long as it takes to fall asleep. The lock keeps other threads
@@ -337,7 +334,7 @@ bool hand_acks(Message *message)
         done = is_mine(self, message) && finishes_here(self) && shmq_ring_ack(self->ring, &message->taken) == SHMQ_OK;
         if (done) {
             is_over(self, message);
-            counted_acked(self->ring->member, 1);
+            counted_acked(&self->end, self->ring, 1);
         }
         ring_left(lock);
     }
@@ -365,7 +362,7 @@ static bool ack_round(Hand *self, Message *const *messages, uint32_t count)
         }
         all = all && taken[i].word == 0;
     }
-    counted_acked(self->ring->member, acked);
+    counted_acked(&self->end, self->ring, acked);
     return all;
 }
 
@@ -524,7 +521,7 @@ static uint32_t put_claims(Hand *self, uint32_t count, struct claimed *claims)
         for (uint32_t i = 0; i < claim->count; i++) {
             bytes += claim->lengths[i];
         }
-        counted_put(claim->chunk, claim->count, bytes);
+        shmq_count_put(claim->chunk, claim->count, bytes);
         put++;
     }
     return put;
@@ -540,7 +537,7 @@ static bool forward_here(Hand *self, Message *message, uint32_t count, struct cl
     }
     if (!again && put_claims(self, count, claims) == count && shmq_ring_ack(self->ring, &message->taken) == SHMQ_OK) {
         is_over(self, message);
-        counted_acked(self->ring->member, 1);
+        counted_acked(&self->end, self->ring, 1);
         return true;
     }
     if (shmq_ring_unforward(self->ring, &message->taken) != SHMQ_OK) { /* it is not ours any more */

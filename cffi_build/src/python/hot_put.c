@@ -396,7 +396,7 @@ static PyObject *put_large(Tail *self, const struct place *place, const shmq_fie
     const int64_t index = shmq_put_record(chunk, fields, payload, length);
     PyEval_RestoreThread(state);
     if (index >= 0) {
-        counted_put(chunk, 1, length);
+        counted_put(&self->end, chunk, 1, length);
     }
     Py_DECREF(keep);
     return index < 0 ? put_otherwise(self, index, args, count, names) : PyLong_FromLongLong(index);
@@ -420,7 +420,7 @@ static PyObject *put_carried(Tail *self, const struct place *place, const shmq_f
     if (index < 0) {
         return put_otherwise(self, index, args, count, names);
     }
-    counted_put(place->chunk, 1, (uint64_t)length);
+    counted_put(&self->end, place->chunk, 1, (uint64_t)length);
     return syncs ? put_synced(self, place, index) : PyLong_FromLongLong(index);
 }
 
@@ -560,7 +560,7 @@ static PyObject *tail_put_many(Tail *self, PyObject *const *args, Py_ssize_t giv
             for (uint32_t i = 0; i < count; i++) {
                 filled += lengths[i];
             }
-            counted_put(place.chunk, count, filled);
+            counted_put(&self->end, place.chunk, count, filled);
         }
         DISOWN(place.keep);
         if (first >= 0) {

@@ -66,13 +66,6 @@ struct soon {
     shmq_which which;
 };
 
-/* One was handed out that lies in what the chunk has mapped. */
-static inline void one_taken(const shmq_chunk *chunk, int64_t place, uint64_t index, uint64_t record)
-{
-    counted_taken(chunk, 1, (uint64_t)place & LENGTH_MASK);
-    timed_taken(chunk, 1, index, record);
-}
-
 static bool next_soon(Head *self, struct soon *soon)
 {
     Mutex *lock = NULL;
@@ -103,7 +96,7 @@ static bool next_soon(Head *self, struct soon *soon)
         Py_XDECREF(soon->codec);
         return false;
     }
-    one_taken(chunk, soon->place, soon->which.index, soon->which.record);
+    counted_taken(&self->end, chunk, 1, soon->which.index, soon->which.record);
     return true;
 }
 
@@ -142,7 +135,7 @@ static PyObject *take_large(End *self)
     }
     const int64_t place = shmq_next_copied(self->chunk, self->reader, PyBytes_AsString(data), bytes);
     if (place >= 0) {
-        one_taken(self->chunk, place, self->reader->index, self->reader->record);
+        counted_taken(self, self->chunk, 1, self->reader->index, self->reader->record);
     }
     if (place >= 0 && ((uint64_t)place & LENGTH_MASK) == bytes) {
         return data;
@@ -163,7 +156,7 @@ static PyObject *next_payload(End *self, struct coded *coded)
     if (self->codec == NULL) {
         const int64_t place = shmq_next_small(self->chunk, self->reader);
         if (place >= 0) {
-            one_taken(self->chunk, place, self->reader->index, self->reader->record);
+            counted_taken(self, self->chunk, 1, self->reader->index, self->reader->record);
             return bytes_at(self->memory, (uint64_t)place);
         }
         coded->code = place;
@@ -174,7 +167,7 @@ static PyObject *next_payload(End *self, struct coded *coded)
     PyObject *const data = place < 0 ? NULL : bytes_at(self->memory, (uint64_t)place);
     coded->code = place;
     if (place >= 0) {
-        one_taken(self->chunk, place, which.index, which.record);
+        counted_taken(self, self->chunk, 1, which.index, which.record);
     }
     if (data != NULL) {
         *coded = (struct coded){0, Py_NewRef(self->codec), Py_NewRef(self->keep), which.record};
@@ -240,17 +233,6 @@ static bool keep_problem(PyObject **problems)
 }
 #pragma GCC diagnostic pop
 
-/* Those were handed out; the reader stands behind the last one. Alone. */
-static void many_taken(const End *self, uint64_t count, const uint64_t *places)
-{
-    uint64_t bytes = 0;
-    for (uint64_t i = 0; i < count; i++) {
-        bytes += places[i] & LENGTH_MASK;
-    }
-    counted_taken(self->chunk, count, bytes);
-    timed_taken(self->chunk, count, self->reader->index, self->reader->record);
-}
-
 /* take_many(limit, timeout=None) -> payloads */
 static PyObject *head_take_many(End *self, PyObject *const *args, Py_ssize_t given, PyObject *names)
 {
@@ -268,7 +250,7 @@ static PyObject *head_take_many(End *self, PyObject *const *args, Py_ssize_t giv
         with = (struct coded){0, Py_XNewRef(self->codec), Py_XNewRef(self->keep), 0};
         memory = self->memory;
         if (count > 0) {
-            many_taken(self, (uint64_t)count, places);
+            counted_taken(self, self->chunk, (uint64_t)count, self->reader->index, self->reader->record);
         }
     }
     ALONE_NO_MORE
@@ -334,7 +316,7 @@ static Message *next_of(End *self, bool wait)
             found.keep = self->keep;
             hand_out(message, &found, self->codec);
             if (self->reader->checkpoint != NULL) { /* no Eye's, which takes nothing */
-                one_taken(self->chunk, found.place, found.which.index, found.which.record);
+                counted_taken(self, self->chunk, 1, found.which.index, found.which.record);
             }
         }
     }
