@@ -12,6 +12,11 @@ pip install 'shmq[metrics]'.
 
 from __future__ import annotations
 
+try:
+    import prometheus_client as _  # noqa: F401
+except ImportError as problem:
+    raise ImportError(f"shmq.metrics needs prometheus_client ({problem}): pip install 'shmq[metrics]'") from None
+
 from shmq.metrics.collector import Collector
 from shmq.metrics.serving import Server, serve, text
 

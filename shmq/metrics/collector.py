@@ -7,13 +7,10 @@ import os
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
+from prometheus_client.registry import Collector as _Collector
+
 import shmq
 from shmq.metrics.families import Families
-
-try:
-    from prometheus_client.registry import Collector as _Collector
-except ImportError as problem:
-    raise ImportError(f"shmq.metrics needs prometheus_client ({problem}): pip install 'shmq[metrics]'") from None
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -151,6 +151,7 @@ def test_a_directory_means_the_queues_below_it_as_they_come_and_go(tmp_path):
     try:
         assert up() == {}
         shmq.open(tmp_path / "a").close()
+        (tmp_path / "deep").mkdir()
         shmq.open(tmp_path / "deep" / "b").close()
         assert up() == {"a": 1, "b": 1}
         (tmp_path / "a" / "control.shmq").unlink()
