@@ -249,7 +249,9 @@ def _files(path):
 
 def test_without_the_package_it_says_what_to_install(path):
     """And the verb likewise."""
-    code = "import sys; sys.modules['prometheus_client'] = None\nfrom shmq.cli import main\nsys.exit(main(sys.argv[1:]))"
+    code = (
+        "import sys; sys.modules['prometheus_client'] = None\nfrom shmq.cli import main\nsys.exit(main(sys.argv[1:]))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code, "metrics", path], capture_output=True, text=True, check=False, timeout=60
     )

@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from support import Child, hold_until_killed, make_unclean
+from support import Child, hold_until_killed, in_child, make_unclean
 
 import shmq
 from shmq import _native
@@ -181,17 +181,12 @@ def test_a_death_takes_nothing_away_and_the_next_tenant_goes_on(queue):
 def test_a_child_counts_in_a_line_of_its_own(queue):
     """And its parent goes on in its own: neither writes over what the other has counted."""
     queue.put(b"parent")
-    if (pid := os.fork()) == 0:
-        status = 1
-        try:
-            for _ in range(10):
-                queue.put(b"child")
-            status = 0
-        finally:
-            os._exit(status)
+    assert (
+        in_child(lambda: queue.put_many([b"child"] * 5) and [queue.put(b"child") for _ in range(5)] and "done")
+        == "done"
+    )
     for _ in range(10):
         queue.put(b"parent")
-    assert os.waitpid(pid, 0)[1] == 0
     assert counts(queue).put_messages == 21
 
 
