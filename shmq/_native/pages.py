@@ -212,7 +212,7 @@ class Control:
         latency_ns = ffi.new("uint64_t *")
         lib.shmq_counts(self.page, sums, latency, latency_ns)
         syncs = int(lib.shmq_syncs(self.page))
-        return Counted(*map(int, sums), syncs, tuple(map(int, latency)), int(latency_ns[0]))
+        return Counted._make((*map(int, sums), syncs, tuple(map(int, latency)), int(latency_ns[0])))
 
     def count_waits(self) -> None:
         """One more sleep until something is put."""

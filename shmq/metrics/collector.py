@@ -28,7 +28,7 @@ class _Opened(NamedTuple):
     identity: tuple[int, int]
 
 
-class Collector(_Collector):
+class Collector(_Collector):  # type: ignore[misc]  # of an extra
     """
     What queues are at, for a registry of prometheus_client. Safe to share between threads.
 

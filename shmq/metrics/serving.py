@@ -25,7 +25,7 @@ def text(*places: str | os.PathLike[str] | shmq.Queue) -> str:
     try:
         registry = CollectorRegistry()
         registry.register(collector)
-        return generate_latest(registry).decode()
+        return str(generate_latest(registry), "utf-8")
     finally:
         collector.close()
 

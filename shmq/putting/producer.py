@@ -533,8 +533,8 @@ class Producer(_native.Tail[T], Handle):
         if code == _native.ROLL:
             try:
                 self._roll(tail, region, deadline_ns)
-            except errors.DiskFull as problem:
-                log.say(log.WARNING, "%s", problem.args[0])  # outside of the lock: a handler may put here
+            except errors.DiskFull as full:
+                log.say(log.WARNING, "%s", full.args[0])  # outside of the lock: a handler may put here
                 raise
         elif code == _native.FULL:
             self._room.make(tail, count, region, deadline_ns, self._check_open)

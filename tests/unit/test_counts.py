@@ -63,6 +63,17 @@ def test_each_way_to_put_one_counts_one(queue, way):
     assert differences(queue, before) == {"put_messages": 1, "put_bytes": size}
 
 
+@pytest.mark.parametrize("size", [65_537, 5_000_000])
+def test_large_puts_count_where_they_fit_at_once(tmp_path, size):
+    """Those that are copied while other threads run."""
+    with shmq.open(tmp_path / "q", chunk_bytes=64 << 20) as queue:
+        queue.put(bytes(8 << 20))
+        before = counts(queue)
+        for _ in range(3):
+            queue.put(bytes(size))
+        assert differences(queue, before) == {"put_messages": 3, "put_bytes": 3 * size}
+
+
 @pytest.mark.parametrize("size", [10, 1000])
 def test_a_batch_counts_its_messages(queue, size):
     """By the built-in and, of more bytes than that takes, by Python."""
@@ -131,8 +142,13 @@ def test_what_is_forwarded_is_taken_put_and_acknowledged(queue, tmp_path):
         assert differences(target, there) == {"put_messages": 5, "put_bytes": 30}
 
 
-def test_threads_lose_nothing(queue):
+def test_threads_lose_nothing(tmp_path):
     """Those that run without the interpreter's lock, in large puts and in waits, neither."""
+    with shmq.open(tmp_path / "q", chunk_bytes=64 << 20) as queue:
+        _put_and_take_in_threads(queue)
+
+
+def _put_and_take_in_threads(queue):
     before, rounds = counts(queue), 300
 
     def put(size):
