@@ -63,7 +63,7 @@ class Counts:
         put_messages, put_bytes: put, and bytes of their payloads; not what was adopted.
         taken_messages: handed out by consumers, again and again if they came back. Readers take nothing.
         acked, nacked: acknowledged, and given back, one by one: by consumers with ack="explicit".
-        waits, room_waits: how often somebody slept until something was put, or until there was room; not in event loops.
+        waits, room_waits: how often somebody slept until something was put, or there was room; not in event loops.
         syncs: group commits.
         latency: messages, about one of 64, by how long they were in the queue before they were handed out for the first
             time, by their times: the first number is of up to 1024 ns, each further one of up to twice as long, the
