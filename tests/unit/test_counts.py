@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import struct
 import threading
@@ -103,7 +104,8 @@ def test_each_way_to_take_counts_what_it_hands_out(queue, given):
     queue.put_many([b"abc"] * 60)
     before = counts(queue)
     with queue.consumer("c", **given) as consumer:
-        assert consumer.peek().payload == queue[0].payload == next(iter(queue.reader())).payload == b"abc"
+        assert consumer.peek().payload == queue[0].payload == b"abc"
+        assert len(list(itertools.islice(queue.reader(), 10))) == 10
         assert differences(queue, before) == {}
         consumer.take()
         consumer.take_many(9)
@@ -204,6 +206,13 @@ def test_a_child_counts_in_a_line_of_its_own(queue):
     for _ in range(10):
         queue.put(b"parent")
     assert counts(queue).put_messages == 21
+    with open(f"{queue.path}/control.shmq", "rb") as file:
+        file.seek(layout.control.counted)
+        lines = [struct.unpack("<8Q", file.read(64))[0] for _ in range(layout.COUNTED_SEATS)]
+    mine, child, *others = lines
+    assert mine == 11
+    assert 5 <= child <= 10  # what went through Python, as the first one behind a fork, is in the line of all
+    assert not any(others)
 
 
 def test_a_seat_without_a_line_counts_with_the_others(tmp_path):
