@@ -240,7 +240,10 @@ def serve(
         tokens = None if token_file is None else Tokens(token_file)
         tls = None if certificate is None else tls_of(certificate, key, client_ca, tokens=tokens is not None)
         service = Service(home, create=create, limits=limits)
-        with asyncio.Runner(loop_factory=None if uvloop is None else uvloop.new_event_loop) as runner:
+        with (
+            _handlers_as_before(),
+            asyncio.Runner(loop_factory=None if uvloop is None else uvloop.new_event_loop) as runner,
+        ):
             runner.run(_serve(Server(service, places, tokens=tokens, tls=tls), on_start))
 
 
@@ -262,6 +265,20 @@ class Scarce:
         elif loop.time() - self._said >= _SAY_AGAIN:
             self._said = loop.time()
             _log.error("cannot let anybody in now, and try again: %s", problem.strerror)
+
+
+@contextlib.contextmanager
+def _handlers_as_before() -> Iterator[None]:
+    """Where the server ends with an error, uvloop leaves its own behind, which would swallow every later interrupt."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 async def _serve(server: Server, on_start: Callable[[list[str]], object] | None) -> None:
