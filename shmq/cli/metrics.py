@@ -44,14 +44,14 @@ def run(arguments: argparse.Namespace) -> int:
         for line in down:
             print(f"shmq: cannot read {line[len('shmq_up{queue=') : -len('} 0.0')]}", file=sys.stderr)
         return int(bool(down))
-    return _serve(metrics, arguments)
+    return _serve(arguments)
 
 
-def _serve(metrics: shmq.metrics, arguments: argparse.Namespace) -> int:  # type: ignore[valid-type]
+def _serve(arguments: argparse.Namespace) -> int:
     ended = threading.Event()
     with stopping.asked(ended.set):
         try:
-            server = metrics.serve(*arguments.paths, address=arguments.serve)
+            server = shmq.metrics.serve(*arguments.paths, address=arguments.serve)
         except ValueError as problem:
             raise show.Misuse(str(problem)) from None
         with server:
