@@ -21,11 +21,15 @@ _MARK = "queue.shmq"
 """The file that makes a directory a queue; see docs/format.md."""
 
 
+_ID = slice(24, 40)
+"""Where in that file the queue's id is, which no other queue has."""
+
+
 class _Opened(NamedTuple):
-    """A queue that is kept open, and which directory it was."""
+    """A queue that is kept open, and which one it is."""
 
     queue: shmq.Queue
-    identity: tuple[int, int]
+    identity: bytes
 
 
 class Collector(_Collector):  # type: ignore[misc]  # of an extra
@@ -93,6 +97,8 @@ class Collector(_Collector):  # type: ignore[misc]  # of an extra
             self._close(name)
         else:
             families.add(name, stats, messages)
+        if name.startswith("shm:"):
+            self._close(name)  # it goes with its last user, who is not to be this
 
     def _queue(self, path: str) -> shmq.Queue:
         """It, open; anew if what is there is another one by now."""
@@ -111,11 +117,11 @@ class Collector(_Collector):  # type: ignore[misc]  # of an extra
                 known.queue.close()
 
 
-def _identity(queue: shmq.Queue) -> tuple[int, int]:
-    with contextlib.suppress(OSError):
-        found = os.stat(queue.path)
-        return found.st_dev, found.st_ino
-    return 0, 0
+def _identity(queue: shmq.Queue) -> bytes:
+    """Of what is there now."""
+    with contextlib.suppress(OSError), open(os.path.join(queue.path, _MARK), "rb") as file:
+        return file.read(_ID.stop)[_ID]
+    return b""
 
 
 def _below(top: str) -> Iterator[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Self
 
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+
 from shmq.metrics.collector import Collector
 
 if TYPE_CHECKING:
@@ -19,8 +21,6 @@ _PORT_MOST = 65535
 
 def text(*places: str | os.PathLike[str] | shmq.Queue) -> str:
     """What those queues are at, as Prometheus reads it; *places* as of a `Collector`."""
-    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415  # only who prints pays for it
-
     collector = Collector(*places)
     try:
         registry = CollectorRegistry()
@@ -74,8 +74,6 @@ def serve(*places: str | os.PathLike[str] | shmq.Queue, address: str = "127.0.0.
         ValueError: that is no address.
         OSError: the system refuses to listen there.
     """
-    from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415  # only who serves pays for it
-
     host, port = _parsed(address)
     registry = CollectorRegistry()
     collector = Collector(*places)
