@@ -19,6 +19,7 @@ A map of the package:
     membership, seat, loan              this process's place at a queue; what each handle has of it
     given, habits, where, deadlines     checks of arguments; names of queue.Queue; the path in an OSError; timeouts
     user_group                          who shares a queue
+    log                                 lines for whoever listens
     closable                            what a `with` block closes
     later, locks, worker                imports when they are needed; threads and forks
     storage/                            directories, chunk files, the chain
