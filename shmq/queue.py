@@ -794,7 +794,9 @@ class Queue(_native.Finder[T], Closable):
 
     def purge(self) -> int:
         """
-        Finish everything that is in the queue now, for every name, and give its disk space back. Return the index after it.
+        Finish everything that is in the queue now, for every name, and give its disk space back.
+
+        It returns the index after it.
 
         Whole chunks go, the last one stays until it is full; what is in it is passed over by every name, also by those
         that come later, after a reboot too. Each name's `dropped` tells how many indexes it missed. What is handed out
