@@ -46,8 +46,10 @@ def verify(shards: shmq.shards.Map, *, as_json: bool) -> int:
     if as_json:
         show.facts({"format": "shmq", "shards": told})
     else:
-        said = f"{count} problem{'s' * (count != 1)}"
-        print(f"{shards.path}: {len(told)} shards of shmq, {messages:,} messages whole, {said}")
+        print(
+            f"{shards.path}: {show.counted(len(told), 'shard')} of shmq, {show.counted(messages, 'message')} whole, "
+            f"{show.counted(count, 'problem')}"
+        )
     return 1 if count else 0
 
 

@@ -700,7 +700,7 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
     @property
     def incarnation(self) -> bytes:
         """
-        16 bytes that are this group's: whoever keeps them with the index of what is finished, knows it again.
+        16 bytes that identify this group, for whoever keeps them with the index of what is finished.
 
         They stay over reboots, a rename and a copy (not with `new_id`); `seek` begins new ones: then messages are to be
         worked at again.
