@@ -61,6 +61,7 @@ class Service:
         self._opened: dict[tuple[str, ...], Opened] = {}
         self._parting: list[Opened] = []
         """What is not found any more, and closed when the last of its users has let go."""
+        self._writers: dict[Opened, Writer] = {}
         self._doors = [threading.Lock() for _ in range(_DOORS)]
         """One of them is held by whoever opens a queue, so that few other names wait for it."""
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="shmq-serve")
@@ -201,9 +202,9 @@ class Service:
             del self._opened[parts]
             return [found]
 
-    @staticmethod
-    def _is_used(opened: Opened) -> bool:
-        return opened.users > 0 or (opened.writer is not None and opened.writer.works)
+    def _is_used(self, opened: Opened) -> bool:
+        writer = self._writers.get(opened)
+        return opened.users > 0 or (writer is not None and writer.works)
 
     def place(self, name: str) -> str:
         """
@@ -229,10 +230,12 @@ class Service:
 
     def writer(self, opened: Opened) -> Writer:
         """Return what appends to it, for everybody. In the loop."""
-        if opened.writer is None:
+        found = self._writers.get(opened)
+        if found is None:
             run = self._own_thread(opened) if opened.log.slow else self.run
-            opened.writer = Writer(opened, run, self.limits)
-        return opened.writer
+            found = self._writers[opened] = Writer(opened, run, self.limits)
+            opened.closing.append(partial(self._writers.pop, opened))
+        return found
 
     def _own_thread(self, opened: Opened) -> Callable[..., Any]:
         """Return what runs a function in a thread of its own: a disk that is slow holds no other queue up."""

@@ -78,7 +78,7 @@ def test_in_place_the_damaged_shards_are_repaired_and_the_others_left(root, caps
     capsys.readouterr()
     assert main(["repair", str(root), "--in-place", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert [each["kept"] for each in told["shards"]] == [None] * 6
+    assert not any(each["kept"] for each in told["shards"])
 
 
 def test_a_shard_that_is_missing_is_said_to_be_and_no_root_is_made(root, capsys):
