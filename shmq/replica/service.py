@@ -10,7 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from shmq import errors, given
+from shmq import errors, given, later
 from shmq.replica import doors
 from shmq.replica.follower import Follower
 from shmq.replica.link import Broken, Link, raised, to_follower, to_source
@@ -27,6 +27,7 @@ _PAUSE = 1.0
 """Seconds before what failed for a while is tried again: there was no room, or nobody listened."""
 _STEP = 0.1
 _NAME_MAX = 48
+_RIGHT = "replicate"
 _log = logging.getLogger("shmq")
 
 
@@ -278,7 +279,7 @@ def listen(
     address: str,
     target: str | os.PathLike[str],
     *,
-    token: bytes | None = None,
+    token_file: str | os.PathLike[str] | None = None,
     stop: Stop | None = None,
     on_start: Callable[[str], object] | None = None,
     reset: bool = False,
@@ -290,18 +291,21 @@ def listen(
     Args:
         address: "unix:PATH", or "tcp:HOST:PORT" of this machine; port 0 is any that is free.
         target: the follower's directory, which is made if there is none.
-        token: what both sides of a tcp link know, at least 16 bytes.
+        token_file: for a tcp link: whose token may come, lines with the right `replicate` to the queue that the
+            last part of *target* is called (docs/how-to/serve.md). It is read once.
         stop: ends it, soon, when it is called.
         on_start: called with the address when somebody may come.
         reset, rejoin: as `replicate`, once.
 
     Raises:
         Busy, Unsafe, OSError: nobody can listen there.
+        BadFormat: *token_file* is none, or nobody in it may.
     """
     place = doors.target(given.path("target", target))
     stop = stop or Stop()
     reset, rejoin = given.flag("reset", reset), given.flag("rejoin", rejoin)
-    with doors.Door(address, token) as door:
+    known = None if token_file is None else _known(token_file, os.path.basename(os.path.abspath(place)))
+    with doors.Door(address, known) as door:
         if on_start is not None:
             on_start(door.address)
         while not stop.is_set():
@@ -312,6 +316,26 @@ def listen(
                     receive(follower, link)
                 if follower.was_reset:
                     reset = rejoin = False
+
+
+def _known(token_file: str | os.PathLike[str], name: str) -> Callable[[], list[bytes]]:
+    """
+    By which tokens one may come with the queue of that name, asked each time that somebody comes.
+
+    Raises:
+        BadFormat: by none.
+    """
+    later.ready("shmq.net.tokens")
+    from shmq.net.tokens import Tokens  # noqa: PLC0415  # with it comes all of the server
+
+    by_digest = Tokens(token_file, closed=True).by_digest()
+
+    def known() -> list[bytes]:
+        return [digest for digest, rights in by_digest.items() if rights.may(_RIGHT, name)]
+
+    if not known():
+        raise errors.BadFormat(f"{os.fspath(token_file)}: no line in it has the right {_RIGHT} to {name!r}, now")
+    return known
 
 
 def receive(follower: Follower, link: Link) -> None:

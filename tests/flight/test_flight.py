@@ -339,11 +339,8 @@ def test_the_text_of_an_error_crosses_without_the_paths_in_it():
 
 # ---------------------------------------------------------------- who may
 def tokens_file(at, **rights):
-    """Rights by token, as TOML."""
-    lines = []
-    for token, (queues, verbs, until_) in rights.items():
-        digest = hashlib.sha256(token.encode()).hexdigest()
-        lines.append(f'[[token]]\nsha256 = "{digest}"\nqueues = {queues}\nverbs = {verbs}\n{until_}\n')
+    """Rights by token: a queue, rights, and until when."""
+    lines = [f"{hashlib.sha256(token.encode()).hexdigest()} {right}\n" for token, right in rights.items()]
     at.write_text("".join(lines))
     at.chmod(0o600)
     return str(at)
@@ -353,9 +350,9 @@ def test_tokens_say_who_may_do_what(root, orders, tmp_path):
     shmq.open(root / "other").close()
     file = tokens_file(
         tmp_path / "tokens",
-        reader=(["orders"], ["read"], ""),
-        writer=(["ord*"], ["read", "write"], "until = 2999-01-01T00:00:00Z"),
-        late=(["*"], ["read"], "until = 2001-01-01T00:00:00Z"),
+        reader="orders read never",
+        writer="ord* append,read 2999-01-01T00:00:00Z",
+        late="* read 2001-01-01T00:00:00Z",
     )
     with shmq.flight.serve(root, token_file=file) as service:
 
@@ -368,13 +365,15 @@ def test_tokens_say_who_may_do_what(root, orders, tmp_path):
         with by("reader") as client:
             assert client.queues() == ["orders"]
             assert numbers(away(client.queue("orders")).read_arrow(0, 3)) == [0, 1, 2]
-            for work in (lambda: client.ends("other"), lambda: client.queue("orders").hold("x"),
-                         lambda: client.write("orders", table(0, 1))):  # fmt: skip
-                with pytest.raises(shmq.NotFound):
+            for work in (lambda: client.ends("other"), lambda: client.write("other", table(0, 1))):
+                with pytest.raises(shmq.NotFound, match="there is no queue 'other' here"):
                     work()
+            assert client.queue("orders").hold("x") == 0
+            with pytest.raises(shmq.NotFound, match="needs the right 'append' to 'orders', and you have it not"):
+                client.write("orders", table(0, 1))
         with by("writer") as client:
             assert client.write("orders", table(0, 1)) == range(5000, 5001)
-            tokens_file(tmp_path / "tokens", new=(["orders"], ["read"], ""))
+            tokens_file(tmp_path / "tokens", new="orders read never")
             with pytest.raises(PermissionError):
                 client.ends("orders")
             assert by("new").ends("orders").next == 5001
@@ -384,6 +383,14 @@ def test_tokens_say_who_may_do_what(root, orders, tmp_path):
                 by("new").ends("orders")
     with pytest.raises(shmq.Unsafe):
         shmq.flight.serve(root, token_file=file)
+
+
+def test_the_toml_that_tokens_were_once_in_is_refused_with_what_they_are_now(root, tmp_path):
+    file = tmp_path / "tokens"
+    file.write_text(f'# who\n[[token]]\nsha256 = "{"a" * 64}"\nqueues = ["*"]\nverbs = ["read"]\n')
+    file.chmod(0o600)
+    with pytest.raises(shmq.BadFormat, match=r"line 2: this is TOML.*as: SHA-256.*write is append, and follow is read"):
+        shmq.flight.serve(root, token_file=str(file))
 
 
 @pytest.mark.parametrize(
@@ -428,7 +435,7 @@ def certificate(folder, *hosts):
 
 def test_tls_shows_who_serves(root, orders, tmp_path):
     cert, key = certificate(tmp_path, "127.0.0.1")
-    file = tokens_file(tmp_path / "tokens", secret=(["*"], ["read"], ""))
+    file = tokens_file(tmp_path / "tokens", secret="* read never")
     with shmq.flight.serve(root, "grpc+tls://127.0.0.1:0", certificate=cert, key=key, token_file=file) as service:
         with shmq.flight.connect(service.location, token="secret", roots=cert, patience=5) as client:
             assert client.ends("orders").next == 5000

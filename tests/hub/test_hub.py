@@ -101,14 +101,14 @@ def send_as(at, client, queue, name) -> None:
 def test_who_knows_no_token_does_not_come_in(root, clients, orders):
     """Nor does a client whose time is over; and a hub that knows none is found out."""
     with Hub(root, clients) as there:
-        with pytest.raises(shmq.Unsafe, match="does not know the token"):
+        with pytest.raises(shmq.Unsafe, match="has another token"):
             push_once(orders.path, there.at, "till-1.orders", client="till-9")
         with pytest.raises(shmq.Unsafe, match="without a token"):
             replica.replicate(orders.path, there.at, name="till-1.orders", once=True)
         with socket.create_connection(("127.0.0.1", int(there.at.rpartition(":")[2])), timeout=10) as guessing:
             assert len(guessing.recv(32)) == 32
             guessing.sendall(bytes(64))
-            assert guessing.recv(64) == bytes(32)
+            assert guessing.recv(64) == doors._REFUSED
             assert guessing.recv(64) == b""
     with Hub(root, clients_file(clients, "till-1", until="2020-01-01")) as there, pytest.raises(shmq.NotFound):
         push_once(orders.path, there.at, "till-1.orders")
@@ -232,18 +232,27 @@ def test_one_hub_to_a_root_and_no_socket_files(root, clients):
 def test_a_line_that_is_of_no_client_is_refused(tmp_path, queue):
     place = tmp_path / "clients"
     place.write_text(f"# one\n{'a' * 64} {queue} replicate never\n")
+    place.chmod(0o600)
     with pytest.raises(shmq.BadFormat, match="line 2"):
         Clients(place)
 
 
-def test_one_token_is_one_client_and_other_verbs_are_none(tmp_path):
+def test_one_token_is_one_client_and_other_rights_are_none(tmp_path):
     place = tmp_path / "clients"
+    place.touch(0o600)
     place.write_text(f"{'a' * 64} till-1.* replicate never\n{'a' * 64} till-2.* replicate never\n")
     with pytest.raises(shmq.BadFormat, match="line 2"):
         Clients(place)
     place.write_text(f"{'a' * 64} till-1.* read,append never\n")
     with pytest.raises(shmq.BadFormat, match="no client"):
         Clients(place)
+
+
+def test_a_file_of_clients_that_others_can_read_is_refused(tmp_path, clients):
+    """Whoever has a line of it can come as that client."""
+    clients.chmod(0o640)
+    with pytest.raises(shmq.Unsafe, match="others can read it"):
+        hub.serve(tmp_path, "tcp:127.0.0.1:0", token_file=clients)
 
 
 def test_what_a_clients_queues_may_be_called():

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import shmq
 from shmq import errors
-from shmq.net import names, packing
-from shmq.net.peer import APPEND, READ
+from shmq.net import names, packing, rights
 from shmq.net.shmq1 import asking, reading
 from shmq.net.shmq1.consuming import Consumer
 from shmq.net.shmq1.putting import Put, Stream
@@ -133,8 +132,12 @@ class Client:
         self._heard = time.monotonic()
         if tid and self._is_known(verb, tid):
             return
+        if verb == "credit" and not self._may(rights.READ):
+            asking.check(verb, rest)  # no answer is waited for: the consumer tells whoever waits at it
+            self._tell(["messages", 0, rest[0], 0, None, packing.error(0, self._refusal(verb, rights.READ))[2:], 0])
+            return
+        self._check(verb, rights.SHMQ1.get(verb))
         if verb == "put":
-            self._check(APPEND)
             put = Put(tid, rest, self._answer)
             self._putting.add(tid)
             self._stream.put(put)
@@ -224,9 +227,18 @@ class Client:
             await self._here.wait()
         await self._line.room()
 
-    def _check(self, right: str) -> None:
-        if self._line is None or not self._line.may(right):
-            raise errors.NotFound(f"there is no queue {self.queue.name!r}")
+    def _may(self, right: str) -> bool:
+        return self._line is not None and self._line.may(right)
+
+    def _check(self, what: str, right: str | None) -> None:
+        if right is not None and not self._may(right):
+            raise self._refusal(what, right)
+
+    def _refusal(self, what: str, right: str) -> errors.NotFound:
+        """Whoever may do something with a queue knows that it is there, and is told what is not given."""
+        if any(map(self._may, rights.ABOUT)):
+            return names.NoQueue(f"{what} needs the right {right!r} to {self.queue.name!r}, and you have it not")
+        return names.not_found(self.queue.name)
 
     def _consumer(self, cid: Any) -> Consumer:
         found = self._consumers.get(cid)
@@ -237,12 +249,10 @@ class Client:
     # ---- what each verb does
     async def producer(self, _: int, again: bool) -> bool:
         """Have a slot."""
-        self._check(APPEND)
         return await self._stream.begin(again=again)
 
     async def consumer(self, _: int, cid: int, name: str | None, options: dict[str, Any]) -> list[Any]:
         """Open a consumer, or find that it is open: its name, how it acknowledges, and whether it was open."""
-        self._check(READ)
         found = self._consumers.get(cid)
         if found is None:
             given = await self._fit(options)
@@ -276,7 +286,7 @@ class Client:
     async def _place(self, option: str, name: Any) -> str:
         if not isinstance(name, str):
             raise packing.BadRequest(f"{option}: the name of a queue is wanted, not {type(name).__name__}")
-        if self._line is None or not self._line.may(APPEND, "/".join(names.parts_of(name))):
+        if self._line is None or not self._line.may(rights.APPEND, "/".join(names.parts_of(name))):
             raise names.not_found(name)
         path = await self._service.run(self._service.place, name)
         above, last = os.path.split(path)
@@ -323,7 +333,6 @@ class Client:
 
     async def read(self, _: int, start: Any, stop: Any, count: int, wait: float | None, options: Any) -> list[Any]:
         """Messages from an index on; *wait*: seconds, at the end, for more to come."""
-        self._check(READ)
         queue, limits = self.queue.plain, self._service.limits
         await self._room()
         found = await self._service.run(reading.read, queue, limits, start, stop, count, options)
@@ -345,7 +354,7 @@ class Client:
     async def call(self, _: int, name: Any = None, *given: Any) -> Any:
         """What a queue says of itself."""
         right, does = asking.call(name, given)
-        self._check(right)
+        self._check(str(name), right)
         return await self._service.run(does, self.queue.plain, *given)
 
 
