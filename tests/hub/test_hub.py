@@ -162,9 +162,12 @@ def test_whatever_a_client_sends_others_go_on(root, clients, orders):
             half.sendall(b"x")
             for sent in (b"\xff" * 64, bytes(64), b"\x05\0\0\0hello", b"\x10\0\0\0" + bytes(16)):
                 with doors.connect(there.at, token_of("till-2")) as bad:
-                    bad.sendall(sent)
-                    bad.shutdown(socket.SHUT_WR)
-                    assert bad.recv(1) == b""
+                    left = b""
+                    with contextlib.suppress(OSError):  # it may be left before it has said all
+                        bad.sendall(sent)
+                        bad.shutdown(socket.SHUT_WR)
+                        left = bad.recv(1)
+                    assert left == b""
             push_once(orders.path, there.at, "till-1.orders")
     assert names_in(root) == ["till-1.orders"]
 
