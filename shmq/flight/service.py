@@ -102,7 +102,10 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
                 tried = "list"
                 ask = words.decode(words.Names, raw)
                 rights = self._rights(context)
-                return [words.encode([each for each in names.below(self.root, ask.queue) if rights.may(READ, each)])]
+                found = [each for each in names.below(self.root, ask.queue) if rights.may(READ, each)]
+                if ask.queue and self._is_guarded and not found:  # a directory that is there would be told by that
+                    raise names.not_found(ask.queue)
+                return [words.encode(found)]
             if asked not in VERBS:
                 raise ValueError(f"there is no action {asked!r}; there are queues, {', '.join(VERBS)}")
             verb = VERBS[asked]

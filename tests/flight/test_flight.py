@@ -348,6 +348,7 @@ def tokens_file(at, **rights):
 
 def test_tokens_say_who_may_do_what(root, orders, tmp_path):
     shmq.open(root / "other").close()
+    (root / "shop").mkdir(0o700)
     file = tokens_file(
         tmp_path / "tokens",
         reader="orders read never",
@@ -363,7 +364,10 @@ def test_tokens_say_who_may_do_what(root, orders, tmp_path):
             with pytest.raises(PermissionError):
                 by(token).ends("orders")
         with by("reader") as client:
-            assert client.queues() == ["orders"]
+            assert client.queues() == client.queues("orders") == ["orders"]
+            for name in ("other", "shop", "none"):
+                with pytest.raises(shmq.NotFound, match=f"there is no queue '{name}' here"):
+                    client.queues(name)
             assert numbers(away(client.queue("orders")).read_arrow(0, 3)) == [0, 1, 2]
             for work in (lambda: client.ends("other"), lambda: client.write("other", table(0, 1))):
                 with pytest.raises(shmq.NotFound, match="there is no queue 'other' here"):
