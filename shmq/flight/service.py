@@ -166,7 +166,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         stack.callback(self._free.release)
 
     @contextlib.contextmanager
-    def _opened(self, context: Any, ask: words.About, right: str, place: list[str]) -> Iterator[shmq.Queue[Any]]:
+    def _opened(self, context: Any, ask: words.About, right: str | None, place: list[str]) -> Iterator[shmq.Queue[Any]]:
         """
         The queue of a request; its directory is added to *place*.
 
@@ -175,10 +175,10 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
             Mismatch: another one is meant.
         """
         rights = self._rights(context)
-        if not rights.may(right, ask.queue):
-            if any(rights.may(each, ask.queue) for each in ABOUT):
-                raise names.no_right(right, ask.queue)
+        if not any(rights.may(each, ask.queue) for each in ABOUT):
             raise names.not_found(ask.queue)
+        if right is not None and not rights.may(right, ask.queue):
+            raise names.no_right(right, ask.queue)
         path = names.path_of(self.root, ask.queue)
         place.append(path)
         # trusted: payloads are handed on as bytes, and nothing here unpickles them.

@@ -66,7 +66,7 @@ CALLS = {
 FLIGHT = {
     "queues": READ,
     "do_get": READ,
-    "ends": READ,
+    "ends": None,
     "extents": READ,
     "at": READ,
     "hold": READ,
@@ -76,4 +76,4 @@ FLIGHT = {
     "adopted": APPEND,
     "sweep": APPEND,
 }
-"""What Flight's service does."""
+"""What Flight's service does; None: any of the rights that are about a queue, as our own client's hello."""

@@ -28,7 +28,27 @@ from shmq.net.rights import ALL
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FIELDS = 4
+_SHOWN = re.compile(r"[!#-\[\]-~]{0,4096}")
+"""What a client can show, in a header of gRPC and between the quotes of a text."""
 _LINE = "as: SHA-256-OF-THE-TOKEN QUEUE RIGHTS UNTIL"
+
+
+def checked(token: str | None) -> str | None:
+    """
+    The token, if a client can show it.
+
+    Raises:
+        TypeError: it is no text.
+        ValueError: it cannot; the text does not have it.
+    """
+    if token is not None and not isinstance(token, str):
+        raise TypeError(f"token: a str is wanted, not {type(token).__name__}")
+    if token is not None and not _SHOWN.fullmatch(token):
+        raise ValueError(
+            f'token: at most 4096 visible characters of ASCII but " and \\ are wanted; of these {len(token):,} some '
+            "are others, perhaps the end of a line of the file that it is from"
+        )
+    return token
 
 
 class Everything:

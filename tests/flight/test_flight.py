@@ -353,6 +353,7 @@ def test_tokens_say_who_may_do_what(root, orders, tmp_path):
         tmp_path / "tokens",
         reader="orders read never",
         writer="ord* append,read 2999-01-01T00:00:00Z",
+        puts="orders append never",
         late="* read 2001-01-01T00:00:00Z",
     )
     with shmq.flight.serve(root, token_file=file) as service:
@@ -375,12 +376,16 @@ def test_tokens_say_who_may_do_what(root, orders, tmp_path):
             assert client.queue("orders").hold("x") == 0
             with pytest.raises(shmq.NotFound, match="needs the right 'append' to 'orders', and you have it not"):
                 client.write("orders", table(0, 1))
+        with by("puts") as client:
+            assert client.write("orders", table(0, 1), dedup=("p", 1)) == range(5000, 5001)
+            with pytest.raises(shmq.NotFound, match="needs the right 'read' to 'orders'"):
+                list(client.queue("orders").read_arrow(0, 3))
         with by("writer") as client:
-            assert client.write("orders", table(0, 1)) == range(5000, 5001)
+            assert client.write("orders", table(0, 1)) == range(5001, 5002)
             tokens_file(tmp_path / "tokens", new="orders read never")
             with pytest.raises(PermissionError):
                 client.ends("orders")
-            assert by("new").ends("orders").next == 5001
+            assert by("new").ends("orders").next == 5002
             os.chmod(file, 0o666)
             os.utime(file, ns=(1, 1))
             with pytest.raises(PermissionError):
@@ -560,6 +565,15 @@ def test_a_client_that_reads_no_further_does_not_keep_the_service_from_ending(ro
         next(batches)
         served.process.send_signal(signal.SIGTERM)
         assert served.end() == 0
+
+
+@pytest.mark.parametrize("token", ["s" * 64 + "\n", "s s", "sücret", "s" * 5000, 'a"b', "a\\b"])
+@pytest.mark.parametrize("connect", [shmq.flight.connect, shmq.net.connect], ids=["flight", "net"])
+def test_a_token_that_nobody_can_show_is_refused_before_it_is_sent(connect, token):
+    """With the end of its file's line above all: gRPC refused that as if it might have been done."""
+    with pytest.raises(ValueError, match="token: at most 4096 visible characters") as told:
+        connect("csp://127.0.0.1:1/q" if connect is shmq.net.connect else "grpc://127.0.0.1:1", token=token)
+    assert token not in str(told.value)
 
 
 def test_a_token_is_shown_to_nobody_on_the_way():

@@ -125,6 +125,20 @@ def test_a_queue_that_a_token_is_not_for_is_not_there(root, orders, one_right_ea
             shmq.net.connect(csp.replace("orders", name), token=tokens["read"]).close()
 
 
+@pytest.mark.parametrize("token", ["7" * 32, "1e5", "true", "a,b", "a}#:b", "{["])
+def test_a_token_is_what_it_was_given_as(orders, root, tmp_path, token):
+    """Also one that would be a number, or the end of something, in a text."""
+    file = tmp_path / "tokens"
+    file.write_text(f"{hashlib.sha256(token.encode()).hexdigest()} orders read never\n")
+    with (
+        Child(
+            lambda say: shmq.net.serve(root, "tcp:127.0.0.1:0", token_file=file, on_start=lambda told: say(told[0]))
+        ) as child,
+        shmq.net.connect(f"csp://{child.hear().removeprefix('tcp:')}/orders", token=token) as queue,
+    ):
+        assert len(queue) == 0
+
+
 def test_a_right_that_ends_ends_for_whoever_consumes(orders, root, tmp_path, monkeypatch):
     """A consumer that is open is told, whether it waits for what is sent ahead or asks."""
     file = tmp_path / "tokens"
