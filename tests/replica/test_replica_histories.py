@@ -78,6 +78,33 @@ def test_both_promoted_find_each_other_out(pair):
     refused(shmq.Fenced, "was promoted", b, c)
 
 
+def test_a_source_is_fenced_though_the_promoted_one_has_retired_all_that_both_had(tmp_path):
+    """
+    With retention "acked" that is so as soon as its consumers are done: the old one went on taking puts for ever, and
+    could not come back.
+    """
+    a, b = tmp_path / "a", tmp_path / "b"
+    with shmq.open(str(a)) as queue:
+        queue.put_many([b"both"] * 10)
+        follow_once(a, b)
+        replica.promote(b)
+        with shmq.open(str(b)) as promoted, promoted.consumer("c") as consumer:
+            for _ in range(300):
+                promoted.put(bytes(1000))
+            for _ in range(310):
+                consumer.take(timeout=0)
+            assert promoted.first_index > 9
+        queue.put(b"late")
+        refused(shmq.Fenced, "was promoted", a, b)
+        with pytest.raises(shmq.ShutDown):
+            queue.put(b"later")
+    with pytest.raises(shmq.Fenced):
+        shmq.open(str(a)).put(b"later")
+    follow_once(b, a, rejoin=True)
+    assert content(a)[-1] == content(b)[-1]
+    assert [each[1] for each in content(tmp_path / "a.aside-1")] == [b"both"] * 10 + [b"late"]
+
+
 def test_another_queue_is_not_overwritten(pair):
     """Nor one of the same id that follows nobody; nor another version of the protocol."""
     queue, a, _ = pair
