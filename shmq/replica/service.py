@@ -112,9 +112,12 @@ def replicate(
         Busy: somebody else replicates to it; or something is to be set aside, and somebody has it open.
         Corrupt, SyncFailed, Unsafe, NotFound: as their names say; what the follower has stays.
         DiskFull, OSError: with *once*; else it is tried again and again.
-        ValueError: *target* looks like an address, and is none.
+        ValueError: *target* looks like an address, and is none; or it lies within *source*.
     """
     path, place = given.path("source", source), doors.target(given.path("target", target))
+    name = None if name is None else given.text("name", name)
+    if not doors.is_address(place) and _is_within(place, path):
+        raise ValueError(f"cannot replicate {path} to {place}: it would lie within the queue that it follows")
     stop = stop or Stop()
     keep = None if keep is None else given.whole("keep", keep, 0)
     with Source(path, name or name_of(place), keep) as there, stop.calling(there.wake):
@@ -123,6 +126,12 @@ def replicate(
         else:
             with Follower(place, reset=reset, rejoin=rejoin) as here:
                 _again_and_again(lambda: beside(there, here, stop, once=once), stop, once=once)
+
+
+def _is_within(place: str, path: str) -> bool:
+    """Whether that directory would lie below that one."""
+    above = os.path.realpath(path)
+    return os.path.realpath(place).startswith(f"{above}{os.sep}")
 
 
 def _again_and_again(work: Callable[[], None], stop: Stop, *, once: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
@@ -103,6 +104,20 @@ def test_a_source_is_fenced_though_the_promoted_one_has_retired_all_that_both_ha
     follow_once(b, a, rejoin=True)
     assert content(a)[-1] == content(b)[-1]
     assert [each[1] for each in content(tmp_path / "a.aside-1")] == [b"both"] * 10 + [b"late"]
+
+
+def test_a_follower_lies_beside_its_source_and_not_within(pair):
+    """There a delete, or a copy, of the source would take it along."""
+    queue, a, _ = pair
+    before = sorted(os.listdir(a))
+    os.symlink(a, a.parent / "link")
+    for target in (a / "copy", a / "chunks" / ".." / "copy", a.parent / "link" / "copy"):
+        with pytest.raises(ValueError, match="within the queue that it follows"):
+            replica.replicate(a, target, once=True)
+    with pytest.raises(TypeError, match="name=7: a str is wanted"):
+        replica.replicate(a, a.parent / "c", name=7, once=True)
+    assert (sorted(os.listdir(a)), list(queue.consumers())) == (before, ["replica.b"])
+    replica.replicate(a, f"{a}.copy", once=True)
 
 
 def test_another_queue_is_not_overwritten(pair):
