@@ -337,6 +337,34 @@ def test_the_text_of_an_error_crosses_without_the_paths_in_it():
         assert "A bound is reached" in str(said(text, None))
 
 
+def test_what_a_queue_has_become_is_said(root, client):
+    """A follower, promoted beside the service; its source, fenced; one that was moved, and another one in its place."""
+    source, copy = root / "source", root / "copy"
+    with shmq.open(source) as queue:
+        queue.put_many([b"0", b"1"])
+        shmq.replica.replicate(source, copy, once=True)
+        assert numbers(away(client.queue("copy")).read_arrow(0)) == [0, 1]
+        for work in (lambda: client.write("copy", table(2, 3)), lambda: client.queue("copy").hold("c")):
+            with pytest.raises(shmq.Fenced, match="copy follows another queue"):
+                work()
+        shmq.replica.promote(copy)
+        assert client.write("copy", table(2, 3)).start > 2
+        with pytest.raises(shmq.Fenced):
+            shmq.replica.replicate(source, copy, once=True)
+        with pytest.raises(shmq.Fenced, match="source is fenced"):
+            client.write("source", table(2, 3))
+        assert numbers(away(client.queue("source")).read_arrow(0)) == [0, 1]
+    known = client.queue("source")
+    os.rename(source, root / "moved")
+    with pytest.raises(shmq.NotFound):
+        known.ends()
+    assert client.queue("moved").id == known.id
+    shmq.open(source).close()
+    for work in (known.ends, lambda: known.hold("c"), lambda: away(known).read_arrow(0)):
+        with pytest.raises(shmq.Mismatch, match="deleted and made again"):
+            work()
+
+
 # ---------------------------------------------------------------- who may
 def tokens_file(at, **rights):
     """Rights by token: a queue, rights, and until when."""
