@@ -210,6 +210,7 @@ class Door(Closable):
         self._lock = threading.Lock()
         self._over = False
         self._unproven: list[socket.socket] = []
+        self._tokens: dict[socket.socket, bytes] = {}
         self._inside: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._take_all, name="shmq-replica-door", daemon=True)
         self._thread.start()
@@ -234,6 +235,11 @@ class Door(Closable):
         except queue.Empty:
             return None
 
+    def token_of(self, came: socket.socket) -> bytes | None:
+        """With which token it came, by its SHA-256; None where none is wanted. To be asked once."""
+        with self._lock:
+            return self._tokens.pop(came, None)
+
     def _take_all(self) -> None:
         while not self._over:
             try:
@@ -255,11 +261,13 @@ class Door(Closable):
         """Have it inside, if it may come in; else it is closed."""
         try:
             with _closed_on_error(came):
-                self._let_in(came)
+                digest = self._let_in(came)
                 with self._lock:
                     if self._over or came not in self._unproven:
                         raise ConnectionError("others came meanwhile, or it is over")
                     self._unproven.remove(came)
+                    if digest is not None:
+                        self._tokens[came] = digest
                     self._inside.put(came)
         except (OSError, errors.Unsafe) as problem:
             self._forget(came)
@@ -270,12 +278,12 @@ class Door(Closable):
             if came in self._unproven:
                 self._unproven.remove(came)
 
-    def _let_in(self, came: socket.socket) -> None:
+    def _let_in(self, came: socket.socket) -> bytes | None:
         if self._path is not None:
             _refuse_others(came, self.address)
-            return
+            return None
         came.settimeout(_HELLO_S)
-        let_in(came, self._known(), time.monotonic() + _HELLO_S)
+        return let_in(came, self._known(), time.monotonic() + _HELLO_S)
 
     def close(self) -> None:
         """Listen no more."""

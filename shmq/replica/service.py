@@ -14,7 +14,7 @@ from shmq import errors, given, later
 from shmq.replica import doors
 from shmq.replica.follower import Follower
 from shmq.replica.link import Broken, Link, raised, to_follower, to_source
-from shmq.replica.pieces import Answer, Common, Data, Hello, Mark, Refused
+from shmq.replica.pieces import Answer, Common, Data, Hello, Mark, Refused, There
 from shmq.replica.source import Source
 
 if TYPE_CHECKING:
@@ -313,38 +313,71 @@ def listen(
     place = doors.target(given.path("target", target))
     stop = stop or Stop()
     reset, rejoin = given.flag("reset", reset), given.flag("rejoin", rejoin)
-    known = None if token_file is None else _known(token_file, os.path.basename(os.path.abspath(place)))
+    known = None if token_file is None else _Known(token_file, os.path.basename(os.path.abspath(place)))
     with doors.Door(address, known) as door:
         if on_start is not None:
             on_start(door.address)
         while not stop.is_set():
             came = door.accept(_STEP)
             if came is not None:
-                here = Follower(place, reset=reset, rejoin=rejoin)
+                how = {"reset": reset, "rejoin": rejoin}
+                digest = door.token_of(came)
+                if known is None or digest is None:
+                    here = Follower(place, **how)
+                else:
+                    here = _Admitted(place, known, digest, **how)
                 with Link(came, to_follower) as link, stop.calling(link.end), here as follower:
                     receive(follower, link)
                 if follower.was_reset:
                     reset = rejoin = False
 
 
-def _known(token_file: str | os.PathLike[str], name: str) -> Callable[[], list[bytes]]:
-    """
-    By which tokens one may come with the queue of that name, asked each time that somebody comes.
+class _Known:
+    """By which tokens one may come with the queue of one name, and for how long."""
 
-    Raises:
-        BadFormat: by none.
-    """
-    later.ready("shmq.net.tokens")
-    from shmq.net.tokens import Tokens  # noqa: PLC0415  # with it comes all of the server
+    def __init__(self, token_file: str | os.PathLike[str], name: str) -> None:
+        """
+        Read that file.
 
-    by_digest = Tokens(token_file, closed=True).by_digest()
+        Raises:
+            BadFormat: it is none, or no token of it may.
+            Unsafe, OSError: see `shmq.net.tokens`.
+        """
+        later.ready("shmq.net.tokens")
+        from shmq.net.tokens import Tokens  # noqa: PLC0415  # with it comes all of the server
 
-    def known() -> list[bytes]:
-        return [digest for digest, rights in by_digest.items() if rights.may(_RIGHT, name)]
+        self._name = name
+        self._by_digest = Tokens(token_file, closed=True).by_digest()
+        if not self():
+            raise errors.BadFormat(f"{os.fspath(token_file)}: no line in it has the right {_RIGHT} to {name!r}, now")
 
-    if not known():
-        raise errors.BadFormat(f"{os.fspath(token_file)}: no line in it has the right {_RIGHT} to {name!r}, now")
-    return known
+    def __call__(self) -> list[bytes]:
+        """The SHA-256 of those that may come now."""
+        return [digest for digest in self._by_digest if self.may(digest)]
+
+    def may(self, digest: bytes) -> bool:
+        """Whether it still may."""
+        return self._by_digest[digest].may(_RIGHT, self._name)
+
+
+class _Admitted(Follower):
+    """A follower of whoever came with a token."""
+
+    def __init__(self, path: str, known: _Known, digest: bytes, **how: bool) -> None:
+        """*digest*: the SHA-256 of that token."""
+        super().__init__(path, **how)
+        self._known, self._digest = known, digest
+
+    def take(self, piece: There) -> None:
+        """
+        See `Follower`.
+
+        Raises:
+            NotFound: the token's time is over.
+        """
+        if not self._known.may(self._digest):
+            raise errors.NotFound(f"cannot follow into {self.path}: the time of the token is over; what came is kept")
+        super().take(piece)
 
 
 def receive(follower: Follower, link: Link) -> None:

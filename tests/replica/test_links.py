@@ -15,6 +15,7 @@ from support import Child, until
 
 import shmq
 from shmq import replica
+from shmq.net.tokens import Right
 from shmq.replica import doors
 from shmq.replica.follower import Follower
 from shmq.replica.link import Broken, Link, to_follower, to_source
@@ -272,6 +273,36 @@ def test_a_token_of_many_comes_with_its_queue_alone(pair):
             replica.replicate(a, at, name="b", token=TOKEN, once=True)
         replica.replicate(a, at, name="b", token=other, once=True)
     assert content(b) == content(a)
+
+
+def test_a_token_whose_time_ends_ends_what_is_under_way(pair, monkeypatch):
+    """The source is told so at its next message; what came stays, and the service waits for others."""
+    queue, a, b = pair
+    over = a.parent / "over"
+    tokens = token_file(a.parent, "b replicate never")
+
+    def serve(say) -> None:
+        allows = Right.allows
+        monkeypatch.setattr(Right, "allows", lambda right, *asked: allows(right, *asked) and not over.exists())
+        replica.listen("tcp:127.0.0.1:0", b, token_file=tokens, on_start=say)
+
+    with Child(serve) as service:
+        at = service.hear()
+        with Child(lambda say: say(told(a, at))) as source:
+            until(lambda: b.exists() and len(content(b)) == 3000)
+            over.touch()
+            queue.put(b"late")
+            assert source.hear() == "NotFound: the time of the token is over"
+        over.unlink()
+        replica.replicate(a, at, name="b", token=TOKEN, once=True)
+    assert content(b) == content(a)
+
+
+def told(a, at) -> str:
+    """What ended a replication."""
+    with pytest.raises(shmq.ShmqError) as raised:
+        replica.replicate(a, at, name="b", token=TOKEN)
+    return f"{raised.type.__name__}: {'the time of the token is over' * ('time of the token' in str(raised.value))}"
 
 
 @pytest.mark.parametrize("sent", [b"\xff" * 64, bytes(64), b"\x10\0\0\0" + bytes(16), b"\x05\0\0\0hello"], ids=range(4))
