@@ -278,6 +278,7 @@ class Source(Closable):
                     sync.data(fd, "chunk")
             sync.directory(self._home.chunks, "chunks")
         except FileNotFoundError:
+            self._leave_chunk()  # the next look finds out what was retired, and says so
             return False
         except OSError as problem:
             self._control.fail_sync(failed=True)

@@ -11,6 +11,10 @@ from support import Child, chunk_files, journal_slots, killed_at, make_unclean, 
 
 import shmq
 from shmq import replica
+from shmq.replica import Stop
+from shmq.replica.follower import Follower
+from shmq.replica.service import beside
+from shmq.replica.source import Source
 
 
 @pytest.fixture
@@ -139,6 +143,38 @@ def drain(queue) -> None:
     with queue.consumer("c") as consumer:
         while consumer.head < queue.next_index:
             consumer.take()
+
+
+@pytest.mark.parametrize(
+    "kind", ["acked", shmq.Retention.bytes(1), shmq.Retention.age(1e-9)], ids=["acked", "bytes", "age"]
+)
+def test_a_follower_that_has_all_is_not_left_behind_by_a_roll(tmp_path, kind):
+    """
+    Where it has every message of a chunk, and consumers have too, the next put seals that, and retired it before the
+    follower had the SEAL: a source that ran sent nothing more, without a word, and the next one was told `Gone`.
+    """
+    a, b = tmp_path / "a", tmp_path / "b"
+    with shmq.open(str(a), chunk_bytes=1 << 14, retention=kind) as queue, queue.consumer("c") as consumer:
+        for number in range(30):
+            queue.put(bytes(1500))
+            consumer.take(timeout=0)
+            follow_once(a, b)
+            assert content(b)[-1][0] == number
+        assert queue.first_index > 7, "what the follower has behind a roll goes, as ever"
+
+
+def test_a_purge_under_a_replication_ends_it_with_a_word(tmp_path):
+    """What the follower lacked of the chunk that it was at is gone; nothing was said, and nothing was sent any more."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    with shmq.open(str(a), chunk_bytes=1 << 14) as queue, Source(str(a), "b") as there, Follower(str(b)) as here:
+        fill(queue, 10)
+        beside(there, here, Stop(), once=True)
+        fill(queue, 1000)
+        queue.purge()
+        with pytest.raises(shmq.Gone, match="was retired"):
+            [list(there.pieces()) for _ in range(3)]  # what a replication that goes on looks at, again and again
+    replica.replicate(a, b, once=True, reset=True)
+    assert content(b)[-1] == content(a)[-1]
 
 
 def test_what_a_follower_lacks_is_held_back(pair):
