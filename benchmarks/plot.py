@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import Shmq
-from benchmarks.sizes import OURS as WAYS
 from benchmarks.sizes import SIZES
 
 OURS, THEIRS, INK = "#1f6f8b", "#b9c4c9", "#333333"
@@ -67,29 +66,63 @@ def opening(data: dict[str, Any], to: Path) -> None:
     figure.savefig(to / "performance-opening.png", dpi=DOTS)
 
 
+LINES = {
+    "shmq, shm, bound": ("shmq, in memory", "#1f6f8b", "-", 2.4),
+    "shmq, shm": ("", "#1f6f8b", "--", 1.2),
+    "shmq, disk, bound": ("shmq, on disk", "#c8642b", "-", 2.4),
+    "shmq, disk": ("", "#c8642b", "--", 1.2),
+    "zeroq": ("zeroq", "#6f7b81", "-", 1.2),
+    "hyperq": ("hyperq", "#94876a", "-", 1.2),
+    "pyzmq PUSH/PULL ipc": ("pyzmq", "#a06f6f", "-", 1.2),
+    "faster-fifo": ("faster-fifo", "#7d6f9a", "-", 1.2),
+    "multiprocessing.Pipe": ("multiprocessing.Pipe", "#7f9a6f", "-", 1.2),
+    "multiprocessing.Queue": ("multiprocessing.Queue", "#b59a3c", "-", 1.2),
+}
+"""Name, color, line and width of each, by its label in benchmarks.sizes."""
+
+
 def sizes(data: dict[str, Any], to: Path) -> None:
     """Bytes per second over the size of a message, both in powers; losses too."""
     from matplotlib import pyplot
 
-    figure, axis = pyplot.subplots(figsize=(8, 4), layout="constrained")
+    figure, axis = pyplot.subplots(figsize=(8, 4.4), layout="constrained")
     drawn = {size.size: data["figures"][size.label] for size in SIZES if size.label in data["figures"]}
-    ours = [way.label for way in WAYS]
-    grey = iter(("#8a979e", "#a9a08c", "#b08d8d", "#9a8db0"))
+    ends: list[tuple[float, str, str]] = []
     for label in next(iter(drawn.values())):
+        name, color, line, width = LINES[label]
         middle = [statistics.median(figures[label]) for figures in drawn.values()]
-        mine = label in ours
-        dashes = "-" if "bound" not in label else "--"
-        color = ("#1f6f8b" if "shm," in label else "#d1793b") if mine else next(grey)
-        axis.plot(list(drawn), middle, dashes, color=color, marker="o", markersize=3, linewidth=2 if mine else 1)
-        axis.lines[-1].set_label(label)
+        axis.plot(list(drawn), middle, line, color=color, marker="o", markersize=width + 1, linewidth=width)
+        if name:
+            ends.append((middle[0], name, color))
+    _name(axis, min(drawn), ends)
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
+    axis.set_xlim(min(drawn) / 22, max(drawn) * 1.6)
     axis.set_xticks(list(drawn), ["64 B", "1 KiB", "4 KiB", "64 KiB", "1 MiB", "16 MiB"][: len(drawn)])
-    axis.set_xlabel("a message", fontsize=8)
-    axis.set_ylabel("GB/s, one producer and one consumer process", fontsize=8)
-    axis.legend(fontsize=8, frameon=False, ncols=2)
+    axis.set_yticks([0.03, 0.1, 0.3, 1, 3, 8], ["0.03", "0.1", "0.3", "1", "3", "8"])
+    axis.minorticks_off()
+    axis.grid(axis="y", color="#e5e5e5", linewidth=0.6)
+    axis.set_xlabel("size of a message", fontsize=9)
+    axis.set_ylabel("GB/s", fontsize=9)
+    axis.set_title("From one process to another: throughput by size of message", loc="left", fontsize=11)
+    facts = data["machine"]
+    told = (
+        f"{facts['cores']} cores, {facts['processor'].replace('(R)', '').replace(' Processor', '')}, "
+        f"Linux {facts['kernel'].rpartition('.')[0]}, {facts['python']}, {facts['date']}; {data['rounds']} rounds.\n"
+        "shmq checksums and keeps every message; the others do neither. Dashed: shmq unbounded."
+    )
+    axis.text(0.99, 0.02, told, transform=axis.transAxes, ha="right", va="bottom", fontsize=7.5, color=INK)
     _plain(axis)
-    figure.savefig(to / "performance-sizes.png", dpi=DOTS)
+    figure.savefig(to / "performance-sizes.png", dpi=150)
+
+
+def _name(axis: Any, at: float, ends: list[tuple[float, str, str]]) -> None:
+    """Write the names before the lines' first points, none upon another."""
+    last = 0.0
+    for value, name, color in sorted(ends):
+        last = max(value, last * 1.24)
+        bold = "bold" if name.startswith("shmq") else "normal"
+        axis.text(at / 1.25, last, name, color=color, ha="right", va="center", fontsize=8.5, fontweight=bold)
 
 
 def _plain(axis: Any) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import datetime
+import itertools
 import json
 import shutil
 import threading
@@ -285,7 +286,7 @@ def plot(by_hour: dict[int, list[int]], path: Path) -> Path | None:
     axes.set_xlabel("scheduled hour of departure, New York", color="#525252")
     axes.set_ylabel("minutes late", color="#525252")
     flights = sum(map(len, by_hour.values()))
-    axes.set_title("Leave early: delays grow all day long\n", loc="left", fontsize=15, fontweight="bold")
+    axes.set_title(f"{headline(hours, means)}\n", loc="left", fontsize=15, fontweight="bold")
     told = f"{flights:,} departures from New York in 2013, and how late they were; what never left is not among them"
     axes.text(0, 1.03, told, transform=axes.transAxes, fontsize=9, color="#525252")
     for side in ("top", "right", "left"):
@@ -297,6 +298,15 @@ def plot(by_hour: dict[int, list[int]], path: Path) -> Path | None:
     figure.savefig(path)
     plt.close(figure)
     return path
+
+
+def headline(hours: list[int], means: list[float]) -> str:
+    """What the line says: until which hour the mean grows, if it does; else where it is worst."""
+    if not hours:
+        return "No flights"
+    top = max(range(len(hours)), key=means.__getitem__)
+    rises = top > 1 and all(earlier <= later for earlier, later in itertools.pairwise(means[: top + 1]))
+    return f"Leave early: delays grow until {hours[top]}:00" if rises else f"Delays are worst at {hours[top]}:00"
 
 
 def _tell_lines(axes: Any, hours: list[int], means: list[float], middle: list[int], low: list[int]) -> None:

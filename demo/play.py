@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import shmq
-from demo import checks, work
+from demo import checks, picture, work
 from demo import flights as data
 from demo.problem import Problem, one_line
 from demo.screen import Progress
@@ -132,13 +132,15 @@ class Run:
         self._processes: dict[str, SpawnProcess] = {}
         self._findings: list[str] = []
         self._killed: dict[str, dict[str, int]] = {}
+        self._seen = picture.Seen()
+        self._started = 0.0
 
     def result(self) -> dict[str, Any]:
         """Run everything, and add it up."""
         self._progress.say(
             f"{PRODUCERS} producers, consumers {COUNTER} and {AVERAGER}; one of each will be killed half-way (kill -9)"
         )
-        started = time.monotonic()
+        self._started = started = time.monotonic()
         # For ever: the reader looks at random flights after the consumers have finished them.
         options = shmq.Options(codec="msgpack", retention=shmq.Retention.forever())
         with shmq.open(self._places.queue, options=options) as queue:
@@ -191,9 +193,16 @@ class Run:
                 last, since = done, time.monotonic()
             elif time.monotonic() - since > _STUCK:
                 raise Problem(f"nothing has moved for {_STUCK:.0f} s: {self._line()}")
+            self._see()
             self._progress.show(self._line())
             time.sleep(_LOOK)
         self._progress.say(self._line())
+
+    def _see(self) -> None:
+        """Note how far everybody is, for the picture."""
+        notes = self._notes
+        put = sum(notes[f"returned{which}"] for which in range(PRODUCERS))
+        self._seen.see(time.monotonic() - self._started, put, notes["counted"], notes["summed"])
 
     def _line(self) -> str:
         put = sum(self._notes[f"returned{which}"] for which in range(PRODUCERS))
@@ -213,6 +222,7 @@ class Run:
 
     def _kill(self, name: str) -> None:
         process = self._processes[name]
+        self._seen.kills.append((time.monotonic() - self._started, name))
         process.kill()  # SIGKILL
         process.join()
         if process.exitcode != -signal.SIGKILL:
@@ -297,6 +307,8 @@ class Run:
         )
         findings = told + checks.compare_sums(self._expected, sums) + broken + redelivered + self._findings
         table, means = self._expected.means(), sums.means()
+        lost = ledger["lost"] + max(self._total - sums.flights, 0)
+        sentence = f"{self._total:,} flights, {len(self._seen.kills)} kills, {lost:,} lost"
         return {
             "flights": self._total,
             "producers": [
@@ -316,7 +328,7 @@ class Run:
                 "rate": _rate(sums.flights, notes["average_began"], notes["average_ended"]),
             },
             **read,
-            "lost": ledger["lost"] + max(self._total - sums.flights, 0),
+            "lost": lost,
             "doubled": ledger["doubled"] + max(sums.flights - self._total, 0) + len(redelivered),
             "kills": self._killed,
             "means": [
@@ -329,6 +341,7 @@ class Run:
                 for carrier in sorted(table.keys() | means.keys())
             ],
             "seconds": seconds,
+            "picture": str(picture.write(self._seen, sentence, self._places.picture)),
             "disk_bytes": queue.stats().disk_bytes,
             "queue": str(self._places.queue.absolute()),
             "findings": findings,

@@ -79,6 +79,7 @@ def table(result: dict[str, Any]) -> list[str]:
         *_means(result["means"]),
         "",
         f"{result['seconds']:.1f} s with everything running; {result['disk_bytes']:,} bytes on disk in {queue}",
+        f"rates, kills and how far the consumers were behind, as a picture: {shorter(result['picture'])}",
     ]
     if result["findings"]:
         return [*lines, "", "WRONG:", *(f"  {each}" for each in result["findings"])]

@@ -46,10 +46,11 @@ class Places:
         self.sums = top / "delays.json"
         self.ledger = top / "ledger.json"
         self.order = top / "ledger.order"
+        self.picture = top / "run.svg"
 
     def files(self) -> list[Path]:
         """Every file that a run leaves beside the queue."""
-        return [self.prepared, self.notes, self.sums, self.ledger, self.order]
+        return [self.prepared, self.notes, self.sums, self.ledger, self.order, self.picture]
 
 
 class Notes:

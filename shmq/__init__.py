@@ -22,10 +22,11 @@ A map of the package:
     closable                            what a `with` block closes
     later, locks, worker                imports when they are needed; threads and forks
     storage/                            directories, chunk files, the chain
-    foreign, carried                    for formats: words of mapped files; for net: what few messages have
+    foreign, carried, unseen            for formats: words of mapped files; for net: what few messages have, what goes back
     _native/, _core, _hot               the one door to the C core; put, take and q[i] as built-ins
     diagnosis/, whose                   why a queue is stuck or slow; which process an owner is
     workers/                            processes that are started, watched and replaced
+    top/                                all queues below a directory, live
     aio/, compat/, executor/, flow/, rpc/,
     priorities/, shards/, net/, bridge/, flight/,
     formats/, spark/, cli/              surfaces: on what this file exports alone
@@ -96,6 +97,7 @@ if _TYPE_CHECKING:
         rpc,
         shards,
         spark,
+        top,
         workers,
     )
     from shmq.diagnosis import Finding, why
@@ -193,6 +195,7 @@ __all__ = [
     "rpc",
     "shards",
     "spark",
+    "top",
     "verify",
     "volatile_queues",
     "wait",
@@ -221,6 +224,7 @@ def __getattr__(name: str) -> _Any:
         "rpc",
         "shards",
         "spark",
+        "top",
         "workers",
     }:
         _later.ready(f"shmq.{name}")

@@ -80,11 +80,11 @@ class Filter:
             ValueError, TypeError: that is none.
         """
         if not isinstance(stored, dict) or not stored:
-            raise TypeError("the filter is no mapping")
+            raise TypeError("the filter is not a mapping")
         known = dict(stored)
         prefix, types, headers = (known.pop(name, "") for name in ("key_prefix", "types", "headers"))
         if not all(isinstance(value, str) for value in (prefix, types, headers)):
-            raise TypeError("a part of the filter is no text")
+            raise TypeError("a part of the filter is not text")
         if known:
             raise errors.BadFormat(f"this version of shmq knows no filter by {', '.join(map(repr, sorted(known)))}")
         return cls(
@@ -190,4 +190,4 @@ def _decode(encoded: bytes) -> Any:
     try:
         return msgspec.msgpack.decode(encoded)
     except (msgspec.DecodeError, RecursionError) as problem:
-        raise ValueError(f"its headers are no msgpack ({problem})") from None
+        raise ValueError(f"its headers are not msgpack ({problem})") from None

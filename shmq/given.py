@@ -150,7 +150,7 @@ def path(name: str, given: Any) -> str:
     if not isinstance(found, str):
         raise wrong_type(name, given, "a path (str or os.PathLike)")
     if not found or "\0" in found:
-        raise ValueError(f"{name}={shown(given)} is no path")
+        raise ValueError(f"{name}={shown(given)} is not a path")
     return os.path.expanduser(found)
 
 

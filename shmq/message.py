@@ -74,7 +74,7 @@ def _headers(message: Message) -> dict[str, Any]:
     later.ready("msgspec")
     import msgspec  # noqa: PLC0415  # only users of headers pay for it
 
-    reason = "they are no mapping"
+    reason = "they are not a mapping"
     try:
         decoded = msgspec.msgpack.decode(stored)
         if isinstance(decoded, dict):

@@ -443,7 +443,7 @@ class Options(_Frozen):
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """The options of a queue, as it stores them."""
         if not isinstance(stored, dict):
-            raise TypeError("they are no mapping")
+            raise TypeError("they are not a mapping")
         strange = sorted(set(stored) - set(cls._names))
         if strange:
             raise BadFormat(f"it was made with options this library does not know: {', '.join(strange)}")
@@ -456,7 +456,7 @@ class Options(_Frozen):
     def with_changes(self, stored: Mapping[str, Any], max_messages: int | None, max_bytes: int | None) -> Self:
         """The same with these bounds, and with what was changed beside them, as the queue stores it."""
         if not isinstance(stored, dict):
-            raise TypeError("they are no mapping")
+            raise TypeError("they are not a mapping")
         strange = sorted(set(stored) - set(CHANGEABLE))
         if strange:
             raise BadFormat(f"its options were changed to some this library does not know: {', '.join(strange)}")

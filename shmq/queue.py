@@ -957,7 +957,7 @@ class Queue(_native.Finder[T], Closable):
         if not isinstance(key, bytes):
             raise given.wrong_type("key", key, "bytes", "; for text write key.encode()")
         if not key:
-            raise ValueError("key=b'': that is no key; a message that is put without one has none")
+            raise ValueError("key=b'': that is not a key; a message that is put without one has none")
         latest = self._latest
         if latest is None:
             later.ready("shmq.reading.latest")

@@ -58,7 +58,7 @@ class Session(Closable):
     ) -> None:
         """As `shmq.open`. *group*: another user of that group may have made it, as if *options* named it."""
         if path is not None and (not isinstance(path, str) or not path):
-            raise ValueError(f"{path!r} is no path")
+            raise ValueError(f"{path!r} is not a path")
         self._volatile = volatile.is_volatile(path)
         self.path = shm.ROOT  # for what goes wrong before it has a name
         if options is not None and options.group is not None:

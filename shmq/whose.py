@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from shmq import _native
+from shmq import _native
 
 _COMMAND_MAX = 120
 RUNS, STOPPED, DEAD, UNSEEN = "runs", "stopped", "dead", "unseen"
@@ -36,6 +35,12 @@ def of_owner(control: _native.Control, member: _native.Member, owner: int) -> Pr
                 return Process(pid, "", DEAD)
             return _seen(pid, namespace, began)
     return None
+
+
+def living(control: _native.Control, member: _native.Member) -> dict[int, Process]:
+    """Everybody who has a seat, by the owner that each signs as."""
+    seats = ((_native.owner_of(slot, generation), rest) for slot, generation, *rest in control.participants())
+    return {owner: _seen(*rest) for owner, rest in seats if member.alive(owner)}
 
 
 def _seen(pid: int, namespace: int, began: int) -> Process:

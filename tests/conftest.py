@@ -36,6 +36,7 @@ def unhurried(monkeypatch):
 
 
 MANY_FILES = 300
+HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def pytest_collection_finish():
@@ -52,6 +53,18 @@ def few_files():
     yield
     if len(os.listdir("/proc/self/fd")) > MANY_FILES:
         gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before():
+    """A handler that a test leaves behind would swallow the interrupts of some later test, far from its cause."""
+    before = [signal.getsignal(number) for number in HEARD]
+    yield
+    for number, handler in zip(HEARD, before, strict=True):
+        left = signal.getsignal(number)
+        if left is not handler:
+            signal.signal(number, handler)
+            pytest.fail(f"it left a handler of {signal.Signals(number).name} behind: {left}")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from shmq._core import ffi, lib
 from shmq._native import layout
 from shmq._native.core import error
+from shmq._native.member import owner_of
 from shmq._native.ring import ring_bytes, ring_extent
 
 if TYPE_CHECKING:
@@ -105,6 +106,34 @@ def held_messages(memory: mmap.mmap, head: int) -> list[HeldMessage]:
             index = _number(memory, at + layout.ring_side.index) - 1
             lease = _number(memory, at + layout.ring_side.lease)
             found.append(HeldMessage(index, state >> layout.RING_OWNER_SHIFT & _OWNER, _lease_ns(lease, state)))
+    return found
+
+
+def tenants(memory: mmap.mmap) -> list[int]:
+    """The owners of the members of the ring in *memory*: each has entered it, and nobody has had its seat since."""
+    _, _, cells, _ = ring_extent(memory)
+    slots = layout.SMALL_SLOTS if cells & layout.RING_SMALL else layout.OWNER_SLOTS
+    with memoryview(memory) as view, view[layout.ring.tenants :][: 8 * slots].cast("Q") as words:
+        seats = list(words)
+    return [owner_of(slot, it) for slot, it in enumerate(seats) if 0 < it < layout.RING_TENANT_DEAD]
+
+
+def putters(chunk: Chunk, first: int, most: int) -> dict[int, int]:
+    """Which owner has put how many of up to *most* messages and batches of *chunk* from index *first* on."""
+    _, position, ends = chunk.floor(max(first, chunk.base))
+    found: dict[int, int] = {}
+    memory = chunk.map
+    for _ in range(0 if ends else most):
+        if not 0 < position <= len(memory) - layout.RECORD_HEADER_BYTES:
+            break
+        word = _number(memory, position)
+        state, span = word >> layout.WORD_STATE_SHIFT, word & layout.SPAN_MAX
+        if state in (layout.WORD_FREE, layout.WORD_SEAL) or not span:
+            break
+        if state == layout.WORD_DONE:
+            owner = word >> layout.WORD_OWNER_SHIFT & _OWNER
+            found[owner] = found.get(owner, 0) + (word >> layout.WORD_COUNT_SHIFT & layout.COUNT_MAX)
+        position += span * layout.SPAN_UNIT
     return found
 
 

@@ -77,7 +77,7 @@ def number(word: str | bytes | None, where: str) -> int:
     try:
         return int(word or 0)
     except ValueError:
-        raise BadFormat(f"{word!r} of {where} is no whole number; it was not put") from None
+        raise BadFormat(f"{word!r} of {where} is not a whole number; it was not put") from None
 
 
 def text_or_bytes(value: bytes) -> str | bytes:

@@ -53,7 +53,7 @@ class _Link:
         self.shown = url.shown
         self.stream = url.name
         if not re.fullmatch(r"[^\s.*>/\\]+", self.stream):
-            raise ValueError(f"{self.stream!r} is no name of a stream: no spaces, no . * > / and \\")
+            raise ValueError(f"{self.stream!r} is not the name of a stream: no spaces, no . * > / and \\")
         self._loop: asyncio.AbstractEventLoop | None = None
         self.client: Any = None
         self.js: Any = None
@@ -372,7 +372,7 @@ def _carried(payload: bytes, headers: Mapping[str, str], time: Any, where: str) 
         if "Shmq-Headers" in headers:
             packed = base64.b64decode(headers["Shmq-Headers"], validate=True)
     except ValueError as problem:
-        raise ends.Refused(f"{where} has a header that is no base64: {problem}; it was not put") from None
+        raise ends.Refused(f"{where} has a header that is not base64: {problem}; it was not put") from None
     if "Shmq-Time" in headers:
         time_ns = carried.number(headers["Shmq-Time"], where)
     else:

@@ -36,6 +36,7 @@ _OWN = (
     "ls",
     "stat",
     "why",
+    "top",
     "seek",
     "consumer",
     "dead",
@@ -53,7 +54,7 @@ _OWN = (
     "serve",
 )
 _FOREIGN = ("import", "export", "convert", "dump", "verify", "repair")
-_SPARK = ("pipeline", "archive", "replay")
+_SPARK = ("pipeline", "archive", "replay", "bisect", "chaos")
 VERBS = _OWN + _FOREIGN + _SPARK
 INTERRUPTED, PIPE_CLOSED = 130, 141
 

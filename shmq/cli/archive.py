@@ -57,13 +57,13 @@ def _seconds(word: str) -> float:
     try:
         return float(spark.seconds(word))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{word!r} is no time like 30s, 5m or 6h") from None
+        raise argparse.ArgumentTypeError(f"{word!r} is not a time like 30s, 5m or 6h") from None
 
 
 def _bytes(word: str) -> int:
     found = re.fullmatch(r"([1-9]\d*)([KMG]?)i?B?", word)
     if found is None:
-        raise argparse.ArgumentTypeError(f"{word!r} is no size like 256MB")
+        raise argparse.ArgumentTypeError(f"{word!r} is not a size like 256MB")
     return int(found[1]) << _UNITS[found[2]]
 
 

@@ -31,7 +31,7 @@ def _index(word: str) -> int:
         return int(word)
     except ValueError:
         hint = "; for a range, --from and --to" if ":" in word or ".." in word else ""
-        raise argparse.ArgumentTypeError(f"{word!r} is no index{hint}") from None
+        raise argparse.ArgumentTypeError(f"{word!r} is not an index{hint}") from None
 
 
 def run(arguments: argparse.Namespace) -> int:

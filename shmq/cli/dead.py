@@ -78,7 +78,7 @@ def _unfinished(queue: shmq.Queue) -> dict[int, shmq.Message]:
         return {letter.index: letter for letter in queue.reader(place.head) if letter.index not in done}
     letters = {letter.index: letter for letter in queue.reader()}
     if letters and not any(f"{_OURS}queue" in letter.headers for letter in letters.values()):
-        raise show.Problem(f"{queue.path} is no queue of dead letters: nothing there says where it is from")
+        raise show.Problem(f"{queue.path} is not a queue of dead letters: nothing there says where it is from")
     return letters
 
 

@@ -57,7 +57,7 @@ def add(verb: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print every finding."""
     if not os.path.isdir(arguments.path):
-        raise show.Problem(f"{arguments.path} is no directory")
+        raise show.Problem(f"{arguments.path} is not a directory")
     findings = [*_machine(), *_place(arguments.path), *_spark()]
     sick = any(each.needed and not each.good for each in findings)
     if arguments.json:

@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     path = arguments.path or "."
     if not path.startswith("shm:"):
         if not os.path.isdir(path):
-            raise show.Problem(f"{path} is no directory")
+            raise show.Problem(f"{path} is not a directory")
         if not os.path.exists(f"{path}/{_MARK}"):
             return _print_queues(path, as_json=arguments.json, volatile=arguments.path is None)
     _print_consumers(path, as_json=arguments.json)

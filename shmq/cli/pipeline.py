@@ -48,7 +48,7 @@ def _seconds(word: str) -> float:
     try:
         number = float(word[:-1] if unit else word) * (unit or 1.0)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{word!r} is no time like 30s or 5m") from None
+        raise argparse.ArgumentTypeError(f"{word!r} is not a time like 30s or 5m") from None
     if not number > 0:
         raise argparse.ArgumentTypeError(f"{word!r}: more than nothing")
     return number

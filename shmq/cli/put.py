@@ -134,7 +134,7 @@ def _put(queue: shmq.Queue, batch: list[Any], given: dict[str, Any]) -> Sequence
 def _header(word: str) -> tuple[str, str]:
     name, equals, value = word.partition("=")
     if not equals or not name:
-        raise argparse.ArgumentTypeError(f"{word!r} is no header: NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"{word!r} is not a header: NAME=VALUE")
     return name, value
 
 

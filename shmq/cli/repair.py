@@ -8,7 +8,8 @@ Examples:
 
 With --in-place the clean queue takes the place of the damaged one, which is renamed to PATH.damaged; of a foreign one
 the damaged files move into a hidden folder beside the clean ones, and that is refused while its own program is seen to
-be at it. A queue of ours that is whole is left as it is.
+be at it. A queue of ours that is whole is left as it is. Of a directory of shards all are repaired, into a clean
+directory of shards, or each in its place.
 
 Exit status 3 when the copy is made and something is lost: messages, which are in it as indexes without one, or a file
 beside them, as the ledger of adoptions.
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import shmq
 from shmq import formats
-from shmq.cli import foreign, show
+from shmq.cli import foreign, roots, show
 
 if TYPE_CHECKING:
     import argparse
@@ -48,6 +49,9 @@ def add(verb: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Repair it, and say where the copy is."""
+    shards = roots.map_of(arguments)
+    if shards is not None:
+        return roots.repair(shards, arguments)
     if arguments.format in (None, "shmq") and formats.detect(arguments.source) == "shmq":
         return _ours(arguments)
     name = foreign.format_of(arguments.source, arguments.format)

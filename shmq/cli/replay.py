@@ -63,7 +63,7 @@ def _speed(word: str) -> float | None:
     except ValueError:
         speed = 0.0
     if not 0 < speed < float("inf"):
-        raise argparse.ArgumentTypeError(f'{word!r} is no speed: a number above 0, or "max"')
+        raise argparse.ArgumentTypeError(f'{word!r} is not a speed: a number above 0, or "max"')
     return speed
 
 
@@ -71,7 +71,9 @@ def _time(word: str) -> datetime.datetime:
     try:
         return datetime.datetime.fromisoformat(word)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{word!r} is no time like 2013-06-01 or 2013-06-01T12:30:00+02:00") from None
+        raise argparse.ArgumentTypeError(
+            f"{word!r} is not a time like 2013-06-01 or 2013-06-01T12:30:00+02:00"
+        ) from None
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -86,9 +88,9 @@ def run(arguments: argparse.Namespace) -> int:
         if not handlers.is_handler(arguments.target):
             _refuse({"--continue": arguments.go_on or None}, f"{arguments.target} is a queue, and no function")
         return again.Replay(arguments).run()
-    _refuse(of_queue, f"{arguments.source} is no queue, and this is for queues")
+    _refuse(of_queue, f"{arguments.source} is not a queue, and this is for queues")
     if handlers.is_handler(arguments.target):
-        raise show.Misuse(f"{arguments.source} is no queue, and only a queue is replayed into a function")
+        raise show.Misuse(f"{arguments.source} is not a queue, and only a queue is replayed into a function")
     return _of_archive(arguments)
 
 

@@ -43,7 +43,7 @@ def _place(word: str) -> int | float | str | datetime.datetime:
         return datetime.datetime.fromisoformat(word)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f'{word!r} is no index, no time like 2026-01-31T08:00 or 1769846400.0, nor "earliest" or "latest"'
+            f'{word!r} is not an index, a time like 2026-01-31T08:00 or 1769846400.0, "earliest" or "latest"'
         ) from None
 
 

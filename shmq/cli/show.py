@@ -158,7 +158,7 @@ def _plain(value: object) -> object:
 def place(word: str) -> str:
     """A path as it was typed, with the home directory in the place of "~"; for argparse."""
     if not word:
-        raise argparse.ArgumentTypeError("'' is no path")
+        raise argparse.ArgumentTypeError("'' is not a path")
     if word.startswith(_REMOTE):
         raise argparse.ArgumentTypeError(
             f"{word} is a queue at a server, and this verb is for those of this machine; run it where the queue is, "
@@ -174,7 +174,7 @@ def whole(least: int) -> Callable[[str], int]:
         try:
             found = int(word)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{word!r} is no whole number") from None
+            raise argparse.ArgumentTypeError(f"{word!r} is not a whole number") from None
         if found < least:
             raise argparse.ArgumentTypeError(f"{found}: {least} or more")
         return found
@@ -187,7 +187,7 @@ def seconds(word: str) -> float:
     try:
         found = float(word)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{word!r} is no number of seconds") from None
+        raise argparse.ArgumentTypeError(f"{word!r} is not a number of seconds") from None
     if not 0 <= found < float("inf"):
         raise argparse.ArgumentTypeError(f"{word}: seconds, 0 or more")
     return found
@@ -361,7 +361,7 @@ def octal(word: str) -> int:
     try:
         return int(word, 8)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{word!r} is no mode in octal, as 660") from None
+        raise argparse.ArgumentTypeError(f"{word!r} is not a mode in octal, such as 660") from None
 
 
 def add_trusted(verb: argparse.ArgumentParser) -> None:

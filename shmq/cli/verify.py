@@ -1,5 +1,5 @@
 """
-Check a queue, ours or foreign, and print every problem: file, position, reason. Changes nothing.
+Check a queue, ours or foreign, or all shards of a directory, and print every problem: file, position, reason. Changes nothing.
 
 Examples:
     shmq verify orders
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import shmq
 from shmq import formats
-from shmq.cli import foreign, show
+from shmq.cli import foreign, roots, show
 
 if TYPE_CHECKING:
     import argparse
@@ -28,6 +28,9 @@ def add(verb: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check the queue; exit status 1 when there is a problem."""
+    shards = roots.map_of(arguments)
+    if shards is not None:
+        return roots.verify(shards, as_json=arguments.json)
     if arguments.format in (None, "shmq") and formats.detect(arguments.source) == "shmq":
         return _ours(arguments)
     name = foreign.format_of(arguments.source, arguments.format)

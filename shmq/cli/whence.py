@@ -29,5 +29,5 @@ def index_at(queue: shmq.Queue, option: str, word: str) -> int:
     with contextlib.suppress(ValueError):
         return queue.at(datetime.datetime.fromisoformat(word))
     raise show.Misuse(
-        f'{option} {word!r} is no index, no time like 2026-01-31T08:00 or 1769846400.0, nor "earliest" or "latest"'
+        f'{option} {word!r} is not an index, a time like 2026-01-31T08:00 or 1769846400.0, "earliest" or "latest"'
     )

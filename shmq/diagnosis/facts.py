@@ -94,15 +94,19 @@ def who(session: Session, owner: int) -> Process | None:
     return whose.of_owner(joined.control, joined.member, owner)
 
 
+def is_open(session: Session, name: str) -> bool:
+    """Whether somebody has that name open."""
+    return _locked(session, session.home.consumers, f"{name}.checkpoint", 0, 1)
+
+
 def _people(session: Session) -> list[Process]:
     joined = session.joined()
-    found = [who(session, _native.owner_of(slot, generation)) for slot, generation, *_ in joined.control.participants()]
-    return [each for each in found if each is not None and each.state != whose.DEAD]
+    return list(whose.living(joined.control, joined.member).values())
 
 
 def _name(session: Session, name: str, its: stats.ConsumerStats) -> Name:
     checkpoint = session.home.checkpoint(name)
-    taken = _locked(session, session.home.consumers, f"{name}.checkpoint", 0, 1)
+    taken = is_open(session, name)
     holder = who(session, checkpoint.holder) if taken and checkpoint.holder and not its.shared else None
     held: list[HeldMessage] = []
     due_ns = None

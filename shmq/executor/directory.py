@@ -87,7 +87,7 @@ class Directory:
         what = f"cannot open the executor's directory {self.path}: it is "
         if os.path.islink(self.path):
             return errors.Unsafe(f"{what}a link, which somebody may turn to another one; name what it leads to")
-        return errors.BadFormat(f"{what}no directory")
+        return errors.BadFormat(f"{what}not a directory")
 
     def _make_path(self, *, create: bool) -> bool:
         self._check_parents()
@@ -180,12 +180,12 @@ class Directory:
         strange = sorted(set(os.listdir(self._fd)) - known - {f"{names.DESCRIPTION}.new"})
         if strange:
             raise errors.BadFormat(
-                f"{self.path} is no executor's directory, and not empty ({strange[0]!r} is in it); nothing was changed"
+                f"{self.path} is not an executor's directory, nor empty ({strange[0]!r} is there); nothing was changed"
             )
 
     def _make(self, *, create: bool, keep: float) -> float:
         if not create:
-            raise errors.NotFound(f"{self.path} is no executor's directory: it has no {names.DESCRIPTION}")
+            raise errors.NotFound(f"{self.path} is not an executor's directory: it has no {names.DESCRIPTION}")
         if not keep > 0:
             raise ValueError(f"keep={keep!r}: seconds for which outcomes are kept, more than 0")
         self.keep = keep

@@ -14,7 +14,7 @@ from shmq.executor import within
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_PENDING, _FINISHED = "PENDING", "FINISHED"
+_PENDING, _CANCELLED, _FINISHED = "PENDING", "CANCELLED", "FINISHED"
 """States, as `concurrent.futures` calls them."""
 
 _MADE_LATER: dict[str, Callable[[], object]] = {
@@ -211,7 +211,9 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         """Cancel this object, wherever it stands; whether that was still to be done."""
         if not super().cancel():
             return self.cancelled()
-        self.set_running_or_notify_cancel()
+        with self._condition:  # who asked and the follower may both be here: the first one tells those who wait
+            if self._state == _CANCELLED:
+                self.set_running_or_notify_cancel()
         return True
 
     def let_go(self) -> None:

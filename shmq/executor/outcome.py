@@ -92,7 +92,7 @@ def read(payload: bytes) -> Outcome:
         at = _HEAD.size + name
         return Outcome(state, id_, attempts, pid, began, ended, payload[at:], payload[_HEAD.size : at].decode())
     except (struct.error, ValueError) as problem:
-        raise errors.Corrupt(f"a payload of {len(payload)} bytes is no outcome: {problem}") from problem
+        raise errors.Corrupt(f"a payload of {len(payload)} bytes is not an outcome: {problem}") from problem
 
 
 def id_in(payload: bytes) -> bytes:

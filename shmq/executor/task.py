@@ -144,7 +144,7 @@ def read(payload: bytes) -> Task:
             bool(flags & HAS_KEY),
         )
     except (struct.error, ValueError) as problem:
-        raise errors.Corrupt(f"a payload of {len(payload)} bytes is no task: {problem}") from problem
+        raise errors.Corrupt(f"a payload of {len(payload)} bytes is not a task: {problem}") from problem
 
 
 def id_in(payload: bytes) -> bytes:

@@ -11,9 +11,11 @@ Each call opens its queue and closes it again, so that nobody who wants to delet
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import logging
 import os
+import socket
 import threading
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -330,11 +332,36 @@ def serve(
     tls = _tls(location, certificate, key)
     _check_location(location, is_guarded=token_file is not None)
     guard = None if token_file is None else tokens.Guard(token_file)
+    _refuse_taken(top, location)
     make = functools.partial(Service, top, location, tls=tls, guard=guard)
     try:
         return _for_us_alone(make) if location.startswith("grpc+unix:") else make()
     except (pa.ArrowException, OSError) as problem:
         raise OSError(f"cannot serve {top} at {location}: {str(problem).partition(chr(10))[0]}") from None
+
+
+def _refuse_taken(top: str, location: str) -> None:
+    """
+    Look for whoever listens there already: gRPC says so in lines of its own, or shares the port with another gRPC.
+
+    Raises:
+        OSError: somebody does, or the system refuses the address.
+    """
+    parts = urlsplit(location)
+    if location.startswith("grpc+unix:") or not parts.hostname or not parts.port:
+        return
+    try:
+        found = socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, place in found:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(place)
+    except OSError as problem:
+        taken = problem.errno == errno.EADDRINUSE
+        why = "somebody listens there already" if taken else problem.strerror
+        raise OSError(problem.errno, f"cannot serve {top} at {location}: {why}") from None
 
 
 def _tls(location: str, certificate: str | None, key: str | None) -> tuple[bytes, bytes] | None:

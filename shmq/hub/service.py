@@ -159,7 +159,7 @@ class _Hub:
             try:
                 came, client = self._recognized(came)
             except (OSError, errors.Unsafe) as problem:
-                _log.info("somebody came who is no client: %s", problem)
+                _log.info("somebody came who is not a client: %s", problem)
             finally:
                 with self._lock:
                     del self._strangers[watched]

@@ -5,6 +5,7 @@ others can reach is taken only where it is said that that is wanted.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import re
@@ -44,7 +45,7 @@ def parse(text: str) -> Tcp | Unix:
     found = _TCP.fullmatch(text)
     if found is None or int(found[3]) > _PORT_MOST:
         raise ValueError(
-            f"{text[:200]!r} is no address to listen at: tcp:127.0.0.1:9000 or unix:/run/orders.sock is one"
+            f"{text[:200]!r} is not an address to listen at: tcp:127.0.0.1:9000 or unix:/run/orders.sock is one"
         )
     return Tcp(found[1] or found[2], int(found[3]))
 
@@ -62,6 +63,16 @@ def bound(address: Tcp | Unix, *, everywhere: bool) -> list[socket.socket]:
 
 
 def _bound_tcp(address: Tcp, *, everywhere: bool) -> list[socket.socket]:
+    try:
+        return _listening(address, everywhere=everywhere)
+    except OSError as problem:
+        where = f"tcp:{address.host}:{address.port}"
+        if problem.errno == errno.EADDRINUSE:
+            raise errors.Busy(f"cannot listen at {where}: somebody does already") from None
+        raise OSError(problem.errno, f"cannot listen at {where}: {problem.strerror}") from None
+
+
+def _listening(address: Tcp, *, everywhere: bool) -> list[socket.socket]:
     found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     places = sorted({(family, place) for family, _, _, _, place in found})
     for _, place in places:
@@ -117,7 +128,9 @@ def _remove_stale(path: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(info.st_mode):
-        raise errors.Unsafe(f"cannot listen at unix:{path}: what is there is no socket; it was not touched")
+        raise errors.Unsafe(
+            f"cannot listen at unix:{path}: something is there that is not a socket; it was not touched"
+        )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         try:
             asking.connect(path)

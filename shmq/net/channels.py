@@ -10,7 +10,8 @@ from shmq.net.refusals import ILLEGAL, Refused
 
 if TYPE_CHECKING:
     from shmq.net.limits import Limits
-    from shmq.net.log import Log, Tail
+    from shmq.net.log import Tail
+    from shmq.net.opened import Opened
     from shmq.net.uri import Uri
     from shmq.net.writing import Writer
 
@@ -23,6 +24,7 @@ class Appender:
     """What submits go to."""
 
     uri: Uri
+    opened: Opened
     writer: Writer
     sync: bool = False
     """Whether each message is on the disk before it is answered."""
@@ -35,7 +37,7 @@ class Tailer:
     """A place in a queue."""
 
     uri: Uri
-    log: Log
+    opened: Opened
     tail: Tail
     raw: bool
     """Whether payloads are delivered as the bytes that they are."""
@@ -106,13 +108,23 @@ class Channels:
             del self._by_cid[cid]
         return list(old.values())
 
-    def clear(self) -> list[Tailer]:
-        """Return all tailers; nothing is left."""
-        tailers = [each for each in self._by_cid.values() if isinstance(each, Tailer)]
+    def forget(self, channel: Appender | Tailer) -> bool:
+        """Whether it was one of these: it is forgotten."""
+        cid = next((cid for cid, each in self._by_cid.items() if each is channel), None)
+        if cid is None:
+            return False
+        del self._by_cid[cid]
+        self._appenders = {key: each for key, each in self._appenders.items() if each != cid}
+        self._tailers = {key: each for key, each in self._tailers.items() if each != cid}
+        return True
+
+    def clear(self) -> list[Appender | Tailer]:
+        """Return all of them; nothing is left."""
+        found = list(self._by_cid.values())
         self._by_cid.clear()
         self._appenders.clear()
         self._tailers.clear()
-        return tailers
+        return found
 
 
 def agrees(channel: Appender | Tailer, asked: Uri) -> bool:

@@ -62,7 +62,7 @@ class Frames:
             (word,) = _WORD.unpack_from(rest, at)
             length = word & _LENGTH
             if not length and not word & _META:
-                raise BadFrame("a frame without a body that is no meta-data")
+                raise BadFrame("a frame without a body that is not meta-data")
             if length > self.limit:
                 raise BadFrame(f"a frame of {length} bytes; {self.limit} are the most")
             stop = at + _WORD.size + length
@@ -82,5 +82,5 @@ def framed(body: bytes, *, meta: bool = False, more: bool = False) -> bytes:
         ValueError: it has more bytes than a word can say, or none and is no meta-data.
     """
     if len(body) > _LENGTH or not (body or meta):
-        raise ValueError(f"{len(body)} bytes are no body of a frame")
+        raise ValueError(f"{len(body)} bytes are not a body of a frame")
     return _WORD.pack(len(body) | meta << 30 | more << 31) + body

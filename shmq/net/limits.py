@@ -35,5 +35,7 @@ class Limits:
     """Seconds without a frame, when nothing is under way."""
     tailer: float = 600.0
     """Seconds after which a tailer that nobody asks is forgotten."""
+    unused: float = 30.0
+    """Seconds after which a queue that nobody uses is closed; puts into it are none of its uses, once answered."""
     wait: float = 60.0
     """Seconds that a request may wait for messages to come."""

@@ -8,6 +8,7 @@ more than a slice. docs/shmq1.md has every verb.
 from __future__ import annotations
 
 import sys
+import time
 from array import array
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,6 +30,7 @@ GRACE = 10.0
 """Seconds of silence after which what a client holds is given to others."""
 HEARTBEAT = 0.3
 """After which part of the grace a client that has nothing to say says so."""
+_MINUTE_NS = 60 * 10**9
 MESSAGES = 8191
 """In one batch of puts."""
 
@@ -50,7 +52,7 @@ def decode(body: bytes) -> list[Any]:
     try:
         parts = _decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as problem:
-        raise BadRequest(f"a body that is no msgpack: {problem}") from None
+        raise BadRequest(f"a body that is not msgpack: {problem}") from None
     if not isinstance(parts, list) or len(parts) < 2 or not isinstance(parts[0], str) or not _is_number(parts[1]):
         raise BadRequest("a body that is no [verb, tid, ...]")
     return parts
@@ -116,7 +118,9 @@ class Batch(NamedTuple):
     attempts: Sequence[int] | None
     keys: Sequence[bytes | None] | None
     extras: dict[int, list[Any]] | None
-    """Of some: the headers as msgpack or None, and when it expires, in ns since 1970, or None."""
+    """Of some: the headers as msgpack or None, and when it expires, in ns since 1970 by the server's clock, or None."""
+    ends: dict[int, int] | None
+    """Of those that expire: when that is by `boottime_ns` of this machine."""
     stops: Sequence[int]
     data: bytes
 
@@ -134,6 +138,7 @@ def packed(messages: Sequence[shmq.Message[Any]]) -> list[Any]:
     """Return *messages* as the columns of a batch."""
     keys = [message.key for message in messages]
     types = [message.type for message in messages]
+    extras = carried(messages) or None
     attempts = [message.attempts for message in messages]
     ends, data = joined(list(map(bytes, messages)))
     return [
@@ -142,10 +147,53 @@ def packed(messages: Sequence[shmq.Message[Any]]) -> list[Any]:
         numbers("H", types) if any(types) else None,
         numbers("I", attempts) if set(attempts) != {1} else None,
         keys if any(keys) else None,
-        carried(messages) or None,
+        extras,
+        _clock(extras),
         ends,
         data,
     ]
+
+
+def boottime_ns() -> int:
+    """What this machine's clock shows that nobody sets, and that goes on while it sleeps."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def _clock(extras: dict[int, Any] | None) -> list[int] | None:
+    """Return that clock, and what the one that people set is ahead of it; None if none of them expires."""
+    if extras is None or all(expires is None for _, expires in extras.values()):
+        return None
+    now = boottime_ns()
+    return [now, time.time_ns() - now]
+
+
+class Clock:
+    """
+    How far the server's `boottime_ns` is ahead of this machine's: what it said, less the time that it took to come.
+
+    It is at least what any message says; one that came without delay says it exactly. So the most of the last minute
+    or two counts, for no two clocks go alike.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was told yet."""
+        self._most: list[int] = []
+        self._since = 0
+
+    def begin(self, server_ns: Any) -> None:
+        """Forget what was told; another machine may answer there now."""
+        self._most = []
+        if isinstance(server_ns, int):
+            self.told(server_ns)
+
+    def told(self, server_ns: int) -> int:
+        """Take in what the server's clock showed when it sent that; return by how much it is ahead."""
+        now = boottime_ns()
+        if not self._most or now - self._since > _MINUTE_NS:
+            self._most = [*self._most[-1:], server_ns - now]
+            self._since = now
+        self._most[-1] = max(self._most[-1], server_ns - now)
+        return max(self._most)
 
 
 def _packed_indexes(indexes: list[int]) -> list[int] | bytes:
@@ -155,15 +203,18 @@ def _packed_indexes(indexes: list[int]) -> list[int] | bytes:
     return numbers("Q", indexes)
 
 
-def unpacked(columns: Any) -> Batch:
+def unpacked(columns: Any, clock: Clock | None = None) -> Batch:
     """
     Return the batch that `packed` has packed.
+
+    Args:
+        clock: what is known of the server's; without it, the batch is taken to have come without delay.
 
     Raises:
         BadRequest: it has packed nothing like that.
     """
     try:
-        indexes, times, types, attempts, keys, extras, ends, data = columns
+        indexes, times, types, attempts, keys, extras, told, ends, data = columns
         found = Batch(
             range(indexes[0], indexes[0] + indexes[1]) if isinstance(indexes, list) else numbers_of("Q", indexes),
             numbers_of("q", times),
@@ -171,12 +222,19 @@ def unpacked(columns: Any) -> Batch:
             None if attempts is None else numbers_of("I", attempts),
             keys,
             extras,
+            None if told is None else _ends(extras, told, clock or Clock()),
             numbers_of("I", ends),
             data,
         )
-    except (TypeError, ValueError, IndexError) as problem:
+    except (TypeError, ValueError, IndexError, AttributeError) as problem:
         raise BadRequest(f"a batch of messages that is none: {problem}") from None
     return found
+
+
+def _ends(extras: dict[int, list[Any]], told: list[int], clock: Clock) -> dict[int, int]:
+    server_ns, shift = told
+    ahead = clock.told(server_ns)
+    return {at: expires - shift - ahead for at, (_, expires) in extras.items() if expires is not None}
 
 
 # ---- errors
@@ -189,17 +247,23 @@ _BUILT_IN: dict[str, type[Exception]] = {
         OSError,
         OverflowError,
         PermissionError,
+        TimeoutError,
         TypeError,
         ValueError,
     )
 }
-_WITH_INDEX = {"Gone": "first_index", "SyncFailed": "index", "SyncPending": "index"}
+_WITH_NUMBER = {"Gone": "first_index", "SyncFailed": "index", "SyncPending": "index"}
 
 
 def error(tid: int, problem: Exception, said: Callable[[str], str] = str) -> list[Any]:
     """Return the message that *problem* is; *said* makes of its text one that is fit for the peer."""
     kind = next((each.__name__ for each in type(problem).__mro__ if _known(each.__name__)), "ShmqError")
-    return ["error", tid, kind, said(str(problem)), getattr(problem, _WITH_INDEX.get(kind, ""), None)]
+    text, number = str(problem), getattr(problem, _WITH_NUMBER.get(kind, ""), None)
+    if isinstance(problem, OSError) and problem.errno is not None:
+        text, number = problem.strerror or "", problem.errno  # and no file's name, which is of this machine
+    elif isinstance(problem, KeyError) and problem.args:
+        text = str(problem.args[0])  # a KeyError shows it in quotes
+    return ["error", tid, kind, said(text), number]
 
 
 def _known(name: str) -> type[Exception] | None:
@@ -207,9 +271,11 @@ def _known(name: str) -> type[Exception] | None:
     return found if isinstance(found, type) and issubclass(found, Exception) else None
 
 
-def raised(kind: Any, text: Any, index: Any) -> Exception:
+def raised(kind: Any, text: Any, number: Any) -> Exception:
     """Return the exception that a message of the verb "error" tells of."""
     known = _known(str(kind)) or errors.ShmqError
-    if kind in _WITH_INDEX:
-        return known(str(text), index)
+    if kind in _WITH_NUMBER:
+        return known(str(text), number)
+    if issubclass(known, OSError) and number is not None:
+        return known(number, str(text))  # by its number it is a FileNotFoundError, or whatever else
     return known(str(text))

@@ -70,6 +70,7 @@ class Server:
         self._servers: list[asyncio.Server] = []
         self._files: list[tuple[str, int]] = []
         self._ticking: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> list[str]:
         """Listen, and return where; a port 0 is the one that was found."""
@@ -103,6 +104,8 @@ class Server:
             now = asyncio.get_running_loop().time()
             for each in list(self.connections):
                 each.tick(now)
+            if self._looking is None or self._looking.done():
+                self._looking = asyncio.create_task(self.service.look())
 
     async def stop(self) -> None:
         """Listen no more, have what is under way answered, and close everything."""
@@ -112,6 +115,8 @@ class Server:
         await asyncio.gather(*(each.finish(_GRACE) for each in list(self.connections)))
         if self._ticking is not None:
             self._ticking.cancel()
+        if self._looking is not None:
+            await asyncio.wait([self._looking], timeout=_GRACE)
         for path, inode in self._files:
             with contextlib.suppress(OSError):
                 if os.lstat(path).st_ino == inode:
@@ -130,7 +135,7 @@ class Server:
             if uid not in (os.geteuid(), 0):
                 raise PermissionError("this socket is for its owner alone")
             return f"process {pid}", Everything()
-        name = str(transport.get_extra_info("peername"))
+        name = ":".join(map(str, transport.get_extra_info("peername")[:2]))
         if transport.get_extra_info("peercert"):
             return name, Everything()
         return name, None if self._tokens is not None else Everything()
@@ -181,7 +186,7 @@ def locked(root: str, private: str = PRIVATE) -> Iterator[None]:
     with contextlib.suppress(FileExistsError):
         os.mkdir(os.path.join(root, private), 0o700)
     if not stat.S_ISDIR(os.lstat(os.path.join(root, private)).st_mode):
-        raise errors.Unsafe(f"cannot serve {root}: {private} in it is no directory of its own; nothing was changed")
+        raise errors.Unsafe(f"cannot serve {root}: {private} in it is not a directory of its own; nothing was changed")
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(os.path.join(root, private, "lock"), flags, 0o600)
     try:
@@ -239,7 +244,10 @@ def serve(
         tokens = None if token_file is None else Tokens(token_file)
         tls = None if certificate is None else tls_of(certificate, key, client_ca, tokens=tokens is not None)
         service = Service(home, create=create, limits=limits)
-        with asyncio.Runner(loop_factory=None if uvloop is None else uvloop.new_event_loop) as runner:
+        with (
+            _handlers_as_before(),
+            asyncio.Runner(loop_factory=None if uvloop is None else uvloop.new_event_loop) as runner,
+        ):
             runner.run(_serve(Server(service, places, tokens=tokens, tls=tls), on_start))
 
 
@@ -261,6 +269,20 @@ class Scarce:
         elif loop.time() - self._said >= _SAY_AGAIN:
             self._said = loop.time()
             _log.error("cannot let anybody in now, and try again: %s", problem.strerror)
+
+
+@contextlib.contextmanager
+def _handlers_as_before() -> Iterator[None]:
+    """Where the server ends with an error, uvloop leaves its own behind, which would swallow every later interrupt."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 async def _serve(server: Server, on_start: Callable[[list[str]], object] | None) -> None:

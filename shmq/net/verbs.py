@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shmq.net.log import Tail
+    from shmq.net.opened import Opened
     from shmq.net.peer import Peer
     from shmq.net.routes import Route
     from shmq.net.service import Service
@@ -35,9 +36,25 @@ class Verbs:
         self._channels = Channels(service.limits)
 
     async def close(self) -> None:
-        """Let go of the tailers."""
+        """Let go of what they use."""
         for each in self._channels.clear():
-            await self._service.run(each.tail.close)
+            await self._part(each)
+
+    async def _part(self, channel: Appender | Tailer) -> None:
+        """It is forgotten: let go of its queue."""
+        try:
+            if isinstance(channel, Tailer):
+                await self._service.run(channel.tail.close)
+        finally:
+            self._service.let_go(channel.opened)
+
+    async def _is_there(self, channel: Appender | Tailer) -> bool:
+        """Whether its queue is there still; else it is forgotten."""
+        if channel.opened.is_there():
+            return True
+        if self._channels.forget(channel):
+            await self._part(channel)
+        return False
 
     def name_of(self, route: Route) -> str:
         """Return the name of the queue that a call is for, as far as that is known."""
@@ -106,35 +123,62 @@ class Verbs:
     async def _open_appender(self, asked: Uri, *, sync: bool) -> tuple[int, Appender]:
         self._allow("createAppender", asked)
         found = self._channels.appender(asked.name, sync=sync)
-        if found is not None:
+        if found is not None and await self._is_there(found[1]):
             return found
-        log = await self._service.run(self._service.log, asked.name, make=self._service.create)
-        appender = Appender(asked, self._service.writer(log), sync)
-        return self._channels.appender(asked.name, sync=sync) or (self._channels.add(appender), appender)
+        opened = await self._service.held(asked.name, make=self._service.create)
+        appender = Appender(asked, opened, self._service.writer(opened), sync)
+        found = self._channels.appender(asked.name, sync=sync)
+        if found is not None:
+            self._service.let_go(opened)
+            return found
+        return await self._added(appender), appender
+
+    async def _added(self, channel: Appender | Tailer, *, unnumbered: bool = False) -> int:
+        """
+        Return its number; what it holds is let go of when it cannot have one.
+
+        Raises:
+            Refused: the connection has as many as it may have.
+        """
+        try:
+            return self._channels.add(channel, unnumbered=unnumbered)
+        except Refused:
+            await self._part(channel)
+            raise
 
     async def _create_tailer(self, asked: Uri, given: Mapping[str, Any]) -> dict[str, Any]:
         for each in self._channels.forget_idle(asyncio.get_running_loop().time()):
-            await self._service.run(each.tail.close)
+            await self._part(each)
         tailer = await self._open_tailer(asked, raw=given.get("binary") is True)
-        first, end = await self._service.run(tailer.log.span)
-        cid = self._channels.add(tailer)
+        cid = await self._added(tailer)
+        first, end = await self._service.run(tailer.opened.log.span)
         named = {"csp": asked.of(uri.TAILER), "cid": cid, "start": first, "end": end}
         return {"reply": chronicle.Typed("queue-tailer", named)}
 
     async def _open_tailer(self, asked: Uri, *, raw: bool = False) -> Tailer:
         self._allow("createTailer", asked)
         make = self._service.create and self._peer.may(rights.APPEND, "/".join(names.parts_of(asked.name)))
-        log = await self._service.run(self._service.log, asked.name, make=make)
-        return Tailer(asked, log, log.tail(), raw, asyncio.get_running_loop().time())
+        opened = await self._service.held(asked.name, make=make)
+        return Tailer(asked, opened, opened.log.tail(), raw, asyncio.get_running_loop().time())
 
-    def _numbered(self, route: Route) -> Appender | Tailer | None:
-        """Return the channel whose number the route has, in whatever way."""
+    async def _numbered(self, route: Route) -> Appender | Tailer | None:
+        """
+        Return the channel whose number the route has, in whatever way.
+
+        Raises:
+            Refused: there is none, or its queue is not there any more, and so it is forgotten.
+        """
         cid = route.cid if route.cid is not None or route.uri is None else route.uri.cid
         if cid is None:
             return None
         found = self._channels.find(cid)
         if route.uri is not None and not agrees(found, route.uri):
             raise Refused(ILLEGAL, f"cid {cid} is not what the csp beside it names")
+        if not await self._is_there(found):
+            name = found.uri.name[:200]
+            raise Refused(
+                NOT_FOUND, f"there is no queue {name!r} any more, or it is another one; cid {cid} is unknown now"
+            )
         return found
 
     async def appender(self, route: Route) -> Appender:
@@ -144,7 +188,7 @@ class Verbs:
         Raises:
             Refused: it names no appender; others: see `refusals.of`.
         """
-        found = self._numbered(route)
+        found = await self._numbered(route)
         if found is None and route.uri is not None and route.uri.view == uri.APPENDER:
             _, found = await self._open_appender(route.uri, sync=False)
         if not isinstance(found, Appender):
@@ -153,12 +197,12 @@ class Verbs:
         return found
 
     async def _tailer(self, route: Route) -> Tailer:
-        found = self._numbered(route)
+        found = await self._numbered(route)
         if found is None and route.uri is not None and route.uri.view == uri.TAILER:
             found = self._channels.tailer(route.uri.name)
-            if found is None:
+            if found is None or not await self._is_there(found):
                 found = await self._open_tailer(route.uri)
-                self._channels.add(found, unnumbered=True)
+                await self._added(found, unnumbered=True)
         if not isinstance(found, Tailer):
             raise Refused(ILLEGAL, "hasNext is for a tailer: csp: //host/NAME#tailer/CID, or its cid")
         self._allow("hasNext", found.uri)
@@ -168,8 +212,11 @@ class Verbs:
     async def _last(self, route: Route) -> int:
         if route.cid is None and route.uri is not None and route.uri.view == uri.QUEUE:
             self._allow("lastWrittenIndex", route.uri)
-            log = await self._service.run(self._service.log, route.uri.name)
-            return await self._service.run(log.last)
+            opened = await self._service.held(route.uri.name)
+            try:
+                return await self._service.run(opened.log.last)
+            finally:
+                self._service.let_go(opened)
         return (await self.appender(route)).last
 
     # ---- reading
@@ -181,11 +228,11 @@ class Verbs:
         read = _Read(tailer.tail, index, min(max(count, 1), limits.batch), limits.batch_bytes, raw=tailer.raw)
         begin, values = await self._service.run(read)
         if not values and timeout > 0:
-            begin, values = await self._wait(read, min(timeout / 1000, limits.wait))
+            begin, values = await self._wait(tailer.opened, read, min(timeout / 1000, limits.wait))
         tailer.used = asyncio.get_running_loop().time()
         return {"index": begin, "reply": values}
 
-    async def _wait(self, read: _Read, seconds: float) -> tuple[int, list[Any]]:
+    async def _wait(self, opened: Opened, read: _Read, seconds: float) -> tuple[int, list[Any]]:
         """Read once there is something, or when the time is up."""
         loop = asyncio.get_running_loop()
         due, pause = loop.time() + seconds, _LOOK
@@ -196,9 +243,12 @@ class Verbs:
                 loop.call_soon_threadsafe(rung.set)
 
         self._service.waiting.add(rung)
+        opened.leaving.add(rung.set)
         try:
             while True:
                 rung.clear()
+                if not opened.is_there():
+                    raise names.not_found(opened.name)
                 begin, values, armed = await self._service.run(read.watched, ring)
                 left = due - loop.time()
                 if values or left <= 0 or self._service.ending:
@@ -209,6 +259,7 @@ class Verbs:
                 pause = min(2 * pause, _LOOK_MOST)
         finally:
             self._service.waiting.discard(rung)
+            opened.leaving.discard(rung.set)
             await self._service.run(read.tail.disarm)
 
 

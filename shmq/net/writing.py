@@ -13,12 +13,13 @@ import collections
 from typing import TYPE_CHECKING, Any
 
 from shmq import errors
+from shmq.net import names
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from shmq.net.limits import Limits
-    from shmq.net.log import Log
+    from shmq.net.opened import Opened
 
     Run = Callable[..., Awaitable[Any]]
 
@@ -30,9 +31,10 @@ _HERE_MOST = 1 << 18
 class Writer:
     """Used in the loop. Each connection's messages are appended in the order in which they were given."""
 
-    def __init__(self, log: Log, run: Run, limits: Limits) -> None:
+    def __init__(self, opened: Opened, run: Run, limits: Limits) -> None:
         """*run* has done in another thread what may wait."""
-        self._log = log
+        self._opened = opened
+        self._log = opened.log
         self._run = run
         self._limits = limits
         self._waiting: collections.deque[tuple[Any, int, asyncio.Future[int]]] = collections.deque()
@@ -50,6 +52,11 @@ class Writer:
         """Return when all that was appended is on the disk."""
         await self._run(self._log.sync)
 
+    @property
+    def works(self) -> bool:
+        """Whether something is being appended, or waits for that."""
+        return self._work is not None
+
     def _next(self) -> list[tuple[Any, int, asyncio.Future[int]]]:
         found = [self._waiting.popleft()]
         nbytes = found[0][1]
@@ -66,6 +73,8 @@ class Writer:
                 batch = self._next()
                 values = [value for value, _, _ in batch]
                 try:
+                    if not self._opened.is_there():  # since it was given to us
+                        raise names.not_found(self._opened.name)
                     if self._log.slow or sum(nbytes for _, nbytes, _ in batch) > _HERE_MOST:
                         answers = await self._run(self._log.append, values)
                     else:

@@ -101,7 +101,7 @@ def _make(path: str, levels: int) -> None:
     except FileNotFoundError:
         raise shmq.NotFound(f"cannot make {path}: the directory above it does not exist") from None
     except NotADirectoryError:
-        raise shmq.BadFormat(f"cannot make {path}: there is something that is no directory") from None
+        raise shmq.BadFormat(f"cannot make {path}: something is there that is not a directory") from None
     if strange:
         raise shmq.BadFormat(
             f"cannot make {path}: there is something else, {min(strange)!r} among it; nothing was changed"

@@ -61,7 +61,7 @@ def nanoseconds(time: datetime.datetime | float) -> int:
         return (since.days * 86400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
     if isinstance(time, float):
         if time != time:  # noqa: PLR0124  # only NaN is not itself
-            raise ValueError(f"time={time!r} is no time")
+            raise ValueError(f"time={time!r} is not a time")
         return int(min(max(time * 1e9, -_TIME_MAX - 1), _TIME_MAX))
     raise TypeError(
         f"time={time!r}: a datetime, or a float of seconds since 1970, is wanted, not {type(time).__name__}; "

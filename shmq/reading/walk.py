@@ -341,7 +341,7 @@ class Walk:
 
         Args:
             deadline_ns: monotonic; FOREVER to wait as long as it takes.
-            ended: asked before each sleep; an exception ends the wait.
+            ended: asked before each last look; an exception ends the wait where that finds nothing.
             look: what to do instead of `look`; negative while there is nothing.
 
         Raises:
@@ -354,7 +354,10 @@ class Walk:
         place = look(0 if 0 <= deadline_ns <= _native.monotonic_ns() else self._patience.spins)
         while place < 0:
             if deadline_ns >= 0 and _native.monotonic_ns() >= deadline_ns:
-                raise ended() or errors.Empty(self.nothing(place))
+                if ended() is None:
+                    raise errors.Empty(self.nothing(place))
+                place = self._look_or_end(look, ended)
+                continue
             if self.home.read_only:
                 time.sleep(_READ_ONLY_PAUSE)  # may write nothing, not even that it sleeps
                 place = self._look_or_end(look, ended)
@@ -376,14 +379,13 @@ class Walk:
 
     @staticmethod
     def _look_or_end(look: Callable[[int], int], ended: Callable[[], Exception | None]) -> int:
+        reason = ended()  # before the look: what was put before the end is there by then
         place = look(0)
-        if place < 0:
-            reason = ended()
-            if reason is not None:
-                try:
-                    raise reason
-                finally:  # its traceback leads here: else a handle that was forgotten waited for the garbage collector
-                    del reason
+        if place < 0 and reason is not None:
+            try:
+                raise reason
+            finally:  # its traceback leads here: else a handle that was forgotten waited for the garbage collector
+                del reason
         return place
 
     def nothing(self, code: int) -> str:

@@ -159,17 +159,19 @@ def tell_of_death(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def let_in(came: socket.socket, digests: Iterable[bytes], until: float | None = None) -> bytes:
+def let_in(came: socket.socket, digests: Iterable[bytes]) -> bytes:
     """
-    Whose token it is that whoever came knows, by its SHA-256, which is proved in return. *until*: by then.
+    Whose token it is that whoever came knows, by its SHA-256, which is proved in return.
 
     Raises:
-        Unsafe: it is none of *digests*.
-        OSError: the link ended before.
+        Unsafe: it is none of *digests*; whoever came is told so.
+        OSError: the link ended before, or it took too long, however slowly each byte came.
     """
+    until = time.monotonic() + _HELLO_S
     ours = os.urandom(_NONCE)
     came.sendall(ours)
     theirs, proof = _exactly(came, _NONCE, until), _exactly(came, _PROOF, until)
+    came.settimeout(_HELLO_S)
     known = [each for each in digests if hmac.compare_digest(proof, _proof(each, b"source", ours, theirs))]
     if not known:
         came.sendall(_REFUSED)
@@ -283,7 +285,7 @@ class Door(Closable):
             _refuse_others(came, self.address)
             return None
         came.settimeout(_HELLO_S)
-        return let_in(came, self._known(), time.monotonic() + _HELLO_S)
+        return let_in(came, self._known())
 
     def close(self) -> None:
         """Listen no more."""

@@ -62,7 +62,7 @@ class Place(NamedTuple):
         if given.startswith(_VOLATILE):
             return cls(given, given.removeprefix(_VOLATILE))
         if not given:
-            raise ValueError("'' is no path: a directory or shm:NAME is wanted")
+            raise ValueError("'' is not a path: a directory or shm:NAME is wanted")
         whole = os.path.abspath(os.path.expanduser(given))
         return cls(whole, os.path.basename(whole))
 

@@ -173,7 +173,7 @@ def open_file(path: str, name: str, flags: int) -> int:
         fd = os.open(place, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
     except OSError as problem:
         if problem.errno in (errno.EISDIR, errno.ENXIO):
-            raise shmq.BadFormat(f"cannot open {path}: its {name} is no file; nothing was changed") from None
+            raise shmq.BadFormat(f"cannot open {path}: its {name} is not a file; nothing was changed") from None
         if problem.errno == errno.ELOOP:
             raise shmq.Unsafe(f"cannot open {path}: its {name} is a symbolic link; nothing was changed") from None
         if problem.errno in (errno.EACCES, errno.EPERM):
@@ -184,7 +184,7 @@ def open_file(path: str, name: str, flags: int) -> int:
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
-            raise shmq.BadFormat(f"cannot open {path}: its {name} is no file; nothing was changed")
+            raise shmq.BadFormat(f"cannot open {path}: its {name} is not a file; nothing was changed")
         if found.st_uid not in (os.geteuid(), 0):
             raise shmq.Unsafe(f"cannot open {path}: its {name} is user {found.st_uid}'s; nothing was changed")
     except BaseException:

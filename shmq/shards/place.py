@@ -84,7 +84,7 @@ def make(path: str) -> None:
     except FileNotFoundError:
         raise shmq.NotFound(f"cannot make {path}: the directory above it does not exist") from None
     except NotADirectoryError:
-        raise shmq.BadFormat(f"cannot make {path}: there is something that is no directory") from None
+        raise shmq.BadFormat(f"cannot make {path}: something is there that is not a directory") from None
     if os.path.exists(os.path.join(path, MARK)):
         raise shmq.BadFormat(f"cannot make shards in {path}: it is a queue already; take another directory")
 

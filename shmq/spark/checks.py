@@ -117,7 +117,7 @@ def _watermarked(pipeline: Pipeline, step: Step, frame: Any) -> Any:
     try:
         return frame.withWatermark(column, delay)
     except Exception as problem:
-        raise BadPipeline(f"{where}: {delay!r} is no delay: {_DELAY}") from problem
+        raise BadPipeline(f"{where}: {delay!r} is not a delay: {_DELAY}") from problem
 
 
 def _no_column(name: str, table: str, frame: Any) -> str:

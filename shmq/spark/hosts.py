@@ -176,7 +176,7 @@ def queue_of(at: str, found: Iterable[Found]) -> list[Found]:
     others = sorted({each.short for each in found if each.short})
     if others:
         raise shmq.NotFound(
-            f"cannot read {at} with Spark: it is no queue, but a directory with {', '.join(others)}: say which, as "
+            f"cannot read {at} with Spark: it is not a queue but a directory with {', '.join(others)}: say which, as "
             f'.option("subscribe", "{",".join(others)}"), or read {at.rstrip("/")}/{others[0]}'
         )
     return list(found)

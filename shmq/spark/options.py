@@ -305,7 +305,7 @@ def check_topic(word: str) -> str:
     """
     if not names.is_topic(word):
         raise BadOption(
-            f"{word!r} is no topic: up to 249 letters, digits, dots, dashes and underscores; not like a shard, 0.000"
+            f"{word!r} is not a topic: up to 249 letters, digits, dots, dashes and underscores; not like a shard, 0.000"
         )
     return word
 

@@ -202,7 +202,7 @@ def record_dtype(words: str) -> Any:
     for word in words.split(","):
         name, colon, kind = word.partition(":")
         if not colon:
-            raise ValueError(f"value.dtype={words!r}: {word.strip()!r} is no name:type like price:<f8")
+            raise ValueError(f"value.dtype={words!r}: {word.strip()!r} is not a name:type like price:<f8")
         fields.append((name.strip(), kind.strip()))
     try:
         return np.dtype(fields)

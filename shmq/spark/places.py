@@ -142,7 +142,7 @@ def _the_queue(root: str) -> list[Shard]:
         if not there:
             raise
     raise shmq.NotFound(
-        f"cannot read {root} with Spark: it is no queue, but a directory with {', '.join(there)}: say which, as "
+        f"cannot read {root} with Spark: it is not a queue but a directory with {', '.join(there)}: say which, as "
         f'.option("subscribe", "{",".join(there)}"), or read {root}/{there[0]}'
     )
 

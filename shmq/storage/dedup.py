@@ -166,7 +166,7 @@ class Note:
             ValueError: that is no note.
         """
         if sequence < 0 or len(last) % _PUT.size or len(puts) % _PUT.size:
-            raise ValueError("it is no note")
+            raise ValueError("it is not a note")
         self.sequence = sequence
         self._last, self._puts = last, puts
 
@@ -215,7 +215,7 @@ def read_note(home: Directory) -> Note | None:
     sequence, last, puts = stored
     if len(last) % _PUT.size == len(puts) % _PUT.size == 0:
         return Note(sequence, last, puts)
-    raise errors.Corrupt(f"cannot read {home.path}/{DEDUP}: it is no note of what was put; nothing was changed")
+    raise errors.Corrupt(f"cannot read {home.path}/{DEDUP}: it is not a note of what was put; nothing was changed")
 
 
 def content(sequence: int, memory: Memory) -> list[Any]:

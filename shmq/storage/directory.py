@@ -59,7 +59,7 @@ def _explained(where: str) -> Iterator[None]:
     except errors.BadFormat as problem:
         raise errors.BadFormat(f"cannot read {where}: {problem}; it was not touched") from None
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as problem:
-        raise errors.Corrupt(f"cannot read {where}: its options are no options ({problem})") from None
+        raise errors.Corrupt(f"cannot read {where}: its options are not options ({problem})") from None
 
 
 class Closable(Protocol):

@@ -52,5 +52,5 @@ def check_consumer_name(name: str) -> str:
         TypeError, ValueError: it is not 1 to 64 of A-Z a-z 0-9 _ . - or begins with a dot.
     """
     if not CONSUMER_NAME.fullmatch(given.text("name", name, "a str, the name of a consumer,")):
-        raise ValueError(f"{name!r} is no consumer name: 1 to 64 of A-Z a-z 0-9 _ . - and no dot in front")
+        raise ValueError(f"{name!r} is not a consumer name: 1 to 64 of A-Z a-z 0-9 _ . - and no dot in front")
     return name

@@ -89,7 +89,7 @@ def options(home: Directory, name: str) -> dict[str, Any]:
                     found = small_json.loads(stored)
                     if isinstance(found, dict):
                         return found
-                reason = "its options are no options"
+                reason = "its options are not options"
     raise errors.Corrupt(f"cannot open {where}: {reason}; drop_consumer({name!r}) removes it")
 
 

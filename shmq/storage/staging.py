@@ -203,7 +203,7 @@ class Set(Closable):
         manifest = Manifest(*read_record(self.home, self.fd, _MANIFEST, self.path))
         if _are_chunks(manifest) and all(map(_SET_NAME.fullmatch, manifest.parts)):
             return manifest
-        raise errors.Corrupt(f"cannot read {self.path}/{_MANIFEST}: it is no manifest")
+        raise errors.Corrupt(f"cannot read {self.path}/{_MANIFEST}: it is not a manifest")
 
     def hand_over(
         self, owner: bytes, files: list[str], chunk_ids: list[int], counts: list[int], sizes: list[int]

@@ -128,7 +128,7 @@ def _said(home: Directory, content: bytes) -> dict[str, Any]:
         raise ValueError("it belongs to another queue")
     said = small_json.loads(stored)
     if not isinstance(said, dict):
-        raise TypeError("it is no subscription")
+        raise TypeError("it is not a subscription")
     return said
 
 

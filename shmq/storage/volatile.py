@@ -163,7 +163,7 @@ class Hold:
         end = time.monotonic() + _PATIENCE
         while not self._try_enter(create=create):
             if time.monotonic() > end:
-                raise errors.Busy(f"cannot open {self.place}: it has been made or taken away by others all the time")
+                raise errors.Busy(f"cannot open {self.place}: others keep making it and taking it away")
             time.sleep(_PAUSE)
 
     def _try_enter(self, *, create: bool) -> bool:

@@ -287,8 +287,8 @@ class Aside:
         still = (
             f"{what} is a dead letter now, and this consumer still holds it: reject it again, which puts no second one"
             if isinstance(problem, (errors.SyncPending, errors.SyncFailed)) and problem.index is not None
-            else f"{what} is no dead letter yet, and this consumer still holds it: reject it again later, give it back "
-            "or acknowledge it"
+            else f"{what} is not a dead letter yet, and this consumer still holds it: reject it again later, give it "
+            "back or acknowledge it"
         )
         problem.args = (still, *problem.args[1:]) if isinstance(problem, errors.ShmqError) else problem.args
         return problem

@@ -97,9 +97,9 @@ def check_paths(session: Session, group: str, options: Mapping[str, Any], *, nam
             continue
         tried = f"cannot open consumer {group!r} of {session.path} with {option}={given!r}"
         if not isinstance(given, str):
-            raise errors.Corrupt(f"{tried}: what is stored is no path")
+            raise errors.Corrupt(f"{tried}: what is stored is not a path")
         if given in ("", ".", "..") or "\0" in given:
-            raise errors.NotFound(f"{tried}: that is no name of a queue")
+            raise errors.NotFound(f"{tried}: that is not the name of a queue")
         if named_here.get(option) != given and os.path.basename(given) != given:
             raise errors.Unsafe(
                 f"{tried}, which is stored in the queue: it does not lie beside it. Whoever trusts it names it, too: "
@@ -121,10 +121,10 @@ def _unfit(place: str) -> str:
         path = volatile.home_of(place) if volatile.is_volatile(place) else place
         os.lstat(path)
     except ValueError as problem:  # also what cannot be encoded
-        return f"that is no name of a queue ({problem})"
+        return f"that is not the name of a queue ({problem})"
     except OSError as problem:
         if problem.errno == errno.ENAMETOOLONG:
-            return f"that is no name of a queue: it is too long ({len(place)} characters)"
+            return f"that is not the name of a queue: it is too long ({len(place)} characters)"
     return ""
 
 

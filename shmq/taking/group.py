@@ -42,7 +42,7 @@ from shmq.where import says_where
 
 if TYPE_CHECKING:
     import datetime
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from shmq.filter import Filter
     from shmq.session import Session
@@ -926,3 +926,15 @@ class Skipped:
 
     finished: int
     left: tuple[int, ...]
+
+
+def give_back_unseen(consumer: GroupConsumer[Any], messages: Iterable[Message]) -> None:
+    """
+    Give back *messages* that *consumer* was handed and nobody has seen: no attempt is counted. Those that it does not
+    hold any more are passed over.
+    """
+    account = consumer._account
+    for message in messages:
+        with contextlib.suppress(errors.LeaseLost):
+            account.settle(message, "give back", account.ring.undo)
+    consumer._membership.control.wake()

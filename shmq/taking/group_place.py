@@ -40,7 +40,7 @@ def of(session: Session, name: str) -> GroupPlace:
     except FileNotFoundError:
         raise errors.NotFound(f"{session.path} has no consumer {name!r}") from None
     if not checkpoint.ring:
-        raise errors.Mismatch(f"consumer {name!r} of {session.path} is no group: what is below its head is finished")
+        raise errors.Mismatch(f"consumer {name!r} of {session.path} is not a group: what is below its head is finished")
     ring = rings.look(session.home, name, checkpoint)
     live, states = ring.states()
     first, end = session.first_index, session.next_index

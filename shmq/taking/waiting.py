@@ -45,7 +45,7 @@ def wait(consumers: Iterable[_Any], timeout: float | None = None) -> list[_Any]:
     every = list(consumers)
     for each in every:
         if not hasattr(each, "_has_something"):
-            raise TypeError(f"wait(): {each!r} is no consumer; get one with queue.consumer(name)")
+            raise TypeError(f"wait(): {each!r} is not a consumer; get one with queue.consumer(name)")
     try:
         return _wait(every, deadline_of(timeout))
     finally:

@@ -35,7 +35,7 @@ def test_who_only_looks_leaves_no_name_behind(dead, queue, path, capsys):
     """And a queue of other things is not taken for dead letters."""
     for what in (["ls"], ["show", "0"], ["requeue", "0"]):
         assert main(["dead", what[0], path, *what[1:]]) == 1
-        assert "is no queue of dead letters" in capsys.readouterr().err
+        assert "is not a queue of dead letters" in capsys.readouterr().err
         assert list(queue.consumers()) == ["g"]
 
 

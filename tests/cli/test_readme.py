@@ -1,11 +1,15 @@
-"""The README does not lie: its example prints what it says, its figures are the example's, its screen is one."""
+"""The README does not lie: its example prints what it says, its figures are recorded ones, its links lead somewhere."""
 
 import contextlib
 import io
+import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+
+from benchmarks import kills
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -27,11 +31,25 @@ def test_the_example_prints_what_its_comments_say(tmp_path, monkeypatch):
     assert len(example.splitlines()) <= 12
 
 
-def test_the_experiment_is_quoted_as_the_example_prints_it():
-    (quoted, _) = blocks("")
-    docstring = (ROOT / "examples/02_kill.py").read_text().split('"""')[1]
-    printed = docstring.partition("Prints:\n")[2]
-    assert [line.strip() for line in printed.strip().splitlines()] == quoted.splitlines()
+def test_the_table_of_the_experiment_is_what_was_recorded():
+    """And its rows are as benchmarks.kills tells them."""
+    found = json.loads((ROOT / "benchmarks/results/kills.json").read_text())["found"]
+    table = [line for line in README.splitlines() if line.startswith("|")]
+    assert table[2:] == [f"| {' | '.join(kills.row(label, each))} |" for label, each in found.items()]
+    assert found["shmq"]["first"]["lost"] == found["shmq"]["third"]["lost"] == 0
+
+
+def test_its_links_work_on_a_package_page_too():
+    """All of them begin with the one address of the project, and lead to a file or folder that is there."""
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    home = urls["Source"]
+    assert all(url.startswith(home) for url in urls.values())
+    links = re.findall(r"\]\(([^)]+)\)", README)
+    assert len(links) > 20
+    for link in [*links, *urls.values()]:
+        path = re.fullmatch(rf"{re.escape(home)}(?:/(?:blob|tree|raw)/main/([^#]+)|/issues)?(#.*)?", link)
+        assert path, f"{link} is not below {home}"
+        assert (ROOT / (path[1] or ".")).exists(), link
 
 
 def test_the_targets_it_names_exist():

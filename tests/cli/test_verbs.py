@@ -121,7 +121,7 @@ def test_an_option_that_is_none_is_refused_and_nothing_is_done(here, run):
 @pytest.mark.parametrize("verb", ["create", "cat", "stat", "put", "purge"])
 def test_an_empty_path_is_refused(here, run, verb):
     status, _, err = ended_by_argparse(run, verb, "")
-    assert (status, "'' is no path" in err) == (2, True)
+    assert (status, "'' is not a path" in err) == (2, True)
 
 
 def test_a_tilde_that_no_shell_expanded_is_the_home_directory(here, run, monkeypatch):
@@ -207,7 +207,7 @@ def test_a_taken_name_says_who_holds_it(orders):
 
 
 def test_a_bad_consumer_name_is_refused(orders, run):
-    expected = "shmq: 'no/slash' is no consumer name: 1 to 64 of A-Z a-z 0-9 _ . - and no dot in front\n"
+    expected = "shmq: 'no/slash' is not a consumer name: 1 to 64 of A-Z a-z 0-9 _ . - and no dot in front\n"
     assert run("take", orders, "no/slash") == (1, "", expected)
 
 
@@ -348,7 +348,7 @@ def test_put_of_nothing_puts_nothing(orders):
 @pytest.mark.parametrize("header", ["novalue", "=x"])
 def test_put_refuses_what_is_no_header(orders, run, header):
     status, _, err = ended_by_argparse(run, "put", orders, "1", "--header", header)
-    assert (status, f"{header!r} is no header: NAME=VALUE" in err) == (2, True)
+    assert (status, f"{header!r} is not a header: NAME=VALUE" in err) == (2, True)
 
 
 def test_put_refuses_an_impossible_type(orders, run):
@@ -371,7 +371,7 @@ def test_take_says_how_many_it_took_when_there_were_fewer_and_ends_with_1_when_t
     [
         (("take", "orders", "me", "-n", 0), "0: 1 or more"),
         (("take", "orders", "me", "-n", -3), "-3: 1 or more"),
-        (("take", "orders", "me", "-n", "many"), "'many' is no whole number"),
+        (("take", "orders", "me", "-n", "many"), "'many' is not a whole number"),
         (("take", "orders", "me", "--timeout", -1), "-1: seconds, 0 or more"),
         (("take", "orders", "me", "--timeout", "nan"), "nan: seconds, 0 or more"),
         (("tail", "orders", "-n", -1), "-1: 0 or more"),
@@ -379,7 +379,7 @@ def test_take_says_how_many_it_took_when_there_were_fewer_and_ends_with_1_when_t
         (("create", "new", "--max-messages", 0), "0: 1 or more"),
         (("create", "new", "--durability", "interval"), "is not process, sync or interval=SECONDS"),
         (("create", "new", "--durability", "interval=-1"), "more than 0"),
-        (("put", "orders", "x", "--delay", "soon"), "'soon' is no number of seconds"),
+        (("put", "orders", "x", "--delay", "soon"), "'soon' is not a number of seconds"),
     ],
 )
 def test_a_number_that_means_nothing_is_refused_before_anything_is_opened(orders, run, words, said):
@@ -610,7 +610,7 @@ def test_ls_finds_queues_and_their_consumers(orders, run):
 
 def test_ls_of_nothing_says_so(here, run):
     assert run("ls") == (0, "no queues below .\n", "")
-    assert run("ls", "nowhere") == (1, "", "shmq: nowhere is no directory\n")
+    assert run("ls", "nowhere") == (1, "", "shmq: nowhere is not a directory\n")
 
 
 def test_ls_shows_a_damaged_queue_and_ends_with_1(orders, run):
@@ -650,7 +650,7 @@ def test_seek_refuses_strange_names_and_places(orders, run):
     run("take", orders, "me")
     assert run("seek", orders, "you", 1) == (1, "", f"shmq: {orders} has no consumer 'you'\n")
     status, _, err = ended_by_argparse(run, "seek", orders, "me", "soon")
-    assert (status, "'soon' is no index, no time like" in err) == (2, True)
+    assert (status, "'soon' is not an index, a time like" in err) == (2, True)
     assert run("seek", orders, "me", 4) == (1, "", f"shmq: cannot seek to 4: {orders} has indexes from 0 to 3\n")
     with shmq.open(orders) as queue:
         assert queue.consumers() == {"me": shmq.ConsumerStats(head=1, lag=2, ack="auto")}
@@ -898,7 +898,7 @@ def test_put_of_more_lines_than_a_bound_takes_puts_what_there_is_room_for(here, 
 def test_cat_of_a_range_names_the_options_for_it(orders, capsys):
     with pytest.raises(SystemExit):
         main(["cat", str(orders), "1:3"])
-    assert "'1:3' is no index; for a range, --from and --to" in capsys.readouterr().err
+    assert "'1:3' is not an index; for a range, --from and --to" in capsys.readouterr().err
 
 
 def test_a_directory_of_shards_is_shown_by_shard(tmp_path, capsys):

@@ -8,13 +8,14 @@ import random
 import shlex
 import subprocess
 import sys
+import xml.etree.ElementTree
 import zipfile
 from pathlib import Path
 
 import pytest
 
 import demo
-from demo import checks, flights, lake, play, screen, work
+from demo import checks, flights, lake, picture, play, screen, work
 from demo.__main__ import main
 from demo.problem import Problem
 from shmq import cli
@@ -84,6 +85,7 @@ def test_every_flight_is_accounted_for_although_two_are_killed(table, tmp_path):
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     check_result(result)
+    assert xml.etree.ElementTree.parse(result["picture"]).getroot()[0].text == "20,000 flights, 2 kills, 0 lost"
     assert {each["carrier"] for each in result["means"]} == {"AA", "UA", "YV"}
     assert done.stderr.count("kill -9 ") >= 2
     assert "Traceback" not in done.stderr
@@ -145,6 +147,7 @@ def test_a_difference_is_shown_and_ends_with_1(monkeypatch, capsys, table):
         ],
         "seconds": 1.0,
         "disk_bytes": 1,
+        "picture": "run.svg",
         "queue": "/q",
         "findings": ["flight 7 never came"],
     }
@@ -457,3 +460,46 @@ def test_numbers_are_written_as_people_write_them():
 def test_the_progress_never_counts_more_flights_than_there_are():
     """It said 336,777 of 336,776: the message that closes the last window is no flight."""
     assert lake.progress_line({"lake": 336_777, "hours": 5_000}, 336_776) == "  lake 336,776   hours 5,000   of 336,776"
+
+
+# ---------------------------------------------------------------- the pictures
+def seen_of(*samples, kills=()):
+    seen = picture.Seen(kills=list(kills))
+    for sample in samples:
+        seen.see(*sample)
+    return seen
+
+
+def test_the_picture_has_every_kill_and_both_charts():
+    seen = seen_of(
+        (0, 0, 0, 0), (1, 1000, 800, 500), (2, 2000, 2000, 2000), kills=[(1.5, "producer 1"), (1.7, "delays")]
+    )
+    root = xml.etree.ElementTree.fromstring(picture.svg(seen, "2,000 flights, 2 kills, 0 lost"))
+    told = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"2,000 flights, 2 kills, 0 lost", "kill -9 producer 1", "kill -9 delays", "2.0 s"} <= set(told)
+    lines = [each.get("class") for each in root.iter("{http://www.w3.org/2000/svg}path")]
+    assert lines == ["axis", "put", "counted", "summed", "axis", "counted", "summed", "kill", "kill"]
+
+
+def test_rates_and_lags_are_those_that_were_seen():
+    seen = seen_of((0, 0, 0, 0), (1, 1000, 800, 500), (1.1, 1500, 1000, 1000), (2, 2000, 2000, 2000))
+    assert picture.rates(seen.samples, "put") == [(1, 1000), (2, 1000)]
+    assert picture.lags(seen.samples, "summed") == [(0, 0), (1, 500), (2, 0)]
+
+
+def test_whoever_starts_again_did_not_put_less():
+    """A producer that was killed counts from 0 until it has found its place; the line went below the chart."""
+    seen = seen_of((0, 0, 0, 0), (1, 1000, 0, 0), (2, 400, 0, 0), (3, 1500, 0, 0))
+    assert picture.rates(seen.samples, "put") == [(1, 1000), (2, 0), (3, 500)]
+
+
+@pytest.mark.parametrize(
+    ("means", "said"),
+    [
+        ([1, 2, 5, 4], "Leave early: delays grow until 8:00"),  # it said that they grow all day long
+        ([3, 1, 5, 4], "Delays are worst at 8:00"),
+        ([], "No flights"),
+    ],
+)
+def test_the_plots_headline_is_true(means, said):
+    assert lake.headline([6, 7, 8, 9][: len(means)], means) == said

@@ -43,7 +43,7 @@ def test_one_that_was_removed_under_an_executor_is_told(executor, path):
 
 def test_what_is_no_directory_and_what_is_no_number_is_told(path, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(shmq.BadFormat, match="it is no directory"):
+    with pytest.raises(shmq.BadFormat, match="it is not a directory"):
         shmq.Executor(tmp_path / "file", 0)
     with pytest.raises(TypeError, match="max_workers='2': an int is wanted, not str"):
         shmq.Executor(path, "2")

@@ -20,6 +20,7 @@ from support import until
 
 import shmq
 from shmq.executor import RemoteTraceback, TaskDied, TaskExpired, TaskTimedOut
+from shmq.executor.future import Future
 
 
 # ---- what comes back
@@ -436,6 +437,23 @@ def test_what_is_done_cannot_be_cancelled(executor):
     assert future.result(timeout=30) == 6
     assert not future.cancel()
     assert not future.kill()
+
+
+def test_who_cancels_and_the_follower_that_hears_of_it_may_meet(monkeypatch):
+    """Both had cancelled it before either told who waits, and the second one was refused by the first one's work."""
+    plain, both = concurrent.futures.Future.cancel, threading.Barrier(2, timeout=20)
+
+    def cancel(future):
+        done = plain(future)
+        both.wait()
+        return done
+
+    monkeypatch.setattr(concurrent.futures.Future, "cancel", cancel)
+    future = Future(b"id", None, None)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        meeting = [pool.submit(future.become_cancelled) for _ in range(2)]
+        assert [each.result() for each in meeting] == [True, True]
+    assert future.cancelled()
 
 
 def test_cancelled_or_done_and_never_both(executor, tmp_path):

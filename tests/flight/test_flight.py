@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import hashlib
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from flights import Served, numbers, table
 from support import chunk_files, flip, until
 
 import shmq
+from shmq.cli import main
 from shmq.flight import names, words
 from shmq.flight import service as services
 
@@ -28,6 +31,19 @@ def away(queue):
     """Read it over the wire, although it is here."""
     queue.here = lambda: None
     return queue
+
+
+@pytest.mark.parametrize("by", ["a program", "another service"])
+def test_an_address_where_somebody_listens_is_said_to_be_one_in_one_line(root, capfd, by):
+    """gRPC would say it in lines of its own, and share the port with another gRPC."""
+    with contextlib.ExitStack() as stack:
+        if by == "a program":
+            port = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+        else:
+            port = stack.enter_context(shmq.flight.serve(root)).port
+        assert main(["serve", str(root), "--flight", f"grpc://127.0.0.1:{port}"]) == 1
+    said = capfd.readouterr().err.splitlines()
+    assert said == [f"shmq: cannot serve {root} at grpc://127.0.0.1:{port}: somebody listens there already"]
 
 
 # ---------------------------------------------------------------- reading

@@ -547,7 +547,7 @@ def test_keys_that_are_none_are_problems_and_the_others_count(tmp_path):
     found = chronicle.settings(tmp_path).table
     assert found.tailers() == {"a": (5, ()), "b": (7, ()), "replicated:r": (8, ()), "x.lock": (1, ())}
     assert [problem.reason.split(":")[0].split(";")[0] for problem in found.problems] == [
-        "a document that is no key with a long",
+        "a document that is not a key with a long",
         "a key that cannot be read",
         "the key 'INDEX.A' is here again",
     ]

@@ -464,7 +464,11 @@ def test_options_that_mean_nothing_are_refused_before_anything_is_made(log, tmp_
     ("to", "options", "said"),
     [
         ("chronicle", {"segment_bytes": 100}, "segment_bytes is for sej, and this is chronicle; nothing was written"),
-        ("sej", {"tape": 1}, "tape is no option of sej, which has by_dir, client, first, mode, prefix, segment_bytes,"),
+        (
+            "sej",
+            {"tape": 1},
+            "tape is not an option of sej, which has by_dir, client, first, mode, prefix, segment_bytes,",
+        ),
         ("libkestrel", {"journal_bytes": 3}, "journal_bytes=3: no message has room in that, the least is 38; nothing"),
     ],
 )

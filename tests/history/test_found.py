@@ -250,7 +250,7 @@ def test_a_childs_own_locks_survive_what_it_inherited(path):
         assert owner.hear() == "1"
         q.put(b"behind it")
         assert inherited.take(timeout=0) == b"a"
-        with pytest.raises(shmq.Empty, match="who lives"):
+        with pytest.raises(shmq.Empty, match=rf"claimed by process {owner.pid} "):
             inherited.take(timeout=0.05)
 
 

@@ -39,10 +39,11 @@ SURFACES = (
     "flight",
 )
 
-DOORS = {"formats": {"shmq.foreign"}, "net": {"shmq.carried", "shmq.formats", "shmq.formats.chronicle"}}
+DOORS = {"formats": {"shmq.foreign"}, "net": {"shmq.carried", "shmq.unseen", "shmq.formats", "shmq.formats.chronicle"}}
 """
 What a surface may import besides: an atomic change of mapped memory is the one thing that Python cannot do; and a
-server speaks the wires of one format, and sends on a million messages, of which few have headers to be asked for.
+server speaks the wires of one format, sends on a million messages, of which few have headers to be asked for, and
+takes back what nobody has seen.
 """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import threading
 import time
 import types
 
@@ -101,14 +102,14 @@ def send_as(at, client, queue, name) -> None:
 def test_who_knows_no_token_does_not_come_in(root, clients, orders):
     """Nor does a client whose time is over; and a hub that knows none is found out."""
     with Hub(root, clients) as there:
-        with pytest.raises(shmq.Unsafe, match="has another token"):
+        with pytest.raises(shmq.Unsafe, match="has another token; nothing was sent"):
             push_once(orders.path, there.at, "till-1.orders", client="till-9")
         with pytest.raises(shmq.Unsafe, match="without a token"):
             replica.replicate(orders.path, there.at, name="till-1.orders", once=True)
         with socket.create_connection(("127.0.0.1", int(there.at.rpartition(":")[2])), timeout=10) as guessing:
             assert len(guessing.recv(32)) == 32
             guessing.sendall(bytes(64))
-            assert guessing.recv(64) == doors._REFUSED
+            assert guessing.recv(64).rstrip(b"\0") == b"shmq: another token is wanted"
             assert guessing.recv(64) == b""
     with Hub(root, clients_file(clients, "till-1", until="2020-01-01")) as there, pytest.raises(shmq.NotFound):
         push_once(orders.path, there.at, "till-1.orders")
@@ -186,6 +187,26 @@ def test_strangers_are_left_after_a_while(root, clients, monkeypatch):
             while part := slow.recv(64):
                 said += part
         assert len(said) < 64, "it was heard to the end"
+
+
+def test_who_proves_slowly_that_it_knows_a_token_has_so_much_time_in_all(monkeypatch):
+    """Each byte in time is not enough, also where nobody else looks at the clock."""
+    monkeypatch.setattr(doors, "_HELLO_S", 0.3)
+    near, far = socket.socketpair()
+    with near, far:
+
+        def drip() -> None:
+            with contextlib.suppress(OSError):
+                for _ in range(63):
+                    far.send(b"x")
+                    time.sleep(0.05)
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        with pytest.raises(TimeoutError):
+            doors.let_in(near, [bytes(32)])
+        near.close()
+        thread.join()
 
 
 # ---------------------------------------------------------------- TLS

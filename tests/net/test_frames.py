@@ -40,7 +40,7 @@ def test_the_word_is_the_length_and_two_bits():
     assert framed(b"abc", meta=True) == bytes.fromhex("03000040") + b"abc"
     assert framed(b"abc", more=True) == bytes.fromhex("03000080") + b"abc"
     assert framed(b"", meta=True) == bytes.fromhex("00000040")
-    with pytest.raises(ValueError, match="0 bytes are no body"):
+    with pytest.raises(ValueError, match="0 bytes are not a body"):
         framed(b"")
 
 

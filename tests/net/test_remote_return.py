@@ -86,7 +86,7 @@ def knows_nobody(request) -> bytes:
     if verb == "consumer":
         return ok(request, ["c", "auto", False])
     if verb in {"again", "credit"} and request[4]:
-        columns = [[7, 1], packing.numbers("q", [1]), None, None, None, None, *packing.joined([b"seven"])]
+        columns = [[7, 1], packing.numbers("q", [1]), None, None, None, None, None, *packing.joined([b"seven"])]
         return framed(packing.encode(["messages", 0, request[2], 1, columns, None, 1]))
     return ok(request) if request[1] else b""
 

@@ -14,6 +14,9 @@ from shmq.net.shmq1 import slots
 from shmq.net.shmq1.slots import SLOTS, WEEK, Slots
 
 
+ID = "00112233445566778899aabbccddeeff"
+
+
 def session(number: int) -> bytes:
     return number.to_bytes(16, "big")
 
@@ -29,7 +32,7 @@ def table(tmp_path, last):
     made = []
 
     def open_again() -> Slots:
-        made.append(Slots(str(tmp_path), "shop/orders", last.get))
+        made.append(Slots(str(tmp_path), "shop/orders", ID, last.get))
         return made[-1]
 
     yield open_again
@@ -113,7 +116,7 @@ def test_a_table_that_is_a_link_is_not_followed(tmp_path):
     (tmp_path / ".serve" / "sessions").mkdir(parents=True)
     (tmp_path / ".serve" / "sessions" / "orders").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="symbolic links"):
-        Slots(str(tmp_path), "orders", {}.get)
+        Slots(str(tmp_path), "orders", ID, {}.get)
     assert not (tmp_path / "elsewhere").exists()
     assert slots.NAMED == 10_000
 
@@ -122,15 +125,15 @@ def test_what_is_no_table_is_put_aside_and_one_is_made_anew(tmp_path):
     """A directory there, or a file where the tables' directory was; nothing of it is thrown away."""
     tables = tmp_path / ".serve" / "sessions"
     (tables / "orders" / "kept").mkdir(parents=True)
-    assert Slots(str(tmp_path), "orders", {}.get).take(session(1), None, {}).number == 0
+    assert Slots(str(tmp_path), "orders", ID, {}.get).take(session(1), None, {}).number == 0
     assert [name.partition("-")[0] for name in sorted(os.listdir(tables))] == ["orders", "orders.damaged"]
     tables.rename(tmp_path / "old")
     tables.write_bytes(b"garbage")
-    found = Slots(str(tmp_path), "orders", {}.get)
+    found = Slots(str(tmp_path), "orders", ID, {}.get)
     assert found.find(session(1)) is None
     assert found.take(session(2), None, {}).number == 0
     (tables / "orders").write_bytes(os.urandom(999))
-    assert Slots(str(tmp_path), "orders", {}.get).find(session(2)) is None
+    assert Slots(str(tmp_path), "orders", ID, {}.get).find(session(2)) is None
 
 
 def test_a_full_disk_is_said_to_be_one_and_takes_no_slot_away(table, monkeypatch):
@@ -150,7 +153,7 @@ def test_a_full_disk_is_said_to_be_one_and_takes_no_slot_away(table, monkeypatch
 
 def test_a_week_of_killed_clients_keeps_no_new_one_out(root, orders):
     """All slots are theirs, and recent; the one silent for longest goes, and its session is unknown then."""
-    full = Slots(str(root), "orders", orders.adopted)
+    full = Slots(str(root), "orders", orders.id, orders.adopted)
     full._fill(SLOTS)
     now = int(time.time())
     for slot in full._slots:
@@ -159,7 +162,7 @@ def test_a_week_of_killed_clients_keeps_no_new_one_out(root, orders):
     full.close()
     with serving(root) as server, server.connect() as queue:
         assert queue.put(b"new") == 0
-    again = Slots(str(root), "orders", orders.adopted)
+    again = Slots(str(root), "orders", orders.id, orders.adopted)
     assert again.find(session(10)) is None
     assert again.find(session(9)) is not None
 

@@ -108,6 +108,16 @@ def test_it_listens_nowhere_that_it_should_not(root, orders, words, error):
     orders.put(b"still whole")
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_an_address_where_somebody_listens_is_named(root, host):
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        port = there.getsockname()[1]
+        with pytest.raises(shmq.Busy, match=f"^cannot listen at tcp:{host}:{port}: somebody does already$"):
+            net.serve(root, f"tcp:{host}:{port}")
+    with pytest.raises(OSError, match="cannot listen at tcp:no.host.invalid:9: "):
+        net.serve(root, "tcp:no.host.invalid:9")
+
+
 def test_a_root_that_others_can_write_to_or_that_is_not_there_is_refused(root):
     root.chmod(0o770)
     with pytest.raises(shmq.Unsafe):
@@ -194,7 +204,7 @@ def test_what_is_no_frame_ends_the_connection_and_no_other(root, orders, served)
     with Peer(served.path) as good:
         cid = good.create("createAppender", "orders")["cid"]
         for bad, why in (
-            (bytes(4), "a frame without a body that is no meta-data"),
+            (bytes(4), "a frame without a body that is not meta-data"),
             (struct.pack("<I", (16 << 20) + 1), f"a frame of {(16 << 20) + 1} bytes; {16 << 20} are the most"),
             (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "a frame of 541676112 bytes; 16777216 are the most"),
         ):

@@ -140,7 +140,7 @@ def test_a_batch_with_a_value_that_does_not_fit_harms_no_other(root):
 def test_our_own_client_does_not_get_it(root, java):
     """It is a queue of another program: only the services have it."""
     with serving(root) as service, pytest.raises(shmq.NotFound):
-        service.queue("java")
+        service.hold("java", ours=True)
 
 
 @pytest.mark.parametrize("name", ["real-cq-tr2-v4", "roll", "text", "empty"])

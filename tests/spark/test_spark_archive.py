@@ -119,7 +119,7 @@ def test_found_a_folder_that_is_not_its_own_is_refused_and_nothing_in_it_is_dele
         with open(f"{to}/{name}", "w", encoding="ascii") as file:
             file.write("mine")
     for verb in (archive.archive, lambda _, to: archive.compact(to), lambda _, to: archive.replay(to, f"{to}.q")):
-        with pytest.raises(shmq.BadFormat, match=r"is no archive: .* mine.parquet in it; nothing was changed"):
+        with pytest.raises(shmq.BadFormat, match=r"is not an archive: .* mine.parquet in it; nothing was changed"):
             verb(some.path, to)
     assert sorted(os.listdir(to)) == ["mine.parquet", "thesis.unfinished"]
     assert some.consumers() == {}

@@ -209,7 +209,7 @@ def test_a_folder_that_cannot_be_an_archive_is_told_before_spark_starts(file, tm
     shmq.spark.plan_pipeline(spec.read(str(file)))
     (tmp_path / "archive" / "mine.parquet").touch()
     assert main(["pipeline", "run", str(file), "--once"]) == 1
-    assert f"archive: {tmp_path}/archive is no archive" in capsys.readouterr().err
+    assert f"archive: {tmp_path}/archive is not an archive" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("conf", "expected"), [({}, "cache"), ({"spark.sql.warehouse.dir": "/mine"}, "/mine")])

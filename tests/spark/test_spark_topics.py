@@ -88,9 +88,9 @@ def test_no_topic_leads_out_of_the_directory_or_makes_a_shard_of_it(tmp_path, na
     root = tmp_path / "root"
     root.mkdir()
     mine = writer(root, ROUTED)
-    with pytest.raises(options.BadOption, match="is no topic"):
+    with pytest.raises(options.BadOption, match="is not a topic"):
         task(mine, key=[b"k"], value=[b"a"], topic=[name])
-    with pytest.raises(options.BadOption, match="is no topic"):
+    with pytest.raises(options.BadOption, match="is not a topic"):
         writer(root, topic=name)
     assert os.listdir(tmp_path) == ["root"]
     assert os.listdir(root) == []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import runpy
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -69,6 +72,17 @@ def test_the_notebook_plots(spark, place, monkeypatch, capsys):
     runpy.run_path(str(EXAMPLES / "plot.py"))
     assert capsys.readouterr().out.splitlines()[-1] == "7 lines of 3 hours"
     assert (place / "hours.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_numbered_example_prints_what_it_says(spark, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(shmq.spark, "session", lambda: spark)
+    monkeypatch.setattr(type(spark), "stop", lambda session: None)  # it is everybody's here
+    example = EXAMPLES.parent / "28_spark.py"
+    runpy.run_path(str(example))
+    said = inspect.cleandoc(ast.get_docstring(ast.parse(example.read_text()))).partition("Prints:\n")[2]
+    assert capsys.readouterr().out.splitlines() == textwrap.dedent(said).splitlines()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_found_the_first_example_of_the_page_runs(spark, tmp_path):

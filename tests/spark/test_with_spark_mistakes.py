@@ -93,7 +93,7 @@ def dry_run(spark, tmp_path, capsys):  # else each would start one
             "does not group by it",
             (STATS, STATS + 'mode = "update"\n'),
         ),
-        (("2 minutes", "2 minuts"), 16, "'2 minuts' is no delay", ("2 minuts", "1 hour 30 minutes")),
+        (("2 minutes", "2 minuts"), 16, "'2 minuts' is not a delay", ("2 minuts", "1 hour 30 minutes")),
         (("2 minutes", "2m"), 16, "a delay is like", ("2m", "90 seconds")),
         (('"t 2 minutes', '"tt 2 minutes'), 16, "no column tt in clean", ('"tt 2', '"t 2')),
         (('"t 2 minutes', '"n 2 minutes'), 16, "n of clean is bigint", ('"n 2', '"t 2')),

@@ -475,7 +475,7 @@ def test_names_of_consumers_are_checkpoints_of_such_names_in_order(home):
     for name in ("a" * 64, "A-z_0.9", "_", "-"):
         assert paths.check_consumer_name(name) == name
     for name in ("", "a" * 65, ".a", "a/b", "ä", "a\n"):
-        said = f"{name!r} is no consumer name: 1 to 64 of A-Z a-z 0-9 _ . - and no dot in front"
+        said = f"{name!r} is not a consumer name: 1 to 64 of A-Z a-z 0-9 _ . - and no dot in front"
         with pytest.raises(ValueError, match=whole(said)):
             paths.check_consumer_name(name)
 

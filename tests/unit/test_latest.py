@@ -169,7 +169,7 @@ def test_threads_share_it(queue):
 def test_what_is_no_key_is_said(queue, wrong):
     with pytest.raises(TypeError, match="key="):
         queue.latest(wrong)
-    with pytest.raises(ValueError, match="that is no key"):
+    with pytest.raises(ValueError, match="that is not a key"):
         queue.latest(b"")
 
 

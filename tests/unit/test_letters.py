@@ -115,13 +115,17 @@ def _all(member):
 @pytest.mark.parametrize("option", ["dead_letter", "expire_to"])
 @pytest.mark.parametrize("name", ["x" * 300, "x" * 5000, "\ud800", "a\ud800b"])
 def test_a_name_that_no_queue_can_have_is_refused_when_the_group_is_opened(queue, option, name):
-    with pytest.raises(ValueError, match=f"cannot open consumer 'g' of .* with {option}='.*that is no name of a queue"):
+    with pytest.raises(
+        ValueError, match=f"cannot open consumer 'g' of .* with {option}='.*that is not the name of a queue"
+    ):
         queue.consumer("g", group=True, ack="explicit", **{option: name})
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "\ud800"])
 def test_a_stored_name_that_no_queue_can_have_is_corrupt(queue, name):
-    with pytest.raises(shmq.Corrupt, match=f"cannot open consumer 'g' of {queue.path} with dead_letter='.*is no name"):
+    with pytest.raises(
+        shmq.Corrupt, match=f"cannot open consumer 'g' of {queue.path} with dead_letter='.*is not the name"
+    ):
         dead.check_paths(queue._session, "g", {"dead_letter": name}, named_here={})
 
 

@@ -802,7 +802,7 @@ def test_what_cannot_be_rejected_is_still_held_and_says_so(queue, monkeypatch):
 
         monkeypatch.setattr(moving, "carry_out", carry_out)
 
-    still = "%s; message 0 of " + queue.path + " is no dead letter yet, and this consumer still holds it: reject it "
+    still = "%s; message 0 of " + queue.path + " is not a dead letter yet, and this consumer still holds it: reject it "
     still += "again later, give it back or acknowledge it"
     for problem, words_of in ((errors.Full("no room"), "no room"), (errors.Full(), "")):
         fail_with(problem)

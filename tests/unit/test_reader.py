@@ -9,6 +9,7 @@ import pytest
 from support import DEADLINE, until
 
 import shmq
+from shmq import ending
 
 
 @pytest.fixture
@@ -158,6 +159,22 @@ def test_a_read_only_reader_follows(queue, path):
         queue.shutdown()
         thread.join(DEADLINE)
     assert seen == [1]
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_found_what_is_put_just_before_the_shutdown_is_read_by_who_follows(queue, path, monkeypatch, read_only):
+    """It looked, then asked whether the queue is over, and never read what had been put in between."""
+    real = ending.over
+
+    def over(home, control):
+        if not real(home, control):
+            queue.put(b"1")
+            queue.shutdown()
+        return real(home, control)
+
+    with shmq.open(path, read_only=read_only) as reading:
+        monkeypatch.setattr(ending, "over", over)
+        assert numbers(reading.reader(follow=True)) == [1]
 
 
 def test_read_only_of_nothing_makes_nothing(tmp_path):

@@ -60,7 +60,7 @@ MISTAKES = [
         "group='workers': True or False .* the name is the group's",
     ),
     (lambda queue: shmq.wait(queue.consumer("c"), timeout=0), r"write wait\(\[consumer\]\)"),
-    (lambda queue: shmq.wait([queue], timeout=0), r"is no consumer; get one with queue.consumer\(name\)"),
+    (lambda queue: shmq.wait([queue], timeout=0), r"is not a consumer; get one with queue.consumer\(name\)"),
 ]
 
 

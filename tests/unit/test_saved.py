@@ -412,7 +412,7 @@ def test_somebody_is_there_when_any_seat_is_taken(path):
     with Child(sit) as child:
         assert child.hear() == "ready"
         make_unclean(path)
-        said = f"cannot recover {path}: somebody has it open who believes in another boot"
+        said = f"cannot recover {path}: a process that has it open believes in another boot"
         assert refused(errors.Busy, lambda: shmq.open(path)) == said
         child.kill()
     home.close()
@@ -1146,7 +1146,7 @@ def test_what_a_group_was_made_with_is_believed_only_whole(queue):
     for bad in (good[:32], good + b" ", good[:-1] + b"x", packed(good[32:], magic=b"shmqgrou")):
         assert told(bad) == "it fails its checksum"
     assert told(packed(good[32:], bytes(16))) == "it belongs to another queue"
-    assert told(packed(b"[1]")) == told(packed(b"{")) == told(packed(b"[" * 30000)) == "its options are no options"
+    assert told(packed(b"[1]")) == told(packed(b"{")) == told(packed(b"[" * 30000)) == "its options are not options"
     os.unlink(file)
     said = f"cannot open {file}: it is missing; drop_consumer('g') removes the rest"
     assert refused(errors.Corrupt, lambda: ring.options(home, "g")) == said

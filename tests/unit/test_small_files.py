@@ -141,7 +141,7 @@ def test_a_record_that_is_damaged_anywhere_is_corrupt_and_says_how(home):
 ])  # fmt: skip
 def test_a_manifest_whose_lists_speak_of_different_chunks_is_none(home, content):
     with a_set(home, manifest=manifest_of()._replace(**content)) as found:
-        with pytest.raises(errors.Corrupt, match=whole(f"cannot read {found.path}/manifest: it is no manifest")):
+        with pytest.raises(errors.Corrupt, match=whole(f"cannot read {found.path}/manifest: it is not a manifest")):
             found.manifest()
         fields = {"files": ["00000000.chunk"], "chunk_ids": [1], "counts": [1], "sizes": [1]}
         handed = {name: content.get(name, value) for name, value in fields.items()}
@@ -555,13 +555,13 @@ def test_a_note_is_searched_without_unpacking_it(count):
 
 def test_what_is_no_note_is_refused(home):
     for given in ((-1, b"", b""), (0, bytes(39), b""), (0, b"", bytes(41))):
-        with pytest.raises(ValueError, match=whole("it is no note")):
+        with pytest.raises(ValueError, match=whole("it is not a note")):
             dedup.Note(*given)
     dedup.Note(0, bytes(40), bytes(80))
     assert dedup.read_note(home) is None
     for last, puts in ((bytes(39), b""), (b"", bytes(1)), (bytes(1), bytes(1))):
         records.replace_record(home, "dedup.shmq", "dedup.new", [0, last, puts], "dedup")
-        said = f"cannot read {home.path}/dedup.shmq: it is no note of what was put; nothing was changed"
+        said = f"cannot read {home.path}/dedup.shmq: it is not a note of what was put; nothing was changed"
         with pytest.raises(errors.Corrupt, match=whole(said)):
             dedup.read_note(home)
 

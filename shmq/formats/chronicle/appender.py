@@ -554,7 +554,7 @@ def _open_table(folder: Path, timeout: float, what: str = "append to") -> LiveTa
     try:
         return LiveTable(folder, timeout, what)
     except NotFound as error:
-        msg = f"cannot {what} {folder}: it has no {TABLE}, so it is no queue of version 5"
+        msg = f"cannot {what} {folder}: it has no {TABLE}, so it is not a queue of version 5"
         raise NotFound(msg) from error
 
 

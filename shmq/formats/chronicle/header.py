@@ -119,7 +119,7 @@ def block_of(data: bytes, type_name: str) -> Iterator[Field]:
     stop = 4 + (words.WORD.unpack_from(data, 0)[0] & words.LENGTH)
     first = next(fields(data, 4, stop), None)
     if first is None or first.name != "header" or not first.block or first.types != (type_name,):
-        msg = f"the first document is no header of a {type_name}"
+        msg = f"the first document is not a header of a {type_name}"
         raise NotWire(msg)
     return fields(data, first.body, first.stop)
 

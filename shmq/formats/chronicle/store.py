@@ -141,7 +141,7 @@ class Store:
             raise Corrupt(msg)
         return found
 
-    def _no_header(self, word: int, *, damaged: bool, reason: str = "the first document is no header") -> None:
+    def _no_header(self, word: int, *, damaged: bool, reason: str = "the first document is not a header") -> None:
         self.end = End(0, Why.NO_HEADER, word)
         if damaged:
             self.problem(0, f"{reason}; nothing in this file can be read")

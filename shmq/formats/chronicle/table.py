@@ -151,7 +151,7 @@ def _add(table: Table, seen: set[str], data: bytes, at: int, stop: int) -> None:
         table.problems.append(Problem(table.name, at, f"a key that cannot be read: {error}"))
         return
     if found is None or found.code != INT64 or not isinstance(found.name, str):
-        table.problems.append(Problem(table.name, at, "a document that is no key with a long"))
+        table.problems.append(Problem(table.name, at, "a document that is not a key with a long"))
     elif found.name.lower() in seen:
         table.problems.append(Problem(table.name, at, f"the key {found.name!r} is here again; the first one counts"))
     else:

@@ -73,7 +73,7 @@ def _read_checkpoint(path: Path, skipped: list[tuple[int, int]] | None = None) -
                 head = I64.unpack_from(first, 1)[0]
             elif command == READ_DONE >> 4:
                 if size % 8:
-                    raise _BrokenCheckpointError(position, f"a READ_DONE of {size} bytes, which are no whole ids")
+                    raise _BrokenCheckpointError(position, f"a READ_DONE of {size} bytes, which are not whole ids")
                 done.update(struct.unpack(f"<{size // 8}q", source.read(position + header, size)))
             elif skipped is not None and len(skipped) < MOST_SKIPPED:
                 skipped.append((position, command))

@@ -115,7 +115,7 @@ class Segment:
         if self.position + header + size > self.source.size() and not self._misread(command, words):
             return self._torn("truncated entry")
         if command == READ_DONE >> 4 and size % 8:
-            return self._stop(self.position, f"a READ_DONE of {size} bytes, which are no whole ids")
+            return self._stop(self.position, f"a READ_DONE of {size} bytes, which are not whole ids")
         if command != PUT >> 4:
             self._skip(self.position)
             self.position += header + size

@@ -66,7 +66,7 @@ class Walk:
         with _files.Source(self._header.parent / name, name) as source:
             data = source.read(0, FIRST)
             if len(data) < FIRST:
-                self._report(name, 0, f"{len(data)} bytes are no chunk")
+                self._report(name, 0, f"{len(data)} bytes are not a chunk")
                 if not self._as_program:
                     return
             it = Head(*HEAD.unpack(data.ljust(FIRST, b"\0")))
@@ -81,7 +81,9 @@ class Walk:
         start = it.head
         if not 0 <= it.head <= it.tail or it.tail < FIRST:
             # 0, 0 is what the program itself creates in the place of a chunk that is missing.
-            self._report(source.name, 0, f"head {it.head} and tail {it.tail} are no part of a chunk; it is passed over")
+            self._report(
+                source.name, 0, f"head {it.head} and tail {it.tail} are not part of a chunk; it is passed over"
+            )
             return
         if it.tail > limit:
             self._report(source.name, 4, f"tail {it.tail} is past the end of the file at {limit}")

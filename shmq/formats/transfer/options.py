@@ -36,7 +36,7 @@ def check_options(to: str, options: Mapping[str, Any]) -> None:
         if others:
             msg = f"{option} is for {' and '.join(others)}, and this is {to}; nothing was written"
             raise BadFormat(msg)
-        msg = f"{option} is no option of {to}, which has {', '.join(sorted(_of(to)))}; nothing was written"
+        msg = f"{option} is not an option of {to}, which has {', '.join(sorted(_of(to)))}; nothing was written"
         raise BadFormat(msg)
     size = options.get("journal_bytes")
     if size is not None and size < _SMALLEST_SEGMENT:

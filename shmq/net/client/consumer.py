@@ -128,6 +128,8 @@ class RemoteConsumer:
         """
         self.check()
         found = self.held.take(wanted)
+        if late := self.held.late():
+            self.link.ask(Call("back", (self.held.cid, late), HELD))
         if self._ahead > 1 and self.held.wants(max(self._ahead, wanted)):
             self.link.grant(self.held)
         lost = call is not None and isinstance(call.error, errors.LeaseLost)  # with what was before: it is asked again

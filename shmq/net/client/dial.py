@@ -185,7 +185,7 @@ def greet(line: Line, told: dict[str, Any]) -> dict[str, Any]:
     try:
         answer = line.ask(["hello", {"version": packing.VERSION, "features": [], **told}])
     except packing.BadRequest as problem:
-        raise Refused from errors.BadFormat(f"the server answers with what is no answer: {problem}")
+        raise Refused from errors.BadFormat(f"the server answers with something that is not an answer: {problem}")
     except (errors.ShmqError, ValueError, BadFrame) as problem:
         raise Refused from problem
     if not isinstance(answer, dict) or answer.get("version") != packing.VERSION:

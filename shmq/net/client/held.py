@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from shmq.net.packing import Batch
 
 
+_NEVER = 1 << 63
+
+
 class Held:
     """
     What one consumer has.
@@ -32,8 +35,10 @@ class Held:
         broken: why it could not be opened again.
     """
 
-    def __init__(self, cid: int, name: str | None, options: dict[str, Any]) -> None:
-        """It is not open yet."""
+    def __init__(self, cid: int, name: str | None, options: dict[str, Any], clock: packing.Clock) -> None:
+        """It is not open yet. *clock*: what is known of the server's."""
+        self._clock = clock
+        self._late: list[int] = []
         self.cid = cid
         self.given = (name, options)
         self.name = name or ""
@@ -63,9 +68,17 @@ class Held:
             self.received = 0
             self.incarnation += 1
             self._granted = self._pushed = 0
+            self._late.clear()
+            self._problem = None
             if self.explicit:
                 self._batches.clear()
                 self._at = 0
+        self._tell()
+
+    def refused(self, problem: Exception) -> None:
+        """The server will not have this client now; whoever waits is told, and may wait again."""
+        with self._lock:
+            self._problem = problem
         self._tell()
 
     def fails(self, problem: Exception) -> None:
@@ -82,7 +95,7 @@ class Held:
         """
         if number and number <= self.received:
             return
-        batch = None if columns is None else packing.unpacked(columns)
+        batch = None if columns is None else packing.unpacked(columns, self._clock)
         with self._lock:
             if self.closed:  # what comes now was handed to nobody, and is not received: the server has it back
                 return
@@ -110,7 +123,8 @@ class Held:
 
     def take(self, limit: int) -> tuple[Batch, int, int, int] | None:
         """
-        Return up to *limit* messages that are here: a batch, from where to where in it, and of which incarnation.
+        Return up to *limit* messages that are here: a batch, from where to where in it, and of which incarnation. None
+        has expired.
 
         Raises:
             Exception: what the server has said in their place, said once.
@@ -118,6 +132,7 @@ class Held:
         with self._lock:
             if self.closed:
                 return None
+            self._pass_late()
             if not self._batches:
                 problem, self._problem = self._problem, None
                 if problem is not None:
@@ -125,12 +140,35 @@ class Held:
                 return None
             batch, start = self._batches[0], self._at
             stop = min(start + limit, len(batch.indexes))
+            if batch.ends:
+                now = packing.boottime_ns()
+                stop = next((at for at in range(start, stop) if batch.ends.get(at, _NEVER) <= now), stop)
             if stop == len(batch.indexes):
                 self._batches.popleft()
                 self._at = 0
             else:
                 self._at = stop
             return batch, start, stop, self.incarnation
+
+    def _pass_late(self) -> None:
+        """Leave behind what has expired since it came, as far as it is the next."""
+        while self._batches and (ends := self._batches[0].ends):
+            batch, now = self._batches[0], packing.boottime_ns()
+            while self._at < len(batch.indexes) and ends.get(self._at, _NEVER) <= now:
+                self._late.append(batch.indexes[self._at])
+                self._at += 1
+            if self._at < len(batch.indexes):
+                return
+            self._batches.popleft()
+            self._at = 0
+
+    def late(self) -> list[int]:
+        """Return, once, what had expired before anybody took it, if that is to be said: it is held at the server."""
+        if not self._late or not self.explicit:
+            return []
+        with self._lock:
+            late, self._late = self._late, []
+        return late
 
     def wants(self, ahead: int) -> bool:
         """Grant so many more that *ahead* are here or on their way; whether that is to be told."""
@@ -161,17 +199,21 @@ class Held:
             self._at = 0
             self._problem = None
 
-    def close(self) -> tuple[int | None, int]:
+    def close(self) -> tuple[int | None, int, list[int] | None]:
         """
         Have those that wait find that it is closed.
 
         Returns:
-            The index of the first message that was handed to nobody, and the number of the last batch that has come:
-            from now on none is handed out, and none is received.
+            The index of the first message that was handed to nobody, the number of the last batch that has come, and
+            all that was handed to nobody, where it is held at the server: from now on none is handed out, and none is
+            received.
         """
         with self._lock:
             self.closed = True
             left = self._batches[0].indexes[self._at] if self._batches else None
+            unseen = self._late + [index for batch in self._batches for index in batch.indexes]
+            if self._batches:
+                del unseen[len(self._late) : len(self._late) + self._at]
             received = self.received
         self._tell()
-        return left, received
+        return left, received, unseen if self.explicit else None

@@ -77,6 +77,7 @@ class Link:
         self._slot_call: Call | None = None
         self._out: deque[memoryview] = deque()
         self.consumers: dict[int, Held] = {}
+        self.clock = packing.Clock()
         self._closing = False
         self._told_to_wake = False
         self._was_here = False
@@ -129,6 +130,10 @@ class Link:
 
     def close(self, timeout: float) -> None:
         """Settle what is under way, within *timeout* seconds, and part. Closing twice is fine."""
+        if not self._closing:
+            for held in list(self.consumers.values()):
+                if not held.closed:
+                    self.ask(Call("shut", (held.cid, *held.close())))
         self._closing = True
         self.nudge()
         self._over.wait(timeout)
@@ -142,6 +147,7 @@ class Link:
             dial.agree(line, self._token)
             told = {"session": self._session, "queue": self.address.queue, "client": self._client}
             self.told = dial.greet(line, {**told, "again": self._was_here})
+            self.clock.begin(self.told.get("clock"))
             if not self.told["resumed"]:
                 self._begin_again(line)
             for held in list(self.consumers.values()):
@@ -165,7 +171,9 @@ class Link:
             try:
                 held.opened_again(line.ask(["consumer", held.cid, *held.given]))
             except packing.BadRequest as problem:
-                raise ConnectionResetError(f"{self.address} answers with what is no answer: {problem}") from problem
+                raise ConnectionResetError(
+                    f"{self.address} answers with something that is not an answer: {problem}"
+                ) from problem
             except (errors.ShmqError, ValueError) as problem:
                 held.fails(problem)
         for tid, call in list(self._flight.items()):
@@ -371,6 +379,8 @@ class Link:
         for tid, call in list(self._flight.items()):
             was_put = isinstance(call, Sent)
             self._settle(tid, error=self._unknown(f"the server refuses to go on: {problem}") if was_put else problem)
+        for held in list(self.consumers.values()):
+            held.refused(problem)
         for calls in (self._inbox, self._puts, self._others):
             while calls:
                 call = calls.popleft()

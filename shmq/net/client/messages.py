@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     Decode = Callable[[bytes], Any] | None
 
 _NS = 1_000_000_000
+_NEVER = 1 << 63
 
 
 class Hand(NamedTuple):
@@ -135,15 +135,15 @@ class Fields:
 
     @property
     def expires(self) -> datetime.datetime | None:
-        """When it expires, UTC, by the server's clock; None when it never does."""
+        """When it expires, UTC, as the server's clock has it; None when it never does."""
         expires_ns = self._extra()[1]
         return None if expires_ns is None else _moment(expires_ns)
 
     @property
     def expired(self) -> bool:
-        """Whether it has, by this machine's clock."""
-        expires_ns = self._extra()[1]
-        return expires_ns is not None and expires_ns <= time.time_ns()
+        """Whether it has: so much time has passed since it came, whatever this machine's clock shows."""
+        ends = self.batch.ends
+        return bool(ends) and ends.get(self.at, _NEVER) <= packing.boottime_ns()  # type: ignore[union-attr]
 
     def __repr__(self) -> str:
         """Index, key and length, for people."""

@@ -280,7 +280,7 @@ class RemoteQueue:
         if prefetch is not None and (isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1):
             raise ValueError(f"prefetch={prefetch!r:.200}: how many messages, 1 or more")
         link = self.writable("open a consumer")
-        held = Held(next(self._cids), name, verbs.consumer_options(options))
+        held = Held(next(self._cids), name, verbs.consumer_options(options), link.clock)
         link.consumers[held.cid] = held
         try:
             held.opened(self.ask(Call("consumer", (held.cid, *held.given))))
@@ -306,9 +306,9 @@ class RemoteQueue:
 
     def place_of(self, start: Any, stop: Any, *, follow: Any = False, **options: Any) -> Place:
         """Return where a reader begins, and what it reads."""
-        self.link()
+        link = self.link()
         upto = None if stop is None else verbs.moment(stop)
-        return Place(verbs.moment(start), upto, verbs.reading_options(**options), self.decode, follow=follow)
+        return Place(verbs.moment(start), upto, verbs.reading_options(**options), self.decode, follow=follow, link=link)
 
     def __getitem__(self, index: int | slice) -> RemoteMessage | list[RemoteMessage]:
         """
@@ -442,13 +442,7 @@ class RemoteQueue:
         if not self._closed:
             self._closed = True
             if os.getpid() == self._pid:
-                for held in list(self._link.consumers.values()):
-                    self._shut(held)
                 self._link.close(packing.GRACE)
-
-    def _shut(self, held: Held) -> None:
-        if not held.closed:
-            self._link.ask(Call("shut", (held.cid, *held.close())))
 
     def __enter__(self) -> Self:
         """Return this object, which the block closes."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from shmq.net.client.link import Link
     from shmq.net.client.messages import Decode
 
 COUNT = 1000
@@ -24,8 +25,12 @@ _LONG = 20.0
 class Place:
     """How far a reader is: the next request, and what its answer means."""
 
-    def __init__(self, start: Any, stop: Any, options: dict[str, Any], decode: Decode, *, follow: bool) -> None:
+    def __init__(
+        self, start: Any, stop: Any, options: dict[str, Any], decode: Decode, *, follow: bool, link: Link
+    ) -> None:
         """At the beginning."""
+        self._link = link
+        self._queue_id = link.told["id"]
         if follow and options.get("reverse"):
             raise ValueError("a reader that follows has no end to begin from: reverse or follow, not both")
         self._start = start
@@ -48,7 +53,16 @@ class Place:
         self.is_over = self.is_over and not self.follow
 
     def take(self, answer: list[Any]) -> None:
-        """Take in what was answered."""
+        """
+        Take in what was answered.
+
+        Raises:
+            NotFound: another queue has the name now, and its indexes say other things.
+        """
+        if self._link.told["id"] != self._queue_id:
+            raise errors.NotFound(
+                f"cannot read on in {self._link.address}: another queue is there now; open a new reader"
+            )
         columns, place, stop, self.is_over, skipped = answer
         if self._backward and columns[-2]:
             self._stop = place  # before which to end, from where it is read backward

@@ -144,7 +144,7 @@ def _fitting(payloads: list[bytes], options: dict[str, Any] | None, frame: int) 
     more = len(msgspec.msgpack.encode(options)) if options else 0
     size = sum(map(len, payloads)) + 5 * len(payloads) + more + ROOM
     if size > frame:
-        raise errors.TooLarge(f"{size} bytes go in no frame: this server takes {frame}; nothing was put")
+        raise errors.TooLarge(f"{size} bytes do not fit into a frame: this server takes {frame}; nothing was put")
     return payloads
 
 

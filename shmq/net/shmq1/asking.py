@@ -20,6 +20,10 @@ def _is_number(given: Any) -> bool:
     return isinstance(given, (int, float)) and not isinstance(given, bool)
 
 
+def _is_verb_of_messages(given: Any) -> bool:
+    return given in ("nack", "reject", "extend")
+
+
 def _is_list_of_whole(given: Any) -> bool:
     return isinstance(given, list) and all(map(_is_whole, given))
 
@@ -49,11 +53,12 @@ _ASKED: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
     "again": {**_CID, "received": _is_whole, "granted": _is_whole},
     "stop": {"tid": _is_whole},
     "ack": {**_CID, "indexes": _is_list_of_whole},
-    "settle": {**_CID, "verb": _is_text, "index": _is_whole, "value": _is_anything},
+    "back": {**_CID, "indexes": _is_list_of_whole},
+    "settle": {**_CID, "verb": _is_verb_of_messages, "index": _is_whole, "value": _is_anything},
     "seek": {**_CID, "to": _is_anything},
     "peek": _CID,
     "figures": _CID,
-    "shut": {**_CID, "left": _or_nil(_is_whole), "received": _or_nil(_is_whole)},
+    "shut": {**_CID, "left": _or_nil(_is_whole), "received": _or_nil(_is_whole), "unseen": _or_nil(_is_list_of_whole)},
     "read": {
         "start": _is_anything,
         "stop": _is_anything,
@@ -63,6 +68,19 @@ _ASKED: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
     },
 }
 """By verb: what each thing is called, as in docs/shmq1.md, and what it has to be."""
+_UNANSWERED = frozenset({"credit", "stop", "ping"})
+"""Verbs whose number may be 0: nothing is kept of them. All others are counted, so that nobody has too many at a time."""
+
+
+def check_number(verb: str, tid: int) -> None:
+    """
+    Refuse a request that cannot be answered.
+
+    Raises:
+        BadRequest: it has no number of its own.
+    """
+    if not tid and verb not in _UNANSWERED:
+        raise packing.BadRequest(f"{verb[:40]!r} is answered, and has a number that is not 0")
 
 
 def check(verb: str, given: Sequence[Any]) -> None:

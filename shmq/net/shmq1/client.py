@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Protocol
@@ -33,7 +34,15 @@ _SMALL = 3
 
 
 class Line(Protocol):
-    """A client's connection, as it is used here."""
+    """
+    A client's connection, as it is used here.
+
+    Attributes:
+        peer: who is there: a process of this machine, or an address.
+    """
+
+    @property
+    def peer(self) -> str: ...
 
     def say(self, message: list[Any]) -> None:
         """Send that."""
@@ -67,6 +76,8 @@ class Client:
         self._answers: OrderedDict[int, list[Any]] = OrderedDict()
         self._ended = False
         self._gone = gone
+        self._ending: asyncio.Task[None] | None = None
+        queue.opened.leaving.add(self.leave)
 
     # ---- connections
     def attach(self, line: Line) -> None:
@@ -94,6 +105,11 @@ class Client:
         if time.monotonic() - self._heard < packing.GRACE:
             self._watch()
         elif not self._ended:
+            self.leave()
+
+    def leave(self) -> None:
+        """Have it end, though it has not said so: it is silent, or its queue is not there any more."""
+        if not self._ended and self._ending is None:
             self._ending = asyncio.create_task(self.end(for_good=False))
 
     async def end(self, *, for_good: bool) -> None:
@@ -102,6 +118,13 @@ class Client:
             return
         self._ended = True
         self._gone()
+        try:
+            await self._end(for_good=for_good)
+        finally:
+            self.queue.opened.leaving.discard(self.leave)
+            self._service.let_go(self.queue.opened)
+
+    async def _end(self, *, for_good: bool) -> None:
         if self._timer is not None:
             self._timer.cancel()
         for task in list(self._tasks.values()):
@@ -109,6 +132,7 @@ class Client:
                 task.cancel()
         consumers, self._consumers = self._consumers, {}
         for consumer in consumers.values():
+            self._lets_go_of(consumer)
             with contextlib.suppress(errors.ShmqError, OSError):
                 await consumer.close()
         with contextlib.suppress(errors.ShmqError, OSError):
@@ -130,23 +154,22 @@ class Client:
             BadRequest: it is none.
         """
         self._heard = time.monotonic()
+        if not self.queue.opened.is_there():
+            self.leave()
+            self.refuse(verb, tid)
+            return
+        asking.check_number(verb, tid)
         if tid and self._is_known(verb, tid):
             return
-        if verb == "credit" and not self._may(rights.READ):
-            asking.check(verb, rest)  # no answer is waited for: the consumer tells whoever waits at it
-            self._tell(["messages", 0, rest[0], 0, None, packing.error(0, self._refusal(verb, rights.READ))[2:], 0])
-            return
-        self._check(verb, rights.SHMQ1.get(verb))
+        self._refuse_more(verb)
+        self._check(verb, rights.SHMQ1.get(verb) if verb != "credit" else None)
         if verb == "put":
             put = Put(tid, rest, self._answer)
             self._putting.add(tid)
             self._stream.put(put)
         elif verb == "credit":
             asking.check(verb, rest)
-            cid, number, granted = rest
-            consumer = self._consumer(cid)
-            consumer.confirm(number)
-            consumer.grant(granted)
+            self._credit(*rest)
         elif verb == "stop":
             asking.check(verb, rest)
             self._stop(*rest)
@@ -161,6 +184,33 @@ class Client:
                 raise packing.BadRequest(f"this server has no verb {verb[:40]!r}")
             asking.check(verb, rest)
             self._tasks[tid] = asyncio.create_task(self._do(tid, does, rest))
+
+    def refuse(self, verb: str, tid: int) -> None:
+        """It has ended, or will at once: of a batch that comes now it is known that it is not put."""
+        if verb == "put" and self.queue.opened.gone:
+            self._answer(tid, self.queue.not_there())
+
+    def _refuse_more(self, verb: str) -> None:
+        """
+        Of one client, over all its connections, so much is under way.
+
+        Raises:
+            BadRequest: it is too much.
+        """
+        if max(len(self._tasks), len(self._putting)) >= self._service.limits.requests:
+            raise packing.BadRequest(f"more than {self._service.limits.requests} requests under way")
+        if verb == "put" and len(self._putting) >= packing.WINDOW:
+            raise packing.BadRequest(f"more than {packing.WINDOW} batches under way")
+
+    def _credit(self, cid: int, number: int, granted: int) -> None:
+        """No answer is waited for: where it is not allowed any more, the consumer tells whoever waits at it."""
+        if not self._may(rights.SHMQ1["credit"]):
+            told = packing.error(0, self._refusal("credit", rights.READ))[2:]
+            self._tell(["messages", 0, cid, 0, None, told, 0])
+            return
+        consumer = self._consumer(cid)
+        consumer.confirm(number)
+        consumer.grant(granted)
 
     def _stop(self, tid: int) -> None:
         """Nobody waits for that answer any more. A get that is stopped has taken nothing."""
@@ -255,15 +305,38 @@ class Client:
         """Open a consumer, or find that it is open: its name, how it acknowledges, and whether it was open."""
         found = self._consumers.get(cid)
         if found is None:
+            if len(self._consumers) >= self._service.limits.channels:
+                raise errors.TooMany(f"this client has {self._service.limits.channels} consumers, and no more")
             given = await self._fit(options)
-            awaited = await self.queue.awaited.consumer(name, **given)
+            try:
+                awaited = await self.queue.awaited.consumer(name, **given)
+            except errors.Busy as problem:
+                raise self._busy(name, problem) from None
             found = Consumer(cid, awaited, self._service.limits, self._tell, self._room)
             if self._ended:
                 await found.close()
                 raise errors.Closed("the client has gone")
             self._consumers[cid] = found
+            self.queue.holders[awaited.name] = self
             return [awaited.name, awaited.ack_mode, False]
         return [found.awaited.name, found.awaited.ack_mode, True]
+
+    def _busy(self, name: str | None, problem: errors.Busy) -> errors.Busy:
+        """Who has the name, for somebody on another machine: "this process" is the server there."""
+        holder = None if name is None else self.queue.holders.get(name)
+        if holder is None:
+            return errors.Busy(
+                re.sub(r"held by (process \d+|another process)", r"held by \1 at the server", str(problem))
+            )
+        who = "this client itself (close it first)" if holder is self else holder.called()
+        return errors.Busy(
+            f"consumer {name!r} of {self.queue.name} is held by {who}; use another name, or wait until it is closed"
+        )
+
+    def called(self) -> str:
+        """Return who this is, for another client."""
+        where = "which is not connected now" if self._line is None else self._line.peer
+        return f"another client of the server{'' if self._name is None else f', {self._name!r}'}, {where}"
 
     async def _fit(self, options: dict[str, Any]) -> dict[str, Any]:
         """
@@ -309,6 +382,14 @@ class Client:
         """Acknowledge."""
         await self._service.run(self._consumer(cid).ack, indexes)
 
+    def _lets_go_of(self, consumer: Consumer) -> None:
+        if self.queue.holders.get(consumer.awaited.name) is self:
+            del self.queue.holders[consumer.awaited.name]
+
+    async def back(self, _: int, cid: int, indexes: list[int]) -> None:
+        """Take back what nobody has seen."""
+        self._consumer(cid).take_back(indexes)
+
     async def settle(self, _: int, cid: int, verb: str, index: int, given: Any) -> None:
         """nack, reject, extend."""
         await self._consumer(cid).settle(verb, index, given)
@@ -325,11 +406,15 @@ class Client:
         """lag, pending, head."""
         return await self._consumer(cid).figures()
 
-    async def shut(self, _: int, cid: int, left: int | None, received: int | None) -> None:
-        """Close a consumer, whose client has what is up to the batch *received*, and used what is before *left*."""
+    async def shut(self, _: int, cid: int, left: int | None, received: int | None, unseen: list[int] | None) -> None:
+        """
+        Close a consumer, whose client has what is up to the batch *received*, used what is before *left*, and has shown
+        *unseen* to nobody.
+        """
         consumer = self._consumers.pop(cid, None)
         if consumer is not None:
-            await consumer.close(left, received)
+            self._lets_go_of(consumer)
+            await consumer.close(left, received, unseen or ())
 
     async def read(self, _: int, start: Any, stop: Any, count: int, wait: float | None, options: Any) -> list[Any]:
         """Messages from an index on; *wait*: seconds, at the end, for more to come."""
@@ -337,7 +422,7 @@ class Client:
         await self._room()
         found = await self._service.run(reading.read, queue, limits, start, stop, count, options)
         _, place, upto, is_over, _ = found
-        if wait is None or not is_over or found[0][6]:
+        if wait is None or not is_over or found[0][-2]:
             return found
         try:
             following = self.queue.awaited.reader(place, upto, follow=True, filter=_filter(options))
@@ -388,6 +473,7 @@ _VERBS: dict[str, Callable[..., Awaitable[Any]]] = {
     "get": Client.get,
     "again": Client.again,
     "ack": Client.ack,
+    "back": Client.back,
     "settle": Client.settle,
     "seek": Client.seek,
     "peek": Client.peek,

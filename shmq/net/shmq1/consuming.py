@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from shmq import errors
 from shmq.net import packing
+from shmq.unseen import give_back_unseen
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     import shmq
     from shmq.net.limits import Limits
@@ -221,7 +222,15 @@ class Consumer:
         plain = self.awaited.plain
         return await self.awaited.in_thread(lambda: [plain.lag, len(self._held), plain.head])
 
-    async def close(self, left: int | None = None, received: int | None = None) -> None:
+    def take_back(self, indexes: Iterable[int]) -> None:
+        """Have others, or the same, be handed what lies there, of a consumer that acknowledges: nobody has seen it."""
+        found = [self._held.pop(index, None) for index in indexes]
+        plain = cast("shmq.GroupConsumer[Any]", self.awaited.plain)  # alone or not, it acknowledges
+        give_back_unseen(plain, [each for each in found if each is not None])
+
+    async def close(
+        self, left: int | None = None, received: int | None = None, unseen: Iterable[int] = ()
+    ) -> None:
         """
         Close the handle: what it holds goes to others.
 
@@ -230,23 +239,26 @@ class Consumer:
                 nobody there.
             received: the last batch that came to its client; what was sent later was handed to nobody either. None when
                 the client does not say so.
+            unseen: of one that acknowledges: what else came to its client, and was handed to nobody there.
         """
         if self._pump is not None:
             self._pump.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._pump
-        if left is None and received is not None:
-            left = self._first_behind(received)
-        if left is not None and not self._explicit:
+        behind = [] if received is None else self._behind(received)
+        if self._explicit:
+            with contextlib.suppress(errors.ShmqError):
+                self.take_back([*unseen, *behind])
+        elif left is not None or behind:
             with contextlib.suppress(errors.ShmqError, IndexError):
-                await self.awaited.seek(left)
+                await self.awaited.seek(behind[0] if left is None else left)
         self._held.clear()
         await self.awaited.close()
 
-    def _first_behind(self, received: int) -> int | None:
-        """The first message that was sent behind the batch of that number."""
+    def _behind(self, received: int) -> list[int]:
+        """The messages that were sent behind the batch of that number."""
         behind = (message[4] for number, message in self._unconfirmed if number > received and message[4] is not None)
-        return next((packing.unpacked(columns).indexes[0] for columns in behind), None)
+        return [index for columns in behind for index in packing.unpacked(columns).indexes]
 
 
 def _size(message: list[Any]) -> int:

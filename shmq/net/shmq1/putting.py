@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from shmq.net.shmq1.slots import Slot
 
 _OPTIONS = frozenset({"keys", "types", "times_ns", "headers", "ttl", "delay", "dedup"})
+_COLUMNS = frozenset({"keys", "types", "times_ns", "headers"})
 _OURS = "net/"
+_NUMBERS = 1 << 40
+"""Of batches in a session: so many sessions may have one slot after the other that its sequence never ends."""
+_PAIR = 2
 
 
 class Put:
@@ -50,6 +54,8 @@ class Put:
             self.options: dict[str, Any] = dict(options or {})
         except (TypeError, ValueError):
             raise packing.BadRequest("a put without number, timeout, ends, data and options") from None
+        if self.number is not None and not (type(self.number) is int and 0 <= self.number < _NUMBERS):
+            raise packing.BadRequest(f"the number of a batch is 0 to {_NUMBERS - 1}")
         self.payloads: list[Any] = packing.cut(ends, data)
         strange = self.options.keys() - _OPTIONS
         if strange:
@@ -58,6 +64,11 @@ class Put:
             raise errors.TooMany(
                 f"a batch of {len(self.payloads)} messages; 1 to {packing.MESSAGES} go; nothing was put"
             )
+        if "delay" in self.options and not all(
+            isinstance(each, list) and len(each) == 1
+            for each in (self.payloads, *(self.options[name] for name in _COLUMNS & self.options.keys()))
+        ):
+            raise packing.BadRequest("a delay is that of a single message")
         self._answer = answer
 
     def left(self) -> float | None:
@@ -187,6 +198,8 @@ class Stream:
         return queue.put_many, (payloads,)
 
     def _named(self, put: Put) -> dict[str, Any]:
+        if not self._queue.opened.is_there():
+            raise self._queue.not_there()
         named = dict(put.options)
         if "delay" in named:
             for many, one in (("keys", "key"), ("types", "type"), ("times_ns", "time_ns"), ("headers", "headers")):
@@ -226,7 +239,7 @@ class Stream:
             if task is not None:
                 task.cancel()
         slot, slots = self._slot, self._queue.slots
-        if slot is not None and slot.session == self._session:
+        if slot is not None and slot.session == self._session and not self._queue.opened.gone:  # else it is another's
             await self._service.run(lambda: slots().free(slot) if for_good else slots().seen(slot))
 
 
@@ -243,8 +256,10 @@ def _checked(dedup: Any) -> tuple[str | bytes, int] | None:
     """
     if dedup is None:
         return None
-    name = dedup[0] if isinstance(dedup, list) and dedup else dedup
-    if (name.encode() if isinstance(name, str) else bytes(name or b"")).startswith(_OURS.encode()):
+    if not isinstance(dedup, list) or len(dedup) != _PAIR:
+        raise packing.BadRequest("dedup: a producer and a sequence are wanted")
+    name = dedup[0].encode() if isinstance(dedup[0], str) else dedup[0]
+    if isinstance(name, bytes) and name.startswith(_OURS.encode()):
         raise ValueError(f'dedup: a producer whose name begins with "{_OURS}" is the server\'s own')
     return tuple(dedup)
 

@@ -55,6 +55,11 @@ class Session:
         """Whether the peer may do that with its queue, or with another one."""
         return self._peer.may(verb, self._queue if queue is None else queue)
 
+    @property
+    def peer(self) -> str:
+        """Who is there: a process of this machine, or an address."""
+        return self._peer.name
+
     async def room(self) -> None:
         """Return when the peer reads."""
         await self._peer.room.wait()
@@ -75,6 +80,7 @@ class Session:
             elif self._client is None:
                 raise packing.BadRequest(f"{verb[:40]!r} before hello")
             elif self._client.ended:
+                self._client.refuse(verb, tid)
                 self.say(["over", 0])
             else:
                 self._client.asked(verb, tid, rest)
@@ -97,16 +103,15 @@ class Session:
         try:
             self.say(["ok", tid, await self._answer(told)])
         except errors.ShmqError as problem:
-            self.say(packing.error(tid, self._fit(problem)))
+            self.say(packing.error(tid, problem, self._fit))
         except packing.BadRequest as problem:
             self.say(packing.error(tid, problem))
         except OSError:
             self.say(packing.error(tid, errors.ShmqError(f"the server cannot open {self._queue!r} now")))
 
-    def _fit(self, problem: errors.ShmqError) -> errors.ShmqError:
+    def _fit(self, text: str) -> str:
         """Without a path of this machine."""
-        text = str(problem).replace(f"{self._service.root}/", "")
-        return type(problem)(text)
+        return text.replace(f"{self._service.root}/", "")
 
     async def _answer(self, told: dict[str, Any]) -> dict[str, Any]:
         session, name, again = _checked(told)
@@ -127,6 +132,7 @@ class Session:
             "durability": options.durability.kind,
             "frame": self._service.limits.frame,
             "grace": packing.GRACE,
+            "clock": packing.boottime_ns(),
         }
 
     async def _part(self, tid: int) -> None:
@@ -153,7 +159,7 @@ def _checked(told: dict[str, Any]) -> tuple[bytes, str | None, bool]:
     """
     version, features = told.get("version"), told.get("features") or []
     if version != packing.VERSION:
-        raise errors.BadFormat(f"version {version!r} of Shmq1 is unknown here; this server has {packing.VERSION}")
+        raise errors.BadFormat(f"version {version!r} of Shmq1 is unknown here; this server speaks {packing.VERSION}")
     if features:
         raise errors.BadFormat(f"this server does not know what the client asks for: {', '.join(map(str, features))}")
     session, name, queue = told.get("session"), told.get("client"), told.get("queue")

@@ -60,16 +60,19 @@ class Slot:
         """Under which name the queue remembers its batches."""
         return f"net/{self.number}"
 
-    def packed(self) -> bytes:
-        """Return its bytes in the table."""
+    def packed(self, queue_id: bytes) -> bytes:
+        """Return its bytes in the table of that queue."""
         body = _RECORD.pack(self.session, self.name, self.base, self.seen, _TAKEN if self.taken else _FREE)
-        return (body + _SUM.pack(zlib.crc32(body))).ljust(_BYTES, b"\0")
+        return (body + _SUM.pack(zlib.crc32(body + queue_id))).ljust(_BYTES, b"\0")
 
 
-def _unpacked(number: int, data: bytes) -> Slot:
-    """The slot of those bytes. One that a power cut has torn is free: no put ever went by it."""
+def _unpacked(number: int, data: bytes, queue_id: bytes) -> Slot:
+    """
+    The slot of those bytes. One that a power cut has torn is free: no put ever went by it. So is one of another queue,
+    which had the name before: that it knows a batch says nothing of this one.
+    """
     body, (total,) = data[: _RECORD.size], _SUM.unpack_from(data, _RECORD.size)
-    if zlib.crc32(body) != total:
+    if zlib.crc32(body + queue_id) != total:
         return Slot(number)
     session, name, base, seen, state = _RECORD.unpack(body)
     return Slot(number, session, name, base, seen, state == _TAKEN)
@@ -78,10 +81,15 @@ def _unpacked(number: int, data: bytes) -> Slot:
 class Slots:
     """The table of one queue, for several threads. All of it may block."""
 
-    def __init__(self, root: str, queue: str, adopted: Callable[[str], Any]) -> None:
-        """*adopted*: says what the queue has as the last batch of a producer, as `shmq.Queue.adopted`."""
+    def __init__(self, root: str, queue: str, queue_id: str, adopted: Callable[[str], Any]) -> None:
+        """
+        Open that of *queue*, which has that id.
+
+        *adopted*: says what the queue has as the last batch of a producer, as `shmq.Queue.adopted`.
+        """
         folder = os.path.join(root, ".serve", "sessions")
         self._queue = queue
+        self._id = queue_id.encode()
         self._lock = threading.Lock()
         self._path = os.path.join(folder, quote(queue, safe=""))
         self._adopted = adopted
@@ -99,7 +107,7 @@ class Slots:
                 _sync_directory(each)
         data = os.pread(self._fd, (SLOTS + NAMED) * _BYTES, 0)
         parts = (data[at : at + _BYTES] for at in range(0, len(data) - _BYTES + 1, _BYTES))
-        self._slots = [_unpacked(number, part) for number, part in enumerate(parts)]
+        self._slots = [_unpacked(number, part, self._id) for number, part in enumerate(parts)]
 
     def find(self, session: bytes) -> Slot | None:
         """Return the slot of that session, if it still has one."""
@@ -167,6 +175,10 @@ class Slots:
         known = next((slot for slot in self._slots[SLOTS:] if slot.name == digest), None)
         if known is not None:
             return known
+        for slot in self._slots[SLOTS:]:
+            if slot.name == NOBODY:
+                slot.name = digest
+                return slot
         if len(self._slots) >= SLOTS + NAMED:
             raise errors.TooMany(f"{NAMED} clients with a name have put into this queue already; nothing was put")
         self._slots.append(Slot(len(self._slots), name=digest))
@@ -188,7 +200,7 @@ class Slots:
         self.seen(slot)
 
     def _write(self, slot: Slot) -> None:
-        os.pwrite(self._fd, slot.packed(), slot.number * _BYTES)
+        os.pwrite(self._fd, slot.packed(self._id), slot.number * _BYTES)
 
     def close(self) -> None:
         """Close the file. Closing twice is fine."""

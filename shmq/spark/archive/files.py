@@ -194,7 +194,7 @@ class Archive:
             )
         if there:
             raise shmq.BadFormat(
-                f"{self.path} is no archive: it has no {MANIFEST}, and there is {min(there)} in it; nothing was "
+                f"{self.path} is not an archive: it has no {MANIFEST}, and there is {min(there)} in it; nothing was "
                 "changed. Archive to a folder that is empty, or not there yet"
             )
 

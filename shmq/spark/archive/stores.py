@@ -37,7 +37,8 @@ def store(path: str, form: str | None = None, host: str | None = None) -> Store:
     path = plain(path)
     if os.path.exists(path) and not os.path.isdir(path):
         raise shmq.BadFormat(
-            f"{path} is no archive: it is a file, and an archive is a folder; nothing was changed. Give another path"
+            f"{path} is not an archive: it is a file, and an archive is a folder; nothing was changed. "
+            "Give another path"
         )
     there = form_of(path)
     if form is not None and there is not None and there != form:

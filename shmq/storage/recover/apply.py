@@ -45,7 +45,7 @@ def recover(home: Directory) -> Recovery | None:
             if home.same_boot:  # the same file under another device number: no copy after all
                 home.copied = False
                 return None
-            raise errors.Busy(f"cannot recover {home.path}: somebody has it open who believes in another boot")
+            raise errors.Busy(f"cannot recover {home.path}: a process that has it open believes in another boot")
         return _carry_out(home, make_plan(home))
 
 

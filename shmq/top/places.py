@@ -1,0 +1,52 @@
+"""Which queues there are: below directories, and volatile ones."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from shmq import errors, manage, roots
+from shmq.storage.paths import QUEUE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_VOLATILE = "shm:"
+_SEATS = "members"
+"""In a root of shards: where groups meet, and nobody's messages lie."""
+
+
+def below(tops: Sequence[str]) -> list[str]:
+    """
+    The queues at or below *tops*; without any, below the directory where we are, and the volatile ones.
+
+    Links are not followed.
+    """
+    found = [place for top in tops or (".",) for place in _below(top)]
+    if not tops:
+        found += manage.volatile_queues()
+    return list(dict.fromkeys(found))
+
+
+def check(tops: Sequence[str]) -> None:
+    """
+    Refuse what can have no queue.
+
+    Raises:
+        NotFound: there is no such directory.
+    """
+    for top in tops:
+        if not top.startswith(_VOLATILE) and not os.path.isdir(top):
+            raise errors.NotFound(f"cannot look for queues below {top}: it is no directory")
+
+
+def _below(top: str) -> Iterator[str]:
+    if top.startswith(_VOLATILE):
+        yield top
+        return
+    for path, folders, names in os.walk(top):
+        if QUEUE in names:
+            folders.clear()
+            yield os.path.normpath(path)
+        else:
+            folders[:] = sorted(name for name in folders if name != _SEATS or not roots.is_root(path))

@@ -1,0 +1,333 @@
+"""`shmq top` reads what is so: rates, lags, ages, who puts and who takes; real processes, which run, stop and die."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import stat
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from support import Child, flip, hold_until_killed, make_unclean, until
+
+import shmq
+from shmq import cli
+from shmq.top import facts, places, words
+
+
+def putting(say, path):
+    """Puts without an end."""
+    with shmq.open(path) as queue:
+        queue.put(b"x")
+        say("ready")
+        while True:
+            queue.put(b"x")
+            time.sleep(0.001)
+
+
+def a_member(say, path):
+    consumer = shmq.open(path).consumer("work", group=True, ack="explicit")
+    message = consumer.get(timeout=5)
+    say(message.index)
+    hold_until_killed(say)
+
+
+def state_of(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+
+
+def contents(path):
+    return {
+        file: (hashlib.sha256(file.read_bytes()).digest(), file.stat().st_mtime_ns, stat.S_IMODE(file.stat().st_mode))
+        for file in sorted(Path(path).rglob("*"))
+        if file.is_file()
+    }
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "queue")
+
+
+@pytest.fixture
+def looks(tmp_path):
+    with shmq.top.Looks([str(tmp_path)]) as made:
+        yield made
+
+
+def only(looks):
+    (one,) = looks.look().queues
+    return one
+
+
+def test_rates_are_differences_of_two_looks(path, looks, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with shmq.open(path) as queue, queue.consumer("billing") as billing, queue.consumer("work", group=True) as work:
+        queue.put_many([b"x"] * 100)
+        first = only(looks)
+        assert (first.put_rate, first.take_rate, [each.rate for each in first.consumers]) == (None, None, [None, None])
+        queue.put_many([b"x"] * 50)
+        billing.take_many(20)
+        work.take_many(30)
+        now[0] += 10
+        one = only(looks)
+        assert (one.put_rate, one.take_rate) == (5.0, 5.0)
+        assert {each.name: (each.kind, each.rate, each.lag) for each in one.consumers} == {
+            "billing": ("consumer", 2.0, 130),
+            "work": ("group", 3.0, 120),
+        }
+        assert (one.lag, one.first_index, one.next_index) == (130, 0, 150)
+        billing.seek("earliest")
+        now[0] += 10
+        assert {each.name: each.rate for each in only(looks).consumers} == {"billing": 0.0, "work": 0.0}
+
+
+def test_ages_are_of_the_first_message_that_is_not_finished(path, looks):
+    with shmq.open(path) as queue, queue.consumer("billing") as billing:
+        for age in (100, 50):
+            queue.put(b"x", time_ns=time.time_ns() - age * 10**9)
+        assert only(looks).oldest == pytest.approx(100, abs=30)
+        billing.take()
+        assert only(looks).oldest == pytest.approx(50, abs=30)
+        billing.take()
+        assert (only(looks).oldest, only(looks).lag) == (None, 0)
+
+
+def test_who_puts_is_told_by_whose_the_last_messages_are(path, looks):
+    with shmq.open(path) as queue, Child(putting, path) as child:
+        child.hear()
+        only(looks)
+        end = queue.next_index
+        until(lambda: queue.next_index >= end + 20)
+        by_pid = {each.pid: each for each in only(looks).processes}
+        assert by_pid[child.pid].share == 1.0
+        assert by_pid[child.pid].put_rate > 0
+        assert by_pid[os.getpid()].put_rate == 0.0
+        child.kill()
+        only(looks)
+        queue.put_many([b"x"] * 3)
+        (mine,) = only(looks).processes  # the dead are not seen
+        assert (mine.pid, mine.share, mine.state) == (os.getpid(), 1.0, "runs")
+        assert not only(looks).processes[0].put_rate  # nothing was put since
+
+
+def test_shares_of_two_are_found_also_where_the_last_chunk_has_just_begun(path, looks):
+    with shmq.open(path, chunk_bytes=65536) as queue, Child(putting, path) as child:
+        child.hear()
+        child.signal(signal.SIGSTOP)
+        until(lambda: state_of(child.pid) == "T")
+        only(looks)
+        for _ in range(3):
+            queue.put(bytes(30000))
+        shares = {each.pid: each.share for each in only(looks).processes}
+        assert shares == {child.pid: 0.0, os.getpid(): 1.0}
+
+
+def test_a_consumer_that_is_stopped_lags_and_one_that_is_killed_is_gone(path, looks):
+    with shmq.open(path) as queue:
+        queue.put_many([b"x"] * 5)
+        with Child(a_member, path) as child:
+            assert child.hear() == "0"
+            child.signal(signal.SIGSTOP)
+            until(lambda: state_of(child.pid) == "T")
+            one = only(looks)
+            (work,) = one.consumers
+            assert (work.open, work.pids, work.pending, work.lag) == (True, [child.pid], 1, 5)
+            assert {each.pid: (each.state, each.consumers) for each in one.processes} == {
+                child.pid: ("stopped", ["work"]),
+                os.getpid(): ("runs", []),
+            }
+            child.kill()
+            one = only(looks)
+            assert (one.consumers[0].open, one.consumers[0].pids) == (False, [])
+            assert [each.pid for each in one.processes] == [os.getpid()]
+        with queue.consumer("work", group=True), queue.consumer("alone"):
+            assert [each.pids for each in only(looks).consumers] == [[os.getpid()], [os.getpid()]]
+
+
+def test_looking_changes_not_a_byte(path, looks):
+    """Nor a time. The message that a dead member had comes back to whoever gets, not to whoever looks."""
+    with shmq.open(path, max_messages=100) as queue:
+        queue.put_many([b"x"] * 5)
+        with Child(a_member, path) as child:
+            child.hear()
+            child.kill()
+        before = contents(path)
+        for _ in range(3):
+            assert only(looks).consumers[0].pending == 1
+        assert contents(path) == before
+
+
+def test_a_queue_that_goes_or_is_another_one_or_is_damaged(path, looks, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with shmq.open(path) as queue:
+        queue.put_many([b"x"] * 100)
+    assert only(looks).next_index == 100
+    shmq.delete(path)
+    now[0] += 1
+    assert looks.look().queues == []
+    with shmq.open(path) as queue:
+        queue.put(b"x")
+    now[0] += 100  # it searches again
+    one = only(looks)
+    assert (one.next_index, one.put_rate, one.problem) == (1, None, None)
+    shutil.rmtree(path)
+    with shmq.open(path) as queue:  # another one, at once
+        queue.put_many([b"x"] * 7)
+    now[0] += 1
+    assert (only(looks).next_index, only(looks).put_rate) == (7, None)
+    for at in (8, 4096 + 8, 2 * 4096 + 8):
+        flip(Path(path, "queue.shmq"), at)
+    shutil.copytree(path, f"{path}2")
+    looks.close()
+    looks._search_at = 0.0
+    assert all(each.problem is not None and "cannot" in each.problem for each in looks.look().queues)
+
+
+def test_of_another_boot_it_is_a_view_that_is_not_kept(path, looks):
+    """What a recovery will leave is computed; once somebody recovers, nothing of it is true."""
+    with shmq.open(path) as queue:
+        queue.put_many([b"x"] * 3)
+    make_unclean(path)
+    assert only(looks).problem is None
+    assert looks._kept == {}
+    with shmq.open(path) as queue:
+        queue.put(b"x")
+        end = queue.next_index
+    assert only(looks).next_index == end
+    assert list(looks._kept) == [path]
+
+
+def test_queues_stay_open_between_looks_up_to_a_number_and_are_closed(tmp_path, monkeypatch):
+    monkeypatch.setattr("shmq.top.looks._KEPT_MAX", 3)
+    for number in range(5):
+        shmq.open(tmp_path / str(number)).close()
+    before = len(os.listdir("/proc/self/fd"))
+    with shmq.top.Looks([str(tmp_path)]) as looks:
+        for _ in range(3):
+            assert len(looks.look().queues) == 5
+        assert len(looks._kept) == 3
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_takes_long_is_done_rarely(looks):
+    assert looks.pause() == 1.0
+    looks._last = shmq.top.Look(0.0, 2.0, [])
+    assert looks.pause() == 8.0
+
+
+def test_several_who_ask_at_one_time_are_told_of_one_look(path, looks, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "thread_time", lambda: 5.0)
+    shmq.open(path).close()
+    first = looks.recent()
+    assert looks.recent() is first
+    now[0] += 0.9
+    assert looks.recent() is first
+    now[0] += 0.2
+    assert looks.recent() is not first
+
+
+def test_a_volatile_queue_ends_with_its_last_user_also_while_somebody_looks(shm_root, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with shmq.top.Looks() as looks:
+        with shmq.open("shm:orders") as queue, shmq.open(tmp_path / "here"):
+            queue.put(b"x")
+            assert [(each.path, each.next_index) for each in looks.look().queues] == [("here", 0), ("shm:orders", 1)]
+        assert shmq.volatile_queues() == []
+        assert [each.path for each in looks.look().queues] == ["here"]
+    with shmq.open("shm:orders"), shmq.top.Looks(["shm:orders"]) as looks:
+        assert [each.path for each in looks.look().queues] == ["shm:orders"]
+
+
+def test_queues_are_found_below_directories_without_following_links(tmp_path, monkeypatch):
+    (tmp_path / "a" / "deep").mkdir(parents=True)
+    with shmq.open(tmp_path / "a" / "deep" / "q"), shmq.open(tmp_path / "b"):
+        (tmp_path / "loop").symlink_to(tmp_path)
+        assert places.below([str(tmp_path)]) == [str(tmp_path / "a" / "deep" / "q"), str(tmp_path / "b")]
+        assert places.below([f"{tmp_path}/b/", str(tmp_path / "b")]) == [str(tmp_path / "b")]
+    with shmq.shards.open(tmp_path / "events", 2) as root, root.consumer("work"):
+        assert len(places.below([str(tmp_path / "events")])) == 2
+    with pytest.raises(shmq.NotFound, match=r"cannot look for queues below .*none: it is no directory"):
+        shmq.top.Looks([str(tmp_path / "none")])
+
+
+def test_bounds_state_and_disk(path, looks):
+    with shmq.open(path, max_messages=5, full="raise") as queue:
+        queue.put(b"x")
+        one = only(looks)
+        assert (one.max_messages, one.max_bytes, one.state) == (5, None, "")
+        assert 0 < one.disk_free <= one.disk_size
+        assert one.disk_bytes == queue.stats().disk_bytes
+        queue.finish()
+        assert only(looks).state == "finished"
+        queue.shutdown()
+        assert only(looks).state == "shut down"
+
+
+@pytest.mark.parametrize("counted", [{1e-6: 3, 2e-6: 1}, [(1e-6, 3), (2e-6, 1)]])
+def test_a_latency_shows_when_statistics_have_it(counted):
+    found = facts._latency(SimpleNamespace(latency=counted))
+    assert found == [(1e-6, 3), (2e-6, 1)]
+    assert words.quantiles(found) == "50% 1 µs 99% 2 µs"
+    assert facts._latency(SimpleNamespace()) is None
+    assert words.quantiles(None) == words.quantiles([]) == words.quantiles([(1.0, 0)]) == "-"
+
+
+# ---------------------------------------------------------------- the verb
+def test_json_is_one_look_a_queue_a_line(tmp_path, capsysbinary):
+    odd = tmp_path / os.fsdecode(b"odd\xff\n")
+    with shmq.open(tmp_path / "orders") as queue, queue.consumer("billing"), shmq.open(odd):
+        queue.put(b"x")
+        assert cli.main(["top", str(tmp_path), "--json", "--every", "0"]) == 0
+    lines = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    by_name = {Path(each["path"]).name: each for each in lines}
+    assert set(by_name) == {"orders", odd.name}
+    assert by_name["orders"]["put_rate"] == 0.0
+    assert (by_name["orders"]["consumers"][0]["name"], by_name["orders"]["lag"]) == ("billing", 1)
+    assert by_name["orders"]["processes"][0]["pid"] == os.getpid()
+
+
+def test_json_of_what_cannot_be_read_says_so_and_ends_with_1(tmp_path, capsysbinary):
+    (tmp_path / "q").mkdir()
+    (tmp_path / "q" / "queue.shmq").write_bytes(b"not ours")
+    assert cli.main(["top", str(tmp_path), "--json", "--every", "0"]) == 1
+    assert "cannot open" in json.loads(capsysbinary.readouterr().out)["problem"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["nowhere"], 1, "cannot look for queues below nowhere: it is no directory"),
+        (["--port", "7"], 2, "--port is for --web"),
+        ([], 1, "shmq top shows itself on a terminal, and this is none; --json prints one look"),
+    ],
+)
+def test_a_users_mistake_is_one_line(tmp_path, monkeypatch, capsys, words, status, said):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["top", *words]) == status
+    assert capsys.readouterr().err == f"shmq: {said}\n"
+
+
+@pytest.mark.parametrize(("words", "needed"), [([], "textual"), (["--web"], "starlette and uvicorn")])
+def test_without_the_extra_it_says_what_is_missing(tmp_path, monkeypatch, capsys, words, needed):
+    monkeypatch.chdir(tmp_path)
+    for name in ("textual", "uvicorn", "shmq.top.screen", "shmq.top.web"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in ("screen", "web"):
+        monkeypatch.delattr(shmq.top, name, raising=False)
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    assert cli.main(["top", *words]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"shmq: shmq top needs {needed} for that (")
+    assert said.endswith("): pip install 'shmq[top]'; --json does without\n")
