@@ -18,11 +18,9 @@ readers; `shmq promote` makes a queue of its own of it. What it lacks is held ba
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq import replica
 from shmq.cli import show, stopping
 
 if TYPE_CHECKING:
@@ -54,6 +52,11 @@ def add(verb: argparse.ArgumentParser) -> None:
         help="a tcp link takes a token: the file has it; with --listen, a line for each that may come",
     )
     verb.add_argument("--ca", metavar="FILE", help="a tcp link is TLS, and believes this authority alone (PEM)")
+    verb.add_argument(
+        "--json",
+        action="store_true",
+        help="with --listen: say so as a line of JSON on standard output, when it is ready",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -62,18 +65,19 @@ def run(arguments: argparse.Namespace) -> int:
         raise show.Misuse("SRC and DST, or --listen ADDRESS and DST")
     if (arguments.reset or arguments.rejoin) and arguments.target.startswith(("unix:", "tcp:")):
         raise show.Misuse("--reset and --rejoin are said where the follower is, by whoever listens")
-    stop = replica.Stop()
+    stop = shmq.replica.Stop()
     with stopping.asked(stop):
         return _replicate(arguments, stop)
 
 
-def _replicate(arguments: argparse.Namespace, stop: replica.Stop) -> int:
+def _replicate(arguments: argparse.Namespace, stop: shmq.replica.Stop) -> int:
     if arguments.listen is not None:
 
         def tell(address: str) -> None:
-            print(f"shmq: {arguments.target} follows whoever comes to {address}", file=sys.stderr, flush=True)
+            told = f"{arguments.target} follows whoever comes to {address}"
+            show.ready(told, {"path": arguments.target, "place": address}, as_json=arguments.json)
 
-        replica.listen(
+        shmq.replica.listen(
             arguments.listen,
             arguments.target,
             token_file=arguments.token_file,
@@ -83,14 +87,14 @@ def _replicate(arguments: argparse.Namespace, stop: replica.Stop) -> int:
             rejoin=arguments.rejoin,
         )
         return 0
-    token = None if arguments.token_file is None else replica.token_in(arguments.token_file)
+    token = None if arguments.token_file is None else shmq.replica.token_in(arguments.token_file)
     ways = {"keep": arguments.keep, "once": arguments.once, "token": token, "ca": arguments.ca, "stop": stop}
     if os.path.exists(os.path.join(arguments.source, _SHARDS)):
         if arguments.name is None or arguments.reset or arguments.rejoin:
             raise show.Misuse("shards go to a hub, with --name CLIENT, and without --reset and --rejoin")
         shmq.hub.push(arguments.source, arguments.target, client=arguments.name, **ways)
         return 0
-    replica.replicate(
+    shmq.replica.replicate(
         arguments.source,
         arguments.target,
         name=arguments.name,

@@ -80,13 +80,22 @@ class Service:
         """
         parts = names.parts_of(name)
         with self._doors[hash(parts) % _DOORS]:
-            found = self._found(parts, name) or self._open(parts, name, make=make)
-            with self._lock:
-                if ours and found.queue is None:
-                    raise names.not_found(name)
-                found.users += 1
+            found = None
+            while found is None:
+                found = self._taken(parts, self._found(parts, name) or self._open(parts, name, make=make))
+        if ours and found.queue is None:
+            self.let_go(found)
+            raise names.not_found(name)
         self._close_some()
         return found
+
+    def _taken(self, parts: tuple[str, ...], found: Opened) -> Opened | None:
+        """Hold it; None if somebody has just put it away, because nobody used it."""
+        with self._lock:
+            if self._opened.get(parts) is not found:
+                return None
+            found.users += 1
+            return found
 
     def _found(self, parts: tuple[str, ...], name: str) -> Opened | None:
         """What is open under that name, if it is there still, and of use for whoever comes now."""
@@ -174,20 +183,17 @@ class Service:
         with self._lock:
             closing = [each for each in self._parting if not self._is_used(each)]
             self._parting = [each for each in self._parting if each not in closing]
-            unused = sorted(
-                (each.since, parts) for parts, each in self._opened.items() if not self._is_used(each)
-            )
-        for at, (since, parts) in enumerate(unused):
-            if now - since > self.limits.unused or len(unused) - at > _UNUSED_MOST or self._opened[parts].is_finished:
-                closing += self._taken_out(parts)
+            unused = [(parts, each) for parts, each in self._opened.items() if not self._is_used(each)]
+        unused.sort(key=lambda each: each[1].since)
+        for at, (parts, each) in enumerate(unused):
+            if now - each.since > self.limits.unused or len(unused) - at > _UNUSED_MOST or each.is_finished:
+                closing += self._taken_out(parts, each)
         for each in closing:
             each.close()
 
-    def _taken_out(self, parts: tuple[str, ...]) -> list[Opened]:
+    def _taken_out(self, parts: tuple[str, ...], found: Opened) -> list[Opened]:
         """That queue, if nobody uses it still, and it may be closed."""
-        with self._lock:
-            found = self._opened.get(parts)
-        if found is None or found.must_stay:
+        if found.must_stay:
             return []
         with self._lock:
             if self._is_used(found) or self._opened.get(parts) is not found:

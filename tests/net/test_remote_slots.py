@@ -13,7 +13,6 @@ import shmq
 from shmq.net.shmq1 import slots
 from shmq.net.shmq1.slots import SLOTS, WEEK, Slots
 
-
 ID = "00112233445566778899aabbccddeeff"
 
 

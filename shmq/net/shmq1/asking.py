@@ -69,7 +69,7 @@ _ASKED: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
 }
 """By verb: what each thing is called, as in docs/shmq1.md, and what it has to be."""
 _UNANSWERED = frozenset({"credit", "stop", "ping"})
-"""Verbs whose number may be 0: nothing is kept of them. All others are counted, so that nobody has too many at a time."""
+"""Verbs whose number may be 0: nothing is kept of them. Others are counted, so that nobody has too many at a time."""
 
 
 def check_number(verb: str, tid: int) -> None:

@@ -42,7 +42,8 @@ class Line(Protocol):
     """
 
     @property
-    def peer(self) -> str: ...
+    def peer(self) -> str:
+        """Who is there."""
 
     def say(self, message: list[Any]) -> None:
         """Send that."""
@@ -161,7 +162,7 @@ class Client:
         asking.check_number(verb, tid)
         if tid and self._is_known(verb, tid):
             return
-        self._refuse_more(verb)
+        self._check_room(verb)
         self._check(verb, rights.SHMQ1.get(verb) if verb != "credit" else None)
         if verb == "put":
             put = Put(tid, rest, self._answer)
@@ -185,22 +186,22 @@ class Client:
             asking.check(verb, rest)
             self._tasks[tid] = asyncio.create_task(self._do(tid, does, rest))
 
-    def refuse(self, verb: str, tid: int) -> None:
-        """It has ended, or will at once: of a batch that comes now it is known that it is not put."""
-        if verb == "put" and self.queue.opened.gone:
-            self._answer(tid, self.queue.not_there())
-
-    def _refuse_more(self, verb: str) -> None:
+    def _check_room(self, verb: str) -> None:
         """
-        Of one client, over all its connections, so much is under way.
+        Count what is under way, whichever connection it came by.
 
         Raises:
             BadRequest: it is too much.
         """
-        if max(len(self._tasks), len(self._putting)) >= self._service.limits.requests:
+        if len(self._tasks) >= self._service.limits.requests:
             raise packing.BadRequest(f"more than {self._service.limits.requests} requests under way")
         if verb == "put" and len(self._putting) >= packing.WINDOW:
             raise packing.BadRequest(f"more than {packing.WINDOW} batches under way")
+
+    def refuse(self, verb: str, tid: int) -> None:
+        """It has ended, or will at once: of a batch that comes now it is known that it is not put."""
+        if verb == "put" and self.queue.opened.gone:
+            self._answer(tid, self.queue.not_there())
 
     def _credit(self, cid: int, number: int, granted: int) -> None:
         """No answer is waited for: where it is not allowed any more, the consumer tells whoever waits at it."""
