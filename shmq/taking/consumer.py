@@ -386,7 +386,7 @@ class Consumer(_native.Head[T], Awaited, Handle):
             return errors.ShutDown(f"{self._home.path} was shut down at once; what is left in it stays there")
         if ending.over(self._home, control) and self._walk.at_end():
             return errors.ShutDown(
-                f"{self._home.path} {ending.words(control)}, and consumer {self.name!r} has drained it"
+                f"{self._home.path} {ending.words(self._home, control)}, and consumer {self.name!r} has drained it"
             )
         return None
 

@@ -542,7 +542,7 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
                 else ""
             )
             return errors.ShutDown(
-                f"{self._home.path} {ending.words(control)}, and {self._asked.called} has drained it{mine}"
+                f"{self._home.path} {ending.words(self._home, control)}, and {self._asked.called} has drained it{mine}"
             )
         return None
 

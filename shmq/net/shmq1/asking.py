@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from shmq.net import packing
+from shmq.net import packing, rights
 from shmq.net.shmq1 import reading
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def call(name: Any, given: Sequence[Any]) -> tuple[str, Callable[..., Any]]:
     if found is None:
         raise packing.BadRequest(f"this server has no call {str(name)[:40]!r}")
     try:
-        inspect.signature(found[1]).bind(None, *given)
+        inspect.signature(found).bind(None, *given)
     except TypeError:
         raise packing.BadRequest(f"the call {name} is not made with {len(given)} things") from None
-    return found
+    return rights.CALLS[name], found

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import shmq
 from shmq import errors
-from shmq.net import names, packing
-from shmq.net.peer import APPEND, READ
+from shmq.net import names, packing, rights
 from shmq.net.shmq1 import asking, reading
 from shmq.net.shmq1.consuming import Consumer
 from shmq.net.shmq1.putting import Put, Stream
@@ -164,17 +163,14 @@ class Client:
         if tid and self._is_known(verb, tid):
             return
         self._check_room(verb)
+        self._check(verb, rights.SHMQ1.get(verb) if verb != "credit" else None)
         if verb == "put":
-            self._check(APPEND)
             put = Put(tid, rest, self._answer)
             self._putting.add(tid)
             self._stream.put(put)
         elif verb == "credit":
             asking.check(verb, rest)
-            cid, number, granted = rest
-            consumer = self._consumer(cid)
-            consumer.confirm(number)
-            consumer.grant(granted)
+            self._credit(*rest)
         elif verb == "stop":
             asking.check(verb, rest)
             self._stop(*rest)
@@ -206,6 +202,16 @@ class Client:
         """It has ended, or will at once: of a batch that comes now it is known that it is not put."""
         if verb == "put" and self.queue.opened.gone:
             self._answer(tid, self.queue.not_there())
+
+    def _credit(self, cid: int, number: int, granted: int) -> None:
+        """No answer is waited for: where it is not allowed any more, the consumer tells whoever waits at it."""
+        if not self._may(rights.SHMQ1["credit"]):
+            told = packing.error(0, self._refusal("credit", rights.READ))[2:]
+            self._tell(["messages", 0, cid, 0, None, told, 0])
+            return
+        consumer = self._consumer(cid)
+        consumer.confirm(number)
+        consumer.grant(granted)
 
     def _stop(self, tid: int) -> None:
         """Nobody waits for that answer any more. A get that is stopped has taken nothing."""
@@ -272,9 +278,18 @@ class Client:
             await self._here.wait()
         await self._line.room()
 
-    def _check(self, right: str) -> None:
-        if self._line is None or not self._line.may(right):
-            raise errors.NotFound(f"there is no queue {self.queue.name!r}")
+    def _may(self, right: str) -> bool:
+        return self._line is not None and self._line.may(right)
+
+    def _check(self, what: str, right: str | None) -> None:
+        if right is not None and not self._may(right):
+            raise self._refusal(what, right)
+
+    def _refusal(self, what: str, right: str) -> errors.NotFound:
+        """Whoever may do something with a queue knows that it is there, and is told what is not given."""
+        if any(map(self._may, rights.ABOUT)):
+            return names.NoQueue(f"{what} needs the right {right!r} to {self.queue.name!r}, and you have it not")
+        return names.not_found(self.queue.name)
 
     def _consumer(self, cid: Any) -> Consumer:
         found = self._consumers.get(cid)
@@ -285,12 +300,10 @@ class Client:
     # ---- what each verb does
     async def producer(self, _: int, again: bool) -> bool:
         """Have a slot."""
-        self._check(APPEND)
         return await self._stream.begin(again=again)
 
     async def consumer(self, _: int, cid: int, name: str | None, options: dict[str, Any]) -> list[Any]:
         """Open a consumer, or find that it is open: its name, how it acknowledges, and whether it was open."""
-        self._check(READ)
         found = self._consumers.get(cid)
         if found is None:
             if len(self._consumers) >= self._service.limits.channels:
@@ -347,7 +360,7 @@ class Client:
     async def _place(self, option: str, name: Any) -> str:
         if not isinstance(name, str):
             raise packing.BadRequest(f"{option}: the name of a queue is wanted, not {type(name).__name__}")
-        if self._line is None or not self._line.may(APPEND, "/".join(names.parts_of(name))):
+        if self._line is None or not self._line.may(rights.APPEND, "/".join(names.parts_of(name))):
             raise names.not_found(name)
         path = await self._service.run(self._service.place, name)
         above, last = os.path.split(path)
@@ -406,7 +419,6 @@ class Client:
 
     async def read(self, _: int, start: Any, stop: Any, count: int, wait: float | None, options: Any) -> list[Any]:
         """Messages from an index on; *wait*: seconds, at the end, for more to come."""
-        self._check(READ)
         queue, limits = self.queue.plain, self._service.limits
         await self._room()
         found = await self._service.run(reading.read, queue, limits, start, stop, count, options)
@@ -428,7 +440,7 @@ class Client:
     async def call(self, _: int, name: Any = None, *given: Any) -> Any:
         """What a queue says of itself."""
         right, does = asking.call(name, given)
-        self._check(right)
+        self._check(str(name), right)
         return await self._service.run(does, self.queue.plain, *given)
 
 
