@@ -205,7 +205,7 @@ class Client:
 
     def _credit(self, cid: int, number: int, granted: int) -> None:
         """No answer is waited for: where it is not allowed any more, the consumer tells whoever waits at it."""
-        if not self._may(rights.SHMQ1["credit"]):
+        if not self._may(rights.READ):
             told = packing.error(0, self._refusal("credit", rights.READ))[2:]
             self._tell(["messages", 0, cid, 0, None, told, 0])
             return
