@@ -19,6 +19,7 @@ A map of the package:
     membership, seat, loan              this process's place at a queue; what each handle has of it
     given, habits, where, deadlines     checks of arguments; names of queue.Queue; the path in an OSError; timeouts
     user_group                          who shares a queue
+    log                                 lines for whoever listens
     closable                            what a `with` block closes
     later, locks, worker                imports when they are needed; threads and forks
     storage/                            directories, chunk files, the chain
@@ -29,7 +30,8 @@ A map of the package:
     top/                                all queues below a directory, live
     aio/, compat/, executor/, flow/, rpc/,
     priorities/, shards/, net/, bridge/, flight/,
-    formats/, spark/, cli/              surfaces: on what this file exports alone
+    metrics/, otel/, formats/, spark/,
+    cli/                                surfaces: on what this file exports alone
 """
 
 import importlib as _importlib
@@ -98,7 +100,9 @@ if _TYPE_CHECKING:
         flow,
         formats,
         hub,
+        metrics,
         net,
+        otel,
         priorities,
         replica,
         rpc,
@@ -112,13 +116,13 @@ if _TYPE_CHECKING:
     from shmq.flow import Flow
     from shmq.putting.handed import HandedOver
     from shmq.putting.staged import Staged
-    from shmq.stats import ConsumerStats, GroupStats, Stats
+    from shmq.stats import ConsumerStats, Counts, GroupStats, Stats
     from shmq.taking.forward import Forward
     from shmq.taking.group import GroupConsumer, forward
     from shmq.taking.lone import LoneConsumer
 
 _LATE = {
-    **dict.fromkeys(("ConsumerStats", "GroupStats", "Stats"), "stats"),
+    **dict.fromkeys(("ConsumerStats", "Counts", "GroupStats", "Stats"), "stats"),
     "Forward": "taking.forward",
     "forward": "taking.group",
     "GroupConsumer": "taking.group",
@@ -140,6 +144,7 @@ __all__ = [
     "Consumer",
     "ConsumerStats",
     "Corrupt",
+    "Counts",
     "DiskFull",
     "Durability",
     "Empty",
@@ -191,8 +196,10 @@ __all__ = [
     "forward",
     "gc",
     "hub",
+    "metrics",
     "net",
     "open",
+    "otel",
     "priorities",
     "repair",
     "replica",
@@ -225,7 +232,9 @@ def __getattr__(name: str) -> _Any:
         "flow",
         "formats",
         "hub",
+        "metrics",
         "net",
+        "otel",
         "priorities",
         "replica",
         "rpc",

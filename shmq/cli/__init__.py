@@ -84,7 +84,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _open_closed_streams()
         arguments = _parse(sys.argv[1:] if argv is None else argv)
-        status = int(arguments.run(arguments))
+        from shmq.cli import logged  # noqa: PLC0415  # `shmq --help` needs none of it
+
+        with logged.on_stderr():
+            status = int(arguments.run(arguments))
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED

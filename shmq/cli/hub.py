@@ -5,7 +5,7 @@ Examples:
     shmq hub hub/ --listen tcp:127.0.0.1:7000 --token-file clients
     shmq hub hub/ --listen tcp:0.0.0.0:7000 --certificate host.pem --key host.key --token-file clients
 
-A client is a line of the file: the SHA-256 of its token, its name and `.*`, the verb replicate, and until when:
+A client is a line of the file: the SHA-256 of its token, its name and `.*`, the right replicate, and until when:
 
     60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752 till-7.* replicate 2027-06-30
 

@@ -5,7 +5,7 @@ Examples:
     shmq serve queues/
     shmq serve queues/ --listen tcp:127.0.0.1:9000 --listen unix:/run/user/1000/queues.sock
     shmq serve queues/ --listen tcp:0.0.0.0:9000 --certificate host.pem --key host.key --token-file tokens
-    shmq serve queues/ --flight grpc+tls://0.0.0.0:8815 --certificate host.pem --key host.key --token-file tokens.toml
+    shmq serve queues/ --flight grpc+tls://0.0.0.0:8815 --certificate host.pem --key host.key --token-file tokens
 
 A queue queues/NAME is //HOST/NAME#Queue for Chronicle's remote services, and csp://HOST:PORT/NAME for
 `shmq.net.connect`; with --flight the same directory is served by Arrow Flight instead, for Spark and for volume.

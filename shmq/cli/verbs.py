@@ -38,6 +38,7 @@ GROUPS = {
     },
     "when something is wrong": {
         "top": "Show queues live: who puts and who takes, rates, lags, ages and the disk",
+        "metrics": "Print what queues are at as Prometheus reads it, or serve it to be scraped",
         "why": "Say why a queue is stuck or slow: who waits for whom, who has what, and what to do about it",
         "verify": "Check a queue, ours or foreign, or all shards of a directory, and print every problem: file, "
         "position, reason",
