@@ -47,6 +47,13 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def frozen_heap():
+    """What earlier modules left for good, too: a test that collects at every step took minutes for it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def few_files():
     """Queues that a test left in a cycle hold their files until they are collected, which may be long after 1,024."""
