@@ -165,7 +165,7 @@ def test_ctrl_c_keeps_what_was_found_and_leaves_no_process(log):
         (["log", "jobs_to_bisect:book", "--case", "jobs_to_bisect.py"], 2, "is left as it is"),
         (["log", "jobs_to_bisect:book", "--case", "no/test_a.py"], 2, "no such directory"),
         (["log", "jobs_to_bisect:book", "--case", "case.txt"], 2, "ends with .py"),
-        (["log", "jobs_to_bisect:book", "--from", "soon"], 2, "--from 'soon' is no index"),
+        (["log", "jobs_to_bisect:book", "--from", "soon"], 2, "--from 'soon' is not an index"),
         (["pickles", "jobs_to_bisect:book"], 1, "--trusted"),
     ],
 )
