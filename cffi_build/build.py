@@ -61,6 +61,7 @@ SOURCES = [
     "group/snapshot.c",
     "group/window.c",
     "os/any.c",
+    "os/counted.c",
     "os/os_linux.c",
     "os/owner.c",
     "os/wait.c",

@@ -301,6 +301,20 @@ int shmq_pads_counted(shmq_member *member, uint64_t doubted, uint64_t padded, ui
 int shmq_next_missing(shmq_chunk *chunk, bool claims, uint64_t *position, uint64_t *ordinal, uint64_t *first,
                       uint64_t *count);
 void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced);
+enum shmq_counted {
+    SHMQ_COUNT_TAKEN = 2,
+    SHMQ_COUNT_ACKED = 3,
+    SHMQ_COUNT_NACKED = 4,
+    SHMQ_COUNT_WAITS = 5,
+    SHMQ_COUNT_ROOM_WAITS = 6
+};
+#define SHMQ_COUNTS 7
+#define SHMQ_LATENCY_BUCKETS 32
+void shmq_count(void *control, uint32_t which, uint64_t by);
+void shmq_count_put(const shmq_chunk *chunk, uint64_t messages, uint64_t bytes);
+void shmq_count_latency(const shmq_chunk *chunk, uint64_t record);
+void shmq_counts(const void *control, uint64_t *sums, uint64_t *latency, uint64_t *latency_ns);
+uint32_t shmq_syncs(const void *control);
 #define SHMQ_PAGE_BYTES 4096
 #define SHMQ_QUEUE_BYTES 20480
 #define SHMQ_QUEUE_HEADER_BYTES 56

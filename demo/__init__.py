@@ -43,7 +43,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _number(word: str) -> int:
-    number = int(word.replace(",", "").replace("_", ""))
+    try:
+        number = int(word.replace(",", "").replace("_", ""))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} is no number") from None
     if not _FEWEST <= number <= data.ALL:
         raise argparse.ArgumentTypeError(f"from {_FEWEST:,} to {data.ALL:,}")
     return number

@@ -19,17 +19,19 @@ A map of the package:
     membership, seat, loan              this process's place at a queue; what each handle has of it
     given, habits, where, deadlines     checks of arguments; names of queue.Queue; the path in an OSError; timeouts
     user_group                          who shares a queue
+    log                                 lines for whoever listens
     closable                            what a `with` block closes
     later, locks, worker                imports when they are needed; threads and forks
     storage/                            directories, chunk files, the chain
-    foreign, carried, unseen            for formats: words of mapped files; for net: what few messages have, what goes back
+    foreign, carried, unseen            for formats: words of mapped files; for net: what few have, what goes back
     _native/, _core, _hot               the one door to the C core; put, take and q[i] as built-ins
     diagnosis/, whose                   why a queue is stuck or slow; which process an owner is
     workers/                            processes that are started, watched and replaced
     top/                                all queues below a directory, live
     aio/, compat/, executor/, flow/, rpc/,
     priorities/, shards/, net/, bridge/, flight/,
-    formats/, spark/, cli/              surfaces: on what this file exports alone
+    metrics/, otel/, formats/, spark/,
+    cli/                                surfaces: on what this file exports alone
 """
 
 import importlib as _importlib
@@ -42,44 +44,51 @@ if not _sys.platform.startswith("linux"):
 
 from shmq import later as _later
 
-with (
-    _later.quiet_command(),
-    _later.no_garbage_collected(),
-):  # a tenth of the time that the import takes, and there is none yet
-    from shmq import codec, errors
-    from shmq.errors import (
-        BadFormat,
-        Busy,
-        Closed,
-        Corrupt,
-        DiskFull,
-        Empty,
-        Fenced,
-        Forked,
-        Full,
-        Gone,
-        LeaseLost,
-        Mismatch,
-        NotFound,
-        ShmqError,
-        ShutDown,
-        SyncFailed,
-        SyncPending,
-        TooLarge,
-        TooMany,
-        Unsafe,
-        UnsafeFilesystem,
-        Untrusted,
-    )
-    from shmq.filter import Filter
-    from shmq.manage import delete, gc, repair, verify, volatile_queues
-    from shmq.message import Message
-    from shmq.options import Durability, Options, Retention
-    from shmq.putting.producer import Producer, Slot
-    from shmq.queue import Queue, open  # noqa: A004  # shmq.open, as gzip.open
-    from shmq.reading.reader import Reader
-    from shmq.taking.consumer import Consumer
-    from shmq.taking.waiting import wait
+_whole: bool = globals().get("_whole", not _later.is_command())
+"""Whether the names below are here. The `shmq` command has them with its first use of one: `shmq --help` needs none."""
+
+if _whole or _TYPE_CHECKING:
+    with (
+        _later.quiet_command(),
+        _later.no_garbage_collected(),
+    ):  # a tenth of the time that the import takes, and there is none yet
+        from shmq import codec, errors
+        from shmq.errors import (
+            BadFormat,
+            Busy,
+            Closed,
+            Corrupt,
+            DiskFull,
+            Empty,
+            Fenced,
+            Forked,
+            Full,
+            Gone,
+            LeaseLost,
+            Mismatch,
+            NotFound,
+            ShmqError,
+            ShutDown,
+            SyncFailed,
+            SyncPending,
+            TooLarge,
+            TooMany,
+            Unsafe,
+            UnsafeFilesystem,
+            Untrusted,
+        )
+        from shmq.filter import Filter
+        from shmq.manage import delete, gc, repair, verify, volatile_queues
+        from shmq.message import Message
+        from shmq.options import Durability, Options, Retention
+        from shmq.putting.producer import Producer, Slot
+        from shmq.queue import Queue, open  # noqa: A004  # shmq.open, as gzip.open
+        from shmq.reading.reader import Reader
+        from shmq.taking.consumer import Consumer
+        from shmq.taking.waiting import wait
+
+    GroupMessage = Message
+    """What groups hand out: since all messages have all verbs, the same."""
 
 if _TYPE_CHECKING:
     from shmq import (
@@ -91,7 +100,9 @@ if _TYPE_CHECKING:
         flow,
         formats,
         hub,
+        metrics,
         net,
+        otel,
         priorities,
         replica,
         rpc,
@@ -105,13 +116,13 @@ if _TYPE_CHECKING:
     from shmq.flow import Flow
     from shmq.putting.handed import HandedOver
     from shmq.putting.staged import Staged
-    from shmq.stats import ConsumerStats, GroupStats, Stats
+    from shmq.stats import ConsumerStats, Counts, GroupStats, Stats
     from shmq.taking.forward import Forward
     from shmq.taking.group import GroupConsumer, forward
     from shmq.taking.lone import LoneConsumer
 
 _LATE = {
-    **dict.fromkeys(("ConsumerStats", "GroupStats", "Stats"), "stats"),
+    **dict.fromkeys(("ConsumerStats", "Counts", "GroupStats", "Stats"), "stats"),
     "Forward": "taking.forward",
     "forward": "taking.group",
     "GroupConsumer": "taking.group",
@@ -124,9 +135,6 @@ _LATE = {
     "why": "diagnosis",
 }
 
-GroupMessage = Message
-"""What groups hand out: since all messages have all verbs, the same."""
-
 __version__ = "0.1.0"
 
 __all__ = [
@@ -136,6 +144,7 @@ __all__ = [
     "Consumer",
     "ConsumerStats",
     "Corrupt",
+    "Counts",
     "DiskFull",
     "Durability",
     "Empty",
@@ -187,8 +196,10 @@ __all__ = [
     "forward",
     "gc",
     "hub",
+    "metrics",
     "net",
     "open",
+    "otel",
     "priorities",
     "repair",
     "replica",
@@ -206,6 +217,9 @@ __all__ = [
 
 def __getattr__(name: str) -> _Any:
     """`shmq.aio`, the other surfaces, and what few programs need: imported when they are first used."""
+    if name in __all__ and not _whole:
+        _fill()
+        return globals()[name] if name in globals() else __getattr__(name)
     if name in _LATE:
         _later.ready(f"shmq.{_LATE[name]}")
         return getattr(_importlib.import_module(f"shmq.{_LATE[name]}"), name)
@@ -218,7 +232,9 @@ def __getattr__(name: str) -> _Any:
         "flow",
         "formats",
         "hub",
+        "metrics",
         "net",
+        "otel",
         "priorities",
         "replica",
         "rpc",
@@ -230,3 +246,10 @@ def __getattr__(name: str) -> _Any:
         _later.ready(f"shmq.{name}")
         return _importlib.import_module(f"shmq.{name}")
     raise AttributeError(f"module 'shmq' has no attribute {name!r}")
+
+
+def _fill() -> None:
+    """Run this file again, with everything that programs want of it at once."""
+    global _whole  # noqa: PLW0603
+    _whole = True
+    _importlib.reload(_sys.modules[__name__])

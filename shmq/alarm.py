@@ -15,7 +15,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from shmq import _native, given, later, locks
+from shmq import _native, given, locks, log
 from shmq.deadlines import sooner
 from shmq.where import at
 from shmq.worker import Worker
@@ -71,12 +71,9 @@ class Armed:
         """Call; what the call raises is said, and harms no other."""
         try:
             self.call()
-        except BaseException:  # whatever a program's function raises: others wait by this thread
+        except BaseException:  # noqa: BLE001  # whatever a program's function raises: others wait by this thread
             with contextlib.suppress(BaseException):
-                later.ready("logging")
-                import logging  # noqa: PLC0415  # rare
-
-                logging.getLogger("shmq").exception("the alarm %r has raised", self.call)
+                log.say(log.ERROR, "the alarm %r has raised", self.call, exc_info=True)
 
 
 class Sleeper:

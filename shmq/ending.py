@@ -26,7 +26,7 @@ _CLAIMS_S = 1.0
 
 def over(home: Directory, control: _native.Control) -> bool:
     """Whether the stream ends here: what is there is drained, and nothing more comes."""
-    if control.is_shut_down():
+    if control.is_shut_down() or is_fenced(home):
         return True
     state, _ = control.finished()
     if state == _native.FINISHING:
@@ -38,9 +38,16 @@ def over(home: Directory, control: _native.Control) -> bool:
     return state == _native.FINISHED
 
 
-def words(control: _native.Control) -> str:
+def is_fenced(home: Directory) -> bool:
+    """Whether it was opened when a queue that followed it had been promoted: what is there is all that ever comes."""
+    return bool(home.journal.flags & _native.JOURNAL_FENCED)
+
+
+def words(home: Directory, control: _native.Control) -> str:
     """What became of the queue."""
-    return "was shut down" if control.is_shut_down() else "was finished"
+    if control.is_shut_down():
+        return "was shut down"
+    return "is fenced" if is_fenced(home) else "was finished"
 
 
 def is_finished(journal: _native.Journal) -> bool:
@@ -147,7 +154,7 @@ def check_open(home: Directory, control: _native.Control) -> None:
         ShutDown: it is not, and not for this handle.
     """
     if over(home, control) and not reopen(home, control, alone=True):
-        raise errors.ShutDown(f"cannot adopt into {home.path}: it {words(control)}; nothing was adopted")
+        raise errors.ShutDown(f"cannot adopt into {home.path}: it {words(home, control)}; nothing was adopted")
 
 
 def _publish(control: _native.Control, journal: _native.Journal) -> None:

@@ -96,7 +96,7 @@ class BadFormat(ShmqError):
 
 class Unsafe(ShmqError):
     """
-    The path could be under somebody else's control (a link, a foreign owner, writable by others), or data be lost.
+    The path could be under somebody else's control (a link, a foreign owner, writable by others), or data lost.
 
     Nothing was changed.
     """

@@ -88,7 +88,7 @@ def quiet_command() -> Iterator[None]:
     Any other program keeps what it does then.
     """
     is_set = False
-    if _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         with contextlib.suppress(ValueError):  # of the main thread alone
             signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
             is_set = True
@@ -99,7 +99,7 @@ def quiet_command() -> Iterator[None]:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _is_command() -> bool:
+def is_command() -> bool:
     """Whether this process was begun as `shmq`, or as `python -m shmq`."""
     name = sys.argv[0] if getattr(sys, "argv", None) else ""
     if name == "-m":  # as it is until that module is found

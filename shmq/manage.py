@@ -124,10 +124,13 @@ def volatile_queues() -> list[str]:
     return volatile.names()
 
 
-def gc() -> list[str]:
+def gc(*, dry_run: bool = False) -> list[str]:
     """
     Take away the volatile queues that nobody has open, because all who had were killed. Returns their names.
 
     Whoever opens such a name again does the same for it.
+
+    Args:
+        dry_run: only say which would go.
     """
-    return volatile.gc()
+    return volatile.unused() if given.flag("dry_run", dry_run) else volatile.gc()

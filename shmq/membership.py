@@ -13,7 +13,7 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from shmq import _native, errors, later, locks
+from shmq import _native, errors, later, locks, log
 from shmq.storage import boots, warm
 from shmq.storage.chain import Chain
 from shmq.storage.mapped import Mapped
@@ -122,11 +122,14 @@ class Membership:
         last = chain.last()
         if generation and since != _NEVER:
             if generation % _AT_LEAST_EACH == 0 or self._is_little(chain, last, since):
+                padded = 0
                 for sequence, base in chain.since(since):
                     with contextlib.suppress(FileNotFoundError):  # retired meanwhile: nobody waits for it
-                        chain.open(sequence, base, writable=True).bury(_native.owner_of(slot, generation))
+                        padded += chain.open(sequence, base, writable=True).bury(_native.owner_of(slot, generation))
+                self._tell_of_death(home, slot, f"claims of it that are padding now: {padded}")
             else:
                 self.member.leave_open(since)
+                self._tell_of_death(home, slot, "its open claims become padding when somebody meets them")
             later.ready("shmq.storage.ring")
             from shmq.storage import ring  # noqa: PLC0415  # only who comes after a death
 
@@ -135,6 +138,12 @@ class Membership:
             self.control.shut_down(on=False)  # a shutdown lasts until the last participant has left
         since = 0 if last is None else last[0]
         self.member.join(os.getpid(), pid_namespace(), start_time(), boots.boot_tag(home.boot_id), since)
+
+    def _tell_of_death(self, home: Directory, slot: int, what: str) -> None:
+        """Before the seat is taken anew."""
+        if log.listened(log.INFO):
+            pid = next((pid for at, _, pid, *_ in self.control.participants() if at == slot), 0)
+            log.say(log.INFO, "%s: process %d ended without closing it; %s", home.path, pid, what)
 
     @staticmethod
     def _is_little(chain: Chain, last: tuple[int, int] | None, since: int) -> bool:

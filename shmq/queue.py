@@ -159,7 +159,7 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
 )
 class Queue(_native.Finder[T], Closable):
     """
-    One queue, open. Made by `shmq.open`. Safe to share between threads; opens itself anew in a forked child.
+    One queue, open. Made by `shmq.open`. Safe to share between threads; opens itself again in a forked child.
 
     Attributes:
         path: its directory.
@@ -750,7 +750,7 @@ class Queue(_native.Finder[T], Closable):
         )
 
     def consumers(self) -> dict[str, ConsumerStats]:
-        """Every name with a checkpoint here that can be read; of what cannot, `Stats.damaged` tells."""
+        """Every name whose checkpoint can be read; `Stats.damaged` tells of the others."""
         later.ready("shmq.stats")
         from shmq import stats  # noqa: PLC0415  # rare
 
@@ -794,7 +794,9 @@ class Queue(_native.Finder[T], Closable):
 
     def purge(self) -> int:
         """
-        Finish everything that is in the queue now, for every name, and give its disk space back; the index behind it.
+        Finish everything that is in the queue now, for every name, and give its disk space back.
+
+        It returns the index after it.
 
         Whole chunks go, the last one stays until it is full; what is in it is passed over by every name, also by those
         that come later, after a reboot too. Each name's `dropped` tells how many indexes it missed. What is handed out
@@ -1021,7 +1023,7 @@ class Queue(_native.Finder[T], Closable):
     # ---- the disk
     def sync(self) -> None:
         """
-        Return when everything put before is on the disk, by whomever, and every acknowledgement. In any mode.
+        Return when everything that anybody put before is on the disk, and every acknowledgement. In any mode.
 
         It waits for messages that are reserved and not committed yet.
 
@@ -1048,13 +1050,13 @@ class Queue(_native.Finder[T], Closable):
 
     @property
     def next_index(self) -> int:
-        """The index behind the last claimed one: the next put's, if nobody else puts."""
+        """The index after the last claimed one: the next put's, if nobody else puts."""
         return self._session.access().next_index()
 
     @property
     def committed_index(self) -> int:
         """
-        The index behind the part that is decided: each message below it is there for good, and none will appear there.
+        The index after the settled part: each message below it is there for good, and no other will appear there.
 
         It is `next_index` unless somebody is in the middle of a put. Between two calls it never goes back.
         """
@@ -1062,12 +1064,12 @@ class Queue(_native.Finder[T], Closable):
 
     @property
     def durable_index(self) -> int:
-        """The index behind what is known to be on the disk. With `Durability.PROCESS` only a `sync` moves it."""
+        """The index after what is known to be on the disk. With `Durability.PROCESS` only a `sync` moves it."""
         return self._session.joined().control.durable()
 
     @property
     def id(self) -> str:
-        """What tells this queue from any other, also from one that is made at the same place later: 32 hex digits."""
+        """What tells this queue from any other, even from one that is made at the same place later: 32 hex digits."""
         return self._session.home.queue_id.hex()
 
     def extents(self, start: int = 0, stop: int | None = None) -> list[Extent]:
@@ -1229,7 +1231,7 @@ class Queue(_native.Finder[T], Closable):
 
     def finish(self) -> None:
         """
-        End the stream for good: what is in the queue is all there is. Gets drain it, now or at any time later, also
+        End the stream for good: what is in the queue is all there is. Gets drain it, now or at any time later, even
         after a reboot, and then raise ShutDown; loops over consumers and readers that follow end.
 
         Handles that are open now get ShutDown from a put. One that is opened later and puts, or makes a producer, opens

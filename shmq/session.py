@@ -13,7 +13,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from shmq import _native, ending, errors, later, locks, membership, roles, roots, user_group
+from shmq import _native, ending, errors, later, locks, log, membership, roles, roots, user_group
 from shmq import codec as codecs
 from shmq.closable import Closable
 from shmq.loan import Loan
@@ -76,6 +76,7 @@ class Session(Closable):
             "unsafe_filesystem": unsafe_filesystem,
             "group": group,
         }
+        log.be_silent()
         self.closed = False
         self.lock = locks.Lock()
         self._loan = Loan()

@@ -55,6 +55,35 @@ class GroupStats:
 
 
 @dataclasses.dataclass(frozen=True)
+class Counts:
+    """
+    What was done at a queue since the machine booted, by all processes, also those that have gone. Each only rises.
+
+    Attributes:
+        put_messages, put_bytes: put, and bytes of their payloads; not what was adopted.
+        taken_messages: handed out by consumers, again and again if they came back. Readers take nothing.
+        acked, nacked: acknowledged, and given back, one by one: by consumers with ack="explicit".
+        waits, room_waits: how often somebody slept until something was put, or there was room; not in event loops.
+        syncs: group commits.
+        latency: messages, about one of 64, by how long they were in the queue before they were handed out for the first
+            time, by their times: the first number is of up to 1024 ns, each further one of up to twice as long, the
+            last one of all that took longer.
+        latency_seconds: how long all those were in it together.
+    """
+
+    put_messages: int
+    put_bytes: int
+    taken_messages: int
+    acked: int
+    nacked: int
+    waits: int
+    room_waits: int
+    syncs: int
+    latency: tuple[int, ...]
+    latency_seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
 class ConsumerStats:
     """
     What one consumer name is at.
@@ -119,6 +148,7 @@ class Stats:
         role: "follower", it follows another queue; "fenced", one that followed it was promoted; "promoted", it was a
             follower; None for all others. How far a follower is behind is known where its source is: the lag of the
             name replica.NAME.
+        counts: what was done here since the boot.
     """
 
     first_index: int
@@ -137,6 +167,7 @@ class Stats:
     aside: dict[int, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     held_by: Held | None = dataclasses.field(default=None, compare=False)
     role: roles.Role | None = None
+    counts: Counts | None = dataclasses.field(default=None, compare=False)
 
 
 def of_queue(session: Session) -> Stats:
@@ -162,7 +193,14 @@ def of_queue(session: Session) -> Stats:
         aside=asides.set_aside(session.home),
         held_by=_held_by(session, found, bounds),
         role=roles.of(journal),
+        counts=_counts(joined.control),
     )
+
+
+def _counts(control: _native.Control) -> Counts:
+    counted = control.counts()._asdict()
+    latency_ns = counted.pop("latency_ns")
+    return Counts(**counted, latency_seconds=latency_ns / 1e9)
 
 
 def _held_by(session: Session, found: Mapping[str, ConsumerStats], bounds: _native.Bounds) -> Held | None:

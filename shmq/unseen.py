@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from shmq.taking.group import give_back_unseen as give_back_unseen  # noqa: PLC0414  # exported
+from shmq.taking.account import give_back_unseen as give_back_unseen  # noqa: PLC0414  # exported

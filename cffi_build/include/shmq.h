@@ -548,6 +548,28 @@ int shmq_next_missing(shmq_chunk *chunk, bool claims, uint64_t *position, uint64
                       uint64_t *count);
 void shmq_counters(const void *control, uint64_t *padded, uint64_t *fenced);
 
+/* ------------------------------------------------------------------ counted, for whoever watches
+ * More of a kind, in the line that all share; messages that were put there; how old that message is. */
+enum shmq_counted {
+    SHMQ_COUNT_TAKEN = 2,
+    SHMQ_COUNT_ACKED = 3,
+    SHMQ_COUNT_NACKED = 4,
+    SHMQ_COUNT_WAITS = 5,
+    SHMQ_COUNT_ROOM_WAITS = 6
+};
+#define SHMQ_COUNTS 7
+#define SHMQ_LATENCY_BUCKETS 32
+void shmq_count(void *control, uint32_t which, uint64_t by);
+void shmq_count_for(const shmq_chunk *chunk, uint32_t which, uint64_t by);
+/* The line of this process's seat, or NULL: then as above. Of a staged chunk: NULL. */
+uint64_t *shmq_counts_of(const shmq_chunk *chunk);
+void shmq_count_put(const shmq_chunk *chunk, uint64_t messages, uint64_t bytes);
+void shmq_count_latency(const shmq_chunk *chunk, uint64_t record);
+/* The sums over all lines, SHMQ_COUNTS of them; the buckets of ages; and the sum of those. */
+void shmq_counts(const void *control, uint64_t *sums, uint64_t *latency, uint64_t *latency_ns);
+/* Group commits that ended, in this boot, modulo 2^32. */
+uint32_t shmq_syncs(const void *control);
+
 /* ------------------------------------------------------------------ the pages beside the chunks
  * Make a page in memory, or check one that was read: OK, FORMAT (not ours, or newer) or CORRUPT. layout.h has the bytes. */
 #define SHMQ_PAGE_BYTES 4096
@@ -726,6 +748,8 @@ bool shmq_taken_forwards(const shmq_taken *taken);
 void shmq_ring_unsure(shmq_ring *ring, uint64_t end, bool known);
 void shmq_ring_count_moved(shmq_ring *ring, bool expired);
 void shmq_ring_count_unmoved(shmq_ring *ring);
+/* As shmq_count. */
+void shmq_ring_counted(const shmq_ring *ring, uint32_t which, uint64_t by);
 /* Put a message aside whose word in the window is `word`: EMPTY when it was, GROW, or LOST. */
 int shmq_ring_park(shmq_ring *ring, uint64_t index, uint64_t word, int64_t due_ns, uint64_t behind, uint32_t attempts,
                    uint64_t bucket);

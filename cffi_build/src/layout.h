@@ -298,6 +298,22 @@ struct watermark_slot { /* pages 3 and 4: below this, the disk is known to agree
  *
  * Nothing here is believed about data: it wakes, counts and hints. It means nothing after a reboot. */
 #define CONTROL_MAGIC 0x6c727463716d6873u /* "shmqctrl" */
+/* What was done here in this boot, for whoever watches (docs/decisions/0085). The sum of all of them is told; each only
+ * rises, whoever sits in the seat. */
+struct counted {
+    uint64_t put_messages;
+    uint64_t put_bytes;      /* of their payloads */
+    uint64_t taken_messages; /* handed out by a consumer name, a second time too */
+    uint64_t acked;          /* acknowledged, where that is done one by one */
+    uint64_t nacked;         /* given back by their holders */
+    uint64_t waits;          /* how often somebody slept until something was put */
+    uint64_t room_waits;     /* how often somebody slept until there was room */
+    uint64_t reserved;
+};
+#define COUNTED_SEATS 49u    /* seats with a line of their own, which only their tenant writes */
+#define LATENCY_BUCKETS 32u  /* of 2^LATENCY_SHIFT ns, and each twice the one before; the last has all that is longer */
+#define LATENCY_SHIFT 10
+#define LATENCY_EVERY 64u    /* of so many messages one is timed */
 struct participant {
     uint32_t generation;     /* of the last tenant; 0 = never used */
     uint32_t pid;            /* as the tenant sees itself */
@@ -356,7 +372,12 @@ struct control {
     uint64_t max_messages;   /* as the journal has it, for all to see at once */
     uint64_t max_bytes;
     uint64_t dropped;        /* what lies before this index was dropped for room, or purged; only rises */
-    uint8_t reserved1[4096 - 544];
+    uint8_t reserved1[32];
+    struct counted shared;   /* by whoever has no line of its own, or does not have the interpreter's lock: atomically */
+    uint64_t latency_ns;     /* sum of what is in the buckets */
+    uint8_t pad7[56];
+    uint64_t latency[LATENCY_BUCKETS]; /* messages that were timed, by how old they were when they were first handed out */
+    struct counted counted[COUNTED_SEATS]; /* by participant slot */
     struct participant participants[OWNER_SLOTS];
 };
 #define CONTROL_BYTES (4096u + OWNER_SLOTS * 64u)
@@ -607,6 +628,7 @@ SIZE(journal_slot, 104);
 AT(journal_options, length, 0); AT(journal_options, crc, 4); SIZE(journal_options, 8);
 AT(watermark_slot, epoch, 8); AT(watermark_slot, chunk_sequence, 16); AT(watermark_slot, position, 24);
 AT(watermark_slot, index, 32); AT(watermark_slot, crc, 44); SIZE(watermark_slot, 48);
+AT(counted, taken_messages, 16); AT(counted, acked, 24); AT(counted, waits, 40); SIZE(counted, 64);
 AT(participant, pid, 4); AT(participant, pid_namespace, 8); AT(participant, start_time, 16);
 AT(participant, boot_tag, 24); AT(participant, since, 32); AT(participant, buried, 40); AT(participant, padding, 48); SIZE(participant, 64);
 AT(control, byte_order, 8); AT(control, version, 12); AT(control, queue_id, 16); AT(control, bell, 64);
@@ -615,7 +637,8 @@ AT(control, shut_down, 384); AT(control, sync_failed, 388); AT(control, sync_lea
 AT(control, durable, 400); AT(control, durable_chunk, 408); AT(control, sync_bell, 416); AT(control, sync_group, 420);
 AT(control, durable_at, 432); AT(control, sync_acks, 440); AT(control, finished, 444);
 AT(control, room_bell, 424); AT(control, room_waiters, 428); AT(control, bounds, 512); AT(control, max_messages, 520);
-AT(control, max_bytes, 528); AT(control, dropped, 536); AT(control, padded, 448); AT(control, fenced, 456); AT(control, expired, 464); AT(control, pads_doubted, 472); AT(control, participants, 4096);
+AT(control, max_bytes, 528); AT(control, dropped, 536); AT(control, padded, 448); AT(control, fenced, 456); AT(control, expired, 464); AT(control, pads_doubted, 472); AT(control, shared, 576); AT(control, latency_ns, 640); AT(control, latency, 704); AT(control, counted, 960);
+AT(control, participants, 4096);
 SIZE(control, CONTROL_BYTES);
 AT(checkpoint, byte_order, 8); AT(checkpoint, version, 12); AT(checkpoint, queue_id, 16); AT(checkpoint, kind, 32);
 AT(checkpoint, explicit_ack, 36); AT(checkpoint, subscribed, 38); AT(checkpoint, created_ns, 40); AT(checkpoint, start_index, 48);

@@ -151,6 +151,7 @@ from shmq._native.member import (
 from shmq._native.pages import (
     Bounds,
     Control,
+    Counted,
     Journal,
     Watermark,
     check_journal,

@@ -154,15 +154,22 @@ class Chunk:
 
     def put_record(self, fields: Any, payload: Any, length: int) -> int:
         """Append one message with fields: its index or a negative code."""
-        return int(lib.shmq_put_record(self.handle, fields, payload, length))
+        return self._counted(int(lib.shmq_put_record(self.handle, fields, payload, length)), 1, length)
 
     def put_many(self, batch: Batch) -> int:
         """Append a batch as one claim: its first index or a negative code."""
-        return int(lib.shmq_put_many(self.handle, *batch.arguments))
+        return self._counted(int(lib.shmq_put_many(self.handle, *batch.arguments)), batch.count, batch.nbytes)
 
     def put_each(self, each: Each) -> int:
         """The same of messages with fields of their own."""
-        return int(lib.shmq_put_each(self.handle, each.count, each.fields, each.payloads, each.lengths))
+        index = int(lib.shmq_put_each(self.handle, each.count, each.fields, each.payloads, each.lengths))
+        return self._counted(index, each.count, each.nbytes)
+
+    def _counted(self, answer: int, messages: int, nbytes: int) -> int:
+        """What a put answers, which is counted unless it is a negative code, or the chunk is a staged one."""
+        if answer >= 0:
+            lib.shmq_count_put(self.handle, messages, nbytes)
+        return answer
 
     def reserve(self, claim: Claim, fields: Any, length: int) -> int:
         """Have *claim*, which is empty, claim room for a payload of *length* bytes: its index, or a negative code."""
@@ -171,7 +178,12 @@ class Chunk:
 
     def commit(self, claim: Claim, length: int) -> int:
         """Publish the claim with the first *length* bytes of its payload, which is filled."""
-        return int(lib.shmq_commit(self.handle, claim.record, claim.word, length))
+        return self._counted(int(lib.shmq_commit(self.handle, claim.record, claim.word, length)), 1, length)
+
+    def timed(self, messages: int, index: int, record: int) -> None:
+        """Count how old the last one is of so many that are handed out for the first time, if it is their turn."""
+        if index % layout.LATENCY_EVERY < messages:
+            lib.shmq_count_latency(self.handle, record)
 
     def abort(self, claim: Claim) -> int:
         """Turn the claim into padding."""

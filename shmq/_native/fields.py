@@ -73,6 +73,11 @@ class Batch:
             fixed[1],
         )
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the payloads."""
+        return int(sum(ffi.unpack(self._lengths, self.count)))
+
     def region_bytes(self) -> int:
         """Bytes of the region that the batch needs."""
         return int(
@@ -159,6 +164,7 @@ class Each:
         """Of (what `header_fields` made, payload); both must live as long as this."""
         self.count = len(parts)
         self._keep = parts
+        self.nbytes = sum(len(payload) for _, payload in parts)
         self.fields = ffi.new("shmq_fields[]", self.count)
         self._payloads = [ffi.from_buffer("char[]", payload) for _, payload in parts]
         self.payloads = ffi.new("char *[]", self._payloads)

@@ -46,6 +46,10 @@ QUEUE_HEADER_BYTES = 56
 PAGE_BYTES = 4096
 QUEUE_FILE_BYTES = 20480
 CONTROL_MAGIC = 7814436273894811763
+COUNTED_SEATS = 49
+LATENCY_BUCKETS = 32
+LATENCY_SHIFT = 10
+LATENCY_EVERY = 64
 FINISHED_SHIFT = 2
 FINISHED_MASK = 3
 CONTROL_BYTES = 69632
@@ -310,6 +314,19 @@ class watermark_slot:
     crc = 44
 
 
+class counted:
+    """Offsets in struct counted, which has 64 bytes."""
+
+    put_messages = 0
+    put_bytes = 8
+    taken_messages = 16
+    acked = 24
+    nacked = 32
+    waits = 40
+    room_waits = 48
+    reserved = 56
+
+
 class participant:
     """Offsets in struct participant, which has 64 bytes."""
 
@@ -365,6 +382,11 @@ class control:
     max_bytes = 528
     dropped = 536
     reserved1 = 544
+    shared = 576
+    latency_ns = 640
+    pad7 = 648
+    latency = 704
+    counted = 960
     participants = 4096
 
 

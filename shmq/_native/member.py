@@ -134,6 +134,7 @@ class Member:
 
     def wait(self, seen: int, deadline_ns: int) -> int:
         """Sleep until the bell rings (0), the deadline passes (TIMEOUT) or a signal arrives (its handlers run next)."""
+        self.control.count_waits()
         code = int(lib.shmq_wait(self.handle, seen, deadline_ns))
         if code not in (lib.SHMQ_OK, lib.SHMQ_TIMEOUT, lib.SHMQ_SIGNAL):
             raise error(code, "cannot wait")
@@ -191,6 +192,7 @@ class Member:
 
     def room_wait(self, seen: int, deadline_ns: int) -> int:
         """Sleep until there may be room, as `wait`."""
+        self.control.count_room_waits()
         code = int(lib.shmq_room_wait(self.handle, seen, deadline_ns))
         if code not in (lib.SHMQ_OK, lib.SHMQ_TIMEOUT, lib.SHMQ_SIGNAL):
             raise error(code, "cannot wait for room")

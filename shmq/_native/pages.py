@@ -125,6 +125,24 @@ class Bounds(NamedTuple):
     """What lies before this index was dropped."""
 
 
+class Counted(NamedTuple):
+    """
+    What was done at a queue since the boot; layout.h says what each means. *latency*: messages, about one of 64, by how
+    old they were when they were first handed out, in buckets of up to 2^10 ns and each twice the one before.
+    """
+
+    put_messages: int
+    put_bytes: int
+    taken_messages: int
+    acked: int
+    nacked: int
+    waits: int
+    room_waits: int
+    syncs: int
+    latency: tuple[int, ...]
+    latency_ns: int
+
+
 class Control:
     """The mapped control page: who is here, the bell, a few counters."""
 
@@ -187,6 +205,34 @@ class Control:
         padded, fenced = ffi.new("uint64_t *"), ffi.new("uint64_t *")
         lib.shmq_counters(self.page, padded, fenced)
         return int(padded[0]), int(fenced[0])
+
+    def counts(self) -> Counted:
+        """What was done at the queue since the boot, as far as it is counted."""
+        sums, latency = ffi.new("uint64_t[]", lib.SHMQ_COUNTS), ffi.new("uint64_t[]", lib.SHMQ_LATENCY_BUCKETS)
+        latency_ns = ffi.new("uint64_t *")
+        lib.shmq_counts(self.page, sums, latency, latency_ns)
+        syncs = int(lib.shmq_syncs(self.page))
+        return Counted._make((*map(int, sums), syncs, tuple(map(int, latency)), int(latency_ns[0])))
+
+    def count_waits(self) -> None:
+        """One more sleep until something is put."""
+        lib.shmq_count(self.page, lib.SHMQ_COUNT_WAITS, 1)
+
+    def count_room_waits(self) -> None:
+        """One more sleep until there is room."""
+        lib.shmq_count(self.page, lib.SHMQ_COUNT_ROOM_WAITS, 1)
+
+    def count_taken(self, messages: int) -> None:
+        """So many more messages that were handed out, without a built-in."""
+        lib.shmq_count(self.page, lib.SHMQ_COUNT_TAKEN, messages)
+
+    def count_acked(self) -> None:
+        """One more message that was acknowledged, without a built-in."""
+        lib.shmq_count(self.page, lib.SHMQ_COUNT_ACKED, 1)
+
+    def count_nacked(self) -> None:
+        """One more message that was given back by its holder."""
+        lib.shmq_count(self.page, lib.SHMQ_COUNT_NACKED, 1)
 
     def shut_down(self, *, on: bool, at_once: bool = False) -> None:
         """Refuse puts from now on, and gets too if it is *at_once*; or allow them again."""

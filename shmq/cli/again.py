@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import shmq
 from shmq.cli import handlers, show, whence
-from shmq.cli.progress import Progress
+from shmq.cli.progress import Progress, between
 
 if TYPE_CHECKING:
     import argparse
@@ -72,7 +72,8 @@ class Replay:
         ):
             if target.id == source.id:
                 raise show.Misuse(f"{given.target} is the queue that is replayed; name another one")
-            who = f"replay {source.id} {given.start or 'earliest'} {show.wanted(given)!r}"
+            begins = whence.lasting(source, "--from", given.start or "earliest")
+            who = f"replay {source.id} {begins} {show.wanted(given)!r}"
             before = target.adopted(who)
             begin = first if before is None else max(first, before[0] + 1)
             self.next = begin
@@ -142,7 +143,7 @@ class Replay:
                 elif not _stepped(message, show_it):
                     return
                 yield message
-                progress.at("replayed", self.messages)
+                progress.at("replayed", self.messages, between(first, stop, message.index + 1))
         if self.next is not None:
             self.next = max(self.next, stop)
 

@@ -23,7 +23,6 @@ import time
 from typing import Any
 
 import shmq
-from shmq import spark
 from shmq.cli import show, stopping
 from shmq.cli.progress import Progress
 
@@ -55,7 +54,7 @@ def add(verb: argparse.ArgumentParser) -> None:
 
 def _seconds(word: str) -> float:
     try:
-        return float(spark.seconds(word))
+        return float(shmq.spark.seconds(word))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{word!r} is not a time like 30s, 5m or 6h") from None
 
@@ -78,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
                 cycles += 1
                 if arguments.every is None or stop.wait(max(arguments.every - (time.monotonic() - began), 0)):
                     return 0
-    except (spark.Missing, spark.BadOption) as problem:
+    except (shmq.spark.Missing, shmq.spark.BadOption) as problem:
         raise show.Problem(str(problem)) from None
     except shmq.NotFound as problem:
         safe = f"; it was there before, and what was archived of it is safe in {arguments.table}" if cycles else ""
@@ -97,10 +96,10 @@ def _once(arguments: argparse.Namespace, stop: threading.Event) -> None:
             raise _Stopped
 
     given = {"schema": arguments.schema, "value": arguments.value, "dtype": arguments.dtype}
-    form = arguments.form or spark.archive_form(arguments.table) or "delta"
+    form = arguments.form or shmq.spark.archive_form(arguments.table) or "delta"
     merged = 0
     try:
-        spark.archive_queue(
+        shmq.spark.archive_queue(
             arguments.queue,
             arguments.table,
             form=form,
@@ -128,9 +127,9 @@ def _once(arguments: argparse.Namespace, stop: threading.Event) -> None:
 def _put_together(arguments: argparse.Namespace) -> int:
     """Work beside: where it cannot be done, nothing is lost but a little speed of whoever reads."""
     try:
-        return int(spark.compact(arguments.table, file_bytes=arguments.compact_to, host=arguments.host))
+        return int(shmq.spark.compact(arguments.table, file_bytes=arguments.compact_to, host=arguments.host))
     except (OSError, shmq.Busy) as problem:
-        print(f"shmq: {spark.not_together(arguments.table, problem)}", file=sys.stderr, flush=True)
+        print(f"shmq: {shmq.spark.not_together(arguments.table, problem)}", file=sys.stderr, flush=True)
         return 0
 
 
@@ -140,4 +139,4 @@ def _tell(arguments: argparse.Namespace, rows: int, merged: int) -> None:
         print(json.dumps(facts), flush=True)
     elif rows or merged or arguments.every is None:
         more = f"; put {merged + 1:,} files together" if merged else ""
-        print(f"{rows:,} messages into {arguments.table}{more}", flush=True)
+        print(f"{show.counted(rows, 'message')} into {arguments.table}{more}", flush=True)

@@ -52,7 +52,7 @@ def add(verb: argparse.ArgumentParser) -> None:
 
 def _function(word: str) -> str:
     if not handlers.is_handler(word):
-        raise argparse.ArgumentTypeError(f"{word!r} is no function; it is written module:function")
+        raise argparse.ArgumentTypeError(f"{word!r} is not a function; it is written module:function")
     return word
 
 

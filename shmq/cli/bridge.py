@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from shmq import bridge
+import shmq
 from shmq.cli import show, stopping
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def add(verb: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry until somebody ends it, and say how much it was."""
-    outward, inward = bridge.is_url(arguments.target), bridge.is_url(arguments.source)
+    outward, inward = shmq.bridge.is_url(arguments.target), shmq.bridge.is_url(arguments.source)
     if outward == inward:
         raise show.Misuse(
             f"a bridge leads from a queue to a URL or back, and {'both' if outward else 'neither'} of "
@@ -53,9 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             if outward:
                 trail = {} if arguments.trail is None else {"trail": arguments.trail}
-                count = bridge.send(queue, arguments.target, once=arguments.once, stop=stop, **trail)
+                count = shmq.bridge.send(queue, arguments.target, once=arguments.once, stop=stop, **trail)
             else:
-                count = bridge.receive(arguments.source, queue, once=arguments.once, stop=stop)
+                count = shmq.bridge.receive(arguments.source, queue, once=arguments.once, stop=stop)
         except ImportError as problem:
             raise show.Problem(str(problem)) from None
     if arguments.json:

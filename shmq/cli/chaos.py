@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     from shmq.cli.experiment import report  # noqa: PLC0415  # other verbs need no multiprocessing
 
     if not os.path.isdir(arguments.directory):
-        raise show.Misuse(f"{arguments.directory} is no directory")
+        raise show.Misuse(f"{arguments.directory} is not a directory")
     if arguments.report and not os.path.isdir(os.path.dirname(arguments.report) or "."):
         raise show.Misuse(f"--report {arguments.report}: there is no such directory")
     _check_room(arguments)

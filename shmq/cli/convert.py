@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shmq import formats
+import shmq
 from shmq.cli import foreign, show
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         foreign.say_damage(arguments.source, name, arguments.queue)
     options = foreign.options_of(arguments, arguments.to)
     with foreign.at_work() as progress:
-        done = formats.convert_queue(
+        done = shmq.formats.convert_queue(
             arguments.source,
             arguments.target,
             arguments.to,
@@ -56,5 +56,5 @@ def run(arguments: argparse.Namespace) -> int:
         show.facts({**facts, "lost": done.lost, "path": done.path})
     else:
         consumers = show.counted(len(done.consumers), "consumer")
-        print(f"converted {done.messages:,} messages and {consumers} to {done.path}")
+        print(f"converted {show.counted(done.messages, 'message')} and {consumers} to {done.path}")
     return 0

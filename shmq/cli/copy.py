@@ -32,5 +32,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         show.facts(dataclasses.asdict(done))
         return 0
-    print(f"{done.path}: {done.messages:,} messages, up to index {done.next_index:,}")
+    print(f"{done.path}: {show.counted(done.messages, 'message')}, up to index {done.next_index:,}")
     return 0

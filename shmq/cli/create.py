@@ -4,7 +4,8 @@ Make a queue in a new directory, or a volatile one, which lasts as long as someb
 Examples:
     shmq create orders --codec json
     shmq create shm:orders      keeps it until Ctrl-C
-    shmq create journal --retention age=86400 --durability interval=0.1
+    shmq create ledger --durability sync --retention forever
+    shmq create journal --retention age=7d --durability interval=0.1
     shmq create jobs --max-messages 10000 --full raise
     shmq create /srv/app/orders --group app     shared by all users of that group
 """
@@ -17,13 +18,23 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import shmq
-from shmq.cli import show
+from shmq.cli import quantities, show
 
 if TYPE_CHECKING:
     import argparse
 
-FULL = ("block", "raise", "drop_oldest")
-_OPTIONS = ("chunk_bytes", "retention", "durability", "max_messages", "max_bytes", "full", "ttl", "mode", "group")
+_OPTIONS = (
+    "chunk_bytes",
+    "index_spacing",
+    "retention",
+    "durability",
+    "max_messages",
+    "max_bytes",
+    "full",
+    "ttl",
+    "mode",
+    "group",
+)
 CODECS = ("bytes", "text", "json", "msgpack", "pickle")
 
 
@@ -33,27 +44,30 @@ def add(verb: argparse.ArgumentParser) -> None:
         "path", type=show.place, metavar="PATH", help="the directory to make; the one above it must exist. Or shm:NAME"
     )
     verb.add_argument("--codec", choices=CODECS, default="bytes", help="how payloads are encoded (bytes)")
-    verb.add_argument("--chunk-bytes", type=int, metavar="N", help="size of a full-grown chunk file (64 MiB)")
+    verb.add_argument("--chunk-bytes", type=quantities.size, metavar="SIZE", help="of a full-grown chunk file (64M)")
+    verb.add_argument(
+        "--index-spacing", type=show.whole(1), metavar="N", help="messages from one entry of the index to the next (64)"
+    )
     verb.add_argument(
         "--retention",
         type=show.retention,
         metavar="HOW",
         help="how long messages are kept: acked, until all consumers have finished them (the default); forever; "
-        "age=SECONDS; bytes=N",
+        "age=TIME, like 7d; bytes=SIZE, like 10G",
     )
     verb.add_argument(
         "--durability",
         type=show.durability,
         metavar="WHAT",
         help="what a put promises about power loss: process, nothing (the default); sync, it is on the disk; "
-        "interval=SECONDS",
+        "interval=TIME",
     )
     verb.add_argument("--max-messages", type=show.whole(1), metavar="N", help="a bound on what is not finished (none)")
-    verb.add_argument("--max-bytes", type=show.whole(1), metavar="N", help="a bound on its bytes (none)")
+    verb.add_argument("--max-bytes", type=quantities.size, metavar="SIZE", help="a bound on its bytes (none)")
     verb.add_argument(
-        "--full", choices=FULL, help="what a put does at a bound: block (the default), raise, drop_oldest"
+        "--full", choices=show.FULL, help="what a put does at a bound: block (the default), raise, drop_oldest"
     )
-    verb.add_argument("--ttl", type=show.seconds, metavar="SECONDS", help="after which a message expires (never)")
+    verb.add_argument("--ttl", type=show.seconds, metavar="TIME", help="after which a message expires (never)")
     verb.add_argument(
         "--group", type=show.group, metavar="NAME", help="share it with the users of that group; or its number (none)"
     )

@@ -5,9 +5,10 @@ Examples:
     shmq dead ls orders.billing.dead
     shmq dead show orders.billing.dead 3
     shmq dead requeue orders.billing.dead 3
-    shmq dead drop orders.billing.dead --all
+    shmq dead drop orders.billing.dead --all --yes
 
 A queue that was finished takes nothing back, unless --reopen says to open it for writing again.
+What is dropped is gone: it asks first, and a script says --yes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import shmq
-from shmq.cli import show
+from shmq.cli import asking, show
 
 if TYPE_CHECKING:
     import argparse
@@ -36,7 +37,8 @@ def add(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("indexes", metavar="INDEX", nargs="*", type=int, help="which letters")
     verb.add_argument("--all", action="store_true", help="all of them")
     verb.add_argument("--reopen", action="store_true", help="requeue: also into a queue that was finished")
-    verb.add_argument("--json", action="store_true", help="ls, show: as JSON")
+    asking.add(verb)
+    verb.add_argument("--json", action="store_true", help="as JSON")
     show.add_trusted(verb)
 
 
@@ -57,12 +59,36 @@ def run(arguments: argparse.Namespace) -> int:
         for index in chosen:
             if index not in letters:
                 raise show.Problem(f"{arguments.path} has no dead letter {index}, or another operator is at it")
-        if arguments.what == "show" and arguments.json:
-            show.facts([{**_about(letters[index]), "payload": letters[index].payload} for index in chosen])
+        if arguments.what == "show":
+            _show_all([letters[index] for index in chosen], queue, as_json=arguments.json)
             return 0
-        for index in chosen:
-            _WHAT[arguments.what](letters[index], queue, arguments)
+        if arguments.what == "drop":
+            which = show.counted(len(chosen), "dead letter")
+            asking.be_sure(arguments, f"drop {which} of {arguments.path} for good")
+        _move_all([letters[index] for index in chosen], queue, arguments)
     return 0
+
+
+def _show_all(letters: Iterable[shmq.Message], queue: shmq.Queue, *, as_json: bool) -> None:
+    if as_json:
+        show.facts([{**_about(letter), "payload": letter.payload} for letter in letters])
+        return
+    for letter in letters:
+        _show(letter, queue)
+
+
+def _move_all(letters: Iterable[shmq.Message], queue: shmq.Queue, arguments: argparse.Namespace) -> None:
+    """Put them back or drop them; whatever happens, say what was done."""
+    done: list[dict[str, Any]] = []
+    try:
+        for letter in letters:
+            facts, sentence = _WHAT[arguments.what](letter, queue, arguments)
+            done.append(facts)
+            if not arguments.json:
+                print(sentence)
+    finally:
+        if arguments.json:
+            show.facts(done)
 
 
 def _unfinished(queue: shmq.Queue) -> dict[int, shmq.Message]:
@@ -110,7 +136,7 @@ def _print(letters: Iterable[shmq.Message], *, as_json: bool) -> None:
         print("no dead letters")
 
 
-def _show(letter: shmq.Message, queue: shmq.Queue, _: argparse.Namespace) -> None:
+def _show(letter: shmq.Message, queue: shmq.Queue) -> None:
     for name, value in _about(letter).items():
         print(f"{name}: {value}".rstrip())
     print("payload:", end=" ", flush=True)
@@ -121,7 +147,7 @@ def _show(letter: shmq.Message, queue: shmq.Queue, _: argparse.Namespace) -> Non
         print(f"{letter.index}  {bytes(letter.view)!r}, {what}")
 
 
-def _requeue(letter: shmq.Message, letters: shmq.Queue, arguments: argparse.Namespace) -> None:
+def _requeue(letter: shmq.Message, letters: shmq.Queue, arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
     told = letter.headers
     where = told.get(f"{_OURS}queue")
     there = isinstance(where, str) and (where in shmq.volatile_queues() or os.path.isdir(where))
@@ -147,12 +173,16 @@ def _requeue(letter: shmq.Message, letters: shmq.Queue, arguments: argparse.Name
                 slot.buffer[:] = letter.view
             index = slot.index
     letter.ack()
-    print(f"letter {letter.index} is message {index} of {where}")
+    return {
+        "letter": letter.index,
+        "queue": where,
+        "index": index,
+    }, f"letter {letter.index} is message {index} of {where}"
 
 
-def _drop(letter: shmq.Message, _: shmq.Queue, __: argparse.Namespace) -> None:
+def _drop(letter: shmq.Message, _: shmq.Queue, __: argparse.Namespace) -> tuple[dict[str, Any], str]:
     letter.ack()
-    print(f"letter {letter.index} was dropped")
+    return {"letter": letter.index}, f"letter {letter.index} was dropped"
 
 
-_WHAT = {"show": _show, "requeue": _requeue, "drop": _drop}
+_WHAT = {"requeue": _requeue, "drop": _drop}

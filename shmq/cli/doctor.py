@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq import spark
 from shmq.cli import show
 
 if TYPE_CHECKING:
@@ -105,7 +104,8 @@ def _shm() -> Finding:
 def _spark() -> list[Finding]:
     """What `shmq.spark` needs, which is an extra."""
     return [
-        Finding(f"Spark: {each.check}", good=each.good, found=each.found, needed=False) for each in spark.findings()
+        Finding(f"Spark: {each.check}", good=each.good, found=each.found, needed=False)
+        for each in shmq.spark.findings()
     ]
 
 

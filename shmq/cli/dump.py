@@ -17,7 +17,7 @@ import itertools
 import sys
 from typing import TYPE_CHECKING
 
-from shmq import formats
+import shmq
 from shmq.cli import foreign, show
 
 if TYPE_CHECKING:
@@ -38,17 +38,17 @@ def run(arguments: argparse.Namespace) -> int:
     """Print what is there; return the exit status."""
     name = foreign.format_of(arguments.source, arguments.format)
     if arguments.state:
-        found = formats.state(arguments.source, arguments.queue, name, as_program=arguments.as_program)
+        found = shmq.formats.state(arguments.source, arguments.queue, name, as_program=arguments.as_program)
         about = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
         about["open"] = {xid: entry._asdict() for xid, entry in found.open.items()}
         about["problems"] = [problem._asdict() for problem in found.problems]
         show.facts(about)
         return 0
     if name == "chronicle" and not (arguments.json or arguments.raw or arguments.as_program):
-        for line in formats.dump(arguments.source, arguments.queue, name, limit=arguments.limit):
+        for line in shmq.formats.dump(arguments.source, arguments.queue, name, limit=arguments.limit):
             print(line)
         return 0
-    source = formats.read(arguments.source, name, arguments.queue, as_program=arguments.as_program)
+    source = shmq.formats.read(arguments.source, name, arguments.queue, as_program=arguments.as_program)
     out = sys.stdout.buffer
     for entry in itertools.islice(source, arguments.limit):
         if arguments.raw:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shmq import formats
+import shmq
 from shmq.cli import foreign, show
 
 if TYPE_CHECKING:
@@ -38,14 +38,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Export, and say what."""
     options = foreign.options_of(arguments, arguments.to)
     with foreign.at_work() as progress, show.open_queue(arguments.path, read_only=True) as queue:
-        done = formats.export_queue(
+        total = len(queue)
+        done = shmq.formats.export_queue(
             queue,
             arguments.target,
             arguments.to,
             arguments.queue,
             lossy=arguments.lossy,
             tell=foreign.tell,
-            progress=progress,
+            progress=lambda doing, count: progress(doing, count, lambda: count / total if total else None),
             **options,
         )
     if arguments.json:

@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 def add(verb: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     verb.add_argument("path", type=show.place, metavar="PATH", help="the queue")
+    verb.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Finish it, and say where it ends."""
     with show.open_queue(arguments.path) as queue:
         queue.finish()
-        print(f"{queue.path} is finished: it ends at index {queue.next_index}")
+        if arguments.json:
+            show.facts({"path": queue.path, "next_index": queue.next_index})
+        else:
+            print(f"{queue.path} is finished: it ends at index {queue.next_index}")
     return 0

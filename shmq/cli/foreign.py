@@ -12,7 +12,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from shmq import formats
+import shmq
 from shmq.cli import show
 from shmq.cli.progress import Progress
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-FORMATS = formats.HERE
+FORMATS = ("kestrel", "libkestrel", "sej", "qewqew", "chronicle")
+"""Those of `shmq.formats`, which `--help` need not import."""
 
 _FEW_PROBLEMS = 20
 """So many are said; `verify` says all."""
@@ -128,9 +129,12 @@ def format_of(path: str, given: str | None) -> str:
     Raises:
         Problem: it is none of ours, or a shmq queue, which has verbs of its own.
     """
-    found = given or formats.detect(path)
+    found = given or shmq.formats.detect(path)
     if found == "shmq":
-        raise show.Problem(f"{path} is a shmq queue; this verb is for foreign formats: {', '.join(FORMATS)}")
+        raise show.Problem(
+            f"{path} is a shmq queue; this verb is for foreign formats: {', '.join(FORMATS)}. For "
+            "ours there are cat, stat, copy, verify and replay"
+        )
     if found not in FORMATS:
         there = "is in none of the formats" if os.path.exists(path) else "is not there; the formats are"
         raise show.Problem(f"{path} {there} {', '.join(FORMATS)}")
@@ -138,7 +142,7 @@ def format_of(path: str, given: str | None) -> str:
 
 
 @contextlib.contextmanager
-def at_work() -> Iterator[Callable[[str, int], None]]:
+def at_work() -> Iterator[Callable[..., None]]:
     """
     What is given how far a transfer is, while one is made: a line says it, and a refusal names the options of a shell.
 
@@ -152,7 +156,7 @@ def at_work() -> Iterator[Callable[[str, int], None]]:
     try:
         with Progress() as progress:
             yield progress.at
-    except formats.Refused as problem:
+    except shmq.formats.Refused as problem:
         raise show.Problem(problem.told(_OPTIONS)) from problem
     finally:
         if enabled:
@@ -166,7 +170,7 @@ def tell(sentence: str) -> None:
 
 def say_damage(path: str, name: str, queue: str | None) -> None:
     """Say on stderr what of a source cannot be read, where it was allowed to be left out."""
-    problems = formats.state(path, queue, name).problems
+    problems = shmq.formats.state(path, queue, name).problems
     for file, position, reason in problems[:_FEW_PROBLEMS]:
         tell(f"damaged: {file} at {position}: {reason}")
     if len(problems) > _FEW_PROBLEMS:

@@ -2,7 +2,7 @@
 Take away the volatile queues that nobody has open, because all who had were killed.
 
 Examples:
-    shmq gc
+    shmq gc --dry-run
     shmq gc --json
 """
 
@@ -19,14 +19,18 @@ if TYPE_CHECKING:
 
 def add(verb: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    verb.add_argument("-n", "--dry-run", action="store_true", help="only say which would go")
     verb.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Take them away, and say which."""
-    gone = shmq.gc()
+    gone = shmq.gc(dry_run=arguments.dry_run)
     if arguments.json:
         show.facts(gone)
     else:
-        print("\n".join(f"took away {name}" for name in gone) or "no volatile queue is without users")
+        print(
+            "\n".join(f"{'would take' if arguments.dry_run else 'took'} away {name}" for name in gone)
+            or "no volatile queue is without users"
+        )
     return 0

@@ -5,7 +5,7 @@ Examples:
     shmq hub hub/ --listen tcp:127.0.0.1:7000 --token-file clients
     shmq hub hub/ --listen tcp:0.0.0.0:7000 --certificate host.pem --key host.key --token-file clients
 
-A client is a line of the file: the SHA-256 of its token, its name and `.*`, the verb replicate, and until when:
+A client is a line of the file: the SHA-256 of its token, its name and `.*`, the right replicate, and until when:
 
     60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752 till-7.* replicate 2027-06-30
 
@@ -16,11 +16,10 @@ is lost: clients wait for the next one, and go on. With --format sej it is a jou
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq.cli import stopping
+from shmq.cli import show, stopping
 
 if TYPE_CHECKING:
     import argparse
@@ -38,6 +37,9 @@ def add(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--token-file", required=True, metavar="FILE", help="the clients")
     verb.add_argument("--certificate", metavar="FILE", help="TLS 1.3, with this certificate (PEM)")
     verb.add_argument("--key", metavar="FILE", help="the certificate's key, if it is not in the same file")
+    verb.add_argument(
+        "--json", action="store_true", help="say so as a line of JSON on standard output, when it is ready"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -45,7 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
     stop = shmq.replica.Stop()
 
     def tell(places: list[str]) -> None:
-        print(f"shmq: {arguments.root} gathers what comes to {' '.join(places)}", file=sys.stderr, flush=True)
+        told = f"{arguments.root} gathers what comes to {' '.join(places)}"
+        show.ready(told, {"root": arguments.root, "places": places}, as_json=arguments.json)
 
     with stopping.asked(stop):
         shmq.hub.serve(

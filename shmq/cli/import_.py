@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shmq import formats
+import shmq
 from shmq.cli import foreign, show
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.lossy:
         foreign.say_damage(arguments.source, name, arguments.queue)
     with foreign.at_work() as progress:
-        done = formats.import_queue(
+        done = shmq.formats.import_queue(
             arguments.source,
             arguments.target,
             name,
@@ -65,5 +65,5 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         indexes = f", index {done.first} to {done.last}" if done.messages else ""
         consumers = f" and {show.counted(len(done.consumers), 'consumer')}" if done.consumers else ""
-        print(f"imported {done.messages:,} messages{consumers}{indexes}")
+        print(f"imported {show.counted(done.messages, 'message')}{consumers}{indexes}")
     return 0

@@ -12,7 +12,6 @@ import time
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq import formats
 from shmq.cli import foreign, show
 
 if TYPE_CHECKING:
@@ -20,7 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _READ_BYTES = 1 << 20
-_OF_OURS = ("key", "type", "header", "delay", "timeout", "group", "ack", "key_prefix", "types", "trusted")
+_OF_OURS = (
+    *("dedup", "null", "json_lines", "csv", "file", "key", "type", "header", "delay", "timeout"),
+    *("start", "lease", "max_attempts", "dead_letter", "expire_to", "ordered_by", "window", "expires", "hold"),
+    *("ephemeral", "group", "ack", "key_prefix", "types", "with_headers", "trusted"),
+)
 """Options that mean something for our own queues only."""
 
 
@@ -41,13 +44,13 @@ def put(arguments: argparse.Namespace) -> int:
     count = 0
     try:
         if arguments.foreign == "kestrel":
-            with formats.open_queue(arguments.path, "kestrel", arguments.queue, tell=foreign.tell) as journal:
+            with shmq.formats.open_queue(arguments.path, "kestrel", arguments.queue, tell=foreign.tell) as journal:
                 for batch in batches:
                     expires = None if arguments.ttl is None else time.time_ns() + int(arguments.ttl * 1e9)
-                    journal.put_many(formats.Entry(payload, expires_ns=expires) for payload in batch)
+                    journal.put_many(shmq.formats.Entry(payload, expires_ns=expires) for payload in batch)
                     count += len(batch)
         else:
-            with formats.open_queue(arguments.path, "qewqew", arguments.queue) as elements:
+            with shmq.formats.open_queue(arguments.path, "qewqew", arguments.queue) as elements:
                 for batch in batches:
                     elements.put_many(batch)
                     count += len(batch)
@@ -68,11 +71,11 @@ def take(arguments: argparse.Namespace) -> int:
     if arguments.foreign == "qewqew" and arguments.name is not None:
         raise show.Problem(f"a QewQew has one nameless reader, and no {arguments.name!r}")
     options = {"consumer": arguments.name, "tell": foreign.tell} if arguments.foreign == "kestrel" else {}
-    opened = formats.open_queue(arguments.path, arguments.foreign, arguments.queue, **options)
+    opened = shmq.formats.open_queue(arguments.path, arguments.foreign, arguments.queue, **options)
     count = 0
     with opened as queue:
         while count < arguments.count and (found := queue.peek()) is not None:
-            entry = formats.Entry(found) if isinstance(found, bytes) else found
+            entry = shmq.formats.Entry(found) if isinstance(found, bytes) else found
             _print(entry, arguments.format or "raw")
             queue.take()
             count += 1
@@ -81,7 +84,7 @@ def take(arguments: argparse.Namespace) -> int:
     return 0 if count else 1
 
 
-def _print(entry: formats.Entry, style: str) -> None:
+def _print(entry: shmq.formats.Entry, style: str) -> None:
     if style == "json":
         line = show.as_line({field: value for field, value in entry._asdict().items() if value is not None})
     elif style == "raw":

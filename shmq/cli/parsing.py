@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +24,7 @@ class Parser(argparse.ArgumentParser):
         """See `argparse`. The verb itself comes before its options; verbs within verbs likewise."""
         if args is None or self._subparsers is not None:
             return super().parse_known_args(args, namespace)
+        self._has_negative_number_optionals.clear()  # "-0" is an option, and "-3" a number none the less
         given = list(args)
         behind = given.index("--") if "--" in given else len(given)
         words = [action for action in self._actions if not action.option_strings]
@@ -66,3 +67,60 @@ class Parser(argparse.ArgumentParser):
         """See `argparse`."""
         self._show_words()
         return super().format_help()
+
+    def grammar(self, name: str, summary: str = "") -> Grammar:
+        """What may stand behind this verb: what completion and the manual are made of."""
+        nested: dict[str, Parser] = {}
+        options, words = [], []
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  # argparse has no other name for it
+                abouts = {each.dest: each.help or "" for each in action._choices_actions}  # noqa: SLF001
+                nested = dict(action.choices)
+                continue
+            value = "" if action.nargs == 0 else _value_of(action)
+            choices = tuple(map(str, action.choices or ()))
+            about = " ".join((action.help or "").split()).replace("%%", "%")
+            if action.option_strings:
+                options.append(Option(tuple(action.option_strings), value, choices, about))
+            else:
+                words.append(Word(value, choices, about, str(action.nargs or "1")))
+        inner = tuple(made.grammar(verb, abouts[verb]) for verb, made in nested.items())
+        return Grammar(name, summary, tuple(options), tuple(words), inner, self.description or "", self.epilog or "")
+
+
+class Option(NamedTuple):
+    """One option."""
+
+    names: tuple[str, ...]
+    value: str
+    """What stands behind it, as it is called in the help; "" for nothing."""
+    choices: tuple[str, ...]
+    about: str
+
+
+class Word(NamedTuple):
+    """One word, or several of a kind."""
+
+    value: str
+    choices: tuple[str, ...]
+    about: str
+    many: str
+    """How many: "1", or "?", "*", "+" as in `argparse`."""
+
+
+class Grammar(NamedTuple):
+    """A verb, or a verb within a verb."""
+
+    name: str
+    summary: str
+    options: tuple[Option, ...]
+    words: tuple[Word, ...]
+    verbs: tuple[Grammar, ...]
+    description: str
+    epilog: str
+
+
+def _value_of(action: argparse.Action) -> str:
+    if isinstance(action.metavar, str):
+        return action.metavar
+    return action.dest.upper() if not action.choices else "|".join(map(str, action.choices))

@@ -18,7 +18,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from shmq import spark
+import shmq
 from shmq.cli import show
 
 if TYPE_CHECKING:
@@ -58,13 +58,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Check it, and run it or show what it would do."""
     try:
         if arguments.dry_run:
-            pipeline = spark.read_pipeline(arguments.file)
+            pipeline = shmq.spark.read_pipeline(arguments.file)
             return _dry_run(pipeline, master=arguments.master, as_json=arguments.json)
         how = "once" if arguments.once else "continuous" if arguments.continuous else "every"
         tell = _teller(as_json=arguments.json)
-        with spark.Stopping() as stopping:  # before anything that takes time
+        with shmq.spark.Stopping() as stopping:  # before anything that takes time
             try:
-                spark.run(
+                shmq.spark.run(
                     arguments.file,
                     how=how,
                     every=arguments.every,
@@ -73,20 +73,26 @@ def run(arguments: argparse.Namespace) -> int:
                     stopping=stopping,
                 )
             finally:
-                atexit.register(spark.deafen)  # before Spark is stopped, which takes its time, too
-    except spark.BadPipeline as problem:
+                atexit.register(shmq.spark.deafen)  # before Spark is stopped, which takes its time, too
+    except shmq.spark.BadPipeline as problem:
         print(problem, file=sys.stderr)  # a line each, as compilers have it
         return 1
-    except (spark.Failed, spark.Missing, spark.NoJava, spark.BadOption) as problem:
+    except ImportError as problem:
+        raise show.Problem(f"a pipeline needs Spark ({problem}): pip install 'shmq[spark]'") from None
+    except (shmq.spark.Missing, shmq.spark.NoJava, shmq.spark.BadOption) as problem:
         raise show.Problem(str(problem)) from None
+    except RuntimeError as problem:
+        if isinstance(problem, shmq.spark.Failed):  # which is where Spark is, and not asked for before
+            raise show.Problem(str(problem)) from None
+        raise
     return 0
 
 
 def _dry_run(pipeline: Any, *, master: str | None, as_json: bool) -> int:
-    plan = spark.plan_pipeline(pipeline)
+    plan = shmq.spark.plan_pipeline(pipeline)
     try:
-        spark.check_pipeline(pipeline, master=master)
-    except (spark.Missing, spark.NoJava) as problem:
+        shmq.spark.check_pipeline(pipeline, master=master)
+    except (shmq.spark.Missing, shmq.spark.NoJava) as problem:
         _show_plan(plan, as_json=as_json)
         raise show.Problem(f"steps and sinks were not checked: {problem}") from None
     _show_plan(plan, as_json=as_json)
@@ -120,7 +126,10 @@ def _teller(*, as_json: bool) -> Callable[[dict[str, Any]], None]:
             _line(f"begun again: {facts['again']}", bars)
         elif "archive" in facts:
             if facts["rows"] or facts["files_merged"]:
-                _line(f"archive: {facts['rows']:,} messages; {facts['files_merged']:,} files put together", bars)
+                _line(
+                    f"archive: {show.counted(facts['rows'], 'message')}; {facts['files_merged']:,} files put together",
+                    bars,
+                )
             if "not_merged" in facts:
                 _line(f"archive: {facts['not_merged']}", bars)
         elif bars is not None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from shmq import replica
+import shmq
 from shmq.cli import show
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def add(verb: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Promote it, and say where it goes on."""
-    done = replica.promote(arguments.path, clock_ok=arguments.clock_ok)
+    done = shmq.replica.promote(arguments.path, clock_ok=arguments.clock_ok)
     if arguments.json:
         show.facts(dataclasses.asdict(done))
         return 0

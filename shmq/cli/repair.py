@@ -20,7 +20,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq import formats
 from shmq.cli import foreign, roots, show
 
 if TYPE_CHECKING:
@@ -52,21 +51,23 @@ def run(arguments: argparse.Namespace) -> int:
     shards = roots.map_of(arguments)
     if shards is not None:
         return roots.repair(shards, arguments)
-    if arguments.format in (None, "shmq") and formats.detect(arguments.source) == "shmq":
+    if arguments.format in (None, "shmq") and shmq.formats.detect(arguments.source) == "shmq":
         return _ours(arguments)
     name = foreign.format_of(arguments.source, arguments.format)
     # What nobody can know, where a format has no lock, is said before its files are moved.
     more = foreign.options_of(arguments, name)
     if arguments.in_place and name != "chronicle":
         more["tell"] = foreign.tell
-    done = formats.repair(arguments.source, arguments.queue, name, to=arguments.to, in_place=arguments.in_place, **more)
+    done = shmq.formats.repair(
+        arguments.source, arguments.queue, name, to=arguments.to, in_place=arguments.in_place, **more
+    )
     if arguments.json:
         show.facts(done._asdict() | {"problems": [problem._asdict() for problem in done.problems]})
         return 0
     for file, position, reason in done.problems:
         print(f"{file} at {position}: {reason}")
     print(
-        f"{done.path}: {done.messages:,} messages, clean"
+        f"{done.path}: {show.counted(done.messages, 'message')}, clean"
         + (f"; the damaged files are in {done.kept}" * bool(done.kept))
     )
     return 0
@@ -82,10 +83,11 @@ def _ours(arguments: argparse.Namespace) -> int:
     for file, position, reason in done.problems:
         print(f"{file} at {position}: {reason}")
     if arguments.in_place and not done.kept:
-        print(f"{done.path}: {done.messages:,} messages, nothing is damaged; it was left as it is")
+        print(f"{done.path}: {show.counted(done.messages, 'message')}, nothing is damaged; it was left as it is")
     else:
         print(
-            f"{done.path}: {done.messages:,} messages, clean; {'at least ' * done.at_least}{done.lost:,} lost"
+            f"{done.path}: {show.counted(done.messages, 'message')}, clean; "
+            f"{'at least ' * done.at_least}{done.lost:,} lost"
             + (f"; the damaged queue is {done.kept}" * bool(done.kept))
         )
     for file in done.gone:

@@ -22,8 +22,8 @@ import datetime
 import functools
 import os
 
-from shmq import spark
-from shmq.cli import again, handlers, show
+import shmq
+from shmq.cli import again, handlers, show, whence
 from shmq.cli.progress import Progress
 
 _SINCE = "only messages of this time or later (ISO 8601, local time when it names no zone)"
@@ -36,8 +36,7 @@ def add(verb: argparse.ArgumentParser) -> None:
         "target", type=show.place, metavar="TARGET", help="a queue, made if it is not there; or module:function"
     )
     of_queue = verb.add_argument_group("of a queue")
-    where = 'an index, a time (ISO 8601, local; or seconds since 1970 with a point), "earliest" or "latest"'
-    of_queue.add_argument("--from", dest="start", metavar="PLACE", help=f"begin there: {where}")
+    of_queue.add_argument("--from", dest="start", metavar="PLACE", help=f"begin there: {whence.WORDS}")
     of_queue.add_argument("--to", dest="stop", metavar="PLACE", help="end before that one (the end as it is now)")
     of_queue.add_argument(
         "--speed", type=_speed, metavar="N", help='1 as it was then, 10 ten times as fast, "max" without a pause (max)'
@@ -80,7 +79,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Replay, and say how much."""
     of_queue = {"--from": arguments.start, "--to": arguments.stop, "--speed": arguments.speed}
     of_queue |= {"--step": arguments.step or None, "--continue": arguments.go_on or None}
-    of_queue |= {"--key-prefix": arguments.key_prefix, "--type": arguments.types, "--format": arguments.format}
+    of_queue |= {
+        "--with-header": arguments.with_headers,
+        "--key-prefix": arguments.key_prefix,
+        "--type": arguments.types,
+        "--format": arguments.format,
+    }
     of_archive = {"--since": arguments.since, "--until": arguments.until, "--shard": arguments.shard}
     of_archive |= {"--host": arguments.host}
     if _is_queue(arguments.source):
@@ -106,15 +110,15 @@ def _refuse(options: dict[str, object], why: str) -> None:
 def _of_archive(arguments: argparse.Namespace) -> int:
     if not os.path.isdir(arguments.source):
         raise show.Problem(f"{arguments.source} is neither a queue nor an archive: there is no such directory")
-    problems = spark.verify_archive(arguments.source)
+    problems = shmq.spark.verify_archive(arguments.source)
     if problems:
         raise show.Problem(f"{arguments.source} is damaged, and nothing was put: {'; '.join(problems)}")
     limits = {"since": arguments.since, "until": arguments.until, "shard": arguments.shard, "host": arguments.host}
     with Progress() as progress:
         tell = functools.partial(progress.at, "replayed")
-        rows = spark.replay(arguments.source, arguments.target, progress=tell, **limits)
+        rows = shmq.spark.replay(arguments.source, arguments.target, progress=tell, **limits)
     if arguments.json:
         show.facts({"messages": rows, "queue": arguments.target})
     else:
-        print(f"put {rows:,} messages into {arguments.target}")
+        print(f"put {show.counted(rows, 'message')} into {arguments.target}")
     return 0

@@ -5,6 +5,7 @@ Examples:
     shmq replicate orders /mnt/other/orders
     shmq replicate --listen unix:/run/orders.sock copies/orders
     shmq replicate orders unix:/run/orders.sock
+    shmq replicate --listen tcp:127.0.0.1:7000 --token-file tokens copies/orders
     shmq replicate orders tcp:127.0.0.1:7000 --token-file ~/.orders.token
     shmq replicate orders tcp:hub.example.org:7000 --name till-7.orders --token-file ~/.hub.token
     shmq replicate shards/ tcp:hub.example.org:7000 --name till-7 --token-file ~/.hub.token
@@ -17,11 +18,9 @@ readers; `shmq promote` makes a queue of its own of it. What it lacks is held ba
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq import replica
 from shmq.cli import show, stopping
 
 if TYPE_CHECKING:
@@ -47,45 +46,55 @@ def add(verb: argparse.ArgumentParser) -> None:
         help="what DST has and SRC has not is set aside, and counted; nothing is deleted",
     )
     verb.add_argument("--rejoin", action="store_true", help="the same; DST is fenced, and follows from now on")
-    verb.add_argument("--token-file", metavar="FILE", help="what both sides of a tcp link know; closed to others")
+    verb.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="a tcp link takes a token: the file has it; with --listen, a line for each that may come",
+    )
     verb.add_argument("--ca", metavar="FILE", help="a tcp link is TLS, and believes this authority alone (PEM)")
+    verb.add_argument(
+        "--json",
+        action="store_true",
+        help="with --listen: say so as a line of JSON on standard output, when it is ready",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Replicate until somebody ends it."""
     if (arguments.listen is None) == (arguments.source is None):
         raise show.Misuse("SRC and DST, or --listen ADDRESS and DST")
-    token = None if arguments.token_file is None else replica.token_in(arguments.token_file)
     if (arguments.reset or arguments.rejoin) and arguments.target.startswith(("unix:", "tcp:")):
         raise show.Misuse("--reset and --rejoin are said where the follower is, by whoever listens")
-    stop = replica.Stop()
+    stop = shmq.replica.Stop()
     with stopping.asked(stop):
-        return _replicate(arguments, token, stop)
+        return _replicate(arguments, stop)
 
 
-def _replicate(arguments: argparse.Namespace, token: bytes | None, stop: replica.Stop) -> int:
+def _replicate(arguments: argparse.Namespace, stop: shmq.replica.Stop) -> int:
     if arguments.listen is not None:
 
         def tell(address: str) -> None:
-            print(f"shmq: {arguments.target} follows whoever comes to {address}", file=sys.stderr, flush=True)
+            told = f"{arguments.target} follows whoever comes to {address}"
+            show.ready(told, {"path": arguments.target, "place": address}, as_json=arguments.json)
 
-        replica.listen(
+        shmq.replica.listen(
             arguments.listen,
             arguments.target,
-            token=token,
+            token_file=arguments.token_file,
             stop=stop,
             on_start=tell,
             reset=arguments.reset,
             rejoin=arguments.rejoin,
         )
         return 0
+    token = None if arguments.token_file is None else shmq.replica.token_in(arguments.token_file)
     ways = {"keep": arguments.keep, "once": arguments.once, "token": token, "ca": arguments.ca, "stop": stop}
     if os.path.exists(os.path.join(arguments.source, _SHARDS)):
         if arguments.name is None or arguments.reset or arguments.rejoin:
             raise show.Misuse("shards go to a hub, with --name CLIENT, and without --reset and --rejoin")
         shmq.hub.push(arguments.source, arguments.target, client=arguments.name, **ways)
         return 0
-    replica.replicate(
+    shmq.replica.replicate(
         arguments.source,
         arguments.target,
         name=arguments.name,

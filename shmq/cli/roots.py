@@ -47,7 +47,8 @@ def verify(shards: shmq.shards.Map, *, as_json: bool) -> int:
         show.facts({"format": "shmq", "shards": told})
     else:
         print(
-            f"{shards.path}: {len(told)} shards of shmq, {messages:,} messages whole, {count} problem{'s' * (count != 1)}"
+            f"{shards.path}: {show.counted(len(told), 'shard')} of shmq, {show.counted(messages, 'message')} whole, "
+            f"{show.counted(count, 'problem')}"
         )
     return 1 if count else 0
 

@@ -5,7 +5,7 @@ Examples:
     shmq serve queues/
     shmq serve queues/ --listen tcp:127.0.0.1:9000 --listen unix:/run/user/1000/queues.sock
     shmq serve queues/ --listen tcp:0.0.0.0:9000 --certificate host.pem --key host.key --token-file tokens
-    shmq serve queues/ --flight grpc+tls://0.0.0.0:8815 --certificate host.pem --key host.key --token-file tokens.toml
+    shmq serve queues/ --flight grpc+tls://0.0.0.0:8815 --certificate host.pem --key host.key --token-file tokens
 
 A queue queues/NAME is //HOST/NAME#Queue for Chronicle's remote services, and csp://HOST:PORT/NAME for
 `shmq.net.connect`; with --flight the same directory is served by Arrow Flight instead, for Spark and for volume.
@@ -17,7 +17,6 @@ next one, and go on.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -51,6 +50,9 @@ def add(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--certificate", metavar="FILE", help="TCP is TLS 1.3, with this certificate (PEM)")
     verb.add_argument("--key", metavar="FILE", help="the certificate's key, if it is not in the same file")
     verb.add_argument("--client-ca", metavar="FILE", help="clients with a certificate of this authority may do all")
+    verb.add_argument(
+        "--json", action="store_true", help="say so as a line of JSON on standard output, when it is ready"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -62,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _serve_flight(arguments)
 
     def tell(places: list[str]) -> None:
-        print(f"shmq: serving {arguments.root} at {' '.join(places)}", file=sys.stderr, flush=True)
+        told = f"serving {arguments.root} at {' '.join(places)}"
+        show.ready(told, {"root": arguments.root, "places": places}, as_json=arguments.json)
 
     shmq.net.serve(
         arguments.root,
@@ -92,7 +95,8 @@ def _serve_flight(arguments: argparse.Namespace) -> int:
             key=arguments.key,
             token_file=arguments.token_file,
         )
-        print(f"shmq: serving {arguments.root} at {service.location}", file=sys.stderr, flush=True)
+        told = f"serving {arguments.root} at {service.location}"
+        show.ready(told, {"root": arguments.root, "places": [service.location]}, as_json=arguments.json)
         try:
             ended.wait()
         finally:

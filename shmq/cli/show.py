@@ -7,19 +7,24 @@ import base64
 import contextlib
 import dataclasses
 import datetime
+import importlib
 import json
 import os
+import re
 import shlex
 import stat
 import sys
 from typing import TYPE_CHECKING, Any
 
 import shmq
+from shmq.cli import quantities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
+FULL = ("block", "raise", "drop_oldest")
+"""What a put does at a bound."""
 FORMATS = ("raw", "json", "hex", "repr")
 _SHARED = 0o2770
 """What a directory has that a group of users shares."""
@@ -56,14 +61,24 @@ def facts(thing: object) -> None:
     print(json.dumps(thing, indent=2, default=_plain))
 
 
+def ready(sentence: str, found: dict[str, Any], *, as_json: bool) -> None:
+    """Say what a verb that goes on does from now on: to whoever looks, or to the program that has begun it."""
+    if as_json:
+        print(json.dumps(found, default=_plain), flush=True)
+    else:
+        print(f"shmq: {sentence}", file=sys.stderr, flush=True)
+
+
 def known(stats: Any) -> dict[str, Any]:
     """A dataclass as facts, without what it knows nothing of."""
     return {name: value for name, value in dataclasses.asdict(stats).items() if value is not None}
 
 
 def table(rows: Iterable[Sequence[object]], *, left: int = 1) -> None:
-    """Print rows in columns: the first *left* of them flush left, the others flush right."""
+    """Print rows in columns: the first *left* of them flush left, the others flush right. Colours are for terminals."""
     text = [[_cell(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty() and _in_colour(text, left):
+        return
     widths = [max(map(len, column)) for column in zip(*text, strict=True)]
     for row in text:
         cells = [
@@ -71,6 +86,29 @@ def table(rows: Iterable[Sequence[object]], *, left: int = 1) -> None:
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         print("  ".join(cells).rstrip())
+
+
+_STYLES = {"ok": "green", "NO": "bold red", "ERROR": "bold red", "WARNING": "yellow"}
+"""Of cells that say how something is."""
+
+
+def _in_colour(text: list[list[str]], left: int) -> bool:
+    """Print these rows as `rich` does; False where that is not installed."""
+    try:
+        rich = importlib.import_module("rich.console"), importlib.import_module("rich.table")
+        words = importlib.import_module("rich.text")
+    except ImportError:
+        return False
+    has_head = all(cell.isupper() for cell in text[0])
+    grid = rich[1].Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=has_head, header_style="bold")
+    for at, head in enumerate(text[0]):
+        grid.add_column(
+            head, justify="left" if at < left else "right", style="cyan" if at == 0 else None, overflow="fold"
+        )
+    for row in text[has_head:]:
+        grid.add_row(*(words.Text(cell, _STYLES.get(cell, "")) for cell in row))
+    rich[0].Console(highlight=False, soft_wrap=False).print(grid)
+    return True
 
 
 def _cell(cell: object) -> str:
@@ -135,7 +173,8 @@ def subscription(stats: Any) -> str:
 
 def held_by(held: Any) -> str:
     """What one name alone holds back, as a sentence."""
-    return f"{held.name} alone holds back {held.messages:,} messages, in {held.bytes / (1 << 20):,.1f} MiB of chunks"
+    messages = counted(held.messages, "message")
+    return f"{held.name} alone holds back {messages}, in {held.bytes / (1 << 20):,.1f} MiB of chunks"
 
 
 def _aside(stats: Any) -> tuple[int, int]:
@@ -182,15 +221,7 @@ def whole(least: int) -> Callable[[str], int]:
     return number
 
 
-def seconds(word: str) -> float:
-    """How long, 0 or more; for argparse."""
-    try:
-        found = float(word)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{word!r} is not a number of seconds") from None
-    if not 0 <= found < float("inf"):
-        raise argparse.ArgumentTypeError(f"{word}: seconds, 0 or more")
-    return found
+seconds = quantities.seconds
 
 
 def durability(word: str) -> shmq.Durability:
@@ -200,7 +231,7 @@ def durability(word: str) -> shmq.Durability:
         if kind in {"process", "sync"} and not equals:
             return shmq.Durability(kind)
         if kind == "interval" and time:
-            return shmq.Durability.interval(float(time))
+            return shmq.Durability.interval(_amount(quantities.seconds, time))
     except ValueError as problem:
         raise argparse.ArgumentTypeError(str(problem)) from None
     raise argparse.ArgumentTypeError(f"{word!r} is not process, sync or interval=SECONDS")
@@ -213,10 +244,17 @@ def retention(word: str) -> shmq.Retention:
         if kind in {"acked", "forever"} and not limit:
             return shmq.Retention(kind)
         if kind in {"age", "bytes"} and limit:
-            return shmq.Retention.age(float(limit)) if kind == "age" else shmq.Retention.bytes(int(limit))
+            if kind == "age":
+                return shmq.Retention.age(_amount(quantities.seconds, limit))
+            return shmq.Retention.bytes(_amount(quantities.size, limit))
     except ValueError as problem:
         raise argparse.ArgumentTypeError(str(problem)) from None
     raise argparse.ArgumentTypeError(f"{word!r} is not acked, forever, age=SECONDS or bytes=N")
+
+
+def _amount(kind: Callable[[str], Any], word: str) -> Any:
+    """A number with a unit; without one, what the library says about the number."""
+    return float(word) if re.fullmatch(r"-?[0-9.]+", word) and kind is quantities.seconds else kind(word)
 
 
 def options(queue: shmq.Queue) -> dict[str, object]:
@@ -240,6 +278,9 @@ def add_format(verb: argparse.ArgumentParser) -> None:
         "index, time, key, type, headers and payload (the default for other codecs); hex; repr",
     )
     verb.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
+    verb.add_argument(
+        "-0", "--null", action="store_const", const="null", dest="format", help="raw, each with a NUL behind it"
+    )
 
 
 def printer(queue: shmq.Queue, style: str | None) -> Callable[[shmq.Message], None]:
@@ -252,11 +293,15 @@ def printer(queue: shmq.Queue, style: str | None) -> Callable[[shmq.Message], No
     if "stdout" in CLOSED:
         raise Problem("cannot print messages: standard output is closed")
     chosen = style or ("raw" if queue.options.codec in {"bytes", "text"} else "json")
-    return {"raw": _raw, "json": _json, "hex": _hex, "repr": _repr}[chosen]
+    return {"raw": _raw, "null": _null, "json": _json, "hex": _hex, "repr": _repr}[chosen]
 
 
 def _raw(message: shmq.Message) -> None:
     sys.stdout.buffer.write(bytes(message.view) + b"\n")
+
+
+def _null(message: shmq.Message) -> None:
+    sys.stdout.buffer.write(bytes(message.view) + b"\0")
 
 
 def _json(message: shmq.Message) -> None:
@@ -286,31 +331,33 @@ def _repr(message: shmq.Message) -> None:
     sys.stdout.buffer.write(f"{message.index}  {message.payload!r}\n".encode("utf-8", "backslashreplace"))
 
 
-def payload_of(queue: shmq.Queue, word: bytes) -> Any:
+def payload_reader(queue: shmq.Queue) -> Callable[[bytes], Any]:
     """
-    What to put for a word or line that somebody typed, in a queue of this codec.
+    What makes a payload of a word or line that somebody typed, for a queue of this codec.
+
+    It raises Problem where the codec cannot hold the word.
 
     Raises:
-        Problem: the codec cannot hold it.
+        Problem: nothing that is typed can be put there.
     """
-    codec = queue.options.codec
+    codec, path = queue.options.codec, queue.path  # once: they are looked up in the queue
     if codec == "bytes":
-        return word
+        return lambda word: word
     if codec == "pickle":
-        raise Problem(f"{queue.path} holds pickles; they are put by Python programs only")
+        raise Problem(f"{path} holds pickles; they are put by Python programs only")
     if codec not in {"text", "json", "msgpack"}:
-        raise Problem(
-            f"{queue.path} has codec {codec!r}, which is not shmq's own; Python programs put there, that have it"
-        )
-    try:
-        text = word.decode()
-        return text if codec == "text" else json.loads(text)
-    except UnicodeDecodeError:
-        raise Problem(f"{word!r} is not UTF-8, and {queue.path} has codec {codec!r}") from None
-    except json.JSONDecodeError:
-        raise Problem(
-            f"{text!r} is not JSON, and {queue.path} has codec {codec!r}; for text, type '\"hello\"'"
-        ) from None
+        raise Problem(f"{path} has codec {codec!r}, which is not shmq's own; Python programs put there, that have it")
+
+    def read(word: bytes) -> Any:
+        try:
+            text = word.decode()
+            return text if codec == "text" else json.loads(text)
+        except UnicodeDecodeError:
+            raise Problem(f"{word!r} is not UTF-8, and {path} has codec {codec!r}") from None
+        except json.JSONDecodeError:
+            raise Problem(f"{text!r} is not JSON, and {path} has codec {codec!r}; for text, type '\"hello\"'") from None
+
+    return read
 
 
 def aside(path: str, found: Mapping[int, Sequence[str]]) -> None:
@@ -380,31 +427,30 @@ def add_filter(verb: argparse.ArgumentParser) -> None:
         metavar="N",
         help="only of this type; may be given again",
     )
+    verb.add_argument(
+        "--with-header",
+        type=header,
+        action="append",
+        dest="with_headers",
+        metavar="NAME=VALUE",
+        help="only with this header, a text; may be given again",
+    )
+
+
+def header(word: str) -> tuple[str, str]:
+    """A header as it is typed; for argparse."""
+    name, equals, value = word.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a header: NAME=VALUE")
+    return name, value
 
 
 def wanted(arguments: argparse.Namespace) -> shmq.Filter | None:
     """The filter that was asked for, if one was."""
-    if not arguments.key_prefix and arguments.types is None:
+    prefix = arguments.key_prefix or getattr(arguments, "key", None) or b""
+    if not prefix and arguments.types is None and not arguments.with_headers:
         return None
     try:
-        return shmq.Filter(key_prefix=arguments.key_prefix or b"", types=arguments.types)
+        return shmq.Filter(key_prefix=prefix, types=arguments.types, headers=dict(arguments.with_headers or []))
     except ValueError as problem:
         raise Misuse(str(problem)) from None
-
-
-def open_consumer(
-    queue: shmq.Queue,
-    name: str,
-    ack: str | None = None,
-    *,
-    group: bool = False,
-    wants: shmq.Filter | None = None,
-) -> shmq.Consumer | shmq.GroupConsumer:
-    """The consumer of that name; one that exists is opened as what it is, unless something else is asked for."""
-    known = queue.consumers().get(name)
-    try:
-        if group or (known is not None and known.shared):
-            return queue.consumer(name, group=True, ack=ack, filter=wants)
-        return queue.consumer(name, ack=ack, filter=wants)
-    except ValueError as problem:
-        raise Problem(str(problem)) from None

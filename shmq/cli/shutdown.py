@@ -22,6 +22,7 @@ def add(verb: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     verb.add_argument("path", type=show.place, metavar="PATH", help="the queue")
     verb.add_argument("--immediate", action="store_true", help="do not drain it: what is left stays in the queue")
+    verb.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,5 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
                 "them: shmq finish"
             )
         queue.shutdown(immediate=arguments.immediate)
-        print(f"{queue.path} is shut down, for {others} process{'es' * (others != 1)} that had it open")
+        if arguments.json:
+            show.facts({"path": queue.path, "processes": others})
+        else:
+            print(f"{queue.path} is shut down, for {others} process{'es' * (others != 1)} that had it open")
     return 0

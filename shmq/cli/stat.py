@@ -41,9 +41,13 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     print(queue.path)
     damaged = stats.pop("damaged")
+    counts = stats.pop("counts") or {}
     stats.pop("aside")
     stats.pop("held_by")
     show.table([("messages", messages), *((name.replace("_", " "), value) for name, value in stats.items())])
+    done = {name.replace("_", " "): value for name, value in counts.items() if value and not name.startswith("latency")}
+    if done:
+        print("since the boot: " + ", ".join(f"{name} {value}" for name, value in done.items()))
     print("made with " + ", ".join(f"{name}={value}" for name, value in options.items()))
     if consumers:
         print()

@@ -4,10 +4,11 @@ Take the next messages as a consumer: every name sees every message, from where 
 Examples:
     shmq take orders billing
     shmq take orders billing -n 100 --timeout 0 --json
-    shmq take orders workers --group --ack explicit
+    shmq take orders workers --group --ack explicit --max-attempts 5 --lease 30s
+    shmq take orders audit --start 'yesterday 14:00' -n 10
     shmq take /var/spool/kestrel --foreign kestrel --queue orders
 
-What is asked for of a new name (--key-prefix, --type) stays with it.
+What is asked for of a new name, from --group to --type, stays with it; later it need not be said again.
 
 A message is acknowledged: with ack mode "auto" when it is handed out, with "explicit" when it was printed.
 
@@ -21,7 +22,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq.cli import in_place, show
+from shmq.cli import in_place, name_options, show
 
 if TYPE_CHECKING:
     import argparse
@@ -34,12 +35,8 @@ def add(verb: argparse.ArgumentParser) -> None:
         "name", metavar="NAME", nargs="?", help="the consumer; made if there is none (of Kestrel: a fan-out child)"
     )
     verb.add_argument("-n", "--count", type=show.whole(1), default=1, metavar="N", help="up to how many (1)")
-    verb.add_argument("--timeout", type=show.seconds, metavar="SECONDS", help="how long to wait for each (for ever)")
-    verb.add_argument(
-        "--group", action="store_true", help="as one of a group, whose members share the messages; for a new name"
-    )
-    verb.add_argument("--ack", choices=("auto", "explicit"), help="for a new name (auto); others keep theirs")
-    show.add_filter(verb)
+    verb.add_argument("--timeout", type=show.seconds, metavar="TIME", help="how long to wait for each (for ever)")
+    name_options.add(verb)
     show.add_format(verb)
     show.add_trusted(verb)
     in_place.add(verb)
@@ -53,9 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise show.Misuse("which consumer takes them? NAME is missing")
     with (
         show.open_queue(arguments.path, trusted=arguments.trusted) as queue,
-        show.open_consumer(
-            queue, arguments.name, arguments.ack, group=arguments.group, wants=show.wanted(arguments)
-        ) as consumer,
+        name_options.open_name(queue, arguments) as consumer,
     ):
         print_message = show.printer(queue, arguments.format)
         for taken in range(arguments.count):

@@ -1,5 +1,7 @@
 """
-Check a queue, ours or foreign, or all shards of a directory, and print every problem: file, position, reason. Changes nothing.
+Check a queue, ours or foreign, or all shards of a directory, and print every problem: file, position, reason.
+
+Changes nothing.
 
 Examples:
     shmq verify orders
@@ -13,7 +15,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq import formats
 from shmq.cli import foreign, roots, show
 
 if TYPE_CHECKING:
@@ -31,16 +32,16 @@ def run(arguments: argparse.Namespace) -> int:
     shards = roots.map_of(arguments)
     if shards is not None:
         return roots.verify(shards, as_json=arguments.json)
-    if arguments.format in (None, "shmq") and formats.detect(arguments.source) == "shmq":
+    if arguments.format in (None, "shmq") and shmq.formats.detect(arguments.source) == "shmq":
         return _ours(arguments)
     name = foreign.format_of(arguments.source, arguments.format)
-    problems = formats.verify(arguments.source, arguments.queue, name)
+    problems = shmq.formats.verify(arguments.source, arguments.queue, name)
     if arguments.json:
         show.facts({"format": name, "problems": [problem._asdict() for problem in problems]})
     else:
         for file, position, reason in problems:
             print(f"{file} at {position}: {reason}")
-        print(f"{arguments.source}: {name}, {len(problems)} problem{'s' * (len(problems) != 1)}")
+        print(f"{arguments.source}: {name}, {show.counted(len(problems), 'problem')}")
     return 1 if problems else 0
 
 
@@ -56,8 +57,9 @@ def _ours(arguments: argparse.Namespace) -> int:
             print(f"{file} at {position}: {reason}")
         count = len(found.problems) + found.more
         print(
-            f"{arguments.source}: shmq, {found.messages:,} messages whole in {found.chunks:,} chunks, "
-            f"{count} problem{'s' * (count != 1)}"
+            f"{arguments.source}: shmq, {show.counted(found.messages, 'message')} whole in "
+            f"{show.counted(found.chunks, 'chunk')}, "
+            f"{show.counted(count, 'problem')}"
         )
         show.aside(arguments.source, found.aside)
     return 0 if found else 1

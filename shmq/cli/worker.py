@@ -12,10 +12,9 @@ What is in the directory is run as code: it must be yours, and closed to others.
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING
 
-from shmq import executor
+import shmq
 from shmq.cli import show
 
 if TYPE_CHECKING:
@@ -29,6 +28,9 @@ def add(verb: argparse.ArgumentParser) -> None:
         "-n", "--count", type=show.whole(1), metavar="N", help="how many workers (one for each processor)"
     )
     verb.add_argument("--max-tasks-per-child", type=show.whole(1), metavar="N", help="replace a worker after N tasks")
+    verb.add_argument(
+        "--json", action="store_true", help="say so as a line of JSON on standard output, when it is ready"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -37,8 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     def tell(pids: list[int]) -> None:
         count = "1 worker" if len(pids) == 1 else f"{len(pids)} workers"
-        told = f"shmq: {count} for {arguments.path}{made}: {' '.join(map(str, pids))}"
-        print(told, file=sys.stderr, flush=True)
+        told = f"{count} for {arguments.path}{made}: {' '.join(map(str, pids))}"
+        show.ready(told, {"path": arguments.path, "pids": pids}, as_json=arguments.json)
 
-    executor.serve(arguments.path, arguments.count, max_tasks_per_child=arguments.max_tasks_per_child, on_start=tell)
+    shmq.executor.serve(
+        arguments.path, arguments.count, max_tasks_per_child=arguments.max_tasks_per_child, on_start=tell
+    )
     return 0

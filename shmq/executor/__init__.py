@@ -15,9 +15,13 @@ A map:
     guarding, serving, failures         whoever starts workers: limits, deaths; `shmq worker`; what can go wrong
 """
 
+import logging
+
 from shmq.executor.executor import Executor
 from shmq.executor.failures import RemoteTraceback, TaskDied, TaskExpired, TaskTimedOut
 from shmq.executor.future import Future
 from shmq.executor.serving import serve
+
+logging.getLogger("shmq").addHandler(logging.NullHandler())  # silent, unless a program listens
 
 __all__ = ["Executor", "Future", "RemoteTraceback", "TaskDied", "TaskExpired", "TaskTimedOut", "serve"]

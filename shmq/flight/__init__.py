@@ -18,9 +18,13 @@ A map of the package:
     client, remote              a connection; a queue at its other end, with the verbs of a local one
 """
 
+import logging
+
 from shmq.flight.client import Client, connect
 from shmq.flight.refusals import Unreachable
 from shmq.flight.remote import RemoteQueue, RemoteStaged
 from shmq.flight.service import Service, serve
+
+logging.getLogger("shmq").addHandler(logging.NullHandler())  # silent, unless a program listens
 
 __all__ = ["Client", "RemoteQueue", "RemoteStaged", "Service", "Unreachable", "connect", "serve"]

@@ -17,10 +17,9 @@ _EXTENTS = 1 << 20
 
 
 class Verb(NamedTuple):
-    """An action: what it takes, what it needs, what does it."""
+    """An action: what it takes, and what does it; which right it needs, shmq/net/rights.py says."""
 
     request: type[words.About]
-    right: str
     answer: Callable[[shmq.Queue[Any], Any], Any]
     tried: str
     about: str
@@ -110,12 +109,12 @@ def _sweep(queue: shmq.Queue[Any], ask: words.Sweep) -> words.Count:
 
 
 VERBS = {
-    "ends": Verb(words.EndsOf, "read", _ends, "look for the ends of", "where a queue begins and ends"),
-    "extents": Verb(words.Extents, "read", _extents, "look for the extents of", "where the messages of a range lie"),
-    "at": Verb(words.At, "read", _at, "look for a time in", "the index of a time"),
-    "hold": Verb(words.Hold, "follow", _hold, "hold", "have a consumer name, which retention waits for"),
-    "follow": Verb(words.Follow, "follow", _follow, "follow", "move that name forward"),
-    "adopt": Verb(words.Adopt, "write", _adopt, "adopt into", "append what was staged, all or nothing, once"),
-    "adopted": Verb(words.Adopted, "write", _adopted, "look for batches in", "the last batch of a producer"),
-    "sweep": Verb(words.Sweep, "write", _sweep, "sweep", "remove what was staged and not adopted"),
+    "ends": Verb(words.EndsOf, _ends, "look for the ends of", "where a queue begins and ends"),
+    "extents": Verb(words.Extents, _extents, "look for the extents of", "where the messages of a range lie"),
+    "at": Verb(words.At, _at, "look for a time in", "the index of a time"),
+    "hold": Verb(words.Hold, _hold, "hold", "have a consumer name, which retention waits for"),
+    "follow": Verb(words.Follow, _follow, "follow", "move that name forward"),
+    "adopt": Verb(words.Adopt, _adopt, "adopt into", "append what was staged, all or nothing, once"),
+    "adopted": Verb(words.Adopted, _adopted, "look for batches in", "the last batch of a producer"),
+    "sweep": Verb(words.Sweep, _sweep, "sweep", "remove what was staged and not adopted"),
 }

@@ -20,6 +20,7 @@ from shmq.flight import refusals, words
 from shmq.flight.actions import boot
 from shmq.flight.remote import COLUMNS, RemoteQueue
 from shmq.flight.tokens import Bearer, is_loopback
+from shmq.net.tokens import checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -248,12 +249,13 @@ def connect(location: str, *, token: str | None = None, roots: str | None = None
         patience: seconds for which a service that does not answer is asked again.
 
     Raises:
-        ValueError: it is no location; or the token would cross the net for all to read.
+        ValueError: it is no location; or the token would cross the net for all to read, or is none that can be shown.
         OSError: *roots* cannot be read.
     """
     parts = urlsplit(location)
     if parts.scheme not in {"grpc", "grpc+tcp", "grpc+tls", "grpc+unix"}:
         raise ValueError(f"{location} is none of grpc://HOST:PORT, grpc+tls://HOST:PORT and grpc+unix:///PATH")
+    checked(token)
     is_private = parts.scheme in {"grpc+tls", "grpc+unix"} or is_loopback(parts.hostname or "")
     if token is not None and not is_private:
         raise ValueError(

@@ -25,12 +25,17 @@ _SHOWN = 200
 
 
 class NoSuchQueue(errors.NotFound):
-    """There is no queue of that name, or none for whoever asks. The text has the name and nothing of the disk."""
+    """There is no queue of that name, or none for whoever asks. The text has the name, and nothing of the disk."""
 
 
 def not_found(name: str) -> NoSuchQueue:
     """The one answer."""
     return NoSuchQueue(f"there is no queue {name[:_SHOWN]!r} here")
+
+
+def no_right(right: str, name: str) -> NoSuchQueue:
+    """For whoever may do something with it, and not that."""
+    return NoSuchQueue(f"that needs the right {right!r} to {name[:_SHOWN]!r}, and you have it not")
 
 
 def parts_of(name: str) -> list[str]:

@@ -26,6 +26,7 @@ import pyarrow.flight as fl
 import shmq
 from shmq.flight import names, refusals, tokens, words
 from shmq.flight.actions import VERBS
+from shmq.net.rights import ABOUT, FLIGHT, READ
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -103,16 +104,17 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
                 tried = "list"
                 ask = words.decode(words.Names, raw)
                 rights = self._rights(context)
-                return [
-                    words.encode([each for each in names.below(self.root, ask.queue) if rights.allow("read", each)])
-                ]
+                found = [each for each in names.below(self.root, ask.queue) if rights.may(READ, each)]
+                if ask.queue and self._is_guarded and not found:  # a directory that is there would be told by that
+                    raise names.not_found(ask.queue)
+                return [words.encode(found)]
             if asked not in VERBS:
                 raise ValueError(f"there is no action {asked!r}; there are queues, {', '.join(VERBS)}")
             verb = VERBS[asked]
             tried = verb.tried
             ask = words.decode(verb.request, raw)
             name = ask.queue
-            with self._opened(context, ask, verb.right, place) as queue:
+            with self._opened(context, ask, FLIGHT[asked], place) as queue:
                 return [words.encode(verb.answer(queue, ask))]
         except Exception as problem:  # noqa: BLE001  # whatever it is, the client is told, and nothing of this machine
             raise refusals.told(problem, tried, name, *place[:1] or (None,)) from None
@@ -127,7 +129,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
             _check_read(ask)
             with contextlib.ExitStack() as stack:
                 self._take_turn(stack)
-                queue = stack.enter_context(self._opened(context, ask, "read", place))
+                queue = stack.enter_context(self._opened(context, ask, FLIGHT["do_get"], place))
                 batches = stack.enter_context(_reading(queue, ask))
                 given = tuple(batches.schema.names)[0 if ask.columns is None or "index" in ask.columns else 1 :]
                 schema = pa.schema([batches.schema.field(each) for each in given])
@@ -145,7 +147,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
             name = ask.queue
             with contextlib.ExitStack() as stack:
                 self._take_turn(stack)
-                queue = stack.enter_context(self._opened(context, ask, "write", place))
+                queue = stack.enter_context(self._opened(context, ask, FLIGHT["do_put"], place))
                 writer.write(words.encode(_staged(queue, reader, ask.owner)))
         except Exception as problem:  # noqa: BLE001
             raise refusals.told(problem, "stage for", name, *place[:1] or (None,)) from None
@@ -166,7 +168,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         stack.callback(self._free.release)
 
     @contextlib.contextmanager
-    def _opened(self, context: Any, ask: words.About, right: str, place: list[str]) -> Iterator[shmq.Queue[Any]]:
+    def _opened(self, context: Any, ask: words.About, right: str | None, place: list[str]) -> Iterator[shmq.Queue[Any]]:
         """
         The queue of a request; its directory is added to *place*.
 
@@ -174,8 +176,11 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
             NotFound: there is none, or it is not for whoever asks.
             Mismatch: another one is meant.
         """
-        if not self._rights(context).allow(right, ask.queue):
+        rights = self._rights(context)
+        if not any(rights.may(each, ask.queue) for each in ABOUT):
             raise names.not_found(ask.queue)
+        if right is not None and not rights.may(right, ask.queue):
+            raise names.no_right(right, ask.queue)
         path = names.path_of(self.root, ask.queue)
         place.append(path)
         # trusted: payloads are handed on as bytes, and nothing here unpickles them.
@@ -312,12 +317,13 @@ def serve(
         location: grpc://127.0.0.1:PORT, for every user of this machine (0 for any port, which `location` then has);
             grpc+unix:///PATH, for this user alone; grpc+tls://HOST:PORT for others.
         certificate, key: files in PEM, for TLS.
-        token_file: who may do what; see `shmq.flight.tokens`. Without it, whoever can connect may do everything.
+        token_file: who may do what; see `shmq.net.tokens`. Without it, whoever can connect may do everything.
 
     Raises:
         NotFound: there is no such directory.
         ValueError: it could be reached from other machines without TLS and tokens; or it is no location.
         Unsafe: others can change the tokens.
+        BadFormat: the tokens are none.
         OSError: a file cannot be read, or the address is taken.
     """
     top = os.path.realpath(root)
@@ -325,7 +331,7 @@ def serve(
         raise shmq.NotFound(f"cannot serve {top}: there is no such directory")
     tls = _tls(location, certificate, key)
     _check_location(location, is_guarded=token_file is not None)
-    guard = None if token_file is None else tokens.Guard(tokens.Tokens(token_file))
+    guard = None if token_file is None else tokens.Guard(token_file)
     _refuse_taken(top, location)
     make = functools.partial(Service, top, location, tls=tls, guard=guard)
     try:

@@ -1,82 +1,54 @@
 """
-Who may do what: tokens, of which the service keeps hashes alone.
+Who may call: whoever shows a token of the service's file (shmq/net/tokens.py), with each call.
 
-    [[token]]
-    sha256 = "9f86d0..."              # of the token's text: printf %s "$TOKEN" | sha256sum
-    queues = ["orders", "shop/*"]     # names, with * for anything
-    verbs = ["read", "follow"]        # and "write"
-    until = 2027-01-01T00:00:00Z      # may be left out
-
-A queue that somebody may not touch is one that is not there. The file is read again when it has changed.
+The file is read again when it has changed.
 """
 
 from __future__ import annotations
 
-import datetime
-import fnmatch
-import hashlib
 import ipaddress
 import logging
-import os
-import stat
 import time
-import tomllib
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 import pyarrow.flight as fl
 
 from shmq import errors
+from shmq.net.tokens import Everything, Tokens
 
-VERBS = frozenset({"read", "follow", "write"})
 _BEARER = "bearer "
 _log = logging.getLogger("shmq.flight")
 
-
-class Rights(NamedTuple):
-    """What one token allows."""
-
-    queues: tuple[str, ...]
-    verbs: frozenset[str]
-    until: float
-    """In seconds since 1970."""
-
-    def allow(self, verb: str, queue: str) -> bool:
-        """Whether that may be done with that queue."""
-        return verb in self.verbs and any(fnmatch.fnmatchcase(queue, each) for each in self.queues)
-
-
-EVERYTHING = Rights(("*",), VERBS, float("inf"))
+EVERYTHING = Everything()
 """Where no tokens are asked for."""
 
 
-class Tokens:
-    """The tokens of one file."""
+class Rights(Protocol):
+    """What whoever calls may do."""
+
+    def may(self, right: str, queue: str) -> bool:
+        """Say whether that right to that queue is given, now."""
+
+
+class _File:
+    """The tokens of one file, as it is now."""
 
     def __init__(self, path: str) -> None:
         """
         Read them.
 
         Raises:
-            OSError, ValueError: they cannot be read.
+            OSError, BadFormat: they cannot be read.
             Unsafe: others can change the file.
         """
         self._path = path
-        self._read()
-
-    def _read(self) -> None:
-        with open(self._path, "rb") as file:
-            info = os.fstat(file.fileno())
-            if info.st_uid not in (os.geteuid(), 0) or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                raise errors.Unsafe(f"cannot trust the tokens in {self._path}: others can change that file")
-            self._known = _parsed(self._path, file.read())
-        self._version = info.st_mtime_ns, info.st_ino, info.st_size
+        self._tokens = Tokens(path)
 
     def rights(self, token: str) -> Rights | None:
         """What it allows; None for one that is not known, or over."""
-        info = os.stat(self._path)
-        if (info.st_mtime_ns, info.st_ino, info.st_size) != self._version:
-            self._read()
-        found = self._known.get(hashlib.sha256(token.encode()).hexdigest())
+        if Tokens.version_of(self._path) != self._tokens.version:
+            self._tokens = Tokens(self._path)
+        found = self._tokens.rights(token)
         return found if found is not None and time.time() < found.until else None
 
 
@@ -86,22 +58,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _parsed(path: str, raw: bytes) -> dict[str, Rights]:
-    """By hash."""
-    found = {}
-    for each in tomllib.loads(raw.decode()).get("token", ()):
-        strange = set(each) - {"sha256", "queues", "verbs", "until"}
-        until = each.get("until")
-        verbs = frozenset(each.get("verbs", ()))
-        digest = str(each.get("sha256", "")).lower()
-        if strange or len(digest) != 64 or not verbs <= VERBS or not all(isinstance(q, str) for q in each["queues"]):
-            raise ValueError(f"{path}: a token has sha256 (64 hex digits), queues, verbs ({', '.join(sorted(VERBS))})")
-        if until is not None and (not isinstance(until, datetime.datetime) or until.tzinfo is None):
-            raise ValueError(f"{path}: until is a time with its zone, like 2027-01-01T00:00:00Z")
-        found[digest] = Rights(tuple(each["queues"]), verbs, float("inf") if until is None else until.timestamp())
-    return found
 
 
 class Caller(fl.ServerMiddleware):  # type: ignore[misc]
@@ -115,9 +71,14 @@ class Caller(fl.ServerMiddleware):  # type: ignore[misc]
 class Guard(fl.ServerMiddlewareFactory):  # type: ignore[misc]
     """Lets nobody in without a token."""
 
-    def __init__(self, tokens: Tokens) -> None:
-        """Ask these."""
-        self._tokens = tokens
+    def __init__(self, path: str) -> None:
+        """
+        Go by the file of tokens at *path*.
+
+        Raises:
+            OSError, BadFormat, Unsafe: see `shmq.net.tokens`.
+        """
+        self._tokens = _File(path)
 
     def start_call(self, info: Any, headers: Any) -> Caller:  # noqa: ARG002  # Flight's
         """

@@ -20,7 +20,11 @@ A map of the package:
     progress    what people see meanwhile
 """
 
+import logging
+
 from shmq.flow.counts import StageSummary, Summary
 from shmq.flow.flow import Flow, StageDied
+
+logging.getLogger("shmq").addHandler(logging.NullHandler())  # silent, unless a program listens
 
 __all__ = ["Flow", "StageDied", "StageSummary", "Summary"]

@@ -83,6 +83,7 @@ def read(
     Options of all formats:
         strict (bool): raise Corrupt at the first damage instead of going on as the format's rules say.
         timeout (float): with *follow*, end when nothing has come for so many seconds; None waits for ever.
+
     More options are described by each format's own `read`.
 
     Raises:

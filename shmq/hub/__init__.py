@@ -17,8 +17,12 @@ A map of the package:
 
 from __future__ import annotations
 
+import logging
+
 from shmq.hub.dense import Map
 from shmq.hub.sending import push
 from shmq.hub.service import serve
+
+logging.getLogger("shmq").addHandler(logging.NullHandler())  # silent, unless a program listens
 
 __all__ = ["Map", "push", "serve"]

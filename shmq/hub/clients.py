@@ -1,7 +1,7 @@
 """
 The clients of a hub: each has a token, and with it a name, and no queue's name but such as begin with that.
 
-A client is a line in a file of tokens (shmq/net/tokens.py), whose verb is `replicate`, and whose queue is its name and
+A client is a line in a file of tokens (shmq/net/tokens.py), whose right is `replicate`, and whose queue is its name and
 `.*`. Its name begins with two characters that are no digits of hexadecimal, so that nobody takes it for a shard's bit,
 nor sej: it would have `a.b` be the shard `b` of 2^10.
 """
@@ -12,13 +12,13 @@ import re
 from typing import TYPE_CHECKING
 
 from shmq import errors
+from shmq.net.rights import REPLICATE
 from shmq.net.tokens import Tokens
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
-VERB = "replicate"
 NAME_MAX = 56
 """Of a whole name: a consumer name `replica.NAME` holds back what the hub lacks, and has 64 characters at most."""
 _CLIENT = re.compile(r"[G-Zg-z_-]{2}[A-Za-z0-9_-]{0,29}")
@@ -73,13 +73,13 @@ class Clients:
         Read that file of tokens.
 
         Raises:
-            Unsafe: others can write to it, or it is not ours.
+            Unsafe: others can read it or write to it, or it is not ours.
             BadFormat: a line is none, or is of no client, or there is no client; the text says which.
             OSError: it cannot be read.
         """
         self._clients: dict[bytes, Client] = {}
-        for digest, rights in Tokens(path).by_digest().items():
-            for right in rights.to(VERB):
+        for digest, rights in Tokens(path, closed=True).by_digest().items():
+            for right in rights.to(REPLICATE):
                 name = right.queue.removesuffix(".*")
                 if name == right.queue or not _CLIENT.fullmatch(name) or digest in self._clients:
                     raise errors.BadFormat(
@@ -88,7 +88,7 @@ class Clients:
                     )
                 self._clients[digest] = Client(name, right.until)
         if not self._clients:
-            raise errors.BadFormat(f"{path} has no client: no line has the verb {VERB}")
+            raise errors.BadFormat(f"{path} has no client: no line has the right {REPLICATE}")
 
     def __iter__(self) -> Iterator[bytes]:
         """The SHA-256 of every token."""

@@ -59,7 +59,7 @@ def serve(
     Args:
         root: a directory that is there.
         listen: "tcp:HOST:PORT", or several. A port 0 is any free one.
-        token_file: its clients: lines with the verb `replicate` (docs/how-to/hub.md). It is read once.
+        token_file: its clients: lines with the right `replicate` (docs/how-to/hub.md). It is read once.
         certificate: a PEM file; every address is TLS 1.3 then.
         key: the certificate's key, if it is in another file.
         as_sej: write what real sej reads, ROOT/NAME/jnl, with offsets that count, and beside it `shmq.map`, in which
@@ -70,7 +70,8 @@ def serve(
     Raises:
         NotFound: there is no directory *root*.
         Busy: another hub has it.
-        Unsafe: others can write to *root* or to the tokens; or other machines reach an address, without a certificate.
+        Unsafe: others can write to *root*, or read the tokens; or other machines reach an address, which has no
+            certificate.
         BadFormat: a line of *token_file* is none, or is of no client.
         ValueError: an address is none, or a file's; or a key without a certificate.
         OSError: the system refuses an address or a file.

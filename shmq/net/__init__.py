@@ -19,9 +19,13 @@ A map of the package:
     client/                     that client: `connect`, the verbs of a local queue
 """
 
+import logging
+
 from shmq.net.client import AsyncQueue, RemoteConsumer, RemoteMessage, RemoteQueue, RemoteReader, aconnect, connect
 from shmq.net.limits import Limits
 from shmq.net.server import serve
+
+logging.getLogger("shmq").addHandler(logging.NullHandler())  # silent, unless a program listens
 
 __all__ = [
     "AsyncQueue",

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     import shmq
     from shmq.net.log import Log
-    from shmq.net.writing import Writer
 
 _EXISTS, _MARK = "queue.shmq", "control.shmq"
 
@@ -33,7 +32,6 @@ class Opened:
         gone: whether it was found that it is not there any more: moved, deleted, or another one in its place.
         closing: called when it is closed.
         leaving: called in the loop, once, when it is gone.
-        writer: what appends to it for all connections; made by the service.
     """
 
     def __init__(self, name: str, path: str, make: Callable[[], tuple[Log, shmq.Queue[Any] | None]]) -> None:
@@ -50,7 +48,6 @@ class Opened:
         self.gone = False
         self.closing: list[Callable[[], object]] = []
         self.leaving: set[Callable[[], object]] = set()
-        self.writer: Writer | None = None
         self._path = path
         self._is_ours = os.path.exists(os.path.join(path, _EXISTS))
         self._mark = os.path.join(path, _MARK) if self._is_ours else path
@@ -118,7 +115,6 @@ class Opened:
         """Close it, and what hangs on it. Nobody uses it. May block."""
         for each in self.closing:
             each()
-        self.closing.clear()
-        self.writer = None  # which knows it: no mapping waits for a look at circles
+        self.closing.clear()  # some of them know it: no mapping waits for a look at circles
         self._let_go()
         os.close(self._pin)

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-APPEND, READ = "append", "read"
-
 
 class Rights(Protocol):
     """What somebody may do."""

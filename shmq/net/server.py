@@ -96,6 +96,7 @@ class Server:
             await self.stop()
             raise
         self._ticking = asyncio.create_task(self._tick())
+        _log.info("serving at %s", " ".join(told))
         return told
 
     async def _tick(self) -> None:

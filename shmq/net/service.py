@@ -61,6 +61,7 @@ class Service:
         self._opened: dict[tuple[str, ...], Opened] = {}
         self._parting: list[Opened] = []
         """What is not found any more, and closed when the last of its users has let go."""
+        self._writers: dict[Opened, Writer] = {}
         self._doors = [threading.Lock() for _ in range(_DOORS)]
         """One of them is held by whoever opens a queue, so that few other names wait for it."""
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="shmq-serve")
@@ -80,13 +81,22 @@ class Service:
         """
         parts = names.parts_of(name)
         with self._doors[hash(parts) % _DOORS]:
-            found = self._found(parts, name) or self._open(parts, name, make=make)
-            with self._lock:
-                if ours and found.queue is None:
-                    raise names.not_found(name)
-                found.users += 1
+            found = None
+            while found is None:
+                found = self._taken(parts, self._found(parts, name) or self._open(parts, name, make=make))
+        if ours and found.queue is None:
+            self.let_go(found)
+            raise names.not_found(name)
         self._close_some()
         return found
+
+    def _taken(self, parts: tuple[str, ...], found: Opened) -> Opened | None:
+        """Hold it; None if somebody has just put it away, because nobody used it."""
+        with self._lock:
+            if self._opened.get(parts) is not found:
+                return None
+            found.users += 1
+            return found
 
     def _found(self, parts: tuple[str, ...], name: str) -> Opened | None:
         """What is open under that name, if it is there still, and of use for whoever comes now."""
@@ -174,20 +184,17 @@ class Service:
         with self._lock:
             closing = [each for each in self._parting if not self._is_used(each)]
             self._parting = [each for each in self._parting if each not in closing]
-            unused = sorted(
-                (each.since, parts) for parts, each in self._opened.items() if not self._is_used(each)
-            )
-        for at, (since, parts) in enumerate(unused):
-            if now - since > self.limits.unused or len(unused) - at > _UNUSED_MOST or self._opened[parts].is_finished:
-                closing += self._taken_out(parts)
+            unused = [(parts, each) for parts, each in self._opened.items() if not self._is_used(each)]
+        unused.sort(key=lambda each: each[1].since)
+        for at, (parts, each) in enumerate(unused):
+            if now - each.since > self.limits.unused or len(unused) - at > _UNUSED_MOST or each.is_finished:
+                closing += self._taken_out(parts, each)
         for each in closing:
             each.close()
 
-    def _taken_out(self, parts: tuple[str, ...]) -> list[Opened]:
+    def _taken_out(self, parts: tuple[str, ...], found: Opened) -> list[Opened]:
         """That queue, if nobody uses it still, and it may be closed."""
-        with self._lock:
-            found = self._opened.get(parts)
-        if found is None or found.must_stay:
+        if found.must_stay:
             return []
         with self._lock:
             if self._is_used(found) or self._opened.get(parts) is not found:
@@ -195,9 +202,9 @@ class Service:
             del self._opened[parts]
             return [found]
 
-    @staticmethod
-    def _is_used(opened: Opened) -> bool:
-        return opened.users > 0 or (opened.writer is not None and opened.writer.works)
+    def _is_used(self, opened: Opened) -> bool:
+        writer = self._writers.get(opened)
+        return opened.users > 0 or (writer is not None and writer.works)
 
     def place(self, name: str) -> str:
         """
@@ -223,10 +230,12 @@ class Service:
 
     def writer(self, opened: Opened) -> Writer:
         """Return what appends to it, for everybody. In the loop."""
-        if opened.writer is None:
+        found = self._writers.get(opened)
+        if found is None:
             run = self._own_thread(opened) if opened.log.slow else self.run
-            opened.writer = Writer(opened, run, self.limits)
-        return opened.writer
+            found = self._writers[opened] = Writer(opened, run, self.limits)
+            opened.closing.append(partial(self._writers.pop, opened))
+        return found
 
     def _own_thread(self, opened: Opened) -> Callable[..., Any]:
         """Return what runs a function in a thread of its own: a disk that is slow holds no other queue up."""

@@ -7,9 +7,8 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from shmq.formats import chronicle
-from shmq.net import names, uri, wires
+from shmq.net import names, rights, uri, wires
 from shmq.net.channels import Appender, Channels, Tailer, agrees
-from shmq.net.peer import APPEND, READ
 from shmq.net.refusals import ILLEGAL, NOT_FOUND, Refused
 
 if TYPE_CHECKING:
@@ -108,17 +107,21 @@ class Verbs:
         raise Refused(ILLEGAL, f"the call {name[:100]!r} has no meta-data before it, and no session has it")
 
     # ---- channels
-    def _allow(self, verb: str, asked: Uri) -> None:
+    def _allow(self, call: str, asked: Uri) -> None:
         """A queue that one may do nothing with is not there for one."""
-        if not self._peer.may(verb, "/".join(names.parts_of(asked.name))):
-            raise Refused(NOT_FOUND, f"there is no queue {asked.name[:200]!r}")
+        right, queue = rights.RFC[call], "/".join(names.parts_of(asked.name))
+        if self._peer.may(right, queue):
+            return
+        if any(self._peer.may(each, queue) for each in rights.ABOUT):
+            raise Refused(NOT_FOUND, f"{call} needs the right {right!r} to {asked.name[:200]!r}, and you have it not")
+        raise Refused(NOT_FOUND, f"there is no queue {asked.name[:200]!r}")
 
     async def _create_appender(self, asked: Uri, given: Mapping[str, Any]) -> dict[str, Any]:
         cid, _ = await self._open_appender(asked, sync=given.get("sync") is True)
         return {"reply": chronicle.Typed("queue-appender", {"csp": asked.of(uri.APPENDER), "cid": cid})}
 
     async def _open_appender(self, asked: Uri, *, sync: bool) -> tuple[int, Appender]:
-        self._allow(APPEND, asked)
+        self._allow("createAppender", asked)
         found = self._channels.appender(asked.name, sync=sync)
         if found is not None and await self._is_there(found[1]):
             return found
@@ -153,8 +156,8 @@ class Verbs:
         return {"reply": chronicle.Typed("queue-tailer", named)}
 
     async def _open_tailer(self, asked: Uri, *, raw: bool = False) -> Tailer:
-        self._allow(READ, asked)
-        make = self._service.create and self._peer.may(APPEND, "/".join(names.parts_of(asked.name)))
+        self._allow("createTailer", asked)
+        make = self._service.create and self._peer.may(rights.APPEND, "/".join(names.parts_of(asked.name)))
         opened = await self._service.held(asked.name, make=make)
         return Tailer(asked, opened, opened.log.tail(), raw, asyncio.get_running_loop().time())
 
@@ -173,7 +176,9 @@ class Verbs:
             raise Refused(ILLEGAL, f"cid {cid} is not what the csp beside it names")
         if not await self._is_there(found):
             name = found.uri.name[:200]
-            raise Refused(NOT_FOUND, f"there is no queue {name!r} any more, or it is another one; cid {cid} is unknown now")
+            raise Refused(
+                NOT_FOUND, f"there is no queue {name!r} any more, or it is another one; cid {cid} is unknown now"
+            )
         return found
 
     async def appender(self, route: Route) -> Appender:
@@ -188,7 +193,7 @@ class Verbs:
             _, found = await self._open_appender(route.uri, sync=False)
         if not isinstance(found, Appender):
             raise Refused(ILLEGAL, "submit is for an appender: csp: //host/NAME#appender, or its cid")
-        self._allow(APPEND, found.uri)
+        self._allow("submit", found.uri)
         return found
 
     async def _tailer(self, route: Route) -> Tailer:
@@ -200,13 +205,13 @@ class Verbs:
                 await self._added(found, unnumbered=True)
         if not isinstance(found, Tailer):
             raise Refused(ILLEGAL, "hasNext is for a tailer: csp: //host/NAME#tailer/CID, or its cid")
-        self._allow(READ, found.uri)
+        self._allow("hasNext", found.uri)
         found.used = asyncio.get_running_loop().time()
         return found
 
     async def _last(self, route: Route) -> int:
         if route.cid is None and route.uri is not None and route.uri.view == uri.QUEUE:
-            self._allow(READ, route.uri)
+            self._allow("lastWrittenIndex", route.uri)
             opened = await self._service.held(route.uri.name)
             try:
                 return await self._service.run(opened.log.last)

@@ -13,7 +13,7 @@ import os
 import weakref
 from typing import TYPE_CHECKING, Any, cast
 
-from shmq import _native, ending, errors, given, later, locks, roles
+from shmq import _native, ending, errors, given, later, locks, log, roles
 from shmq.alarm import Alarm, Armed
 from shmq.closable import Forgotten
 from shmq.codec import T, codec
@@ -531,7 +531,11 @@ class Producer(_native.Tail[T], Handle):
         """Make the next try possible, or say why there is none."""
         self._check_open()
         if code == _native.ROLL:
-            self._roll(tail, region, deadline_ns)
+            try:
+                self._roll(tail, region, deadline_ns)
+            except errors.DiskFull as full:
+                log.say(log.WARNING, "%s", full.args[0])  # outside of the lock: a handler may put here
+                raise
         elif code == _native.FULL:
             self._room.make(tail, count, region, deadline_ns, self._check_open)
         elif code == _native.FORKED:

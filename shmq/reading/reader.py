@@ -239,7 +239,7 @@ class Reader(_native.Eye[T], Awaited, Handle):
                 return errors.ShutDown("the stop is reached")
         control = self._membership.control
         if ending.over(self._home, control):
-            return errors.ShutDown(f"the queue {ending.words(control)}")
+            return errors.ShutDown(f"the queue {ending.words(self._home, control)}")
         return None
 
     # ---- waiting without a sleep

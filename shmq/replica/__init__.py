@@ -9,9 +9,13 @@ when it comes back.
 
 from __future__ import annotations
 
+import logging
+
 from shmq.replica.doors import token_in
 from shmq.replica.holding import PREFIX
 from shmq.replica.promotion import promote
 from shmq.replica.service import Stop, listen, replicate
+
+logging.getLogger("shmq").addHandler(logging.NullHandler())  # silent, unless a program listens
 
 __all__ = ["PREFIX", "Stop", "listen", "promote", "replicate", "token_in"]

@@ -5,7 +5,8 @@ Where a follower listens, and who may come in.
     tcp:HOST:PORT    of this machine alone, for those who know a token: each side proves to the other that it does
 
 Between machines something else has to keep the secret: `ssh -L` leads to either. A hub (shmq/hub) is reached from other
-machines by TLS, and has a token for each client; it keeps their hashes alone, and those are what is proved there.
+machines by TLS, and has a token for each client. Whoever listens keeps hashes of tokens alone, and those are what both
+sides prove.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from shmq.closable import Closable
 from shmq.replica import encrypted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 UNIX, TCP = "unix:", "tcp:"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -44,8 +45,6 @@ _REFUSED = b"shmq: another token is wanted".ljust(32, b"\0")
 """In the place of a proof: that of the other side was wrong."""
 _PEER = struct.Struct("3i")
 _TOKEN_MIN = 16
-_HUB = b"shmq hub"
-"""What the nonce of a hub begins with."""
 _PAUSE = 0.1
 """Seconds before the next try, where nobody could be taken."""
 _LEAST = 0.001
@@ -89,7 +88,7 @@ def token_in(path: str) -> bytes:
     return token
 
 
-def _host_and_port(address: str, token: bytes | None) -> tuple[str, int]:
+def _host_and_port(address: str) -> tuple[str, int]:
     """Those of an address of this machine."""
     host, port, local = _parts(address)
     if not local:
@@ -97,11 +96,10 @@ def _host_and_port(address: str, token: bytes | None) -> tuple[str, int]:
             f"cannot use {address}: only addresses of this machine are, since nothing here is encrypted; "
             "`ssh -L` leads to one of another machine"
         )
-    _want(token, address)
     return host, port
 
 
-def _want(token: bytes | None, address: str) -> None:
+def _want(token: object, address: str) -> None:
     if token is None:
         raise errors.Unsafe(f"cannot use {address} without a token: any user of this machine could come in there")
 
@@ -142,7 +140,7 @@ def connect(address: str, token: bytes | None, ca: str | None = None) -> socket.
             made = encrypted.called(made, host, ca)
     with _closed_on_error(made):
         theirs = _exactly(made, _NONCE)
-        key = hashlib.sha256(token).digest() if theirs.startswith(_HUB) else token
+        key = hashlib.sha256(token).digest()
         ours = os.urandom(_NONCE)
         made.sendall(ours + _proof(key, b"source", theirs, ours))
         answer = _exactly(made, _PROOF)
@@ -163,21 +161,21 @@ def tell_of_death(sock: socket.socket) -> None:
 
 def let_in(came: socket.socket, digests: Iterable[bytes]) -> bytes:
     """
-    Whose token it is that whoever came to a hub knows, by its SHA-256, which is proved in return.
+    Whose token it is that whoever came knows, by its SHA-256, which is proved in return.
 
     Raises:
         Unsafe: it is none of *digests*; whoever came is told so.
         OSError: the link ended before, or it took too long, however slowly each byte came.
     """
     until = time.monotonic() + _HELLO_S
-    ours = _HUB + os.urandom(_NONCE - len(_HUB))
+    ours = os.urandom(_NONCE)
     came.sendall(ours)
     theirs, proof = _exactly(came, _NONCE, until), _exactly(came, _PROOF, until)
     came.settimeout(_HELLO_S)
     known = [each for each in digests if hmac.compare_digest(proof, _proof(each, b"source", ours, theirs))]
     if not known:
         came.sendall(_REFUSED)
-        raise errors.Unsafe("somebody came who knows no token")
+        raise errors.Unsafe("somebody came who knows no token that is known here")
     came.sendall(_proof(known[0], b"follower", ours, theirs))
     return known[0]
 
@@ -190,29 +188,31 @@ class Door(Closable):
     nobody who says nothing keeps others waiting.
     """
 
-    def __init__(self, address: str, token: bytes | None) -> None:
+    def __init__(self, address: str, known: Callable[[], Iterable[bytes]] | None) -> None:
         """
-        Listen there.
+        Listen there. *known*: the SHA-256 of each token with which one may come by tcp, now.
 
         Raises:
             Busy: somebody else does.
             Unsafe: it is no place to listen.
         """
         self.address = address
-        self._token = token
+        self._known = known or list[bytes]
         self._path = address.removeprefix(UNIX) if address.startswith(UNIX) else None
         if self._path is not None:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             with _closed_on_error(self._socket):
                 self._bind(self._path)
         else:
-            host, port = _host_and_port(address, token)
+            host, port = _host_and_port(address)
+            _want(known, address)
             self._socket = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
             self.address = f"{TCP}{host}:{self._socket.getsockname()[1]}"
         self._socket.listen(_UNPROVEN)
         self._lock = threading.Lock()
         self._over = False
         self._unproven: list[socket.socket] = []
+        self._tokens: dict[socket.socket, bytes] = {}
         self._inside: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._take_all, name="shmq-replica-door", daemon=True)
         self._thread.start()
@@ -237,6 +237,11 @@ class Door(Closable):
         except queue.Empty:
             return None
 
+    def token_of(self, came: socket.socket) -> bytes | None:
+        """With which token it came, by its SHA-256; None where none is wanted. To be asked once."""
+        with self._lock:
+            return self._tokens.pop(came, None)
+
     def _take_all(self) -> None:
         while not self._over:
             try:
@@ -258,11 +263,13 @@ class Door(Closable):
         """Have it inside, if it may come in; else it is closed."""
         try:
             with _closed_on_error(came):
-                self._let_in(came)
+                digest = self._let_in(came)
                 with self._lock:
                     if self._over or came not in self._unproven:
                         raise ConnectionError("others came meanwhile, or it is over")
                     self._unproven.remove(came)
+                    if digest is not None:
+                        self._tokens[came] = digest
                     self._inside.put(came)
         except (OSError, errors.Unsafe) as problem:
             self._forget(came)
@@ -273,20 +280,12 @@ class Door(Closable):
             if came in self._unproven:
                 self._unproven.remove(came)
 
-    def _let_in(self, came: socket.socket) -> None:
+    def _let_in(self, came: socket.socket) -> bytes | None:
         if self._path is not None:
             _refuse_others(came, self.address)
-            return
-        assert self._token is not None  # noqa: S101  # there is no such door without
-        until = time.monotonic() + _HELLO_S
-        ours = os.urandom(_NONCE)
+            return None
         came.settimeout(_HELLO_S)
-        came.sendall(ours)
-        theirs, proof = _exactly(came, _NONCE, until), _exactly(came, _PROOF, until)
-        if not hmac.compare_digest(proof, _proof(self._token, b"source", ours, theirs)):
-            came.sendall(_REFUSED)
-            raise errors.Unsafe("whoever came does not know the token")
-        came.sendall(_proof(self._token, b"follower", ours, theirs))
+        return let_in(came, self._known())
 
     def close(self) -> None:
         """Listen no more."""

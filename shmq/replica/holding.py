@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from shmq import _native, errors
 from shmq.storage import floors
-from shmq.storage.paths import chunk_name
+from shmq.storage.paths import FOLLOWERS, chunk_name
 
 if TYPE_CHECKING:
     from shmq.queue import Queue
     from shmq.session import Session
 
-PREFIX = "replica."
+PREFIX = FOLLOWERS
 """Of the names that hold back what a follower lacks."""
 _ACK_NS = 200_000_000
 """How often to write down how far the follower is."""

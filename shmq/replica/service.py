@@ -10,11 +10,11 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from shmq import errors, given
+from shmq import errors, given, later
 from shmq.replica import doors
 from shmq.replica.follower import Follower
 from shmq.replica.link import Broken, Link, raised, to_follower, to_source
-from shmq.replica.pieces import Answer, Common, Data, Hello, Mark, Refused
+from shmq.replica.pieces import Answer, Common, Data, Hello, Mark, Refused, There
 from shmq.replica.source import Source
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _PAUSE = 1.0
 """Seconds before what failed for a while is tried again: there was no room, or nobody listened."""
 _STEP = 0.1
 _NAME_MAX = 48
+_RIGHT = "replicate"
 _log = logging.getLogger("shmq")
 
 
@@ -111,9 +112,12 @@ def replicate(
         Busy: somebody else replicates to it; or something is to be set aside, and somebody has it open.
         Corrupt, SyncFailed, Unsafe, NotFound: as their names say; what the follower has stays.
         DiskFull, OSError: with *once*; else it is tried again and again.
-        ValueError: *target* looks like an address, and is none.
+        ValueError: *target* looks like an address, and is none; or it lies within *source*.
     """
     path, place = given.path("source", source), doors.target(given.path("target", target))
+    name = None if name is None else given.text("name", name)
+    if not doors.is_address(place) and _is_within(place, path):
+        raise ValueError(f"cannot replicate {path} to {place}: it would lie within the queue that it follows")
     stop = stop or Stop()
     keep = None if keep is None else given.whole("keep", keep, 0)
     with Source(path, name or name_of(place), keep) as there, stop.calling(there.wake):
@@ -122,6 +126,12 @@ def replicate(
         else:
             with Follower(place, reset=reset, rejoin=rejoin) as here:
                 _again_and_again(lambda: beside(there, here, stop, once=once), stop, once=once)
+
+
+def _is_within(place: str, path: str) -> bool:
+    """Whether that directory would lie below that one."""
+    above = os.path.realpath(path)
+    return os.path.realpath(place).startswith(f"{above}{os.sep}")
 
 
 def _again_and_again(work: Callable[[], None], stop: Stop, *, once: bool) -> None:
@@ -278,7 +288,7 @@ def listen(
     address: str,
     target: str | os.PathLike[str],
     *,
-    token: bytes | None = None,
+    token_file: str | os.PathLike[str] | None = None,
     stop: Stop | None = None,
     on_start: Callable[[str], object] | None = None,
     reset: bool = False,
@@ -290,28 +300,84 @@ def listen(
     Args:
         address: "unix:PATH", or "tcp:HOST:PORT" of this machine; port 0 is any that is free.
         target: the follower's directory, which is made if there is none.
-        token: what both sides of a tcp link know, at least 16 bytes.
+        token_file: for a tcp link: whose token may come, lines with the right `replicate` to the queue that the
+            last part of *target* is called (docs/how-to/serve.md). It is read once.
         stop: ends it, soon, when it is called.
         on_start: called with the address when somebody may come.
         reset, rejoin: as `replicate`, once.
 
     Raises:
         Busy, Unsafe, OSError: nobody can listen there.
+        BadFormat: *token_file* is none, or nobody in it may.
     """
     place = doors.target(given.path("target", target))
     stop = stop or Stop()
     reset, rejoin = given.flag("reset", reset), given.flag("rejoin", rejoin)
-    with doors.Door(address, token) as door:
+    known = None if token_file is None else _Known(token_file, os.path.basename(os.path.abspath(place)))
+    with doors.Door(address, known) as door:
         if on_start is not None:
             on_start(door.address)
         while not stop.is_set():
             came = door.accept(_STEP)
             if came is not None:
-                here = Follower(place, reset=reset, rejoin=rejoin)
+                how = {"reset": reset, "rejoin": rejoin}
+                digest = door.token_of(came)
+                if known is None or digest is None:
+                    here = Follower(place, **how)
+                else:
+                    here = _Admitted(place, known, digest, **how)
                 with Link(came, to_follower) as link, stop.calling(link.end), here as follower:
                     receive(follower, link)
                 if follower.was_reset:
                     reset = rejoin = False
+
+
+class _Known:
+    """By which tokens one may come with the queue of one name, and for how long."""
+
+    def __init__(self, token_file: str | os.PathLike[str], name: str) -> None:
+        """
+        Read that file.
+
+        Raises:
+            BadFormat: it is none, or no token of it may.
+            Unsafe, OSError: see `shmq.net.tokens`.
+        """
+        later.ready("shmq.net.tokens")
+        from shmq.net.tokens import Tokens  # noqa: PLC0415  # with it comes all of the server
+
+        self._name = name
+        self._by_digest = Tokens(token_file, closed=True).by_digest()
+        if not self():
+            raise errors.BadFormat(f"{os.fspath(token_file)}: no line in it has the right {_RIGHT} to {name!r}, now")
+
+    def __call__(self) -> list[bytes]:
+        """The SHA-256 of those that may come now."""
+        return [digest for digest in self._by_digest if self.may(digest)]
+
+    def may(self, digest: bytes) -> bool:
+        """Whether it still may."""
+        return self._by_digest[digest].may(_RIGHT, self._name)
+
+
+class _Admitted(Follower):
+    """A follower of whoever came with a token."""
+
+    def __init__(self, path: str, known: _Known, digest: bytes, **how: bool) -> None:
+        """*digest*: the SHA-256 of that token."""
+        super().__init__(path, **how)
+        self._known, self._digest = known, digest
+
+    def take(self, piece: There) -> None:
+        """
+        See `Follower`.
+
+        Raises:
+            NotFound: the token's time is over.
+        """
+        if not self._known.may(self._digest):
+            raise errors.NotFound(f"cannot follow into {self.path}: the time of the token is over; what came is kept")
+        super().take(piece)
 
 
 def receive(follower: Follower, link: Link) -> None:

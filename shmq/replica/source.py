@@ -125,7 +125,7 @@ class Source(Closable):
         self._over = False
         first_live = self._control.first_live()
         if answer.promoted:
-            self._fence(answer)
+            self._fence()
         history.compare(self._home, first_live, answer)
         self._has_begun = True
         self._known.clear()
@@ -161,13 +161,11 @@ class Source(Closable):
                 return Common(True, *last, history.sums_of(self._home, *last))
         return Common(False)
 
-    def _fence(self, answer: Answer) -> None:
-        """A queue of our history was promoted: nobody puts here any more."""
-        mine = {(base, chunk_id) for _, base, chunk_id in history.ids(self._home, 0)}
-        if not any((base, chunk_id) in mine for _, base, chunk_id in answer.chain):
-            raise errors.Mismatch(
-                f"cannot replicate {self._home.path}: what is there is a queue of its own; nothing was changed"
-            )
+    def _fence(self) -> None:
+        """
+        A queue of our id was promoted: nobody puts here any more. Whether they have a chunk in common says nothing, for
+        either may have retired all that both had: the id is what a follower had from here.
+        """
         with self._home.admin():
             journal = self._home.read_journal()
             self._home.write_journal(journal._replace(flags=journal.flags | _native.JOURNAL_FENCED))
@@ -280,6 +278,7 @@ class Source(Closable):
                     sync.data(fd, "chunk")
             sync.directory(self._home.chunks, "chunks")
         except FileNotFoundError:
+            self._leave_chunk()  # the next look finds out what was retired, and says so
             return False
         except OSError as problem:
             self._control.fail_sync(failed=True)

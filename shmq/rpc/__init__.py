@@ -27,12 +27,16 @@ A map of the package:
     cancels                     what is given up, at both ends
 """
 
+import logging
+
 from shmq.rpc.client import Client
 from shmq.rpc.crossing import register_error
 from shmq.rpc.errors import NoSuchMethod, RemoteError, RpcError, ServerDied, TimedOut, WrongArguments
 from shmq.rpc.running import Call, current
 from shmq.rpc.server import Server
 from shmq.rpc.streams import Stream
+
+logging.getLogger("shmq").addHandler(logging.NullHandler())  # silent, unless a program listens
 
 __all__ = [
     "Call",

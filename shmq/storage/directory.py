@@ -7,7 +7,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Any, Protocol
 
-from shmq import _native, errors, later, locks, user_group
+from shmq import _native, errors, later, locks, log, user_group
 from shmq.options import BOUND_MAX, Options
 from shmq.storage import blocks, boots, files, shm, small_json, sync
 from shmq.storage.admin import ADMIN_TIMEOUT, admin_lock
@@ -39,11 +39,8 @@ _told: set[str] = set()
 def _tell_once(text: str) -> None:
     """Say it in the log of this process, the first time."""
     if text not in _told:
-        later.ready("logging")
-        import logging  # noqa: PLC0415  # rare
-
         _told.add(text)
-        logging.getLogger("shmq").warning("%s", text)
+        log.say(log.WARNING, "%s", text)
 
 
 def _stored_options(stored: bytes, where: str) -> Options:

@@ -11,7 +11,7 @@ import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from shmq import _native, errors, later
+from shmq import _native, errors, log
 from shmq.storage.paths import chunk_name
 
 if TYPE_CHECKING:
@@ -115,15 +115,12 @@ def _in(seconds: float) -> int:
 
 
 def _say(path: str, found: Held) -> None:
-    with contextlib.suppress(OSError, ImportError):
-        later.ready("logging")
-        import logging  # noqa: PLC0415  # rare
-
-        logging.getLogger("shmq").warning(
-            "%s: consumer %r alone holds back %d messages, in %.1f MiB of chunks; drop_consumer(%r) would give them up",
-            path,
-            found.name,
-            found.messages,
-            found.bytes / (1 << 20),
-            found.name,
-        )
+    log.say(
+        log.WARNING,
+        "%s: consumer %r alone holds back %d messages, in %.1f MiB of chunks; drop_consumer(%r) would give them up",
+        path,
+        found.name,
+        found.messages,
+        found.bytes / (1 << 20),
+        found.name,
+    )

@@ -28,6 +28,8 @@ DEDUP, DEDUP_NEW = "dedup.shmq", "dedup.new"
 FORWARDED, FORWARDED_NEW = "forwarded.shmq", "forwarded.new"
 UPSTREAM, UPSTREAM_NEW = "upstream.shmq", "upstream.new"
 _CHUNK_NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.chunk")
+FOLLOWERS = "replica."
+"""What the names begin with that hold back what followers lack."""
 CONSUMER_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
 
 

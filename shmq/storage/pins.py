@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors
 from shmq.storage import files, sync
-from shmq.storage.paths import CONSUMERS, check_consumer_name
+from shmq.storage.paths import CONSUMERS, FOLLOWERS, check_consumer_name
 
 if TYPE_CHECKING:
     from shmq.storage.directory import Directory
@@ -112,6 +112,9 @@ def floor(home: Directory, dropped: int) -> int | None:
     The first index that must not be retired; None when nothing is held back. Under the administrative lock.
 
     *dropped*: what lies before it is dropped for every name.
+
+    For a follower, the chunk with the last message that it has stays until it has one behind that: it may not have the
+    SEAL yet, without which it never learns what comes next.
     """
     places = []
     for file in files.names_in(home.consumers):
@@ -125,7 +128,8 @@ def floor(home: Directory, dropped: int) -> int | None:
                 if holds(home, name) == NOTHING:
                     continue
                 checkpoint = home.readable_checkpoint(name)
-                places.append(dropped if checkpoint is None else checkpoint.floor(dropped))
+                place = dropped if checkpoint is None else checkpoint.floor(dropped)
+                places.append(max(place - 1, dropped) if name.startswith(FOLLOWERS) else place)
     return min(places, default=None)
 
 

@@ -15,7 +15,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
-from shmq import _native, errors, later
+from shmq import _native, errors, later, log
 from shmq._native.layout import chunk_header
 from shmq.storage import floors, laggards, new_chunks, pins, spares, warm
 from shmq.storage.paths import CHUNKS, chunk_name
@@ -116,13 +116,7 @@ def _beside(home: Directory, what: str) -> Iterator[None]:
     try:
         yield
     except (OSError, errors.ShmqError) as problem:
-        with contextlib.suppress(OSError, ImportError):  # what refused it may refuse an import, too
-            later.ready("logging")
-            import logging  # noqa: PLC0415  # rare
-
-            logging.getLogger("shmq").warning(
-                "%s %s: %s; the next retirement or purge does it", home.path, what, problem
-            )
+        log.say(log.WARNING, "%s %s: %s; the next retirement or purge does it", home.path, what, problem)
 
 
 def _retire_and_reclaim(home: Directory, chain: Chain, control: _native.Control, *, purged: bool) -> None:

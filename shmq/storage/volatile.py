@@ -407,6 +407,16 @@ def gc(*, anonymous_only: bool = False) -> list[str]:
     return gone
 
 
+def unused() -> list[str]:
+    """The names that `gc` would take away now."""
+    found = []
+    for place in names():
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            if _Dead(place).is_unused():
+                found.append(place)
+    return found
+
+
 _swept_at: float | None = None
 
 
@@ -438,6 +448,16 @@ class _Dead(Hold):
     def __init__(self, place: str) -> None:
         super().__init__(place)
         self._base = _open_base(self._where, create=False)
+
+    def is_unused(self) -> bool:
+        """Whether `taken_away` would take it away now."""
+        try:
+            if self._base is None:
+                return False
+            self._users = files.open_file(self._base, self._name + _USERS, self._where, writable=False)[0]
+            return not spares.is_locked(self._fd.fileno()) and self._is_named() and not self._is_kept()
+        finally:
+            self._close()
 
     def taken_away(self) -> bool:
         """Take it away, if nobody uses it: whether that was so."""

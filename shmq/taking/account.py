@@ -8,6 +8,7 @@ verb that a signal's handler interrupts can be repeated.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,7 @@ class Account:
         """How the group acknowledges is known from now on."""
         self.home = home
         self._membership = membership
+        self.control = membership.control
         self._checkpoint = checkpoint
         self.explicit = checkpoint.explicit
         self.syncs = self.explicit and home.options.durability.kind == "sync"
@@ -210,9 +212,17 @@ class Account:
             _native.over(message, code == 0 and not keeps)
             if code != 0 or not keeps:
                 self.held.drop(message)
-            if code != 0:
+            if code == 0:
+                self._count(what)
+            else:
                 self._refuse_retired(what, message.index)
                 raise _native.error(code, f"cannot {what} message {message.index} of {self.home.path}")
+
+    def _count(self, what: str) -> None:
+        if what == "acknowledge":
+            self.control.count_acked()
+        elif what == "give back":
+            self.control.count_nacked()
 
     def _refuse_retired(self, what: str, *indexes: int) -> None:
         """Say so, if what was lost was not given to anybody else."""
@@ -349,7 +359,9 @@ class Account:
             code = self.growing(self.ring.ack, _native.taken_of(message))
             _native.over(message, code == 0)
             self.held.drop(message)
-            if code != 0:
+            if code == 0:
+                self._count("acknowledge")
+            else:
                 self._refuse_retired("finish", message.index)
                 raise _native.error(
                     code,
@@ -397,3 +409,14 @@ def account_of(message: Message) -> Account:
     """Of the member that was handed it."""
     account: Account = _native.parts(message)[4]._account  # noqa: SLF001  # of ours
     return account
+
+
+def give_back_unseen(messages: Iterable[Message]) -> None:
+    """
+    Give back *messages* that a consumer which acknowledges was handed, and that nobody has seen: no attempt is counted.
+    Those that it does not hold any more are passed over.
+    """
+    for message in messages:
+        account = account_of(message)
+        with contextlib.suppress(errors.LeaseLost):
+            account.settle(message, "give back", account.ring.undo)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from shmq import _native, errors, given, locks
+from shmq import _native, errors, given, locks, log
 from shmq.taking.dead import Move, Moving, why
 from shmq.worker import Worker
 
@@ -224,11 +224,24 @@ class Aside:
         if outcome is None:
             account.growing(account.ring.ack, taken)
             account.ring.count_moved(expired=move.cause == "expired")
+            self._tell_of(move)
         else:
             account.ring.count_unmoved()
             if not self._is_copied(move):
                 due = _native.boottime_ns() + max(self._moving.resting_ns(move.cause), _TRY_AGAIN_NS)
                 account.growing(account.ring.nack, taken, due, 0)
+
+    def _tell_of(self, move: Move) -> None:
+        account, late = self._account, move.cause == "expired"
+        log.say(
+            log.INFO if late else log.WARNING,
+            "%s of %s: message %d %s: %s",
+            account.called,
+            account.home.path,
+            move.message.index,
+            "went where the expired go" if late else "is a dead letter",
+            move.reason,
+        )
 
     # ---- rejecting
     def reject(self, message: Message, reason: object) -> None:

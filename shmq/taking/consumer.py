@@ -284,6 +284,7 @@ class Consumer(_native.Head[T], Awaited, Handle):
 
         if look(0) < 0:
             self._wait(timeout, look)
+        self._membership.control.count_taken(found[0].rows)
         return found[0]
 
     def _get_many(self, limit: int, timeout: float | None = None) -> list[Message]:
@@ -325,8 +326,10 @@ class Consumer(_native.Head[T], Awaited, Handle):
             count = _native.next_many(chunk.handle, reader, room, places, positions)
             if count <= 0:
                 break  # whatever it is, the next call meets it again
+            self._membership.control.count_taken(count)
             found += _native.unpack(places, count)
             records += _native.unpack(positions, count)
+            chunk.timed(count, chunk.index_of(records[-1]), records[-1])
         return found, records
 
     def _next(self, timeout: float | None) -> int:
@@ -336,7 +339,12 @@ class Consumer(_native.Head[T], Awaited, Handle):
             raise self._unread.popleft()
         self._walk.go_on_leading()
         place = self._walk.look()
-        return place if place >= 0 else self._wait(timeout, None)
+        place = place if place >= 0 else self._wait(timeout, None)
+        chunk, which = self._walk.chunk, self._walk.which
+        assert chunk is not None  # noqa: S101  # the message is in it
+        self._membership.control.count_taken(1)
+        chunk.timed(1, int(which.index), int(which.record))
+        return place
 
     def _wait(self, timeout: float | None, look: Callable[[int], int] | None) -> int:
         try:
@@ -378,7 +386,7 @@ class Consumer(_native.Head[T], Awaited, Handle):
             return errors.ShutDown(f"{self._home.path} was shut down at once; what is left in it stays there")
         if ending.over(self._home, control) and self._walk.at_end():
             return errors.ShutDown(
-                f"{self._home.path} {ending.words(control)}, and consumer {self.name!r} has drained it"
+                f"{self._home.path} {ending.words(self._home, control)}, and consumer {self.name!r} has drained it"
             )
         return None
 
@@ -444,7 +452,7 @@ class Consumer(_native.Head[T], Awaited, Handle):
     @property
     def lag(self) -> int:
         """
-        How many messages this name has not had, also what is delayed or has expired meanwhile.
+        How many messages this name has not had, including what is delayed or has expired meanwhile.
 
         With a filter those that match, which takes a walk over what is behind; see `behind`.
         """

@@ -42,7 +42,7 @@ from shmq.where import says_where
 
 if TYPE_CHECKING:
     import datetime
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from shmq.filter import Filter
     from shmq.session import Session
@@ -542,7 +542,7 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
                 else ""
             )
             return errors.ShutDown(
-                f"{self._home.path} {ending.words(control)}, and {self._asked.called} has drained it{mine}"
+                f"{self._home.path} {ending.words(self._home, control)}, and {self._asked.called} has drained it{mine}"
             )
         return None
 
@@ -700,7 +700,7 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
     @property
     def incarnation(self) -> bytes:
         """
-        16 bytes that are this group's: whoever keeps them with the index of what is finished, knows it again.
+        16 bytes that identify this group, for whoever keeps them with the index of what is finished.
 
         They stay over reboots, a rename and a copy (not with `new_id`); `seek` begins new ones: then messages are to be
         worked at again.
@@ -926,15 +926,3 @@ class Skipped:
 
     finished: int
     left: tuple[int, ...]
-
-
-def give_back_unseen(consumer: GroupConsumer[Any], messages: Iterable[Message]) -> None:
-    """
-    Give back *messages* that *consumer* was handed and nobody has seen: no attempt is counted. Those that it does not
-    hold any more are passed over.
-    """
-    account = consumer._account
-    for message in messages:
-        with contextlib.suppress(errors.LeaseLost):
-            account.settle(message, "give back", account.ring.undo)
-    consumer._membership.control.wake()

@@ -14,7 +14,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from shmq import _native, errors
+from shmq import _native, errors, log
 from shmq.message import payloads_of
 from shmq.taking.dead import Move
 
@@ -140,6 +140,8 @@ class Handing:
                 self._aside.set_aside(Move(message, "expired", reason))
         kept = [message for message, late in zip(messages, expired, strict=True) if not late]
         self._account.hold(kept)
+        self._account.control.count_taken(len(kept))
+        chunk.timed(count, rows[-1][0], rows[-1][2])
         return kept
 
     def _again(self, batch: Batch, count: int) -> list[Message]:
@@ -168,7 +170,20 @@ class Handing:
         if not self._account.explicit:  # finished now: they might have been too old, or have come too early
             messages = [each for each in messages if self._finish(each)]
         self._account.hold(messages)
+        self._tell_of(messages)
+        self._account.control.count_taken(len(messages))
         return messages
+
+    def _tell_of(self, messages: list[Message]) -> None:
+        again = [message for message in messages if message.attempts > 1] if log.listened(log.INFO) else ()
+        if again:
+            log.say(
+                log.INFO,
+                "%s of %s is handed again what came back: %s",
+                self._account.member,
+                self._account.home.path,
+                ", ".join(f"{message.index} (attempt {message.attempts})" for message in again),
+            )
 
     def _finish(self, message: Message) -> bool:
         return self._account.growing(self._account.ring.ack, _native.taken_of(message)) == 0

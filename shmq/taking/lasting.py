@@ -15,7 +15,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from shmq import _native, errors, later
+from shmq import _native, errors, later, log
 from shmq._native.layout import snapshot as layout
 from shmq.session import Session
 from shmq.storage import acks, forgotten, sources, space, volatile
@@ -111,10 +111,8 @@ class Lasting:
     def _out_of_reach(self, place: str, problem: object) -> bool:
         if place not in self._said:
             self._said.add(place)
-            later.ready("logging")
-            import logging  # noqa: PLC0415  # rare
-
-            logging.getLogger("shmq").warning(
+            log.say(
+                log.WARNING,
                 "what group %r of %s has forwarded to %s cannot be had on the disk there: %s. Until that can be done, "
                 "all of it would come again after a power cut, and what is finished keeps its disk space; nothing is "
                 "lost",

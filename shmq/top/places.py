@@ -37,7 +37,7 @@ def check(tops: Sequence[str]) -> None:
     """
     for top in tops:
         if not top.startswith(_VOLATILE) and not os.path.isdir(top):
-            raise errors.NotFound(f"cannot look for queues below {top}: it is no directory")
+            raise errors.NotFound(f"cannot look for queues below {top}: it is not a directory")
 
 
 def _below(top: str) -> Iterator[str]:

@@ -303,10 +303,10 @@ def _sums(look: Look, sort: str) -> Text:
 
 def _queue_row(each: QueueFacts) -> list[str | Text]:
     if each.problem is not None:
-        return [Text(each.path, _BAD), *["-"] * (len(_QUEUES) - 2), Text(each.problem, _BAD)]
+        return [Text(words.short(each.path), _BAD), *["-"] * (len(_QUEUES) - 2), Text(each.problem, _BAD)]
     stopped = any(process.state == "stopped" for process in each.processes)
     return [
-        each.path,
+        words.short(each.path),
         words.rate(each.put_rate),
         words.rate(each.take_rate),
         _lag(each),

@@ -64,6 +64,11 @@ def many(number: int, what: str) -> str:
     return f"{number:,} {what if number == 1 else plural}"
 
 
+def short(path: str, most: int = 44) -> str:
+    """The end of a path that is long: there is room for figures, too."""
+    return path if len(path) <= most else f"\N{HORIZONTAL ELLIPSIS}{path[-most + 1 :]}"
+
+
 def plain(text: str) -> str:
     """Without what a terminal would obey, or cannot show: a path may have anything in it."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -16,8 +16,12 @@ A map: pool.py has Workers; started.py one worker as its starter sees it; life.p
 the next one follows when they die quickly; ends.py what a fork must not take along.
 """
 
+import logging
+
 from shmq.workers.life import Ending, Life
 from shmq.workers.pool import Workers
 from shmq.workers.started import Ended
+
+logging.getLogger("shmq").addHandler(logging.NullHandler())  # silent, unless a program listens
 
 __all__ = ["Ended", "Ending", "Life", "Workers"]

@@ -265,7 +265,7 @@ def test_a_full_disk_is_tried_or_it_is_said_why_not(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["missing"], "missing is no directory"), ([".", "--report", "no/page.md"], "no such directory")],
+    [(["missing"], "missing is not a directory"), ([".", "--report", "no/page.md"], "no such directory")],
 )
 def test_what_is_asked_for_wrongly_is_said(tmp_path, monkeypatch, capsys, words, said):
     monkeypatch.chdir(tmp_path)

@@ -64,11 +64,11 @@ def test_dead_requeue_and_drop(dead, queue, capsys):
     """They are gone from the letters; what was put back is as it was."""
     assert main(["dead", "requeue", dead, "1"]) == 0
     assert (queue[3].payload, queue[3].key, queue[3].headers) == (b"b", b"k", {})
-    assert main(["dead", "drop", dead, "--all"]) == 0
+    assert main(["dead", "drop", dead, "--all", "--yes"]) == 0
     capsys.readouterr()
     assert main(["dead", "ls", dead]) == 0
     assert capsys.readouterr().out == "no dead letters\n"
-    assert main(["dead", "drop", dead, "1"]) == 1
+    assert main(["dead", "drop", dead, "1", "--yes"]) == 1
     assert "no dead letter 1" in capsys.readouterr().err
 
 
@@ -81,9 +81,9 @@ def test_consumer_ls_and_rm(queue, path, capsys):
     assert [row.split(":")[0] for row in rows] == ["g", "plain"]
     assert main(["consumer", "ls", path, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["g"]["group"]["window"] == 65536
-    assert main(["consumer", "rm", path, "g"]) == 1
+    assert main(["consumer", "rm", path, "g", "--yes"]) == 1
     member.close()
-    assert main(["consumer", "rm", path, "g"]) == 0
+    assert main(["consumer", "rm", path, "g", "--yes"]) == 0
     assert list(queue.consumers()) == ["plain"]
 
 

@@ -33,7 +33,7 @@ def _damage(shard) -> bytes:
 
 def _payloads(path) -> set[bytes]:
     with shmq.shards.open(path, create=False) as events:
-        return {message.payload for message in events.reader()}
+        return {message.payload for _, message in events.reader()}
 
 
 def test_a_whole_root_is_whole(root, capsys):
@@ -78,7 +78,7 @@ def test_in_place_the_damaged_shards_are_repaired_and_the_others_left(root, caps
     capsys.readouterr()
     assert main(["repair", str(root), "--in-place", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert [each["kept"] for each in told["shards"]] == [None] * 6
+    assert not any(each["kept"] for each in told["shards"])
 
 
 def test_a_shard_that_is_missing_is_said_to_be_and_no_root_is_made(root, capsys):

@@ -649,7 +649,7 @@ def test_seek_takes_a_time_in_seconds_that_has_a_point(orders, run):
 def test_seek_refuses_strange_names_and_places(orders, run):
     run("take", orders, "me")
     assert run("seek", orders, "you", 1) == (1, "", f"shmq: {orders} has no consumer 'you'\n")
-    status, _, err = ended_by_argparse(run, "seek", orders, "me", "soon")
+    status, _, err = run("seek", orders, "me", "soon")
     assert (status, "'soon' is not an index, a time like" in err) == (2, True)
     assert run("seek", orders, "me", 4) == (1, "", f"shmq: cannot seek to 4: {orders} has indexes from 0 to 3\n")
     with shmq.open(orders) as queue:
@@ -720,7 +720,8 @@ def test_ctrl_c_while_it_imports_ends_it_quietly(at, tmp_path):
     where = os.pathsep.join([str(tmp_path), str(Path(shmq.__file__).parents[1])])
     environment = {**os.environ, "AT": at, "PYTHONPATH": where}
     ends = {}
-    for words in (("-m", "shmq"), ("shmq",), ("other.py",)):
+    verb = ("bridge", "nowhere", "redis://127.0.0.1:1/stream")
+    for words in (("-m", "shmq", *verb), ("shmq", *verb), ("other.py",)):
         command = [sys.executable, *words]
         done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
         ends[words[0]] = done.returncode, "KeyboardInterrupt" in done.stderr, done.stderr == ""
@@ -768,7 +769,7 @@ def test_consumer_lists_renames_and_removes(run, tmp_path, monkeypatch):
         "billing: at 1, 1 behind: 0 pending, 0 parked, 0 waiting, the oldest 0 s (auto)\n",
         "",
     )
-    assert run("consumer", "rename", "orders", "billing", "invoices") == (0, "", "")
+    assert run("consumer", "rename", "orders", "billing", "invoices") == (0, "billing is invoices now\n", "")
     told = json.loads(run("consumer", "ls", "orders", "--json")[1])
     assert told["invoices"].pop("oldest") < 3600
     assert told == {
@@ -785,7 +786,7 @@ def test_consumer_lists_renames_and_removes(run, tmp_path, monkeypatch):
             "ephemeral": False,
         }
     }
-    assert run("consumer", "rm", "orders", "invoices") == (0, "", "")
+    assert run("consumer", "rm", "orders", "invoices", "--yes") == (0, "removed invoices\n", "")
     assert run("consumer", "ls", "orders") == (0, "", "")
     status, _, error = run("consumer", "rm", "orders", "invoices")
     assert (status, "no consumer 'invoices'" in error) == (1, True)
@@ -797,13 +798,13 @@ def test_purge_finishes_everything(run, tmp_path, monkeypatch):
     with shmq.open(tmp_path / "orders") as queue:
         queue.consumer("billing").close()
         queue.put_many([b"a", b"b"])
-    status, output, _ = run("purge", "orders")
+    status, output, _ = run("purge", "orders", "--yes")
     assert (status, output.startswith("everything before index 2 is finished")) == (0, True)
     assert output.endswith("\nindex 0 to 1 can still be read (cat) until their chunk file goes\n")
     assert run("cat", "orders")[1] == "a\nb\n"
     with shmq.open(tmp_path / "orders") as queue:
         assert queue.consumers()["billing"].lag == 0
-    assert json.loads(run("purge", "orders", "--json")[1])["next_index"] == 2
+    assert json.loads(run("purge", "orders", "--json", "-y")[1])["next_index"] == 2
 
 
 # ---------------------------------------------------------------- volatile queues

@@ -353,13 +353,38 @@ def test_the_text_of_an_error_crosses_without_the_paths_in_it():
         assert "A bound is reached" in str(said(text, None))
 
 
+def test_what_a_queue_has_become_is_said(root, client):
+    """A follower, promoted beside the service; its source, fenced; one that was moved, and another one in its place."""
+    source, copy = root / "source", root / "copy"
+    with shmq.open(source) as queue:
+        queue.put_many([b"0", b"1"])
+        shmq.replica.replicate(source, copy, once=True)
+        assert numbers(away(client.queue("copy")).read_arrow(0)) == [0, 1]
+        for work in (lambda: client.write("copy", table(2, 3)), lambda: client.queue("copy").hold("c")):
+            with pytest.raises(shmq.Fenced, match="copy follows another queue"):
+                work()
+        shmq.replica.promote(copy)
+        assert client.write("copy", table(2, 3)).start > 2
+        with pytest.raises(shmq.Fenced):
+            shmq.replica.replicate(source, copy, once=True)
+        with pytest.raises(shmq.Fenced, match="source is fenced"):
+            client.write("source", table(2, 3))
+        assert numbers(away(client.queue("source")).read_arrow(0)) == [0, 1]
+    known = client.queue("source")
+    os.rename(source, root / "moved")
+    with pytest.raises(shmq.NotFound):
+        known.ends()
+    assert client.queue("moved").id == known.id
+    shmq.open(source).close()
+    for work in (known.ends, lambda: known.hold("c"), lambda: away(known).read_arrow(0)):
+        with pytest.raises(shmq.Mismatch, match="deleted and made again"):
+            work()
+
+
 # ---------------------------------------------------------------- who may
 def tokens_file(at, **rights):
-    """Rights by token, as TOML."""
-    lines = []
-    for token, (queues, verbs, until_) in rights.items():
-        digest = hashlib.sha256(token.encode()).hexdigest()
-        lines.append(f'[[token]]\nsha256 = "{digest}"\nqueues = {queues}\nverbs = {verbs}\n{until_}\n')
+    """Rights by token: a queue, rights, and until when."""
+    lines = [f"{hashlib.sha256(token.encode()).hexdigest()} {right}\n" for token, right in rights.items()]
     at.write_text("".join(lines))
     at.chmod(0o600)
     return str(at)
@@ -367,11 +392,13 @@ def tokens_file(at, **rights):
 
 def test_tokens_say_who_may_do_what(root, orders, tmp_path):
     shmq.open(root / "other").close()
+    (root / "shop").mkdir(0o700)
     file = tokens_file(
         tmp_path / "tokens",
-        reader=(["orders"], ["read"], ""),
-        writer=(["ord*"], ["read", "write"], "until = 2999-01-01T00:00:00Z"),
-        late=(["*"], ["read"], "until = 2001-01-01T00:00:00Z"),
+        reader="orders read never",
+        writer="ord* append,read 2999-01-01T00:00:00Z",
+        puts="orders append never",
+        late="* read 2001-01-01T00:00:00Z",
     )
     with shmq.flight.serve(root, token_file=file) as service:
 
@@ -382,24 +409,41 @@ def test_tokens_say_who_may_do_what(root, orders, tmp_path):
             with pytest.raises(PermissionError):
                 by(token).ends("orders")
         with by("reader") as client:
-            assert client.queues() == ["orders"]
+            assert client.queues() == client.queues("orders") == ["orders"]
+            for name in ("other", "shop", "none"):
+                with pytest.raises(shmq.NotFound, match=f"there is no queue '{name}' here"):
+                    client.queues(name)
             assert numbers(away(client.queue("orders")).read_arrow(0, 3)) == [0, 1, 2]
-            for work in (lambda: client.ends("other"), lambda: client.queue("orders").hold("x"),
-                         lambda: client.write("orders", table(0, 1))):  # fmt: skip
-                with pytest.raises(shmq.NotFound):
+            for work in (lambda: client.ends("other"), lambda: client.write("other", table(0, 1))):
+                with pytest.raises(shmq.NotFound, match="there is no queue 'other' here"):
                     work()
+            assert client.queue("orders").hold("x") == 0
+            with pytest.raises(shmq.NotFound, match="needs the right 'append' to 'orders', and you have it not"):
+                client.write("orders", table(0, 1))
+        with by("puts") as client:
+            assert client.write("orders", table(0, 1), dedup=("p", 1)) == range(5000, 5001)
+            with pytest.raises(shmq.NotFound, match="needs the right 'read' to 'orders'"):
+                list(client.queue("orders").read_arrow(0, 3))
         with by("writer") as client:
-            assert client.write("orders", table(0, 1)) == range(5000, 5001)
-            tokens_file(tmp_path / "tokens", new=(["orders"], ["read"], ""))
+            assert client.write("orders", table(0, 1)) == range(5001, 5002)
+            tokens_file(tmp_path / "tokens", new="orders read never")
             with pytest.raises(PermissionError):
                 client.ends("orders")
-            assert by("new").ends("orders").next == 5001
+            assert by("new").ends("orders").next == 5002
             os.chmod(file, 0o666)
             os.utime(file, ns=(1, 1))
             with pytest.raises(PermissionError):
                 by("new").ends("orders")
     with pytest.raises(shmq.Unsafe):
         shmq.flight.serve(root, token_file=file)
+
+
+def test_the_toml_that_tokens_were_once_in_is_refused_with_what_they_are_now(root, tmp_path):
+    file = tmp_path / "tokens"
+    file.write_text(f'# who\n[[token]]\nsha256 = "{"a" * 64}"\nqueues = ["*"]\nverbs = ["read"]\n')
+    file.chmod(0o600)
+    with pytest.raises(shmq.BadFormat, match=r"line 2: this is TOML.*as: SHA-256.*write is append, and follow is read"):
+        shmq.flight.serve(root, token_file=str(file))
 
 
 @pytest.mark.parametrize(
@@ -444,7 +488,7 @@ def certificate(folder, *hosts):
 
 def test_tls_shows_who_serves(root, orders, tmp_path):
     cert, key = certificate(tmp_path, "127.0.0.1")
-    file = tokens_file(tmp_path / "tokens", secret=(["*"], ["read"], ""))
+    file = tokens_file(tmp_path / "tokens", secret="* read never")
     with shmq.flight.serve(root, "grpc+tls://127.0.0.1:0", certificate=cert, key=key, token_file=file) as service:
         with shmq.flight.connect(service.location, token="secret", roots=cert, patience=5) as client:
             assert client.ends("orders").next == 5000
@@ -565,6 +609,15 @@ def test_a_client_that_reads_no_further_does_not_keep_the_service_from_ending(ro
         next(batches)
         served.process.send_signal(signal.SIGTERM)
         assert served.end() == 0
+
+
+@pytest.mark.parametrize("token", ["s" * 64 + "\n", "s s", "sücret", "s" * 5000, 'a"b', "a\\b"])
+@pytest.mark.parametrize("connect", [shmq.flight.connect, shmq.net.connect], ids=["flight", "net"])
+def test_a_token_that_nobody_can_show_is_refused_before_it_is_sent(connect, token):
+    """With the end of its file's line above all: gRPC refused that as if it might have been done."""
+    with pytest.raises(ValueError, match="token: at most 4096 visible characters") as told:
+        connect("csp://127.0.0.1:1/q" if connect is shmq.net.connect else "grpc://127.0.0.1:1", token=token)
+    assert token not in str(told.value)
 
 
 def test_a_token_is_shown_to_nobody_on_the_way():

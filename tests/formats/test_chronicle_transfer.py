@@ -232,9 +232,9 @@ def test_times_become_cycles_and_consumers_named_tailers(tmp_path):
 @pytest.mark.parametrize(
     ("more", "what"),
     [
-        ({"keys": [b"k", None]}, "the key of 1 messages"),
+        ({"keys": [b"k", None]}, "the key of 1 message"),
         ({"types": [3, 4]}, "the type of 2 messages"),
-        ({"headers": [{"a": 1}, None]}, "the headers of 1 messages"),
+        ({"headers": [{"a": 1}, None]}, "the headers of 1 message"),
     ],
 )
 def test_what_chronicle_cannot_hold_is_refused(tmp_path, more, what):
@@ -251,8 +251,8 @@ def test_expiries_and_what_a_group_has_finished_are_refused(tmp_path):
         formats.convert_queue(tmp_path / "src", tmp_path / "out", "chronicle")
     for what in (
         "the time of 3 messages",
-        "the expiry of 1 messages",
-        "consumer 'r' has finished 1 messages out of order",
+        "the expiry of 1 message",
+        "consumer 'r' has finished 1 message out of order",
     ):
         assert what in str(refused.value)
     formats.convert_queue(tmp_path / "src", tmp_path / "out", "chronicle", lossy=True)

@@ -164,7 +164,7 @@ def test_confirmed_further_ahead_than_a_group_reaches_is_refused_unless_lossy(tm
     path = source(tmp_path, "libkestrel", 66_000, {"r": (0, (2, 65_536, 65_537))})
     status, _, err = run("import", path, tmp_path / "q")
     assert status == 1
-    assert "confirmed 1 messages more than 65,536 ahead" in err
+    assert "confirmed 1 message more than 65,536 ahead" in err
     assert not (tmp_path / "q").exists()
     assert run("import", path, tmp_path / "q", "--lossy")[0] == 0
     with shmq.open(str(tmp_path / "q")) as queue:
@@ -236,7 +236,7 @@ def test_a_sej_reader_cannot_say_what_is_finished_out_of_order(tmp_path, run):
         group.skip(1)
     status, _, err = run("export", tmp_path / "q", "--to", "sej", tmp_path / "out")
     assert status == 1
-    assert "that consumer 'g' has finished 1 messages out of order" in err
+    assert "that consumer 'g' has finished 1 message out of order" in err
     assert run("export", tmp_path / "q", "--to", "sej", tmp_path / "out", "--lossy")[0] == 0
     assert formats.consumers(tmp_path / "out") == {"g": (0, ())}
 
@@ -304,7 +304,7 @@ def test_a_journal_that_has_grown_is_resumed_behind_what_was_imported(tmp_path, 
     with (path / "jobs").open("ab") as journal:
         journal.write(formats.kestrel.record(2, entry=Entry(b"10", None, T)))
     assert run("import", path, tmp_path / "q")[0] == 1
-    assert run("import", path, tmp_path / "q", "--resume")[1] == "imported 1 messages, index 10 to 10\n"
+    assert run("import", path, tmp_path / "q", "--resume")[1] == "imported 1 message, index 10 to 10\n"
     assert [payload for payload, *_ in messages(tmp_path / "q")] == [b"%d" % number for number in range(11)]
 
 
@@ -377,7 +377,7 @@ def test_a_sej_root_is_resumed_only_where_it_still_begins_with_what_was_imported
     segment = tmp_path / "src/a.1.000/jnl/0000000000000000.jnl"
     before = segment.read_bytes()
     segment.write_bytes(before + formats.sej.message(3, Entry(b"7", None, T + 7)))
-    assert run("import", tmp_path / "src", tmp_path / "q", "--resume")[1] == "imported 1 messages, index 6 to 6\n"
+    assert run("import", tmp_path / "src", tmp_path / "q", "--resume")[1] == "imported 1 message, index 6 to 6\n"
     other = tmp_path / "src/a.1.002"
     formats.write(tmp_path / "src", [Entry(b"late", None, T)], "sej", other.name)
     assert run("import", tmp_path / "src", tmp_path / "q", "--resume")[0] == 1
@@ -498,11 +498,11 @@ def test_a_loss_is_said_before_anything_is_written(tmp_path, run, name, words):
         queue.put(b"a", key=b"k", type=3, headers={"x": 1})
     status, _, err = run("export", tmp_path / "q", "--to", name, tmp_path / "out")
     assert status == 1
-    assert f"the {words} of 1 messages" in err
+    assert f"the {words} of 1 message" in err
     assert not (tmp_path / "out").exists()
     status, _, err = run("export", tmp_path / "q", "--to", name, tmp_path / "out", "--lossy")
     assert status == 0
-    assert f"lost: the {words} of 1 messages" in err
+    assert f"lost: the {words} of 1 message" in err
     assert [entry.payload for entry in formats.read(tmp_path / "out")] == [b"a"]
 
 

@@ -373,7 +373,7 @@ def test_a_consumer_of_somebody_elses_is_not_moved(log, tmp_path):
 def test_a_loss_is_refused_or_told_before_anything_is_written(tmp_path):
     formats.write(tmp_path / "src", entries(66_000, 1), "libkestrel", "jobs", {"r": (0, (65_537,))})
     said = refused(shmq.Unsafe, formats.import_queue, tmp_path / "src", tmp_path / "q")
-    assert said.startswith("this would be lost: consumer 'r' has confirmed 1 messages more than 65,536 ahead")
+    assert said.startswith("this would be lost: consumer 'r' has confirmed 1 message more than 65,536 ahead")
     assert said.endswith("Nothing was written; lossy=True does it all the same")
     assert not (tmp_path / "q").exists()
     there = []

@@ -37,6 +37,8 @@ SURFACES = (
     "flow",
     "bridge",
     "flight",
+    "metrics",
+    "otel",
 )
 
 DOORS = {"formats": {"shmq.foreign"}, "net": {"shmq.carried", "shmq.unseen", "shmq.formats", "shmq.formats.chronicle"}}

@@ -155,7 +155,7 @@ class Air:
 def apart(
     serve: Callable[..., None], use: Callable[..., None], *, delay: float, loss: float
 ) -> Iterator[tuple[Child, Air]]:
-    """A server at THERE, a client at HERE, and the air between them: *delay* seconds each way, so much of it is lost."""
+    """A server at THERE, a client at HERE, and the air between: *delay* seconds each way, and so much of it is lost."""
     why = can()
     if why:
         pytest.skip(f"no two machines here: {why}")

@@ -56,7 +56,9 @@ def _same(found: BaseException, local: Exception) -> None:
 
 
 def test_all_classes_are_tried():
-    assert {type(each) for each in PROBLEMS} >= {getattr(shmq, each.__name__) for each in PUBLIC if hasattr(shmq, each.__name__)}
+    assert {type(each) for each in PROBLEMS} >= {
+        getattr(shmq, each.__name__) for each in PUBLIC if hasattr(shmq, each.__name__)
+    }
     assert len(PUBLIC) > 20
 
 
@@ -108,7 +110,9 @@ def test_an_error_has_no_path_of_the_server(raising):
 def test_a_name_that_is_held_is_said_to_be_held_by_whom(orders, root):
     with serving(str(root)) as server, server.connect(client="till-7") as first, server.connect() as second:
         with first.consumer("c"):
-            with pytest.raises(shmq.Busy, match=rf"'c' of orders is held by another client .*'till-7', process {os.getpid()};"):
+            with pytest.raises(
+                shmq.Busy, match=rf"'c' of orders is held by another client .*'till-7', process {os.getpid()};"
+            ):
                 second.consumer("c")
             with pytest.raises(shmq.Busy, match=r"is held by this client itself \(close it first\)"):
                 first.consumer("c")

@@ -43,7 +43,7 @@ def test_a_message_that_was_sent_ahead_is_not_handed_out_when_it_has_expired(ord
         remote.put(b"last")
         _all_is_here(consumer, 5)
         late, later = remote.reader(1, 3)
-        assert not (first.expired or late.expired or later.expired)
+        assert [each.expired for each in (first, late, later)] == [False] * 3
         now = packing.boottime_ns
         monkeypatch.setattr(packing, "boottime_ns", lambda: now() + 60 * 10**9)  # a minute has passed
         assert [late.expired, later.expired] == [True, False]
@@ -68,24 +68,22 @@ def test_what_expired_at_a_client_that_acknowledges_is_given_back(orders, server
 
 
 def test_what_expired_at_a_client_goes_where_the_group_has_it_go(orders, server, root):
-    with server.connect() as remote:
-        with shmq.open(root / "late") as late:
-            consumer = remote.consumer("g", group=True, ack="explicit", prefetch=10, expire_to="late")
-            remote.put_many([b"a", b"b"], ttl=0.5)
-            remote.put(b"c")
-            until(lambda: _next(consumer) is not None)
-            until(lambda: len(late) == 1)
-            assert [each.payload for each in late.reader()] == [b"b"]
-            consumer.close()
+    with server.connect() as remote, shmq.open(root / "late") as late:
+        consumer = remote.consumer("g", group=True, ack="explicit", prefetch=10, expire_to="late")
+        remote.put_many([b"a", b"b"], ttl=0.5)
+        remote.put(b"c")
+        until(lambda: _next(consumer) is not None)
+        until(lambda: b"b" in [each.payload for each in late.reader()])
+        consumer.close()
 
 
 def _next(consumer):
     """The message behind those that expire, when it comes."""
-    for message in consumer.get_many(1, timeout=DEADLINE):
-        if message.payload == b"a":
-            time.sleep(0.6)
-        message.ack()
-        return message if message.payload == b"c" else None
+    message = consumer.get(timeout=DEADLINE)
+    if message.payload == b"a":
+        time.sleep(0.6)
+    message.ack()
+    return message if message.payload == b"c" else None
 
 
 @pytest.mark.parametrize("how", ["consumer", "queue", "awaited"])
@@ -152,5 +150,3 @@ def test_the_servers_clock_is_what_came_soonest(monkeypatch):
     assert found == ahead + 1000 - 7
     clock.begin(None)
     assert clock.told(now - 3) == -3
-
-

@@ -114,7 +114,7 @@ def test_an_address_where_somebody_listens_is_named(root, host):
         port = there.getsockname()[1]
         with pytest.raises(shmq.Busy, match=f"^cannot listen at tcp:{host}:{port}: somebody does already$"):
             net.serve(root, f"tcp:{host}:{port}")
-    with pytest.raises(OSError, match="cannot listen at tcp:no.host.invalid:9: "):
+    with pytest.raises(OSError, match=r"cannot listen at tcp:no\.host\.invalid:9: "):
         net.serve(root, "tcp:no.host.invalid:9")
 
 

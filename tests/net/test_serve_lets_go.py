@@ -77,7 +77,7 @@ def test_a_queue_that_is_not_there_any_more_is_not_found(root, server, way):
             with pytest.raises(shmq.NotFound):
                 server.connect()
             return
-        with pytest.raises(shmq.NotFound, match="'orders' is not there any more|there is no queue 'orders'"):
+        with pytest.raises(shmq.NotFound, match=r"'orders' is not there any more|there is no queue 'orders'"):
             remote.put(b"b", timeout=DEADLINE)
         with pytest.raises(shmq.NotFound):  # found without a request
             consumer.get(timeout=DEADLINE)
@@ -92,7 +92,7 @@ def test_a_batch_on_its_way_into_the_queue_before_is_not_said_to_be_in_the_one_n
         with server.connect() as remote:
             big = bytes(1 << 16)
             remote.put(big)
-            with pytest.raises(shmq.Full):
+            with contextlib.suppress(shmq.Full):
                 while True:
                     before.put(big, timeout=0)
             future = remote.submit(big)
@@ -202,6 +202,28 @@ def test_descriptors_and_mappings_do_not_grow_with_the_names_that_were_asked_for
     assert files_then <= files + 5
     assert mapped_then <= mapped + 20
     assert _open_files() <= before
+
+
+def test_what_is_put_away_while_it_is_found_is_opened_anew(root, orders, monkeypatch):
+    """Another thread closes what nobody uses, between the look for it and the hold."""
+    service = Service(str(root), limits=Limits(unused=0.0))
+    find = service._found
+
+    def found(*names):
+        there = find(*names)
+        service._close_some()
+        return there
+
+    try:
+        service.let_go(service.hold("orders"))
+        monkeypatch.setattr(service, "_found", found)
+        opened = service.hold("orders")
+        assert not opened.queue.closed
+        assert opened.queue.put(b"a") == 0
+        service.let_go(opened)
+    finally:
+        monkeypatch.undo()
+        service.close()
 
 
 @ways

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import random
 import socket
 import threading
@@ -14,6 +15,7 @@ from support import Child, until
 
 import shmq
 from shmq import replica
+from shmq.net.tokens import Right
 from shmq.replica import doors
 from shmq.replica.follower import Follower
 from shmq.replica.link import Broken, Link, to_follower, to_source
@@ -21,6 +23,20 @@ from shmq.replica.service import receive, send
 from shmq.replica.source import Source
 
 TOKEN = b"a token of this test"
+DIGEST = hashlib.sha256(TOKEN)
+
+
+def known() -> list[bytes]:
+    """What a door is told that may come."""
+    return [DIGEST.digest()]
+
+
+def token_file(place, *rights, mode=0o600):
+    """A file of rights of that token."""
+    file = place / "tokens"
+    file.write_text("".join(f"{DIGEST.hexdigest()} {each}\n" for each in rights))
+    file.chmod(mode)
+    return file
 
 
 @pytest.fixture
@@ -133,9 +149,10 @@ def test_what_the_follower_refuses_is_raised_at_the_source(pair):
 def test_a_service_that_listens(pair, address):
     """It is killed and comes again; who sends waits for it, and goes on."""
     queue, a, b = pair
+    tokens = token_file(a.parent, "b replicate never")
 
     def serve(say, at) -> None:
-        replica.listen(at, b, token=TOKEN, on_start=say)
+        replica.listen(at, b, token_file=tokens if at.startswith("tcp:") else None, on_start=say)
 
     with Child(serve, address.format(a.parent)) as service:
         at = service.hear()
@@ -152,11 +169,12 @@ def test_a_service_that_listens(pair, address):
 def test_who_does_not_know_the_token_does_not_come_in(pair):
     """And goes in nowhere: each side proves it to the other."""
     _, a, b = pair
+    tokens = token_file(a.parent, "b replicate never")
 
-    def serve(say, token) -> None:
-        replica.listen("tcp:127.0.0.1:0", b, token=token, on_start=say)
+    def serve(say) -> None:
+        replica.listen("tcp:127.0.0.1:0", b, token_file=tokens, on_start=say)
 
-    with Child(serve, TOKEN) as service:
+    with Child(serve) as service:
         at = service.hear()
         with pytest.raises(shmq.Unsafe, match="has another token"):
             replica.replicate(a, at, name="b", token=TOKEN[::-1], once=True)
@@ -189,11 +207,11 @@ def test_addresses_that_are_none(tmp_path):
     """Only this machine's; tcp with a token; a door that is somebody's stays."""
     for address in ("tcp:192.0.2.1:7000", "tcp:0.0.0.0:7000", "tcp:example.org:7000"):
         with pytest.raises(shmq.Unsafe, match="only addresses of this machine"):
-            doors.Door(address, TOKEN)
+            doors.Door(address, known)
     with pytest.raises(shmq.Unsafe, match="without a token"):
         doors.Door("tcp:127.0.0.1:0", None)
     with pytest.raises(ValueError, match="HOST:PORT"):
-        doors.Door("tcp:127.0.0.1", TOKEN)
+        doors.Door("tcp:127.0.0.1", known)
     door = f"unix:{tmp_path}/door"
     with doors.Door(door, None):
         assert (tmp_path / "door").stat().st_mode & 0o777 == 0o600
@@ -216,6 +234,77 @@ def test_a_token_that_others_may_read_is_none(tmp_path):
         replica.token_in(str(file))
 
 
+@pytest.mark.parametrize(
+    "rights", [["other replicate never"], ["b append,read,manage never"], ["b replicate 2020-01-01"], []]
+)
+def test_who_listens_has_a_token_that_may_come(pair, rights):
+    """With this queue, and by that right."""
+    _, a, b = pair
+    with pytest.raises(shmq.BadFormat, match="no line in it has the right replicate to 'b', now"):
+        replica.listen("tcp:127.0.0.1:0", b, token_file=token_file(a.parent, *rights))
+    assert not b.exists()
+
+
+def test_the_files_of_before_are_refused_with_what_they_are_now(pair):
+    """The secret itself at the side that listens; and a file that others can read, for a line is what is proved."""
+    _, a, b = pair
+    secret = a.parent / "secret"
+    secret.write_bytes(TOKEN.replace(b" ", b"-") + b"\n")
+    secret.chmod(0o600)
+    with pytest.raises(
+        shmq.BadFormat, match=r"line 1: this may be a token itself.* each is a line, as: SHA-256"
+    ) as told:
+        replica.listen("tcp:127.0.0.1:0", b, token_file=secret)
+    assert "a-token" not in str(told.value)
+    with pytest.raises(shmq.Unsafe, match=r"others can read it.*chmod 0600"):
+        replica.listen("tcp:127.0.0.1:0", b, token_file=token_file(a.parent, "b replicate never", mode=0o644))
+
+
+def test_a_token_of_many_comes_with_its_queue_alone(pair):
+    """One file for all who listen here: each lets in whoever has a right to its queue, and nobody else."""
+    _, a, b = pair
+    other = b"b" * 64
+    file = token_file(a.parent, "c* replicate never")
+    with open(file, "a") as more:
+        more.write(f"{hashlib.sha256(other).hexdigest()} b replicate 2999-01-01\n")
+    with Child(lambda say: replica.listen("tcp:127.0.0.1:0", b, token_file=file, on_start=say)) as service:
+        at = service.hear()
+        with pytest.raises(shmq.Unsafe, match="has another token"):
+            replica.replicate(a, at, name="b", token=TOKEN, once=True)
+        replica.replicate(a, at, name="b", token=other, once=True)
+    assert content(b) == content(a)
+
+
+def test_a_token_whose_time_ends_ends_what_is_under_way(pair, monkeypatch):
+    """The source is told so at its next message; what came stays, and the service waits for others."""
+    queue, a, b = pair
+    over = a.parent / "over"
+    tokens = token_file(a.parent, "b replicate never")
+
+    def serve(say) -> None:
+        allows = Right.allows
+        monkeypatch.setattr(Right, "allows", lambda right, *asked: allows(right, *asked) and not over.exists())
+        replica.listen("tcp:127.0.0.1:0", b, token_file=tokens, on_start=say)
+
+    with Child(serve) as service:
+        at = service.hear()
+        with Child(lambda say: say(told(a, at))) as source:
+            until(lambda: b.exists() and len(content(b)) == 3000)
+            over.touch()
+            queue.put(b"late")
+            assert source.hear() == "NotFound: the time of the token is over"
+        over.unlink()
+        replica.replicate(a, at, name="b", token=TOKEN, once=True)
+    assert content(b) == content(a)
+
+
+def told(a, at) -> str:
+    """What ended a replication."""
+    with pytest.raises(shmq.ShmqError) as raised:
+        replica.replicate(a, at, name="b", token=TOKEN)
+    return f"{raised.type.__name__}: {'the time of the token is over' * ('time of the token' in str(raised.value))}"
+
+
 @pytest.mark.parametrize("sent", [b"\xff" * 64, bytes(64), b"\x10\0\0\0" + bytes(16), b"\x05\0\0\0hello"], ids=range(4))
 def test_a_peer_that_speaks_something_else(tmp_path, sent):
     """Ends its own link, and nothing is made."""
@@ -230,7 +319,7 @@ def test_a_peer_that_speaks_something_else(tmp_path, sent):
 # ---------------------------------------------------------------- a door with strangers before it
 @pytest.fixture
 def door():
-    with doors.Door("tcp:127.0.0.1:0", TOKEN) as made:
+    with doors.Door("tcp:127.0.0.1:0", known) as made:
         yield made
 
 
@@ -280,7 +369,7 @@ def test_a_wrong_token_is_said_to_be_one(door):
 def test_a_door_that_is_closed_leaves_no_thread(monkeypatch):
     monkeypatch.setattr(doors, "_HELLO_S", 1000.0)
     before = threading.active_count()
-    with doors.Door("tcp:127.0.0.1:0", TOKEN) as door, stranger(door):
+    with doors.Door("tcp:127.0.0.1:0", known) as door, stranger(door):
         until(lambda: door._unproven)
         door.close()
         until(lambda: threading.active_count() == before)

@@ -79,6 +79,29 @@ def fenced(a, b, tail=10) -> list[bytes]:
     return gone
 
 
+@pytest.mark.parametrize("how", [{}, {"group": True, "ack": "explicit"}], ids=["alone", "group"])
+def test_who_drains_a_fenced_queue_is_told_that_no_more_comes(pair, how):
+    """Also who opens it after its writers have gone: there it waited for ever. A follower again, it waits for more."""
+    queue, a, b = pair
+    queue.close()
+    fenced(a, b, tail=2)
+    with shmq.open(str(a)) as again, again.consumer("c", **how) as consumer:
+        for _ in range(302):
+            message = consumer.get(timeout=0)
+            if how:
+                message.ack()
+        with pytest.raises(shmq.ShutDown, match=r"is fenced, and .* has drained it"):
+            consumer.get(timeout=60)
+        assert len(list(again.reader(follow=True))) == 302
+    follow_once(b, a, rejoin=True)
+    with (
+        shmq.open(str(a), read_only=True) as follower,
+        follower.reader("latest", follow=True) as reader,
+        pytest.raises(shmq.Empty),
+    ):
+        reader.get(timeout=0.01)
+
+
 # ---------------------------------------------------------------- a follower of another history
 @pytest.mark.parametrize(("more", "others"), [(10, 0), (10, 1500), (1500, 10)])
 def test_a_follower_that_went_another_way_is_reset(pair, caplog, more, others):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
@@ -10,6 +11,10 @@ from support import Child, chunk_files, journal_slots, killed_at, make_unclean, 
 
 import shmq
 from shmq import replica
+from shmq.replica import Stop
+from shmq.replica.follower import Follower
+from shmq.replica.service import beside
+from shmq.replica.source import Source
 
 
 @pytest.fixture
@@ -78,6 +83,47 @@ def test_both_promoted_find_each_other_out(pair):
     refused(shmq.Fenced, "was promoted", b, c)
 
 
+def test_a_source_is_fenced_though_the_promoted_one_has_retired_all_that_both_had(tmp_path):
+    """
+    With retention "acked" that is so as soon as its consumers are done: the old one went on taking puts for ever, and
+    could not come back.
+    """
+    a, b = tmp_path / "a", tmp_path / "b"
+    with shmq.open(str(a)) as queue:
+        queue.put_many([b"both"] * 10)
+        follow_once(a, b)
+        replica.promote(b)
+        with shmq.open(str(b)) as promoted, promoted.consumer("c") as consumer:
+            for _ in range(300):
+                promoted.put(bytes(1000))
+            for _ in range(310):
+                consumer.take(timeout=0)
+            assert promoted.first_index > 9
+        queue.put(b"late")
+        refused(shmq.Fenced, "was promoted", a, b)
+        with pytest.raises(shmq.ShutDown):
+            queue.put(b"later")
+    with pytest.raises(shmq.Fenced):
+        shmq.open(str(a)).put(b"later")
+    follow_once(b, a, rejoin=True)
+    assert content(a)[-1] == content(b)[-1]
+    assert [each[1] for each in content(tmp_path / "a.aside-1")] == [b"both"] * 10 + [b"late"]
+
+
+def test_a_follower_lies_beside_its_source_and_not_within(pair):
+    """There a delete, or a copy, of the source would take it along."""
+    queue, a, _ = pair
+    before = sorted(os.listdir(a))
+    os.symlink(a, a.parent / "link")
+    for target in (a / "copy", a / "chunks" / ".." / "copy", a.parent / "link" / "copy"):
+        with pytest.raises(ValueError, match="within the queue that it follows"):
+            replica.replicate(a, target, once=True)
+    with pytest.raises(TypeError, match="name=7: a str is wanted"):
+        replica.replicate(a, a.parent / "c", name=7, once=True)
+    assert (sorted(os.listdir(a)), list(queue.consumers())) == (before, ["replica.b"])
+    replica.replicate(a, f"{a}.copy", once=True)
+
+
 def test_another_queue_is_not_overwritten(pair):
     """Nor one of the same id that follows nobody; nor another version of the protocol."""
     queue, a, _ = pair
@@ -97,6 +143,38 @@ def drain(queue) -> None:
     with queue.consumer("c") as consumer:
         while consumer.head < queue.next_index:
             consumer.take()
+
+
+@pytest.mark.parametrize(
+    "kind", ["acked", shmq.Retention.bytes(1), shmq.Retention.age(1e-9)], ids=["acked", "bytes", "age"]
+)
+def test_a_follower_that_has_all_is_not_left_behind_by_a_roll(tmp_path, kind):
+    """
+    Where it has every message of a chunk, and consumers have too, the next put seals that, and retired it before the
+    follower had the SEAL: a source that ran sent nothing more, without a word, and the next one was told `Gone`.
+    """
+    a, b = tmp_path / "a", tmp_path / "b"
+    with shmq.open(str(a), chunk_bytes=1 << 14, retention=kind) as queue, queue.consumer("c") as consumer:
+        for number in range(30):
+            queue.put(bytes(1500))
+            consumer.take(timeout=0)
+            follow_once(a, b)
+            assert content(b)[-1][0] == number
+        assert queue.first_index > 7, "what the follower has behind a roll goes, as ever"
+
+
+def test_a_purge_under_a_replication_ends_it_with_a_word(tmp_path):
+    """What the follower lacked of the chunk that it was at is gone; nothing was said, and nothing was sent any more."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    with shmq.open(str(a), chunk_bytes=1 << 14) as queue, Source(str(a), "b") as there, Follower(str(b)) as here:
+        fill(queue, 10)
+        beside(there, here, Stop(), once=True)
+        fill(queue, 1000)
+        queue.purge()
+        with pytest.raises(shmq.Gone, match="was retired"):
+            [list(there.pieces()) for _ in range(3)]  # what a replication that goes on looks at, again and again
+    replica.replicate(a, b, once=True, reset=True)
+    assert content(b)[-1] == content(a)[-1]
 
 
 def test_what_a_follower_lacks_is_held_back(pair):

@@ -131,9 +131,8 @@ class Services:
         words += ["-keyout", f"{top}/key.pem", "-out", f"{top}/certificate.pem"]
         subprocess.run(words, check=True, capture_output=True)
         digest = hashlib.sha256(b"secret").hexdigest()
-        rights = f'[[token]]\nsha256 = "{digest}"\nqueues = ["*"]\nverbs = ["read", "follow", "write"]\n'
-        (top / "tokens.toml").write_text(rights)
-        (top / "tokens.toml").chmod(0o600)
+        (top / "tokens").write_text(f"{digest} * append,read never\n")
+        (top / "tokens").chmod(0o600)
         (top / "token").write_text("secret\n")
 
     @property
@@ -150,7 +149,7 @@ class Services:
     def start(self, name: str) -> None:
         words = [sys.executable, "-m", "shmq", "serve", f"{self._top}/data", "--flight", f"grpc+tls://{name}:{PORT}"]
         words += ["--certificate", f"{self._top}/certificate.pem", "--key", f"{self._top}/key.pem"]
-        words += ["--token-file", f"{self._top}/tokens.toml"]
+        words += ["--token-file", f"{self._top}/tokens"]
         child = subprocess.Popen(self.hosts[name].enter(*words), stderr=subprocess.PIPE, text=True)
         self._running[name] = child
         assert child.stderr.readline().startswith("shmq: serving ")

@@ -411,7 +411,7 @@ def test_found_no_room_to_put_files_together_does_not_end_the_archive(make, to, 
         queue.put(b"x" * 100)
         assert main(words) == 0
     told = capsys.readouterr()
-    assert told.out == f"1 messages into {to}\n" * 20
+    assert told.out == f"1 message into {to}\n" * 20
     assert f"cannot put files of {to} together: [Errno 28] No space left on device; everything is archived" in told.err
     assert [row["offset"] for row in rows(to)] == list(range(20))
     monkeypatch.undo()

@@ -167,7 +167,7 @@ def test_tokens_come_from_a_file_of_each_host(two, tmp_path):
     fill(root / "orders", 0, 10)
     digest = hashlib.sha256(b"secret").hexdigest()
     rights = tmp_path / "rights"
-    rights.write_text(f'[[token]]\nsha256 = "{digest}"\nqueues = ["*"]\nverbs = ["read"]\n')
+    rights.write_text(f"{digest} * read never\n")
     rights.chmod(0o600)
     (tmp_path / "token").write_text("secret\n")
     with shmq.flight.serve(root, token_file=str(rights)) as service:

@@ -257,7 +257,7 @@ def test_queues_are_found_below_directories_without_following_links(tmp_path, mo
         assert places.below([f"{tmp_path}/b/", str(tmp_path / "b")]) == [str(tmp_path / "b")]
     with shmq.shards.open(tmp_path / "events", 2) as root, root.consumer("work"):
         assert len(places.below([str(tmp_path / "events")])) == 2
-    with pytest.raises(shmq.NotFound, match=r"cannot look for queues below .*none: it is no directory"):
+    with pytest.raises(shmq.NotFound, match=r"cannot look for queues below .*none: it is not a directory"):
         shmq.top.Looks([str(tmp_path / "none")])
 
 
@@ -307,7 +307,7 @@ def test_json_of_what_cannot_be_read_says_so_and_ends_with_1(tmp_path, capsysbin
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (["nowhere"], 1, "cannot look for queues below nowhere: it is no directory"),
+        (["nowhere"], 1, "cannot look for queues below nowhere: it is not a directory"),
         (["--port", "7"], 2, "--port is for --web"),
         ([], 1, "shmq top shows itself on a terminal, and this is none; --json prints one look"),
     ],

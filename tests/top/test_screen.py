@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import pty
 import signal
-import struct
+import subprocess
 import sys
 import termios
 from pathlib import Path
@@ -187,6 +186,7 @@ def test_a_latency_is_a_line_of_bars(tmp_path):
         (words.rate(0.25), "0.2"),
         (words.rate(12345.6), "12,346"),
         (words.rate(None), "-"),
+        (words.short("a/" * 30), "\N{HORIZONTAL ELLIPSIS}/" + "a/" * 21),
         (words.many(1, "process"), "1 process"),
         (words.many(2, "process"), "2 processes"),
     ],
@@ -199,39 +199,54 @@ def test_figures_are_short(said, expected):
 class Terminal:
     """`shmq top` in a terminal of its own, as behind ssh."""
 
-    def __init__(self, *arguments):
-        self.pid, self.fd = pty.fork()
-        if not self.pid:
-            os.environ |= {"TERM": "xterm-256color"}
-            os.execv(sys.executable, [sys.executable, "-m", "shmq", "top", *arguments])
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("4H", 30, 120, 0, 0))
-        self.said = b""
+    def __init__(self, where):
+        ours, theirs = pty.openpty()
+        termios.tcsetwinsize(ours, (30, 120))
+        self.fd, self.said = ours, b""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "shmq", "top"],
+            stdin=theirs, stdout=theirs, stderr=theirs, cwd=where, start_new_session=True,
+            env={**os.environ, "TERM": "xterm-256color"},
+        )  # fmt: skip
+        os.close(theirs)
 
     def until_it_says(self, word):
         while word not in self.said:
             assert readable(self.fd, PATIENCE), self.said[-2000:]
             self.said += os.read(self.fd, 65536)
 
+    def signal(self, number):
+        self._process.send_signal(number)
+
     def end(self):
-        """The exit status, and all that was written until then."""
+        """The exit status; all that was written until then is in `said`."""
         with contextlib.suppress(OSError):  # the other side is closed
-            while readable(self.fd, PATIENCE) and (part := os.read(self.fd, 65536)):
-                self.said += part
+            while readable(self.fd, PATIENCE):
+                self.said += os.read(self.fd, 65536)
+        return self._process.wait(PATIENCE)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.kill()
+        self._process.wait()
         os.close(self.fd)
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 @pytest.mark.parametrize("how", ["q", "ctrl-c", "SIGTERM"])
 def test_on_a_real_terminal_it_ends_as_it_is_told_and_leaves_it_as_it_was(tmp_path, how):
     with shmq.open(tmp_path / "orders") as queue:
         queue.put_many([b"x"] * 4321)
-    terminal = Terminal(str(tmp_path))
-    terminal.until_it_says(b"4,321")
-    if how == "SIGTERM":
-        os.kill(terminal.pid, signal.SIGTERM)
-    else:
-        os.write(terminal.fd, b"q" if how == "q" else b"\x03")
-    assert terminal.end() == 0
-    assert terminal.said.rindex(b"\x1b[?1049l") > terminal.said.rindex(b"\x1b[?1049h")  # the other screen is back
-    assert terminal.said.rindex(b"\x1b[?25h") > terminal.said.rindex(b"\x1b[?25l")  # and the cursor
+    with Terminal(tmp_path) as terminal:
+        before = termios.tcgetattr(terminal.fd)
+        terminal.until_it_says(b"4,321")
+        if how == "SIGTERM":
+            terminal.signal(signal.SIGTERM)
+        else:
+            os.write(terminal.fd, b"q" if how == "q" else b"\x03")
+        assert terminal.end() == 0
+        assert terminal.said.rindex(b"\x1b[?1049l") > terminal.said.rindex(b"\x1b[?1049h")  # the other screen is back
+        assert terminal.said.rindex(b"\x1b[?25h") > terminal.said.rindex(b"\x1b[?25l")  # and the cursor
+        with contextlib.suppress(termios.error):
+            assert termios.tcgetattr(terminal.fd) == before

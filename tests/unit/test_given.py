@@ -199,7 +199,7 @@ KINDS: dict[str, dict[str, dict[str, str]]] = {
         "repair": {"path": "path", "to": "path", "in_place": "flag", "aside": "whole"},
         "wait": {"consumers": "consumers", "timeout": "timeout"},
         "forward": {"messages": "messages", "timeout": "timeout"},
-        "gc": {},
+        "gc": {"dry_run": "flag"},
         "volatile_queues": {},
     },
     "Queue": {

@@ -263,7 +263,7 @@ def test_a_group_that_never_comes_back_is_dropped_and_frees_the_disk(queue, path
         reader.take_many(5000, 0)
     before = sum(file.stat().st_blocks for file in Path(path).rglob("*"))
     assert queue.first_index == 0
-    assert main(["consumer", "rm", path, "g"]) == 0
+    assert main(["consumer", "rm", path, "g", "--yes"]) == 0
     assert queue.first_index > 29000
     assert sum(file.stat().st_blocks for file in Path(path).rglob("*")) < before / 2
     capsys.readouterr()

@@ -186,6 +186,9 @@ int64_t shmq_put_once(shmq_chunk *chunk, shmq_once *once, uint64_t sequence, con
     } else if (answer == SHMQ_OK) {
         answer = shmq_put_record(chunk, fields, payload, length);
         note_put(chunk, once, sequence, answer);
+        if (answer >= 0) {
+            shmq_count_put(chunk, 1, length);
+        }
     }
     shmq_lock_give_back(once->lock, once->byte);
     return answer;

@@ -21,6 +21,7 @@ struct shmq_member {
     uint32_t generation;   /* of this tenancy; 0 before its slot was locked */
     uint64_t left;         /* from that chunk on, claims of the slot's former tenants may be open; UINT64_MAX = none are */
     owner_t owner;         /* 0 until joined */
+    struct counted *counted; /* the seat's own line; NULL = it has none */
     uint64_t papers;       /* 1 = a thread of this process has LOCK_PAPERS */
     uint64_t led_by;       /* whom its threads wait for: leader and bell of the group commit ... */
     uint64_t led_since;    /* ... and since when; monotone, in ns */

@@ -245,6 +245,7 @@ int shmq_member_join(shmq_member *member, uint32_t pid, uint64_t pid_namespace, 
     store_relaxed(&seat->boot_tag, boot_tag);
     shmq_member_since(member, since);
     member->owner = owner_make(member->slot, generation);
+    member->counted = member->slot < COUNTED_SEATS ? &member->control->counted[member->slot] : NULL;
     add_relaxed(&member->control->members, 1);
     shmq_wake_always(member->control); /* sleepers' watchers must watch this process too */
     return SHMQ_OK;

@@ -14,6 +14,7 @@ int end_clear(End *self)
 {
     self->chunk = NULL;
     self->reader = NULL;
+    self->counts = NULL;
     Py_CLEAR(self->keep);
     Py_CLEAR(self->codec);
     return 0;
@@ -52,6 +53,7 @@ PyObject *end_move(End *self, PyObject *args)
     store_relaxed(&self->chunk, (shmq_chunk *)(uintptr_t)chunk);
     store_relaxed(&self->reader, (shmq_reader *)(uintptr_t)reader);
     self->memory = (const char *)(uintptr_t)memory;
+    store_relaxed(&self->counts, chunk == 0 ? NULL : shmq_counts_of((const shmq_chunk *)(uintptr_t)chunk));
     before = self->keep;
     self->keep = Py_NewRef(keep);
     ALONE_NO_MORE

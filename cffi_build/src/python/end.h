@@ -13,6 +13,7 @@ typedef struct {
     const char *memory;    /* of the reader's chunk */
     PyObject *keep;        /* whatever must live as long as the pointers above are used; of readers, (chunk, reader) */
     PyObject *codec;       /* Tail: encode, the others: decode; NULL for the bytes themselves */
+    uint64_t *counts;      /* where what is done here is counted, as long as `keep` is kept: counts.h; or NULL */
 } End;
 
 int end_traverse(End *self, visitproc visit, void *arg);

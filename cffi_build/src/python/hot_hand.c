@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "atomic.h"
+#include "python/counts.h"
 #include "python/end.h"
 #include "python/mutex.h"
 
@@ -176,6 +177,8 @@ static void hand_out(Hand *self, const struct stand *at, Message *const *message
             held_add(self->held, messages[i]);
         }
     }
+    const shmq_taken *const last = &taken[count - 1];
+    counted_taken(&self->end, at->chunk, (uint64_t)count, last->index, last->record);
 }
 
 /* Nobody has what could be claimed: look again for a moment, as long as it takes to fall asleep. The lock keeps other threads
@@ -331,6 +334,7 @@ bool hand_acks(Message *message)
         done = is_mine(self, message) && finishes_here(self) && shmq_ring_ack(self->ring, &message->taken) == SHMQ_OK;
         if (done) {
             is_over(self, message);
+            counted_acked(&self->end, self->ring, 1);
         }
         ring_left(lock);
     }
@@ -342,6 +346,7 @@ bool hand_acks(Message *message)
 static bool ack_round(Hand *self, Message *const *messages, uint32_t count)
 {
     shmq_taken taken[ROUND];
+    uint64_t acked = 0;
     bool all = true;
     for (uint32_t i = 0; i < count; i++) {
         taken[i] = messages[i]->taken;
@@ -353,9 +358,11 @@ static bool ack_round(Hand *self, Message *const *messages, uint32_t count)
         store_relaxed(&messages[i]->over, false);
         if (taken[i].word == 0) {
             is_over(self, messages[i]);
+            acked++;
         }
         all = all && taken[i].word == 0;
     }
+    counted_acked(&self->end, self->ring, acked);
     return all;
 }
 
@@ -510,6 +517,11 @@ static uint32_t put_claims(Hand *self, uint32_t count, struct claimed *claims)
         if (claim->first < 0) {
             break;
         }
+        uint64_t bytes = 0;
+        for (uint32_t i = 0; i < claim->count; i++) {
+            bytes += claim->lengths[i];
+        }
+        shmq_count_put(claim->chunk, claim->count, bytes);
         put++;
     }
     return put;
@@ -525,6 +537,7 @@ static bool forward_here(Hand *self, Message *message, uint32_t count, struct cl
     }
     if (!again && put_claims(self, count, claims) == count && shmq_ring_ack(self->ring, &message->taken) == SHMQ_OK) {
         is_over(self, message);
+        counted_acked(&self->end, self->ring, 1);
         return true;
     }
     if (shmq_ring_unforward(self->ring, &message->taken) != SHMQ_OK) { /* it is not ours any more */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "atomic.h"
+#include "python/counts.h"
 
 static PyTypeObject *tail_type;
 static uint64_t tails; /* that there ever were */
@@ -394,6 +395,9 @@ static PyObject *put_large(Tail *self, const struct place *place, const shmq_fie
     PyThreadState *const state = PyEval_SaveThread();
     const int64_t index = shmq_put_record(chunk, fields, payload, length);
     PyEval_RestoreThread(state);
+    if (index >= 0) {
+        counted_put(&self->end, chunk, 1, length);
+    }
     Py_DECREF(keep);
     return index < 0 ? put_otherwise(self, index, args, count, names) : PyLong_FromLongLong(index);
 }
@@ -416,6 +420,7 @@ static PyObject *put_carried(Tail *self, const struct place *place, const shmq_f
     if (index < 0) {
         return put_otherwise(self, index, args, count, names);
     }
+    counted_put(&self->end, place->chunk, 1, (uint64_t)length);
     return syncs ? put_synced(self, place, index) : PyLong_FromLongLong(index);
 }
 
@@ -539,6 +544,7 @@ static PyObject *tail_put_many(Tail *self, PyObject *const *args, Py_ssize_t giv
 {
     char bytes[BATCH_BYTES];
     uint32_t lengths[BATCH];
+    uint64_t filled = 0;
     if (given == 1 && load_relaxed(&self->end.chunk) != NULL && self->end.codec == NULL && load_relaxed(&self->sync) == NULL
         && load_relaxed(&self->ttl_ns) < 0 && all_none(args + given, names)) {
         uint32_t count;
@@ -550,6 +556,12 @@ static PyObject *tail_put_many(Tail *self, PyObject *const *args, Py_ssize_t giv
                                   ? -1
                                   : shmq_put_many(place.chunk, count, bytes, lengths, NULL, NULL, NULL, NULL, NULL, NULL, 0,
                                                   NULL);
+        if (first >= 0) {
+            for (uint32_t i = 0; i < count; i++) {
+                filled += lengths[i];
+            }
+            counted_put(&self->end, place.chunk, count, filled);
+        }
         DISOWN(place.keep);
         if (first >= 0) {
             return PyObject_CallFunction((PyObject *)&PyRange_Type, "LL", (long long)first, (long long)first + count);

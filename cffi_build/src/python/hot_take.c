@@ -6,6 +6,7 @@
 #include "python/end.h"
 
 #include "atomic.h"
+#include "python/counts.h"
 #include "python/message.h"
 #include "python/mutex.h"
 
@@ -95,6 +96,7 @@ static bool next_soon(Head *self, struct soon *soon)
         Py_XDECREF(soon->codec);
         return false;
     }
+    counted_taken(&self->end, chunk, 1, soon->which.index, soon->which.record);
     return true;
 }
 
@@ -132,6 +134,9 @@ static PyObject *take_large(End *self)
         return NULL;
     }
     const int64_t place = shmq_next_copied(self->chunk, self->reader, PyBytes_AsString(data), bytes);
+    if (place >= 0) {
+        counted_taken(self, self->chunk, 1, self->reader->index, self->reader->record);
+    }
     if (place >= 0 && ((uint64_t)place & LENGTH_MASK) == bytes) {
         return data;
     }
@@ -151,6 +156,7 @@ static PyObject *next_payload(End *self, struct coded *coded)
     if (self->codec == NULL) {
         const int64_t place = shmq_next_small(self->chunk, self->reader);
         if (place >= 0) {
+            counted_taken(self, self->chunk, 1, self->reader->index, self->reader->record);
             return bytes_at(self->memory, (uint64_t)place);
         }
         coded->code = place;
@@ -160,6 +166,9 @@ static PyObject *next_payload(End *self, struct coded *coded)
     const int64_t place = shmq_next_small_which(self->chunk, self->reader, &which);
     PyObject *const data = place < 0 ? NULL : bytes_at(self->memory, (uint64_t)place);
     coded->code = place;
+    if (place >= 0) {
+        counted_taken(self, self->chunk, 1, which.index, which.record);
+    }
     if (data != NULL) {
         *coded = (struct coded){0, Py_NewRef(self->codec), Py_NewRef(self->keep), which.record};
     }
@@ -240,6 +249,9 @@ static PyObject *head_take_many(End *self, PyObject *const *args, Py_ssize_t giv
                                self->codec == NULL ? NULL : records);
         with = (struct coded){0, Py_XNewRef(self->codec), Py_XNewRef(self->keep), 0};
         memory = self->memory;
+        if (count > 0) {
+            counted_taken(self, self->chunk, (uint64_t)count, self->reader->index, self->reader->record);
+        }
     }
     ALONE_NO_MORE
     if (count <= 0) {
@@ -303,6 +315,9 @@ static Message *next_of(End *self, bool wait)
             found.memory = self->memory;
             found.keep = self->keep;
             hand_out(message, &found, self->codec);
+            if (self->reader->checkpoint != NULL) { /* no Eye's, which takes nothing */
+                counted_taken(self, self->chunk, 1, found.which.index, found.which.record);
+            }
         }
     }
     ALONE_NO_MORE

@@ -99,8 +99,9 @@ def _without_ours(problem: BaseException) -> Any:
 
 def _of_queue(asked: dict[str, Any]) -> Iterator[shmq.Message]:
     wanted = None
-    if asked["key_prefix"] or asked["types"] is not None:
-        wanted = shmq.Filter(key_prefix=base64.b64decode(asked["key_prefix"]), types=asked["types"])
+    if asked["key_prefix"] or asked["types"] is not None or asked["headers"]:
+        prefix = base64.b64decode(asked["key_prefix"])
+        wanted = shmq.Filter(key_prefix=prefix, types=asked["types"], headers=asked["headers"])
     with show.open_queue(asked["queue"], read_only=True, trusted=asked["trusted"]) as queue:
         for first, stop in asked["ranges"]:
             yield from queue.reader(first, stop, filter=wanted)

@@ -37,6 +37,7 @@ class Bisection:
             trusted=arguments.trusted,
             key_prefix=arguments.key_prefix or b"",
             types=arguments.types,
+            headers=dict(arguments.with_headers or []),
             timeout=arguments.timeout,
         )
         self._runs = Runs(given, progress.at)

@@ -72,6 +72,7 @@ class Given:
     check: str | None
     trusted: bool
     key_prefix: bytes
+    headers: dict[str, str]
     types: Sequence[int] | None
     timeout: float
 

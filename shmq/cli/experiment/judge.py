@@ -41,7 +41,7 @@ class History:
     """Of a queue that has no log and no acknowledgements."""
 
     def of(self, role: str, kind: int) -> Iterable[tuple[int, Note]]:
-        """The notes of that kind, with who wrote them."""
+        """The notes of that kind, with the writer of each."""
         for number, life in self.lives.items():
             if life.role == role:
                 yield from ((number, note) for note in life.notes if note.kind == kind)

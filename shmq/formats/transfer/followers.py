@@ -136,8 +136,8 @@ def _losses(source: Source, consumer: str, head: int | None, done: tuple[int, ..
     far = [index for index in done if index - (head or 0) > REACH]
     if far:
         losses.append(
-            f"consumer {consumer!r} has confirmed {len(far)} messages more than {REACH:,} ahead of where it "
-            "stands; they come again"
+            f"consumer {consumer!r} has confirmed {len(far)} message{'s' * (len(far) != 1)} more than {REACH:,} ahead "
+            "of where it stands; they come again"
         )
     if head is None and source.format == "kestrel":
         losses.append(

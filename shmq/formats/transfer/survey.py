@@ -38,14 +38,18 @@ class Survey(NamedTuple):
 
     def losses(self, format: str) -> list[str]:  # noqa: A002
         """What a format would lose of the queue."""
-        lost = [f"the {kind} of {self.has[kind]:,} messages" for kind in _LOST[format] if self.has[kind]]
+        lost = [
+            f"the {kind} of {self.has[kind]:,} message{'s' * (self.has[kind] != 1)}"
+            for kind in _LOST[format]
+            if self.has[kind]
+        ]
         if self.places and not _keeps_consumers(format):
             lost.append(f"{len(self.places):,} consumer{'s' * (len(self.places) != 1)}")
         elif format == "kestrel":
             lost += [f"consumer {name!r}: {NO_CHILD}" for name in self.places if not _names_a_child(name)]
         if format in _NOTHING_AHEAD:
             lost += [
-                f"that consumer {consumer!r} has finished {len(done):,} messages out of order"
+                f"that consumer {consumer!r} has finished {len(done):,} message{'s' * (len(done) != 1)} out of order"
                 for consumer, done in self.done.items()
                 if done
             ]

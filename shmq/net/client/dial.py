@@ -161,7 +161,7 @@ def agree(line: Line, token: str | None) -> None:
         Refused: it speaks another one, or wants a token, or another one.
         OSError: the connection is gone, or the server has no place for it now.
     """
-    shown = f", token: {token}" if token is not None else ""
+    shown = f', token: "{token}"' if token is not None else ""
     line.send(framed(f"header: {{ wire-formats: [ {_WIRE} ]{shown} }}\n".encode()))
     body = line.frame().body
     why = hello.parting(body)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import itertools
+import logging
 import os
 import random
 import secrets
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from shmq.net.client.address import Address
     from shmq.net.client.held import Held
 
+_log = logging.getLogger("shmq.net")
 _PAUSE_MIN, _PAUSE_MAX = 0.05, 1.0
 _JOINED_MAX, _JOINED_BYTES = 1000, 1 << 20
 _REQUESTS = 900
@@ -199,15 +201,20 @@ class Link:
 
     # ---- the thread
     def _run(self) -> None:
-        pause = _PAUSE_MIN
+        pause, lost = _PAUSE_MIN, False
         while not self._over.is_set():
             try:
                 if self._line is None:
                     self._line = self._dial()
+                    if lost:
+                        _log.info("%s is reached again", self.address)
+                lost = False
                 pause = _PAUSE_MIN
                 self._serve(self._line)
-            except (OSError, BadFrame, packing.BadRequest):
-                pass
+            except (OSError, BadFrame, packing.BadRequest) as problem:
+                if not lost:
+                    _log.warning("%s cannot be reached, and is tried again until it can be: %s", self.address, problem)
+                lost = True
             except Exception as problem:  # noqa: BLE001  # the server will not have us, or this is a mistake of ours
                 self._fail_all(problem)
             self._hang_up()

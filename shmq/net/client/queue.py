@@ -20,6 +20,7 @@ from shmq.net.client.link import Link
 from shmq.net.client.messages import RemoteMessage, coding, one, several
 from shmq.net.client.reader import Place, RemoteReader
 from shmq.net.client.waiting import deadline, left
+from shmq.net.tokens import checked
 
 if TYPE_CHECKING:
     import datetime
@@ -57,14 +58,16 @@ def connect(
         read_only: change nothing; then nothing can be put, and no consumer opened.
 
     Raises:
-        ValueError: it names no queue of a server.
+        ValueError: it names no queue of a server; or nobody can show such a token.
         OSError: nobody is there. Later, when a connection is lost, it comes back by itself.
         NotFound: the server has no such queue, or none for this client.
         BadFormat: it speaks another protocol, or another version of this one.
     """
     if read_only is not True and read_only is not False:
         raise TypeError(f"read_only={read_only!r:.200}: True or False is wanted, not {type(read_only).__name__}")
-    return RemoteQueue(Address.of(csp), client=client, token=token, tls=tls, timeout=timeout, read_only=read_only)
+    return RemoteQueue(
+        Address.of(csp), client=client, token=checked(token), tls=tls, timeout=timeout, read_only=read_only
+    )
 
 
 def opened(csp: str, named: Mapping[str, Any]) -> RemoteQueue:

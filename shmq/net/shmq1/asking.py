@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from shmq.net import packing
+from shmq.net import packing, rights
 from shmq.net.shmq1 import reading
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ _ASKED: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
 }
 """By verb: what each thing is called, as in docs/shmq1.md, and what it has to be."""
 _UNANSWERED = frozenset({"credit", "stop", "ping"})
-"""Verbs whose number may be 0: nothing is kept of them. All others are counted, so that nobody has too many at a time."""
+"""Verbs whose number may be 0: nothing is kept of them. Others are counted, so that nobody has too many at a time."""
 
 
 def check_number(verb: str, tid: int) -> None:
@@ -111,7 +111,7 @@ def call(name: Any, given: Sequence[Any]) -> tuple[str, Callable[..., Any]]:
     if found is None:
         raise packing.BadRequest(f"this server has no call {str(name)[:40]!r}")
     try:
-        inspect.signature(found[1]).bind(None, *given)
+        inspect.signature(found).bind(None, *given)
     except TypeError:
         raise packing.BadRequest(f"the call {name} is not made with {len(given)} things") from None
-    return found
+    return rights.CALLS[name], found

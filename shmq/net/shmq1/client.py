@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import shmq
 from shmq import errors
-from shmq.net import names, packing
-from shmq.net.peer import APPEND, READ
+from shmq.net import names, packing, rights
 from shmq.net.shmq1 import asking, reading
 from shmq.net.shmq1.consuming import Consumer
 from shmq.net.shmq1.putting import Put, Stream
@@ -43,7 +42,8 @@ class Line(Protocol):
     """
 
     @property
-    def peer(self) -> str: ...
+    def peer(self) -> str:
+        """Who is there."""
 
     def say(self, message: list[Any]) -> None:
         """Send that."""
@@ -162,21 +162,15 @@ class Client:
         asking.check_number(verb, tid)
         if tid and self._is_known(verb, tid):
             return
-        if max(len(self._tasks), len(self._putting)) >= self._service.limits.requests:  # over all its connections
-            raise packing.BadRequest(f"more than {self._service.limits.requests} requests under way")
+        self._check_room(verb)
+        self._check(verb, rights.SHMQ1.get(verb) if verb != "credit" else None)
         if verb == "put":
-            self._check(APPEND)
-            if len(self._putting) >= packing.WINDOW:
-                raise packing.BadRequest(f"more than {packing.WINDOW} batches under way")
             put = Put(tid, rest, self._answer)
             self._putting.add(tid)
             self._stream.put(put)
         elif verb == "credit":
             asking.check(verb, rest)
-            cid, number, granted = rest
-            consumer = self._consumer(cid)
-            consumer.confirm(number)
-            consumer.grant(granted)
+            self._credit(*rest)
         elif verb == "stop":
             asking.check(verb, rest)
             self._stop(*rest)
@@ -192,10 +186,32 @@ class Client:
             asking.check(verb, rest)
             self._tasks[tid] = asyncio.create_task(self._do(tid, does, rest))
 
+    def _check_room(self, verb: str) -> None:
+        """
+        Count what is under way, whichever connection it came by.
+
+        Raises:
+            BadRequest: it is too much.
+        """
+        if len(self._tasks) >= self._service.limits.requests:
+            raise packing.BadRequest(f"more than {self._service.limits.requests} requests under way")
+        if verb == "put" and len(self._putting) >= packing.WINDOW:
+            raise packing.BadRequest(f"more than {packing.WINDOW} batches under way")
+
     def refuse(self, verb: str, tid: int) -> None:
         """It has ended, or will at once: of a batch that comes now it is known that it is not put."""
         if verb == "put" and self.queue.opened.gone:
             self._answer(tid, self.queue.not_there())
+
+    def _credit(self, cid: int, number: int, granted: int) -> None:
+        """No answer is waited for: where it is not allowed any more, the consumer tells whoever waits at it."""
+        if not self._may(rights.READ):
+            told = packing.error(0, self._refusal("credit", rights.READ))[2:]
+            self._tell(["messages", 0, cid, 0, None, told, 0])
+            return
+        consumer = self._consumer(cid)
+        consumer.confirm(number)
+        consumer.grant(granted)
 
     def _stop(self, tid: int) -> None:
         """Nobody waits for that answer any more. A get that is stopped has taken nothing."""
@@ -262,9 +278,18 @@ class Client:
             await self._here.wait()
         await self._line.room()
 
-    def _check(self, right: str) -> None:
-        if self._line is None or not self._line.may(right):
-            raise errors.NotFound(f"there is no queue {self.queue.name!r}")
+    def _may(self, right: str) -> bool:
+        return self._line is not None and self._line.may(right)
+
+    def _check(self, what: str, right: str | None) -> None:
+        if right is not None and not self._may(right):
+            raise self._refusal(what, right)
+
+    def _refusal(self, what: str, right: str) -> errors.NotFound:
+        """Whoever may do something with a queue knows that it is there, and is told what is not given."""
+        if any(map(self._may, rights.ABOUT)):
+            return names.NoQueue(f"{what} needs the right {right!r} to {self.queue.name!r}, and you have it not")
+        return names.not_found(self.queue.name)
 
     def _consumer(self, cid: Any) -> Consumer:
         found = self._consumers.get(cid)
@@ -275,12 +300,10 @@ class Client:
     # ---- what each verb does
     async def producer(self, _: int, again: bool) -> bool:
         """Have a slot."""
-        self._check(APPEND)
         return await self._stream.begin(again=again)
 
     async def consumer(self, _: int, cid: int, name: str | None, options: dict[str, Any]) -> list[Any]:
         """Open a consumer, or find that it is open: its name, how it acknowledges, and whether it was open."""
-        self._check(READ)
         found = self._consumers.get(cid)
         if found is None:
             if len(self._consumers) >= self._service.limits.channels:
@@ -303,7 +326,9 @@ class Client:
         """Who has the name, for somebody on another machine: "this process" is the server there."""
         holder = None if name is None else self.queue.holders.get(name)
         if holder is None:
-            return errors.Busy(re.sub(r"held by (process \d+|another process)", r"held by \1 at the server", str(problem)))
+            return errors.Busy(
+                re.sub(r"held by (process \d+|another process)", r"held by \1 at the server", str(problem))
+            )
         who = "this client itself (close it first)" if holder is self else holder.called()
         return errors.Busy(
             f"consumer {name!r} of {self.queue.name} is held by {who}; use another name, or wait until it is closed"
@@ -335,7 +360,7 @@ class Client:
     async def _place(self, option: str, name: Any) -> str:
         if not isinstance(name, str):
             raise packing.BadRequest(f"{option}: the name of a queue is wanted, not {type(name).__name__}")
-        if self._line is None or not self._line.may(APPEND, "/".join(names.parts_of(name))):
+        if self._line is None or not self._line.may(rights.APPEND, "/".join(names.parts_of(name))):
             raise names.not_found(name)
         path = await self._service.run(self._service.place, name)
         above, last = os.path.split(path)
@@ -382,9 +407,7 @@ class Client:
         """lag, pending, head."""
         return await self._consumer(cid).figures()
 
-    async def shut(
-        self, _: int, cid: int, left: int | None, received: int | None, unseen: list[int] | None
-    ) -> None:
+    async def shut(self, _: int, cid: int, left: int | None, received: int | None, unseen: list[int] | None) -> None:
         """
         Close a consumer, whose client has what is up to the batch *received*, used what is before *left*, and has shown
         *unseen* to nobody.
@@ -396,7 +419,6 @@ class Client:
 
     async def read(self, _: int, start: Any, stop: Any, count: int, wait: float | None, options: Any) -> list[Any]:
         """Messages from an index on; *wait*: seconds, at the end, for more to come."""
-        self._check(READ)
         queue, limits = self.queue.plain, self._service.limits
         await self._room()
         found = await self._service.run(reading.read, queue, limits, start, stop, count, options)
@@ -418,7 +440,7 @@ class Client:
     async def call(self, _: int, name: Any = None, *given: Any) -> Any:
         """What a queue says of itself."""
         right, does = asking.call(name, given)
-        self._check(right)
+        self._check(str(name), right)
         return await self._service.run(does, self.queue.plain, *given)
 
 

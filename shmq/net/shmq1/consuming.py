@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from shmq import errors
 from shmq.net import packing
@@ -225,12 +225,9 @@ class Consumer:
     def take_back(self, indexes: Iterable[int]) -> None:
         """Have others, or the same, be handed what lies there, of a consumer that acknowledges: nobody has seen it."""
         found = [self._held.pop(index, None) for index in indexes]
-        plain = cast("shmq.GroupConsumer[Any]", self.awaited.plain)  # alone or not, it acknowledges
-        give_back_unseen(plain, [each for each in found if each is not None])
+        give_back_unseen([each for each in found if each is not None])
 
-    async def close(
-        self, left: int | None = None, received: int | None = None, unseen: Iterable[int] = ()
-    ) -> None:
+    async def close(self, left: int | None = None, received: int | None = None, unseen: Iterable[int] = ()) -> None:
         """
         Close the handle: what it holds goes to others.
 

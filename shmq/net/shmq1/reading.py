@@ -14,7 +14,6 @@ import msgspec
 import shmq
 from shmq import errors
 from shmq.net import packing
-from shmq.net.peer import APPEND, READ
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,26 +99,25 @@ def _stored(thing: Any) -> Any:
     raise TypeError(f"{type(thing).__name__} does not go to a client")
 
 
-_Call = tuple[str, "Callable[..., Any]"]
-CALLS: dict[str, _Call] = {
-    "len": (READ, len),
-    "first_index": (READ, lambda queue: queue.first_index),
-    "next_index": (READ, lambda queue: queue.next_index),
-    "committed_index": (READ, lambda queue: queue.committed_index),
-    "durable_index": (READ, lambda queue: queue.durable_index),
-    "finished": (READ, lambda queue: queue.finished),
-    "at": (READ, lambda queue, seconds: queue.at(float(seconds))),
-    "at_ns": (READ, lambda queue, time_ns: queue.at_ns(time_ns)),
-    "message": (READ, message),
-    "messages": (READ, messages),
-    "latest": (READ, _latest),
-    "stats": (READ, lambda queue: plain(queue.stats())),
-    "consumers": (READ, lambda queue: plain(queue.consumers())),
-    "drop_consumer": (READ, lambda queue, name: queue.drop_consumer(name)),
-    "rename_consumer": (READ, lambda queue, old, new: queue.rename_consumer(old, new)),
-    "adopted": (READ, lambda queue, producer: plain(queue.adopted(producer))),
-    "sync": (APPEND, lambda queue: queue.sync()),
-    "shutdown": (APPEND, lambda queue, immediate: queue.shutdown(immediate)),
-    "finish": (APPEND, lambda queue: queue.finish()),
+CALLS: dict[str, Callable[..., Any]] = {
+    "len": len,
+    "first_index": lambda queue: queue.first_index,
+    "next_index": lambda queue: queue.next_index,
+    "committed_index": lambda queue: queue.committed_index,
+    "durable_index": lambda queue: queue.durable_index,
+    "finished": lambda queue: queue.finished,
+    "at": lambda queue, seconds: queue.at(float(seconds)),
+    "at_ns": lambda queue, time_ns: queue.at_ns(time_ns),
+    "message": message,
+    "messages": messages,
+    "latest": _latest,
+    "stats": lambda queue: plain(queue.stats()),
+    "consumers": lambda queue: plain(queue.consumers()),
+    "drop_consumer": lambda queue, name: queue.drop_consumer(name),
+    "rename_consumer": lambda queue, old, new: queue.rename_consumer(old, new),
+    "adopted": lambda queue, producer: plain(queue.adopted(producer)),
+    "sync": lambda queue: queue.sync(),
+    "shutdown": lambda queue, immediate: queue.shutdown(immediate),
+    "finish": lambda queue: queue.finish(),
 }
-"""What a client may ask of a queue, and by which right."""
+"""What a client may ask of a queue; by which right: shmq/net/rights.py."""

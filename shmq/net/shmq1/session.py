@@ -6,9 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from shmq import errors
-from shmq.net import names, packing
+from shmq.net import names, packing, rights
 from shmq.net.frames import framed
-from shmq.net.peer import APPEND, READ
 from shmq.net.shmq1.hub import Hub
 
 if TYPE_CHECKING:
@@ -117,9 +116,9 @@ class Session:
     async def _answer(self, told: dict[str, Any]) -> dict[str, Any]:
         session, name, again = _checked(told)
         self._queue = "/".join(names.parts_of(told["queue"]))  # as rights have it
-        if not (self.may(READ) or self.may(APPEND)):
+        if not any(map(self.may, rights.ABOUT)):
             raise errors.NotFound(f"there is no queue {self._queue!r}")
-        make = self._service.create and self.may(APPEND)
+        make = self._service.create and self.may(rights.APPEND)
         hub = Hub.of(self._service)
         queue = await hub.open(self._service, self._queue, make=make)
         self._client, was_here = hub.client(self._service, queue, session, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import shmq
 from shmq.net import names
@@ -14,7 +14,13 @@ from shmq.net.shmq1.slots import Slots
 if TYPE_CHECKING:
     from shmq.net.opened import Opened
     from shmq.net.service import Service
-    from shmq.net.shmq1.client import Client
+
+
+class Holder(Protocol):
+    """A client, as others are told of it."""
+
+    def called(self) -> str:
+        """Return who it is, for another client."""
 
 
 class OpenQueue:
@@ -42,7 +48,7 @@ class OpenQueue:
         self.warm = False
         self.warming = asyncio.Lock()
         self.busy: set[bytes] = set()
-        self.holders: dict[str, Client] = {}
+        self.holders: dict[str, Holder] = {}
         self._slots: Slots | None = None
         self._lock = threading.Lock()
 

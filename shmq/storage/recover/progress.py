@@ -8,7 +8,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from shmq import errors, later
+from shmq import errors, log
 from shmq.storage.paths import QUEUE
 
 if TYPE_CHECKING:
@@ -86,14 +86,19 @@ class Progress:
 
 
 def _tell(text: str) -> None:
-    later.ready("logging")
-    import logging  # noqa: PLC0415  # rare
-
-    logging.getLogger("shmq").warning("%s", text)
+    log.say(log.WARNING, "%s", text)
 
 
 def tell_of(home: Directory, done: Recovery | None) -> None:
     """Where whole messages are not in the queue any more, a line in the log, since few ask for `Queue.recovery`."""
+    if done is not None:
+        log.say(
+            log.INFO,
+            "recovered %s, last open in another boot or elsewhere: it keeps %d messages, and the next index is %d",
+            home.path,
+            done.kept,
+            done.next_index,
+        )
     if done is not None and done.aside_messages:
         _tell(
             f"recovering {home.path} kept {done.kept:,} messages; {done.aside_messages:,} more that were whole lay "

@@ -1,0 +1,104 @@
+"""A queue that tells of what is put, and hands out consumers that tell of what is taken."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from opentelemetry import trace
+
+import shmq
+from shmq.otel.carrier import with_context
+from shmq.otel.consumer import TracedConsumer
+from shmq.otel.conventions import BATCH, ID, PUT, SIZE, Teller
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from types import TracebackType
+
+    from opentelemetry.trace import TracerProvider
+
+
+def traced(queue: shmq.Queue, *, tracer_provider: TracerProvider | None = None) -> TracedQueue:
+    """
+    That queue, as one that tells of what is put into it and taken from it through what this returns.
+
+    Args:
+        queue: an open queue, which goes on to be of use by itself, untraced.
+        tracer_provider: whose spans they are, instead of the program's.
+    """
+    if not isinstance(queue, shmq.Queue):
+        raise TypeError(f"traced() takes an open shmq.Queue, not {type(queue).__name__}")
+    return TracedQueue(queue, Teller(trace.get_tracer("shmq", shmq.__version__, tracer_provider), queue.path))
+
+
+class TracedQueue:
+    """
+    A queue with spans. Made by `traced`; whatever is not told of here is the queue's own.
+
+    Attributes:
+        queue: the queue itself.
+    """
+
+    def __init__(self, queue: shmq.Queue, teller: Teller) -> None:
+        """See `traced`."""
+        self.queue = queue
+        self._teller = teller
+
+    def put(self, payload: Any, *, headers: Mapping[str, Any] | None = None, **named: Any) -> int:
+        """As `shmq.Queue.put`, in a span whose context goes along with the message."""
+        with self._teller.span(PUT, _size(payload)) as span:
+            index = self.queue.put(payload, headers=with_context(headers), **named)
+            span.set_attribute(ID, str(index))
+            return index
+
+    def put_many(
+        self,
+        payloads: Iterable[Any],
+        *,
+        headers: Sequence[Mapping[str, Any] | None] | None = None,
+        **named: Any,
+    ) -> range:
+        """As `shmq.Queue.put_many`, in one span whose context goes along with each message."""
+        items = list(payloads)
+        with self._teller.span(PUT, {BATCH: len(items)}):
+            if headers is None:
+                carried: Any = [with_context()] * len(items)
+            else:
+                carried = [with_context(each) for each in headers]
+            return self.queue.put_many(items, headers=carried if any(carried) else headers, **named)
+
+    def consumer(self, name: str | None = None, **named: Any) -> TracedConsumer:
+        """As `shmq.Queue.consumer`, in spans."""
+        found = self.queue.consumer(name, **named)
+        return TracedConsumer(found, self._teller.of(found.name))
+
+    def __getattr__(self, name: str) -> Any:
+        """What is the queue's own."""
+        return getattr(self.queue, name)
+
+    def __len__(self) -> int:
+        """How many messages there are."""
+        return len(self.queue)
+
+    def __getitem__(self, index: Any) -> Any:
+        """A message by its index, which tells nothing."""
+        return self.queue[index]
+
+    def __enter__(self) -> Self:
+        """Return this queue."""
+        self.queue.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the queue."""
+        self.queue.__exit__(kind, problem, traceback)
+
+    def __repr__(self) -> str:
+        """As the queue, for people."""
+        return f"<shmq.otel.TracedQueue of {self.queue!r}>"
+
+
+def _size(payload: Any) -> dict[str, Any]:
+    return {SIZE: len(payload)} if isinstance(payload, (bytes, bytearray)) else {}

@@ -1,0 +1,279 @@
+"""What Prometheus is told: by the collector, as text, and by the server of the verb."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+
+import prometheus_client
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from support import until
+
+import shmq
+from shmq.cli import main
+
+
+def read(text: str) -> dict[tuple[str, str, str], float]:
+    """{(metric, queue, consumer): value}, histograms left out."""
+    return {
+        (sample.name, os.path.basename(sample.labels["queue"]), sample.labels.get("consumer", "")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if "le" not in sample.labels
+    }
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "q")
+
+
+def test_a_queue_and_its_names_are_told_exactly(path):
+    """Each figure, after a little of everything."""
+    with shmq.open(path, max_messages=100) as queue:
+        queue.put_many([b"abc"] * 10, times_ns=[time.time_ns() - 60 * 10**9] * 10)
+        queue.reserve(3).abort()
+        with queue.consumer("alone") as alone, queue.consumer("g", group=True, ack="explicit") as group:
+            alone.take_many(4)
+            held = group.get_many(3)
+            held[0].ack()
+            held[1].nack(delay=1000)
+            held[2].reject("on purpose")
+            group.get()
+            found = read(shmq.metrics.text(path))
+    told = {name: value for (name, _, consumer), value in found.items() if not consumer}
+    assert {name: told[f"shmq_{name}"] for name in WANTED} == WANTED
+    assert told["shmq_disk_bytes"] > 0
+    assert found["shmq_consumer_backlog_messages", "q", "alone"] == 6
+    assert found["shmq_consumer_backlog_messages", "q", "g"] == 8
+    assert found["shmq_consumer_pending_messages", "q", "g"] == 1
+    assert found["shmq_consumer_parked_messages", "q", "g"] == 1
+    assert found["shmq_consumer_dead_letters_total", "q", "g"] == 1
+    assert found["shmq_consumer_head_index", "q", "alone"] == 4
+    assert found["shmq_consumer_window_messages", "q", "g"] >= 64
+    assert ("shmq_consumer_window_messages", "q", "alone") not in found
+    for name in ("alone", "g"):
+        assert 60 <= found["shmq_consumer_oldest_seconds", "q", name] < 1000
+
+
+WANTED = {
+    "up": 1,
+    "messages": 10,
+    "next_index": 11,
+    "first_index": 0,
+    "chunks": 1,
+    "padded": 1,
+    "participants": 1,
+    "max_messages": 100,
+    "shut_down": 0,
+    "finished": 0,
+    "damaged_consumers": 0,
+    "put_messages_total": 10,
+    "put_bytes_total": 30,
+    "taken_messages_total": 8,
+    "acked_messages_total": 1,
+    "nacked_messages_total": 1,
+    "fenced_total": 0,
+}
+
+
+def test_ages_are_a_histogram(path):
+    """Cumulative, in seconds, with their sum and count; of about one message of 64."""
+    with shmq.open(path) as queue, queue.consumer("c") as consumer:
+        for seconds in (100, 3600):
+            queue.put_many([b""] * 64, times_ns=[time.time_ns() - seconds * 10**9] * 64)
+        for _ in range(128):
+            consumer.take()
+    (family,) = [
+        each for each in text_string_to_metric_families(shmq.metrics.text(path)) if each.name == "shmq_latency_seconds"
+    ]
+    buckets = {sample.labels["le"]: sample.value for sample in family.samples if "le" in sample.labels}
+    assert family.type == "histogram"
+    assert len(buckets) == 32
+    assert (buckets["1.024e-06"], buckets["+Inf"]) == (0, 2)
+    assert list(buckets.values())[-2] == 1
+    values = {sample.name: sample.value for sample in family.samples if "le" not in sample.labels}
+    assert values["shmq_latency_seconds_count"] == 2
+    assert 3700 <= values["shmq_latency_seconds_sum"] < 4500
+
+
+def test_a_registry_asks_at_each_scrape(path):
+    """Nothing is opened before the first; a queue that is removed and made anew is another one."""
+    registry = prometheus_client.CollectorRegistry()
+    collector = shmq.metrics.Collector(path)
+    registry.register(collector)
+    labels = {"queue": path}
+    try:
+        assert registry.get_sample_value("shmq_up", labels) == 0
+        with shmq.open(path) as queue:
+            queue.put(b"a")
+            assert registry.get_sample_value("shmq_up", labels) == 1
+            assert registry.get_sample_value("shmq_messages", labels) == 1
+            queue.put(b"b")
+            assert registry.get_sample_value("shmq_messages", labels) == 2
+        shutil.rmtree(path)
+        assert registry.get_sample_value("shmq_up", labels) == 0
+        assert registry.get_sample_value("shmq_messages", labels) is None
+        with shmq.open(path) as queue:
+            queue.put_many([b"a"] * 5)
+            assert registry.get_sample_value("shmq_messages", labels) == 5
+        shutil.rmtree(path)
+        with shmq.open(path) as queue:
+            queue.put_many([b"a"] * 7)
+            assert registry.get_sample_value("shmq_messages", labels) == 7
+    finally:
+        collector.close()
+
+
+def test_an_open_queue_stays_open(path):
+    """It is its owner's; an anonymous one has no other way."""
+    with shmq.open(None) as queue:
+        queue.put(b"a")
+        collector = shmq.metrics.Collector(queue)
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(collector)
+        assert registry.get_sample_value("shmq_messages", {"queue": queue.path}) == 1
+        collector.close()
+        assert len(queue) == 1
+
+
+def test_a_volatile_queue_is_not_kept_alive():
+    """It is gone with its last user, who is none that looked."""
+    place = f"shm:metrics-{os.getpid()}"
+    collector = shmq.metrics.Collector(place)
+    registry = prometheus_client.CollectorRegistry()
+    registry.register(collector)
+    with shmq.open(place) as queue:
+        queue.put(b"a")
+        assert registry.get_sample_value("shmq_messages", {"queue": place}) == 1
+    assert place not in shmq.volatile_queues()
+    assert registry.get_sample_value("shmq_up", {"queue": place}) == 0
+
+
+def test_a_directory_means_the_queues_below_it_as_they_come_and_go(tmp_path):
+    """One that cannot be read keeps none of the others back."""
+    collector = shmq.metrics.Collector(tmp_path)
+    registry = prometheus_client.CollectorRegistry()
+    registry.register(collector)
+
+    def up():
+        text = prometheus_client.generate_latest(registry).decode()
+        return {queue: value for (name, queue, _), value in read(text).items() if name == "shmq_up"}
+
+    try:
+        assert up() == {}
+        shmq.open(tmp_path / "a").close()
+        (tmp_path / "deep").mkdir()
+        shmq.open(tmp_path / "deep" / "b").close()
+        assert up() == {"a": 1, "b": 1}
+        (tmp_path / "a" / "control.shmq").unlink()
+        assert up() == {"a": 1, "b": 1}  # it is open already, and means what it did
+        collector.close()
+        assert up() == {"a": 0, "b": 1}
+        shutil.rmtree(tmp_path / "a")
+        assert up() == {"b": 1}
+    finally:
+        collector.close()
+
+
+@pytest.mark.parametrize("given", [(), (7,), (b"q",), (None,)])
+def test_what_is_no_place_is_refused(given):
+    with pytest.raises((TypeError, ValueError)):
+        shmq.metrics.Collector(*given)
+
+
+def test_the_server_answers_this_machine(path):
+    """As often as it is asked, until it is closed."""
+    with shmq.open(path) as queue, shmq.metrics.serve(path, address="0") as server:
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/metrics", server.url)
+        for count in (1, 2):
+            queue.put(b"abc")
+            with urllib.request.urlopen(server.url, timeout=30) as answer:
+                found = read(answer.read().decode())
+            assert found["shmq_put_messages_total", "q", ""] == count
+    server.close()
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(server.url, timeout=30)
+
+
+@pytest.mark.parametrize("address", ["", "host", "127.0.0.1:65536", "127.0.0.1:", "a:b:1", "http://127.0.0.1:1"])
+def test_what_is_no_address_is_refused(path, address, capsys):
+    """In words, and by the verb with 2."""
+    with pytest.raises(ValueError, match="HOST:PORT is wanted"):
+        shmq.metrics.serve(path, address=address)
+    assert main(["metrics", path, f"--serve={address}"]) == 2
+    assert "HOST:PORT is wanted" in capsys.readouterr().err
+
+
+def test_an_address_that_is_taken_is_said(path, capsys):
+    with shmq.metrics.serve(path, address="0") as server:
+        address = server.url.removeprefix("http://").removesuffix("/metrics")
+        assert main(["metrics", path, "--serve", address]) == 1
+    assert f"cannot serve metrics at {address}" in capsys.readouterr().err
+
+
+def test_the_verb_prints_and_says_what_cannot_be_read(path, capsys):
+    """With 1, and of the others what there is."""
+    with shmq.open(path) as queue:
+        queue.put(b"a")
+    assert main(["metrics", path]) == 0
+    out, err = capsys.readouterr()
+    assert (read(out)["shmq_messages", "q", ""], err) == (1, "")
+    assert main(["metrics", path, path + "-not"]) == 1
+    out, err = capsys.readouterr()
+    assert read(out)["shmq_messages", "q", ""] == 1
+    assert err == f'shmq: cannot read "{path}-not"\n'
+
+
+def test_the_verb_serves_until_a_signal(path):
+    """A process of its own; SIGTERM ends it with 0."""
+    shmq.open(path).close()
+    command = [sys.executable, "-m", "shmq", "metrics", path, "--serve", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as serving:
+        try:
+            told = serving.stderr.readline()
+            url = told.removeprefix("shmq: metrics at ").strip()
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                assert read(answer.read().decode())["shmq_up", "q", ""] == 1
+            serving.send_signal(signal.SIGTERM)
+            until(lambda: serving.poll() is not None)
+            assert (serving.returncode, serving.stderr.read()) == (0, "")
+        finally:
+            serving.kill()
+
+
+def test_looking_takes_no_seat_and_changes_nothing(path):
+    """Not a byte of it, whatever is looked at."""
+    with shmq.open(path) as queue:
+        queue.put_many([b"abc"] * 10)
+        with queue.consumer("c") as consumer, queue.consumer("g", group=True):
+            consumer.take()
+            before = {file: file.read_bytes() for file in _files(path)}
+            shmq.metrics.text(path)
+            assert {file: file.read_bytes() for file in _files(path)} == before
+
+
+def _files(path):
+    from pathlib import Path
+
+    return sorted(file for file in Path(path).rglob("*") if file.is_file())
+
+
+def test_without_the_package_it_says_what_to_install(path):
+    """And the verb likewise."""
+    code = (
+        "import sys; sys.modules['prometheus_client'] = None\nfrom shmq.cli import main\nsys.exit(main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "metrics", path], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert "pip install 'shmq[metrics]'" in done.stderr
+    assert "Traceback" not in done.stderr
