@@ -65,7 +65,7 @@ def test_it_says_how_much_as_json(running, a, capsys):
         (["a", "redis://h/"], 1, "is not like redis://host:6379/STREAM"),
         (["a", "nats:///x"], 1, "is not like nats://host:4222/STREAM"),
         (["a", "redis://h/x?colour=red"], 1, "has no option 'colour'"),
-        (["a", "nats://h/two.words"], 1, "no name of a stream"),
+        (["a", "nats://h/two.words"], 1, "not the name of a stream"),
         (["missing", "redis://h/x"], 1, "missing"),
     ],
 )
