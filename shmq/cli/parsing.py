@@ -73,9 +73,8 @@ class Parser(argparse.ArgumentParser):
         nested: dict[str, Parser] = {}
         options, words = [], []
         for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  # argparse has no other name for it
-                abouts = {each.dest: each.help or "" for each in action._choices_actions}  # noqa: SLF001
-                nested = dict(action.choices)
+            if isinstance(action.choices, dict):  # verbs within the verb
+                nested = {verb: made for verb, made in action.choices.items() if isinstance(made, Parser)}
                 continue
             value = "" if action.nargs == 0 else _value_of(action)
             choices = tuple(map(str, action.choices or ()))
@@ -84,7 +83,7 @@ class Parser(argparse.ArgumentParser):
                 options.append(Option(tuple(action.option_strings), value, choices, about))
             else:
                 words.append(Word(value, choices, about, str(action.nargs or "1")))
-        inner = tuple(made.grammar(verb, abouts[verb]) for verb, made in nested.items())
+        inner = tuple(made.grammar(verb, (made.description or "").rstrip(".")) for verb, made in nested.items())
         return Grammar(name, summary, tuple(options), tuple(words), inner, self.description or "", self.epilog or "")
 
 

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shmq import errors, stats, whose
 from shmq._native import holdings
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from shmq.stats import ConsumerStats
     from shmq.whose import Process
 
+_LATENCY_FIRST = 1024e-9
+"""Up to so many seconds the first bucket of `Counts.latency` counts; each further one twice as many."""
 _SAMPLE = 256
 """So many of the last puts are asked whose they are."""
 
@@ -65,8 +67,6 @@ class ConsumerFacts:
         open: whether somebody has it open.
         pids: who.
         problem: what is wrong with it.
-        latency: (seconds, messages): how many were at most so old when they were taken, and older than the pair
-            before; None where nobody counts that.
     """
 
     name: str
@@ -82,7 +82,6 @@ class ConsumerFacts:
     open: bool = False
     pids: list[int] = dataclasses.field(default_factory=list)
     problem: str | None = None
-    latency: list[tuple[float, int]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +103,8 @@ class QueueFacts:
         state: "finished", "shut down", "follower", "fenced", or "".
         held_by: what one name alone holds back, if that is much.
         consumers, processes: who takes, and who has it open.
-        latency: as of a consumer, of all of them.
+        latency: (seconds, messages): since boot, of about one message of 64, how many were at most so old when they
+            were first taken, and older than the pair before says; the last has all that were older.
     """
 
     path: str
@@ -162,7 +162,7 @@ def of_queue(session: Session, path: str, since: int | None) -> QueueFacts:
             )
             for owner, each in people.items()
         ],
-        latency=_latency(found),
+        latency=_latency(found.counts),
     )
 
 
@@ -190,17 +190,14 @@ def _of_consumer(
         open=is_open,
         pids=sorted(people[owner].pid for owner in owners),
         problem=its.problem,
-        latency=_latency(its),
     )
 
 
-def _latency(found: Any) -> list[tuple[float, int]] | None:
-    """What statistics have counted, if they have: a mapping, or pairs, of upper bounds in seconds and numbers."""
-    counted = getattr(found, "latency", None)
-    if counted is None:
+def _latency(counts: stats.Counts | None) -> list[tuple[float, int]] | None:
+    """What the queue has counted, each number with the bound of its bucket."""
+    if counts is None:
         return None
-    pairs = counted.items() if hasattr(counted, "items") else counted
-    return [(float(bound), int(number)) for bound, number in pairs]
+    return [(_LATENCY_FIRST * 2**at, number) for at, number in enumerate(counts.latency)]
 
 
 def _takers(session: Session, name: str, its: ConsumerStats, people: dict[int, Process]) -> tuple[bool, list[int]]:

@@ -36,7 +36,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
 _BAD, _FAINT = "bold red", "dim"
 _LEVELS = {"stuck": "bold red", "slow": "bold yellow", "note": "green"}
 _QUEUES = ("QUEUE", "PUT/S", "DONE/S", "LAG", "OLDEST", "MESSAGES", "DISK", "NAMES", "OPEN", "STATE")
-_CONSUMERS = ("CONSUMER", "KIND", "DONE/S", "LAG", "OLDEST", "PENDING", "PARKED", "BACK", "DEAD", "LATENCY", "OPEN IN")
+_CONSUMERS = ("CONSUMER", "KIND", "DONE/S", "LAG", "OLDEST", "PENDING", "PARKED", "BACK", "DEAD", "OPEN IN")
 _PROCESSES = ("PROCESS", "STATE", "PUT/S", "TAKES", "COMMAND")
 _SORTS: dict[str, Callable[[QueueFacts], Any]] = {
     "name": lambda each: each.path,
@@ -375,7 +375,6 @@ def _consumer_row(each: ConsumerFacts, states: dict[int, str]) -> list[str | Tex
         words.count(each.parked),
         words.count(each.returned),
         words.count(each.dead),
-        words.quantiles(each.latency),
         pids if each.pids else nobody,
     ]
 

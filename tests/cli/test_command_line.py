@@ -464,7 +464,7 @@ def test_a_completion_script_names_every_verb_and_is_one(sh, shell):
         subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=60)
 
 
-RUNS = {"demo", "worker", "serve", "doctor", "ls", "gc", "help", "man", "completion"}
+RUNS = {"demo", "chaos", "top", "worker", "serve", "doctor", "ls", "gc", "help", "man", "completion"}
 """Verbs that need no path that is there."""
 
 

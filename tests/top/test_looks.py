@@ -11,14 +11,13 @@ import stat
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from support import Child, flip, hold_until_killed, make_unclean, until
 
 import shmq
 from shmq import cli
-from shmq.top import facts, places, words
+from shmq.top import places, words
 
 
 def putting(say, path):
@@ -274,12 +273,18 @@ def test_bounds_state_and_disk(path, looks):
         assert only(looks).state == "shut down"
 
 
-@pytest.mark.parametrize("counted", [{1e-6: 3, 2e-6: 1}, [(1e-6, 3), (2e-6, 1)]])
-def test_a_latency_shows_when_statistics_have_it(counted):
-    found = facts._latency(SimpleNamespace(latency=counted))
-    assert found == [(1e-6, 3), (2e-6, 1)]
-    assert words.quantiles(found) == "50% 1 µs 99% 2 µs"
-    assert facts._latency(SimpleNamespace()) is None
+def test_latencies_are_those_that_the_queue_has_counted(path, looks):
+    with shmq.open(path) as queue, queue.consumer("billing", group=True) as billing:
+        queue.put_many([b"x"] * 200, times_ns=[time.time_ns() - 3 * 10**9] * 200)
+        billing.take_many(200)
+        latency = only(looks).latency
+        assert sum(number for _, number in latency) == sum(queue.stats().counts.latency) > 0
+        assert {bound for bound, number in latency if number} <= {1024e-9 * 2**at for at in range(21, 32)}  # 2.1 s on
+        assert latency[0][0] == 1024e-9
+
+
+def test_quantiles_are_bounds_of_buckets():
+    assert words.quantiles([(1e-6, 3), (2e-6, 1)]) == "50% 1 µs 99% 2 µs"
     assert words.quantiles(None) == words.quantiles([]) == words.quantiles([(1.0, 0)]) == "-"
 
 

@@ -158,7 +158,6 @@ def test_a_queue_that_cannot_be_read_and_one_that_goes(tmp_path, looks):
 
 
 def test_a_latency_is_a_line_of_bars(tmp_path):
-    """What a queue's statistics do not have yet: `facts` is given some."""
     one = facts.QueueFacts("orders", 0.0, latency=[(1e-6, 0), (2e-6, 5), (4e-6, 10), (8e-6, 0)])
     looks = SimpleNamespace(look=lambda: Look(0.0, 0.0, [one]), pause=lambda: 0.05)
 
