@@ -23,8 +23,11 @@ AFTER = 120.0
 class Producer(threading.Thread):
     """Puts messages of all kinds into a queue, until it is told to end."""
 
-    def __init__(self, path: str, seed: int, bursts: tuple[int, ...] = (1, 1, 10, 100)) -> None:
+    def __init__(
+        self, path: str, seed: int, bursts: tuple[int, ...] = (1, 1, 10, 100), *, one_key: bool = False
+    ) -> None:
         super().__init__()
+        self._one_key = one_key
         self._bursts = bursts
         self._path = path
         self._random = random.Random(seed)
@@ -41,7 +44,7 @@ class Producer(threading.Thread):
         number = self.count
         headers = self._random.choice((None, {"plain": "text"}, {"n": number, "odd name": " x "}))
         key = self._random.choice((None, b"k", bytes([255, number % 256])))
-        queue.put(b"%d" % number, key=key, type=number % 5, headers=headers)
+        queue.put(b"%d" % number, key=b"k" if self._one_key else key, type=number % 5, headers=headers)
         self.count += 1
 
     def end(self) -> int:
