@@ -943,7 +943,7 @@ def test_a_new_queue_is_made_whole_and_what_it_was_made_with_stays(tmp_path):
     with chronicle.Appender(path) as appender:
         assert appender.roll_cycle.name == "FAST_DAILY"
     (tmp_path / "none").mkdir()
-    with pytest.raises(NotFound, match="no queue of version 5"):
+    with pytest.raises(NotFound, match="not a queue of version 5"):
         chronicle.Appender(tmp_path / "none", create=False)
 
 

@@ -112,7 +112,7 @@ def test_a_zero_byte_ends_the_data(tmp_path):
         (bytes.fromhex("b1 e8030000") + bytes(40), "truncated entry"),
         (bytes.fromhex("b1 01000001") + bytes(40), "16777217 bytes"),
         (bytes.fromhex("b1 f0ffffff") + bytes(40), "-16 bytes"),  # an unknown command that would step back
-        (bytes.fromhex("91 07000000") + bytes(40), "no whole ids"),
+        (bytes.fromhex("91 07000000") + bytes(40), "not whole ids"),
         (bytes.fromhex("87 00000000 00000000") + bytes(20), "7 words"),
     ],
 )
