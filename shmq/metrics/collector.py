@@ -21,8 +21,8 @@ _MARK = "queue.shmq"
 """The file that makes a directory a queue; see docs/format.md."""
 
 
-_ID = slice(24, 40)
-"""Where in that file the queue's id is, which no other queue has."""
+_BEGINNING = 40
+"""So many bytes of that file never change, and have the queue's id in them, which no other queue has."""
 
 
 class _Opened(NamedTuple):
@@ -120,7 +120,7 @@ class Collector(_Collector):  # type: ignore[misc]  # of an extra
 def _identity(queue: shmq.Queue) -> bytes:
     """Of what is there now."""
     with contextlib.suppress(OSError), open(os.path.join(queue.path, _MARK), "rb") as file:
-        return file.read(_ID.stop)[_ID]
+        return file.read(_BEGINNING)
     return b""
 
 

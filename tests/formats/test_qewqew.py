@@ -94,7 +94,7 @@ def test_nobody_can_follow_a_qewqew(tmp_path):
         ({"q_3": CHUNK_3[:8] + b"\0\7" + CHUNK_3[10:]}, [b"hi", b""], "missing"),
         ({"q": b"\0\7"}, [], "missing"),
         ({"q": b"\0\3\0"}, [b"hi", b"", b"yes"], "3 bytes where 2"),
-        ({"q_3": CHUNK_3[:9]}, [], "no chunk"),
+        ({"q_3": CHUNK_3[:9]}, [], "not a chunk"),
         ({"q_3": bytes.fromhex("00000014") + CHUNK_3[4:]}, [b"yes"], "passed over"),
         ({"q_3": bytes.fromhex("ffffffff") + CHUNK_3[4:]}, [b"yes"], "passed over"),
         ({"q_3": bytes.fromhex("0000000d 7fffffff") + CHUNK_3[8:]}, [b"hi", b"", b"yes"], "past the end"),

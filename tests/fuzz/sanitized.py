@@ -59,7 +59,8 @@ def core(flags: str = FLAGS) -> Path:
             kept = shutil.ignore_patterns("__pycache__", "*.so", "_core.c")
             for name in ("cffi_build", "shmq"):
                 shutil.copytree(ROOT / name, tree / name, ignore=kept)
-            for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "pyspark_shmq.py"):
+            (tree / "docs").mkdir()
+            for name in ("docs/shmq.1", "pyproject.toml", "setup.py", "README.md", "LICENSE", "pyspark_shmq.py"):
                 shutil.copy(ROOT / name, tree / name)
             wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
             wheel += ["--wheel-dir", scratch, str(tree)]

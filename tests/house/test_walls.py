@@ -42,10 +42,11 @@ SURFACES = (
 )
 
 DOORS = {"formats": {"shmq.foreign"}, "net": {"shmq.carried", "shmq.unseen", "shmq.formats", "shmq.formats.chronicle"}}
+DOORS["flight"] = {"shmq.net.tokens"}
 """
 What a surface may import besides: an atomic change of mapped memory is the one thing that Python cannot do; and a
 server speaks the wires of one format, sends on a million messages, of which few have headers to be asked for, and
-takes back what nobody has seen.
+takes back what nobody has seen. All services have one file of tokens.
 """
 
 
