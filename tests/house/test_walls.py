@@ -41,12 +41,15 @@ SURFACES = (
     "otel",
 )
 
-DOORS = {"formats": {"shmq.foreign"}, "net": {"shmq.carried", "shmq.unseen", "shmq.formats", "shmq.formats.chronicle"}}
-DOORS["flight"] = {"shmq.net.tokens"}
+DOORS = {
+    "formats": {"shmq.foreign"},
+    "net": {"shmq.carried", "shmq.unseen", "shmq.formats", "shmq.formats.chronicle"},
+    "flight": {"shmq.net.tokens", "shmq.net.rights"},
+}
 """
 What a surface may import besides: an atomic change of mapped memory is the one thing that Python cannot do; and a
 server speaks the wires of one format, sends on a million messages, of which few have headers to be asked for, and
-takes back what nobody has seen. All services have one file of tokens.
+takes back what nobody has seen. All services have one file of tokens and one table of rights.
 """
 
 
