@@ -80,7 +80,7 @@ def raising(tmp_path_factory):
         return hold(self, name, **options)
 
     with pytest.MonkeyPatch.context() as patch:  # the server is forked from here
-        patch.setitem(reading.CALLS, "at_ns", ("read", fails))
+        patch.setitem(reading.CALLS, "at_ns", fails)
         patch.setattr(Service, "hold", held)
         with serving(str(root)) as server:
             yield server
