@@ -28,6 +28,7 @@ SHMQ1 = {
     "credit": READ,
     "again": READ,
     "ack": READ,
+    "back": READ,
     "settle": READ,
     "seek": READ,
     "peek": READ,
