@@ -98,7 +98,7 @@ def test_something_else_is_left_alone(tmp_path):
     (tmp_path / "full" / "notes").write_text("x")
     with pytest.raises(shmq.BadFormat, match="it is a queue already"):
         shmq.shards.open(tmp_path / "queue", shards=4)
-    with pytest.raises(shmq.BadFormat, match="no directory"):
+    with pytest.raises(shmq.BadFormat, match="not a directory"):
         shmq.shards.open(tmp_path / "file", shards=4)
     with pytest.raises(shmq.BadFormat, match="something else, 'notes' among it"):
         shmq.shards.open(tmp_path / "full", shards=4)
