@@ -87,7 +87,8 @@ def test_a_home_that_is_no_place_for_files_is_no_obstacle(nowhere, monkeypatch):
 
 
 def test_nothing_heavy_is_imported_before_it_is_needed():
-    heavy = "import sys, shmq, shmq.spark, shmq.spark.spec, shmq.cli; [shmq.cli.parser(each) for each in shmq.cli.VERBS]; "
+    heavy = "import sys, shmq, shmq.spark, shmq.spark.spec, shmq.cli; "
+    heavy += "[shmq.cli.parser(each) for each in shmq.cli.VERBS]; "
     assert run_python(heavy + "print([m for m in ('pyspark', 'pyarrow', 'numpy') if m in sys.modules])") == "[]\n"
 
 
