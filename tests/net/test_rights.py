@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from remote import serving
 from support import Child
 
 import shmq
@@ -54,6 +55,20 @@ def test_what_is_declared_is_what_there_is():
     assert set(re.findall(r'_allow\("(\w+)"', verbs)) == set(rights.RFC)
     service = pytest.importorskip("shmq.flight.service")
     assert set(rights.FLIGHT) == {*service.VERBS, "queues", "do_get", "do_put"}
+
+
+def test_found_a_verb_that_the_table_forgot_is_refused_and_not_free(tmp_path, monkeypatch):
+    """Two branches met: one added a verb, the other the table, and for that verb no right was asked for."""
+    tmp_path.chmod(0o700)
+    shmq.open(tmp_path / "orders").close()
+    monkeypatch.delitem(rights.SHMQ1, "peek")  # the server is forked from here
+    with (
+        serving(str(tmp_path)) as server,
+        server.connect() as remote,
+        remote.consumer("c") as consumer,
+        pytest.raises(ValueError, match="this server has no verb 'peek'"),
+    ):
+        consumer.peek()
 
 
 @pytest.fixture
