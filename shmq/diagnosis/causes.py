@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from shmq import _native, whose
+from shmq import _native, roots, whose
 from shmq.diagnosis import facts, words
 from shmq.diagnosis.finding import LEVELS, Finding
 
@@ -94,7 +94,7 @@ class Causes:
             for count, bound, what in ((messages, stats.max_messages, "messages"), (size, stats.max_bytes, "bytes"))
             if bound and count >= bound - (bound // 20 if what == "bytes" else 0)
         ]
-        if not over or self._session.current_options().full == "drop_oldest":
+        if not over or self._follows() or self._session.current_options().full == "drop_oldest":
             return
         counting = {name: each for name, each in self._now.names.items() if each.stats.hold != "nothing"}
         floor = min((each.stats.floor for each in counting.values()), default=0)
@@ -130,6 +130,8 @@ class Causes:
                 yield self._finding(
                     "damaged", "stuck", f"{each.stats.problem}.", f"drop_consumer({name!r}).", name=name
                 )
+                continue
+            if self._follows():  # nobody can have it open: it shows where the other queue's name stood
                 continue
             yield from self._held(name, each)
             yield from self._behind(name, each)
@@ -345,15 +347,10 @@ class Causes:
         if stats.role in {"follower", "fenced"}:
             yield self._finding("role", "note", f"It is {stats.role}: nobody puts here.", "Put into the other queue.")
         if stats.shut_down or stats.finished:
-            yield self._finding(
-                "ended",
-                "slow",
-                f"It was {'finished' if stats.finished else 'shut down'}: puts raise ShutDown.",
-                "Open it again for writing." if stats.finished else "It opens again when all have closed it.",
-            )
+            yield self._ended()
         for problem in stats.damaged.values():
             yield self._finding("damaged", "stuck", f"{problem}.", "Nothing it may need is retired before that.")
-        if stats.held_by is not None and stats.held_by.much:
+        if stats.held_by is not None and stats.held_by.much and not self._follows():
             held = stats.held_by
             yield self._finding(
                 "kept",
@@ -367,6 +364,26 @@ class Causes:
             )
 
     # ---- helpers
+    def _follows(self) -> bool:
+        """Whether it follows another queue: then names, bounds and retention are that one's business."""
+        return self._now.stats.role == "follower"
+
+    def _ended(self) -> Finding:
+        """That it takes no puts, and what ends that."""
+        stats = self._now.stats
+        if stats.finished and roots.is_shard(self._session.place):
+            return self._finding(
+                "ended",
+                "note",
+                "It is a shard that was finished, and stays so: nothing is put there any more.",
+                "Where its root has grown, puts go to the shards that are open; what is here can be taken.",
+            )
+        said = f"It was {'finished' if stats.finished else 'shut down'}: puts raise ShutDown."
+        if stats.role == "fenced":
+            return self._finding("ended", "slow", said, "It stays so: put into the queue that was promoted.")
+        advice = "Open it again for writing." if stats.finished else "It opens again when all have closed it."
+        return self._finding("ended", "slow", said, advice)
+
     def _stands(self, name: str) -> bool:
         """Whether the name finished nothing between the looks."""
         before, now = self._before.names.get(name), self._now.names[name]

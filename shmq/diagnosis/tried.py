@@ -6,18 +6,20 @@ import contextlib
 import dataclasses
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from shmq import given
 from shmq.diagnosis import causes, facts, stack
 from shmq.diagnosis.finding import LEVELS, Finding
+from shmq.errors import NotFound
 from shmq.queue import Queue
 from shmq.session import Session
 from shmq.storage.paths import QUEUE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+_T = TypeVar("_T")
 _PAUSE = 0.5
 """Seconds between the two looks: what did not move meanwhile is said to stand."""
 _DEEP = 3
@@ -45,13 +47,36 @@ def why(queue: Queue[object] | str | os.PathLike[str], *, stacks: bool = False) 
     stacks = given.flag("stacks", stacks)
     below = [] if place.startswith("shm:") or os.path.lexists(f"{place}/{QUEUE}") else list(_below(place, _DEEP))
     with contextlib.ExitStack() as opened:
-        sessions = [opened.enter_context(_opened(each)) for each in below or [place]]
-        before = [facts.look(session) for session in sessions]
-        time.sleep(_PAUSE)
-        looks = [(session, first, facts.look(session)) for session, first in zip(sessions, before, strict=True)]
-        found = [each for session, first, now in looks for each in causes.findings(session, first, now)]
+        found = [each for one in _tried(below, opened) for each in one] if below else []
+        if not found:  # there is none below, or all of them have been deleted
+            (found,) = _tried([place], opened, deleted=())
     found.sort(key=lambda each: LEVELS.index(each.level))
     return _with_stacks(found) if stacks else found
+
+
+def _tried(
+    places: list[str],
+    opened: contextlib.ExitStack,
+    deleted: tuple[type[Exception], ...] = (NotFound, FileNotFoundError),
+) -> list[list[Finding]]:
+    """What is found at each queue. One that fails with *deleted* and is not there any more is left out."""
+
+    def unless_gone(place: str, call: Callable[..., _T], *words: object) -> _T | None:
+        try:
+            return call(*words)
+        except deleted:
+            if os.path.lexists(f"{place}/{QUEUE}"):
+                raise
+            return None
+
+    sessions = [unless_gone(each, lambda place: opened.enter_context(_opened(place)), each) for each in places]
+    before = [(each, unless_gone(each.place, facts.look, each)) for each in sessions if each is not None]
+    time.sleep(_PAUSE)
+    looks = [(each, first, unless_gone(each.place, facts.look, each)) for each, first in before if first is not None]
+    found = [
+        unless_gone(each.place, causes.findings, each, first, now) for each, first, now in looks if now is not None
+    ]
+    return [each for each in found if each is not None]
 
 
 def _opened(place: str) -> contextlib.AbstractContextManager[Session]:

@@ -17,7 +17,7 @@ import pytest
 from support import Child, change_journal, flip, hold_until_killed, make_unclean, until
 
 import shmq
-from shmq import cli
+from shmq import cli, replica
 from shmq.diagnosis import stack, tried
 from shmq.storage import dedup
 
@@ -218,6 +218,39 @@ def test_a_queue_that_was_shut_down_or_finished(path):
         queue.put(b"x")
         queue.shutdown()
         assert found(path, "ended").facts == {}
+
+
+def test_a_shard_that_a_growth_has_finished_is_no_fault(tmp_path, capsys):
+    root = str(tmp_path / "root")
+    with shmq.shards.open(root, shards=2) as events:
+        events.put(b"x")
+        events.grow()
+    ended = [each for each in shmq.why(root) if each.kind == "ended"]
+    assert [(each.level, "stays so" in each.sentence) for each in ended] == [("note", True)] * 2
+    assert cli.main(["why", root]) == 0
+    assert "Open it again" not in capsys.readouterr().out
+
+
+def test_the_names_of_a_follower_are_no_fault_of_it(path, tmp_path, capsys):
+    follower = str(tmp_path / "follower")
+    with shmq.open(path, max_messages=2) as queue:
+        queue.consumer("work").close()
+        queue.put_many([b"x"] * 2)
+        replica.replicate(path, follower, once=True)
+        assert {each.kind for each in shmq.why(path)} >= {"full", "unread"}
+    assert [each.kind for each in shmq.why(follower)] == ["role"]
+    assert cli.main(["why", follower]) == 0
+    assert "drop_consumer" not in capsys.readouterr().out
+
+
+def test_a_queue_that_is_deleted_meanwhile_keeps_nothing_from_being_told_of_the_others(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        shmq.open(tmp_path / name).close()
+    monkeypatch.setattr(tried.time, "sleep", lambda _: (tmp_path / "a").exists() and shmq.delete(tmp_path / "a"))
+    assert [each.path for each in shmq.why(tmp_path)] == [str(tmp_path / "b")]
+    monkeypatch.setattr(tried.time, "sleep", lambda _: (tmp_path / "b").exists() and shmq.delete(tmp_path / "b"))
+    with pytest.raises(shmq.NotFound):
+        shmq.why(tmp_path)
 
 
 def test_a_window_that_is_full(path):
