@@ -12,6 +12,8 @@ from shmq import errors
 
 _MAP = "shards.shmq"
 """The file that makes a directory a root of shards; see docs/how-to/shards.md."""
+_LEVELS = "levels.json"
+"""The file that makes a directory one of priorities; see docs/how-to/priorities.md."""
 _SHARD = re.compile(r"([A-Za-z0-9_-]{1,64}\.)?[0-9a-f]\.[0-9a-f]{3}|[A-Za-z0-9_-]{1,64}")
 """How shards are called; a single one by its prefix alone. Their dead letters' names end otherwise."""
 
@@ -29,7 +31,8 @@ def is_shard(path: str) -> bool:
 
 def refuse(path: str, *, create: bool) -> None:
     """
-    Refuse a root where a queue is wanted, which is not there; *create*: it would be made.
+    Refuse a root where a queue is wanted, which is not there; *create*: it would be made. Likewise a directory of
+    priorities, unless it would be made there.
 
     Raises:
         BadFormat, NotFound: it is one; nothing was changed.
@@ -39,4 +42,10 @@ def refuse(path: str, *, create: bool) -> None:
         raise kind(
             f"cannot open {path}: it is a root of shards, and no queue: shmq.shards.open opens it, shmq.shards.delete "
             "deletes it; what takes a queue takes a shard's directory in it"
+        )
+    if not create and os.path.lexists(os.path.join(path, _LEVELS)):
+        raise errors.NotFound(
+            f"cannot open {path}: it is a directory of priorities, and no queue: shmq.priorities.open opens it, "
+            "shmq.priorities.delete deletes it; what takes a queue takes a level's directory in it, as "
+            f"{os.path.join(path, '0')}"
         )

@@ -7,6 +7,8 @@ and two of them at once put nothing twice.
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 import time
 import traceback
@@ -65,13 +67,8 @@ class Replay:
 
     def _copy(self, source: shmq.Queue, first: int, stop: int) -> None:
         given = self._given
-        with (
-            shmq.open(given.target, codec=source.options.codec, trusted=True)
-            if _is_missing(given.target)
-            else show.open_queue(given.target) as target
-        ):
-            if target.id == source.id:
-                raise show.Misuse(f"{given.target} is the queue that is replayed; name another one")
+        with _made_for(source, given) if _is_missing(given.target) else show.open_queue(given.target) as target:
+            _refuse_itself(source, target, given)
             begins = whence.lasting(source, "--from", given.start or "earliest")
             who = f"replay {source.id} {begins} {show.wanted(given)!r}"
             before = target.adopted(who)
@@ -160,6 +157,44 @@ class Replay:
             print(f"called {given.target} with {show.counted(self.messages, 'message')}{failed}")
         else:
             print(f"put {show.counted(self.messages, 'message')} into {given.target}")
+
+
+def _made_for(source: shmq.Queue, given: argparse.Namespace) -> shmq.Queue:
+    """
+    A new target.
+
+    Raises:
+        Problem: it would be gone when this ends, or needs a codec that is not here.
+    """
+    show.refuse_to_make(given.target)
+    codec = source.options.codec
+    try:
+        return shmq.open(given.target, codec=codec, trusted=True)
+    except ValueError:
+        if codec in {"bytes", "text", "json", "msgpack", "pickle"}:
+            raise
+        raise show.Problem(
+            f"cannot make {given.target}: {given.source} has codec {codec!r}, which is not shmq's own, and this "
+            "command has not got it; nothing was made. `shmq copy --new-id` makes a queue of the same codec"
+        ) from None
+
+
+def _refuse_itself(source: shmq.Queue, target: shmq.Queue, given: argparse.Namespace) -> None:
+    """
+    Refuse a target that has the source's id.
+
+    Raises:
+        Misuse: it is the source, or what came of a copy of it.
+    """
+    if target.id != source.id:
+        return
+    if os.path.samefile(target.path, source.path):
+        raise show.Misuse(f"{given.target} is the queue that is replayed; name another one")
+    own = f"shmq copy --new-id {shlex.quote(given.source)} DIRECTORY"
+    raise show.Misuse(
+        f"{given.target} has the id of {given.source}: one is a backup or a follower of the other, or was, so what "
+        f"both have would be there twice. `{own}` makes a queue that can be replayed into it"
+    )
 
 
 def _is_missing(path: str) -> bool:

@@ -27,6 +27,7 @@ def add(verb: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Copy the queue; print how much."""
+    show.refuse_volatile(arguments.target, "a directory to be made")
     with show.open_queue(arguments.source, read_only=True) as queue:
         done = queue.copy(arguments.target, new_id=arguments.new_id)
     if arguments.json:

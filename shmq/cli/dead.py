@@ -165,19 +165,27 @@ def _requeue(letter: shmq.Message, letters: shmq.Queue, arguments: argparse.Name
                 "opens it for writing again; the letter stays. --reopen opens it"
             )
         fields: dict[str, Any] = {"key": letter.key, "type": letter.type, "time_ns": letter.time_ns, "headers": own}
-        try:
-            once = (f"shmq.requeue/{queue_id}/{index}/{group}", 1)  # whoever was killed before the ack put it already
-            index = source.put(letter.payload, **fields, dedup=once)
-        except shmq.Corrupt:  # its codec cannot read it: then its bytes, without that help
-            with source.reserve(len(letter.view), **fields) as slot:
-                slot.buffer[:] = letter.view
-            index = slot.index
+        once = (f"shmq.requeue/{queue_id}/{index}/{group}", 1)  # whoever was killed before the ack put it already
+        index = _put_back(letter, source, fields, once, same=source.options.codec == letters.options.codec)
     letter.ack()
     return {
         "letter": letter.index,
         "queue": where,
         "index": index,
     }, f"letter {letter.index} is message {index} of {where}"
+
+
+def _put_back(
+    letter: shmq.Message, source: shmq.Queue, fields: dict[str, Any], once: tuple[str, int], *, same: bool
+) -> int:
+    """Its index there. *same*: both queues have one codec; where they have not, only its bytes are what they were."""
+    if same:
+        with contextlib.suppress(shmq.Corrupt, shmq.BadFormat):  # it cannot be read, or by programs only: its bytes can
+            return source.put(letter.payload, **fields, dedup=once)
+    with source.stage() as staged:
+        with staged.reserve(len(letter.view), **fields) as slot:
+            slot.buffer[:] = letter.view
+        return source.adopt(staged, dedup=once).start
 
 
 def _drop(letter: shmq.Message, _: shmq.Queue, __: argparse.Namespace) -> tuple[dict[str, Any], str]:

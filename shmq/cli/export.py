@@ -36,6 +36,7 @@ def add(verb: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Export, and say what."""
+    show.refuse_volatile(arguments.target, "a path where the foreign queue is to lie")
     options = foreign.options_of(arguments, arguments.to)
     with foreign.at_work() as progress, show.open_queue(arguments.path, read_only=True) as queue:
         total = len(queue)

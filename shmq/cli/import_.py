@@ -41,6 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Import, and say what."""
     if arguments.part < 1:
         raise show.Misuse(f"--part {arguments.part}: at least 1")
+    show.refuse_to_make(arguments.target)
     name = foreign.format_of(arguments.source, arguments.format)
     if arguments.lossy:
         foreign.say_damage(arguments.source, name, arguments.queue)

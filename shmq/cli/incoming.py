@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 1 << 20
 _BATCH = 4096
+_FIELD_MAX = 1 << 30
+"""Bytes of a field of CSV: the module's own limit is far below what a message can hold."""
 _FIELDS = {"index", "time", "key", "type", "headers", "payload"}
 """Of a line that `cat --json` prints; the index is not kept."""
 _NS = 1_000_000_000
@@ -125,8 +127,10 @@ def _pieces(end: bytes) -> Iterator[list[bytes]]:
 
 
 def _rows(read: _Read, key_column: str | None) -> Iterator[list[Entry]]:
-    rows = csv.DictReader(open(sys.stdin.fileno(), newline="", encoding="utf-8", closefd=False))  # noqa: SIM115
-    names = _next_row(rows)
+    csv.field_size_limit(_FIELD_MAX)  # a queue has its own limits, and says them
+    # Spreadsheets begin a file with a mark of the byte order, which belongs to no name.
+    rows = csv.DictReader(open(sys.stdin.fileno(), newline="", encoding="utf-8-sig", closefd=False))  # noqa: SIM115
+    names = _columns(rows)
 
     def make(row: dict[str, Any]) -> Entry:
         if None in row or None in row.values():
@@ -140,11 +144,24 @@ def _rows(read: _Read, key_column: str | None) -> Iterator[list[Entry]]:
         yield from _up_to_refused(make, block)
 
 
-def _next_row(rows: csv.DictReader[str]) -> list[str]:
+def _columns(rows: csv.DictReader[str]) -> list[str]:
+    """
+    The names of the columns.
+
+    Raises:
+        Refused: nothing that could be them is there.
+        Misuse: two have one name, so that an object would have only one of their fields.
+    """
     try:
-        return list(rows.fieldnames or [])
-    except (csv.Error, UnicodeDecodeError) as problem:
+        names = list(rows.fieldnames or [])
+    except csv.Error as problem:
         raise Refused(f"the header is not CSV: {problem}") from None
+    except UnicodeDecodeError as problem:  # it is read in blocks, so it may stand far behind the header
+        raise Refused(f"the header, or what follows it, is not UTF-8: {problem}") from None
+    twice = [name for at, name in enumerate(names) if name in names[:at]]
+    if twice:
+        raise show.Misuse(f"two columns are called {twice[0]!r}, and an object has one field of a name; rename one")
+    return names
 
 
 def _read_rows(rows: csv.DictReader[str]) -> list[dict[str, Any]]:

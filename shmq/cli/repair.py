@@ -51,8 +51,14 @@ def run(arguments: argparse.Namespace) -> int:
     shards = roots.map_of(arguments)
     if shards is not None:
         return roots.repair(shards, arguments)
+    if arguments.source.startswith("shm:"):
+        raise show.Problem(
+            f"{arguments.source} is volatile, and has no place beside it for a clean copy; nothing was changed. `shmq "
+            f"verify {arguments.source}` checks it, and `shmq copy {arguments.source} DIRECTORY` takes what is in it"
+        )
     if arguments.format in (None, "shmq") and shmq.formats.detect(arguments.source) == "shmq":
         return _ours(arguments)
+    show.refuse_root(arguments.source)
     name = foreign.format_of(arguments.source, arguments.format)
     # What nobody can know, where a format has no lock, is said before its files are moved.
     more = foreign.options_of(arguments, name)

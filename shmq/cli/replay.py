@@ -108,11 +108,13 @@ def _refuse(options: dict[str, object], why: str) -> None:
 
 
 def _of_archive(arguments: argparse.Namespace) -> int:
+    show.refuse_root(arguments.source)
     if not os.path.isdir(arguments.source):
         raise show.Problem(f"{arguments.source} is neither a queue nor an archive: there is no such directory")
     problems = shmq.spark.verify_archive(arguments.source)
     if problems:
         raise show.Problem(f"{arguments.source} is damaged, and nothing was put: {'; '.join(problems)}")
+    show.refuse_to_make(arguments.target)
     limits = {"since": arguments.since, "until": arguments.until, "shard": arguments.shard, "host": arguments.host}
     with Progress() as progress:
         tell = functools.partial(progress.at, "replayed")

@@ -58,7 +58,7 @@ def counted(number: int, what: str) -> str:
 
 def facts(thing: object) -> None:
     """Print facts as JSON, for programs."""
-    print(json.dumps(thing, indent=2, default=_plain))
+    print(_dumped(thing, indent=2))
 
 
 def ready(sentence: str, found: dict[str, Any], *, as_json: bool) -> None:
@@ -179,6 +179,27 @@ def held_by(held: Any) -> str:
 
 def _aside(stats: Any) -> tuple[int, int]:
     return (0, 0) if stats.group is None else (stats.group.parked, stats.group.waiting)
+
+
+def _dumped(thing: object, indent: int | None = None) -> str:
+    try:
+        return json.dumps(thing, indent=indent, default=_plain)
+    except TypeError:  # msgpack's maps may have keys that are no texts
+        return json.dumps(_with_names(thing), indent=indent, default=_plain)
+
+
+def _with_names(thing: object) -> object:
+    """The same, with keys that JSON takes: bytes that are text as that, all others as Python writes them."""
+    if isinstance(thing, dict):
+        return {_name(key): _with_names(value) for key, value in thing.items()}
+    return [_with_names(each) for each in thing] if isinstance(thing, (list, tuple)) else thing
+
+
+def _name(key: object) -> object:
+    if key is None or isinstance(key, (str, int, float)):  # also True and False
+        return key
+    known = _plain(key)
+    return known if isinstance(known, str) else repr(key)
 
 
 def _plain(value: object) -> object:
@@ -314,13 +335,12 @@ def _json(message: shmq.Message) -> None:
         "payload": message.payload,
     }
     shown = {name: value for name, value in line.items() if value or name in {"index", "payload"}}
-    text = json.dumps(shown, default=_plain)
-    sys.stdout.buffer.write(text.encode() + b"\n")
+    sys.stdout.buffer.write(as_line(shown))
 
 
 def as_line(fields: dict[str, Any]) -> bytes:
     """Fields as one line of JSON."""
-    return json.dumps(fields, default=_plain).encode() + b"\n"
+    return _dumped(fields).encode() + b"\n"
 
 
 def _hex(message: shmq.Message) -> None:
@@ -387,6 +407,44 @@ def open_queue(path: str, *, read_only: bool = False, trusted: bool = True) -> s
             f"{path} holds pickles, which run code when read; add --trusted if you trust whoever may write it"
         )
     return queue
+
+
+def refuse_root(path: str) -> None:
+    """
+    Say what a directory of shards or of levels is, where something else is wanted, too.
+
+    Raises:
+        NotFound: it is one.
+    """
+    if any(os.path.lexists(os.path.join(path, name)) for name in ("shards.shmq", "levels.json")):
+        open_queue(path, read_only=True).close()
+
+
+def refuse_to_make(path: str) -> None:
+    """
+    Refuse to make a volatile queue and fill it: it ends with its last user.
+
+    Raises:
+        Problem: it would be one, and is not there.
+    """
+    if path.startswith("shm:") and path not in shmq.volatile_queues():
+        raise Problem(
+            f"{path} is not there, and a volatile queue ends with its last user, which this command would be: all that "
+            f"it puts would be gone. `shmq create {path}` keeps one until Ctrl-C"
+        )
+
+
+def refuse_volatile(path: str, what: str) -> None:
+    """
+    Refuse the name of a volatile queue where a path is wanted, which would be made or looked for under that name.
+
+    Raises:
+        Misuse: it is one; *what* says what is wanted.
+    """
+    if path.startswith("shm:"):
+        raise Misuse(
+            f"{path} is the name of a volatile queue, and {what} is wanted; for a path of that name write ./{path}"
+        )
 
 
 def _sharing(path: str) -> shmq.Options | None:

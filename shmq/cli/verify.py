@@ -32,8 +32,10 @@ def run(arguments: argparse.Namespace) -> int:
     shards = roots.map_of(arguments)
     if shards is not None:
         return roots.verify(shards, as_json=arguments.json)
-    if arguments.format in (None, "shmq") and shmq.formats.detect(arguments.source) == "shmq":
+    volatile = arguments.source.startswith("shm:")
+    if volatile or (arguments.format in (None, "shmq") and shmq.formats.detect(arguments.source) == "shmq"):
         return _ours(arguments)
+    show.refuse_root(arguments.source)
     name = foreign.format_of(arguments.source, arguments.format)
     problems = shmq.formats.verify(arguments.source, arguments.queue, name)
     if arguments.json:
@@ -46,7 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _ours(arguments: argparse.Namespace) -> int:
-    found = shmq.verify(arguments.source)
+    if arguments.source.startswith("shm:"):
+        with show.open_queue(arguments.source, read_only=True) as queue:
+            found = queue.verify()
+    else:
+        found = shmq.verify(arguments.source)
     numbers = ("messages", "bytes", "chunks", "padded", "open_claims", "lost", "at_least")
     facts = {name: getattr(found, name) for name in numbers}
     if arguments.json:

@@ -190,6 +190,69 @@ def test_put_reads_csv_rows_as_objects_with_a_key(sh):
     assert sh("put", "q", "--csv", "--key-column", "nix", stdin=rows)[0] == 2
 
 
+def test_found_a_table_of_a_spreadsheet_was_read_as_it_does_not_mean(sh):
+    """A mark of the byte order belonged to the first name, and of two columns of one name the first went."""
+    sh("create", "q", "--codec", "json")
+    rows = b"\xef\xbb\xbfwho,said\neu,hi\n"
+    assert sh("put", "q", "--csv", "--key-column", "who", stdin=rows)[0] == 0
+    assert [each[:2] for each in found()] == [({"who": "eu", "said": "hi"}, b"eu")]
+    status, out, err = sh("put", "q", "--csv", stdin=b"a,b,a\n1,2,3\n")
+    assert (status, out) == (2, "put 0 messages\n")
+    assert "two columns are called 'a'" in err
+    status, _, err = sh("put", "q", "--csv", stdin=b"a,b\n\xff,2\n")
+    assert (status, "the header, or what follows it, is not UTF-8" in err) == (1, True)
+    assert sh("put", "q", "--csv", stdin=b"a\n" + b"x" * 200_000 + b"\n")[0] == 0
+
+
+def test_found_a_map_whose_keys_are_no_texts_ended_cat_with_a_traceback(sh):
+    with shmq.open("q", codec="msgpack") as queue:
+        queue.put({b"b": [{2: b"\xff"}], b"\xfe": 1})
+    status, out, _ = sh("cat", "q", "--json")
+    assert (status, json.loads(out)["payload"]) == (0, {"b": [{"2": {"base64": "/w=="}}], "b'\\xfe'": 1})
+
+
+def test_found_what_was_put_into_a_volatile_queue_that_a_verb_made_was_gone_with_it(sh):
+    """And paths were made of the name of one."""
+    sh("create", "q")
+    sh("put", "q", "x")
+    status, _, err = sh("replay", "q", "shm:found-gone")
+    assert (status, "all that it puts would be gone" in err) == (1, True)
+    assert sh("export", "q", "q.sej", "--to", "sej")[0] == 0
+    assert sh("import", "q.sej", "shm:found-gone")[0] == 1
+    for words in (["copy", "q", "shm:found"], ["export", "q", "shm:found", "--to", "sej"]):
+        status, _, err = sh(*words)
+        assert (status, "write ./shm:found" in err) == (2, True)
+    with shmq.open("shm:found-kept"):
+        assert sh("replay", "q", "shm:found-kept")[:2] == (0, "put 1 message into shm:found-kept\n")
+        assert sh("verify", "shm:found-kept")[:2] == (
+            0,
+            "shm:found-kept: shmq, 1 message whole in 1 chunk, 0 problems\n",
+        )
+        status, _, err = sh("repair", "shm:found-kept")
+        assert (status, "is volatile" in err) == (1, True)
+
+
+def test_found_a_directory_of_levels_or_shards_was_called_no_archive_and_no_format(sh):
+    shmq.priorities.open("levels", levels=2).close()
+    shmq.shards.open("shards", shards=2).close()
+    for words in (["cat", "levels"], ["verify", "levels"], ["repair", "levels"], ["replay", "levels", "x"]):
+        status, _, err = sh(*words)
+        assert (status, "it is a directory of priorities" in err) == (1, True), words
+    status, _, err = sh("replay", "shards", "x")
+    assert (status, "it is a root of shards" in err) == (1, True)
+
+
+def test_found_a_backup_was_called_the_queue_that_is_replayed(sh):
+    sh("create", "q")
+    sh("put", "q", "x")
+    sh("copy", "q", "backup")
+    status, _, err = sh("replay", "backup", "q")
+    assert (status, "q has the id of backup" in err) == (2, True)
+    assert "q is the queue that is replayed" in sh("replay", "q", "./q")[2]
+    sh("copy", "backup", "other", "--new-id")
+    assert sh("replay", "other", "q")[0] == 0
+
+
 def test_put_reads_what_cat_prints(sh):
     """All of it but the index: a queue goes through a pipe, or a file that somebody has edited."""
     with shmq.open("q") as queue:

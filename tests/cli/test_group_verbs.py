@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 import shmq
 from shmq.cli import main
+
+
+class Order(msgspec.Struct):
+    number: int
 
 
 @pytest.fixture
@@ -58,6 +63,21 @@ def test_found_a_letter_that_its_codec_cannot_read_could_not_be_shown_or_put_bac
         assert "b'{', which codec 'json' cannot read: Input data was truncated" in capsys.readouterr().out
         assert main(["dead", "requeue", f"{path}.g.dead", "--all"]) == 0
         assert bytes(queue[1].view) == b"{"
+
+
+def test_found_a_letter_in_a_queue_of_another_codec_came_back_as_something_else(path, capsys):
+    """Its bytes come back, once; a codec that this command has not got is no hindrance."""
+    made = {"j": "json", "s": shmq.codec.struct(Order)}
+    for name, codec in made.items():
+        source, letters = f"{path}.{name}", f"{path}.{name}.text"
+        shmq.open(letters, codec="text").close()
+        with shmq.open(source, codec=codec) as queue:
+            queue.put(5 if name == "j" else Order(5), key=b"k", headers={"a": 1})
+            with queue.consumer("g", group=True, ack="explicit", dead_letter=letters) as member:
+                member.get(timeout=0).reject("no")
+            assert main(["dead", "requeue", letters, "--all"]) == 0
+            assert (queue[1].payload, queue[1].key, queue[1].headers) == (queue[0].payload, b"k", {"a": 1})
+    capsys.readouterr()
 
 
 def test_dead_requeue_and_drop(dead, queue, capsys):
