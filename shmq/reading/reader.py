@@ -14,6 +14,7 @@ from shmq.message import Message, of_record
 from shmq.reading.access import Access, is_datetime, nanoseconds
 from shmq.reading.walk import Walk
 from shmq.session import Handle
+from shmq.storage import files
 
 if TYPE_CHECKING:
     import datetime
@@ -237,6 +238,10 @@ class Reader(_native.Eye[T], Awaited, Handle):
             self._move_pin(self._walk.index(), self._walk.chunk)  # what was passed needs nobody any more
             if self._stop is not None and self._walk.index() >= self._stop:
                 return errors.ShutDown("the stop is reached")
+        try:  # nothing tells whoever reads only that somebody deletes the queue
+            files.refuse_removed(self._home.fd, self._home.path)
+        except errors.NotFound as problem:
+            return problem
         control = self._membership.control
         if ending.over(self._home, control):
             return errors.ShutDown(f"the queue {ending.words(self._home, control)}")

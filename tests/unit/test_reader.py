@@ -87,6 +87,19 @@ def test_a_reader_that_follows_waits_until_the_shutdown(queue):
     assert seen == [0, 1, 2, 3, 4]
 
 
+def test_found_a_reader_that_follows_a_deleted_queue_waited_for_ever(tmp_path):
+    """Nobody sees it, so nobody can tell it; it looks itself, also where a new queue is at that place."""
+    place = tmp_path / "deleted"
+    shmq.open(place).close()
+    with shmq.open(place, read_only=True) as queue, queue.reader(follow=True) as reader:
+        with pytest.raises(shmq.Empty):
+            reader.get(timeout=0)
+        shmq.delete(place)
+        shmq.open(place).close()
+        with pytest.raises(shmq.NotFound, match="was removed while it was open"):
+            next(reader)
+
+
 def test_a_reader_that_follows_ends_with_its_queue(queue):
     """close() in another thread ends it, too."""
     ended = threading.Event()
