@@ -12,6 +12,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from shmq.cli import show
+from shmq.cli.progress import Progress
 
 if TYPE_CHECKING:
     import argparse
@@ -27,8 +28,8 @@ def add(verb: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Copy the queue; print how much."""
-    with show.open_queue(arguments.source, read_only=True) as queue:
-        done = queue.copy(arguments.target, new_id=arguments.new_id)
+    with show.open_queue(arguments.source, read_only=True) as queue, Progress() as progress:
+        done = queue.copy(arguments.target, new_id=arguments.new_id, progress=progress.at_share)
     if arguments.json:
         show.facts(dataclasses.asdict(done))
         return 0

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import itertools
 import json
 import os
 import pty
@@ -9,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -539,6 +541,22 @@ def test_tables_have_colours_at_a_terminal_and_nowhere_else(sh, log):
 def test_progress_says_what_time_is_left(share, said):
     assert progress.line("put", 1, 75.0, share) == said
     assert progress.line("put", 150, 0.1, 0.5).endswith("put 150 messages, 1,500/s")  # too early to say
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("copy q r{}", ("copied",)), ("verify q", ("verified",)), ("repair q --to r{}", ("verified", "repaired"))],
+)
+def test_a_long_walk_says_how_far_it_is_where_somebody_looks(sh, monkeypatch, words, said):
+    with shmq.open("q", options=shmq.Options(chunk_bytes=16384)) as queue:
+        queue.put_many([b"x" * 1000] * 50)
+    assert sh(*words.format(1).split())[2] == ""
+    monkeypatch.setattr(progress, "time", types.SimpleNamespace(monotonic=itertools.count().__next__))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    line = sh(*words.format(2).split())[2]
+    for doing in said:
+        assert f"] 100% {doing} 50 messages, " in line
+    assert line.endswith("\r\033[K")  # it is gone when the answer comes
 
 
 def test_a_server_says_where_it_is_to_whoever_began_it(here):
