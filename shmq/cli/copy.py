@@ -8,7 +8,6 @@ Examples:
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from shmq.cli import show
@@ -31,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     with show.open_queue(arguments.source, read_only=True) as queue, Progress() as progress:
         done = queue.copy(arguments.target, new_id=arguments.new_id, progress=progress.at_share)
     if arguments.json:
-        show.facts(dataclasses.asdict(done))
+        show.facts(show.fields(done))
         return 0
     print(f"{done.path}: {show.counted(done.messages, 'message')}, up to index {done.next_index:,}")
     return 0
