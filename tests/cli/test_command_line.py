@@ -2,11 +2,13 @@
 
 import contextlib
 import datetime
+import functools
 import itertools
 import json
 import os
 import pty
 import re
+import select
 import shutil
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from support import start as start_child
+from support import until
 
 import shmq
 from shmq import cli
@@ -456,6 +459,76 @@ def test_bash_completes_verbs_options_values_and_paths(sh, here):
     (here / "completion").write_text(sh("completion", "bash")[1])
     done = subprocess.run(["bash", "-c", "\n".join(script)], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines() == [wanted for _, wanted in COMPLETED]
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="NO FISH HERE, so its completion was tried in none")
+def test_fish_completes_the_same(sh, here):
+    (here / "queue").mkdir()
+    (here / "completion").write_text(sh("completion", "fish")[1])
+    script = ["source completion", *(f"complete -C '{words}'; echo ." for words, _ in COMPLETED)]
+    command, home = ["fish", "--no-config", "-c", "\n".join(script)], {**os.environ, "HOME": str(here)}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=home)
+    assert completed(re.sub("\t.*|/$", "", done.stdout, flags=re.MULTILINE)) == completed_in_bash()
+
+
+ZSH = """
+PROMPT=
+autoload -Uz compinit && compinit -D -u
+source ./completion
+compadd() {  # what is offered is written down, too
+    if [[ ${@[1,(i)(-|--)]} != *-(O|A|D)\\ * ]]; then
+        local -a offered
+        builtin compadd -A offered "$@"
+        print -rl -- $offered >> said
+    fi
+    builtin compadd "$@"
+}
+ended() { print . >> said; BUFFER= }
+zle -N ended
+bindkey '^G' ended
+bindkey '^I' complete-word
+zle-line-init() { print . >> said }  # from now on it takes keys
+zle -N zle-line-init
+"""
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="NO ZSH HERE, so its completion was tried in none")
+def test_zsh_completes_the_same(sh, here):
+    """With the keys of somebody at a terminal: it completes nowhere else."""
+    (here / "queue").mkdir()
+    (here / "completion").write_text(sh("completion", "zsh")[1])
+    (here / "rc").write_text(ZSH)
+    (here / "said").touch()
+    above, below = pty.openpty()
+    home = {**os.environ, "TERM": "dumb", "ZDOTDIR": str(here)}
+    command = ["zsh", "-f", "-i"]
+    with subprocess.Popen(command, stdin=below, stdout=below, stderr=below, start_new_session=True, env=home) as shell:
+        os.close(below)
+
+        def is_done(count):
+            while select.select([above], [], [], 0)[0]:  # else it waits for whoever reads its terminal
+                os.read(above, 4096)
+            return (here / "said").read_text().splitlines().count(".") == count
+
+        try:
+            os.write(above, b"source ./rc\n")
+            until(lambda: is_done(1))
+            for count, (words, _) in enumerate(COMPLETED, 2):
+                os.write(above, f"{words}\t\a".encode())
+                until(functools.partial(is_done, count))
+        finally:
+            shell.kill()
+    os.close(above)
+    assert completed((here / "said").read_text().removeprefix(".\n")) == completed_in_bash()
+
+
+def completed(told):
+    """What a shell has offered, sorted: for each of COMPLETED lines, and a dot behind them."""
+    return [sorted(offered.split()) for offered in told.split(".\n")[:-1]]
+
+
+def completed_in_bash():
+    return [sorted(wanted.split()) for _, wanted in COMPLETED]
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

@@ -35,7 +35,7 @@ def engine(tmp_path_factory):
     asked = "from PySide6.QtWebEngineCore import qWebEngineChromiumVersion as v; print(v())"
     found = subprocess.run([PYTHON, "-c", asked], capture_output=True, text=True, check=False, timeout=PATIENCE)
     if found.returncode:
-        pytest.skip("NO CHROMIUM HERE, so the page was tried in none: it is not on PATH, nor is pyside6-webengine there")
+        pytest.skip("NO CHROMIUM HERE, so the page was tried in none: none on PATH, and no pyside6-webengine")
     return lambda address: [PYTHON, HERE / "chromium.py", address]
 
 
