@@ -56,6 +56,11 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
+def span(first: int, last: int) -> str:
+    """Index 3; index 3 to 5."""
+    return f"index {first}" if first == last else f"index {first} to {last}"
+
+
 def facts(thing: object) -> None:
     """Print facts as JSON, for programs."""
     print(json.dumps(thing, indent=2, default=_plain))
