@@ -198,7 +198,8 @@ def _fish(verbs: list[Grammar]) -> str:
 def _fish_options(verb: Grammar, condition: str) -> Iterator[str]:
     for option in verb.options:
         names = [f"-s {name[1:]}" if len(name) == 2 else f"-l {name[2:]}" for name in option.names]
-        value = f" -x -a '{' '.join(option.choices)}'" if option.choices else ""
+        choices = " ".join(f"{choice}\\t" for choice in option.choices)  # what is behind a tab is said of the value
+        value = f' -x -a "{choices}"' if option.choices else ""
         if option.value and not option.choices:
             value = " -r" if option.value in _PATHS else " -x"
         yield f"complete -c shmq -n '{condition}' {' '.join(names)}{value} -d {_fish_quoted(option.about)}"

@@ -185,7 +185,7 @@ def test_put_reads_csv_rows_as_objects_with_a_key(sh):
         ({"who": "us", "said": "two\nlines"}, b"us"),
     ]
     status, out, err = sh("put", "q", "--csv", stdin=b"a,b\n1,2\n3\n")
-    assert (status, out) == (1, "put 1 message, index 2 to 2\n")
+    assert (status, out) == (1, "put 1 message, index 2\n")
     assert err.startswith("shmq: row 2: it has not as many fields as the header; what was before it is in")
     assert sh("put", "q", "--csv", "--key-column", "nix", stdin=rows)[0] == 2
 
@@ -221,7 +221,7 @@ def test_put_reads_what_cat_prints(sh):
 def test_a_line_of_json_that_is_no_message_is_named(sh, line, said):
     sh("create", "q")
     status, out, err = sh("put", "q", "--json-lines", stdin=b'{"payload": 0}\n' + line + b'\n{"payload": 2}\n')
-    assert (status, out) == (1, "put 1 message, index 0 to 0\n")
+    assert (status, out) == (1, "put 1 message, index 0\n")
     assert err.startswith("shmq: line 2: ")
     assert said in err
     assert "Traceback" not in err
@@ -462,6 +462,35 @@ def test_a_completion_script_names_every_verb_and_is_one(sh, shell):
     assert all(verb in script for verb in VERBS)
     if shutil.which(shell):
         subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=60)
+
+
+def test_fish_says_nothing_of_an_option_about_each_of_its_values(sh):
+    """It would say it once for each of them: `kestrel (kestrel, libkestrel, ...)`."""
+    (line,) = [
+        line for line in sh("completion", "fish")[1].splitlines() if "from create" in line and "-l codec" in line
+    ]
+    assert '-a "bytes\\t text\\t json\\t msgpack\\t pickle\\t"' in line
+    if shutil.which("fish"):
+        script = 'shmq completion fish | source; complete -C "shmq export q --to "'
+        where = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        done = subprocess.run(
+            ["fish", "-c", script], env={**os.environ, "PATH": where}, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split() == ["chronicle", "kestrel", "libkestrel", "qewqew", "sej"]
+
+
+def test_the_manual_fills_its_paragraphs_and_keeps_its_examples(sh):
+    """What stands below the examples is text: a narrow terminal breaks its lines."""
+    lines = sh("man")[1].splitlines()
+    example, text = lines.index("    shmq finish orders"), "Everything that was put is on the disk when this ends"
+    (after,) = [at for at, line in enumerate(lines) if line.startswith(text)]
+    assert lines[example + 1 : after] == [".fi", ".PP"]
+
+
+@pytest.mark.parametrize("verb", ["verify", "repair"])
+def test_what_looks_at_both_says_so_of_its_first_word(verb):
+    assert cli.grammar(verb).words[0].about.startswith("the queue, ours or foreign")
+    assert cli.grammar("dump").words[0].about.startswith("the foreign queue")
 
 
 RUNS = {"demo", "chaos", "top", "worker", "serve", "doctor", "ls", "gc", "help", "man", "completion"}
