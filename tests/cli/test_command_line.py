@@ -441,11 +441,19 @@ COMPLETED = [
     ("shmq consumer rm --ye", "--yes"),
     ("shmq dead req", "requeue"),
     ("shmq cat que", "queue"),
+    ("shmq take queue ", "audit billing"),
+    ("shmq seek queue bi", "billing"),
+    ("shmq consumer rm queue audit ", "audit billing"),
+    ("shmq consumer rename queue a", "audit"),
+    ("shmq take que", "queue"),
 ]
 
 
 def test_bash_completes_verbs_options_values_and_paths(sh, here):
-    (here / "queue").mkdir()
+    with shmq.open("queue") as queue:
+        for name in ("audit", "billing"):
+            queue.consumer(name).close()
+    (here / "queue/consumers/$(touch expanded).checkpoint").touch()  # whoever may write there makes nobody run it
     script = ["source completion"]
     for words, _ in COMPLETED:
         empty = " ''" if words.endswith(" ") else ""
@@ -454,6 +462,7 @@ def test_bash_completes_verbs_options_values_and_paths(sh, here):
     (here / "completion").write_text(sh("completion", "bash")[1])
     done = subprocess.run(["bash", "-c", "\n".join(script)], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines() == [wanted for _, wanted in COMPLETED]
+    assert not (here / "expanded").exists()
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
@@ -491,6 +500,19 @@ def test_the_manual_fills_its_paragraphs_and_keeps_its_examples(sh):
 def test_what_looks_at_both_says_so_of_its_first_word(verb):
     assert cli.grammar(verb).words[0].about.startswith("the queue, ours or foreign")
     assert cli.grammar("dump").words[0].about.startswith("the foreign queue")
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
+def test_fish_completes_the_consumers_of_the_queue_before_them(sh):
+    with shmq.open("queue") as queue:
+        for name in ("audit", "billing"):
+            queue.consumer(name).close()
+    asked = "; ".join(
+        f'complete -C "shmq {words}"' for words in ("take queue ", "seek queue bi", "consumer rm queue aud")
+    )
+    script = f"{sh('completion', 'fish')[1]}\n{asked}"
+    done = subprocess.run(["fish", "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["audit", "billing", "billing", "audit"]
 
 
 RUNS = {"demo", "chaos", "top", "worker", "serve", "doctor", "ls", "gc", "help", "man", "completion"}
