@@ -56,7 +56,7 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
-def span(first: int, last: int) -> str:
+def span(first: int | None, last: int | None) -> str:
     """Index 3; index 3 to 5."""
     return f"index {first}" if first == last else f"index {first} to {last}"
 
