@@ -2,17 +2,22 @@
 
 import contextlib
 import datetime
+import functools
+import itertools
 import json
 import os
 import pty
 import re
+import select
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 from support import start as start_child
+from support import until
 
 import shmq
 from shmq import cli
@@ -465,6 +470,76 @@ def test_bash_completes_verbs_options_values_and_paths(sh, here):
     assert not (here / "expanded").exists()
 
 
+@pytest.mark.skipif(shutil.which("fish") is None, reason="NO FISH HERE, so its completion was tried in none")
+def test_fish_completes_the_same(sh, here):
+    (here / "queue").mkdir()
+    (here / "completion").write_text(sh("completion", "fish")[1])
+    script = ["source completion", *(f"complete -C '{words}'; echo ." for words, _ in COMPLETED)]
+    command, home = ["fish", "--no-config", "-c", "\n".join(script)], {**os.environ, "HOME": str(here)}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=home)
+    assert completed(re.sub("\t.*|/$", "", done.stdout, flags=re.MULTILINE)) == completed_in_bash()
+
+
+ZSH = """
+PROMPT=
+autoload -Uz compinit && compinit -D -u
+source ./completion
+compadd() {  # what is offered is written down, too
+    if [[ ${@[1,(i)(-|--)]} != *-(O|A|D)\\ * ]]; then
+        local -a offered
+        builtin compadd -A offered "$@"
+        print -rl -- $offered >> said
+    fi
+    builtin compadd "$@"
+}
+ended() { print . >> said; BUFFER= }
+zle -N ended
+bindkey '^G' ended
+bindkey '^I' complete-word
+zle-line-init() { print . >> said }  # from now on it takes keys
+zle -N zle-line-init
+"""
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="NO ZSH HERE, so its completion was tried in none")
+def test_zsh_completes_the_same(sh, here):
+    """With the keys of somebody at a terminal: it completes nowhere else."""
+    (here / "queue").mkdir()
+    (here / "completion").write_text(sh("completion", "zsh")[1])
+    (here / "rc").write_text(ZSH)
+    (here / "said").touch()
+    above, below = pty.openpty()
+    home = {**os.environ, "TERM": "dumb", "ZDOTDIR": str(here)}
+    command = ["zsh", "-f", "-i"]
+    with subprocess.Popen(command, stdin=below, stdout=below, stderr=below, start_new_session=True, env=home) as shell:
+        os.close(below)
+
+        def is_done(count):
+            while select.select([above], [], [], 0)[0]:  # else it waits for whoever reads its terminal
+                os.read(above, 4096)
+            return (here / "said").read_text().splitlines().count(".") == count
+
+        try:
+            os.write(above, b"source ./rc\n")
+            until(lambda: is_done(1))
+            for count, (words, _) in enumerate(COMPLETED, 2):
+                os.write(above, f"{words}\t\a".encode())
+                until(functools.partial(is_done, count))
+        finally:
+            shell.kill()
+    os.close(above)
+    assert completed((here / "said").read_text().removeprefix(".\n")) == completed_in_bash()
+
+
+def completed(told):
+    """What a shell has offered, sorted: for each of COMPLETED lines, and a dot behind them."""
+    return [sorted(offered.split()) for offered in told.split(".\n")[:-1]]
+
+
+def completed_in_bash():
+    return [sorted(wanted.split()) for _, wanted in COMPLETED]
+
+
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_a_completion_script_names_every_verb_and_is_one(sh, shell):
     script = sh("completion", shell)[1]
@@ -590,6 +665,22 @@ def test_tables_have_colours_at_a_terminal_and_nowhere_else(sh, log):
 def test_progress_says_what_time_is_left(share, said):
     assert progress.line("put", 1, 75.0, share) == said
     assert progress.line("put", 150, 0.1, 0.5).endswith("put 150 messages, 1,500/s")  # too early to say
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("copy q r{}", ("copied",)), ("verify q", ("verified",)), ("repair q --to r{}", ("verified", "repaired"))],
+)
+def test_a_long_walk_says_how_far_it_is_where_somebody_looks(sh, monkeypatch, words, said):
+    with shmq.open("q", options=shmq.Options(chunk_bytes=16384)) as queue:
+        queue.put_many([b"x" * 1000] * 50)
+    assert sh(*words.format(1).split())[2] == ""
+    monkeypatch.setattr(progress, "time", types.SimpleNamespace(monotonic=itertools.count().__next__))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    line = sh(*words.format(2).split())[2]
+    for doing in said:
+        assert f"] 100% {doing} 50 messages, " in line
+    assert line.endswith("\r\033[K")  # it is gone when the answer comes
 
 
 def test_a_server_says_where_it_is_to_whoever_began_it(here):
