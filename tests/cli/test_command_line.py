@@ -454,10 +454,17 @@ COMPLETED = [
 ]
 
 
-def test_bash_completes_verbs_options_values_and_paths(sh, here):
+@pytest.fixture
+def named(here):
+    """A queue with two consumers."""
     with shmq.open("queue") as queue:
         for name in ("audit", "billing"):
             queue.consumer(name).close()
+    return here
+
+
+def test_bash_completes_verbs_options_values_and_paths(sh, named):
+    here = named
     (here / "queue/consumers/$(touch expanded).checkpoint").touch()  # whoever may write there makes nobody run it
     script = ["source completion"]
     for words, _ in COMPLETED:
@@ -471,8 +478,8 @@ def test_bash_completes_verbs_options_values_and_paths(sh, here):
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="NO FISH HERE, so its completion was tried in none")
-def test_fish_completes_the_same(sh, here):
-    (here / "queue").mkdir()
+def test_fish_completes_the_same(sh, named):
+    here = named
     (here / "completion").write_text(sh("completion", "fish")[1])
     script = ["source completion", *(f"complete -C '{words}'; echo ." for words, _ in COMPLETED)]
     command, home = ["fish", "--no-config", "-c", "\n".join(script)], {**os.environ, "HOME": str(here)}
@@ -502,9 +509,9 @@ zle -N zle-line-init
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="NO ZSH HERE, so its completion was tried in none")
-def test_zsh_completes_the_same(sh, here):
+def test_zsh_completes_the_same(sh, named):
     """With the keys of somebody at a terminal: it completes nowhere else."""
-    (here / "queue").mkdir()
+    here = named
     (here / "completion").write_text(sh("completion", "zsh")[1])
     (here / "rc").write_text(ZSH)
     (here / "said").touch()
@@ -575,19 +582,6 @@ def test_the_manual_fills_its_paragraphs_and_keeps_its_examples(sh):
 def test_what_looks_at_both_says_so_of_its_first_word(verb):
     assert cli.grammar(verb).words[0].about.startswith("the queue, ours or foreign")
     assert cli.grammar("dump").words[0].about.startswith("the foreign queue")
-
-
-@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
-def test_fish_completes_the_consumers_of_the_queue_before_them(sh):
-    with shmq.open("queue") as queue:
-        for name in ("audit", "billing"):
-            queue.consumer(name).close()
-    asked = "; ".join(
-        f'complete -C "shmq {words}"' for words in ("take queue ", "seek queue bi", "consumer rm queue aud")
-    )
-    script = f"{sh('completion', 'fish')[1]}\n{asked}"
-    done = subprocess.run(["fish", "-c", script], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.split() == ["audit", "billing", "billing", "audit"]
 
 
 RUNS = {"demo", "chaos", "top", "worker", "serve", "doctor", "ls", "gc", "help", "man", "completion"}
