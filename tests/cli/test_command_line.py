@@ -454,17 +454,15 @@ COMPLETED = [
 ]
 
 
-@pytest.fixture
-def named(here):
-    """A queue with two consumers."""
+def make_completed():
+    """What the words of COMPLETED name."""
     with shmq.open("queue") as queue:
         for name in ("audit", "billing"):
             queue.consumer(name).close()
-    return here
 
 
-def test_bash_completes_verbs_options_values_and_paths(sh, named):
-    here = named
+def test_bash_completes_verbs_options_values_and_paths(sh, here):
+    make_completed()
     (here / "queue/consumers/$(touch expanded).checkpoint").touch()  # whoever may write there makes nobody run it
     script = ["source completion"]
     for words, _ in COMPLETED:
@@ -478,8 +476,8 @@ def test_bash_completes_verbs_options_values_and_paths(sh, named):
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="NO FISH HERE, so its completion was tried in none")
-def test_fish_completes_the_same(sh, named):
-    here = named
+def test_fish_completes_the_same(sh, here):
+    make_completed()
     (here / "completion").write_text(sh("completion", "fish")[1])
     script = ["source completion", *(f"complete -C '{words}'; echo ." for words, _ in COMPLETED)]
     command, home = ["fish", "--no-config", "-c", "\n".join(script)], {**os.environ, "HOME": str(here)}
@@ -509,9 +507,9 @@ zle -N zle-line-init
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="NO ZSH HERE, so its completion was tried in none")
-def test_zsh_completes_the_same(sh, named):
+def test_zsh_completes_the_same(sh, here):
     """With the keys of somebody at a terminal: it completes nowhere else."""
-    here = named
+    make_completed()
     (here / "completion").write_text(sh("completion", "zsh")[1])
     (here / "rc").write_text(ZSH)
     (here / "said").touch()
@@ -582,6 +580,19 @@ def test_the_manual_fills_its_paragraphs_and_keeps_its_examples(sh):
 def test_what_looks_at_both_says_so_of_its_first_word(verb):
     assert cli.grammar(verb).words[0].about.startswith("the queue, ours or foreign")
     assert cli.grammar("dump").words[0].about.startswith("the foreign queue")
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
+def test_fish_completes_the_consumers_of_the_queue_before_them(sh):
+    with shmq.open("queue") as queue:
+        for name in ("audit", "billing"):
+            queue.consumer(name).close()
+    asked = "; ".join(
+        f'complete -C "shmq {words}"' for words in ("take queue ", "seek queue bi", "consumer rm queue aud")
+    )
+    script = f"{sh('completion', 'fish')[1]}\n{asked}"
+    done = subprocess.run(["fish", "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["audit", "billing", "billing", "audit"]
 
 
 RUNS = {"demo", "chaos", "top", "worker", "serve", "doctor", "ls", "gc", "help", "man", "completion"}
