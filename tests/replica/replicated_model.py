@@ -136,9 +136,9 @@ class Model:
                 continue
             base = eras[node.era].base
             for told in state.eras:
-                if told.acked and node.era not in _line(eras, told.era):
-                    if base[: told.acked] != told.log[: told.acked]:
-                        return True
+                is_lost = base[: told.acked] != told.log[: told.acked]
+                if is_lost and node.era not in _line(eras, told.era):
+                    return True
         return False
 
     def _steps(self, state: State) -> Iterator[tuple[str, State]]:
@@ -198,11 +198,13 @@ class Model:
     def _marked(self, state: State, era: Era, who: int, mark: int, log: Log) -> State:
         eras = []
         for told in state.eras:
-            if told.era == era:
-                marks = (*told.marks[:who], mark, *told.marks[who + 1 :])
-                sure = sorted((marks[each] for each in told.followers), reverse=True)[self._n - 1]
-                told = told._replace(marks=marks, acked=max(told.acked, sure), log=max(told.log, log, key=len))
-            eras.append(told)
+            if told.era != era:
+                eras.append(told)
+                continue
+            marks = (*told.marks[:who], mark, *told.marks[who + 1 :])
+            sure = sorted((marks[each] for each in told.followers), reverse=True)[self._n - 1]
+            longest = max(told.log, log, key=len)
+            eras.append(told._replace(marks=marks, acked=max(told.acked, sure), log=longest))
         return state._replace(eras=tuple(eras))
 
     def _fence(self, state: State, who: int, node: Node) -> Iterator[tuple[str, State]]:
