@@ -237,6 +237,18 @@ def durability(word: str) -> shmq.Durability:
     raise argparse.ArgumentTypeError(f"{word!r} is not process, sync or interval=SECONDS")
 
 
+def durability_or_count(word: str) -> shmq.Durability | int:
+    """The same, or of a word like "replicated=1" how many followers are waited for; for argparse."""
+    counted = re.fullmatch(r"replicated[=:]([0-9]+)", word)
+    if counted:
+        return int(counted[1])
+    try:
+        return durability(word)
+    except argparse.ArgumentTypeError as problem:
+        text = str(problem).replace("sync or interval=SECONDS", "sync, interval=SECONDS or replicated=N")
+        raise argparse.ArgumentTypeError(text) from None
+
+
 def retention(word: str) -> shmq.Retention:
     """A word like "acked" or "age=3600" as what it means; for argparse."""
     kind, _, limit = word.partition("=")
@@ -263,7 +275,10 @@ def options(queue: shmq.Queue) -> dict[str, object]:
     kept = queue.options.retention
     shown["retention"] = f"{kept.kind}={kept.limit}" if kept.limit else kept.kind
     promised = queue.options.durability
-    shown["durability"] = f"{promised.kind}={promised.seconds}" if promised.seconds else promised.kind
+    number = promised.seconds or promised.n
+    shown["durability"] = f"{promised.kind}={number}" if number else promised.kind
+    if promised.followers:
+        shown["followers"] = list(promised.followers)
     shown["mode"] = f"{queue.options.mode:#o}"
     return shown
 

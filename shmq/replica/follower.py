@@ -12,7 +12,7 @@ import time
 
 from shmq import _native, errors, roles
 from shmq.closable import Closable
-from shmq.replica import along, aside, history
+from shmq.replica import admission, along, aside, history
 from shmq.replica.arriving import Checked, Growing, Whole, end_of
 from shmq.replica.lock import locked
 from shmq.replica.pieces import (
@@ -68,6 +68,8 @@ class Follower(Closable):
         self._marked_ns = 0
         self._took = False
         self._flushed: tuple[int, int, int] | None = None
+        self._identity = ""
+        """Which follower it is, where puts wait for it."""
 
     def close(self) -> None:
         """Have what came on the disk, and let go of it."""
@@ -92,7 +94,7 @@ class Follower(Closable):
         Raises:
             Mismatch: it is another queue, or of another version of this protocol.
             Unsafe: it is no follower: somebody puts there.
-            Fenced: it is fenced, and is not to follow.
+            Fenced: it is fenced, and is not to follow; or it takes nothing of that one, see `fence`.
             Busy: somebody else writes to it.
         """
         self._hello = hello
@@ -104,6 +106,7 @@ class Follower(Closable):
         if home.queue_id != hello.queue_id:
             raise errors.Mismatch(f"cannot follow into {self.path}: it is another queue; nothing was changed")
         role = roles.of(home.read_journal())
+        self._identity = admission.admit(home, hello, role)
         if role == "promoted":
             return Answer(True, history.ids(home, 0), 0, 0, False, 0)
         if role == "fenced":
@@ -112,7 +115,9 @@ class Follower(Closable):
             raise errors.Unsafe(f"cannot follow into {self.path}: it is a queue of its own; nothing was changed")
         if self._lock is None:
             self._lock = locked(session)
+            self._identity = admission.admit(home, hello, role)  # fenced meanwhile, perhaps
             self._settle()
+        admission.begin_era(home, hello)
         return self._told()
 
     def _told_of_fenced(self, session: Session) -> Answer:
@@ -191,12 +196,12 @@ class Follower(Closable):
         home = self.session.home
         chain = history.ids(home, home.read_journal().first_live)
         if self._last is None:
-            return Answer(False, [], 0, 0, False, 0, reset=self._may_reset, clock_ns=time.time_ns())
+            return Answer(False, [], 0, 0, False, 0, False, self._may_reset, time.time_ns(), self._identity)
         sequence, base, *_ = self._last
         position, ordinal, sealed = end_of(home, sequence, base)
         digest = history.digest_of(home, sequence, base, position)
         may = self._may_reset
-        return Answer(False, chain, position, ordinal, sealed, digest, reset=may, clock_ns=time.time_ns())
+        return Answer(False, chain, position, ordinal, sealed, digest, False, may, time.time_ns(), self._identity)
 
     # ---- what comes
     def take(self, piece: There) -> None:
@@ -208,6 +213,8 @@ class Follower(Closable):
             DiskFull: there is no room for it. It can come again.
             OSError: the disk refused.
         """
+        if not self._took and self._hello is not None:  # the other one has said that it may follow
+            admission.take_part(self.session.home, self._hello.name, self._identity)
         self._took = True
         if isinstance(piece, Data):
             self._take_data(piece)

@@ -1,0 +1,114 @@
+"""
+Whom a follower follows, where puts wait for it: by the era of the other queue, by its own name, and by its fence.
+
+The era of the other one is on the disk here before a mark is: so whoever promotes this one knows the list by which that
+mark was counted (R15).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from shmq import errors
+from shmq.options import Options
+from shmq.storage import eras, small_json
+
+if TYPE_CHECKING:
+    from shmq.options import Durability
+    from shmq.replica.pieces import Hello
+    from shmq.roles import Role
+    from shmq.storage.directory import Directory
+    from shmq.storage.eras import Era, Part
+
+ID_BYTES = 8
+
+
+def new_id() -> str:
+    """Of a follower, a fence or an era."""
+    return os.urandom(ID_BYTES).hex()
+
+
+def _durability_in(hello: Hello) -> Durability:
+    return Options.from_json(small_json.loads(hello.options)).durability
+
+
+def admit(home: Directory, hello: Hello, role: Role | None) -> str:
+    """
+    Refuse a queue that is not to be followed. Returns which follower this one is; empty where nothing waits for it.
+
+    Raises:
+        Mismatch: it is of another era, or calls this follower by another name.
+        Fenced: this follower takes nothing of it.
+    """
+    durability = home.made_with.durability
+    if durability.kind != "replicated" or role is None:
+        return ""
+    journal = home.read_journal()
+    here = eras.era_in(durability, journal.changed)
+    there = eras.era_in(_durability_in(hello), hello.state.changed)
+    _refuse_era(home, here, there, role)
+    part = eras.part_of(journal)
+    if part is None:
+        return new_id()
+    if part.name != hello.name:
+        raise errors.Mismatch(
+            f"cannot follow into {home.path}: it is the follower {part.name!r}, and came to be {hello.name!r}; one "
+            "follower counts once. Nothing was changed"
+        )
+    _refuse_fenced(home, part, here, there)
+    return part.id
+
+
+def _refuse_era(home: Directory, here: Era, there: Era, role: Role) -> None:
+    if role == "promoted":
+        if there.number > here.number:
+            raise errors.Mismatch(
+                f"cannot follow into {home.path}: it was promoted, and the other queue was later. Replicate once from "
+                "here to there, which fences this one; then it may rejoin. Nothing was changed"
+            )
+        return
+    if there.number < here.number or (there.number == here.number and there.id != here.id):
+        raise errors.Mismatch(
+            f"cannot follow into {home.path}: it has followed a queue that was promoted since, or by somebody else; "
+            "nothing was changed"
+        )
+
+
+def _refuse_fenced(home: Directory, part: Part, here: Era, there: Era) -> None:
+    if part.fence and there.number == here.number:
+        raise errors.Fenced(
+            f"cannot follow into {home.path}: it is fenced, and takes nothing until it follows one that was promoted; "
+            "nothing was changed"
+        )
+    if part.given and part.fence not in there.over:
+        raise errors.Fenced(
+            f"cannot follow into {home.path}: its receipt was given to another follower than to the one that was "
+            "promoted; nothing was changed"
+        )
+
+
+def begin_era(home: Directory, hello: Hello) -> None:
+    """Have the era of the queue that is followed on the disk; what fenced this one in an earlier one is over."""
+    durability = home.made_with.durability
+    if durability.kind != "replicated":
+        return
+    there = eras.era_in(_durability_in(hello), hello.state.changed)
+    if there.number > eras.era_in(durability, home.read_journal().changed).number:
+        with home.admin():
+            journal = home.read_journal()
+            part = eras.part_of(journal)
+            kept = None if part is None else part._replace(fence="", given="")
+            changed = eras.with_part(eras.with_era(journal.changed, there), kept)
+            home.write_journal(journal._replace(changed=changed))
+
+
+def take_part(home: Directory, name: str, identity: str) -> None:
+    """Have it on the disk which follower this one is, from the first that comes: the other one has admitted it."""
+    if not identity:
+        return
+    with home.admin():
+        journal = home.read_journal()
+        if eras.part_of(journal) is None:
+            part = eras.Part(name, identity)
+            home.write_journal(journal._replace(changed=eras.with_part(journal.changed, part)))
