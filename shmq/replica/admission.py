@@ -33,9 +33,9 @@ def _durability_in(hello: Hello) -> Durability:
     return Options.from_json(small_json.loads(hello.options)).durability
 
 
-def admit(home: Directory, hello: Hello, role: Role | None) -> str:
+def admit(home: Directory, hello: Hello, role: Role | None) -> None:
     """
-    Refuse a queue that is not to be followed. Returns which follower this one is; empty where nothing waits for it.
+    Refuse a queue that is not to be followed.
 
     Raises:
         Mismatch: it is of another era, or calls this follower by another name.
@@ -43,21 +43,20 @@ def admit(home: Directory, hello: Hello, role: Role | None) -> str:
     """
     durability = home.made_with.durability
     if durability.kind != "replicated" or role is None:
-        return ""
+        return
     journal = home.read_journal()
     here = eras.era_in(durability, journal.changed)
     there = eras.era_in(_durability_in(hello), hello.state.changed)
     _refuse_era(home, here, there, role)
     part = eras.part_of(journal)
     if part is None:
-        return new_id()
+        return
     if part.name != hello.name:
         raise errors.Mismatch(
             f"cannot follow into {home.path}: it is the follower {part.name!r}, and came to be {hello.name!r}; one "
             "follower counts once. Nothing was changed"
         )
     _refuse_fenced(home, part, here, there)
-    return part.id
 
 
 def _refuse_era(home: Directory, here: Era, there: Era, role: Role) -> None:
@@ -88,27 +87,30 @@ def _refuse_fenced(home: Directory, part: Part, here: Era, there: Era) -> None:
         )
 
 
-def begin_era(home: Directory, hello: Hello) -> None:
-    """Have the era of the queue that is followed on the disk; what fenced this one in an earlier one is over."""
+def begin_era(home: Directory, hello: Hello) -> str:
+    """
+    Have the era of the queue that is followed on the disk, and which follower this one is, which is returned: before
+    the other one is told. What fenced this one in an earlier era is over.
+    """
     durability = home.made_with.durability
     if durability.kind != "replicated":
-        return
+        return ""
     there = eras.era_in(_durability_in(hello), hello.state.changed)
-    if there.number > eras.era_in(durability, home.read_journal().changed).number:
-        with home.admin():
-            journal = home.read_journal()
-            part = eras.part_of(journal)
-            kept = None if part is None else part._replace(fence="", given="")
-            changed = eras.with_part(eras.with_era(journal.changed, there), kept)
-            home.write_journal(journal._replace(changed=changed))
-
-
-def take_part(home: Directory, name: str, identity: str) -> None:
-    """Have it on the disk which follower this one is, from the first that comes: the other one has admitted it."""
-    if not identity:
-        return
     with home.admin():
         journal = home.read_journal()
-        if eras.part_of(journal) is None:
-            part = eras.Part(name, identity)
-            home.write_journal(journal._replace(changed=eras.with_part(journal.changed, part)))
+        part, changed = eras.part_of(journal) or eras.Part(hello.name, new_id()), journal.changed
+        if there.number > eras.era_in(durability, changed).number:
+            part, changed = part._replace(fence="", given=""), eras.with_era(changed, there)
+        changed = eras.with_part(changed, part)
+        if changed != journal.changed:
+            home.write_journal(journal._replace(changed=changed))
+    return part.id
+
+
+def take_part(home: Directory) -> None:
+    """Have it on the disk that the other one has admitted this follower, from the first that comes."""
+    part = eras.part_of(home.read_journal())
+    if part is not None and not part.begun:
+        with home.admin():
+            changed = eras.with_part(home.read_journal().changed, part._replace(begun=True))
+            home.write_journal(home.journal._replace(changed=changed))

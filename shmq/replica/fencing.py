@@ -95,7 +95,7 @@ def standing(home: Directory, what: str) -> Part:
         Mismatch: it has never followed.
     """
     part = eras.part_of(home.journal)
-    if part is None:
+    if part is None or not part.begun:
         raise errors.Mismatch(
             f"cannot {what} {home.path}: it has never had a word of the queue that it is to follow, so it has promised "
             "nothing; nothing was changed"

@@ -106,7 +106,7 @@ class Follower(Closable):
         if home.queue_id != hello.queue_id:
             raise errors.Mismatch(f"cannot follow into {self.path}: it is another queue; nothing was changed")
         role = roles.of(home.read_journal())
-        self._identity = admission.admit(home, hello, role)
+        admission.admit(home, hello, role)
         if role == "promoted":
             return Answer(True, history.ids(home, 0), 0, 0, False, 0)
         if role == "fenced":
@@ -115,9 +115,9 @@ class Follower(Closable):
             raise errors.Unsafe(f"cannot follow into {self.path}: it is a queue of its own; nothing was changed")
         if self._lock is None:
             self._lock = locked(session)
-            self._identity = admission.admit(home, hello, role)  # fenced meanwhile, perhaps
+            admission.admit(home, hello, role)  # fenced meanwhile, perhaps
             self._settle()
-        admission.begin_era(home, hello)
+        self._identity = admission.begin_era(home, hello)
         return self._told()
 
     def _told_of_fenced(self, session: Session) -> Answer:
@@ -213,8 +213,8 @@ class Follower(Closable):
             DiskFull: there is no room for it. It can come again.
             OSError: the disk refused.
         """
-        if not self._took and self._hello is not None:  # the other one has said that it may follow
-            admission.take_part(self.session.home, self._hello.name, self._identity)
+        if not self._took:  # the other one has said that it may follow
+            admission.take_part(self.session.home)
         self._took = True
         if isinstance(piece, Data):
             self._take_data(piece)

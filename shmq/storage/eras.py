@@ -44,6 +44,8 @@ class Part(NamedTuple):
 
     name: str
     id: str
+    begun: bool = False
+    """Whether it was admitted, and may have promised something."""
     fence: str = ""
     """While it takes nothing of the queue that it followed."""
     given: str = ""
@@ -80,7 +82,7 @@ def era_of(home: Directory) -> Era:
 
 def part_of(journal: _native.Journal) -> Part | None:
     """
-    What that follower is; None of what is none, or of one that has never taken anything.
+    What that follower is; None of what is none, or was never asked.
 
     Raises:
         Corrupt: the journal tells something else.
@@ -91,7 +93,8 @@ def part_of(journal: _native.Journal) -> Part | None:
     if stored is None:
         return None
     try:
-        return Part(**{name: str(stored[name]) for name in Part._fields})
+        told = {name: str(stored[name]) for name in ("name", "id", "fence", "given")}
+        return Part(**told, begun=bool(stored["begun"]))
     except (KeyError, TypeError) as problem:
         raise errors.Corrupt(f"a journal tells no part of a follower ({problem!r})") from None
 
