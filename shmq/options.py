@@ -194,7 +194,7 @@ class Durability(_Frozen):
         self, kind: str = "process", seconds: float = 0, n: int = 0, followers: Iterable[str] = (), name: str = ""
     ) -> None:
         """As `PROCESS`, `SYNC`, `interval` and `replicated` are."""
-        names = followers if isinstance(followers, str) else tuple(followers)
+        names = tuple(followers) if hasattr(followers, "__iter__") and not isinstance(followers, str) else followers
         vars(self).update(kind=kind, seconds=seconds, n=n, followers=names, name=name)
         self._check()
 
@@ -246,7 +246,7 @@ class Durability(_Frozen):
             if self.n or self.followers or self.name:
                 raise ValueError(f"durability {self.kind!r} has no followers: give Durability.replicated(n, followers)")
             return
-        if isinstance(self.followers, str):
+        if not isinstance(self.followers, tuple):
             raise _given.wrong_type("followers", self.followers, "a list of names")
         names = [_given.text("followers", each, "a list of str, the names of followers,") for each in self.followers]
         for each in (*names, _given.text("name", self.name)):

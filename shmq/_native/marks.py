@@ -6,7 +6,6 @@ from shmq import errors
 from shmq._native import layout
 from shmq._native.mapping import map_alone
 
-_ORDER = "little"
 _WORD = 8
 _HEAD = layout.marks
 
@@ -14,7 +13,7 @@ _HEAD = layout.marks
 class Marks:
     """The mapped file. Each mark has one writer; whoever reads may be in any process."""
 
-    def __init__(self, fd: int, size: int, path: str, *, writable: bool) -> None:
+    def __init__(self, fd: int, size: int, path: str) -> None:
         """
         Map it.
 
@@ -23,7 +22,7 @@ class Marks:
         """
         if size != layout.MARKS_BYTES:
             raise errors.Corrupt(f"cannot read {path}: it has {size} bytes instead of {layout.MARKS_BYTES}")
-        self._map = map_alone(fd, size, writable=writable)
+        self._map = map_alone(fd, size, writable=True)
         self._words = memoryview(self._map).cast("Q")
         if self._map[: _HEAD.epoch] != self.format(0)[: _HEAD.epoch]:
             raise errors.Corrupt(f"cannot read {path}: it does not begin as one; remove it, and nothing is lost")
@@ -31,8 +30,8 @@ class Marks:
     @staticmethod
     def format(epoch: int) -> bytes:
         """A file without a mark."""
-        head = layout.MARKS_MAGIC.to_bytes(8, _ORDER) + layout.BYTE_ORDER_MARK.to_bytes(4, _ORDER)
-        head += layout.FORMAT_VERSION.to_bytes(4, _ORDER) + epoch.to_bytes(8, _ORDER)
+        head = layout.MARKS_MAGIC.to_bytes(8, "little") + layout.BYTE_ORDER_MARK.to_bytes(4, "little")
+        head += layout.FORMAT_VERSION.to_bytes(4, "little") + epoch.to_bytes(8, "little")
         return head.ljust(layout.MARKS_BYTES, b"\0")
 
     @property

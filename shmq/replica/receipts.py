@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _WORD = "shmq-receipt-1-"
 _CRC_BYTES = 4
-_ORDER = "little"
 _Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
@@ -52,7 +51,7 @@ class Receipt(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     def line(self) -> str:
         """As it is printed."""
         body = msgspec.msgpack.encode(self)
-        return _WORD + base64.urlsafe_b64encode(_native.crc32c(body).to_bytes(_CRC_BYTES, _ORDER) + body).decode()
+        return _WORD + base64.urlsafe_b64encode(_native.crc32c(body).to_bytes(_CRC_BYTES, "little") + body).decode()
 
 
 def read(line: str) -> Receipt:
@@ -66,7 +65,7 @@ def read(line: str) -> Receipt:
     try:
         content = base64.b64decode(word.removeprefix(_WORD), altchars=b"-_", validate=True)
         body = content[_CRC_BYTES:]
-        if not word.startswith(_WORD) or _native.crc32c(body).to_bytes(_CRC_BYTES, _ORDER) != content[:_CRC_BYTES]:
+        if not word.startswith(_WORD) or _native.crc32c(body).to_bytes(_CRC_BYTES, "little") != content[:_CRC_BYTES]:
             raise ValueError("its checksum differs")  # told below, as all that it can be
         return msgspec.msgpack.decode(body, type=Receipt)
     except (ValueError, msgspec.MsgspecError, RecursionError) as problem:

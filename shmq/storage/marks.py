@@ -8,9 +8,11 @@ compared then. So they are never synced, and a copy of the file beside older chu
 
 from __future__ import annotations
 
+import contextlib
+import os
 from typing import TYPE_CHECKING
 
-from shmq import _native
+from shmq import _native, errors
 from shmq.storage import files
 from shmq.storage.paths import MARKS
 
@@ -25,8 +27,7 @@ class Followers:
         """Make the file if there is none, and begin it anew if it is of another epoch."""
         durability = home.options.durability
         self._n, self.names = durability.n, durability.followers
-        files.make_file(home.fd, MARKS, _native.Marks.format(home.journal.epoch), home.path)
-        self._marks = _opened(home)
+        self._marks = _opened(home) or _made(home)
         if self._marks.epoch != home.journal.epoch:
             with home.admin():
                 epoch = home.read_journal().epoch
@@ -53,18 +54,35 @@ def doubt(home: Directory, end: int) -> None:
     Forget the marks that cannot be true of a queue that ends there: it was restored from an older copy. For whoever
     opens it, before the first put.
     """
-    if not files.is_there(home.fd, MARKS):
-        return
     found = _opened(home)
+    if found is None or found.epoch != home.journal.epoch:
+        return
     for number in range(len(home.options.durability.followers)):
-        if found.epoch == home.journal.epoch and found[number] > end:
+        if found[number] > end:
             found[number] = 0
 
 
-def _opened(home: Directory) -> _native.Marks:
-    fd, size = home.open(home.fd, MARKS, writable=True)
-    with fd:
-        return _native.Marks(fd, size, f"{home.path}/{MARKS}", writable=True)
+def _opened(home: Directory) -> _native.Marks | None:
+    """The file; None where there is none, or but its name, which is what a power cut may leave."""
+    try:
+        fd, size = home.open(home.fd, MARKS, writable=True)
+        with fd:
+            return _native.Marks(fd, size, f"{home.path}/{MARKS}")
+    except (FileNotFoundError, errors.Corrupt):
+        return None
+
+
+def _made(home: Directory) -> _native.Marks:
+    """The file, made anew; or made by somebody else, meanwhile."""
+    with home.admin():
+        found = _opened(home)
+        if found is None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(MARKS, dir_fd=home.fd)
+            files.make_file(home.fd, MARKS, _native.Marks.format(home.read_journal().epoch), home.path)
+            found = _opened(home)
+        assert found is not None  # noqa: S101  # it was made, and the lock is ours
+        return found
 
 
 def followers_of(home: Directory) -> Followers | None:

@@ -43,7 +43,7 @@ class Node(NamedTuple):
     log: Log = ()
     synced: int = 0
     fence: int = 0
-    """Its number, the how-manieth of this queue; 0 is none."""
+    """Its number, the n-th of this queue; 0 is none."""
     fences: int = 0
     given: int = 0
     """The candidate that has its receipt; 0 is none."""

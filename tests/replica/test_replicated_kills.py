@@ -1,4 +1,4 @@
-"""Puts that wait for followers, and kills: of whoever puts, of the source, of followers, and in each step of a promotion."""
+"""Puts that wait for followers, and kills: of putters, of followers, and at each step of a promotion."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_what_was_acknowledged_is_there_after_kills_and_a_promotion(kills):
             said += acknowledged(putter)
             putter.kill()
             putter = Child(put_until_killed, str(number))
-    until(lambda: putter.has_spoken())
+    until(putter.has_spoken)
     for each in (putter, *followers.values()):
         each.kill()
     assert said
