@@ -249,11 +249,12 @@ class Durability(_Frozen):
         if not isinstance(self.followers, tuple):
             raise _given.wrong_type("followers", self.followers, "a list of names")
         names = [_given.text("followers", each, "a list of str, the names of followers,") for each in self.followers]
-        for each in (*names, _given.text("name", self.name)):
+        told = f"followers={names}, name={_given.text('name', self.name)!r}"
+        for each in (*names, self.name):
             if not _FOLLOWER.fullmatch(each):
-                raise ValueError(f"{each!r} is no follower's name: 1 to 48 of A-Z a-z 0-9 _ . - and no dot in front")
+                raise ValueError(f"{told}: {each!r} is no name: 1 to 48 of A-Z a-z 0-9 _ . - and no dot in front")
         if len({*names, self.name}) != len(names) + 1:
-            raise ValueError(f"followers={names}, name={self.name!r}: each has a name of its own")
+            raise ValueError(f"{told}: each has a name of its own")
         if not 1 <= len(names) <= FOLLOWERS_MAX:
             raise ValueError(f"followers={names}: from 1 to {FOLLOWERS_MAX} of them")
         _given.whole("n", self.n, 1, len(names), "an int, up to how many followers there are,")
