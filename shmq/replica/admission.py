@@ -47,8 +47,8 @@ def admit(home: Directory, hello: Hello, role: Role | None) -> None:
     journal = home.read_journal()
     here = eras.era_in(durability, journal.changed)
     there = eras.era_in(_durability_in(hello), hello.state.changed)
-    _refuse_era(home, here, there, role)
     part = eras.part_of(journal)
+    _refuse_era(home, here, there, role, part)
     if part is None:
         return
     if part.name != hello.name:
@@ -59,7 +59,7 @@ def admit(home: Directory, hello: Hello, role: Role | None) -> None:
     _refuse_fenced(home, part, here, there)
 
 
-def _refuse_era(home: Directory, here: Era, there: Era, role: Role) -> None:
+def _refuse_era(home: Directory, here: Era, there: Era, role: Role, part: Part | None) -> None:
     if role == "promoted":
         if there.number > here.number:
             raise errors.Mismatch(
@@ -67,7 +67,8 @@ def _refuse_era(home: Directory, here: Era, there: Era, role: Role) -> None:
                 "here to there, which fences this one; then it may rejoin. Nothing was changed"
             )
         return
-    if there.number < here.number or (there.number == here.number and there.id != here.id):
+    differs = part is not None and there.number == here.number and there.id != here.id
+    if there.number < here.number or differs:
         raise errors.Mismatch(
             f"cannot follow into {home.path}: it has followed a queue that was promoted since, or by somebody else; "
             "nothing was changed"
@@ -98,8 +99,9 @@ def begin_era(home: Directory, hello: Hello) -> str:
     there = eras.era_in(_durability_in(hello), hello.state.changed)
     with home.admin():
         journal = home.read_journal()
-        part, changed = eras.part_of(journal) or eras.Part(hello.name, new_id()), journal.changed
-        if there.number > eras.era_in(durability, changed).number:
+        known, changed = eras.part_of(journal), journal.changed
+        part, here = known or eras.Part(hello.name, new_id()), eras.era_in(durability, changed)
+        if there.number > here.number or (known is None and there.id != here.id):
             part, changed = part._replace(fence="", given=""), eras.with_era(changed, there)
         changed = eras.with_part(changed, part)
         if changed != journal.changed:

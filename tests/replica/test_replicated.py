@@ -414,6 +414,29 @@ def test_with_as_many_followers_as_are_waited_for_none_but_it_is_fenced(n):
     assert content("b") == content("a")
 
 
+def test_of_two_that_were_promoted_one_gives_up():
+    """Each by itself, as both had all. Neither can have its followers before the other one follows it."""
+    names = ("b", "c")
+    with made(n=2, followers=names) as queue, following(*names):
+        queue.put(b"one")
+    for name in names:
+        replica.promote(name)
+    with shmq.open("c") as lone:
+        assert "b before 0, a before 0" in str(pending(lone.put, b"lost to nobody"))
+    with pytest.raises(shmq.Fenced):
+        follow_once("c", "b", "b")
+    with pytest.raises(shmq.Fenced):
+        follow_once("a", "b", "b")
+    follow_once("b", "c", "c", rejoin=True)
+    follow_once("b", "a", "a", rejoin=True)
+    with shmq.open("b") as queue:
+        pending(queue.put, b"two")
+        for name in ("a", "c"):
+            follow_once("b", name, name)
+        queue.sync(timeout=30)
+    assert content("a") == content("b") == content("c")
+
+
 def test_others_promote_as_ever():
     with shmq.open("plain", durability="sync") as queue:
         queue.put(b"one")
