@@ -11,7 +11,7 @@ import threading
 
 import pytest
 from following import content, follow_once
-from support import until
+from support import Child, until
 
 import shmq
 from shmq import replica
@@ -121,6 +121,24 @@ def test_a_task_that_awaits_a_put_waits_for_followers():
                 assert await queue.put_many([b"three", b"four"]) == range(2, 4)
 
     asyncio.run(put())
+    assert len(content("b")) == 4
+
+
+def test_a_remote_put_waits_for_followers():
+    os.mkdir("root")
+    made(path="root/orders").close()
+
+    def serve(say) -> None:
+        shmq.net.serve("root", listen="unix:s", on_start=lambda _: say("ready"))
+
+    with Child(serve) as server:
+        server.hear()
+        with shmq.net.connect(f"csp+unix://{os.getcwd()}/s//orders") as queue:
+            with pytest.raises(shmq.SyncPending):
+                queue.put(b"one", timeout=SHORT * 10)
+            with following("b", source="root/orders"):
+                assert queue.put(b"two") == 1
+                assert queue.put_many([b"three", b"four"]) == range(2, 4)
     assert len(content("b")) == 4
 
 
