@@ -81,7 +81,7 @@ def _refuse_fenced(home: Directory, part: Part, here: Era, there: Era) -> None:
             f"cannot follow into {home.path}: it is fenced, and takes nothing until it follows one that was promoted; "
             "nothing was changed"
         )
-    if part.given and part.fence not in there.over:
+    if part.given and part.given not in there.promoted:
         raise errors.Fenced(
             f"cannot follow into {home.path}: its receipt was given to another follower than to the one that was "
             "promoted; nothing was changed"

@@ -106,9 +106,7 @@ def _counted(home: Directory, signed: list[Receipt], *, force: bool) -> bytes | 
         raise errors.Mismatch(_too_few(home, era, [part.name, *voices], needed))
     if not part.fence:
         part = fencing.write_fence(home, part)  # killed from here on, it takes nothing more of the old one
-    over = tuple(receipt.fence for receipt in voices.values())
-    began = eras.after(era, part.name, admission.new_id(), (*over, part.fence))
-    return eras.with_era(eras.with_part(home.journal.changed, None), began)
+    return eras.with_era(eras.with_part(home.journal.changed, None), eras.after(era, part, admission.new_id()))
 
 
 def _part(home: Directory, *, force: bool) -> Part:

@@ -1,7 +1,7 @@
 """
 What the journal of a queue with followers keeps beside its options, where puts wait for followers.
 
-An era is from one promotion to the next: who follows, and what the one that was promoted was promoted over. It comes
+An era is from one promotion to the next: who follows, and which follower was promoted. It comes
 along to each follower before that has a mark. A part is what a follower alone knows: which one it is, that it is
 fenced, and who has its receipt.
 """
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from shmq.options import Durability
     from shmq.storage.directory import Directory
 
-_OVER_MAX = 48
-"""So many fences are remembered: those of sixteen promotions and more."""
+_PROMOTED_MAX = 16
+"""So many promotions are remembered."""
 
 
 class Era(NamedTuple):
@@ -33,8 +33,8 @@ class Era(NamedTuple):
     name: str
     """What whoever is followed is called once it follows."""
     followers: tuple[str, ...]
-    over: tuple[str, ...] = ()
-    """The fences that it was promoted over, and those before it."""
+    promoted: tuple[str, ...] = ()
+    """Which followers were, the last one last: who gave them a receipt is free of that."""
     known: Mapping[str, str] = {}
     """Which follower it is that each name was first: another one of that name has not what that one has promised."""
 
@@ -49,7 +49,7 @@ class Part(NamedTuple):
     fence: str = ""
     """While it takes nothing of the queue that it followed."""
     given: str = ""
-    """Which follower has its receipt: for good, but for a promotion over its fence."""
+    """Which follower has its receipt: until that one was promoted."""
 
 
 def first(durability: Durability) -> Era:
@@ -68,7 +68,7 @@ def era_in(durability: Durability, changed: bytes) -> Era:
     if stored is None:
         return first(durability)
     try:
-        lists = {name: tuple(map(str, stored[name])) for name in ("followers", "over")}
+        lists = {name: tuple(map(str, stored[name])) for name in ("followers", "promoted")}
         known = {str(name): str(its_id) for name, its_id in stored["known"].items()}
         return Era(int(stored["number"]), str(stored["id"]), str(stored["name"]), **lists, known=known)
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
@@ -110,10 +110,10 @@ def with_part(changed: bytes, part: Part | None) -> bytes:
     return _dumped(stored if part is None else {**stored, PART: part._asdict()})
 
 
-def after(era: Era, promoted: str, id: str, over: tuple[str, ...]) -> Era:  # noqa: A002
+def after(era: Era, part: Part, id: str) -> Era:  # noqa: A002
     """The era that begins when that follower is promoted: its name goes, and that of the old source comes."""
-    names = (*(name for name in era.followers if name != promoted), era.name)
-    return Era(era.number + 1, id, promoted, names, (*era.over, *over)[-_OVER_MAX:])
+    names = (*(name for name in era.followers if name != part.name), era.name)
+    return Era(era.number + 1, id, part.name, names, (*era.promoted, part.id)[-_PROMOTED_MAX:])
 
 
 def _loaded(changed: bytes) -> dict[str, Any]:

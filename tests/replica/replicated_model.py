@@ -69,7 +69,8 @@ class Told(NamedTuple):
     base: Log
     """What was there when it began."""
     followers: tuple[int, ...]
-    over: frozenset[tuple[int, int]]
+    promoted: frozenset[tuple[Era, int]]
+    """Who was, and of which era before."""
     marks: tuple[int, ...]
     """Of each node: the largest that it has sent."""
     acked: int
@@ -238,7 +239,7 @@ class Model:
         for count in range(max(needed - 1, 0), len(told.followers)):
             for some in itertools.combinations(sorted(good), count):
                 if len({each.voter for each in some}) == count:
-                    yield f"{who} is promoted", self._promoted(state, told, who, node, some)
+                    yield f"{who} is promoted", self._promoted(state, told, who, node)
 
     def _counts(self, receipt: Receipt, who: int, node: Node) -> bool:
         if receipt.era != node.era or receipt.voter == who:
@@ -247,23 +248,23 @@ class Model:
             return self._flaw == "for somebody else" and node.log[: len(receipt.end)] == receipt.end
         return node.log[: len(receipt.end)] == receipt.end or self._flaw == "shorter"
 
-    def _promoted(self, state: State, told: Told, who: int, node: Node, some: tuple[Receipt, ...]) -> State:
+    def _promoted(self, state: State, told: Told, who: int, node: Node) -> State:
         era = (told.era[0] + 1, who)
         if any(each.era == era for each in state.eras):
             return state
         source = next(index for index in range(len(state.nodes)) if index not in told.followers)
         names = tuple(sorted({*told.followers, source} - {who}))
-        over = told.over | {(each.voter, each.fence) for each in some}
-        new = Told(era, told.era, node.log, names, over, (0,) * len(state.nodes), 0, ())
+        promoted = told.promoted | {(told.era, who)}
+        new = Told(era, told.era, node.log, names, promoted, (0,) * len(state.nodes), 0, ())
         led = node._replace(leads=True, era=era, fence=0, given=0, synced=len(node.log))
         return _with(state, who, led)._replace(eras=(*state.eras, new))
 
     def _join(self, state: State, eras: dict[Era, Told], who: int, node: Node) -> Iterator[tuple[str, State]]:
-        """It follows a queue of a later era, with what both have; who has given its receipt, only over that."""
+        """It follows a queue of a later era, with what both have; if it gave its receipt, once that one was promoted."""
         for leader in state.nodes:
             if not leader.leads or leader.era[0] <= node.era[0] or who not in eras[leader.era].followers:
                 continue
-            if node.given and (who, node.fence) not in eras[leader.era].over:
+            if node.given and (node.era, node.given) not in eras[leader.era].promoted:
                 continue
             same = 0
             for here, there in zip(node.log, leader.log, strict=False):

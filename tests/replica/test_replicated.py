@@ -9,6 +9,7 @@ import os
 import shutil
 import threading
 
+import msgspec
 import pytest
 from following import content, follow_once
 from support import Child, until
@@ -16,6 +17,7 @@ from support import Child, until
 import shmq
 from shmq import replica
 from shmq.cli import main
+from shmq.replica import receipts
 from shmq.replica.follower import Follower
 from shmq.replica.pieces import Mark
 from shmq.replica.source import Source
@@ -135,7 +137,7 @@ def test_a_remote_put_waits_for_followers():
         server.hear()
         with shmq.net.connect(f"csp+unix://{os.getcwd()}/s//orders") as queue:
             with pytest.raises(shmq.SyncPending):
-                queue.put(b"one", timeout=SHORT * 10)
+                queue.put(b"one", timeout=1.0)
             with following("b", source="root/orders"):
                 assert queue.put(b"two") == 1
                 assert queue.put_many([b"three", b"four"]) == range(2, 4)
@@ -407,6 +409,31 @@ def test_a_mark_that_is_under_way_is_of_what_the_receipt_says(three):
         queue.sync(timeout=30)
     replica.promote("c", fenced=[replica.fence("b", give_to=receipt)])
     assert content("c")[-1][1] == b"more"
+
+
+def test_a_receipt_of_more_than_is_here_is_refused(three):
+    """Also where the one that gave it did not know better: what it was given to has lost its end since."""
+    told = receipts.read(given("c", "b"))
+    longer = msgspec.structs.replace(told, ordinal=told.ordinal + 1)
+    with pytest.raises(shmq.Mismatch, match="has all before index 11, and this one ends at 10: promote that one"):
+        replica.promote("b", fenced=[longer.line()])
+    other = msgspec.structs.replace(told, digest=told.digest ^ 1)
+    with pytest.raises(shmq.Mismatch, match="has another history"):
+        replica.promote("b", fenced=[other.line()])
+
+
+def test_whoever_gave_its_receipt_follows_that_one_alone():
+    """Though it was not needed, and not shown: the other one may still be promoted by it."""
+    names = ("b", "c", "d")
+    with made(n=3, followers=names) as queue, following(*names):
+        queue.put(b"one")
+    given("c", "d")
+    given("d", "b")
+    replica.promote("b")
+    with pytest.raises(shmq.Fenced, match="given to another follower than to the one that was promoted"):
+        follow_once("b", "c", "c")
+    follow_once("b", "d", "d")
+    assert content("d") == content("b")
 
 
 def test_a_promotion_by_force_takes_none(three):

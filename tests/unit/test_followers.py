@@ -42,9 +42,9 @@ def test_an_era_is_what_the_queue_was_made_with_and_then_what_the_journal_says(q
     first = eras.era_of(home)
     assert first == eras.Era(1, "", "a", ("b", "c"))
 
-    second = eras.after(first, "b", "0123456789abcdef", ("f1", "f2"))
-    assert second == eras.Era(2, "0123456789abcdef", "b", ("c", "a"), ("f1", "f2"))
-    assert len(eras.after(second._replace(over=("x",) * 60), "c", "", ("y",)).over) == 48
+    second = eras.after(first, eras.Part("b", "its id"), "0123456789abcdef")
+    assert second == eras.Era(2, "0123456789abcdef", "b", ("c", "a"), ("its id",))
+    assert eras.after(second._replace(promoted=("x",) * 16), eras.Part("c", "y"), "").promoted == ("x",) * 15 + ("y",)
 
     with home.admin():
         home.write_journal(home.read_journal()._replace(changed=eras.with_era(b"", second)))
