@@ -13,7 +13,7 @@ _HEAD = layout.marks
 class Marks:
     """The mapped file. Each mark has one writer; whoever reads may be in any process."""
 
-    def __init__(self, fd: int, size: int, path: str) -> None:
+    def __init__(self, fd: int, size: int, path: str, *, writable: bool) -> None:
         """
         Map it.
 
@@ -22,7 +22,7 @@ class Marks:
         """
         if size != layout.MARKS_BYTES:
             raise errors.Corrupt(f"cannot read {path}: it has {size} bytes instead of {layout.MARKS_BYTES}")
-        self._map = map_alone(fd, size, writable=True)
+        self._map = map_alone(fd, size, writable=writable)
         self._words = memoryview(self._map).cast("Q")
         if self._map[: _HEAD.epoch] != self.format(0)[: _HEAD.epoch]:
             raise errors.Corrupt(f"cannot read {path}: it does not begin as one; remove it, and nothing is lost")

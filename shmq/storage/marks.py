@@ -65,9 +65,10 @@ def doubt(home: Directory, end: int) -> None:
 def _opened(home: Directory) -> _native.Marks | None:
     """The file; None where there is none, or but its name, which is what a power cut may leave."""
     try:
-        fd, size = home.open(home.fd, MARKS, writable=True)
+        writable = not home.read_only
+        fd, size = home.open(home.fd, MARKS, writable=writable)
         with fd:
-            return _native.Marks(fd, size, f"{home.path}/{MARKS}")
+            return _native.Marks(fd, size, f"{home.path}/{MARKS}", writable=writable)
     except (FileNotFoundError, errors.Corrupt):
         return None
 
@@ -83,6 +84,14 @@ def _made(home: Directory) -> _native.Marks:
             found = _opened(home)
         assert found is not None  # noqa: S101  # it was made, and the lock is ours
         return found
+
+
+def known(home: Directory) -> dict[str, int]:
+    """The mark of each follower of that queue, for whoever looks; none where no put waits for followers."""
+    names = home.options.durability.followers
+    found = _opened(home) if names else None
+    counts = found is not None and found.epoch == home.journal.epoch
+    return {name: found[number] if found is not None and counts else 0 for number, name in enumerate(names)}
 
 
 def followers_of(home: Directory) -> Followers | None:

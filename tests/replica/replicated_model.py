@@ -260,7 +260,7 @@ class Model:
         return _with(state, who, led)._replace(eras=(*state.eras, new))
 
     def _join(self, state: State, eras: dict[Era, Told], who: int, node: Node) -> Iterator[tuple[str, State]]:
-        """It follows a queue of a later era, with what both have; if it gave its receipt, once that one was promoted."""
+        """It follows a queue of a later era, with what both have; if it gave its receipt, once that one was."""
         for leader in state.nodes:
             if not leader.leads or leader.era[0] <= node.era[0] or who not in eras[leader.era].followers:
                 continue
