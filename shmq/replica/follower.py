@@ -171,6 +171,10 @@ class Follower(Closable):
         for sequence, base in session.chain().names()[-1:]:  # read alone: it may come to nothing
             self._last = sequence, base, *end_of(session.home, sequence, base)[:2]
             session.joined().control.enter(sequence, base)
+            fd, _ = session.home.open(session.home.chunks, chunk_name(base, sequence), writable=False)
+            with fd:
+                sync.data(fd, "chunk")  # it may be in memory alone, and is about to be said to be on the disk
+        self._names_dirty = True
 
     def _go_on(self, sequence: int, base: int) -> Growing:
         self._leave_growing()
@@ -343,6 +347,7 @@ class Follower(Closable):
         staging.finish(session.home, control, chunk, found.adoption, found.behind)
         del chunk
         self._sets.finish(found.adoption)
+        self._names_dirty = True
         self._leave_growing()
         with session.home.admin():
             ledger.fold(session.home, session.chain())
@@ -364,10 +369,14 @@ class Follower(Closable):
         sequence, base, position, ordinal = self._last
         if self._flushed == (sequence, position, base + ordinal) and not mark:
             return Mark(*self._flushed)
-        if self._growing is not None:
-            self._growing.sync()
-        if self._names_dirty:
-            self._sync_names()
+        try:
+            if self._growing is not None:
+                self._growing.sync()
+            if self._names_dirty:
+                self._sync_names()
+        except OSError:
+            self._note_failure()
+            raise
         self._flushed = sequence, position, base + ordinal
         self._publish(sequence, position, base + ordinal)
         now = _native.monotonic_ns()
@@ -375,6 +384,13 @@ class Follower(Closable):
             self._marked_ns = now
             watermark.write(self.session.home, sequence, position, base + ordinal)
         return Mark(sequence, position, base + ordinal)
+
+    def _note_failure(self) -> None:
+        """Have whoever opens it next write all of it once more, and look at it."""
+        with contextlib.suppress(errors.Busy, OSError), self.session.home.admin(timeout=0):
+            journal = self.session.home.read_journal()
+            if not journal.flags & _native.JOURNAL_SYNC_FAILED:
+                self.session.home.write_journal(journal._replace(flags=journal.flags | _native.JOURNAL_SYNC_FAILED))
 
     def _sync_names(self) -> None:
         sync.directory(self.session.home.chunks, "chunks")

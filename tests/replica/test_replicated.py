@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import shutil
 import threading
+from pathlib import Path
 
 import msgspec
 import pytest
 from following import content, follow_once
-from support import Child, until
+from support import Child, hold_until_killed, until
 
 import shmq
 from shmq import replica
@@ -21,6 +23,7 @@ from shmq.replica import receipts
 from shmq.replica.follower import Follower
 from shmq.replica.pieces import Mark
 from shmq.replica.source import Source
+from shmq.storage import sync
 
 SHORT = 0.02
 
@@ -232,6 +235,57 @@ def test_a_mark_only_rises():
             there.acknowledged(Mark(0, 0, 2))
             there.acknowledged(Mark(0, 0, 1))
         queue.sync(timeout=30)
+
+
+def test_what_a_killed_follower_left_in_memory_is_on_its_disk_before_it_says_so(monkeypatch):
+    """It had been seen, and no sync had come to it: who comes next says where that ends, which is a mark."""
+    with made() as queue, Source("a", "b") as there:
+        pending(queue.put, b"one")
+
+        def take_and_hold(say) -> None:
+            here = Follower("b")
+            there.begin(here.answer(there.hello()))
+            for piece in there.pieces():
+                here.take(piece)
+            say("taken")
+            hold_until_killed(say)
+
+        with Child(take_and_hold) as child:
+            child.hear()
+            child.kill()
+        synced = []
+        asked = sync.data
+        monkeypatch.setattr(sync, "data", lambda fd, what: (synced.append(os.fstat(fd).st_ino), asked(fd, what)))
+        with Follower("b") as here:
+            answer = here.answer(there.hello())
+        assert (answer.ordinal, os.stat(next(Path("b/chunks").iterdir())).st_ino in synced) == (1, True)
+
+
+def test_what_a_disk_has_refused_is_no_mark_when_it_is_asked_again(monkeypatch):
+    """What it has refused once it takes for written: so that is written once more."""
+    refuses = [False]
+    asked = sync.data
+
+    def data(fd, what):
+        if refuses[0] and what == "chunk":
+            raise OSError(errno.EIO, "refused")
+        asked(fd, what)
+
+    with made() as queue:
+        pending(queue.put, b"one")
+        with Source("a", "b") as there, Follower("b") as here:
+            there.begin(here.answer(there.hello()))
+            for piece in there.pieces():
+                here.take(piece)
+            monkeypatch.setattr(sync, "data", data)
+            refuses[0] = True
+            for _ in range(2):
+                with pytest.raises(OSError, match="refused"):
+                    here.flush()
+            refuses[0] = False
+            assert here.flush().index == 1
+    with shmq.open("b") as follower:
+        assert len(follower) == 1, "it was looked at when it was opened"
 
 
 # ---- who counts
