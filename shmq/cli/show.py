@@ -245,8 +245,8 @@ def durability_or_count(word: str) -> shmq.Durability | int:
     try:
         return durability(word)
     except argparse.ArgumentTypeError as problem:
-        text = str(problem).replace("sync or interval=SECONDS", "sync, interval=SECONDS or replicated=N")
-        raise argparse.ArgumentTypeError(text) from None
+        more = ", nor replicated=N" if "SECONDS" in str(problem) else ""
+        raise argparse.ArgumentTypeError(f"{problem}{more}") from None
 
 
 def retention(word: str) -> shmq.Retention:
