@@ -102,17 +102,23 @@ def begin_era(home: Directory, hello: Hello) -> str:
         known, changed = eras.part_of(journal), journal.changed
         part, here = known or eras.Part(hello.name, new_id()), eras.era_in(durability, changed)
         if there.number > here.number or (known is None and there.id != here.id):
-            part, changed = part._replace(fence="", given=""), eras.with_era(changed, there)
+            part, changed = part._replace(begun=False, fence="", given=""), eras.with_era(changed, there)
         changed = eras.with_part(changed, part)
         if changed != journal.changed:
             home.write_journal(journal._replace(changed=changed))
     return part.id
 
 
-def take_part(home: Directory) -> None:
-    """Have it on the disk that the other one has admitted this follower, from the first that comes."""
+def take_part(home: Directory, end: int) -> bool:
+    """
+    Have it on the disk that this follower has begun, if it has all up to where its era begins: with what it has before
+    *end* on its disk, and admitted by the other one. Whether it has, or nothing waits for it.
+    """
     part = eras.part_of(home.read_journal())
     if part is not None and not part.begun:
+        if end < eras.era_of(home).base:
+            return False
         with home.admin():
             changed = eras.with_part(home.read_journal().changed, part._replace(begun=True))
             home.write_journal(home.journal._replace(changed=changed))
+    return True

@@ -92,13 +92,13 @@ def standing(home: Directory, what: str) -> Part:
     What this follower is.
 
     Raises:
-        Mismatch: it has never followed.
+        Mismatch: it has not begun, see `Part`.
     """
     part = eras.part_of(home.journal)
     if part is None or not part.begun:
         raise errors.Mismatch(
-            f"cannot {what} {home.path}: it has never had a word of the queue that it is to follow, so it has promised "
-            "nothing; nothing was changed"
+            f"cannot {what} {home.path}: it has not got yet what was there before it began to follow, so it has "
+            "promised nothing; nothing was changed"
         )
     return part
 

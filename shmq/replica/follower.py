@@ -66,7 +66,7 @@ class Follower(Closable):
         """(sequence, base, position, ordinal) of the end of all that is seen."""
         self._names_dirty = False
         self._marked_ns = 0
-        self._took = False
+        self._took = self._has_begun = False
         self._flushed: tuple[int, int, int] | None = None
         self._identity = ""
         """Which follower it is, where puts wait for it."""
@@ -143,7 +143,7 @@ class Follower(Closable):
             raise errors.Unsafe(f"cannot set aside what is in {self.path}: nobody asked for that here")
         self.close()
         self._last = self._flushed = None
-        self._took = self._names_dirty = False
+        self._took = self._has_begun = self._names_dirty = False
         aside.tell(aside.set_aside(self.path, common))
         self._may_reset = self._rejoins = False
         self.was_reset = True
@@ -218,8 +218,8 @@ class Follower(Closable):
             OSError: the disk refused.
         """
         if not self._took:  # the other one has said that it may follow
-            admission.take_part(self.session.home)
-        self._took = True
+            self._took = True
+            self._has_begun = admission.take_part(self.session.home, self._flushed[2] if self._flushed else 0)
         if isinstance(piece, Data):
             self._take_data(piece)
         elif isinstance(piece, Region):
@@ -379,6 +379,8 @@ class Follower(Closable):
             raise
         self._flushed = sequence, position, base + ordinal
         self._publish(sequence, position, base + ordinal)
+        if self._took and not self._has_begun:  # before that is a mark
+            self._has_begun = admission.take_part(self.session.home, base + ordinal)
         now = _native.monotonic_ns()
         if mark or now - self._marked_ns >= MARK_NS:
             self._marked_ns = now

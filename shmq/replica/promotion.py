@@ -106,7 +106,8 @@ def _counted(home: Directory, signed: list[Receipt], *, force: bool) -> bytes | 
         raise errors.Mismatch(_too_few(home, era, [part.name, *voices], needed))
     if not part.fence:
         part = fencing.write_fence(home, part)  # killed from here on, it takes nothing more of the old one
-    return eras.with_era(eras.with_part(home.journal.changed, None), eras.after(era, part, admission.new_id()))
+    began = eras.after(era, part, admission.new_id(), mine.end)
+    return eras.with_era(eras.with_part(home.journal.changed, None), began)
 
 
 def _part(home: Directory, *, force: bool) -> Part:

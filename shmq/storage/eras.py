@@ -33,6 +33,8 @@ class Era(NamedTuple):
     name: str
     """What whoever is followed is called once it follows."""
     followers: tuple[str, ...]
+    base: int = 0
+    """What is before that index was there when it began: who has not got it yet has no voice in this era."""
     promoted: tuple[str, ...] = ()
     """Which followers were, the last one last: who gave them a receipt is free of that."""
     known: Mapping[str, str] = {}
@@ -45,7 +47,7 @@ class Part(NamedTuple):
     name: str
     id: str
     begun: bool = False
-    """Whether it was admitted, and may have promised something."""
+    """Whether it was admitted in this era, and has what was there when that began: before that it promises nothing."""
     fence: str = ""
     """While it takes nothing of the queue that it followed."""
     given: str = ""
@@ -70,7 +72,14 @@ def era_in(durability: Durability, changed: bytes) -> Era:
     try:
         lists = {name: tuple(map(str, stored[name])) for name in ("followers", "promoted")}
         known = {str(name): str(its_id) for name, its_id in stored["known"].items()}
-        return Era(int(stored["number"]), str(stored["id"]), str(stored["name"]), **lists, known=known)
+        return Era(
+            int(stored["number"]),
+            str(stored["id"]),
+            str(stored["name"]),
+            base=int(stored["base"]),
+            known=known,
+            **lists,
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise errors.Corrupt(f"a journal tells no era of its followers ({problem!r})") from None
 
@@ -110,10 +119,10 @@ def with_part(changed: bytes, part: Part | None) -> bytes:
     return _dumped(stored if part is None else {**stored, PART: part._asdict()})
 
 
-def after(era: Era, part: Part, id: str) -> Era:  # noqa: A002
+def after(era: Era, part: Part, id: str, base: int) -> Era:  # noqa: A002
     """The era that begins when that follower is promoted: its name goes, and that of the old source comes."""
     names = (*(name for name in era.followers if name != part.name), era.name)
-    return Era(era.number + 1, id, part.name, names, (*era.promoted, part.id)[-_PROMOTED_MAX:])
+    return Era(era.number + 1, id, part.name, names, base, (*era.promoted, part.id)[-_PROMOTED_MAX:])
 
 
 def _loaded(changed: bytes) -> dict[str, Any]:

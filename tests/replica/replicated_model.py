@@ -32,6 +32,7 @@ FLAWS = (
     "an older era",
     "of an older fence",
     "made anew",
+    "before it has all of before",
 )
 
 
@@ -152,7 +153,7 @@ class Model:
                 yield from self._join(state, eras, who, node)
                 continue
             yield from self._follow(state, eras, who, node)
-            yield from self._fence(state, who, node)
+            yield from self._fence(state, eras, who, node)
             yield from self._promote(state, eras, who, node)
             yield from self._join(state, eras, who, node)
         for who, node in enumerate(state.nodes):
@@ -208,7 +209,7 @@ class Model:
             eras.append(told._replace(marks=marks, acked=max(told.acked, sure), log=longest))
         return state._replace(eras=tuple(eras))
 
-    def _fence(self, state: State, who: int, node: Node) -> Iterator[tuple[str, State]]:
+    def _fence(self, state: State, eras: dict[Era, Told], who: int, node: Node) -> Iterator[tuple[str, State]]:
         if not node.fence:
             if node.fences < node.era[0] + self._bounds.lifts:
                 fenced = node._replace(fence=node.fences + 1, fences=node.fences + 1, log=node.log[: node.synced])
@@ -217,6 +218,8 @@ class Model:
         if state.lifts < self._bounds.lifts and (not node.given or self._flaw == "of an older fence"):
             lifted = node._replace(fence=0, given=0)
             yield f"{who} is fenced no more", _with(state, who, lifted)._replace(lifts=state.lifts + 1)
+        if not self._has_begun(eras, node):
+            return
         for candidate, other in enumerate(state.nodes):
             if candidate == who or other.leads or other.era != node.era:
                 continue
@@ -230,6 +233,8 @@ class Model:
 
     def _promote(self, state: State, eras: dict[Era, Told], who: int, node: Node) -> Iterator[tuple[str, State]]:
         told = eras[node.era]
+        if not self._has_begun(eras, node):
+            return
         if len(state.eras) > self._bounds.promotions or who not in told.followers:
             return
         if node.given and self._flaw != "given twice":
@@ -240,6 +245,10 @@ class Model:
             for some in itertools.combinations(sorted(good), count):
                 if len({each.voter for each in some}) == count:
                     yield f"{who} is promoted", self._promoted(state, told, who, node)
+
+    def _has_begun(self, eras: dict[Era, Told], node: Node) -> bool:
+        """Whether it has what was there when its era began: before that it has no voice in it."""
+        return node.synced >= len(eras[node.era].base) or self._flaw == "before it has all of before"
 
     def _counts(self, receipt: Receipt, who: int, node: Node) -> bool:
         if receipt.era != node.era or receipt.voter == who:

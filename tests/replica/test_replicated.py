@@ -318,7 +318,7 @@ def test_a_follower_that_was_made_anew_is_another_one():
                 follow_once("a", "b", "b", **how)
         with pytest.raises(shmq.SyncPending):
             queue.sync(timeout=SHORT)
-    with pytest.raises(shmq.Mismatch, match="never had a word"):
+    with pytest.raises(shmq.Mismatch, match="promised nothing"):
         replica.fence("b")
 
 
@@ -511,6 +511,25 @@ def test_with_as_many_followers_as_are_waited_for_none_but_it_is_fenced(n):
         queue.put(b"one")
     replica.promote("b")
     assert content("b") == content("a")
+
+
+def test_whoever_lacks_what_was_there_before_its_era_has_no_voice():
+    """A new disk follows the one that was promoted: alone it would be enough, and has nothing of before."""
+    names = ("b", "c")
+    with made(n=2, followers=names) as queue, following(*names):
+        queue.put(b"one")
+    shutil.rmtree("c")
+    replica.promote("b")
+    with Source("b", "c") as there, Follower("c") as here:
+        there.begin(here.answer(there.hello()))
+        here.take(next(there.pieces()))
+        here.flush()
+    for call in (replica.promote, replica.fence):
+        with pytest.raises(shmq.Mismatch, match="promised nothing"):
+            call("c")
+    follow_once("b", "c", "c")
+    replica.promote("c")
+    assert content("c") == content("b") == content("a")
 
 
 def test_of_two_that_were_promoted_one_gives_up():

@@ -17,8 +17,8 @@ SOUND = [
 LONG = [
     (2, 2, Bounds(puts=1, promotions=2)),
     (2, 1, Bounds(puts=1, promotions=1, cuts=1, losses=1, lifts=1)),
-    (2, 1, Bounds(puts=2, promotions=2, cuts=1, losses=1, lifts=1)),
-    (2, 2, Bounds(puts=2, promotions=2, losses=1)),
+    (2, 1, Bounds(puts=1, promotions=2, losses=1)),
+    (2, 2, Bounds(puts=1, promotions=2, losses=1)),
     (3, 2, Bounds(puts=2, promotions=1)),
     (3, 2, Bounds(puts=1, promotions=2)),
     (3, 3, Bounds(puts=1, promotions=1)),
@@ -33,6 +33,7 @@ CAUGHT = {
     "an older era": (2, 1, Bounds(puts=1, promotions=1)),
     "of an older fence": (2, 1, Bounds(puts=1, promotions=1, lifts=1)),
     "made anew": (2, 1, Bounds(puts=1, promotions=1, losses=1)),
+    "before it has all of before": (2, 2, Bounds(puts=1, promotions=2, losses=1)),
 }
 
 

@@ -42,9 +42,11 @@ def test_an_era_is_what_the_queue_was_made_with_and_then_what_the_journal_says(q
     first = eras.era_of(home)
     assert first == eras.Era(1, "", "a", ("b", "c"))
 
-    second = eras.after(first, eras.Part("b", "its id"), "0123456789abcdef")
-    assert second == eras.Era(2, "0123456789abcdef", "b", ("c", "a"), ("its id",))
-    assert eras.after(second._replace(promoted=("x",) * 16), eras.Part("c", "y"), "").promoted == ("x",) * 15 + ("y",)
+    second = eras.after(first, eras.Part("b", "its id"), "0123456789abcdef", 7)
+    assert second == eras.Era(2, "0123456789abcdef", "b", ("c", "a"), 7, ("its id",))
+    assert eras.after(second._replace(promoted=("x",) * 16), eras.Part("c", "y"), "", 0).promoted == ("x",) * 15 + (
+        "y",
+    )
 
     with home.admin():
         home.write_journal(home.read_journal()._replace(changed=eras.with_era(b"", second)))
