@@ -63,6 +63,22 @@ def refuse_another(home: Directory, name: str, answer: Answer, mark: int) -> Non
         )
 
 
+def refuse_reset(home: Directory, name: str, answer: Answer) -> None:
+    """
+    Refuse to have a follower set aside what it has, where that is what it has promised to have.
+
+    Raises:
+        Fenced: puts have waited for it.
+    """
+    known = eras.era_in(home.made_with.durability, home.read_journal().changed).known
+    if name in known and not answer.fenced:
+        raise errors.Fenced(
+            f"cannot reset {name!r} from {home.path}: it has promised to have what was put, and has another history, "
+            "or lacks what was retired: one of the two is an older copy. A promotion begins the list anew; nothing was "
+            "changed"
+        )
+
+
 def know(home: Directory, name: str, identity: str) -> None:
     """Have it on the disk which follower that name is, before the first of its marks counts."""
     with home.admin():

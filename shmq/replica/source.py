@@ -18,7 +18,7 @@ from shmq.closable import Closable
 from shmq.durability import Syncer
 from shmq.replica import history, places
 from shmq.replica.holding import PREFIX, Hold
-from shmq.replica.known import know, refuse_another, refuse_unlisted
+from shmq.replica.known import know, refuse_another, refuse_reset, refuse_unlisted
 from shmq.replica.leaving import beginning, data
 from shmq.replica.pieces import (
     VERSION,
@@ -160,7 +160,10 @@ class Source(Closable):
 
         Raises:
             SyncFailed: the disk refused.
+            Fenced: puts waited for it; nothing that it has promised to have is set aside.
         """
+        if self._marks is not None:
+            refuse_reset(self._home, self.name, answer)
         self._syncer.sync()
         last = history.last_common(self._home, self._control.first_live(), answer)
         with contextlib.suppress(FileNotFoundError):  # retired meanwhile

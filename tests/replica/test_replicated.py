@@ -211,6 +211,26 @@ def test_a_source_restored_from_an_older_copy_goes_by_no_newer_mark():
         assert pending(queue.put, b"another").index == 1
     with pytest.raises(shmq.Mismatch, match="no common history"):
         follow_once("a", "b", "b")
+    with pytest.raises(shmq.Fenced, match="one of the two is an older copy"):
+        follow_once("a", "b", "b", reset=True)
+    assert content("b")[-1][1] == b"two"
+
+
+def test_what_nobody_waited_for_is_set_aside():
+    """What a follower has of before a promotion, and the one that was promoted has not: then it is another follower."""
+    with made(followers=("b", "c", "d"), n=3) as queue, following("b", "c", "d"):
+        queue.put(b"one")
+    with made(followers=("b", "c", "d"), n=3) as queue:
+        pending(queue.put, b"two")
+        follow_once("a", "c", "c")
+    replica.promote("b")
+    with pytest.raises(shmq.Mismatch, match="no common history"):
+        follow_once("b", "c", "c")
+    follow_once("b", "c", "c", reset=True)
+    with shmq.open("b") as queue:
+        pending(queue.put, b"three")
+    follow_once("b", "c", "c")
+    assert content("c") == content("b")
 
 
 @pytest.mark.parametrize("rest", [b"", b"\0" * 576, b"x" * 576, b"x" * 577])

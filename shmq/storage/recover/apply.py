@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors
 from shmq._native import layout
-from shmq.storage import boots, dedup, files, ledger, records, staging, sync, watermark
+from shmq.storage import boots, dedup, eras, files, ledger, records, staging, sync, watermark
 from shmq.storage.paths import CHUNKS, CONTROL, LEDGER_NEW, STAGING, chunk_name
 from shmq.storage.recover.asides import Aside
 from shmq.storage.recover.consumers import settle_consumers
@@ -93,7 +93,10 @@ def cut_back(home: Directory, end: End) -> Recovery:
         # it, and the watermark goes back in it.
         home.write_journal(
             journal._replace(
-                epoch=journal.epoch + 1, flags=others | _native.JOURNAL_FOLLOWER, boot_id=bytes(len(journal.boot_id))
+                epoch=journal.epoch + 1,
+                flags=others | _native.JOURNAL_FOLLOWER,
+                boot_id=bytes(len(journal.boot_id)),
+                changed=eras.with_part(journal.changed, None),  # what it has promised may go: it is another one
             )
         )
         watermark.write(home, end.sequence, end.position, end.next_index)
