@@ -22,6 +22,7 @@ Era = tuple[int, int]
 Log = tuple[tuple[int, int, int], ...]
 """Each entry by its era and its number in that."""
 
+NOBODY = -1
 FLAWS = (
     "one receipt too few",
     "marked before the sync",
@@ -46,8 +47,8 @@ class Node(NamedTuple):
     fence: int = 0
     """Its number, the n-th of this queue; 0 is none."""
     fences: int = 0
-    given: int = 0
-    """The candidate that has its receipt; 0 is none."""
+    given: int = NOBODY
+    """The candidate that has its receipt."""
     lost: bool = False
     """Its disk is new, and its source, which knew another one by that name, does not take it."""
 
@@ -215,15 +216,15 @@ class Model:
                 fenced = node._replace(fence=node.fences + 1, fences=node.fences + 1, log=node.log[: node.synced])
                 yield f"{who} is fenced", _with(state, who, fenced)
             return
-        if state.lifts < self._bounds.lifts and (not node.given or self._flaw == "of an older fence"):
-            lifted = node._replace(fence=0, given=0)
+        if state.lifts < self._bounds.lifts and (node.given == NOBODY or self._flaw == "of an older fence"):
+            lifted = node._replace(fence=0, given=NOBODY)
             yield f"{who} is fenced no more", _with(state, who, lifted)._replace(lifts=state.lifts + 1)
         if not self._has_begun(eras, node):
             return
         for candidate, other in enumerate(state.nodes):
             if candidate == who or other.leads or other.era != node.era:
                 continue
-            if node.given not in (0, candidate) and self._flaw != "given twice":
+            if node.given not in (NOBODY, candidate) and self._flaw != "given twice":
                 continue
             if len(node.log) > len(other.log) and self._flaw != "shorter":
                 continue
@@ -237,7 +238,7 @@ class Model:
             return
         if len(state.eras) > self._bounds.promotions or who not in told.followers:
             return
-        if node.given and self._flaw != "given twice":
+        if node.given != NOBODY and self._flaw != "given twice":
             return
         needed = len(told.followers) - self._n + 1 - (self._flaw == "one receipt too few")
         good = [each for each in state.receipts if self._counts(each, who, node)]
@@ -265,7 +266,7 @@ class Model:
         names = tuple(sorted({*told.followers, source} - {who}))
         promoted = told.promoted | {(told.era, who)}
         new = Told(era, told.era, node.log, names, promoted, (0,) * len(state.nodes), 0, ())
-        led = node._replace(leads=True, era=era, fence=0, given=0, synced=len(node.log))
+        led = node._replace(leads=True, era=era, fence=0, given=NOBODY, synced=len(node.log))
         return _with(state, who, led)._replace(eras=(*state.eras, new))
 
     def _join(self, state: State, eras: dict[Era, Told], who: int, node: Node) -> Iterator[tuple[str, State]]:
@@ -273,7 +274,7 @@ class Model:
         for leader in state.nodes:
             if not leader.leads or leader.era[0] <= node.era[0] or who not in eras[leader.era].followers:
                 continue
-            if node.given and (node.era, node.given) not in eras[leader.era].promoted:
+            if node.given != NOBODY and (node.era, node.given) not in eras[leader.era].promoted:
                 continue
             same = 0
             for here, there in zip(node.log, leader.log, strict=False):

@@ -16,11 +16,12 @@ SOUND = [
 ]
 LONG = [
     (2, 2, Bounds(puts=1, promotions=2)),
-    (2, 1, Bounds(puts=1, promotions=1, cuts=1, losses=1, lifts=1)),
-    (2, 1, Bounds(puts=1, promotions=2, losses=1)),
+    (2, 1, Bounds(puts=1, promotions=2, cuts=1, losses=1)),
+    (2, 1, Bounds(puts=2, promotions=2, losses=1)),
+    (2, 1, Bounds(puts=1, promotions=2, losses=1, lifts=1)),
     (2, 2, Bounds(puts=1, promotions=2, losses=1)),
-    (3, 2, Bounds(puts=2, promotions=1)),
-    (3, 2, Bounds(puts=1, promotions=2)),
+    (3, 1, Bounds(puts=1, promotions=2)),
+    (3, 2, Bounds(puts=1, promotions=1, losses=1)),
     (3, 3, Bounds(puts=1, promotions=1)),
 ]
 CAUGHT = {
