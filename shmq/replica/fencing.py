@@ -79,7 +79,7 @@ def held(path: str, what: str) -> Iterator[Directory]:
                 f"cannot {what} {home.path}: no put waits for it (its durability is not replicated), so there is "
                 "nothing to sign; `shmq promote` needs nothing. Nothing was changed"
             )
-        lock = locked(session)
+        lock = locked(session, what)
         try:
             home.read_journal()
             yield home

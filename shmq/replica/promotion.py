@@ -65,7 +65,7 @@ def promote(
             raise errors.Mismatch(f"cannot promote {home.path}: it follows no other queue; nothing was changed")
         if not clock_ok:
             _refuse_other_time(home)
-        lock = locked(session)
+        lock = locked(session, "promote")
         try:
             home.read_journal()
             changed = _counted(home, signed, force=force)
