@@ -171,10 +171,16 @@ class Follower(Closable):
         for sequence, base in session.chain().names()[-1:]:  # read alone: it may come to nothing
             self._last = sequence, base, *end_of(session.home, sequence, base)[:2]
             session.joined().control.enter(sequence, base)
-            fd, _ = session.home.open(session.home.chunks, chunk_name(base, sequence), writable=False)
-            with fd:
-                sync.data(fd, "chunk")  # it may be in memory alone, and is about to be said to be on the disk
-        self._names_dirty = True
+            if session.home.made_with.durability.kind == "replicated":
+                self._have_on_disk(sequence, base)
+
+    def _have_on_disk(self, sequence: int, base: int) -> None:
+        """What is there may be in memory alone, and is about to be said to be on the disk, which counts."""
+        home = self.session.home
+        fd, _ = home.open(home.chunks, chunk_name(base, sequence), writable=False)
+        with fd:
+            sync.data(fd, "chunk")
+        self._sync_names()
 
     def _go_on(self, sequence: int, base: int) -> Growing:
         self._leave_growing()
