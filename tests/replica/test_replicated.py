@@ -447,7 +447,12 @@ def test_two_people_cannot_promote_two_followers():
     for name in ("b", "c", "d"):
         follow_once("a", name, name)
     mine, theirs = replica.fence("b"), replica.fence("d")
-    replica.promote("b", fenced=[replica.fence("c", give_to=mine)])
+    receipt = replica.fence("c", give_to=mine)
+    with pytest.raises(shmq.Mismatch, match="'c' has given its receipt to another follower"):
+        replica.promote("d", fenced=[receipt])
+    replica.promote("b", fenced=[receipt])
+    with pytest.raises(shmq.Mismatch, match="'c' has given its receipt to another follower"):
+        replica.promote("d", fenced=[receipt])
     with pytest.raises(shmq.Fenced, match="another follower has it, for good"):
         replica.fence("c", give_to=theirs)
     with pytest.raises(shmq.Mismatch, match="and 1 are: d"):
