@@ -99,6 +99,8 @@ def pytest_xdist_make_scheduler(config, log):
                 return "spark"
             if "/test_packages.py::" in nodeid:
                 return "packages"
+            if "/test_order.py::test_what" in nodeid or "/test_order.py::test_every" in nodeid:
+                return "order"  # of what one run has shown
             return "clusters" if "/test_spark_cluster.py::" in nodeid else nodeid
 
     return OneSpark(config, log)

@@ -34,6 +34,14 @@ FIRST_LIVE, NEWEST = 256, 320  # in the control page
 HEAD, HANDED = 192, 200  # in a checkpoint
 
 
+WHOLE = "SHMQ_WHOLE" in os.environ
+
+
+def share(of_all: int) -> int:
+    """How much of a long sweep the suite does: a third, and all of it with SHMQ_WHOLE=1."""
+    return of_all if WHOLE else -(-of_all // 3)
+
+
 # ---------------------------------------------------------------- the bytes
 class Word(NamedTuple):
     """One word of a chunk and where it stands."""

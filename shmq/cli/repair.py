@@ -36,7 +36,7 @@ _MEANS = {
 
 def add(verb: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    foreign.add_source(verb)
+    foreign.add_source(verb, ours=True)
     place = verb.add_mutually_exclusive_group()
     place.add_argument("--to", metavar="PATH", help="where the copy goes; beside the original by default")
     place.add_argument("--in-place", action="store_true", help="put the clean one in the place of the damaged one")

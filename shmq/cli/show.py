@@ -61,6 +61,11 @@ def quoted(path: str) -> str:
     return shlex.quote(path)
 
 
+def span(first: int, last: int) -> str:
+    """Index 3; index 3 to 5."""
+    return f"index {first}" if first == last else f"index {first} to {last}"
+
+
 def facts(thing: object) -> None:
     """Print facts as JSON, for programs."""
     print(json.dumps(thing, indent=2, default=_plain))

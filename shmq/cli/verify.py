@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def add(verb: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    foreign.add_source(verb)
+    foreign.add_source(verb, ours=True)
     verb.add_argument("--json", action="store_true", help="as JSON")
 
 

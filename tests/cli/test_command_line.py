@@ -190,7 +190,7 @@ def test_put_reads_csv_rows_as_objects_with_a_key(sh):
         ({"who": "us", "said": "two\nlines"}, b"us"),
     ]
     status, out, err = sh("put", "q", "--csv", stdin=b"a,b\n1,2\n3\n")
-    assert (status, out) == (1, "put 1 message, index 2 to 2\n")
+    assert (status, out) == (1, "put 1 message, index 2\n")
     assert err.startswith("shmq: row 2: it has not as many fields as the header; what was before it is in")
     assert sh("put", "q", "--csv", "--key-column", "nix", stdin=rows)[0] == 2
 
@@ -226,7 +226,7 @@ def test_put_reads_what_cat_prints(sh):
 def test_a_line_of_json_that_is_no_message_is_named(sh, line, said):
     sh("create", "q")
     status, out, err = sh("put", "q", "--json-lines", stdin=b'{"payload": 0}\n' + line + b'\n{"payload": 2}\n')
-    assert (status, out) == (1, "put 1 message, index 0 to 0\n")
+    assert (status, out) == (1, "put 1 message, index 0\n")
     assert err.startswith("shmq: line 2: ")
     assert said in err
     assert "Traceback" not in err
@@ -446,11 +446,19 @@ COMPLETED = [
     ("shmq consumer rm --ye", "--yes"),
     ("shmq dead req", "requeue"),
     ("shmq cat que", "queue"),
+    ("shmq take queue ", "audit billing"),
+    ("shmq seek queue bi", "billing"),
+    ("shmq consumer rm queue audit ", "audit billing"),
+    ("shmq consumer rename queue a", "audit"),
+    ("shmq take que", "queue"),
 ]
 
 
 def test_bash_completes_verbs_options_values_and_paths(sh, here):
-    (here / "queue").mkdir()
+    with shmq.open("queue") as queue:
+        for name in ("audit", "billing"):
+            queue.consumer(name).close()
+    (here / "queue/consumers/$(touch expanded).checkpoint").touch()  # whoever may write there makes nobody run it
     script = ["source completion"]
     for words, _ in COMPLETED:
         empty = " ''" if words.endswith(" ") else ""
@@ -459,6 +467,7 @@ def test_bash_completes_verbs_options_values_and_paths(sh, here):
     (here / "completion").write_text(sh("completion", "bash")[1])
     done = subprocess.run(["bash", "-c", "\n".join(script)], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines() == [wanted for _, wanted in COMPLETED]
+    assert not (here / "expanded").exists()
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="NO FISH HERE, so its completion was tried in none")
@@ -537,6 +546,48 @@ def test_a_completion_script_names_every_verb_and_is_one(sh, shell):
     assert all(verb in script for verb in VERBS)
     if shutil.which(shell):
         subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=60)
+
+
+def test_fish_says_nothing_of_an_option_about_each_of_its_values(sh):
+    """It would say it once for each of them: `kestrel (kestrel, libkestrel, ...)`."""
+    (line,) = [
+        line for line in sh("completion", "fish")[1].splitlines() if "from create" in line and "-l codec" in line
+    ]
+    assert '-a "bytes\\t text\\t json\\t msgpack\\t pickle\\t"' in line
+    if shutil.which("fish"):
+        script = 'shmq completion fish | source; complete -C "shmq export q --to "'
+        where = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        done = subprocess.run(
+            ["fish", "-c", script], env={**os.environ, "PATH": where}, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split() == ["chronicle", "kestrel", "libkestrel", "qewqew", "sej"]
+
+
+def test_the_manual_fills_its_paragraphs_and_keeps_its_examples(sh):
+    """What stands below the examples is text: a narrow terminal breaks its lines."""
+    lines = sh("man")[1].splitlines()
+    example, text = lines.index("    shmq finish orders"), "Everything that was put is on the disk when this ends"
+    (after,) = [at for at, line in enumerate(lines) if line.startswith(text)]
+    assert lines[example + 1 : after] == [".fi", ".PP"]
+
+
+@pytest.mark.parametrize("verb", ["verify", "repair"])
+def test_what_looks_at_both_says_so_of_its_first_word(verb):
+    assert cli.grammar(verb).words[0].about.startswith("the queue, ours or foreign")
+    assert cli.grammar("dump").words[0].about.startswith("the foreign queue")
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
+def test_fish_completes_the_consumers_of_the_queue_before_them(sh):
+    with shmq.open("queue") as queue:
+        for name in ("audit", "billing"):
+            queue.consumer(name).close()
+    asked = "; ".join(
+        f'complete -C "shmq {words}"' for words in ("take queue ", "seek queue bi", "consumer rm queue aud")
+    )
+    script = f"{sh('completion', 'fish')[1]}\n{asked}"
+    done = subprocess.run(["fish", "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["audit", "billing", "billing", "audit"]
 
 
 RUNS = {"demo", "chaos", "top", "worker", "serve", "doctor", "ls", "gc", "help", "man", "completion"}

@@ -16,4 +16,4 @@ def pytest_terminal_summary(terminalreporter):
                         totals[name] += value
     if totals["kill points"]:
         said = ", ".join(f"{value:,} {name}" for name, value in totals.items())
-        terminalreporter.write_line(f"killed at every instruction: {said}; each state recovered")
+        terminalreporter.write_line(f"killed at every instruction: {said}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from support import share
 
 from . import group_scenarios, recover, scenarios
 from .walker import Scenario, Tools, walk, why_not
@@ -39,6 +40,8 @@ CORE_FLOOR = (110_000, 1_500)
 PYTHON_FLOOR = (120_000, 350)
 RECOVERY_FLOOR = (40_000, 90)
 """Instructions stepped and distinct states, at least: so that the suite cannot silently do nothing."""
+ONE_IN = 3 // share(3)
+"""Every instruction is stepped; of the distinct states, the suite recovers a share."""
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +75,14 @@ def test_what_is_left_to_the_campaign_is_in_it():
 
 def test_every_operation_of_the_core_killed_at_every_instruction(tools, record_property):
     """Whatever the core was doing, the next process finds what had returned, whole, and goes on."""
-    results = [walk(scenario, tools) for scenario in briefly(scenarios.short_core())]
+    results = [walk(scenario, tools, one_in=ONE_IN) for scenario in briefly(scenarios.short_core())]
     add_up(results, CORE_FLOOR, record_property)
     assert {each.steps == each.instructions for each in results} == {True}
 
 
 def test_every_operation_of_python_killed_at_every_instruction(tools, record_property):
     """The same through the public API: at every instruction in the core and at every system call."""
-    results = [walk(scenario, tools) for scenario in briefly(scenarios.short_python())]
+    results = [walk(scenario, tools, one_in=ONE_IN) for scenario in briefly(scenarios.short_python())]
     add_up(results, PYTHON_FLOOR, record_property)
     assert min(each.calls for each in results) > 0
 
@@ -99,7 +102,7 @@ def test_every_operation_of_groups_and_space_killed_at_every_instruction(tools, 
     Whoever is killed wherever: no message of a group is lost, finished twice or with two, and its head goes on; bounds
     are exact; nothing goes that somebody needs; what was joined is there wholly or not at all, and once.
     """
-    add_up([walk(scenario, tools) for scenario in briefly(family())], BESIDE[family], record_property)
+    add_up([walk(scenario, tools, one_in=ONE_IN) for scenario in briefly(family())], BESIDE[family], record_property)
 
 
 def test_recovery_killed_at_every_instruction(tools, record_property):
@@ -109,9 +112,9 @@ def test_recovery_killed_at_every_instruction(tools, record_property):
     assert len(interrupted) == len(scenarios.RECOVERED)
     results = []
     for scenario in interrupted:
-        images = walk(scenario, tools, keep=True).images
+        images = walk(scenario, tools, keep=True, one_in=1 << 30).images  # recovered in the walks above
         middle = len(images) // 2
-        results.append(walk(scenarios.recoveries(scenario, middle), tools, start=images[middle]))
+        results.append(walk(scenarios.recoveries(scenario, middle), tools, start=images[middle], one_in=ONE_IN))
     record_property("recoveries walked", len(results))
     add_up(results, RECOVERY_FLOOR, record_property)
 

@@ -194,6 +194,7 @@ class Walk:
         harness: str | None = None,
         most: int = 20,
         start: tuple[Image, list[Model]] | None = None,
+        one_in: int = 1,
     ) -> None:
         """
         Ready to go.
@@ -205,6 +206,7 @@ class Walk:
             harness: another program instead of the harness.
             most: findings after which to give up.
             start: begin with this directory, in which one of these is true, instead of the setup.
+            one_in: of how many distinct states one is recovered.
         """
         self.scenario = scenario
         self.tools = tools
@@ -214,6 +216,7 @@ class Walk:
         self.harness = harness
         self.most = most
         self.start = start
+        self.one_in = one_in
         self.result = Walked(scenario.name)
         self.options = options(scenario.chunk_bytes, dict(scenario.made_with))
         self._seen: set[bytes] = set()
@@ -348,7 +351,7 @@ class Walk:
         self.result.states += 1
         if self.keep:
             self.result.images.append((image, self._expected(returned).models))
-        if self.state not in (None, number):
+        if number % self.one_in if self.state is None else number != self.state:
             return
         lay_out(image, f"{self._root}/state")
         if self.state is not None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import share as share_of
 
 import shmq
 
@@ -32,7 +33,7 @@ def test_under_the_sanitizers_a_living_queue_bears_what_is_written_into_it(share
     """SHMQ_LIVING=100000 for more; a thousand mutants take some 20 seconds of one core."""
     if reason := sanitized.why_not():
         pytest.skip(reason)
-    mutants = int(os.environ.get("SHMQ_LIVING", "500")) // SHARES
+    mutants = int(os.environ.get("SHMQ_LIVING") or share_of(500)) // SHARES
     words = ["--living", "--seconds", "800", "--mutants", mutants, "--seed", 1000 + share * (mutants // 13)]
     command = [sys.executable, "-m", "tests.fuzz.sanitized", *map(str, words)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=880)

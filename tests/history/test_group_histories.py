@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from support import share as share_of
 
 from tests.history import groups
 from tests.history.conftest import ROOT
@@ -17,7 +18,7 @@ HISTORIES = 50
 FIRST_SEED = int(os.environ.get("SHMQ_SEED", time.time_ns() // 1_000_000_000 * 1000))
 
 
-@pytest.mark.parametrize("share", range(6))
+@pytest.mark.parametrize("share", range(share_of(6)))
 def test_histories_of_groups_keep_the_promises(share):
     """Two to seven members take, finish, give back, are killed, stopped, started again; every second has keys."""
     seed = FIRST_SEED + share * HISTORIES

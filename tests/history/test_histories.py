@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from support import share as share_of
 
 from tests.history.conftest import ROOT
 from tests.history.processes import PATIENCE
@@ -16,7 +17,7 @@ HISTORIES, OPERATIONS = 5, 400
 FIRST_SEED = int(os.environ.get("SHMQ_SEED", time.time_ns() // 1_000_000_000 * 1000))
 
 
-@pytest.mark.parametrize("share", range(8))
+@pytest.mark.parametrize("share", range(share_of(8)))
 def test_histories_keep_the_promises(share):
     """
     2 to 16 processes put, get, acknowledge, are killed, stopped and started again; the judge finds nothing wrong.

@@ -12,6 +12,34 @@ import pytest
 BRIEF = (300, 3_000)
 """How far is looked for a schedule that shows what shown.json does not know."""
 
+LONG = {
+    "ended_work_of_all_is_seen",
+    "grain_behind_a_shorter_one",
+    "grain_hides_what_was_left",
+    "group_ack_races_redelivery",
+    "index_between_two_entries",
+    "keyed_laps_do_not_mix",
+    "keyed_lease_ends_beside_an_ack",
+    "keyed_met_after_a_death",
+    "keyed_parked_while_looked_at",
+    "keyed_sleeper_is_woken",
+    "keyed_straggler_is_parked",
+    "keyed_two_meet",
+    "keyed_two_park",
+    "killed_batch_is_all_or_nothing",
+    "killed_producer_is_padded",
+    "killed_while_shortening",
+    "ring_laps_do_not_mix",
+    "ring_padding_of_an_earlier_lap",
+    "ring_purged_behind_the_window",
+    "second_sleeper_is_woken",
+    "side_given_back_is_dropped",
+    "side_two_reap_a_move",
+    "sync_leader_is_overtaken",
+    "two_producers_beside_a_reader",
+}
+"""Exhausted in more than some two seconds each: the suite draws executions of them at random, as of the large ones."""
+
 pytestmark = pytest.mark.skipif(not explorer.have_compiler(), reason="needs a C compiler")
 
 
@@ -41,14 +69,20 @@ def test_reduction_covers_what_it_cuts(name):
     assert plain.executions == pytest.approx(reduced.covered, rel=1e-3)  # printed with four digits
 
 
-@pytest.mark.parametrize("name", explorer.named("PLAY"))
+def test_the_long_ones_are_there():
+    assert set(explorer.named("PLAY")) >= LONG
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[pytest.mark.slow] if each in LONG else []) for each in explorer.named("PLAY")]
+)
 def test_schedule(name):
     """Exhausted: no interleaving, no legal value of a load and no moment of a kill breaks a promise."""
     result = explorer.run("--scenario", name)
     assert result.code == explorer.EXHAUSTED, result.text
 
 
-@pytest.mark.parametrize("name", explorer.named("LARGE"))
+@pytest.mark.parametrize("name", [*explorer.named("LARGE"), *sorted(LONG)])
 def test_large_schedule_drawn_at_random(name):
     """No fault in some thousand executions; the campaign runs the rest."""
     result = explorer.run("--scenario", name, "--random", "1", "--executions", "20000")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import flows, forwarding, judge, replicas, workloads
+from . import flows, forwarding, judge, replicas, sharded, workloads
 from .images import Image, clear, every_image, lay_out, random_image
 from .shim import Shim, scratch
 
@@ -194,11 +194,26 @@ class ReplicaCutter(Cutter):
         replicas.judge(self.root, truth)
 
 
+class ShardsCutter(Cutter):
+    """One history of shards that become more."""
+
+    record = staticmethod(sharded.record)
+
+    def telling(self) -> Any:
+        """What may be true, moment by moment."""
+        return sharded.Telling(self.history)
+
+    def look(self, truth: Any, number: int, *, again: bool) -> None:  # all are alike
+        """Judge what was laid out."""
+        sharded.judge(self.root, truth)
+
+
 CUTTERS: dict[str, tuple[type[Cutter], Any]] = {
     **{each.name: (Cutter, each) for each in workloads.PROFILES},
     **{each.name: (ForwardCutter, each) for each in forwarding.PROFILES},
     **{each.name: (FlowCutter, each) for each in flows.PROFILES},
     **{each.name: (ReplicaCutter, each) for each in replicas.PROFILES},
+    **{each.name: (ShardsCutter, each) for each in sharded.PROFILES},
 }
 """By the name of a profile: who cuts it, and the profile."""
 

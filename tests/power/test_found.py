@@ -13,9 +13,11 @@ import pytest
 from support import DONE, Child, chunk_files, make_unclean, patch, words
 
 import shmq
+import shmq.shards
 from shmq.storage import staging, sync
 
 from .campaign import child
+from .judge import another_boot
 
 
 def test_a_consumer_of_a_queue_that_lost_everything_is_not_told_that_messages_have_gone(path):
@@ -218,3 +220,29 @@ def test_what_a_name_took_before_a_power_cut_is_dropped_for_room_after_it(path):
         queue.put(b"after", timeout=0)
         with queue.consumer("c") as consumer:
             assert consumer.take_many(10, timeout=0) == [b"1", b"2", b"3"]
+
+
+def test_a_growth_of_shards_that_was_cut_in_its_beginning_can_be_begun_again(tmp_path):
+    """A recovery of the new, empty shard leaves a gap in it, which was taken for messages: it never grew again."""
+    root = str(tmp_path / "root")
+    with shmq.shards.open(root, shards=2) as shards:
+        shards.put(b"a", key=b"k")
+    with shmq.open(f"{root}/2.000") as child:  # as far as a growth came
+        child.producer().close()
+    with another_boot():
+        with shmq.open(f"{root}/2.000") as child:
+            assert child.next_index > 0 == len(child)
+        with shmq.shards.open(root) as shards:
+            assert shards.grow() == 4
+            shards.put(b"b", key=b"k")
+            assert [message.payload for _, message in shards.reader()] == [b"a", b"b"]
+
+
+def test_a_growth_of_shards_does_not_take_the_place_of_a_queue_with_messages(tmp_path):
+    root = str(tmp_path / "root")
+    with shmq.shards.open(root, shards=2) as shards, shmq.open(f"{root}/2.001") as other:
+        other.put(b"precious")
+        with pytest.raises(shmq.BadFormat, match=r"a queue with messages at .*2\.001; nothing was changed"):
+            shards.grow()
+        assert len(other) == 1
+        assert shards.shards == 2

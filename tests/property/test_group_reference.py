@@ -18,8 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import shmq
 from tests import group_reference as reference
+from tests.support import share
 
-SEQUENCES = int(os.environ.get("SHMQ_SEQUENCES", "40"))
+SEQUENCES = int(os.environ.get("SHMQ_SEQUENCES", share(40)))
 WINDOW = 64
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 MEMBERS = st.integers(0, 2)

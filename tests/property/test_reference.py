@@ -23,8 +23,9 @@ import shmq
 from tests import reference, support
 from tests.grains import grained
 from tests.reference import Sent
+from tests.support import share
 
-SEQUENCES = int(os.environ.get("SHMQ_SEQUENCES", "150"))
+SEQUENCES = int(os.environ.get("SHMQ_SEQUENCES", share(150)))
 STEPS = int(os.environ.get("SHMQ_STEPS", "30"))
 SMALL, LARGE = st.binary(max_size=80), st.integers(1000, 40_000)  # a chunk has 16,384 bytes
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None

@@ -18,8 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 import shmq
 from tests import reference
+from tests.support import share
 
-SEQUENCES = int(os.environ.get("SHMQ_SEQUENCES", "60"))
+SEQUENCES = int(os.environ.get("SHMQ_SEQUENCES", share(60)))
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 LENGTHS = st.sampled_from([0, 1, 8, 40, 80, 700, 3000])
 NAMES = st.sampled_from(["a", "b"])
