@@ -1,5 +1,5 @@
 """
-Print a script with which a shell completes verbs, options, their values, paths and the consumers of a queue.
+Print a script with which a shell completes verbs, options, values, paths and names of consumers.
 
 Examples:
     shmq completion bash > ~/.local/share/bash-completion/completions/shmq

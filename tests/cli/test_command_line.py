@@ -454,10 +454,15 @@ COMPLETED = [
 ]
 
 
-def test_bash_completes_verbs_options_values_and_paths(sh, here):
+def make_completed():
+    """What the words of COMPLETED name."""
     with shmq.open("queue") as queue:
         for name in ("audit", "billing"):
             queue.consumer(name).close()
+
+
+def test_bash_completes_verbs_options_values_and_paths(sh, here):
+    make_completed()
     (here / "queue/consumers/$(touch expanded).checkpoint").touch()  # whoever may write there makes nobody run it
     script = ["source completion"]
     for words, _ in COMPLETED:
@@ -472,7 +477,7 @@ def test_bash_completes_verbs_options_values_and_paths(sh, here):
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="NO FISH HERE, so its completion was tried in none")
 def test_fish_completes_the_same(sh, here):
-    (here / "queue").mkdir()
+    make_completed()
     (here / "completion").write_text(sh("completion", "fish")[1])
     script = ["source completion", *(f"complete -C '{words}'; echo ." for words, _ in COMPLETED)]
     command, home = ["fish", "--no-config", "-c", "\n".join(script)], {**os.environ, "HOME": str(here)}
@@ -504,7 +509,7 @@ zle -N zle-line-init
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="NO ZSH HERE, so its completion was tried in none")
 def test_zsh_completes_the_same(sh, here):
     """With the keys of somebody at a terminal: it completes nowhere else."""
-    (here / "queue").mkdir()
+    make_completed()
     (here / "completion").write_text(sh("completion", "zsh")[1])
     (here / "rc").write_text(ZSH)
     (here / "said").touch()
