@@ -10,6 +10,12 @@ Prints:
     totals were put 4 times
 """
 
+try:
+    import pyarrow  # noqa: F401
+    import pyspark  # noqa: F401
+except ImportError:
+    raise SystemExit("this example needs Spark: pip install 'shmq[spark]'") from None
+
 import json
 import shutil
 from pathlib import Path

@@ -10,9 +10,15 @@ from __future__ import annotations
 
 import operator
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shmq import later
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Progress: TypeAlias = Callable[[str, int, float], object]
+    """What is done, to how many messages so far, and what share of all that is, from 0 to 1."""
 
 _INFINITE = float("inf")
 _SHOWN_MAX = 200
@@ -167,6 +173,24 @@ def names(name: str, given: Any) -> tuple[str, ...]:
     if isinstance(given, (bytes, bytearray, dict)) or not all(isinstance(each, str) for each in found):
         raise wrong_type(name, given, "a list of names")
     return found
+
+
+def nobody(*_: object) -> None:
+    """Who is told how far the work is where nobody wants to know."""
+
+
+def progress(offered: Progress | None) -> Progress:
+    """
+    Who is told how far the work is.
+
+    Raises:
+        TypeError: it cannot be called.
+    """
+    if offered is None:
+        return nobody
+    if not callable(offered):
+        raise wrong_type("progress", offered, "a function of what is done, a count and a share")
+    return offered
 
 
 def producer(offered: str | bytes, name: str = "producer") -> bytes:

@@ -10,6 +10,7 @@ from shmq.session import Session
 from shmq.storage import directory, making, volatile
 
 if TYPE_CHECKING:
+    from shmq.given import Progress
     from shmq.storage.repairing import Repaired
     from shmq.storage.verify import Verified
 
@@ -52,22 +53,26 @@ def _participants(session: Session) -> int:
     return sum(joined.member.slot_locked(slot) for slot, *_ in joined.control.participants())
 
 
-def verify(path: str | os.PathLike[str]) -> Verified:
+def verify(path: str | os.PathLike[str], *, progress: Progress | None = None) -> Verified:
     """
     As `Queue.verify`, of a queue that is not open, and need not be fit to be opened.
+
+    Args:
+        path: the queue.
+        progress: called with "verified", how many messages were whole so far, and what share of the files that was.
 
     Raises:
         NotFound, BadFormat, Unsafe: there is none, or it is not safe to look at.
         Corrupt: queue.shmq is damaged, without which nothing can be told.
     """
-    place = given.path("path", path)
+    place, told = given.path("path", path), given.progress(progress)
     with where.at(os.path.abspath(place)):
         later.ready("shmq.storage.verify")
         from shmq.storage import verify as module  # noqa: PLC0415
 
         home = directory.Directory(place, read_only=True, trust_owner=True)
     try:
-        return module.verify(home)
+        return module.verify(home, told)
     finally:
         home.close()
 
@@ -78,6 +83,7 @@ def repair(
     *,
     in_place: bool = False,
     aside: int | None = None,
+    progress: Progress | None = None,
 ) -> Repaired:
     """
     As `Queue.repair`, of a queue that is not open, and need not be fit to be opened.
@@ -90,6 +96,8 @@ def repair(
         aside: make a queue of what a recovery has set aside instead, at PATH.aside-EPOCH by default: the epoch that
             was there before, `Recovery.from_epoch`. Its messages have their indexes; what comes before the cut in the
             same file is in both queues.
+        progress: called with "verified", later "repaired", how many messages were whole so far, and what share of the
+            files that was.
 
     Raises:
         Unsafe: there is something at *to*.
@@ -98,7 +106,7 @@ def repair(
         NotFound: aside, and that recovery has set nothing aside; or there is no queue.
         NotFound, BadFormat, Corrupt, DiskFull: as for `verify`; nothing was changed.
     """
-    place = given.path("path", path)
+    place, told = given.path("path", path), given.progress(progress)
     with where.at(os.path.abspath(place)):
         later.ready("shmq.storage.repairing")
         from shmq.storage import repairing  # noqa: PLC0415
@@ -110,8 +118,8 @@ def repair(
     home = directory.Directory(place, read_only=not in_place, trust_owner=not in_place, group=_group_at(place))
     try:
         if epoch is not None:
-            return repairing.salvage(home, target, epoch)
-        return repairing.repair(home, target, in_place=in_place)
+            return repairing.salvage(home, target, epoch, told)
+        return repairing.repair(home, target, told, in_place=in_place)
     finally:
         home.close()
 

@@ -1166,7 +1166,7 @@ class Queue(_native.Finder[T], Closable):
         later.ready("shmq.storage.verify")
         from shmq.storage import verify as module  # noqa: PLC0415  # rare
 
-        return module.verify(self._session.home)
+        return module.verify(self._session.home, given.nobody)
 
     def repair(self, to: str | os.PathLike[str] | None = None) -> Repaired:
         """
@@ -1181,9 +1181,12 @@ class Queue(_native.Finder[T], Closable):
         later.ready("shmq.storage.repairing")
         from shmq.storage import repairing  # noqa: PLC0415
 
-        return repairing.repair(self._session.home, None if to is None else given.path("to", to), in_place=False)
+        place = None if to is None else given.path("to", to)
+        return repairing.repair(self._session.home, place, given.nobody, in_place=False)
 
-    def copy(self, to: str | os.PathLike[str], *, new_id: bool = False) -> Copied:
+    def copy(
+        self, to: str | os.PathLike[str], *, new_id: bool = False, progress: given.Progress | None = None
+    ) -> Copied:
         """
         Copy the queue to the new directory *to*, exact up to one index, while producers and consumers go on. All that
         is in it now is before that index, unless somebody has reserved a message there and not committed it.
@@ -1195,6 +1198,7 @@ class Queue(_native.Finder[T], Closable):
             new_id: make it a queue of its own, whose groups are sources of their own where they forward. Without it, it
                 is a backup: its first opening for writing goes on in a new epoch, above every index that this queue may
                 have given.
+            progress: called with "copied", how many messages were so far, and what share of all that was.
 
         Raises:
             Corrupt: something is damaged; nothing was written. `repair` writes what is whole.
@@ -1205,8 +1209,8 @@ class Queue(_native.Finder[T], Closable):
         later.ready("shmq.storage.copying")
         from shmq.storage import copying  # noqa: PLC0415
 
-        place, anew = given.path("to", to), given.flag("new_id", new_id)
-        return copying.copy(self._session.home, self._session.chain(), place, new_id=anew)
+        place, anew, told = given.path("to", to), given.flag("new_id", new_id), given.progress(progress)
+        return copying.copy(self._session.home, self._session.chain(), place, told, new_id=anew)
 
     # ---- ending
     def shutdown(self, immediate: bool = False) -> None:  # as queue.Queue has it

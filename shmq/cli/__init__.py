@@ -108,6 +108,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
     """The arguments of the verb that the first word names; where there is none, this is the end."""
+    if words and words[0] == "help" and not any(word[:1] == "-" for word in words):
+        words = [*words[1:], "--help"]  # at once: the verb `help` is there to have a help of its own
     if not words or words[0] not in VERBS:
         _end_without_verb(words)
     return parser(words[0]).parse_args(words[1:])

@@ -126,9 +126,9 @@ class Replay:
         text += f"{type(problem).__name__}: {show.one_line(problem)}"
         if not self._given.go_on:
             traceback.print_exception(problem)
-            raise show.Problem(
-                f"{text}; {self.messages:,} before it were handled, --from {message.index} begins with it"
-            )
+            before = self.messages
+            self.messages += 1  # it was called with this one, too
+            raise show.Problem(f"{text}; {before:,} before it were handled, --from {message.index} begins with it")
         print(f"shmq: {text}", file=sys.stderr)
 
     def _due(self, source: shmq.Queue, first: int, stop: int) -> Iterator[shmq.Message]:
@@ -156,7 +156,7 @@ class Replay:
         if given.json:
             show.facts({"messages": self.messages, "failed": self.failed, "next": self.next, "target": given.target})
         elif handlers.is_handler(given.target):
-            failed = f", {self.failed:,} of them in vain" if self.failed else ""
+            failed = f", {self.failed:,} of which failed" if self.failed else ""
             print(f"called {given.target} with {show.counted(self.messages, 'message')}{failed}")
         else:
             print(f"put {show.counted(self.messages, 'message')} into {given.target}")

@@ -1,5 +1,5 @@
 """
-Print a script with which a shell completes verbs, options, their values and paths.
+Print a script with which a shell completes verbs, options, values, paths and names of consumers.
 
 Examples:
     shmq completion bash > ~/.local/share/bash-completion/completions/shmq
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _PATHS = ("PATH", "QUEUE", "FILE", "SRC", "DST", "SOURCE", "TARGET", "FROM", "TO", "TABLE", "ROOT")
 """What words and values are called that may be paths."""
+_NAMES = ("NAME", "OLD")
+"""What words are called that are consumers of the queue whose path stands before them."""
 
 
 def add(verb: argparse.ArgumentParser) -> None:
@@ -51,12 +53,27 @@ def _first_choices(verb: Grammar) -> tuple[str, ...]:
     return tuple(each.name for each in verb.verbs) or (verb.words[0].choices if verb.words else ())
 
 
+def _has_names(verb: Grammar) -> bool:
+    """Whether one of its words is a consumer's name."""
+    return any(word.value in _NAMES for word in verb.words)
+
+
 # ---------------------------------------------------------------- bash
 _BASH = """\
 # bash completion for shmq; made by `shmq completion bash`
+_shmq_names() {
+    local word each names=
+    for word in "${COMP_WORDS[@]:2:COMP_CWORD-2}"; do
+        for each in "${word/#\\~/$HOME}"/consumers/*.checkpoint; do
+            each=${each##*/}  # others may make files there: no word of them is to be expanded
+            [[ $each =~ ^[A-Za-z0-9_.-]+$ ]] && names+=" ${each%.checkpoint}"
+        done
+    done
+    echo "$names"
+}
 _shmq() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} at=2
-    local words= values= paths=
+    local words= values= paths= names=
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
         COMPREPLY=($(compgen -W "@VERBS@ --help --version" -- "$word"))
@@ -77,6 +94,8 @@ _shmq() {
         COMPREPLY=($(compgen -W "$words" -- "$word"))
     else
         if ((COMP_CWORD == at)) && [[ $paths ]]; then COMPREPLY=($(compgen -W "$paths" -- "$word")); return; fi
+        if [[ $names && $before != -* ]]; then names=$(_shmq_names); else names=; fi
+        if [[ $names ]]; then COMPREPLY=($(compgen -W "$names" -- "$word")); return; fi
         compopt -o filenames 2>/dev/null
         COMPREPLY=($(compgen -f -- "$word"))
     fi
@@ -90,7 +109,8 @@ def _bash(verbs: list[Grammar]) -> str:
     for place, verb in _places(verbs):
         names = " ".join(name for option in verb.options for name in option.names)
         firsts = " ".join(_first_choices(verb) or (VERBS if verb.name == "help" else ()))
-        cases.append(f'        "{place}") words="{names}" paths="{firsts}" ;;')
+        known = " names=known" if _has_names(verb) else ""
+        cases.append(f'        "{place}") words="{names}" paths="{firsts}"{known} ;;')
         for option in verb.options:
             if option.choices:
                 spots = "|".join(f'"{place} {name}"' for name in option.names)
@@ -107,6 +127,15 @@ def _bash(verbs: list[Grammar]) -> str:
 _ZSH = """\
 #compdef shmq
 # zsh completion for shmq; made by `shmq completion zsh`
+_shmq_names() {
+    local word
+    local -a names
+    for word in $words; do
+        names=(${~word}/consumers/*.checkpoint(N:t:r))
+        if (($#names)); then compadd -a names; return; fi
+    done
+    _files
+}
 _shmq() {
     local context state line
     local -a verbs inner
@@ -148,6 +177,7 @@ def _zsh(verbs: list[Grammar]) -> str:
         for word in verb.words:
             many = "*" if word.many in "*+" else ""
             wanted = f"({' '.join(word.choices or VERBS)})" if word.choices or verb.name == "help" else "_files"
+            wanted = "_shmq_names" if word.value in _NAMES else wanted
             optional = ":" if word.many == "?" else ""
             specs.append(shlex.quote(f"{many}:{optional}{word.value.lower().replace(':', ' ')}:{wanted}"))
         cases.append(f"        {shlex.quote(place)}) _arguments -S {' '.join(specs)} ;;")
@@ -173,9 +203,20 @@ def _zsh_option(option: Option) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------- fish
+_FISH_NAMES = """\
+function __shmq_names
+    for word in (commandline -opc)
+        for each in (string replace -r '^~' $HOME -- $word)/consumers/*.checkpoint
+            basename $each .checkpoint
+        end
+    end
+end"""
+
+
 def _fish(verbs: list[Grammar]) -> str:
     lines = [
         "# fish completion for shmq; made by `shmq completion fish`",
+        _FISH_NAMES,
         "complete -c shmq -n __fish_use_subcommand -f",
     ]
     lines += [
@@ -196,9 +237,12 @@ def _fish(verbs: list[Grammar]) -> str:
 
 
 def _fish_options(verb: Grammar, condition: str) -> Iterator[str]:
+    if _has_names(verb):
+        yield f"complete -c shmq -n '{condition}; and count (__shmq_names) >/dev/null' -f -a '(__shmq_names)'"
     for option in verb.options:
         names = [f"-s {name[1:]}" if len(name) == 2 else f"-l {name[2:]}" for name in option.names]
-        value = f" -x -a '{' '.join(option.choices)}'" if option.choices else ""
+        choices = " ".join(f"{choice}\\t" for choice in option.choices)  # what is behind a tab is said of the value
+        value = f' -x -a "{choices}"' if option.choices else ""
         if option.value and not option.choices:
             value = " -r" if option.value in _PATHS else " -x"
         yield f"complete -c shmq -n '{condition}' {' '.join(names)}{value} -d {_fish_quoted(option.about)}"

@@ -8,10 +8,10 @@ Examples:
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from shmq.cli import show
+from shmq.cli.progress import Progress
 
 if TYPE_CHECKING:
     import argparse
@@ -27,10 +27,10 @@ def add(verb: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Copy the queue; print how much."""
-    with show.open_queue(arguments.source, read_only=True) as queue:
-        done = queue.copy(arguments.target, new_id=arguments.new_id)
+    with show.open_queue(arguments.source, read_only=True) as queue, Progress() as progress:
+        done = queue.copy(arguments.target, new_id=arguments.new_id, progress=progress.at_share)
     if arguments.json:
-        show.facts(dataclasses.asdict(done))
+        show.facts(show.fields(done))
         return 0
     print(f"{done.path}: {show.counted(done.messages, 'message')}, up to index {done.next_index:,}")
     return 0

@@ -11,15 +11,13 @@ Makes a small queue below PATH, uses it, and deletes it. Exit status 1 if anythi
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
-import importlib.metadata
 import os
 import platform
 import struct
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import shmq
 from shmq.cli import show
@@ -35,8 +33,7 @@ _DEPENDENCIES = ("cffi", "msgspec")
 _CRC_FLAGS = {"sse4_2", "crc32"}  # x86-64 and aarch64, as /proc/cpuinfo calls them
 
 
-@dataclasses.dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One check: what was looked at, whether it will do, and what was found."""
 
     check: str
@@ -60,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     findings = [*_machine(), *_place(arguments.path), *_spark()]
     sick = any(each.needed and not each.good for each in findings)
     if arguments.json:
-        show.facts({"healthy": not sick, "findings": [dataclasses.asdict(each) for each in findings]})
+        show.facts({"healthy": not sick, "findings": [each._asdict() for each in findings]})
     else:
         marks = {True: "ok", False: "NO"}
         rows = [(marks[each.good] if each.needed or each.good else "--", each.check, each.found) for each in findings]
@@ -72,6 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
 # ---------------------------------------------------------------- the machine
 def _machine() -> list[Finding]:
     cores = len(os.sched_getaffinity(0))
+    import importlib.metadata  # noqa: PLC0415  # the help of a verb needs none of it
+
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _DEPENDENCIES)
     return [
         Finding("Linux", good=True, found=f"{platform.release()} on {platform.machine()}"),

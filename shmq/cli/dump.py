@@ -12,7 +12,6 @@ with --json its messages are lines of JSON, as those of the other formats.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import sys
 from typing import TYPE_CHECKING
@@ -39,6 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
     name = foreign.format_of(arguments.source, arguments.format)
     if arguments.state:
         found = shmq.formats.state(arguments.source, arguments.queue, name, as_program=arguments.as_program)
+        import dataclasses  # noqa: PLC0415  # the help of a verb needs none of it
+
         about = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
         about["open"] = {xid: entry._asdict() for xid, entry in found.open.items()}
         about["problems"] = [problem._asdict() for problem in found.problems]

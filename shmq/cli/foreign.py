@@ -37,11 +37,10 @@ _OPTIONS = {
 """What the options of the Python calls are called here."""
 
 
-def add_source(verb: argparse.ArgumentParser) -> None:
-    """The arguments that name a foreign queue."""
-    verb.add_argument(
-        "source", type=show.place, metavar="SRC", help="the foreign queue: a directory, or QewQew's header file"
-    )
+def add_source(verb: argparse.ArgumentParser, *, ours: bool = False) -> None:
+    """The arguments that name a foreign queue, or with *ours* one of ours as well."""
+    which = "the queue, ours or foreign" if ours else "the foreign queue"
+    verb.add_argument("source", type=show.place, metavar="SRC", help=f"{which}: a directory, or QewQew's header file")
     verb.add_argument("--format", choices=FORMATS, help="its format; found out if it is not given")
     verb.add_argument("--queue", metavar="NAME", help="which queue, where a folder holds several")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import os
 import re
 import sys
@@ -44,6 +43,8 @@ def find(name: str) -> Callable[[Any], object]:
         if not hasattr(found, part):
             raise show.Problem(f"{module} has no {path}; nothing was handled")
         found = getattr(found, part)
+    import inspect  # noqa: PLC0415  # the help of a verb needs none of it
+
     if not callable(found) or inspect.iscoroutinefunction(found):
         what = "a coroutine function" if callable(found) else "nothing that can be called"
         raise show.Problem(f"{name} is {what}, and a handler is a plain function; nothing was handled")

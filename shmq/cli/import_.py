@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         facts = {"count": done.messages, "first": done.first, "last": done.last, "consumers": done.consumers}
         show.facts({"format": done.format, **facts})
     else:
-        indexes = f", index {done.first} to {done.last}" if done.messages else ""
+        indexes = f", {show.span(done.first, done.last)}" if done.messages else ""
         consumers = f" and {show.counted(len(done.consumers), 'consumer')}" if done.consumers else ""
         print(f"imported {show.counted(done.messages, 'message')}{consumers}{indexes}")
     return 0

@@ -5,7 +5,7 @@ Examples:
     shmq man | man -l -
     shmq man > ~/.local/share/man/man1/shmq.1
 
-What is installed with shmq is the same page.
+It is installed with shmq, too: `man shmq`.
 """
 
 from __future__ import annotations
@@ -103,9 +103,20 @@ def _verb(verb: Grammar, above: str = "shmq") -> Iterator[str]:
         value = f" {option.value}" if option.value else ""
         yield from (".TP", f".B {_plain(', '.join(option.names) + value)}", _plain(option.about))
     if verb.epilog:
-        yield from (".PP", ".nf", *map(_plain, verb.epilog.splitlines()), ".fi")
+        yield from _epilog(verb.epilog)
     for each in verb.verbs:
         yield from _verb(each, name)
+
+
+def _epilog(text: str) -> Iterator[str]:
+    """Examples stay as they are; paragraphs fill the line, however wide it is."""
+    for paragraph in text.split("\n\n"):
+        lines = paragraph.splitlines()
+        yield ".PP"
+        if any(line.startswith(" ") for line in lines):
+            yield from (".nf", *map(_plain, lines), ".fi")
+        else:
+            yield from map(_plain, lines)
 
 
 def _shown(value: str, many: str) -> str:

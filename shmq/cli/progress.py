@@ -49,6 +49,10 @@ class Progress:
             told = line(doing, count, now - self._began, None if share is None else share())
             print(f"\r\033[K{told} ", end="", file=sys.stderr, flush=True)
 
+    def at_share(self, doing: str, count: int, share: float) -> None:
+        """As `at`, with the share of all at hand: what `shmq.verify` and its like call."""
+        self.at(doing, count, lambda: share)
+
     def end(self) -> None:
         """Clear the line."""
         if self._shown:

@@ -10,7 +10,6 @@ cannot know, and what is put there is not here.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import shmq
@@ -33,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Promote it, and say where it goes on."""
     done = shmq.replica.promote(arguments.path, clock_ok=arguments.clock_ok)
     if arguments.json:
-        show.facts(dataclasses.asdict(done))
+        show.facts(show.fields(done))
         return 0
     print(
         f"{arguments.path} is a queue of its own, in epoch {done.to_epoch}: it has what came before index "

@@ -40,5 +40,5 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(f"everything before index {end} is finished for every consumer; {freed:,} bytes were freed")
         if after.first_index < end:
-            print(f"index {after.first_index} to {end - 1} can still be read (cat) until their chunk file goes")
+            print(f"{show.span(after.first_index, end - 1)} can still be read (cat) until their chunk file goes")
     return 0

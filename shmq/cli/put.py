@@ -130,7 +130,7 @@ class _Put:
         elif one and self._first is not None:
             print(self._first)
         elif self._first is not None:
-            print(f"put {show.counted(self._count, 'message')}, index {self._first} to {self._last}")
+            print(f"put {show.counted(self._count, 'message')}, {show.span(self._first, self._last)}")
         elif not one:
             print("put 0 messages")
         sys.stdout.flush()  # before any error is said

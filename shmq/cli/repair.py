@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import shmq
 from shmq.cli import foreign, roots, show
+from shmq.cli.progress import Progress
 
 if TYPE_CHECKING:
     import argparse
@@ -35,7 +36,7 @@ _MEANS = {
 
 def add(verb: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    foreign.add_source(verb)
+    foreign.add_source(verb, ours=True)
     place = verb.add_mutually_exclusive_group()
     place.add_argument("--to", metavar="PATH", help="where the copy goes; beside the original by default")
     place.add_argument("--in-place", action="store_true", help="put the clean one in the place of the damaged one")
@@ -74,7 +75,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _ours(arguments: argparse.Namespace) -> int:
-    done = shmq.repair(arguments.source, arguments.to, in_place=arguments.in_place, aside=arguments.aside)
+    with Progress() as progress:
+        done = shmq.repair(
+            arguments.source,
+            arguments.to,
+            in_place=arguments.in_place,
+            aside=arguments.aside,
+            progress=progress.at_share,
+        )
     if arguments.json:
         problems = [problem._asdict() for problem in done.problems]
         facts = {name: getattr(done, name) for name in ("path", "messages", "lost", "at_least", "kept")}

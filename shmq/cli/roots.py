@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import shmq
 from shmq.cli import show
+from shmq.cli.progress import Progress
 
 if TYPE_CHECKING:
     import argparse
@@ -35,7 +36,8 @@ def verify(shards: shmq.shards.Map, *, as_json: bool) -> int:
     told, messages, count = [], 0, 0
     for shard in shards.live():
         name = os.path.basename(shard.path)
-        facts, problems, more = _verified(shard)
+        with Progress() as progress:
+            facts, problems, more = _verified(shard, progress)
         told.append({"shard": shard.number, "path": shard.path, **facts, "problems": problems, "more": more})
         messages += facts.get("messages", 0)
         count += len(problems) + more
@@ -53,10 +55,10 @@ def verify(shards: shmq.shards.Map, *, as_json: bool) -> int:
     return 1 if count else 0
 
 
-def _verified(shard: shmq.shards.Shard) -> tuple[dict[str, Any], list[dict[str, Any]], int]:
+def _verified(shard: shmq.shards.Shard, progress: Progress) -> tuple[dict[str, Any], list[dict[str, Any]], int]:
     """What is in a shard, its problems, and how many more there are."""
     try:
-        found = shmq.verify(shard.path)
+        found = shmq.verify(shard.path, progress=progress.at_share)
     except shmq.ShmqError as problem:  # it is a problem of the root's that one cannot be looked at, or is missing
         return {}, [{"file": "queue.shmq", "position": 0, "reason": str(problem)}], 0
     facts = {name: getattr(found, name) for name in _NUMBERS}
@@ -78,7 +80,8 @@ def repair(shards: shmq.shards.Map, arguments: argparse.Namespace) -> int:
     for shard in shards.live():
         to = None if target is None else os.path.join(target, os.path.basename(shard.path))
         try:
-            done = shmq.repair(shard.path, to, in_place=arguments.in_place)
+            with Progress() as progress:
+                done = shmq.repair(shard.path, to, in_place=arguments.in_place, progress=progress.at_share)
         except (shmq.ShmqError, OSError) as problem:
             failed += 1
             told.append({"shard": shard.number, "path": shard.path, "error": show.one_line(problem)})

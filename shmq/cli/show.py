@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import base64
+import binascii
 import contextlib
-import dataclasses
 import datetime
 import importlib
 import json
 import os
 import re
-import shlex
 import stat
 import sys
 from typing import TYPE_CHECKING, Any
@@ -63,6 +61,18 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
+def quoted(path: str) -> str:
+    """A path as a shell takes it."""
+    import shlex  # noqa: PLC0415  # the help of a verb needs none of it
+
+    return shlex.quote(path)
+
+
+def span(first: int, last: int) -> str:
+    """Index 3; index 3 to 5."""
+    return f"index {first}" if first == last else f"index {first} to {last}"
+
+
 def facts(thing: object) -> None:
     """Print facts as JSON, for programs."""
     print(json.dumps(thing, indent=2, default=_plain))
@@ -76,9 +86,16 @@ def ready(sentence: str, found: dict[str, Any], *, as_json: bool) -> None:
         print(f"shmq: {sentence}", file=sys.stderr, flush=True)
 
 
+def fields(thing: Any) -> dict[str, Any]:
+    """A dataclass as facts."""
+    import dataclasses  # noqa: PLC0415  # the help of a verb needs none of it
+
+    return dataclasses.asdict(thing)
+
+
 def known(stats: Any) -> dict[str, Any]:
     """A dataclass as facts, without what it knows nothing of."""
-    return {name: value for name, value in dataclasses.asdict(stats).items() if value is not None}
+    return {name: value for name, value in fields(stats).items() if value is not None}
 
 
 def table(rows: Iterable[Sequence[object]], *, left: int = 1) -> None:
@@ -196,7 +213,7 @@ def _plain(value: object) -> object:
         try:
             return value.decode()
         except UnicodeDecodeError:
-            return {"base64": base64.b64encode(value).decode()}
+            return {"base64": binascii.b2a_base64(value, newline=False).decode()}
     return str(value)
 
 
@@ -373,7 +390,7 @@ def aside(path: str, found: Mapping[int, Sequence[str]]) -> None:
         chunks = sum(name.endswith(".chunk") for name in names)
         others = [name for name in names if not name.endswith(".chunk")]
         what = ", ".join([*([counted(chunks, "chunk file")] if chunks else []), *others])
-        get = f"; `shmq repair {shlex.quote(path)} --aside {epoch}` makes a queue of it" if chunks else ""
+        get = f"; `shmq repair {quoted(path)} --aside {epoch}` makes a queue of it" if chunks else ""
         print(f"{path}/aside: what the recovery of epoch {epoch} has set aside: {what}{get}")
 
 
@@ -387,7 +404,7 @@ def open_queue(path: str, *, read_only: bool = False, trusted: bool = True) -> s
     except shmq.NotFound as problem:
         if os.path.lexists(path):
             raise
-        raise shmq.NotFound(f"{problem}; `shmq create {shlex.quote(path)}` makes a queue there") from None
+        raise shmq.NotFound(f"{problem}; `shmq create {quoted(path)}` makes a queue there") from None
     if queue.options.codec == "pickle" and not trusted:
         queue.close()
         raise Problem(

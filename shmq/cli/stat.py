@@ -8,7 +8,6 @@ Examples:
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import shmq
@@ -31,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _print_shards(shards, as_json=arguments.json)
     with show.open_queue(arguments.path, read_only=True) as queue:
         found = queue.stats()
-        stats = dataclasses.asdict(found)
+        stats = show.fields(found)
         consumers = stats.pop("consumers")
         stats["held_by"] = found.held_by and found.held_by._asdict()
         options = show.options(queue)

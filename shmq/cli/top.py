@@ -14,7 +14,6 @@ that it says; --json prints one look, a queue a line.
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import threading
 import time
@@ -63,7 +62,7 @@ def _print(looks: shmq.top.Looks) -> int:
     time.sleep(looks.every)
     found = looks.look().queues
     for each in found:
-        sys.stdout.buffer.write(show.as_line(dataclasses.asdict(each)))
+        sys.stdout.buffer.write(show.as_line(show.fields(each)))
     return int(any(each.problem is not None for each in found))
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import shmq
 from shmq.cli import foreign, roots, show
+from shmq.cli.progress import Progress
 
 if TYPE_CHECKING:
     import argparse
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def add(verb: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    foreign.add_source(verb)
+    foreign.add_source(verb, ours=True)
     verb.add_argument("--json", action="store_true", help="as JSON")
 
 
@@ -46,7 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _ours(arguments: argparse.Namespace) -> int:
-    found = shmq.verify(arguments.source)
+    with Progress() as progress:
+        found = shmq.verify(arguments.source, progress=progress.at_share)
     numbers = ("messages", "bytes", "chunks", "padded", "open_claims", "lost", "at_least")
     facts = {name: getattr(found, name) for name in numbers}
     if arguments.json:

@@ -11,7 +11,6 @@ processes at fault are doing.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import shmq
@@ -32,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = shmq.why(arguments.path, stacks=True)
     wrong = any(each.level != "note" for each in found)
     if arguments.json:
-        show.facts({"wrong": wrong, "findings": [dataclasses.asdict(each) for each in found]})
+        show.facts({"wrong": wrong, "findings": [show.fields(each) for each in found]})
         return int(wrong)
     several = len({each.path for each in found}) > 1
     for each in found:

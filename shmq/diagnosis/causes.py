@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import time
 from typing import TYPE_CHECKING, Any
 
 from shmq import _native, whose
@@ -108,7 +110,7 @@ class Causes:
         advice = "Have it served faster"
         if unread:
             because += f", and nobody has {' or '.join(map(repr, unread))} open"
-            advice = f"Start what reads it, or give it up: drop_consumer({unread[0]!r})"
+            advice = f"Start what reads it, or give it up: {self._give_up(unread[0])}"
         yield self._finding(
             "full",
             "stuck",
@@ -128,7 +130,7 @@ class Causes:
         for name, each in self._now.names.items():
             if each.stats.problem is not None:
                 yield self._finding(
-                    "damaged", "stuck", f"{each.stats.problem}.", f"drop_consumer({name!r}).", name=name
+                    "damaged", "stuck", f"{each.stats.problem}.", f"Give the name up: {self._give_up(name)}.", name=name
                 )
                 continue
             yield from self._held(name, each)
@@ -179,7 +181,7 @@ class Causes:
         stats = each.stats
         if not stats.lag or any(claim.at_index == stats.head for claim in self._now.claims):
             return
-        due = self._due(each)
+        due, delayed = self._due(each), self._delayed(each)
         if due is not None:
             yield self._finding(
                 "delayed",
@@ -191,6 +193,23 @@ class Causes:
                 due_s=due,
             )
             return
+        if delayed is not None:
+            rest = stats.lag - 1
+            waits = (
+                f", and {words.many(rest, 'message')} behind it {'waits' if rest == 1 else 'wait'}, too" if rest else ""
+            )
+            yield self._finding(
+                "delayed",
+                "slow" if rest else "note",
+                f"{name!r} waits for index {stats.head}, which is due in {words.seconds(delayed)}{waits}.",
+                'A group, or a name with ack="explicit", goes on with what is behind a delayed message.'
+                if rest
+                else "",
+                name=name,
+                lag=stats.lag,
+                due_s=delayed,
+            )
+            return
         old = "" if stats.oldest is None else f", the oldest {words.seconds(stats.oldest)} old"
         behind = f"{name!r} is {words.many(stats.lag, 'message')} behind{old}"
         told = {"name": name, "lag": stats.lag, "oldest_s": stats.oldest, **words.facts_of(each.holder)}
@@ -199,7 +218,7 @@ class Causes:
                 "unread",
                 "slow",
                 f"{behind}, and nobody has it open.",
-                f"Start what reads it, or give it up: drop_consumer({name!r}).",
+                f"Start what reads it, or give it up: {self._give_up(name)}.",
                 **told,
             )
         elif each.holder is not None and each.holder.state == whose.STOPPED:
@@ -360,13 +379,17 @@ class Causes:
                 "slow",
                 f"{held.name!r} alone keeps {held.messages:,} messages from being retired: {held.bytes:,} bytes of "
                 "chunks.",
-                f"Have it catch up, or give it up: drop_consumer({held.name!r}).",
+                f"Have it catch up, or give it up: {self._give_up(held.name)}.",
                 name=held.name,
                 messages=held.messages,
                 bytes=held.bytes,
             )
 
     # ---- helpers
+    def _give_up(self, name: str) -> str:
+        """How to drop a name: from a shell, and in Python."""
+        return f"`shmq consumer rm {shlex.quote(str(self._session.place))} {name}`, or drop_consumer({name!r})"
+
     def _stands(self, name: str) -> bool:
         """Whether the name finished nothing between the looks."""
         before, now = self._before.names.get(name), self._now.names[name]
@@ -378,6 +401,16 @@ class Causes:
         group = each.stats.group
         if group is not None and each.due_ns is not None and group.parked == each.stats.lag:
             left = (each.due_ns - _native.boottime_ns()) / 1e9
+            return left if left > 0 else None
+        return None
+
+    def _delayed(self, each: Name) -> float | None:
+        """In how many seconds the next message is due, where one that takes alone, with ack="auto", waits for it."""
+        stats = each.stats
+        if not each.open or stats.group is not None or stats.ack != "auto":
+            return None
+        for message in self._session.access().forward(stats.head, stats.head + 1):
+            left = (message.due_ns - time.time_ns()) / 1e9
             return left if left > 0 else None
         return None
 

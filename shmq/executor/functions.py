@@ -106,8 +106,16 @@ def _blame(problem: Exception, function: Any, args: tuple[Any, ...], kwargs: dic
 def _found(name: str, main: object) -> Callable[..., Any]:  # noqa: ARG001  # another main, another function
     module, _, path = name.partition(":")
     found: Any = sys.modules[module] if module == _MAIN else importlib.import_module(module)
-    for part in path.split("."):
-        found = getattr(found, part)
+    try:
+        for part in path.split("."):
+            found = getattr(found, part)
+    except AttributeError as problem:
+        if module != _MAIN:
+            raise
+        raise AttributeError(
+            f"{problem}: workers find a function by its module and name, and what was typed into an interactive "
+            "session is in no file that they could read; save it in one, and import it"
+        ) from None
     return found  # type: ignore[no-any-return]
 
 

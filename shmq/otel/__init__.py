@@ -1,5 +1,5 @@
 """
-Traces by OpenTelemetry: spans of what is put, taken, processed and settled, whose context travels in the messages.
+OpenTelemetry: spans of what is put, taken, processed and settled, whose context travels in the messages; and figures.
 
     q = shmq.otel.traced(shmq.open("orders"))
     q.put(order)                                      # a span "put orders"; its context goes along as headers
@@ -7,6 +7,7 @@ Traces by OpenTelemetry: spans of what is put, taken, processed and settled, who
         with message.process():                       # "process orders", perhaps in another process: the same trace
             bill(message.payload)
             message.ack()                             # "ack orders", below it
+    shmq.otel.observed(q.queue)                       # how much was put and taken, and who is how far behind
 
 It needs the package opentelemetry-api, pip install 'shmq[otel]', and a program that sets up the SDK; without one all of
 it does nothing. What is not asked for costs nothing: queues that are not `traced` know nothing of this.
@@ -22,6 +23,7 @@ except ImportError as problem:
 
 from shmq.otel.carrier import context_of, with_context
 from shmq.otel.consumer import TracedConsumer, TracedMessage
+from shmq.otel.observed import observed
 from shmq.otel.queue import TracedQueue, traced
 
-__all__ = ["TracedConsumer", "TracedMessage", "TracedQueue", "context_of", "traced", "with_context"]
+__all__ = ["TracedConsumer", "TracedMessage", "TracedQueue", "context_of", "observed", "traced", "with_context"]

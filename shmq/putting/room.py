@@ -252,7 +252,8 @@ class Room:
         limits = [f"max_messages={bounds.max_messages}"] if bounds.max_messages else []
         limits += [f"max_bytes={bounds.max_bytes}"] if bounds.max_bytes else []
         who = f"consumer {behind[0]!r} is the furthest behind, at index {floor}" if behind else "no consumer has a name"
+        what = "1 message" if count == 1 else f"{count} messages"
         return (
-            f"cannot put {count} messages of {region} bytes into {self._home.path}: there is no room for them "
-            f"({', '.join(limits)}); {who}; nothing was put"
+            f"cannot put {what} of {region} bytes into {self._home.path}: there is no room for "
+            f"{'it' if count == 1 else 'them'} ({', '.join(limits)}); {who}; nothing was put"
         )

@@ -111,7 +111,7 @@ class Follower(Closable):
         if role != "follower":
             raise errors.Unsafe(f"cannot follow into {self.path}: it is a queue of its own; nothing was changed")
         if self._lock is None:
-            self._lock = locked(session)
+            self._lock = locked(session, "replicate to")
             self._settle()
         return self._told()
 

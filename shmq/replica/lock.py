@@ -14,9 +14,9 @@ LOCK_BYTE = (1 << 41) + 2
 """Of control.shmq: whoever writes to a follower, or promotes it, holds a lock on it."""
 
 
-def locked(session: Session) -> _native.Lock:
+def locked(session: Session, what: str) -> _native.Lock:
     """
-    Hold what only one may: to write to a follower, or to promote it.
+    Hold what only one may: to write to a follower, or to promote it; *what* says which, for the error.
 
     Raises:
         Busy: somebody does.
@@ -25,5 +25,8 @@ def locked(session: Session) -> _native.Lock:
     lock = _native.Lock(home.open(home.fd, CONTROL, writable=True)[0])
     if not lock.take(LOCK_BYTE):
         lock.free()
-        raise errors.Busy(f"cannot replicate to {home.path}: somebody else does, or promotes it")
+        raise errors.Busy(
+            f"cannot {what} {home.path}: somebody else replicates to it, or promotes it; end that first. Nothing was "
+            "changed"
+        )
     return lock

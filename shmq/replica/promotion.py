@@ -48,7 +48,7 @@ def promote(path: str | os.PathLike[str], *, clock_ok: bool = False) -> Recovery
             raise errors.Mismatch(f"cannot promote {home.path}: it follows no other queue; nothing was changed")
         if not given.flag("clock_ok", clock_ok):
             _refuse_other_time(home)
-        lock = locked(session)
+        lock = locked(session, "promote")
         try:
             return apply.promote(home, session.joined().control)
         finally:

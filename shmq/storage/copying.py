@@ -22,6 +22,7 @@ from shmq.storage.target import NOWHERE, Target, give_id
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from shmq.given import Progress
     from shmq.storage.chain import Chain
     from shmq.storage.directory import Directory
 
@@ -48,9 +49,9 @@ class Copied:
     next_index: int
 
 
-def copy(home: Directory, chain: Chain, to: str, *, new_id: bool) -> Copied:
+def copy(home: Directory, chain: Chain, to: str, progress: Progress, *, new_id: bool) -> Copied:
     """
-    Copy the queue to the new directory *to*, exactly up to one index, while others go on.
+    Copy the queue to the new directory *to*, exactly up to one index, while others go on; tell of it after each chunk.
 
     Raises:
         Corrupt: a message is damaged; nothing was written. `repair` writes what is whole.
@@ -59,7 +60,7 @@ def copy(home: Directory, chain: Chain, to: str, *, new_id: bool) -> Copied:
     """
     with held_back(home) as pin, Target(home, to, os.urandom(16) if new_id else home.queue_id) as target:
         copy_consumers(home, target)  # first: so none is ahead of what is copied
-        first, end, messages, ceiling = _copy_what_is_there(home, chain, target, pin)
+        first, end, messages, ceiling = _copy_what_is_there(home, chain, target, pin, progress)
         for copy_one in (copy_ledger, copy_dedup):
             copy_one(home, target, end)
         target.finish(first[0], first[1], max(ceiling, end))
@@ -81,12 +82,12 @@ def held_back(home: Directory) -> Iterator[pins.Pin | None]:
 
 
 def _copy_what_is_there(
-    home: Directory, chain: Chain, target: Target, pin: pins.Pin | None
+    home: Directory, chain: Chain, target: Target, pin: pins.Pin | None, progress: Progress
 ) -> tuple[tuple[int, int], int, int, int]:
     """As `_copy_chunks`; again from the first one that is left, when nothing held back what was retired meanwhile."""
     for _ in range(TRIES):
         try:
-            return _copy_chunks(home, chain, target, pin)
+            return _copy_chunks(home, chain, target, pin, progress)
         except (errors.Gone, FileNotFoundError):
             target.forget_chunks()
     raise errors.Gone(
@@ -96,7 +97,7 @@ def _copy_what_is_there(
 
 
 def _copy_chunks(
-    home: Directory, chain: Chain, target: Target, pin: pins.Pin | None
+    home: Directory, chain: Chain, target: Target, pin: pins.Pin | None, progress: Progress
 ) -> tuple[tuple[int, int], int, int, int]:
     """(sequence and index of the first, the index behind the last message, messages, ceiling)."""
     first = chain.first()
@@ -119,6 +120,7 @@ def _copy_chunks(
         messages += survey.messages
         end = chunk.base + survey.stopped_ordinal
         ceiling = chunk.base + chunk.size // _native.RECORD_BYTES_MIN
+        progress("copied", messages, (end - first[1]) / max(upto - first[1], 1))
         # Where somebody is about to commit, the copy ends: nothing behind it is in it. Of a set that is adopted all is.
         chunk = chain.after(chunk) if sealed and (end < upto or chunk.adoption()) else None
     return first, end, messages, ceiling

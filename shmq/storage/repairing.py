@@ -21,6 +21,7 @@ from shmq.storage.recover import apply, plan
 from shmq.storage.target import Target
 
 if TYPE_CHECKING:
+    from shmq.given import Progress
     from shmq.storage.directory import Directory
 
 
@@ -71,7 +72,7 @@ class _Source(NamedTuple):
     name: str
 
 
-def salvage(home: Directory, to: str | None, epoch: int) -> Repaired:
+def salvage(home: Directory, to: str | None, epoch: int, progress: Progress) -> Repaired:
     """
     Write what the recovery of that epoch has set aside into a queue of its own, under the indexes that it had.
 
@@ -91,21 +92,22 @@ def salvage(home: Directory, to: str | None, epoch: int) -> Repaired:
         if not sources:
             raise errors.NotFound(f"no recovery of epoch {epoch} has set a chunk of {home.path} aside")
         with Target(home, target, home.queue_id) as made:
-            written = _write_sources(home, made, _one_each(sources), reach.NOWHERE)
+            written = _write_sources(home, made, _one_each(sources), reach.NOWHERE, progress)
             assert written is not None  # noqa: S101  # what is set aside is not retired
         return Repaired(target, written.messages, written.lost, (), at_least=written.at_least)
 
 
-def repair(home: Directory, to: str | None, *, in_place: bool) -> Repaired:
+def repair(home: Directory, to: str | None, progress: Progress, *, in_place: bool) -> Repaired:
     """
     Write everything that is whole, under the indexes that it had, into a new directory; what is not becomes padding.
+    It is verified before; of both is told after each chunk.
 
     Raises:
         Unsafe: there is something at *to*.
         Busy: in_place, and somebody has the queue open.
         Fenced: in_place, and it follows another queue, which has what is damaged here.
     """
-    found = verify.verify(home)
+    found = verify.verify(home, progress)
     if in_place and found:
         return Repaired(home.path, found.messages, 0, ())
     if in_place:
@@ -119,7 +121,8 @@ def repair(home: Directory, to: str | None, *, in_place: bool) -> Repaired:
                     "Move it away and replicate anew, or repair it to another place; nothing was changed"
                 )
             clean = f"{home.path}.clean-{os.urandom(4).hex()}"
-            saved = _write_clean(home, clean, part & (_native.JOURNAL_FENCED | _native.JOURNAL_PROMOTED))
+            part &= _native.JOURNAL_FENCED | _native.JOURNAL_PROMOTED
+            saved = _write_clean(home, clean, progress, part)
             _check_clean(clean, saved)
             home.refuse_moved("repair")
             kept = _free_name(f"{home.path}.damaged")
@@ -128,7 +131,7 @@ def repair(home: Directory, to: str | None, *, in_place: bool) -> Repaired:
         return saved.repaired(home.path, found.problems, kept)
     target = os.path.abspath(to if to is not None else f"{home.path}.repaired")
     with held_back(home):
-        saved = _write_clean(home, target)
+        saved = _write_clean(home, target, progress)
     _check_clean(target, saved)
     return saved.repaired(target, found.problems)
 
@@ -171,7 +174,7 @@ class _Saved:
         return Repaired(path, self.messages, self.lost, problems, kept, self.gone, self.at_least)
 
 
-def _write_clean(home: Directory, to: str, part: int = 0) -> _Saved:
+def _write_clean(home: Directory, to: str, progress: Progress, part: int = 0) -> _Saved:
     with Target(home, to, home.queue_id) as target:
         target.part = part
         copy_consumers(home, target)
@@ -184,7 +187,7 @@ def _write_clean(home: Directory, to: str, part: int = 0) -> _Saved:
             known = reach.reach(home)
             first, live = verify.live(home)
             there = _one_each([_Source(*name, home.chunks, chunk_name(name[1], name[0])) for name in live])
-            saved = _write_sources(home, target, there, known, first)
+            saved = _write_sources(home, target, there, known, progress, first)
             if saved is not None:
                 saved.gone = tuple(target.gone)
                 return saved
@@ -196,7 +199,12 @@ def _write_clean(home: Directory, to: str, part: int = 0) -> _Saved:
 
 
 def _write_sources(
-    home: Directory, target: Target, there: list[_Source], known: reach.Reach, first: int | None = None
+    home: Directory,
+    target: Target,
+    there: list[_Source],
+    known: reach.Reach,
+    progress: Progress,
+    first: int | None = None,
 ) -> _Saved | None:
     """
     Write every chunk, the first of which should be *first*. What is retired before it was read is no loss, and what
@@ -210,7 +218,7 @@ def _write_sources(
     if there and first is not None and there[0].sequence > first:
         missing = verify.before(home, first, there[0].base)
         saved.lost, saved.at_least = missing or 0, missing is None
-    for source, following in itertools.zip_longest(there, there[1:]):
+    for at, (source, following) in enumerate(itertools.zip_longest(there, there[1:])):
         if begin is None:
             begin, sequence = source, source.sequence
         while sequence < source.sequence:  # missing: an empty one takes its place
@@ -227,6 +235,7 @@ def _write_sources(
         sequence = source.sequence + 1
         end = written.end
         top = max(top, end, source.base + written.room)
+        progress("repaired", saved.messages, (at + 1) / len(there))
     if there and begin is None:
         return None
     if first is not None:

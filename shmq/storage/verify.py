@@ -20,6 +20,7 @@ from shmq.storage.recover import asides, consumers
 from shmq.storage.stretches import opened, stretches
 
 if TYPE_CHECKING:
+    from shmq.given import Progress
     from shmq.storage.directory import Directory
 
 _TRIES = 1000
@@ -117,10 +118,10 @@ class _Report:
         )
 
 
-def verify(home: Directory) -> Verified:
-    """Walk everything. Never raises for damage."""
+def verify(home: Directory, progress: Progress) -> Verified:
+    """Walk everything, and tell of it after each chunk. Never raises for damage."""
     report = _Report()
-    _verify_chunks(home, report)
+    _verify_chunks(home, report, progress)
     _verify_consumers(home, report)
     _verify_beside(home, report)
     return dataclasses.replace(report.done(), aside=asides.set_aside(home))
@@ -172,7 +173,7 @@ def before(home: Directory, first: int, base: int) -> int | None:
     return max(base - journal.first_index, 0) if journal.first_live == first else None
 
 
-def _verify_chunks(home: Directory, report: _Report) -> None:
+def _verify_chunks(home: Directory, report: _Report, progress: Progress) -> None:
     known = reach.reach(home)
     first, there = live(home)
     problem = break_in(there)
@@ -193,6 +194,7 @@ def _verify_chunks(home: Directory, report: _Report) -> None:
             _verify_behind(home, sequence, end, known, found)
         if not found.problems or sequence >= first_live(home):  # else it was retired, and may be another chunk by now
             report.take(found)
+        progress("verified", report.messages, (at + 1) / len(there))
 
 
 def _verify_none(home: Directory, first: int, known: reach.Reach, report: _Report) -> None:

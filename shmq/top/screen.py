@@ -64,8 +64,11 @@ class Grid(DataTable):  # type: ignore[misc]  # textual is an extra, Any where i
         self.keys: list[object] = []
 
     def on_mount(self) -> None:
-        """Make the columns."""
-        for head in self._heads:
+        """Have heads also where nothing is shown yet."""
+        self._make_columns()
+
+    def _make_columns(self) -> None:
+        for head in () if self.columns else self._heads:
             self.add_column(Text(head, justify="left" if head in self._left else "right"), key=head)
 
     @property
@@ -75,6 +78,7 @@ class Grid(DataTable):  # type: ignore[misc]  # textual is an extra, Any where i
 
     def fill(self, rows: Iterable[tuple[object, Sequence[str | Text]]]) -> None:
         """Have it show these rows, each with its key."""
+        self._make_columns()  # on a busy machine, facts may come before it is mounted
         chosen, there = self.chosen, list(rows)
         while self.row_count > len(there):
             self.remove_row(str(self.row_count - 1))

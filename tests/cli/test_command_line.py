@@ -2,17 +2,22 @@
 
 import contextlib
 import datetime
+import functools
+import itertools
 import json
 import os
 import pty
 import re
+import select
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 from support import start as start_child
+from support import until
 
 import shmq
 from shmq import cli
@@ -185,7 +190,7 @@ def test_put_reads_csv_rows_as_objects_with_a_key(sh):
         ({"who": "us", "said": "two\nlines"}, b"us"),
     ]
     status, out, err = sh("put", "q", "--csv", stdin=b"a,b\n1,2\n3\n")
-    assert (status, out) == (1, "put 1 message, index 2 to 2\n")
+    assert (status, out) == (1, "put 1 message, index 2\n")
     assert err.startswith("shmq: row 2: it has not as many fields as the header; what was before it is in")
     assert sh("put", "q", "--csv", "--key-column", "nix", stdin=rows)[0] == 2
 
@@ -221,7 +226,7 @@ def test_put_reads_what_cat_prints(sh):
 def test_a_line_of_json_that_is_no_message_is_named(sh, line, said):
     sh("create", "q")
     status, out, err = sh("put", "q", "--json-lines", stdin=b'{"payload": 0}\n' + line + b'\n{"payload": 2}\n')
-    assert (status, out) == (1, "put 1 message, index 0 to 0\n")
+    assert (status, out) == (1, "put 1 message, index 0\n")
     assert err.startswith("shmq: line 2: ")
     assert said in err
     assert "Traceback" not in err
@@ -441,11 +446,24 @@ COMPLETED = [
     ("shmq consumer rm --ye", "--yes"),
     ("shmq dead req", "requeue"),
     ("shmq cat que", "queue"),
+    ("shmq take queue ", "audit billing"),
+    ("shmq seek queue bi", "billing"),
+    ("shmq consumer rm queue audit ", "audit billing"),
+    ("shmq consumer rename queue a", "audit"),
+    ("shmq take que", "queue"),
 ]
 
 
+def make_completed():
+    """What the words of COMPLETED name."""
+    with shmq.open("queue") as queue:
+        for name in ("audit", "billing"):
+            queue.consumer(name).close()
+
+
 def test_bash_completes_verbs_options_values_and_paths(sh, here):
-    (here / "queue").mkdir()
+    make_completed()
+    (here / "queue/consumers/$(touch expanded).checkpoint").touch()  # whoever may write there makes nobody run it
     script = ["source completion"]
     for words, _ in COMPLETED:
         empty = " ''" if words.endswith(" ") else ""
@@ -454,6 +472,77 @@ def test_bash_completes_verbs_options_values_and_paths(sh, here):
     (here / "completion").write_text(sh("completion", "bash")[1])
     done = subprocess.run(["bash", "-c", "\n".join(script)], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines() == [wanted for _, wanted in COMPLETED]
+    assert not (here / "expanded").exists()
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="NO FISH HERE, so its completion was tried in none")
+def test_fish_completes_the_same(sh, here):
+    make_completed()
+    (here / "completion").write_text(sh("completion", "fish")[1])
+    script = ["source completion", *(f"complete -C '{words}'; echo ." for words, _ in COMPLETED)]
+    command, home = ["fish", "--no-config", "-c", "\n".join(script)], {**os.environ, "HOME": str(here)}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=home)
+    assert completed(re.sub("\t.*|/$", "", done.stdout, flags=re.MULTILINE)) == completed_in_bash()
+
+
+ZSH = """
+PROMPT=
+autoload -Uz compinit && compinit -D -u
+source ./completion
+compadd() {  # what is offered is written down, too
+    if [[ ${@[1,(i)(-|--)]} != *-(O|A|D)\\ * ]]; then
+        local -a offered
+        builtin compadd -A offered "$@"
+        print -rl -- $offered >> said
+    fi
+    builtin compadd "$@"
+}
+ended() { print . >> said; BUFFER= }
+zle -N ended
+bindkey '^G' ended
+bindkey '^I' complete-word
+zle-line-init() { print . >> said }  # from now on it takes keys
+zle -N zle-line-init
+"""
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="NO ZSH HERE, so its completion was tried in none")
+def test_zsh_completes_the_same(sh, here):
+    """With the keys of somebody at a terminal: it completes nowhere else."""
+    make_completed()
+    (here / "completion").write_text(sh("completion", "zsh")[1])
+    (here / "rc").write_text(ZSH)
+    (here / "said").touch()
+    above, below = pty.openpty()
+    home = {**os.environ, "TERM": "dumb", "ZDOTDIR": str(here)}
+    command = ["zsh", "-f", "-i"]
+    with subprocess.Popen(command, stdin=below, stdout=below, stderr=below, start_new_session=True, env=home) as shell:
+        os.close(below)
+
+        def is_done(count):
+            while select.select([above], [], [], 0)[0]:  # else it waits for whoever reads its terminal
+                os.read(above, 4096)
+            return (here / "said").read_text().splitlines().count(".") == count
+
+        try:
+            os.write(above, b"source ./rc\n")
+            until(lambda: is_done(1))
+            for count, (words, _) in enumerate(COMPLETED, 2):
+                os.write(above, f"{words}\t\a".encode())
+                until(functools.partial(is_done, count))
+        finally:
+            shell.kill()
+    os.close(above)
+    assert completed((here / "said").read_text().removeprefix(".\n")) == completed_in_bash()
+
+
+def completed(told):
+    """What a shell has offered, sorted: for each of COMPLETED lines, and a dot behind them."""
+    return [sorted(offered.split()) for offered in told.split(".\n")[:-1]]
+
+
+def completed_in_bash():
+    return [sorted(wanted.split()) for _, wanted in COMPLETED]
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
@@ -462,6 +551,48 @@ def test_a_completion_script_names_every_verb_and_is_one(sh, shell):
     assert all(verb in script for verb in VERBS)
     if shutil.which(shell):
         subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=60)
+
+
+def test_fish_says_nothing_of_an_option_about_each_of_its_values(sh):
+    """It would say it once for each of them: `kestrel (kestrel, libkestrel, ...)`."""
+    (line,) = [
+        line for line in sh("completion", "fish")[1].splitlines() if "from create" in line and "-l codec" in line
+    ]
+    assert '-a "bytes\\t text\\t json\\t msgpack\\t pickle\\t"' in line
+    if shutil.which("fish"):
+        script = 'shmq completion fish | source; complete -C "shmq export q --to "'
+        where = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        done = subprocess.run(
+            ["fish", "-c", script], env={**os.environ, "PATH": where}, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split() == ["chronicle", "kestrel", "libkestrel", "qewqew", "sej"]
+
+
+def test_the_manual_fills_its_paragraphs_and_keeps_its_examples(sh):
+    """What stands below the examples is text: a narrow terminal breaks its lines."""
+    lines = sh("man")[1].splitlines()
+    example, text = lines.index("    shmq finish orders"), "Everything that was put is on the disk when this ends"
+    (after,) = [at for at, line in enumerate(lines) if line.startswith(text)]
+    assert lines[example + 1 : after] == [".fi", ".PP"]
+
+
+@pytest.mark.parametrize("verb", ["verify", "repair"])
+def test_what_looks_at_both_says_so_of_its_first_word(verb):
+    assert cli.grammar(verb).words[0].about.startswith("the queue, ours or foreign")
+    assert cli.grammar("dump").words[0].about.startswith("the foreign queue")
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
+def test_fish_completes_the_consumers_of_the_queue_before_them(sh):
+    with shmq.open("queue") as queue:
+        for name in ("audit", "billing"):
+            queue.consumer(name).close()
+    asked = "; ".join(
+        f'complete -C "shmq {words}"' for words in ("take queue ", "seek queue bi", "consumer rm queue aud")
+    )
+    script = f"{sh('completion', 'fish')[1]}\n{asked}"
+    done = subprocess.run(["fish", "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["audit", "billing", "billing", "audit"]
 
 
 RUNS = {"demo", "chaos", "top", "worker", "serve", "doctor", "ls", "gc", "help", "man", "completion"}
@@ -539,6 +670,22 @@ def test_tables_have_colours_at_a_terminal_and_nowhere_else(sh, log):
 def test_progress_says_what_time_is_left(share, said):
     assert progress.line("put", 1, 75.0, share) == said
     assert progress.line("put", 150, 0.1, 0.5).endswith("put 150 messages, 1,500/s")  # too early to say
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("copy q r{}", ("copied",)), ("verify q", ("verified",)), ("repair q --to r{}", ("verified", "repaired"))],
+)
+def test_a_long_walk_says_how_far_it_is_where_somebody_looks(sh, monkeypatch, words, said):
+    with shmq.open("q", options=shmq.Options(chunk_bytes=16384)) as queue:
+        queue.put_many([b"x" * 1000] * 50)
+    assert sh(*words.format(1).split())[2] == ""
+    monkeypatch.setattr(progress, "time", types.SimpleNamespace(monotonic=itertools.count().__next__))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    line = sh(*words.format(2).split())[2]
+    for doing in said:
+        assert f"] 100% {doing} 50 messages, " in line
+    assert line.endswith("\r\033[K")  # it is gone when the answer comes
 
 
 def test_a_server_says_where_it_is_to_whoever_began_it(here):

@@ -31,6 +31,16 @@ def test_the_example_prints_what_its_comments_say(tmp_path, monkeypatch):
     assert len(example.splitlines()) <= 12
 
 
+def test_the_example_can_be_pasted_into_an_interpreter(tmp_path):
+    """An empty line ends a block there, up to Python 3.12: what follows it was an IndentationError."""
+    (example,) = blocks("python")
+    done = subprocess.run(
+        [sys.executable, "-i", "-q"], input=example + "\n", cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "Error" not in done.stderr
+    assert "b'tea'" in done.stdout
+
+
 def test_the_table_of_the_experiment_is_what_was_recorded():
     """And its rows are as benchmarks.kills tells them."""
     found = json.loads((ROOT / "benchmarks/results/kills.json").read_text())["found"]

@@ -119,7 +119,7 @@ def test_a_function_gets_each_message_until_it_raises(log, handler, capsys):
     assert main(["replay", "log", "kept_handler:keep"]) == 1
     said = capsys.readouterr()
     assert handler() == ["one", "two", "three"]
-    assert "called kept_handler:keep with 2 messages" in said.out
+    assert "called kept_handler:keep with 3 messages, 1 of which failed" in said.out
     assert "failed at message 2 of log: ValueError: no threes; 2 before it were handled, --from 2 begins" in said.err
     assert main(["replay", "log", "kept_handler:keep", "--from", "3"]) == 0
 

@@ -333,7 +333,7 @@ def test_found_a_line_that_is_json_and_nothing_for_the_codec_took_those_before_i
     run("create", "q", "--codec", codec)
     writer = start("put", "q", stdin=subprocess.PIPE)
     out, err = writer.communicate(b"1\n" + line + b"\n3\n", timeout=60)
-    assert (writer.returncode, out) == (1, b"put 1 message, index 0 to 0\n")
+    assert (writer.returncode, out) == (1, b"put 1 message, index 0\n")
     assert err.startswith(b"shmq: line 2: ")
     assert err.endswith(b"; what was before it is in, it and what follows is not\n")
     assert b"Traceback" not in err

@@ -34,6 +34,7 @@ class Killed:
 
     kills: int = 0
     puts: int = 0
+    uncounted: int = 0
     takes: int = 0
     in_flight: int = 0
     seconds: float = 0.0
@@ -73,8 +74,8 @@ def _expected(life: int, number: int) -> list[bytes]:
     return [_data(life, number, message) for message in range(4 if number % 5 == 4 else 1)]
 
 
-def _after(queue: Any, watcher: Any, life: int, said: memoryview, result: Killed) -> None:
-    """What a survivor sees: everything that had returned, then at most one operation more, whole."""
+def _after(queue: Any, watcher: Any, life: int, said: memoryview, before: int, result: Killed) -> None:
+    """What a survivor sees: everything that had returned, then at most one operation more, whole; and all counted."""
     queue.put(b"survivor")
     began = time.monotonic()
     seen = []
@@ -91,6 +92,7 @@ def _after(queue: Any, watcher: Any, life: int, said: memoryview, result: Killed
     check(rest in ([], _expected(life, said[PUT])), "the put in flight is there in part", rest)
     result.puts += len(returned)
     result.in_flight += bool(rest)
+    _count(queue, len(seen), len(rest), before, result)
     with queue.consumer("child") as consumer:
         check(consumer.head >= said[TAKEN], "a consumer went back", consumer.head, said[TAKEN])
         result.takes += said[TAKEN] > 0
@@ -98,6 +100,13 @@ def _after(queue: Any, watcher: Any, life: int, said: memoryview, result: Killed
             first = consumer.get(timeout=0).index
             check(first >= said[TAKEN], "a message came twice", first, said[TAKEN])
         consumer.seek(queue.next_index)
+
+
+def _count(queue: Any, more: int, in_flight: int, before: int, result: Killed) -> None:
+    """Every message that came was counted; those of the put in which somebody was killed may be or not."""
+    counted = queue.stats().counts.put_messages - before
+    check(more - in_flight <= counted <= more, "so many were put, and so many counted", more, in_flight, counted)
+    result.uncounted += more - counted
 
 
 def kill(kills: int, seed: int) -> Killed:
@@ -118,6 +127,7 @@ def kill(kills: int, seed: int) -> Killed:
                 queue.consumer("child").close()
                 for _ in range(min(ROUNDS_PER_QUEUE, kills - life)):
                     said[PUT] = said[TAKEN] = said[LIVES] = 0
+                    before = queue.stats().counts.put_messages
                     child = start(_live, path, queue, life, said)
                     while not said[LIVES] and os.waitpid(child, os.WNOHANG) == (0, 0):
                         time.sleep(0.0001)
@@ -130,7 +140,7 @@ def kill(kills: int, seed: int) -> Killed:
                         os.waitpid(child, 0)
                     try:
                         check(said[LIVES] == 1, "the child did not come to live")
-                        _after(queue, watcher, life, said, result)
+                        _after(queue, watcher, life, said, before, result)
                     except (AssertionError, shmq.ShmqError, RuntimeWarning) as problem:
                         again = f"python -m tests.crash.campaign --kills {kills} --seed {seed}"
                         result.findings.append(f"kill {life}: {type(problem).__name__}: {problem}  [{again}]")

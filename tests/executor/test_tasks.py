@@ -104,6 +104,21 @@ if __name__ == "__main__":
     assert said.stdout == "('__mp_main__', 3)\n"
 
 
+def test_a_function_that_was_typed_into_a_session_says_why_no_worker_finds_it(path):
+    """It said that `__main__` has no such attribute, and no more."""
+    typed = f"""
+import shmq
+def twice(number): return 2 * number
+
+with shmq.Executor({str(path)!r}, max_workers=1) as ex: print(ex.submit(twice, 2).exception())
+
+"""
+    words = [sys.executable, "-i", "-q"]
+    done = subprocess.run(words, input=typed, capture_output=True, text=True, check=True)
+    assert "has no attribute 'twice': workers find a function by its module and name" in done.stdout
+    assert "save it in" in done.stdout
+
+
 def test_sys_exit_is_an_outcome_and_ends_no_worker(executor):
     ex = executor()
     before = ex.workers()

@@ -304,7 +304,7 @@ def test_a_journal_that_has_grown_is_resumed_behind_what_was_imported(tmp_path, 
     with (path / "jobs").open("ab") as journal:
         journal.write(formats.kestrel.record(2, entry=Entry(b"10", None, T)))
     assert run("import", path, tmp_path / "q")[0] == 1
-    assert run("import", path, tmp_path / "q", "--resume")[1] == "imported 1 message, index 10 to 10\n"
+    assert run("import", path, tmp_path / "q", "--resume")[1] == "imported 1 message, index 10\n"
     assert [payload for payload, *_ in messages(tmp_path / "q")] == [b"%d" % number for number in range(11)]
 
 
@@ -377,7 +377,7 @@ def test_a_sej_root_is_resumed_only_where_it_still_begins_with_what_was_imported
     segment = tmp_path / "src/a.1.000/jnl/0000000000000000.jnl"
     before = segment.read_bytes()
     segment.write_bytes(before + formats.sej.message(3, Entry(b"7", None, T + 7)))
-    assert run("import", tmp_path / "src", tmp_path / "q", "--resume")[1] == "imported 1 message, index 6 to 6\n"
+    assert run("import", tmp_path / "src", tmp_path / "q", "--resume")[1] == "imported 1 message, index 6\n"
     other = tmp_path / "src/a.1.002"
     formats.write(tmp_path / "src", [Entry(b"late", None, T)], "sej", other.name)
     assert run("import", tmp_path / "src", tmp_path / "q", "--resume")[0] == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -138,6 +139,21 @@ def test_the_examples_run_in_order_in_one_directory_print_what_they_say_and_leav
         assert done.returncode == 0, done.stderr
         assert [line.rstrip() for line in done.stdout.strip().splitlines()] == promised.splitlines(), example.name
         assert list(tmp_path.iterdir()) == [], f"{example.name} left something behind"
+
+
+@pytest.mark.parametrize("missing", ["numpy", "duckdb", "pyspark"])
+def test_an_example_whose_package_is_missing_says_so_and_leaves_nothing(missing, tmp_path):
+    """That of Spark ended with a traceback, and left a directory behind."""
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / f"{missing}.py").write_text("raise ImportError")
+    (tmp_path / "empty").mkdir()
+    (example,) = [each for each in EXAMPLES if f"import {missing}" in each.read_text()]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "path")}
+    words = [sys.executable, example]
+    done = subprocess.run(words, cwd=tmp_path / "empty", env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.startswith("this example needs ")) == (1, True)
+    assert "pip install" in done.stderr
+    assert list((tmp_path / "empty").iterdir()) == []
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)

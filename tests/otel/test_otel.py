@@ -6,9 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -167,6 +170,8 @@ def test_headers_can_be_carried_by_hand(queue, spans):
 CHILD = """
 import json, sys, shmq
 from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -232,3 +237,59 @@ def test_importing_shmq_imports_none_of_it():
     code = "import shmq, sys; print([name for name in sys.modules if 'opentelemetry' in name or 'prometheus' in name])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"
+
+
+# ---------------------------------------------------------------- figures
+@pytest.fixture
+def collected():
+    """What a reader of the SDK collects: {(instrument, consumer name or None): value}, units and kinds."""
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+
+    def collect():
+        found, kinds = {}, {}
+        told = reader.get_metrics_data()
+        for each in told.resource_metrics[0].scope_metrics[0].metrics if told is not None else ():
+            kinds[each.name] = (type(each.data).__name__, getattr(each.data, "is_monotonic", None), each.unit)
+            for point in each.data.data_points:
+                assert point.attributes["messaging.system"] == "shmq"
+                name = point.attributes.get("messaging.consumer.group.name")
+                found[point.attributes["messaging.destination.name"], each.name, name] = point.value
+        return found, kinds
+
+    collect.provider = provider
+    yield collect
+    provider.shutdown()
+
+
+def test_what_queues_are_at_is_told_to_a_reader(queue, tmp_path, collected):
+    with shmq.open(tmp_path / "other") as other:
+        shmq.otel.observed(queue, other, meter_provider=collected.provider)
+        queue.put_many([b"abc"] * 5, times_ns=[time.time_ns() - 10**12] * 5)
+        with queue.consumer("work", group=True, ack="explicit") as work:
+            work.get().ack()
+            work.get().nack()
+            work.get()
+            found, kinds = collected()
+        of_queue = {(name, who): value for (path, name, who), value in found.items() if path == queue.path}
+        age = of_queue.pop(("shmq.consumer.oldest", "work"))
+        assert age >= 1000
+        assert of_queue == {
+            ("messaging.client.sent.messages", None): 5,
+            ("messaging.client.consumed.messages", None): 3,
+            ("shmq.put.payload", None): 15,
+            ("shmq.acked.messages", None): 1,
+            ("shmq.nacked.messages", None): 1,
+            ("shmq.queue.disk", None): queue.stats().disk_bytes,
+            ("shmq.queue.participants", None): 1,
+            ("shmq.consumer.backlog", "work"): 4,
+            ("shmq.consumer.pending", "work"): 1,
+        }
+        assert kinds["messaging.client.sent.messages"] == ("Sum", True, "{message}")
+        assert kinds["shmq.consumer.backlog"] == ("Sum", False, "{message}")
+        assert kinds["shmq.consumer.oldest"] == ("Gauge", None, "s")
+        assert found[other.path, "messaging.client.sent.messages", None] == 0
+    found, _ = collected()
+    assert {path for path, *_ in found} == {queue.path}  # of the one that is closed nothing is told
+    with pytest.raises(TypeError, match=r"open shmq\.Queues, not str"):
+        shmq.otel.observed(queue.path)

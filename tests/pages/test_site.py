@@ -247,6 +247,11 @@ def test_links_of_the_short_account_for_programs_lead_somewhere():
     assert [link for link in links if not (ROOT / link).is_file()] == []
 
 
+def test_the_short_account_for_programs_counts_the_examples():
+    programs = len(list((ROOT / "examples").glob("[0-9]*.py")))
+    assert f"{programs} programs of some 40 lines" in (ROOT / "llms.txt").read_text()
+
+
 @pytest.mark.slow
 def test_the_site_is_made_without_a_warning(tmp_path):
     """As `make docs` makes it: of each page one of HTML, with links and anchors that are there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,28 +18,35 @@ pytest.importorskip("starlette")
 
 import shmq
 
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PYTHON = os.environ.get("SHMQ_BROWSER_PYTHON", sys.executable)
 """What has PySide6-WebEngine, which is too large for every environment."""
+HERE = Path(__file__).parent
 PATIENCE = 6 * DEADLINE
 
 
 @pytest.fixture(scope="module")
-def engine():
+def engine(tmp_path_factory):
+    """How a browser is begun that loads an address: the one on PATH, or else the one of Qt."""
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    if program is not None:
+        profile = tmp_path_factory.mktemp("profile")
+        return lambda address: [sys.executable, HERE / "headless.py", address, program, profile]
     asked = "from PySide6.QtWebEngineCore import qWebEngineChromiumVersion as v; print(v())"
     found = subprocess.run([PYTHON, "-c", asked], capture_output=True, text=True, check=False, timeout=PATIENCE)
     if found.returncode:
-        pytest.skip("NO CHROMIUM HERE, so the page was tried in none: pip install pyside6-webengine has one")
+        pytest.skip("NO CHROMIUM HERE, so the page was tried in none: none on PATH, and no pyside6-webengine")
+    return lambda address: [PYTHON, HERE / "chromium.py", address]
 
 
 class Browser:
     """One page in it."""
 
-    def __init__(self, address, errors):
+    def __init__(self, command, errors):
         self._errors = open(errors, "w+")  # noqa: SIM115  # closed with the browser
         self._process = subprocess.Popen(
-            [PYTHON, Path(__file__).with_name("chromium.py"), address],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
-        )  # fmt: skip
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
+        )
 
     def ask(self, what):
         """What that is in the page, once it is anything."""
@@ -55,8 +63,11 @@ class Browser:
         return self
 
     def __exit__(self, *_):
-        self._process.kill()
-        self._process.communicate()
+        try:
+            self._process.communicate(timeout=DEADLINE)  # it ends where its stdin does
+        except subprocess.TimeoutExpired:  # what was asked never came true
+            self._process.kill()
+            self._process.communicate()
         self._errors.close()
 
 
@@ -77,7 +88,7 @@ def test_the_page_shows_queues_live_one_of_them_and_why(engine, tmp_path, monkey
         queue.consumer("billing"),
         shmq.top.Looks(["."], every=0.1) as looks,
         shmq.top.serve(looks) as page,
-        Browser(page.address, tmp_path / "stderr") as browser,
+        Browser(engine(page.address), tmp_path / "stderr") as browser,
     ):
         queue.put_many([b"x"] * 1234)
         assert browser.ask(f"({cells('orders')} || [])[3] === '1,234' && {cells('orders')}")[:1] == ["orders"]
@@ -107,7 +118,7 @@ def test_without_the_token_the_page_says_what_to_open(engine, tmp_path):
         shmq.open(tmp_path / "orders"),
         shmq.top.Looks([str(tmp_path)], every=0.1) as looks,
         shmq.top.serve(looks) as page,
-        Browser(page.address.partition("#")[0], tmp_path / "stderr") as browser,
+        Browser(engine(page.address.partition("#")[0]), tmp_path / "stderr") as browser,
     ):
         said = browser.ask("by('trouble').textContent")
         assert said == "open the address that shmq top has said, with all of it"

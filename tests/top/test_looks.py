@@ -10,6 +10,7 @@ import signal
 import stat
 import sys
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from support import Child, flip, hold_until_killed, make_unclean, until
 
 import shmq
 from shmq import cli
-from shmq.top import places, words
+from shmq.top import facts, places, words
 
 
 def putting(say, path):
@@ -97,6 +98,52 @@ def test_ages_are_of_the_first_message_that_is_not_finished(path, looks):
         assert only(looks).oldest == pytest.approx(50, abs=30)
         billing.take()
         assert (only(looks).oldest, only(looks).lag) == (None, 0)
+
+
+def test_of_several_names_the_one_that_is_most_behind_counts(path, looks):
+    """And of the ages the greatest, whoever's it is."""
+    with shmq.open(path) as queue, queue.consumer("fast") as fast, queue.consumer("slow"):
+        for age in (100, 50, 0):
+            queue.put(b"x", time_ns=time.time_ns() - age * 10**9)
+        fast.take_many(2)
+        assert only(looks).lag == 3
+        assert only(looks).oldest == pytest.approx(100, abs=30)
+
+
+def test_what_is_parked_came_back_or_went_to_the_dead_is_told_of_a_group(path, looks):
+    with shmq.open(path) as queue, queue.consumer("work", group=True, ack="explicit", max_attempts=5) as work:
+        queue.put_many([b"x"] * 4)
+        work.get().nack(delay=1000)
+        work.get().reject("no such customer")
+        work.get()
+        work.close()
+        (one,) = [each for each in looks.look().queues if each.path == path]  # the dead have a queue of their own
+        (name,) = one.consumers
+        assert (name.parked, name.dead, name.returned, name.problem) == (1, 1, 1, None)
+
+
+def test_of_a_damaged_ring_it_is_said_what_is_wrong(path, looks):
+    with shmq.open(path) as queue:
+        queue.consumer("work", group=True).close()
+    flip(Path(path, "consumers", "work.ring"), 0)
+    (name,) = only(looks).consumers
+    assert "work.ring" in name.problem
+
+
+def test_who_alone_holds_much_back_is_named(path, looks):
+    with shmq.open(path, max_messages=10) as queue, queue.consumer("slow"), queue.consumer("fast") as fast:
+        for number in range(6):
+            queue.put(b"x")
+            fast.take()
+            assert only(looks).held_by == ("slow" if number >= 4 else None)  # half of the bound
+
+
+def test_a_role_is_the_state():
+    """Whether it follows another queue, or is fenced, matters more than that it is shut down."""
+    told = types.SimpleNamespace(role="follower", shut_down=True, finished=True)
+    assert facts._state(told) == "follower"
+    told.role = None
+    assert facts._state(told) == "shut down"
 
 
 def test_who_puts_is_told_by_whose_the_last_messages_are(path, looks):
@@ -261,10 +308,10 @@ def test_queues_are_found_below_directories_without_following_links(tmp_path, mo
 
 
 def test_bounds_state_and_disk(path, looks):
-    with shmq.open(path, max_messages=5, full="raise") as queue:
+    with shmq.open(path, max_messages=5, max_bytes=1 << 20, full="raise") as queue:
         queue.put(b"x")
         one = only(looks)
-        assert (one.max_messages, one.max_bytes, one.state) == (5, None, "")
+        assert (one.max_messages, one.max_bytes, one.state) == (5, 1 << 20, "")
         assert 0 < one.disk_free <= one.disk_size
         assert one.disk_bytes == queue.stats().disk_bytes
         queue.finish()

@@ -66,6 +66,19 @@ def looks(tmp_path):
         yield made
 
 
+def test_found_facts_that_come_before_a_table_is_mounted_end_nobody(looks):
+    """On a busy machine they did: the table had no columns yet."""
+
+    async def work(app, pilot):
+        grid = screen.Grid(("NAME", "LAG"), ("NAME",))
+        grid.fill([("billing", ("billing", "3"))])
+        await app.screen.mount(grid)
+        await pilot.pause()
+        assert (grid.row_count, len(grid.columns)) == (1, 2)
+
+    drive(looks, work)
+
+
 def test_queues_one_of_them_and_why_by_keys(tmp_path, looks):
     path = str(tmp_path / "orders")
     with shmq.open(path) as queue, shmq.open(tmp_path / "other"), Child(having_a_name, path) as child:

@@ -18,6 +18,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
 import shmq
+from shmq.top.web import Guard
 
 
 @pytest.fixture
@@ -122,6 +123,48 @@ def test_the_page_runs_its_own_script_and_asks_nobody_else(served):
     for outside in (b"http://", b"https://", b"src=", b"innerHTML", b"@import", b"url("):
         assert outside not in body.replace(b"http://www.w3.org/2000/svg", b"")
     assert "access-control-allow-origin" not in headers
+
+
+def test_every_answer_is_kept_by_nobody_and_shown_in_no_frame(served):
+    """Refusals, too; and a browser guesses no other type, and says to nobody from where it came."""
+    for where, more in (
+        ("/", {}),
+        ("/facts", {}),
+        ("/why?id=x", {}),
+        ("/nothing", {}),
+        ("/facts", {"token": "x"}),
+        ("/", {"Host": "evil.example"}),
+        ("/", {"method": "POST"}),
+    ):
+        _, headers, _ = asked(served, where, **more)
+        assert headers["cache-control"] == "no-store"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        rules = [rule.strip() for rule in headers["content-security-policy"].split(";")]
+        assert {"frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'"} <= set(rules)
+
+
+def test_two_hosts_are_refused_also_where_a_server_lets_them_pass(served):
+    """Uvicorn does not; the guard relies on nobody."""
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    async def none(*_):
+        sent.append("passed")
+
+    scope = {
+        "type": "http",
+        "path": "/",
+        "method": "GET",
+        "headers": [(b"host", b"localhost"), (b"host", b"evil.example")],
+    }
+    guarded = Guard(none, "token")(scope, none, send)
+    with pytest.raises(StopIteration):
+        guarded.send(None)
+    assert sent[0]["status"] == 403
 
 
 def test_it_listens_on_the_loopback_address_alone(served):

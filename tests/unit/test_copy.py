@@ -31,6 +31,23 @@ def numbers(count):
     return [b"%d" % number for number in range(count)]
 
 
+def test_whoever_wants_it_is_told_how_far_a_walk_is(path):
+    fill(path)
+    walks = [[], [], []]
+    with shmq.open(path) as queue:
+        queue.copy(f"{path}-copy", progress=lambda *told: walks[0].append(told))
+    assert shmq.verify(path, progress=lambda *told: walks[1].append(told))
+    assert shmq.repair(path, progress=lambda *told: walks[2].append(told))
+    again = walks[2][: len(walks[1])]  # it is verified before it is written
+    for doing, walk in zip(
+        ("copied", "verified", "verified", "repaired"), [*walks[:2], again, walks[2][len(again) :]], strict=True
+    ):
+        assert len(walk) > 2
+        assert {each[0] for each in walk} == {doing}
+        assert walk[-1] == (doing, 1000, 1.0)
+        assert walk == sorted(walk)
+
+
 @pytest.mark.parametrize("new_id", [False, True])
 def test_a_copy_has_everything_and_goes_on_by_itself(path, new_id):
     fill(path)

@@ -128,11 +128,26 @@ def test_a_name_that_nobody_reads_fills_a_bounded_queue(path):
         one = found(path, "full")
         assert one.level == "stuck"
         assert one.facts["unread"] == ["absent"]
-        assert "drop_consumer('absent')" in one.advice
+        assert f"`shmq consumer rm {path} absent`, or drop_consumer('absent')" in one.advice
         assert found(path, "unread").facts["lag"] == 5
         assert found(path, "kept").facts["messages"] == 5
         queue.consumer("absent").take_many(5)
         assert [each.kind for each in shmq.why(path)] == ["idle"]
+
+
+def test_a_name_that_waits_for_a_delayed_message_is_told_so(path):
+    """It takes in order, alone: the advice to look at what its process does would be wrong."""
+    with shmq.open(path) as queue, queue.consumer("work"), queue.consumer("other", ack="explicit") as other:
+        queue.put(b"later", delay=600)
+        one = found(path, "delayed")
+        assert (one.level, one.facts["name"], one.facts["lag"]) == ("note", "work", 1)
+        queue.put(b"now")
+        one = found(path, "delayed")
+        assert (one.level, one.facts["lag"], 590 < one.facts["due_s"] <= 600) == ("slow", 2, True)
+        assert "'work' waits for index 0, which is due in 10 min, and 1 message behind it waits, too" in one.sentence
+        assert 'ack="explicit"' in one.advice
+        assert other.get(timeout=5).payload == b"now"
+        assert not [each for each in shmq.why(path) if each.kind in {"behind", "stopped"} and "'work'" in each.sentence]
 
 
 def test_bytes_fill_a_queue_too(path):
