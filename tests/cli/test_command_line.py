@@ -703,10 +703,10 @@ def test_a_server_says_where_it_is_to_whoever_began_it(here):
 def test_an_output_without_room_is_named(here, sh):
     """Not as if it were the queue's disk that is full."""
     sh("create", "q")
+    words = [sys.executable, "-m", "shmq", "stat", "q"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": ""}  # which drops what could not be written
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "shmq", "stat", "q"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
-        )
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environment)
     said = "shmq: cannot write to standard output: No space left on device\n"
     assert (done.returncode, done.stderr) == (1, said)
 

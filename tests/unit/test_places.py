@@ -535,7 +535,7 @@ def test_an_empty_directory_that_becomes_a_queue_is_for_its_owner_alone(tmp_path
 def test_a_disk_without_inodes_is_said_to_have_none(monkeypatch, tmp_path):
     """So many bytes free alone would make no sense."""
     problem = OSError(errno.ENOSPC, "No space left on device")
-    assert "inode" not in str(files.disk_full(str(tmp_path), 4096, problem))
+    assert "no inode" not in str(files.disk_full(str(tmp_path), 4096, problem))
     room = os.statvfs(tmp_path)
     monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result((*room[:5], 1000, 0, 0, *room[8:10])))
     assert "bytes free, but no inode for one more file)" in str(files.disk_full(str(tmp_path), 4096, problem))
