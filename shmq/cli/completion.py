@@ -1,5 +1,5 @@
 """
-Print a script with which a shell completes verbs, options, values, paths and names of consumers.
+Print a script with which a shell completes verbs, options, values, paths and consumers' names.
 
 Examples:
     shmq completion bash > ~/.local/share/bash-completion/completions/shmq

@@ -68,7 +68,7 @@ def quoted(path: str) -> str:
     return shlex.quote(path)
 
 
-def span(first: int, last: int) -> str:
+def span(first: int | None, last: int | None) -> str:
     """Index 3; index 3 to 5."""
     return f"index {first}" if first == last else f"index {first} to {last}"
 

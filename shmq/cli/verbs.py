@@ -69,7 +69,7 @@ GROUPS = {
     },
     "this command": {
         "help": "Show what there is, or all about a verb",
-        "completion": "Print a script with which a shell completes verbs, options, values, paths and names of consumers",
+        "completion": "Print a script with which a shell completes verbs, options, values, paths and consumers' names",
         "man": "Print the manual of this command, for `man`",
     },
 }

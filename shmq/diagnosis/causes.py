@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import time
 from typing import TYPE_CHECKING, Any
 
-from shmq import _native, whose
+from shmq import _native, errors, whose
 from shmq.diagnosis import facts, words
 from shmq.diagnosis.finding import LEVELS, Finding
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shmq.diagnosis.facts import Look, Name
+    from shmq.message import Message
     from shmq.session import Session
 
 _SMALL_SHARE = 0.05
@@ -409,12 +411,16 @@ class Causes:
         stats = each.stats
         if not each.open or stats.group is not None or stats.ack != "auto":
             return None
-        for message in self._session.access().forward(stats.head, stats.head + 1):
-            left = (message.due_ns - time.time_ns()) / 1e9
-            return left if left > 0 else None
-        return None
+        message = self._message(stats.head)
+        left = 0.0 if message is None else (message.due_ns - time.time_ns()) / 1e9
+        return left if left > 0 else None
 
     def _age_of(self, index: int) -> float | None:
-        for message in self._session.access().forward(index, index + 1):
-            return words.age(message.time_ns)
+        message = self._message(index)
+        return None if message is None else words.age(message.time_ns)
+
+    def _message(self, index: int) -> Message | None:
+        """That one, if it is there and whole; of damage `verify` tells."""
+        with contextlib.suppress(errors.ShmqError, FileNotFoundError):
+            return next(iter(self._session.access().forward(index, index + 1)), None)
         return None

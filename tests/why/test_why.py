@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support import Child, change_journal, flip, hold_until_killed, make_unclean, until
+from support import Child, change_journal, chunk_files, flip, hold_until_killed, make_unclean, until
 
 import shmq
 from shmq import cli
@@ -148,6 +148,21 @@ def test_a_name_that_waits_for_a_delayed_message_is_told_so(path):
         assert 'ack="explicit"' in one.advice
         assert other.get(timeout=5).payload == b"now"
         assert not [each for each in shmq.why(path) if each.kind in {"behind", "stopped"} and "'work'" in each.sentence]
+
+
+def test_a_message_that_is_damaged_keeps_nobody_from_an_answer(path):
+    """The one that somebody holds, and the one at which a name stands: it ended with Corrupt, and told nothing."""
+    with (
+        shmq.open(path) as queue,
+        queue.consumer("work") as work,
+        queue.consumer("group", group=True, ack="explicit") as group,
+    ):
+        queue.put_many([b"payload" * 9, b"x"])
+        held = group.get(timeout=5)
+        (file,) = chunk_files(path)
+        flip(file, file.read_bytes().index(b"payload"))
+        assert (found(path, "held").facts["index"], found(path, "held").facts["age_s"]) == (held.index, None)
+        assert found(path, "behind").facts["name"] == work.name
 
 
 def test_bytes_fill_a_queue_too(path):
