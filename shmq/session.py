@@ -21,7 +21,7 @@ from shmq.options import CHANGEABLE, ERA, PART, Options
 from shmq.reading.access import Access
 from shmq.storage import directory, files, making, names, shm, small_json, volatile
 from shmq.storage.chain import Chain
-from shmq.where import says_where
+from shmq.where import absolute, says_where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,7 +68,7 @@ class Session(Closable):
             group = volatile.group_of(path)
             options = volatile.shared_by(options, group)
         assert path is not None  # noqa: S101  # an anonymous one has a name by now
-        self.path = volatile.home_of(path) if self._volatile else os.path.abspath(path)
+        self.path = volatile.home_of(path) if self._volatile else absolute(path)
         self.place = path if self._volatile else self.path
         self.flags: dict[str, Any] = {
             "read_only": read_only,

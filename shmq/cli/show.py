@@ -30,6 +30,8 @@ _REMOTE = ("csp:", "csp+unix:", "acsp:", "acsp+unix:")
 """How the place of a queue at a server begins."""
 
 
+_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters, and those that turn what follows to the left."""
 CLOSED: set[str] = set()
 """Which of stdin, stdout and stderr were closed when the command began."""
 
@@ -45,8 +47,13 @@ class Misuse(Problem):
 def one_line(problem: BaseException) -> str:
     """An exception as one line of text."""
     if isinstance(problem, OSError) and not isinstance(problem, shmq.ShmqError) and problem.strerror:
-        return f"{problem.filename}: {problem.strerror}" if problem.filename else problem.strerror
-    return " ".join(str(problem).split()) or type(problem).__name__
+        return plain(f"{problem.filename}: {problem.strerror}" if problem.filename else problem.strerror)
+    return plain(" ".join(str(problem).split())) or type(problem).__name__
+
+
+def plain(text: str) -> str:
+    """A text without what steers a terminal: the name of a file may have anything in it."""
+    return _STEERING.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def counted(number: int, what: str) -> str:
@@ -131,7 +138,7 @@ def _in_colour(text: list[list[str]], left: int) -> bool:
 def _cell(cell: object) -> str:
     if isinstance(cell, bool):
         return "yes" if cell else "no"
-    return f"{cell:,}" if isinstance(cell, int) else "-" if cell is None else str(cell)
+    return f"{cell:,}" if isinstance(cell, int) else "-" if cell is None else plain(str(cell))
 
 
 def age(seconds: float | None) -> str:
