@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors, locks
 from shmq._native.layout import SEAL_BYTES
-from shmq.storage import acks, sync, warm, watermark
+from shmq.storage import acks, marks, sync, warm, watermark
 from shmq.storage.chain import Chain
-from shmq.storage.paths import CONTROL, QUEUE
+from shmq.storage.paths import CHUNKS, CONTROL, QUEUE, chunk_name
+from shmq.storage.stretches import opened
 from shmq.worker import Worker
 
 if TYPE_CHECKING:
@@ -53,9 +54,11 @@ class Syncer:
         is_left: whether syncing is left to others, and waiting too: what is not on the disk yet raises `SyncPending`.
     """
 
-    def __init__(self, home: Directory, membership: Seat) -> None:
-        """Nothing is synced yet."""
+    def __init__(self, home: Directory, membership: Seat, *, here: bool = False) -> None:
+        """Nothing is synced yet. With *here*, no follower is waited for, whatever the queue's durability."""
         self._home = home
+        self._replicates = home.options.durability.kind == "replicated" and not here
+        self._known: marks.Followers | None = None
         self._membership = membership
         self._member = membership.member
         self._control = membership.control
@@ -64,8 +67,15 @@ class Syncer:
         self.mark_due_ns = time.monotonic_ns() + MARK_NS
         self.is_left = False
 
+    @property
+    def built_in_until_ns(self) -> int:
+        """Until when the built-in put may wait by itself: which knows of no follower."""
+        return 0 if self._replicates else self.mark_due_ns
+
     def doubt(self) -> None:
-        """Go by no word of the control page that cannot be true; for whoever opens the queue."""
+        """Go by no word that cannot be true, of the control page or of a follower; for whoever opens the queue."""
+        if self._replicates:
+            marks.doubt(self._home, self._chain.next_index())
         leading = _native.new_leading()
         try:
             if self._lies() and self._member.try_lead(leading):
@@ -112,9 +122,11 @@ class Syncer:
             SyncFailed: the disk refused.
         """
         try:
-            if self.is_left and self._control.durable() <= index:
+            if self.is_left and not self._is_there(index):
                 raise errors.SyncPending(self._late(index + 1))
             self._until(chunk, index + 1, deadline_ns)
+            if self._replicates:
+                self._await_followers(index + 1, deadline_ns)
         except (errors.SyncFailed, errors.SyncPending) as problem:
             problem.index = index if first is None else first
             raise
@@ -129,15 +141,54 @@ class Syncer:
             index,
         )
 
-    def sync(self) -> None:
+    def sync(self, deadline_ns: int = _native.FOREVER) -> None:
         """
-        Return when everything put before is on the disk, and what was acknowledged.
+        Return when everything put before is on the disk, and what was acknowledged; and on those of n followers, where
+        puts wait for them.
 
         Raises:
+            SyncPending: the deadline passed.
             SyncFailed: the disk refused.
             OSError: it could not be asked (no free descriptor, say). Nothing is known to be wrong: sync again.
         """
-        self._until(None, _end_of(self._chain), _native.FOREVER, mark=True)
+        end = _end_of(self._chain)
+        self._until(None, end, deadline_ns, mark=True)
+        if self._replicates:
+            self._await_followers(min(end, end_of_messages(self._home)), deadline_ns)
+
+    # ---- the disks of others
+    def _followers(self) -> marks.Followers:
+        if self._known is None:
+            self._known = marks.Followers(self._home)
+        return self._known
+
+    def _is_there(self, index: int) -> bool:
+        if self._control.durable() <= index:
+            return False
+        return not self._replicates or self._followers().sure() > index
+
+    def _await_followers(self, want: int, deadline_ns: int) -> None:
+        """Wait until everything below index *want*, which is on the disk here, is on those of n followers."""
+        followers = self._followers()
+        while followers.sure() < want:
+            seen = self._member.wait_begin()
+            if followers.sure() >= want:
+                return
+            if self._control.is_shut_down() and self._home.read_journal().flags & _native.JOURNAL_FENCED:
+                raise errors.SyncPending(
+                    f"message {want - 1} is in {self._home.path}, which was fenced before enough followers had it: a "
+                    "follower was promoted. Look there whether it has it before it is put again"
+                )
+            if self._membership.sleep(seen, deadline_ns) == _native.TIMEOUT:
+                raise errors.SyncPending(self._short_of(want, followers))
+
+    def _short_of(self, want: int, followers: marks.Followers) -> str:
+        told = ", ".join(f"{name} before {followers.mark(name):,}" for name in followers.names)
+        return (
+            f"message {want - 1} is in {self._home.path} and on the disk here, and was not on those of "
+            f"{self._home.options.durability.n} followers in time; all is there: {told}. Do not put it again; sync() "
+            "waits for it"
+        )
 
     def mark(self) -> None:
         """As leader: sync what is settled, and move the watermark over it; unless somebody else is at the watermark."""
@@ -382,6 +433,20 @@ def mark_at_close(home: Directory, membership: Seat) -> None:
 def _end_of(chain: Chain) -> int:
     """The index behind what must be on the disk: 0 where there is no chunk, whatever index the next put gets."""
     return chain.next_index() if chain.names() else 0
+
+
+def end_of_messages(home: Directory) -> int:
+    """The index behind the last message: what a follower has that has all, for of padding it is told only later."""
+    while True:
+        names = home.chunk_names()
+        if not names:
+            return 0
+        sequence, base = names[-1]
+        with (
+            contextlib.suppress(FileNotFoundError),
+            opened(home, CHUNKS, chunk_name(base, sequence), sequence, base) as chunk,
+        ):
+            return base + chunk.survey().ordinal
 
 
 def verify(home: Directory, membership: Seat) -> bool:

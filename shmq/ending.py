@@ -75,7 +75,7 @@ def finish(home: Directory, membership: Membership) -> None:
     later.ready("shmq.durability")
     from shmq.durability import Syncer  # noqa: PLC0415  # only who syncs pays for it
 
-    chain, syncer = Chain(home, membership.member), Syncer(home, membership)
+    chain, syncer = Chain(home, membership.member), Syncer(home, membership, here=True)
     while True:
         if not home.volatile:
             syncer.sync()  # also waits for what is reserved, before anybody is kept waiting

@@ -6,10 +6,11 @@ When the queue exists, only options that were given explicitly are compared with
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 from shmq import codec as _codec
 from shmq import given as _given
@@ -31,6 +32,11 @@ FIRST_CHUNK = 1 << 20
 FULL = ("block", "raise", "drop_oldest")
 CHANGEABLE = ("full", "retention", "ttl")
 """What can be changed beside the bounds, which stand in the journal as numbers."""
+ERA, PART = "replicated", "follower"
+"""What stands beside those of a queue whose puts wait for followers: shmq/replica/eras.py."""
+FOLLOWERS_MAX = 3
+"""So many were shown to lose nothing (tests/replica/replicated_model.py)."""
+_FOLLOWER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,47}")
 BOUND_MAX = (1 << 62) - 1
 
 
@@ -171,34 +177,87 @@ class Durability(_Frozen):
     Attributes:
         PROCESS: nothing; what the kernel had not written yet may be missing. The default, and the fastest.
         SYNC: a put returns when its message is on the disk. Puts that wait at the same time share one sync.
+        n, followers, name: see `replicated`; else 0, (), "".
     """
 
     _names = ("kind", "seconds")
     kind: str
     seconds: float
+    n: int
+    followers: tuple[str, ...]
+    name: str
 
     PROCESS: ClassVar[Durability]
     SYNC: ClassVar[Durability]
 
-    def __init__(self, kind: str = "process", seconds: float = 0) -> None:
-        """As `PROCESS`, `SYNC` and `interval` are."""
-        vars(self).update(kind=kind, seconds=seconds)
+    def __init__(
+        self, kind: str = "process", seconds: float = 0, n: int = 0, followers: Iterable[str] = (), name: str = ""
+    ) -> None:
+        """As `PROCESS`, `SYNC`, `interval` and `replicated` are."""
+        names = tuple(followers) if hasattr(followers, "__iter__") and not isinstance(followers, str) else followers
+        vars(self).update(kind=kind, seconds=seconds, n=n, followers=names, name=name)
         self._check()
+
+    def _values(self) -> dict[str, Any]:
+        """The followers only where there are some: an earlier version refuses them."""
+        values = super()._values()
+        if self.kind == "replicated":
+            values.update(n=self.n, followers=self.followers, name=self.name)
+        return values
 
     @classmethod
     def interval(cls, seconds: float) -> Self:
         """At most the messages of the last so many seconds may be missing, and those of one sync."""
         return cls("interval", seconds)
 
+    @classmethod
+    def replicated(cls, n: int, followers: Iterable[str], name: str = "primary") -> Self:
+        """
+        A put returns when its message, and all before it, are on the disk here and on those of *n* of the *followers*:
+        they are lost only with all n + 1. Consumers may see it before.
+
+        While fewer follow, a put commits and waits; where its time ends it is `SyncPending`. It never falls back.
+
+        Args:
+            n: from 1 to how many followers there are.
+            followers: what they are called, up to three: `shmq replicate --name`. Only a promotion changes the list.
+            name: what this queue is called there once it follows the one that was promoted.
+        """
+        return cls("replicated", 0, n, followers, name)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a put returns when its message is on the disk: with sync, and with more."""
+        return self.kind in ("sync", "replicated")
+
     def _check(self) -> None:
         """Refuse values that mean nothing."""
-        if _given.text("kind", self.kind) not in ("process", "interval", "sync"):
-            raise ValueError(f"durability {self.kind!r}: process, interval or sync")
+        if _given.text("kind", self.kind) not in ("process", "interval", "sync", "replicated"):
+            raise ValueError(f"durability {self.kind!r}: process, interval, sync or replicated")
         _given.seconds("seconds", self.seconds, none=self.kind != "interval")
         if self.kind == "interval" and not 0 < self.seconds <= INTERVAL_MAX:
             raise ValueError(f"durability by interval of {self.seconds!r} seconds: more than 0, up to {INTERVAL_MAX}")
         if self.kind != "interval" and self.seconds:
             raise ValueError(f"durability {self.kind!r} has no seconds")
+        self._check_followers()
+
+    def _check_followers(self) -> None:
+        if self.kind != "replicated":
+            if self.n or self.followers or self.name:
+                raise ValueError(f"durability {self.kind!r} has no followers: give Durability.replicated(n, followers)")
+            return
+        if not isinstance(self.followers, tuple):
+            raise _given.wrong_type("followers", self.followers, "a list of names")
+        names = [_given.text("followers", each, "a list of str, the names of followers,") for each in self.followers]
+        told = f"followers={names}, name={_given.text('name', self.name)!r}"
+        for each in (*names, self.name):
+            if not _FOLLOWER.fullmatch(each):
+                raise ValueError(f"{told}: {each!r} is no name: 1 to 48 of A-Z a-z 0-9 _ . - and no dot in front")
+        if len({*names, self.name}) != len(names) + 1:
+            raise ValueError(f"{told}: each has a name of its own")
+        if not 1 <= len(names) <= FOLLOWERS_MAX:
+            raise ValueError(f"followers={names}: from 1 to {FOLLOWERS_MAX} of them")
+        _given.whole("n", self.n, 1, len(names), "an int, up to how many followers there are,")
 
     @classmethod
     def of(cls, given: Durability | str) -> Durability:
@@ -258,6 +317,7 @@ class Options(_Frozen):
             back as a list. Or a codec of your own, `shmq.codec.struct(Order)` or any `shmq.codec.Codec`, or the name of
             one that a package offers: then each opener gives it.
         durability: what a put promises about power loss; nothing by default. May be given as a word: "process", "sync".
+            With followers, see `Durability.replicated`.
         retention: how long messages are kept; until all consumer names have finished them by default. May be given as
             a word: "acked", "forever".
         max_messages: at most so many messages that not all consumers have finished; None for any number.
@@ -457,10 +517,15 @@ class Options(_Frozen):
         """The same with these bounds, and with what was changed beside them, as the queue stores it."""
         if not isinstance(stored, dict):
             raise TypeError("they are not a mapping")
-        strange = sorted(set(stored) - set(CHANGEABLE))
+        strange = sorted(set(stored) - {*CHANGEABLE, ERA, PART})
         if strange:
             raise BadFormat(f"its options were changed to some this library does not know: {', '.join(strange)}")
-        changed = {**stored, "retention": Retention(**stored["retention"])} if "retention" in stored else stored
+        changed = {name: stored[name] for name in CHANGEABLE if name in stored}
+        if "retention" in changed:
+            changed["retention"] = Retention(**changed["retention"])
+        if ERA in stored:
+            now = {name: stored[ERA][name] for name in ("followers", "name")}
+            changed["durability"] = self.durability.__replace__(**now)
         return self.__replace__(**changed, max_messages=max_messages, max_bytes=max_bytes)
 
     def check_against(self, stored: Options, path: str) -> None:

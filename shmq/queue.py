@@ -10,6 +10,7 @@ from shmq import _native, ending, errors, given, habits, later
 from shmq import filter as filters
 from shmq.closable import Closable
 from shmq.codec import T
+from shmq.deadlines import deadline_of
 from shmq.options import OptionKeywords, Options, OtherKeywords
 from shmq.putting.producer import Producer
 from shmq.reading.access import INDEX_MAX, Access, Extent, nanoseconds, nanoseconds_of_int
@@ -1021,13 +1022,18 @@ class Queue(_native.Finder[T], Closable):
         return self._session.access().at(nanoseconds_of_int(time_ns))
 
     # ---- the disk
-    def sync(self) -> None:
+    def sync(self, timeout: float | None = None) -> None:
         """
         Return when everything that anybody put before is on the disk, and every acknowledgement. In any mode.
 
-        It waits for messages that are reserved and not committed yet.
+        It waits for messages that are reserved and not committed yet; and where puts wait for followers, until those
+        have what was put.
+
+        Args:
+            timeout: seconds; None waits as long as it takes.
 
         Raises:
+            SyncPending: the time is up.
             SyncFailed: the disk refused.
             OSError: it could not be asked, for want of a descriptor, say. Nothing is known to be wrong: sync again.
         """
@@ -1040,7 +1046,7 @@ class Queue(_native.Finder[T], Closable):
             from shmq.taking.lasting import take_all  # noqa: PLC0415  # only where something is forwarded
 
             take_all(self._session)
-        Syncer(self._session.home, self._session.joined()).sync()
+        Syncer(self._session.home, self._session.joined()).sync(deadline_of(timeout))
 
     # ---- looking
     @property

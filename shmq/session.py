@@ -17,11 +17,11 @@ from shmq import _native, ending, errors, later, locks, log, membership, roles, 
 from shmq import codec as codecs
 from shmq.closable import Closable
 from shmq.loan import Loan
-from shmq.options import CHANGEABLE, Options
+from shmq.options import CHANGEABLE, ERA, PART, Options
 from shmq.reading.access import Access
-from shmq.storage import directory, files, making, names, shm, volatile
+from shmq.storage import directory, files, making, names, shm, small_json, volatile
 from shmq.storage.chain import Chain
-from shmq.where import says_where
+from shmq.where import absolute, says_where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,7 +68,7 @@ class Session(Closable):
             group = volatile.group_of(path)
             options = volatile.shared_by(options, group)
         assert path is not None  # noqa: S101  # an anonymous one has a name by now
-        self.path = volatile.home_of(path) if self._volatile else os.path.abspath(path)
+        self.path = volatile.home_of(path) if self._volatile else absolute(path)
         self.place = path if self._volatile else self.path
         self.flags: dict[str, Any] = {
             "read_only": read_only,
@@ -310,8 +310,10 @@ class Session(Closable):
         with self.home.admin():
             journal = self.home.read_journal()
             options = self.home.options.__replace__(**changes)
+            kept = small_json.loads(journal.changed) if journal.changed else {}
             made_with, now = self.home.made_with.to_json(), options.to_json()
             differs = {name: now[name] for name in CHANGEABLE if now[name] != made_with[name]}
+            differs |= {name: kept[name] for name in (ERA, PART) if name in kept}
             later.ready("json")
             import json  # noqa: PLC0415
 

@@ -56,6 +56,19 @@ def _is_public(name: str, it: object) -> bool:
     return not name.startswith("_") and isinstance(it, (types.FunctionType, property))
 
 
+def absolute(path: str) -> str:
+    """
+    As `os.path.abspath`.
+
+    Raises:
+        NotFound: it depends on the current directory, which is gone.
+    """
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError:
+        raise errors.NotFound(f"cannot open {path}: the current directory was removed; nothing was done") from None
+
+
 @contextlib.contextmanager
 def at(path: str) -> Iterator[None]:
     """What is done to the queue at *path*: an OSError says so."""

@@ -284,6 +284,25 @@ enum journal_flag {
     JOURNAL_PROMOTED = 1 << 6  /* it was a follower, and is none any more */
 };
 
+/* How far each follower's disk agrees, in a file of its own: what a put with `replicated` waits for. Written by whoever
+ * replicates to that follower, and only ever larger; it means nothing in another epoch than its own, so nobody syncs it. */
+#define MARKS_MAGIC 0x6b72616d716d6873u /* "shmqmark" */
+#define MARKS_COUNT 8u
+#define MARK_BYTES 64u
+struct mark {
+    uint64_t index;          /* all before it is on the disk of that follower */
+    uint8_t reserved[56];
+};
+struct marks {
+    uint64_t magic;
+    uint32_t byte_order;
+    uint32_t version;
+    uint64_t epoch;          /* the queue's: 0, or another one, and no mark counts */
+    uint8_t reserved[40];
+    struct mark mark[MARKS_COUNT]; /* in the order of the list of followers */
+};
+#define MARKS_BYTES 576u
+
 struct watermark_slot { /* pages 3 and 4: below this, the disk is known to agree */
     uint64_t sequence;       /* the larger valid one counts; 0 is not valid */
     uint64_t epoch;
@@ -626,6 +645,8 @@ AT(journal_slot, device, 56); AT(journal_slot, inode, 64); AT(journal_slot, max_
 AT(journal_slot, max_bytes, 80); AT(journal_slot, dropped, 88); AT(journal_slot, flags, 96); AT(journal_slot, crc, 100);
 SIZE(journal_slot, 104);
 AT(journal_options, length, 0); AT(journal_options, crc, 4); SIZE(journal_options, 8);
+AT(mark, index, 0); SIZE(mark, MARK_BYTES);
+AT(marks, byte_order, 8); AT(marks, version, 12); AT(marks, epoch, 16); AT(marks, mark, 64); SIZE(marks, MARKS_BYTES);
 AT(watermark_slot, epoch, 8); AT(watermark_slot, chunk_sequence, 16); AT(watermark_slot, position, 24);
 AT(watermark_slot, index, 32); AT(watermark_slot, crc, 44); SIZE(watermark_slot, 48);
 AT(counted, taken_messages, 16); AT(counted, acked, 24); AT(counted, waits, 40); SIZE(counted, 64);

@@ -134,6 +134,7 @@ from shmq._native.mapping import (
     start_writing,
     sync_pages,
 )
+from shmq._native.marks import Marks
 from shmq._native.matching import Matcher
 from shmq._native.member import (
     ANY_MAX,

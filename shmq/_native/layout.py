@@ -45,6 +45,10 @@ QUEUE_MAGIC = 7310861125194442867
 QUEUE_HEADER_BYTES = 56
 PAGE_BYTES = 4096
 QUEUE_FILE_BYTES = 20480
+MARKS_MAGIC = 7742357832085629043
+MARKS_COUNT = 8
+MARK_BYTES = 64
+MARKS_BYTES = 576
 CONTROL_MAGIC = 7814436273894811763
 COUNTED_SEATS = 49
 LATENCY_BUCKETS = 32
@@ -300,6 +304,24 @@ class journal_options:
 
     length = 0
     crc = 4
+
+
+class mark:
+    """Offsets in struct mark, which has 64 bytes."""
+
+    index = 0
+    reserved = 8
+
+
+class marks:
+    """Offsets in struct marks, which has 576 bytes."""
+
+    magic = 0
+    byte_order = 8
+    version = 12
+    epoch = 16
+    reserved = 24
+    mark = 64
 
 
 class watermark_slot:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import functools
 import time
 from typing import TYPE_CHECKING
@@ -11,6 +12,9 @@ import shmq
 
 if TYPE_CHECKING:
     from shmq.aio import loops
+
+
+_A_WHILE = 1.0
 
 
 class Disk:
@@ -23,11 +27,15 @@ class Disk:
         self._waiting: set[loops.Flag] = set()
         self._is_busy = False
         self._problem: BaseException | None = None
+        self._replicates = plain.options.durability.kind == "replicated"
+        self._end_of_sync = 0
+        """All before that index is where a put promises it to be, by the last sync of ours."""
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "shmq-aio-disk")
 
     async def wait(self, pending: shmq.SyncPending, last: int, until: float | None) -> None:
         """
-        Return when the message at *last* is on the disk, which *pending* tells of. Cancelled, that is its cause.
+        Return when the message at *last* is on the disk, which *pending* tells of; and on those of followers, where a
+        put waits for that. Cancelled, that is its cause.
 
         Raises:
             SyncPending: it is *until* already.
@@ -36,7 +44,7 @@ class Disk:
         mine = self._loop.flag()
         self._waiting.add(mine)
         try:
-            while self._plain.durable_index <= last:
+            while not self._is_there(last):
                 mine.clear()
                 self._begin()
                 await mine.wait(until)
@@ -52,6 +60,19 @@ class Disk:
         finally:
             self._waiting.discard(mine)
 
+    def _is_there(self, last: int) -> bool:
+        return (self._end_of_sync if self._replicates else self._plain.durable_index) > last
+
+    def _sync(self) -> None:
+        """Once; where it may never end, for a while, so that the thread can."""
+        if not self._replicates:
+            self._plain.sync()
+            return
+        end = self._plain.committed_index
+        with contextlib.suppress(shmq.SyncPending):
+            self._plain.sync(timeout=_A_WHILE)
+            self._end_of_sync = max(self._end_of_sync, end)
+
     def _begin(self) -> None:
         if self._is_busy:
             return
@@ -61,7 +82,7 @@ class Disk:
         def tell(job: concurrent.futures.Future[None]) -> None:
             loop.tell(functools.partial(end, job))
 
-        self._thread.submit(self._plain.sync).add_done_callback(tell)
+        self._thread.submit(self._sync).add_done_callback(tell)
 
     def _end(self, job: concurrent.futures.Future[None]) -> None:
         self._is_busy = False

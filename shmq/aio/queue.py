@@ -165,7 +165,7 @@ class Queue(Held, Generic[T]):
         self.check()
         opens = functools.partial(self.plain.consumer, name, **options)
         plain = await self._loop.open(opens, lambda opened: opened.close())
-        return Consumer(self._loop, plain, syncs=self.plain.options.durability.kind == "sync")
+        return Consumer(self._loop, plain, syncs=self.plain.options.durability.waits)
 
     def reader(
         self,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import importlib
 import os
 import sys
@@ -138,10 +139,23 @@ def _tell(problem: Exception) -> int | None:
         print(f"shmq: {show.one_line(problem)}", file=sys.stderr)
         return 2
     if isinstance(problem, (shmq.ShmqError, show.Problem, IndexError, ValueError, OSError)):
-        print(f"shmq: {show.one_line(problem)}", file=sys.stderr)
-        _flush_or_forget()
+        lost = _flush_or_forget()
+        print(f"shmq: {_at(problem, lost)}{show.one_line(problem)}", file=sys.stderr)
         return 1
     return None
+
+
+def _at(problem: Exception, lost: OSError | None) -> str:
+    """Where that went wrong, if it does not say so itself; *lost*: what became of standard output."""
+    if not isinstance(problem, OSError) or isinstance(problem, shmq.ShmqError) or problem.filename is not None:
+        return ""
+    if lost is not None and lost.errno == problem.errno:
+        return "cannot write to standard output: "
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "the current directory was removed: " if problem.errno == errno.ENOENT else ""
+    return ""
 
 
 def _open_closed_streams() -> None:
@@ -162,11 +176,14 @@ def _open_closed_streams() -> None:
             show.CLOSED.add(name)
 
 
-def _flush_or_forget() -> None:
+def _flush_or_forget() -> OSError | None:
+    """What keeps the rest of the output from being written, if anything does."""
     try:
         sys.stdout.flush()
-    except OSError:
+    except OSError as problem:
         _forget_output()
+        return problem
+    return None
 
 
 def _forget_output() -> None:

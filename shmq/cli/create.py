@@ -6,6 +6,7 @@ Examples:
     shmq create shm:orders      keeps it until Ctrl-C
     shmq create ledger --durability sync --retention forever
     shmq create journal --retention age=7d --durability interval=0.1
+    shmq create ledger --durability replicated=1 --followers b,c
     shmq create jobs --max-messages 10000 --full raise
     shmq create /srv/app/orders --group app     shared by all users of that group
 """
@@ -57,10 +58,14 @@ def add(verb: argparse.ArgumentParser) -> None:
     )
     verb.add_argument(
         "--durability",
-        type=show.durability,
+        type=show.durability_or_count,
         metavar="WHAT",
         help="what a put promises about power loss: process, nothing (the default); sync, it is on the disk; "
-        "interval=TIME",
+        "interval=TIME; replicated=N, and on those of N followers, too",
+    )
+    verb.add_argument("--followers", metavar="NAMES", help="with replicated=N: what they are called, as b,c")
+    verb.add_argument(
+        "--called", metavar="NAME", help="with replicated=N: what this queue is called when it follows (primary)"
     )
     verb.add_argument("--max-messages", type=show.whole(1), metavar="N", help="a bound on what is not finished (none)")
     verb.add_argument("--max-bytes", type=quantities.size, metavar="SIZE", help="a bound on its bytes (none)")
@@ -85,6 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.no_checksum:
         given["checksum"] = False
     try:
+        _have_followers(given, arguments)
         options = shmq.Options(**given)
     except ValueError as problem:
         raise show.Misuse(str(problem)) from None
@@ -107,3 +113,13 @@ def run(arguments: argparse.Namespace) -> int:
                 sys.stdout.flush()
                 signal.pause()
     return 0
+
+
+def _have_followers(given: dict[str, Any], arguments: argparse.Namespace) -> None:
+    """The durability with its followers, where puts wait for some."""
+    counted = isinstance(given.get("durability"), int)
+    if counted != (arguments.followers is not None) or (arguments.called is not None and not counted):
+        raise show.Misuse("--durability replicated=N and --followers NAMES go together, and --called with them")
+    if counted:
+        name = {} if arguments.called is None else {"name": arguments.called}
+        given["durability"] = shmq.Durability.replicated(given["durability"], arguments.followers.split(","), **name)

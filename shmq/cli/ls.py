@@ -36,6 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not path.startswith("shm:"):
         if not os.path.isdir(path):
             raise show.Problem(f"{path} is not a directory")
+        with os.scandir(path):  # which says so, where we may not look
+            pass
         if not os.path.exists(f"{path}/{_MARK}"):
             return _print_queues(path, as_json=arguments.json, volatile=arguments.path is None)
     _print_consumers(path, as_json=arguments.json)

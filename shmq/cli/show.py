@@ -30,6 +30,8 @@ _REMOTE = ("csp:", "csp+unix:", "acsp:", "acsp+unix:")
 """How the place of a queue at a server begins."""
 
 
+_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters, and those that turn what follows to the left."""
 CLOSED: set[str] = set()
 """Which of stdin, stdout and stderr were closed when the command began."""
 
@@ -45,8 +47,13 @@ class Misuse(Problem):
 def one_line(problem: BaseException) -> str:
     """An exception as one line of text."""
     if isinstance(problem, OSError) and not isinstance(problem, shmq.ShmqError) and problem.strerror:
-        return f"{problem.filename}: {problem.strerror}" if problem.filename else problem.strerror
-    return " ".join(str(problem).split()) or type(problem).__name__
+        return plain(f"{problem.filename}: {problem.strerror}" if problem.filename else problem.strerror)
+    return plain(" ".join(str(problem).split())) or type(problem).__name__
+
+
+def plain(text: str) -> str:
+    """A text without what steers a terminal: the name of a file may have anything in it."""
+    return _STEERING.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def counted(number: int, what: str) -> str:
@@ -131,7 +138,7 @@ def _in_colour(text: list[list[str]], left: int) -> bool:
 def _cell(cell: object) -> str:
     if isinstance(cell, bool):
         return "yes" if cell else "no"
-    return f"{cell:,}" if isinstance(cell, int) else "-" if cell is None else str(cell)
+    return f"{cell:,}" if isinstance(cell, int) else "-" if cell is None else plain(str(cell))
 
 
 def age(seconds: float | None) -> str:
@@ -275,6 +282,18 @@ def durability(word: str) -> shmq.Durability:
     raise argparse.ArgumentTypeError(f"{word!r} is not process, sync or interval=SECONDS")
 
 
+def durability_or_count(word: str) -> shmq.Durability | int:
+    """The same, or of a word like "replicated=1" how many followers are waited for; for argparse."""
+    counted = re.fullmatch(r"replicated[=:]([0-9]+)", word)
+    if counted:
+        return int(counted[1])
+    try:
+        return durability(word)
+    except argparse.ArgumentTypeError as problem:
+        more = ", nor replicated=N" if "SECONDS" in str(problem) else ""
+        raise argparse.ArgumentTypeError(f"{problem}{more}") from None
+
+
 def retention(word: str) -> shmq.Retention:
     """A word like "acked" or "age=3600" as what it means; for argparse."""
     kind, _, limit = word.partition("=")
@@ -301,7 +320,10 @@ def options(queue: shmq.Queue) -> dict[str, object]:
     kept = queue.options.retention
     shown["retention"] = f"{kept.kind}={kept.limit}" if kept.limit else kept.kind
     promised = queue.options.durability
-    shown["durability"] = f"{promised.kind}={promised.seconds}" if promised.seconds else promised.kind
+    number = promised.seconds or promised.n
+    shown["durability"] = f"{promised.kind}={number}" if number else promised.kind
+    if promised.followers:
+        shown["followers"] = list(promised.followers)
     shown["mode"] = f"{queue.options.mode:#o}"
     return shown
 

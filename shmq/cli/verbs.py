@@ -54,6 +54,8 @@ GROUPS = {
         "serve": "Serve the queues below a directory to other programs and machines",
         "replicate": "Have a queue followed by another one, with the same indexes, times and keys, until Ctrl-C or "
         "SIGTERM",
+        "fence": "Fence a follower whose source is to be replaced, where puts wait for followers: it takes nothing "
+        "more of that, durably",
         "promote": "Make a queue of its own of one that follows another: it is put into and consumed from then",
         "hub": "Gather the queues of many machines below one directory, until Ctrl-C or SIGTERM",
         "bridge": "Carry a queue's messages to NATS, Redis, Kafka or a POSIX message queue, or theirs into a queue",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shmq import _native, errors, roots, whose
 from shmq.diagnosis import facts, words
 from shmq.diagnosis.finding import LEVELS, Finding
+from shmq.durability import end_of_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +43,16 @@ class Causes:
     def all(self) -> Iterator[Finding]:
         """Each finding, in no order."""
         some = False
-        for look in (self._claims, self._full, self._names, self._disk, self._watermark, self._locks, self._state):
+        for look in (
+            self._claims,
+            self._full,
+            self._names,
+            self._disk,
+            self._watermark,
+            self._followers,
+            self._locks,
+            self._state,
+        ):
             for each in look():
                 some = True
                 yield each
@@ -337,6 +347,27 @@ class Causes:
             next_index=self._end,
             **words.facts_of(process),
         )
+
+    def _followers(self) -> Iterator[Finding]:
+        """Puts that wait for followers."""
+        now, before = self._now.followers, self._before.followers
+        options = self._session.current_options()
+        if not now or self._now.stats.role == "fenced":
+            return
+        n = options.durability.n
+        end = min(self._before.stats.next_index, end_of_messages(self._session.home))
+        late = [name for name in now if now[name] < end and now[name] == before.get(name)]
+        if len(late) > len(now) - n:
+            yield self._finding(
+                "followers",
+                "stuck",
+                f"Puts wait for {n} of {', '.join(now)}: "
+                f"{', '.join(f'{name} has all before index {now[name]:,}' for name in now)}, and "
+                f"{' and '.join(late)} got nothing more.",
+                "Look whether `shmq replicate` to it runs, and what that says.",
+                followers=now,
+                n=n,
+            )
 
     def _locks(self) -> Iterator[Finding]:
         stopped = [each for each in self._now.people if each.state == whose.STOPPED]

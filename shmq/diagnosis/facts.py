@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors, stats, whose
 from shmq._native import holdings, layout
-from shmq.storage import boots
+from shmq.storage import boots, marks
 from shmq.storage import ring as rings
 from shmq.storage.paths import ADMIN, CONTROL
 
@@ -65,6 +65,8 @@ class Look(NamedTuple):
     leader: int
     sync_failed: bool
     room_waiters: bool
+    followers: dict[str, int]
+    """Before which index each has all, where puts wait for them."""
 
 
 def look(session: Session) -> Look:
@@ -85,6 +87,7 @@ def look(session: Session) -> Look:
         leader=holdings.control_word(page, layout.control.sync_leader, 8),
         sync_failed=joined.control.sync_failed(),
         room_waiters=bool(holdings.control_word(page, layout.control.room_waiters, 4)),
+        followers=marks.known(session.home),
     )
 
 

@@ -42,9 +42,9 @@ def serve(
     if os.getcwd() not in sys.path:  # where the functions are that it is to find
         sys.path.insert(0, os.getcwd())
     try:
-        guard.start()
         try:
-            if on_start is not None:
+            _start(guard, ends)
+            if on_start is not None and not ends.is_set():
                 on_start(guard.workers.pids())
             ends.wait()
         finally:
@@ -55,3 +55,12 @@ def serve(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _start(guard: Guard, ends: threading.Event) -> None:
+    """Start the workers. Ctrl-C ends the process that starts them for us as well, which is no fault then."""
+    try:
+        guard.start()
+    except (EOFError, OSError):
+        if not ends.is_set():
+            raise

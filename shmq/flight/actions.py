@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _TOKENS = 10_000
 _EXTENTS = 1 << 20
+_PATIENCE = 10.0
 
 
 class Verb(NamedTuple):
@@ -35,8 +36,8 @@ def _ends(queue: shmq.Queue[Any], ask: words.EndsOf) -> words.Ends:
     end = queue.committed_index
     if (ask.durable or queue.options.durability.kind != "process") and not _is_read_only(queue):
         if queue.durable_index < end == queue.next_index:  # else it would wait for whoever is in the middle of a put
-            with contextlib.suppress(shmq.Closed, shmq.SyncFailed):
-                queue.sync()
+            with contextlib.suppress(shmq.Closed, shmq.SyncFailed, shmq.SyncPending):
+                queue.sync(_PATIENCE)  # followers may be away for long
         end = min(end, queue.durable_index)
     mark = os.stat(f"{queue.path}/{names.MARK}", follow_symlinks=False)
     return words.Ends(

@@ -93,10 +93,10 @@ class Collector(_Collector):  # type: ignore[misc]  # of an extra
             queue = place if isinstance(place, shmq.Queue) else self._queue(place)
             stats, messages = queue.stats(), len(queue)
         except (shmq.ShmqError, OSError):
-            families.down(name)
+            families.down(_shown(name))
             self._close(name)
         else:
-            families.add(name, stats, messages)
+            families.add(_shown(name), stats, messages)
         if name.startswith("shm:"):
             self._close(name)  # it goes with its last user, who is not to be this
 
@@ -119,17 +119,30 @@ class Collector(_Collector):  # type: ignore[misc]  # of an extra
 
 def _identity(queue: shmq.Queue) -> bytes:
     """Of what is there now."""
-    with contextlib.suppress(OSError), open(os.path.join(queue.path, _MARK), "rb") as file:
-        return file.read(_BEGINNING)
+    with contextlib.suppress(OSError):
+        # a pipe that was put in its place is not waited for
+        fd = os.open(os.path.join(queue.path, _MARK), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return os.read(fd, _BEGINNING)
+        finally:
+            os.close(fd)
     return b""
 
 
+def _shown(name: str) -> str:
+    """A name as a label, which is UTF-8: bytes of a path that are none are written as escapes."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
 def _below(top: str) -> Iterator[str]:
-    """Every queue below *top*; links are not followed."""
-    for path, folders, names in os.walk(top):
+    """Every queue below *top*, and *top* itself where we may not look there; links are not followed."""
+    refused: list[OSError] = []
+    for path, folders, names in os.walk(top, onerror=refused.append):
         folders.sort()
         if shmq.shards.read(path) is not None:
             folders[:] = [name for name in folders if name != "members"]  # where groups meet, and nobody's messages lie
         if _MARK in names:
             folders.clear()
             yield path
+    if any(problem.filename == top for problem in refused) and os.path.isdir(top):
+        yield top

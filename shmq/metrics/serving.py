@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, Any, Self
 
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 _ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^:\[\]]+))?:?([0-9]{1,5})")
 _PORT_MOST = 65535
+_SILENT_MOST = 5.0
+"""So many seconds a client may take until the next byte of its request, or to take the next one of the answer."""
 
 
 def text(*places: str | os.PathLike[str] | shmq.Queue) -> str:
@@ -82,7 +85,20 @@ def serve(*places: str | os.PathLike[str] | shmq.Queue, address: str = "127.0.0.
         server, thread = start_http_server(port, host, registry)
     except OSError as problem:
         raise OSError(problem.errno, f"cannot serve metrics at {address}: {problem.strerror}") from None
+    _let_nobody_stay(server)
     return Server(collector, server, thread, host)
+
+
+def _let_nobody_stay(server: Any) -> None:
+    """Have that server drop whoever is silent in the middle of a request, for each of them has a thread."""
+    tell = server.handle_error
+
+    def handle_error(request: Any, who: Any) -> None:
+        if not isinstance(sys.exception(), OSError):  # a client that is silent, or gone, is no fault of ours
+            tell(request, who)
+
+    server.handle_error = handle_error
+    server.RequestHandlerClass = type("Handler", (server.RequestHandlerClass,), {"timeout": _SILENT_MOST})
 
 
 def _parsed(address: str) -> tuple[str, int]:

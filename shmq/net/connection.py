@@ -233,6 +233,11 @@ class Connection(asyncio.Protocol):
         """Whether it has neither ended nor been left."""
         return self._closing_since is None
 
+    @property
+    def silent_since(self) -> float | None:
+        """When it began, as long as nothing came of it that was taken; then None."""
+        return self._began if self._session is None else None
+
     def leave(self, why: str) -> None:
         """Say why, and close; again does nothing."""
         if self._closing_since is None:

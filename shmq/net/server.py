@@ -40,6 +40,7 @@ _CREDENTIALS = struct.Struct("3i")
 _TICK = 0.5
 _SAY_AGAIN = 10.0
 """Seconds between two lines of the log about the same want."""
+_FULL = "too many are connected"
 _GRACE = 5.0
 """Seconds for what is under way when the server ends."""
 
@@ -128,8 +129,8 @@ class Server:
     def admit(self, connection: Connection, transport: asyncio.Transport) -> tuple[str, Rights | None]:
         """See `connection.Host`."""
         self.connections.add(connection)
-        if len(self.connections) > self.service.limits.peers:
-            raise PermissionError("too many are connected")
+        if sum(each.is_open for each in self.connections) > self.service.limits.peers:
+            self._make_room(connection)
         peer = transport.get_extra_info("socket")
         if peer.family == socket.AF_UNIX:
             pid, uid, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
@@ -140,6 +141,19 @@ class Server:
         if transport.get_extra_info("peercert"):
             return name, Everything()
         return name, None if self._tokens is not None else Everything()
+
+    def _make_room(self, newcomer: Connection) -> None:
+        """
+        Leave whoever has said nothing for the longest time: strangers would keep out those who have something to say.
+
+        Raises:
+            PermissionError: all of them have said something.
+        """
+        others = (each for each in self.connections if each is not newcomer and each.is_open)
+        silent = {since: each for each in others if (since := each.silent_since) is not None}
+        if not silent:
+            raise PermissionError(_FULL)
+        silent[min(silent)].leave(_FULL)
 
     def rights(self, token: str) -> Rights | None:
         """See there."""

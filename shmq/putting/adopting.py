@@ -16,7 +16,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from shmq import _native, ending, errors, given
+from shmq import _native, ending, errors, given, later
 from shmq.putting.handed import find, place_of
 from shmq.putting.room import Room
 from shmq.storage import dedup as dedup_records
@@ -274,6 +274,21 @@ def _settle(home: Directory, tail: _native.Chunk, first: int) -> None:
             )
         time.sleep(0.001)
     staging.sync_up_to(home, tail.sequence)
+
+
+def have_it_followed(home: Directory, membership: Membership, adopted: range) -> None:
+    """
+    Where puts wait for followers: wait until n of them have what was adopted, as long as that takes.
+
+    Raises:
+        SyncPending: something interrupted it. It is adopted; do not adopt it again.
+    """
+    if home.options.durability.kind != "replicated" or not adopted:
+        return
+    later.ready("shmq.durability")
+    from shmq.durability import Syncer  # noqa: PLC0415  # only this mode pays for it
+
+    Syncer(home, membership).wait(None, adopted[-1], _native.FOREVER, adopted.start)
 
 
 def nothing(home: Directory, chain: Chain, producer: bytes, sequence: int) -> range:

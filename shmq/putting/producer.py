@@ -96,7 +96,7 @@ class Producer(_native.Tail[T], Handle):
 
     def _make_syncer(self) -> Syncer | None:
         """What a put waits with; None when it does not wait."""
-        if self._home.options.durability.kind != "sync":
+        if not self._home.options.durability.waits:
             return None
         later.ready("shmq.durability")
         from shmq.durability import Syncer  # noqa: PLC0415  # only this mode pays for it
@@ -158,7 +158,7 @@ class Producer(_native.Tail[T], Handle):
         """Wait until the message at *index* in that chunk, the last of a batch from *first* on, is synced; *index*."""
         syncer = cast("Syncer", self._syncer)
         syncer.wait(tail, index, deadline_ns, first)
-        self._sync_with(syncer.mark_due_ns, sync)
+        self._sync_with(syncer.built_in_until_ns, sync)
         return index
 
     def _interrupted(self, index: int, problem: BaseException) -> None:
@@ -585,7 +585,7 @@ class Producer(_native.Tail[T], Handle):
         self._membership.claims_from(self, chunk.sequence)
         self._move(chunk.address, 0, 0, chunk)
         if self._syncer is not None:
-            self._sync_with(self._syncer.mark_due_ns, sync)
+            self._sync_with(self._syncer.built_in_until_ns, sync)
 
     # ---- waiting without a sleep
     def alarm(self, call: Callable[[], object]) -> Alarm:

@@ -334,7 +334,14 @@ def adopt(session: Session, staged: Any, dedup: tuple[str | bytes, int] | None) 
         if isinstance(each, Staged) and each.queue_id != session.home.queue_id:
             raise errors.Mismatch(f"cannot adopt into {session.path} what was staged for another queue")
     if alone and isinstance(staged, Staged) and staged.token is None:
-        return staged.adopt(dedup)
+        adopted = staged.adopt(dedup)
+    else:
+        adopted = _adopt_handed(session, several, dedup)
+    adopting.have_it_followed(session.home, session.joined(), adopted)
+    return adopted
+
+
+def _adopt_handed(session: Session, several: list[Any], dedup: tuple[str | bytes, int] | None) -> range:
     tokens = [
         each if isinstance(each, str) else each.hand_over() if isinstance(each, Staged) else each.token
         for each in several

@@ -12,10 +12,11 @@ from __future__ import annotations
 import logging
 
 from shmq.replica.doors import token_in
+from shmq.replica.fencing import fence
 from shmq.replica.holding import PREFIX
 from shmq.replica.promotion import promote
 from shmq.replica.service import Stop, listen, replicate
 
 logging.getLogger("shmq").addHandler(logging.NullHandler())  # silent, unless a program listens
 
-__all__ = ["PREFIX", "Stop", "listen", "promote", "replicate", "token_in"]
+__all__ = ["PREFIX", "Stop", "fence", "listen", "promote", "replicate", "token_in"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from shmq import ending, errors
 from shmq.replica import places
 from shmq.replica.seed import KEPT_FLAGS
-from shmq.storage import files, pins, records, sync
+from shmq.storage import eras, files, pins, records, sync
 from shmq.storage.paths import DEDUP, DEDUP_NEW, FORWARDED, FORWARDED_NEW, LEDGER, LEDGER_NEW, UPSTREAM, UPSTREAM_NEW
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def take_state(session: Session, state: State) -> None:
                 max_bytes=state.max_bytes,
                 dropped=max(journal.dropped, state.dropped),
                 flags=journal.flags & ~KEPT_FLAGS | state.flags & KEPT_FLAGS,
-                changed=state.changed,
+                changed=eras.with_part(state.changed, eras.part_of(journal)),
             )
         )
         control.raise_first_live(first[0])

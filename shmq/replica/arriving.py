@@ -212,6 +212,7 @@ class Growing(Closable):
         self._mirror[: self._first] = self._map[: self._first]
         self._checker = self._detached(size, self._mirror)
         self.is_dirty = True
+        self._was_refused = False
 
     def _detached(self, size: int, memory: mmap.mmap | None) -> _native.DetachedChunk:
         return _native.DetachedChunk(
@@ -253,10 +254,22 @@ class Growing(Closable):
         return found
 
     def sync(self) -> None:
-        """Have it on the disk."""
-        if self.is_dirty:
-            self.is_dirty = False
+        """
+        Have it on the disk.
+
+        Raises:
+            OSError: the disk refused. It can be asked again.
+        """
+        if not self.is_dirty:
+            return
+        if self._was_refused:
+            self._map[:] = self._map[:]  # what the kernel believes to be clean is written once more
+        try:
             sync.data(self._fd, "chunk")
+        except OSError:
+            self._was_refused = True
+            raise
+        self.is_dirty = self._was_refused = False
 
     def finish(self) -> None:
         """It is sealed: have its index whole."""

@@ -12,7 +12,7 @@ import time
 
 from shmq import _native, errors, roles
 from shmq.closable import Closable
-from shmq.replica import along, aside, history
+from shmq.replica import admission, along, aside, history
 from shmq.replica.arriving import Checked, Growing, Whole, end_of
 from shmq.replica.lock import locked
 from shmq.replica.pieces import (
@@ -66,8 +66,10 @@ class Follower(Closable):
         """(sequence, base, position, ordinal) of the end of all that is seen."""
         self._names_dirty = False
         self._marked_ns = 0
-        self._took = False
+        self._took = self._has_begun = False
         self._flushed: tuple[int, int, int] | None = None
+        self._identity = ""
+        """Which follower it is, where puts wait for it."""
 
     def close(self) -> None:
         """Have what came on the disk, and let go of it."""
@@ -92,7 +94,7 @@ class Follower(Closable):
         Raises:
             Mismatch: it is another queue, or of another version of this protocol.
             Unsafe: it is no follower: somebody puts there.
-            Fenced: it is fenced, and is not to follow.
+            Fenced: it is fenced, and is not to follow; or it takes nothing of that one, see `fence`.
             Busy: somebody else writes to it.
         """
         self._hello = hello
@@ -104,6 +106,7 @@ class Follower(Closable):
         if home.queue_id != hello.queue_id:
             raise errors.Mismatch(f"cannot follow into {self.path}: it is another queue; nothing was changed")
         role = roles.of(home.read_journal())
+        admission.admit(home, hello, role)
         if role == "promoted":
             return Answer(True, history.ids(home, 0), 0, 0, False, 0)
         if role == "fenced":
@@ -112,7 +115,9 @@ class Follower(Closable):
             raise errors.Unsafe(f"cannot follow into {self.path}: it is a queue of its own; nothing was changed")
         if self._lock is None:
             self._lock = locked(session, "replicate to")
+            admission.admit(home, hello, role)  # fenced meanwhile, perhaps
             self._settle()
+        self._identity = admission.begin_era(home, hello)
         return self._told()
 
     def _told_of_fenced(self, session: Session) -> Answer:
@@ -138,7 +143,7 @@ class Follower(Closable):
             raise errors.Unsafe(f"cannot set aside what is in {self.path}: nobody asked for that here")
         self.close()
         self._last = self._flushed = None
-        self._took = self._names_dirty = False
+        self._took = self._has_begun = self._names_dirty = False
         aside.tell(aside.set_aside(self.path, common))
         self._may_reset = self._rejoins = False
         self.was_reset = True
@@ -166,6 +171,16 @@ class Follower(Closable):
         for sequence, base in session.chain().names()[-1:]:  # read alone: it may come to nothing
             self._last = sequence, base, *end_of(session.home, sequence, base)[:2]
             session.joined().control.enter(sequence, base)
+            if session.home.made_with.durability.kind == "replicated":
+                self._have_on_disk(sequence, base)
+
+    def _have_on_disk(self, sequence: int, base: int) -> None:
+        """What is there may be in memory alone, and is about to be said to be on the disk, which counts."""
+        home = self.session.home
+        fd, _ = home.open(home.chunks, chunk_name(base, sequence), writable=False)
+        with fd:
+            sync.data(fd, "chunk")
+        self._sync_names()
 
     def _go_on(self, sequence: int, base: int) -> Growing:
         self._leave_growing()
@@ -191,12 +206,12 @@ class Follower(Closable):
         home = self.session.home
         chain = history.ids(home, home.read_journal().first_live)
         if self._last is None:
-            return Answer(False, [], 0, 0, False, 0, reset=self._may_reset, clock_ns=time.time_ns())
+            return Answer(False, [], 0, 0, False, 0, False, self._may_reset, time.time_ns(), self._identity)
         sequence, base, *_ = self._last
         position, ordinal, sealed = end_of(home, sequence, base)
         digest = history.digest_of(home, sequence, base, position)
         may = self._may_reset
-        return Answer(False, chain, position, ordinal, sealed, digest, reset=may, clock_ns=time.time_ns())
+        return Answer(False, chain, position, ordinal, sealed, digest, False, may, time.time_ns(), self._identity)
 
     # ---- what comes
     def take(self, piece: There) -> None:
@@ -208,7 +223,9 @@ class Follower(Closable):
             DiskFull: there is no room for it. It can come again.
             OSError: the disk refused.
         """
-        self._took = True
+        if not self._took:  # the other one has said that it may follow
+            self._took = True
+            self._has_begun = admission.take_part(self.session.home, self._flushed[2] if self._flushed else 0)
         if isinstance(piece, Data):
             self._take_data(piece)
         elif isinstance(piece, Region):
@@ -336,6 +353,7 @@ class Follower(Closable):
         staging.finish(session.home, control, chunk, found.adoption, found.behind)
         del chunk
         self._sets.finish(found.adoption)
+        self._names_dirty = True
         self._leave_growing()
         with session.home.admin():
             ledger.fold(session.home, session.chain())
@@ -357,17 +375,30 @@ class Follower(Closable):
         sequence, base, position, ordinal = self._last
         if self._flushed == (sequence, position, base + ordinal) and not mark:
             return Mark(*self._flushed)
-        if self._growing is not None:
-            self._growing.sync()
-        if self._names_dirty:
-            self._sync_names()
+        try:
+            if self._growing is not None:
+                self._growing.sync()
+            if self._names_dirty:
+                self._sync_names()
+        except OSError:
+            self._note_failure()
+            raise
         self._flushed = sequence, position, base + ordinal
         self._publish(sequence, position, base + ordinal)
+        if self._took and not self._has_begun:  # before that is a mark
+            self._has_begun = admission.take_part(self.session.home, base + ordinal)
         now = _native.monotonic_ns()
         if mark or now - self._marked_ns >= MARK_NS:
             self._marked_ns = now
             watermark.write(self.session.home, sequence, position, base + ordinal)
         return Mark(sequence, position, base + ordinal)
+
+    def _note_failure(self) -> None:
+        """Have whoever opens it next write all of it once more, and look at it."""
+        with contextlib.suppress(errors.Busy, OSError), self.session.home.admin(timeout=0):
+            journal = self.session.home.read_journal()
+            if not journal.flags & _native.JOURNAL_SYNC_FAILED:
+                self.session.home.write_journal(journal._replace(flags=journal.flags | _native.JOURNAL_SYNC_FAILED))
 
     def _sync_names(self) -> None:
         sync.directory(self.session.home.chunks, "chunks")

@@ -78,6 +78,8 @@ class Answer(_Piece, frozen=True, array_like=True, tag="answer"):
     """What is not in the other queue may be set aside."""
     clock_ns: _Index = 0
     """The time there when this was sent."""
+    identity: str = ""
+    """Which follower it is, where puts wait for it: another one at the same place is told from it."""
 
 
 class Common(_Piece, frozen=True, array_like=True, tag="common"):

@@ -18,6 +18,7 @@ from shmq.closable import Closable
 from shmq.durability import Syncer
 from shmq.replica import history, places
 from shmq.replica.holding import PREFIX, Hold
+from shmq.replica.known import know, refuse_another, refuse_reset, refuse_unlisted
 from shmq.replica.leaving import beginning, data
 from shmq.replica.pieces import (
     VERSION,
@@ -34,7 +35,7 @@ from shmq.replica.pieces import (
     Together,
 )
 from shmq.session import Session
-from shmq.storage import sync
+from shmq.storage import marks, sync
 from shmq.storage.paths import CHUNKS, DEDUP, FORWARDED, LEDGER, QUEUE, chunk_name
 from shmq.storage.stretches import opened
 
@@ -72,6 +73,7 @@ class Source(Closable):
             if self._session.home.volatile:
                 raise errors.Mismatch(f"cannot replicate {path}: it is volatile, and no disk has it")
             roles.refuse(self._session.home, "replicate")
+            refuse_unlisted(self._session.home, name, keep)
             self._hold = Hold(self._session, self._queue, name, keep)
         except BaseException:
             self._session.close()
@@ -84,7 +86,8 @@ class Source(Closable):
             joined.control,
         )
         self._chain = self._session.chain()
-        self._syncer = Syncer(self._home, joined)
+        self._syncer = Syncer(self._home, joined, here=True)
+        self._marks = marks.followers_of(self._home)
         self._sequence = self._base = self._position = self._ordinal = 0
         self._begun = False
         self._known: dict[str, tuple[int, int]] = {}
@@ -118,7 +121,7 @@ class Source(Closable):
 
         Raises:
             Mismatch, Gone: see `history.compare`; nothing was changed.
-            Fenced: it was promoted, and this queue is fenced from now on.
+            Fenced: it was promoted, and this queue is fenced from now on; or puts wait for another one of its name.
         """
         self._clock = Clock(time.time_ns() - answer.clock_ns)  # at once: an answer is waited for, so it has just come
         self._leave_chunk()
@@ -126,7 +129,11 @@ class Source(Closable):
         first_live = self._control.first_live()
         if answer.promoted:
             self._fence()
+        if self._marks is not None:
+            refuse_another(self._home, self.name, answer, self._marks.mark(self.name))
         history.compare(self._home, first_live, answer)
+        if self._marks is not None:
+            know(self._home, self.name, answer.identity)
         self._has_begun = True
         self._known.clear()
         self._state = self._told = self._places = None
@@ -145,7 +152,7 @@ class Source(Closable):
         else:
             self._go_to(sequence, base)
             self._position, self._ordinal, self._begun = answer.position, answer.ordinal, True
-        self._acked = Mark(sequence, answer.position, base + answer.ordinal)
+        self.acknowledged(Mark(sequence, answer.position, base + answer.ordinal))
 
     def common(self, answer: Answer) -> Common:
         """
@@ -153,7 +160,10 @@ class Source(Closable):
 
         Raises:
             SyncFailed: the disk refused.
+            Fenced: puts waited for it; nothing that it has promised to have is set aside.
         """
+        if self._marks is not None:
+            refuse_reset(self._home, self.name, answer)
         self._syncer.sync()
         last = history.last_common(self._home, self._control.first_live(), answer)
         with contextlib.suppress(FileNotFoundError):  # retired meanwhile
@@ -392,6 +402,9 @@ class Source(Closable):
     def acknowledged(self, mark: Mark) -> None:
         """The follower has so much on its disk."""
         self._acked = mark
+        if self._marks is not None:
+            self._marks.store(self.name, mark.index)
+            self._control.wake()  # behind it: whoever waits for it looks again
 
     def tend(self) -> None:
         """

@@ -52,6 +52,9 @@ def _remote_ends(shard: places.Shard, *, is_checked: bool) -> Ends:
     return Ends(queue.id, now.first, now.committed if is_checked else now.end)
 
 
+_PATIENCE = 10.0
+
+
 def readable_end(queue: shmq.Queue, *, durable_only: bool) -> int:
     """
     The index behind the last message that may be read.
@@ -63,8 +66,8 @@ def readable_end(queue: shmq.Queue, *, durable_only: bool) -> int:
     if queue.options.durability.kind == "process" and not durable_only:
         return end
     if queue.durable_index < end == queue.next_index:  # else a sync would wait for whoever is in the middle of a put
-        with contextlib.suppress(shmq.Closed, shmq.SyncFailed):
-            queue.sync()
+        with contextlib.suppress(shmq.Closed, shmq.SyncFailed, shmq.SyncPending):
+            queue.sync(_PATIENCE)  # followers may be away for long
     return min(end, queue.durable_index)
 
 

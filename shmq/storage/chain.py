@@ -548,7 +548,7 @@ class Chain:
         return errors.Gone(f"{what}; the first index still there is {first}", first)
 
     def _open_tail(self, sequence: int, base: int) -> _native.Chunk:
-        syncing = self._home.options.durability.kind == "sync"
+        syncing = self._home.options.durability.waits
         return self.open(sequence, base, writable=True, syncing=syncing)
 
     def _enter(self, chunk: _native.Chunk) -> _native.Chunk:

@@ -439,14 +439,16 @@ def give_rights(fd: int, group: int | None, path: str) -> None:
 
 def disk_full(path: str, size: int, problem: OSError) -> errors.DiskFull:
     """The error for a place without room, with how much there is."""
-    free = "?"
+    free = "? bytes free"
     with contextlib.suppress(OSError):
         room = os.statvfs(path)
-        free = f"{room.f_bavail * room.f_frsize:,}"
+        free = f"{room.f_bavail * room.f_frsize:,} bytes free"
+        if room.f_files and not room.f_favail:  # not all file systems count them
+            free += ", but no inode for one more file"
     what = f"get {size:,} bytes" if size else "make a file"
     remedy = shm.REMEDY if shm.is_inside(path) else _REMEDY
     return errors.DiskFull(
-        f"cannot {what} in {path}: {problem.strerror} ({free} bytes free); nothing was lost, and the queue can still "
+        f"cannot {what} in {path}: {problem.strerror} ({free}); nothing was lost, and the queue can still "
         f"be read{remedy}"
     )
 

@@ -24,6 +24,7 @@ from shmq.storage.paths import (
     FORWARDED_NEW,
     LEDGER,
     LEDGER_NEW,
+    MARKS,
     QUEUE,
     STAGING,
     UPSTREAM,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from shmq.options import Options
     from shmq.storage.directory import Directory
 
-_REST = (LEDGER, LEDGER_NEW, DEDUP, DEDUP_NEW, FORWARDED, FORWARDED_NEW, UPSTREAM, UPSTREAM_NEW)
+_REST = (LEDGER, LEDGER_NEW, DEDUP, DEDUP_NEW, FORWARDED, FORWARDED_NEW, UPSTREAM, UPSTREAM_NEW, MARKS)
 _OURS = {QUEUE, CONTROL, ADMIN, CHUNKS, CONSUMERS, DELETED, STAGING, ASIDE, *_REST}
 
 

@@ -12,6 +12,7 @@ What the files and folders of a queue are called.
     dedup.shmq       which were put, in the chunks before the one it names
     forwarded.shmq   how far the groups are done that have put here what they forward
     upstream.shmq    of a follower: how far its clock is from that of the queue that it follows
+    marks.shmq       how far each follower's disk agrees, where puts wait for that
     aside/           what recovery found behind a cut; nobody reads it any more
 """
 
@@ -27,6 +28,7 @@ STAGING, LEDGER, LEDGER_NEW, ASIDE = "staging", "ledger.shmq", "ledger.new", "as
 DEDUP, DEDUP_NEW = "dedup.shmq", "dedup.new"
 FORWARDED, FORWARDED_NEW = "forwarded.shmq", "forwarded.new"
 UPSTREAM, UPSTREAM_NEW = "upstream.shmq", "upstream.new"
+MARKS = "marks.shmq"
 _CHUNK_NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.chunk")
 FOLLOWERS = "replica."
 """What the names begin with that hold back what followers lack."""

@@ -131,7 +131,7 @@ def snapshots_by_anybody(home: Directory, name: str) -> bool:
     if not is_one(home, name):
         return True
     found = read(home, name)
-    return found is None or (home.options.durability.kind == "sync" and not found.renewed)
+    return found is None or (home.options.durability.waits and not found.renewed)
 
 
 def _write(home: Directory, file: str, source: Source) -> None:

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from shmq import _native, errors, later, user_group
-from shmq.storage import files, verify
+from shmq.storage import eras, files, verify
 from shmq.storage.paths import CHUNKS, CONSUMERS, CONTROL, QUEUE, chunk_name
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ class Target:
             inode=control.st_ino,
             flags=finished | self.part | (_native.JOURNAL_LOSES if self._home.loses else 0),
             dropped=self._dropped,
+            changed=eras.with_part(self._home.journal.changed, None),
         )
         later.ready("json")
         import json  # noqa: PLC0415

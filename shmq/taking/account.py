@@ -74,7 +74,7 @@ class Account:
         self.control = membership.control
         self._checkpoint = checkpoint
         self.explicit = checkpoint.explicit
-        self.syncs = self.explicit and home.options.durability.kind == "sync"
+        self.syncs = self.explicit and home.options.durability.waits
 
     def in_ring(self, ring: _native.Ring, chain: Chain) -> None:
         """Nothing is held there yet."""

@@ -197,7 +197,7 @@ class Mover:
     def __init__(self, source: Session, target: str, group: str, *, letters: bool) -> None:
         """Open the target; make it if there is none. *letters*: keep everything until an operator has finished it."""
         durability = source.options.durability
-        kept = durability if durability.kind == "sync" else Durability.PROCESS
+        kept = Durability.SYNC if durability.waits else Durability.PROCESS
         users = source.options.group
         made = Options(retention=Retention.acked(), durability=kept).shared_by(users).with_codec_of(source.options)
         self._source_id = source.home.queue_id.hex()

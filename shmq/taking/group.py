@@ -194,7 +194,7 @@ class GroupConsumer(_native.Hand[T], Awaited, Handle):
             self._pid,
             self._patience.spins,
             self._explicit,
-            self._explicit and self._home.options.durability.kind == "sync",
+            self._explicit and self._home.options.durability.waits,
         )
         if not self.options.get("expire_to"):  # else what has expired goes elsewhere
             self._code_with(self._decode)

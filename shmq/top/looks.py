@@ -178,8 +178,12 @@ class Looks(Closable):
 def _identity(place: str) -> tuple[int, int, bytes]:
     """Its directory, and what the queue there says it is: the file's inode the next one in that place may get."""
     info = os.stat(place)
-    with open(f"{place}/{QUEUE}", "rb") as file:
-        return info.st_dev, info.st_ino, file.read(_native.QUEUE_HEADER_BYTES)
+    # a pipe that was put in its place is not waited for
+    fd = os.open(f"{place}/{QUEUE}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return info.st_dev, info.st_ino, os.read(fd, _native.QUEUE_HEADER_BYTES)
+    finally:
+        os.close(fd)
 
 
 def _rated(found: QueueFacts, before: QueueFacts, seconds: float) -> QueueFacts:

@@ -44,9 +44,12 @@ def _below(top: str) -> Iterator[str]:
     if top.startswith(_VOLATILE):
         yield top
         return
-    for path, folders, names in os.walk(top):
+    refused: list[OSError] = []
+    for path, folders, names in os.walk(top, onerror=refused.append):
         if QUEUE in names:
             folders.clear()
             yield os.path.normpath(path)
         else:
             folders[:] = sorted(name for name in folders if name != _SEATS or not roots.is_root(path))
+    if any(problem.filename == top for problem in refused):
+        yield os.path.normpath(top)  # whoever looks at it is told why it cannot be read

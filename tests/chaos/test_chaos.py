@@ -254,6 +254,16 @@ def alive(pid):
         return False
 
 
+def test_what_a_full_disk_has_said_names_no_path_that_is_nowhere(tmp_path, monkeypatch):
+    """Of a directory that was named from here on, the rest of its path stayed, with the queue's name behind it."""
+    monkeypatch.chdir(tmp_path.parent)
+    found = disk.try_it(tmp_path.name)
+    if not found.tried:
+        pytest.skip(f"NO DISK CAN BE FILLED HERE: {found.why}")
+    assert found.said.startswith("cannot put into queue: ")
+    assert str(tmp_path.parent) not in found.said
+
+
 def test_a_full_disk_is_tried_or_it_is_said_why_not(tmp_path, monkeypatch):
     found = disk.try_it(str(tmp_path))
     assert not found.wrong

@@ -760,3 +760,55 @@ def test_a_server_says_where_it_is_to_whoever_began_it(here):
         assert told["places"][0].startswith(("tcp:127.0.0.1:", "csp://127.0.0.1:"))
         server.terminate()
         assert server.wait(timeout=60) == 0
+
+
+# ---------------------------------------------------------------- a hostile place
+def test_an_output_without_room_is_named(here, sh):
+    """Not as if it were the queue's disk that is full."""
+    sh("create", "q")
+    words = [sys.executable, "-m", "shmq", "stat", "q"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": ""}  # which drops what could not be written
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environment)
+    said = "shmq: cannot write to standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+@pytest.mark.parametrize("words", [["create", "q"], ["cat", "q"], ["why", "q"], ["delete", "q", "--yes"]])
+def test_that_the_current_directory_is_gone_is_said(here, sh, words):
+    (here / "gone").mkdir()
+    os.chdir(here / "gone")
+    (here / "gone").rmdir()
+    try:
+        status, out, err = sh(*words)
+    finally:
+        os.chdir(here)
+    assert (status, out) == (1, "")
+    assert "the current directory was removed" in err
+    assert "/dev/shm" not in err
+
+
+def test_the_name_of_a_file_does_not_steer_the_terminal(here, sh):
+    """In tables, and in what went wrong."""
+    sh("create", "odd\x1b[31m\nq")
+    _, out, _ = sh("ls")
+    assert out.splitlines()[1].startswith(r"odd\x1b[31m\nq ")
+    _, _, err = sh("cat", "no\x1b[2Jne")
+    assert r"no\x1b[2Jne" in err
+    assert "\x1b" not in out + err
+
+
+def test_ls_says_that_it_may_not_look(here, sh):
+    """And not that there is nothing."""
+    if os.getuid() != 0:
+        pytest.skip("only root can be somebody else for a while")
+    (here / "closed").mkdir(0o700)
+    sh("ls")  # what it imports may lie where nobody else looks
+    for above in (here, *here.parents[:2]):
+        above.chmod(0o755)
+    os.seteuid(65534)
+    try:
+        status = cli.main(["ls", "closed"])
+    finally:
+        os.seteuid(0)
+    assert status == 1

@@ -16,7 +16,7 @@ import pytest
 from support import DEADLINE, Child, hold_until_killed, run_python, until
 
 import shmq
-from shmq.executor import names
+from shmq.executor import names, serving
 from tests.executor.campaign import Killing
 
 HERE = Path(__file__).parent
@@ -393,3 +393,17 @@ def test_a_task_that_is_none_is_a_dead_letter(executor, path):
         tasks.put(b"\x01 no task")
         assert ex.submit(jobs.double, 1).result(timeout=30) == 2
         until(lambda: tasks.consumers()[names.GROUP].lag == 0)
+
+
+def test_an_interrupt_while_workers_are_started_is_no_fault():
+    """Ctrl-C ends the process that starts them for us as well."""
+
+    class Guard:
+        def start(self):
+            raise EOFError("unexpected EOF")
+
+    ends = threading.Event()
+    with pytest.raises(EOFError):
+        serving._start(Guard(), ends)
+    ends.set()
+    serving._start(Guard(), ends)

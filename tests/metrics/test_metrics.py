@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from support import until
 
 import shmq
 from shmq.cli import main
+from shmq.metrics import serving
 
 
 def read(text: str) -> dict[tuple[str, str, str], float]:
@@ -277,3 +279,49 @@ def test_without_the_package_it_says_what_to_install(path):
     assert done.returncode == 1
     assert "pip install 'shmq[metrics]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_name_that_is_no_utf_8_does_not_keep_the_others_back(tmp_path, capsys):
+    """Its bytes are written out, also where it cannot be read."""
+    for name in (b"good", b"odd\xff", b"bad\xfe"):
+        shmq.open(os.fsdecode(os.path.join(os.fsencode(tmp_path), name))).close()
+    os.truncate(os.path.join(os.fsencode(tmp_path), b"bad\xfe", b"queue.shmq"), 10)
+    found = read(shmq.metrics.text(tmp_path))
+    up = {name: value for (metric, name, _), value in found.items() if metric == "shmq_up"}
+    assert up == {"good": 1, r"odd\xff": 1, r"bad\xfe": 0}
+    assert main(["metrics", str(tmp_path)]) == 1
+    assert r"bad\\xfe" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else for a while")
+def test_what_we_may_not_enter_cannot_be_read(tmp_path, capsys):
+    """And is not passed over, as if there were no queue."""
+    tmp_path.chmod(0o755)
+    for above in tmp_path.parents[:2]:
+        above.chmod(0o755)
+    path = str(tmp_path / "q")
+    shmq.open(path).close()
+    os.seteuid(NOBODY)
+    try:
+        status = main(["metrics", path])
+    finally:
+        os.seteuid(0)
+    out, err = capsys.readouterr()
+    assert (status, read(out)["shmq_up", "q", ""], err) == (1, 0, f'shmq: cannot read "{path}"\n')
+
+
+NOBODY = 65534
+
+
+def test_who_is_silent_in_a_request_is_dropped_without_a_word(path, monkeypatch, capsys):
+    """Else each of them had a thread for as long as it likes."""
+    monkeypatch.setattr(serving, "_SILENT_MOST", 0.1)
+    shmq.open(path).close()
+    with shmq.metrics.serve(path, address="0") as server:
+        host, port = server.url.removeprefix("http://").removesuffix("/metrics").split(":")
+        with socket.create_connection((host, int(port)), timeout=60) as silent:
+            silent.sendall(b"GET /metrics HT")
+            assert silent.recv(1) == b""
+        with urllib.request.urlopen(server.url, timeout=60) as answer:
+            assert read(answer.read().decode())["shmq_up", "q", ""] == 1
+    assert capsys.readouterr().err == ""

@@ -97,6 +97,8 @@ OWN = {
     "new_chunks": "directory chain full_disk large grain",
     "paths": "directory",
     "pins": "saved pins copy",
+    "eras": "followers",
+    "marks": "followers",
     "plan": "numbers saved recover damaged_words bad_words",
     "progress": "saved recover",
     "records": "numbers small_files adopt hand_over recover dedup",

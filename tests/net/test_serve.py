@@ -245,6 +245,18 @@ def test_only_so_many_are_connected_at_a_time(root, orders):
             assert time.monotonic() < deadline
 
 
+def test_who_has_said_nothing_makes_room_for_the_next(root, orders):
+    """The longest silent first: else strangers kept out those who have something to say."""
+    with Forked(root, limits=Limits(peers=2)) as server, Peer(server.path) as one, Peer(server.path) as silent:
+        one.create("createTailer", "orders")
+        with Peer(server.path) as three:
+            assert silent.is_left() == "too many are connected"
+            three.create("createTailer", "orders")
+            with Peer(server.path) as four:
+                assert four.is_left() == "too many are connected"
+            one.create("createTailer", "orders")
+
+
 def test_a_peer_that_does_not_read_its_replies_is_not_read_either_and_left(root, orders):
     """R16; the others go on."""
     orders.put_many([bytes(100_000)] * 20)

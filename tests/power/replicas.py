@@ -35,11 +35,15 @@ class Profile:
     """What kind of queue is followed."""
 
     name: str
-    durability: str
+    durability: str | shmq.Durability
     steps: int = 60
 
 
-PROFILES = (Profile("replica process", "process"), Profile("replica sync", "sync"))
+PROFILES = (
+    Profile("replica process", "process"),
+    Profile("replica sync", "sync"),
+    Profile("replica replicated", shmq.Durability.replicated(1, (FOLLOWER,), SOURCE)),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +66,7 @@ class Work:
         self._acknowledged = 0
         self._queue = shmq.open(f"{root}/{SOURCE}", durability=profile.durability, chunk_bytes=CHUNK_BYTES)
         self._ends: list[Any] = []
+        self._waits = isinstance(profile.durability, shmq.Durability)
 
     def go(self) -> None:
         """Do all of it."""
@@ -83,20 +88,30 @@ class Work:
         self._number += 1
         return b"%d " % self._number * self._random.randrange(1, 60)
 
+    def _pending(self) -> contextlib.AbstractContextManager[Any]:
+        """Where puts wait for the follower, it gets what is put only behind that."""
+        return contextlib.suppress(shmq.SyncPending) if self._waits else contextlib.nullcontext()
+
     def _put(self) -> None:
-        self._queue.put(self._payload())
+        with self._pending():
+            self._queue.put(self._payload(), timeout=0 if self._waits else None)
 
     def _put_many(self) -> None:
-        self._queue.put_many([self._payload() for _ in range(self._random.randrange(1, 40))])
+        with self._pending():
+            payloads = [self._payload() for _ in range(self._random.randrange(1, 40))]
+            self._queue.put_many(payloads, timeout=0 if self._waits else None)
 
     def _adopt(self) -> None:
+        if self._waits:  # as long as that takes, and nobody else is here
+            return
         with self._queue.stage() as staged:
             for _ in range(self._random.randrange(1, 200)):
                 staged.put(self._payload())
             self._queue.adopt(staged)
 
     def _sync(self) -> None:
-        self._queue.sync()
+        with self._pending():
+            self._queue.sync(timeout=0 if self._waits else None)
 
     def _take(self) -> None:
         with self._queue.consumer("c") as consumer, contextlib.suppress(shmq.Empty):
@@ -186,7 +201,8 @@ def judge(root: str, truth: Doing) -> None:
             here = _all_of(a)
             ours, theirs = _common(here, there), _common(there, here)
             check(ours[: len(theirs)] == theirs, "the follower has what its source has not", here[-3:], there[-3:])
-            queue.put(b"behind the cut")
+            with contextlib.suppress(shmq.SyncPending):
+                queue.put(b"behind the cut", timeout=0)
             with source.Source(a, FOLLOWER) as one, follower.Follower(b) as other:
                 one.begin(other.answer(one.hello()))
                 for piece in one.pieces():

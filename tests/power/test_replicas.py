@@ -8,7 +8,9 @@ from . import replicas
 from .test_power import cut
 
 
-@pytest.mark.parametrize(("name", "seed", "cuts"), [("replica process", 1, 5), ("replica sync", 2, 5)])
+@pytest.mark.parametrize(
+    ("name", "seed", "cuts"), [("replica process", 1, 5), ("replica sync", 2, 5), ("replica replicated", 3, 5)]
+)
 def test_a_follower_has_the_beginning_of_its_source_after_a_power_cut(built, record_property, name, seed, cuts):
     """What it had said to have is there, nothing is that its source has lost, and it goes on."""
     cut(built, record_property, "cuts", name, seed, cuts)

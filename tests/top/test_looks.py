@@ -383,3 +383,32 @@ def test_without_the_extra_it_says_what_is_missing(tmp_path, monkeypatch, capsys
     said = capsys.readouterr().err
     assert said.startswith(f"shmq: shmq top needs {needed} for that (")
     assert said.endswith("): pip install 'shmq[top]'; --json does without\n")
+
+
+def test_a_pipe_where_a_queues_file_is_keeps_nobody(path, looks):
+    """Opening it to read waits for a writer, which never comes: it is told as what cannot be read."""
+    shmq.open(path).close()
+    os.remove(f"{path}/queue.shmq")
+    os.mkfifo(f"{path}/queue.shmq", 0o600)
+    (found,) = looks.look().queues
+    assert found.problem is not None
+    assert "not a regular file" in found.problem
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else for a while")
+def test_json_of_what_we_may_not_enter_says_so_and_ends_with_1(tmp_path, path, capsysbinary):
+    """And is not passed over, as if there were no queue."""
+    for above in (tmp_path, *tmp_path.parents[:2]):
+        above.chmod(0o755)
+    shmq.open(path).close()
+    words = ["top", "--json", path, "--every", "0"]
+    assert cli.main(words) == 0  # what it imports may lie where nobody else looks
+    capsysbinary.readouterr()
+    os.seteuid(65534)
+    try:
+        status = cli.main(words)
+    finally:
+        os.seteuid(0)
+    line = json.loads(capsysbinary.readouterr().out)
+    assert (status, line["path"]) == (1, path)
+    assert "Permission denied" in line["problem"]

@@ -83,6 +83,10 @@ WRONG: dict[str, dict[type, tuple]] = {
     "chunk_bytes": {TypeError: (*NO_NUMBERS, 1.5), ValueError: (0, -1, 16385, HUGE)},
     "retention": {TypeError: (None, 7, b"acked", [], THING, True), ValueError: ("", "age")},
     "durability": {TypeError: (None, 7, b"sync", [], THING, True), ValueError: ("", "interval")},
+    "followers": {
+        TypeError: (None, 7, "bc", b"bc", THING, [7]),
+        ValueError: ([], {}, ["a/b"], ["b", "b"], ["b", "primary"], list("bcde")),
+    },
     "pin": {TypeError: (7, 0, None, b"p", [], THING), ValueError: ("", "a/b")},
     "index of a group": {TypeError: ("7", b"7", [], {}, THING, 1.5, True), ValueError: (-1,)},
     "function": {TypeError: (None, 7, "ab", [], THING)},
@@ -245,7 +249,7 @@ KINDS: dict[str, dict[str, dict[str, str]]] = {
         "staged_sets": {"owner": "producer"},
         "stats": {},
         "sweep_staged": {"older_than": "seconds", "owner": "producer"},
-        "sync": {},
+        "sync": {"timeout": "timeout"},
         "verify": {},
         "__getitem__": {"index": "index"},
     },
@@ -279,7 +283,10 @@ KINDS: dict[str, dict[str, dict[str, str]]] = {
     "Options": {"__init__": OPTIONS},
     "Filter": {"__init__": {"key_prefix": "prefix", "types": "some types", "headers": "some headers"}},
     "Retention": {"age": {"seconds": "some seconds"}, "bytes": {"n": "bound"}, "acked": {}, "forever": {}},
-    "Durability": {"interval": {"seconds": "some seconds"}},
+    "Durability": {
+        "interval": {"seconds": "some seconds"},
+        "replicated": {"n": "bound", "followers": "followers", "name": "name"},
+    },
 }
 FORWARDING = {
     "begin_once",
@@ -404,6 +411,8 @@ class World:
         if name == "consumer":
             group = {"group": True, "ack": "explicit"} if parameter in GROUP else {}
             return {"name": "new", **group}
+        if name == "replicated":
+            return {"n": 1, "followers": ["b"]}
         if name == "rename_consumer":
             return {"old": "a", "new": "b"}
         if name in {"get_many", "take_many", "take_arrow"}:

@@ -530,3 +530,12 @@ def test_an_empty_directory_that_becomes_a_queue_is_for_its_owner_alone(tmp_path
     os.chmod(tmp_path / "q", 0o711)
     shmq.open(tmp_path / "q").close()
     assert stat.S_IMODE(os.stat(tmp_path / "q").st_mode) == 0o711  # of one that is a queue it is its owner's to say
+
+
+def test_a_disk_without_inodes_is_said_to_have_none(monkeypatch, tmp_path):
+    """So many bytes free alone would make no sense."""
+    problem = OSError(errno.ENOSPC, "No space left on device")
+    assert "no inode" not in str(files.disk_full(str(tmp_path), 4096, problem))
+    room = os.statvfs(tmp_path)
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result((*room[:5], 1000, 0, 0, *room[8:10])))
+    assert "bytes free, but no inode for one more file)" in str(files.disk_full(str(tmp_path), 4096, problem))

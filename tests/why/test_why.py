@@ -317,6 +317,17 @@ def test_a_sync_that_failed_a_damaged_name_and_a_fenced_queue(path):
     assert "It is fenced" in found(path, "role").sentence
 
 
+def test_puts_wait_for_followers(path):
+    with shmq.open(path, durability=shmq.Durability.replicated(1, ["b", "c"])) as queue:
+        with pytest.raises(shmq.SyncPending):
+            queue.put(b"x", timeout=0)
+        one = found(path, "followers")
+        assert (one.level, one.facts["n"]) == ("stuck", 1)
+        assert "Puts wait for 1 of b, c: b has all before index 0, c has all" in one.sentence
+        shmq.replica.replicate(path, f"{path}.b", name="b", once=True)
+        assert "followers" not in [each.kind for each in shmq.why(path)]
+
+
 def test_letters_that_cannot_be_moved(path):
     with shmq.open(path) as queue:
         queue.put(b"x")

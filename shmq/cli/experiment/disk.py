@@ -75,7 +75,7 @@ def fill(directory: str) -> None:
                 queue.put(notes.payload(1, found.put))
                 found.put += 1
         except shmq.DiskFull as problem:
-            found.said = str(problem).replace(f"{directory}/", "")
+            found.said = str(problem).replace(f"{os.path.abspath(directory)}/", "")
         for number in range(found.put):
             found.kept += notes.told(reader.take(timeout=0)) == (1, number, 1)
         try:

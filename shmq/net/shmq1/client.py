@@ -229,7 +229,7 @@ class Client:
         return verb == "get" and any(consumer.is_on_its_way(tid) for consumer in self._consumers.values())
 
     def _syncs(self) -> bool:
-        return self.queue.plain.options.durability.kind == "sync"
+        return self.queue.plain.options.durability.waits
 
     async def _do(self, tid: int, does: Callable[..., Awaitable[Any]], rest: list[Any]) -> None:
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from shmq import _native, errors
 from shmq._native import layout
-from shmq.storage import boots, dedup, files, ledger, records, staging, sync, watermark
+from shmq.storage import boots, dedup, eras, files, ledger, records, staging, sync, watermark
 from shmq.storage.paths import CHUNKS, CONTROL, LEDGER_NEW, STAGING, chunk_name
 from shmq.storage.recover.asides import Aside
 from shmq.storage.recover.consumers import settle_consumers
@@ -60,10 +60,10 @@ def somebody_is_there(home: Directory) -> bool:
         return bool(_FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))[0] != fcntl.F_UNLCK)
 
 
-def promote(home: Directory, control: _native.Control) -> Recovery:
+def promote(home: Directory, control: _native.Control, changed: bytes | None = None) -> Recovery:
     """
     Have a queue that follows another one be one of its own, beside whoever reads it: it ends where it is whole, and
-    what is put from now on is of a new epoch.
+    what is put from now on is of a new epoch. *changed*: what stands beside its options from then on, by one step.
 
     Raises:
         Corrupt: something below the watermark is not whole. Nothing was changed.
@@ -71,7 +71,7 @@ def promote(home: Directory, control: _native.Control) -> Recovery:
     """
     with administering(home):
         home.read_journal()
-        return _carry_out(home, make_plan(home, promoted=True), control)
+        return _carry_out(home, make_plan(home, promoted=True), control, changed)
 
 
 def cut_back(home: Directory, end: End) -> Recovery:
@@ -93,14 +93,19 @@ def cut_back(home: Directory, end: End) -> Recovery:
         # it, and the watermark goes back in it.
         home.write_journal(
             journal._replace(
-                epoch=journal.epoch + 1, flags=others | _native.JOURNAL_FOLLOWER, boot_id=bytes(len(journal.boot_id))
+                epoch=journal.epoch + 1,
+                flags=others | _native.JOURNAL_FOLLOWER,
+                boot_id=bytes(len(journal.boot_id)),
+                changed=eras.with_part(journal.changed, None),  # what it has promised may go: it is another one
             )
         )
         watermark.write(home, end.sequence, end.position, end.next_index)
         return _carry_out(home, cut_at(make_plan(home), end))
 
 
-def _carry_out(home: Directory, plan: Plan, control: _native.Control | None = None) -> Recovery:
+def _carry_out(
+    home: Directory, plan: Plan, control: _native.Control | None = None, changed: bytes | None = None
+) -> Recovery:
     """*control*: the page of a queue that is open, and is promoted."""
     aside = Aside(home)
     over, swept = _settle_staging(home, plan, aside)
@@ -111,7 +116,7 @@ def _carry_out(home: Directory, plan: Plan, control: _native.Control | None = No
     before = home.journal
     if control is None:
         _renew_control(home, plan)
-    _commit(home, plan)
+    _commit(home, plan, changed)
     if control is not None:
         control.add_padding(plan.next_index - plan.end)
         control.wake()
@@ -306,7 +311,7 @@ def _renew_control(home: Directory, plan: Plan) -> None:
     sync.directory(home.fd, "home")
 
 
-def _commit(home: Directory, plan: Plan) -> None:
+def _commit(home: Directory, plan: Plan, changed: bytes | None) -> None:
     journal = home.journal
     control = os.stat(CONTROL, dir_fd=home.fd, follow_symlinks=False)
     # Without what a failed sync left: what was put before that was on the disk.
@@ -322,6 +327,7 @@ def _commit(home: Directory, plan: Plan) -> None:
             device=control.st_dev,
             inode=control.st_ino,
             flags=flags,
+            changed=journal.changed if changed is None else changed,
         )
     )
     home.look_at_boot()
