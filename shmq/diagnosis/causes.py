@@ -433,6 +433,8 @@ class Causes:
         said = f"It was {'finished' if stats.finished else 'shut down'}: puts raise ShutDown."
         if stats.role == "fenced":
             return self._finding("ended", "slow", said, "It stays so: put into the queue that was promoted.")
+        if stats.finished and not any(each.lag for each in stats.consumers.values()):
+            return self._finding("ended", "note", f"{said} Nobody has anything left to take.", "That is how it ends.")
         advice = "Open it again for writing." if stats.finished else "It opens again when all have closed it."
         return self._finding("ended", "slow", said, advice)
 

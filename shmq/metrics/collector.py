@@ -21,6 +21,7 @@ _MARK = "queue.shmq"
 """The file that makes a directory a queue; see docs/format.md."""
 
 
+_REMOTE = ("csp:", "csp+unix:")
 _BEGINNING = 40
 """So many bytes of that file never change, and have the queue's id in them, which no other queue has."""
 
@@ -50,6 +51,8 @@ class Collector(_Collector):  # type: ignore[misc]  # of an extra
         for place in places:
             if not isinstance(place, (str, os.PathLike, shmq.Queue)):
                 raise TypeError(f"a path or an open queue is wanted, not {type(place).__name__}")
+            if isinstance(place, str) and place.startswith(_REMOTE):
+                raise ValueError(f"{place} is at a server, and is counted where it lies: run shmq metrics on that host")
         self._places = [place if isinstance(place, shmq.Queue) else os.fspath(place) for place in places]
         self._opened: dict[str, _Opened] = {}
         self._lock = threading.Lock()

@@ -185,7 +185,7 @@ def test_a_directory_means_the_queues_below_it_as_they_come_and_go(tmp_path):
         collector.close()
 
 
-@pytest.mark.parametrize("given", [(), (7,), (b"q",), (None,)])
+@pytest.mark.parametrize("given", [(), (7,), (b"q",), (None,), ("csp+unix:///tmp/s//orders",)])
 def test_what_is_no_place_is_refused(given):
     with pytest.raises((TypeError, ValueError)):
         shmq.metrics.Collector(*given)

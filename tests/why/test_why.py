@@ -250,6 +250,16 @@ def test_a_queue_that_was_shut_down_or_finished(path):
         assert found(path, "ended").facts == {}
 
 
+def test_a_queue_that_was_finished_and_drained_is_no_fault(path):
+    with shmq.open(path) as queue, queue.consumer("c") as consumer:
+        queue.put(b"x")
+        queue.finish()
+        assert found(path, "ended").level == "slow"
+        assert consumer.take() == b"x"
+    assert found(path, "ended").level == "note"
+    assert cli.main(["why", path]) == 0
+
+
 def test_a_shard_that_a_growth_has_finished_is_no_fault(tmp_path, capsys):
     root = str(tmp_path / "root")
     with shmq.shards.open(root, shards=2) as events:
