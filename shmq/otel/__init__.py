@@ -21,9 +21,21 @@ try:
 except ImportError as problem:
     raise ImportError(f"shmq.otel needs opentelemetry ({problem}): pip install 'shmq[otel]'") from None
 
+from shmq.otel.awaited import AwaitedConsumer, AwaitedMessage, AwaitedQueue
 from shmq.otel.carrier import context_of, with_context
 from shmq.otel.consumer import TracedConsumer, TracedMessage
 from shmq.otel.observed import observed
 from shmq.otel.queue import TracedQueue, traced
 
-__all__ = ["TracedConsumer", "TracedMessage", "TracedQueue", "context_of", "observed", "traced", "with_context"]
+__all__ = [
+    "AwaitedConsumer",
+    "AwaitedMessage",
+    "AwaitedQueue",
+    "TracedConsumer",
+    "TracedMessage",
+    "TracedQueue",
+    "context_of",
+    "observed",
+    "traced",
+    "with_context",
+]

@@ -4,34 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from opentelemetry import trace
 from opentelemetry.trace import Link
 
-import shmq
 from shmq.otel.carrier import context_of
-from shmq.otel.conventions import ATTEMPTS, BATCH, GET, ID, PROCESS, SETTLE, SIZE, TAKE, Operation, Teller
+from shmq.otel.conventions import ATTEMPTS, BATCH, GET, ID, PROCESS, SETTLE, SIZE, TAKE, Teller
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
     from opentelemetry.trace import Span
 
-_ENDS = (shmq.Empty, shmq.ShutDown, shmq.Closed, StopIteration)
-"""What says that there is nothing: no operation that has failed, and no span."""
+    import shmq
 
 
-class TracedMessage:
-    """
-    A message with spans. Handed out by a `TracedConsumer`; whatever is not told of here is the message's own.
+class Told(NamedTuple):
+    """What a span says of a message that was handed out."""
 
-    Attributes:
-        message: the message itself, for whatever takes none but such a one.
-    """
+    attributes: dict[str, Any]
+    links: list[Link]
 
-    def __init__(self, message: shmq.Message, teller: Teller) -> None:
+
+class Settled:
+    """A message with spans, whose own verbs are still to be told of; `TracedMessage` and asyncio's have them."""
+
+    def __init__(self, message: Any, teller: Teller) -> None:
         """See `TracedConsumer.get`."""
         self.message = message
         self._teller = teller
@@ -50,24 +51,12 @@ class TracedMessage:
         inside = trace.get_current_span().get_span_context().is_valid
         operation = PROCESS if name is None else PROCESS._replace(name=name)
         parent = None if inside or not links else context
-        with self._teller.span(operation, _told(self.message), context=parent, links=links) as span:
+        with self._teller.span(operation, told_of(self.message).attributes, context=parent, links=links) as span:
             yield span
 
-    def ack(self) -> None:
-        """As `shmq.Message.ack`, in a span."""
-        self._settle(SETTLE["ack"], self.message.ack)
-
-    def nack(self, delay: float = 0.0) -> None:
-        """As `shmq.Message.nack`, in a span."""
-        self._settle(SETTLE["nack"], lambda: self.message.nack(delay))
-
-    def reject(self, reason: object = "") -> None:
-        """As `shmq.Message.reject`, in a span."""
-        self._settle(SETTLE["reject"], lambda: self.message.reject(reason))
-
-    def _settle(self, operation: Operation, call: Callable[[], None]) -> None:
-        with self._teller.span(operation, {ID: str(self.message.index)}, links=_origin(self.message)[1]):
-            call()
+    def _settling(self, verb: str) -> AbstractContextManager[Span]:
+        links = _origin(self.message)[1]
+        return self._teller.span(SETTLE[verb], {ID: str(self.message.index)}, links=links)
 
     def __getattr__(self, name: str) -> Any:
         """What is the message's own."""
@@ -75,7 +64,31 @@ class TracedMessage:
 
     def __repr__(self) -> str:
         """As the message, for people."""
-        return f"<shmq.otel.TracedMessage of {self.message!r}>"
+        return f"<shmq.otel.{type(self).__name__} of {self.message!r}>"
+
+
+class TracedMessage(Settled):
+    """
+    A message with spans. Handed out by a `TracedConsumer`; whatever is not told of here is the message's own.
+
+    Attributes:
+        message: the message itself, for whatever takes none but such a one.
+    """
+
+    def ack(self) -> None:
+        """As `shmq.Message.ack`, in a span."""
+        with self._settling("ack"):
+            self.message.ack()
+
+    def nack(self, delay: float = 0.0) -> None:
+        """As `shmq.Message.nack`, in a span."""
+        with self._settling("nack"):
+            self.message.nack(delay)
+
+    def reject(self, reason: object = "") -> None:
+        """As `shmq.Message.reject`, in a span."""
+        with self._settling("reject"):
+            self.message.reject(reason)
 
 
 class TracedConsumer:
@@ -98,7 +111,7 @@ class TracedConsumer:
     def get_many(self, limit: int, timeout: float | None = None) -> list[TracedMessage]:
         """As the consumer's `get_many`, in one span, linked to all that put what it hands out."""
         start_ns = time.time_ns()
-        with self._failing(GET, start_ns):
+        with self._teller.failing(GET, start_ns):
             found = self.consumer.get_many(limit, timeout)
         links = [link for message in found for link in _origin(message)[1]]
         with self._teller.span(GET, {BATCH: len(found)}, links=links, start_ns=start_ns):
@@ -108,34 +121,23 @@ class TracedConsumer:
     def take(self, timeout: float | None = None) -> Any:
         """As the consumer's `take`, in a span. A payload tells of no trace: where one goes on, use `get`."""
         start_ns = time.time_ns()
-        with self._failing(TAKE, start_ns):
+        with self._teller.failing(TAKE, start_ns):
             found = self.consumer.take(timeout)
         with self._teller.span(TAKE, start_ns=start_ns):
             return found
 
     def ack(self, *messages: TracedMessage | shmq.Message) -> None:
         """As the consumer's `ack`, in one span."""
-        plain = [each.message if isinstance(each, TracedMessage) else each for each in messages]
-        with self._teller.span(SETTLE["ack"], {BATCH: len(plain)}):
-            self.consumer.ack(*plain)
+        with self._teller.span(SETTLE["ack"], {BATCH: len(messages)}):
+            self.consumer.ack(*map(plain_of, messages))
 
     def _received(self, call: Callable[[], shmq.Message]) -> TracedMessage:
         start_ns = time.time_ns()
-        with self._failing(GET, start_ns):
+        with self._teller.failing(GET, start_ns):
             message = call()
-        with self._teller.span(GET, _told(message), links=_origin(message)[1], start_ns=start_ns):
+        told = told_of(message)
+        with self._teller.span(GET, told.attributes, links=told.links, start_ns=start_ns):
             return TracedMessage(message, self._teller)
-
-    @contextlib.contextmanager
-    def _failing(self, operation: Operation, start_ns: int) -> Iterator[None]:
-        """A span of what fails in the block; that there is nothing to hand out is no failure."""
-        try:
-            yield
-        except _ENDS:
-            raise
-        except BaseException as problem:
-            with self._teller.span(operation, start_ns=start_ns):
-                raise problem from problem.__cause__
 
     def __iter__(self) -> TracedConsumer:
         """Return this consumer, as a loop takes from it."""
@@ -165,12 +167,18 @@ class TracedConsumer:
         return f"<shmq.otel.TracedConsumer of {self.consumer!r}>"
 
 
-def _told(message: shmq.Message) -> dict[str, Any]:
-    payload: Any = message.view
-    return {ID: str(message.index), SIZE: payload.nbytes, ATTEMPTS: message.attempts}
+def told_of(message: Any) -> Told:
+    """What stands in the span of a message that was handed out."""
+    attributes = {ID: str(message.index), SIZE: message.view.nbytes, ATTEMPTS: message.attempts}
+    return Told(attributes, _origin(message)[1])
 
 
-def _origin(message: shmq.Message) -> tuple[Any, list[Link]]:
+def plain_of(message: Any) -> Any:
+    """The message without spans."""
+    return message.message if isinstance(message, Settled) else message
+
+
+def _origin(message: Any) -> tuple[Any, list[Link]]:
     """The context that it carries, and a link to it, if it carries one."""
     context = context_of(message)
     span = trace.get_current_span(context).get_span_context()

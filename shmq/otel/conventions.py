@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry.trace import SpanKind, Status, StatusCode
+
+import shmq
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +21,8 @@ SIZE = "messaging.message.body.size"
 ID = "messaging.message.id"
 ATTEMPTS = "shmq.message.attempts"
 _ERROR = "error.type"
+_ENDS = (shmq.Empty, shmq.ShutDown, shmq.Closed, StopIteration, StopAsyncIteration, asyncio.CancelledError)
+"""What says that nothing was handed out: no operation that has failed, and no span."""
 
 
 class Operation(NamedTuple):
@@ -84,3 +89,19 @@ class Teller:
                 span.set_attribute(_ERROR, type(problem).__qualname__)
                 span.set_status(Status(StatusCode.ERROR, str(problem)))
                 raise
+
+    @contextlib.contextmanager
+    def failing(self, operation: Operation, start_ns: int) -> Iterator[None]:
+        """A span of what fails in the block; that there is nothing to hand out is no failure."""
+        try:
+            yield
+        except _ENDS:
+            raise
+        except BaseException as problem:
+            with self.span(operation, start_ns=start_ns):
+                raise problem from problem.__cause__
+
+
+def size_of(payload: Any) -> dict[str, Any]:
+    """The attribute that tells how large a payload is, where that is known before it is encoded."""
+    return {SIZE: len(payload)} if isinstance(payload, (bytes, bytearray)) else {}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from opentelemetry import trace
 
 import shmq
+import shmq.aio
+from shmq.otel.awaited import AwaitedQueue
 from shmq.otel.carrier import with_context
 from shmq.otel.consumer import TracedConsumer
-from shmq.otel.conventions import BATCH, ID, PUT, SIZE, Teller
+from shmq.otel.conventions import BATCH, ID, PUT, Teller, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -18,17 +20,24 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
 
-def traced(queue: shmq.Queue, *, tracer_provider: TracerProvider | None = None) -> TracedQueue:
+@overload
+def traced(queue: shmq.Queue, *, tracer_provider: TracerProvider | None = ...) -> TracedQueue: ...
+@overload
+def traced(queue: shmq.aio.Queue, *, tracer_provider: TracerProvider | None = ...) -> AwaitedQueue: ...
+def traced(
+    queue: shmq.Queue | shmq.aio.Queue, *, tracer_provider: TracerProvider | None = None
+) -> TracedQueue | AwaitedQueue:
     """
     That queue, as one that tells of what is put into it and taken from it through what this returns.
 
     Args:
-        queue: an open queue, which goes on to be of use by itself, untraced.
+        queue: an open queue, or one of `shmq.aio`; it goes on to be of use by itself, untraced.
         tracer_provider: whose spans they are, instead of the program's.
     """
-    if not isinstance(queue, shmq.Queue):
-        raise TypeError(f"traced() takes an open shmq.Queue, not {type(queue).__name__}")
-    return TracedQueue(queue, Teller(trace.get_tracer("shmq", shmq.__version__, tracer_provider), queue.path))
+    if not isinstance(queue, (shmq.Queue, shmq.aio.Queue)):
+        raise TypeError(f"traced() takes an open shmq.Queue or shmq.aio.Queue, not {type(queue).__name__}")
+    teller = Teller(trace.get_tracer("shmq", shmq.__version__, tracer_provider), queue.path)
+    return TracedQueue(queue, teller) if isinstance(queue, shmq.Queue) else AwaitedQueue(queue, teller)
 
 
 class TracedQueue:
@@ -46,7 +55,7 @@ class TracedQueue:
 
     def put(self, payload: Any, *, headers: Mapping[str, Any] | None = None, **named: Any) -> int:
         """As `shmq.Queue.put`, in a span whose context goes along with the message."""
-        with self._teller.span(PUT, _size(payload)) as span:
+        with self._teller.span(PUT, size_of(payload)) as span:
             index = self.queue.put(payload, headers=with_context(headers), **named)
             span.set_attribute(ID, str(index))
             return index
@@ -98,7 +107,3 @@ class TracedQueue:
     def __repr__(self) -> str:
         """As the queue, for people."""
         return f"<shmq.otel.TracedQueue of {self.queue!r}>"
-
-
-def _size(payload: Any) -> dict[str, Any]:
-    return {SIZE: len(payload)} if isinstance(payload, (bytes, bytearray)) else {}

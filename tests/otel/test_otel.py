@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 import shmq
+import shmq.aio
 
 
 @pytest.fixture
@@ -293,3 +295,57 @@ def test_what_queues_are_at_is_told_to_a_reader(queue, tmp_path, collected):
     assert {path for path, *_ in found} == {queue.path}  # of the one that is closed nothing is told
     with pytest.raises(TypeError, match=r"open shmq\.Queues, not str"):
         shmq.otel.observed(queue.path)
+
+
+def test_what_is_awaited_is_in_the_same_spans(path, spans):
+    """And the trace goes on in the task that was handed the message."""
+
+    async def work():
+        async with shmq.otel.traced(await shmq.aio.open(path), tracer_provider=spans.provider) as queue:
+            index = await queue.put(b"abc", headers={"mine": 1})
+            await queue.put_many([b"d", b"e"])
+            async with await queue.consumer("c", group=True, ack="explicit") as consumer:
+                message = await consumer.get()
+                assert (message.index, message.headers["mine"]) == (index, 1)
+                with message.process():
+                    await message.ack()
+                rest = await consumer.get_many(2)
+                await consumer.ack(*rest)
+                with pytest.raises(shmq.Empty):
+                    await consumer.get(timeout=0)
+                waits = asyncio.ensure_future(anext(consumer))
+                await asyncio.sleep(0.01)
+                waits.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waits
+                await queue.put(b"f")
+                async for message in consumer:
+                    await message.reject()
+                    break
+
+    asyncio.run(work())
+    found = spans.get_finished_spans()
+    told = [facts(each)[0] for each in found]
+    assert told == ["put", "put", "get", "ack", "process", "get", "ack", "put", "get", "reject"]
+    put, many, got, acked, process, *_ = found
+    assert {each.context.trace_id for each in (put, process, acked)} == {put.context.trace_id}
+    assert acked.parent.span_id == process.context.span_id
+    assert [link.context.span_id for link in got.links] == [put.context.span_id]
+    assert [link.context.span_id for link in found[5].links] == [many.context.span_id] * 2
+    assert all(each.status.status_code is StatusCode.UNSET for each in found)
+
+
+def test_what_an_awaited_verb_raises_is_told_in_its_span(path, spans):
+    async def work():
+        async with shmq.otel.traced(await shmq.aio.open(path), tracer_provider=spans.provider) as queue:
+            with pytest.raises(TypeError):
+                await queue.put(7)
+            consumer = await queue.consumer("c")
+            with pytest.raises(TypeError):
+                await consumer.get_many("x")
+
+    asyncio.run(work())
+    assert [(facts(each)[0], each.attributes["error.type"]) for each in spans.get_finished_spans()] == [
+        ("put", "TypeError"),
+        ("get", "TypeError"),
+    ]
