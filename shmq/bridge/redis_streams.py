@@ -33,6 +33,8 @@ _SEQUENCE_BITS = 21
 _NUMBERS = 1 << 63
 _FOR_NOW = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN")
 """How errors begin that go by themselves, or when somebody makes room."""
+_GONE = ("NOGROUP", "requires the key to exist", "no such key")
+"""What errors say where the stream, or its group, was deleted since it was looked for."""
 
 
 class _Client:
@@ -68,6 +70,8 @@ class _Client:
     def answered(self, problem: Exception) -> Exception:
         """What an error that the server answered means for a bridge."""
         text = str(problem)
+        if any(word in text for word in _GONE):
+            return ends.Unreachable(f"the stream was deleted ({text})")
         if text.startswith(_FOR_NOW) or any(f" {word}" in text for word in _FOR_NOW):
             return ends.Unreachable(text)
         return ends.Refused(f"{self.shown} refused: {text}")

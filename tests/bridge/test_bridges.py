@@ -41,6 +41,10 @@ def fill(queue, count=10, first=0):
         queue.put(b"%d" % number, type=number % 3)
 
 
+def source_of(url, queue):
+    return urls.source(urls.parse(url), queue.id, STOP)
+
+
 def target_of(url, queue):
     return urls.target(urls.parse(url), queue.id, STOP)
 
@@ -271,6 +275,18 @@ def test_a_stream_made_anew_while_the_bridge_runs_is_another_one(url, queue, tmp
         stop.set()
         thread.join()
         assert contents(b) == contents(one) + contents(two)
+
+
+def test_found_a_stream_deleted_before_it_was_told_how_far_the_queue_is_ended_the_bridge(url, a, tmp_path):
+    """Between a batch that was put and its receipt: it is another try, as at any other moment."""
+    fill(a, 3)
+    bridge.send(a, url, once=True)
+    with shmq.open(tmp_path / "b") as b, contextlib.closing(source_of(url, b)) as source:
+        source.begin({}.get)
+        batch = source.read(1.0)
+        delete(url)
+        with contextlib.suppress(ends.Unreachable):
+            source.confirm(batch)
 
 
 def test_a_target_that_is_deleted_under_a_bridge_is_not_made_by_the_next_batch(url, a):
