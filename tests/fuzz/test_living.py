@@ -24,7 +24,7 @@ def test_whatever_is_written_into_a_living_queue_every_call_ends_with_a_result_o
     assert living.loop(0, cases=8) == (8, 6 * 17 + 2, [])
 
 
-SHARES = 2
+SHARES = share_of(2)  # each builds the core anew
 
 
 @pytest.mark.timeout(900)
