@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
-    import shmq.aio
+    import shmq
 
 
 class AwaitedMessage(Settled):

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from opentelemetry import trace
 
 import shmq
-import shmq.aio
 from shmq.otel.awaited import AwaitedQueue
 from shmq.otel.carrier import with_context
 from shmq.otel.consumer import TracedConsumer
