@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from shmq.otel.carrier import with_context
 from shmq.otel.consumer import Settled, plain_of, told_of
 from shmq.otel.conventions import BATCH, GET, ID, PUT, SETTLE, TAKE, Teller, size_of
+from shmq.otel.passing import Passing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -118,13 +119,15 @@ class AwaitedConsumer:
         return f"<shmq.otel.AwaitedConsumer of {self.consumer!r}>"
 
 
-class AwaitedQueue:
+class AwaitedQueue(Passing):
     """
     An `aio.Queue` with spans. Made by `traced`; whatever is not told of here is the queue's own.
 
     Attributes:
         queue: the queue itself.
     """
+
+    queue: shmq.aio.Queue
 
     def __init__(self, queue: shmq.aio.Queue, teller: Teller) -> None:
         """See `traced`."""
@@ -156,18 +159,6 @@ class AwaitedQueue:
         found = await self.queue.consumer(name, **named)
         return AwaitedConsumer(found, self._teller.of(found.name))
 
-    def __getattr__(self, name: str) -> Any:
-        """What is the queue's own."""
-        return getattr(self.queue, name)
-
-    def __len__(self) -> int:
-        """How many messages there are."""
-        return len(self.queue)
-
-    def __getitem__(self, index: Any) -> Any:
-        """A message by its index, which tells nothing."""
-        return self.queue[index]
-
     async def __aenter__(self) -> Self:
         """Return this queue."""
         await self.queue.__aenter__()
@@ -178,7 +169,3 @@ class AwaitedQueue:
     ) -> None:
         """Close the queue."""
         await self.queue.__aexit__(kind, problem, traceback)
-
-    def __repr__(self) -> str:
-        """As the queue, for people."""
-        return f"<shmq.otel.AwaitedQueue of {self.queue!r}>"

@@ -11,6 +11,7 @@ from shmq.otel.awaited import AwaitedQueue
 from shmq.otel.carrier import with_context
 from shmq.otel.consumer import TracedConsumer
 from shmq.otel.conventions import BATCH, ID, PUT, Teller, size_of
+from shmq.otel.passing import Passing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,13 +40,15 @@ def traced(
     return TracedQueue(queue, teller) if isinstance(queue, shmq.Queue) else AwaitedQueue(queue, teller)
 
 
-class TracedQueue:
+class TracedQueue(Passing):
     """
     A queue with spans. Made by `traced`; whatever is not told of here is the queue's own.
 
     Attributes:
         queue: the queue itself.
     """
+
+    queue: shmq.Queue
 
     def __init__(self, queue: shmq.Queue, teller: Teller) -> None:
         """See `traced`."""
@@ -80,18 +83,6 @@ class TracedQueue:
         found = self.queue.consumer(name, **named)
         return TracedConsumer(found, self._teller.of(found.name))
 
-    def __getattr__(self, name: str) -> Any:
-        """What is the queue's own."""
-        return getattr(self.queue, name)
-
-    def __len__(self) -> int:
-        """How many messages there are."""
-        return len(self.queue)
-
-    def __getitem__(self, index: Any) -> Any:
-        """A message by its index, which tells nothing."""
-        return self.queue[index]
-
     def __enter__(self) -> Self:
         """Return this queue."""
         self.queue.__enter__()
@@ -102,7 +93,3 @@ class TracedQueue:
     ) -> None:
         """Close the queue."""
         self.queue.__exit__(kind, problem, traceback)
-
-    def __repr__(self) -> str:
-        """As the queue, for people."""
-        return f"<shmq.otel.TracedQueue of {self.queue!r}>"
