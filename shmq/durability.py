@@ -186,7 +186,7 @@ class Syncer:
         told = ", ".join(f"{name} before {followers.mark(name):,}" for name in followers.names)
         return (
             f"message {want - 1} is in {self._home.path} and on the disk here, and was not on those of "
-            f"{self._home.options.durability.n} followers in time; all is there: {told}. Do not put it again; sync() "
+            f"{_followers(self._home.options.durability.n)} in time; all is there: {told}. Do not put it again; sync() "
             "waits for it"
         )
 
@@ -433,6 +433,10 @@ def mark_at_close(home: Directory, membership: Seat) -> None:
 def _end_of(chain: Chain) -> int:
     """The index behind what must be on the disk: 0 where there is no chunk, whatever index the next put gets."""
     return chain.next_index() if chain.names() else 0
+
+
+def _followers(count: int) -> str:
+    return "1 follower" if count == 1 else f"{count} followers"
 
 
 def end_of_messages(home: Directory) -> int:

@@ -140,7 +140,7 @@ def _too_few(home: Directory, era: Era, names: list[str], needed: int) -> str:
     others = [name for name in era.followers if name not in names]
     return (
         f"cannot promote {home.path}: {needed} of its followers {', '.join(era.followers)} are to be fenced, and "
-        f"{len(names)} are: {', '.join(names)}. Fence {needed - len(names)} of {', '.join(others)} with the receipt of "
+        f"these are: {', '.join(names)}. Fence {needed - len(names)} of {', '.join(others)} with the receipt of "
         "this one, and give what that prints. With force, what was acknowledged and only they have is lost. Nothing "
         "was changed"
     )
