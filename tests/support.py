@@ -35,11 +35,13 @@ HEAD, HANDED = 192, 200  # in a checkpoint
 
 
 WHOLE = "SHMQ_WHOLE" in os.environ
+ONE_IN = 1 if WHOLE else 3
+"""How much of a long sweep the suite does: one in so many; all of it with SHMQ_WHOLE=1."""
 
 
 def share(of_all: int) -> int:
-    """How much of a long sweep the suite does: a third, and all of it with SHMQ_WHOLE=1."""
-    return of_all if WHOLE else -(-of_all // 3)
+    """That many of *of_all*, rounded up."""
+    return -(-of_all // ONE_IN)
 
 
 # ---------------------------------------------------------------- the bytes

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from support import share
+from support import ONE_IN
 
 from . import group_scenarios, recover, scenarios
 from .walker import Scenario, Tools, walk, why_not
@@ -40,8 +40,6 @@ CORE_FLOOR = (110_000, 1_500)
 PYTHON_FLOOR = (120_000, 350)
 RECOVERY_FLOOR = (40_000, 90)
 """Instructions stepped and distinct states, at least: so that the suite cannot silently do nothing."""
-ONE_IN = 3 // share(3)
-"""Every instruction is stepped; of the distinct states, the suite recovers a share."""
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import resource
 import signal
 
 import pytest
-from support import Child, chunk_files, flip, in_child, killed_at, share, until
+from support import ONE_IN, Child, chunk_files, flip, in_child, killed_at, until
 
 import shmq
 
@@ -225,7 +225,7 @@ def check_by_adopter(path):
 @pytest.mark.parametrize("check", [check_by_producer, check_by_reader, check_by_adopter])
 def test_killed_at_every_step_all_or_nothing(tmp_path, check):
     outcomes = []
-    step, stride = 0, 3 // share(3)
+    step = 0
     alive = True
     while alive:
         path = str(tmp_path / f"q{step}")
@@ -242,11 +242,11 @@ def test_killed_at_every_step_all_or_nothing(tmp_path, check):
         assert found.count(BATCH[0]) == 1
         assert staging(path) == []
         shmq.delete(path)
-        step += stride
+        step += ONE_IN
     assert outcomes == sorted(outcomes)  # one step commits, and nothing after it takes it back
     assert outcomes[0] is False
     assert outcomes[-1] is True
-    assert len(outcomes) > 40 // stride
+    assert len(outcomes) > 40 // ONE_IN
 
 
 def test_killed_again_while_finishing(tmp_path):
