@@ -489,13 +489,17 @@ def test_a_group_option_without_group_is_refused(queue):
 
 # ---------------------------------------------------------------- the window
 def test_the_window_bounds_what_is_in_flight(queue):
-    """At its edge nothing more is handed out at once, and it says so; an ack makes room, and wakes who waits for it."""
+    """
+    At its edge nothing more is handed out at once, and it says so; an ack makes room, and wakes who waits for it.
+
+    Who holds it all asks: to a member that holds little the window gives way, where its head does not move for 2 ms.
+    """
     put_numbers(queue, 100)
-    holder, other = join(queue, window=64), join(queue)
+    holder = join(queue, window=64)
     held = everything(holder)
     assert len(held) == 64
     with pytest.raises(shmq.Empty, match="its window is full, 64 of 64"):
-        other.get(0)
+        holder.get(0)
     got = []
     waiter = threading.Thread(target=lambda: got.append(holder.get(WAIT)))
     waiter.start()
