@@ -439,18 +439,33 @@ def give_rights(fd: int, group: int | None, path: str) -> None:
 
 def disk_full(path: str, size: int, problem: OSError) -> errors.DiskFull:
     """The error for a place without room, with how much there is."""
-    free = "? bytes free"
-    with contextlib.suppress(OSError):
-        room = os.statvfs(path)
-        free = f"{room.f_bavail * room.f_frsize:,} bytes free"
-        if room.f_files and not room.f_favail:  # not all file systems count them
-            free += ", but no inode for one more file"
+    free = _free_at(path)
     what = f"get {size:,} bytes" if size else "make a file"
     remedy = shm.REMEDY if shm.is_inside(path) else _REMEDY
     return errors.DiskFull(
         f"cannot {what} in {path}: {problem.strerror} ({free}); nothing was lost, and the queue can still "
         f"be read{remedy}"
     )
+
+
+def not_created(path: str, full: errors.DiskFull) -> errors.DiskFull:
+    """The same for whoever wanted a queue at *path*, of which nothing is there: there is nothing to be read either."""
+    refused = full.__context__
+    why = refused.strerror if isinstance(refused, OSError) else os.strerror(errno.ENOSPC)
+    remedy = shm.REMEDY if shm.is_inside(path) else "; make room on that disk"
+    return errors.DiskFull(
+        f"cannot create a queue in {path}: {why} ({_free_at(os.path.dirname(path))}); nothing was made{remedy}"
+    )
+
+
+def _free_at(path: str) -> str:
+    free = "? bytes free"
+    with contextlib.suppress(OSError):
+        room = os.statvfs(path)
+        free = f"{room.f_bavail * room.f_frsize:,} bytes free"
+        if room.f_files and not room.f_favail:  # not all file systems count them
+            free += ", but no inode for one more file"
+    return free
 
 
 def link_file(fd: int, directory: int, name: str, path: str) -> bool:

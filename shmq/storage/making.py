@@ -50,11 +50,33 @@ def create(path: str, options: Options) -> None:
         PermissionError: it is to be shared by a group that this process is not in.
     """
     try:
-        files.make_directory(path, group=options.group)
+        made = _make_home(path, options.group)
+        try:
+            _create(path, options)
+        except errors.DiskFull:
+            if made:  # and empty again, unless somebody else is making one there
+                with contextlib.suppress(OSError):
+                    os.rmdir(path)
+            raise
+    except errors.DiskFull as full:
+        raise files.not_created(path, full) from None
+
+
+def _make_home(path: str, group: int | None) -> bool:
+    """Make its directory; False when it is there."""
+    try:
+        files.new_directory(path, group=group)
+    except FileExistsError:
+        return False
     except FileNotFoundError:
         raise errors.NotFound(f"cannot create {path}: the directory above it does not exist") from None
     except NotADirectoryError:
         raise errors.NotFound(f"cannot create {path}: something above it is a file") from None
+    return True
+
+
+def _create(path: str, options: Options) -> None:
+    """In the directory that is there."""
     if options.group is not None:
         _share(path, options.group)
     directory = files.open_directory(path, group=options.group)
@@ -73,7 +95,26 @@ def create(path: str, options: Options) -> None:
             if QUEUE not in files.names_in(directory):
                 if options.group is None and os.fstat(directory).st_mode & 0o077:  # it was there: now it is a queue's
                     os.fchmod(directory, 0o700)
-                _make_queue(directory, path, options)
+                try:
+                    _make_queue(directory, path, options)
+                except errors.DiskFull:
+                    _unmake(directory)
+                    raise
+
+
+def _unmake(directory: int) -> None:
+    """
+    What was made of a queue that does not exist yet goes again. Under the administrative lock, whose file goes last.
+
+    Whatever has something in it, or cannot be taken away, stays, and the files with it: whoever creates here finds it.
+    """
+    with contextlib.suppress(OSError):
+        for folder in (CHUNKS, CONSUMERS):
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(folder, dir_fd=directory)
+        for name in (CONTROL, ADMIN):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=directory)
 
 
 def _share(path: str, group: int) -> None:

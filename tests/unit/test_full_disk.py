@@ -190,3 +190,37 @@ def test_found_the_first_put_on_a_full_disk_of_what_came_back_was_refused(tmp_pa
                 message.nack() if message.index % 10 == 0 and message.attempts == 1 else message.ack()
         del message
         assert queue.put(b"x", timeout=0) > 0
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_found_a_queue_that_found_no_room_left_its_folders_behind(tmp_path, there):
+    """And said that it could still be read, and that finished messages give room; a directory that was there stays."""
+    with in_memory(tmp_path, 1 << 16) as disk:
+        path = disk / "q"
+        if there:
+            path.mkdir()
+        with pytest.raises(shmq.DiskFull) as caught:
+            shmq.open(path)
+
+        room = os.statvfs(disk)
+        free = f"{room.f_bavail * room.f_frsize:,} bytes free"
+        assert str(caught.value) == (
+            f"cannot create a queue in {path}: No space left on device ({free}); nothing was made; make room on that "
+            "disk"
+        )
+        assert [(above, below) for above, _, below in os.walk(disk)] == [(str(disk), [])] + [(str(path), [])] * there
+
+
+def test_what_lies_in_the_folders_of_a_queue_that_found_no_room_stays(tmp_path, monkeypatch):
+    """Whatever came there meanwhile is not ours, and its folder with it."""
+
+    def refuse(*_, **__):
+        (path / "chunks" / "somebody's").touch()
+        raise OSError(28, os.strerror(28))
+
+    path = tmp_path / "q"
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with pytest.raises(shmq.DiskFull):
+        shmq.open(path)
+
+    assert os.listdir(path / "chunks") == ["somebody's"]
