@@ -23,6 +23,23 @@ def on_stderr() -> Iterator[None]:
         log.removeHandler(handler)
 
 
+@contextlib.contextmanager
+def but_what_ends(words: str) -> Iterator[None]:
+    """While it lasts, no warning that ends so: whoever asked for it is told by an exception, and tells of that once."""
+
+    def wanted(record: logging.LogRecord) -> bool:
+        return not record.getMessage().endswith(words)
+
+    found = [handler for handler in logging.getLogger("shmq").handlers if isinstance(handler, _ToStderr)]
+    for handler in found:
+        handler.addFilter(wanted)
+    try:
+        yield
+    finally:
+        for handler in found:
+            handler.removeFilter(wanted)
+
+
 class _ToStderr(logging.Handler):
     """Lines on whatever stderr is then."""
 

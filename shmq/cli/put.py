@@ -26,7 +26,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import shmq
-from shmq.cli import in_place, incoming, show
+from shmq.cli import in_place, incoming, logged, show
 from shmq.cli.progress import Progress, of_stdin
 
 if TYPE_CHECKING:
@@ -139,10 +139,13 @@ class _Put:
         """Put these, in as few batches as there is room for: up to the first that the queue cannot hold alone."""
         if self._alone:
             for entry in batch:
-                yield [self._put_one(queue, entry)]
+                with logged.but_what_ends("; nothing was put"):
+                    index = self._put_one(queue, entry)
+                yield [index]
             return
         try:
-            indexes = self._put(queue, batch)
+            with logged.but_what_ends("; nothing was put"):  # smaller ones are, or the last of them says so
+                indexes = self._put(queue, batch)
         except (shmq.TooMany, shmq.TooLarge, shmq.Full, _Refused):  # and nothing of it was put
             if len(batch) == 1:
                 raise

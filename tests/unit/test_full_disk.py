@@ -9,6 +9,7 @@ import pytest
 from support import Child
 
 import shmq
+from shmq.cli import main
 from shmq.storage import dedup, spares
 from tests.disks import in_memory
 
@@ -224,3 +225,19 @@ def test_what_lies_in_the_folders_of_a_queue_that_found_no_room_stays(tmp_path, 
         shmq.open(path)
 
     assert os.listdir(path / "chunks") == ["somebody's"]
+
+
+@pytest.mark.parametrize("more", [[], ["--dedup", "who:1"]])
+def test_found_the_command_said_thirteen_times_that_nothing_was_put(tmp_path, capfdbinary, monkeypatch, more):
+    """Of 4,096 lines halves are tried, and then their halves, down to the one that fits no more; it is said once."""
+    with in_memory(tmp_path, 1 << 20) as disk:
+        shmq.open(disk / "q", chunk_bytes=16384).close()
+        with open(tmp_path / "lines", "wb+") as lines, monkeypatch.context() as patched:
+            lines.write(b"%01023d\n" % 7 * 4096)
+            lines.seek(0)
+            patched.setattr("sys.stdin", lines)
+            assert main(["put", f"{disk}/q", *more]) == 1
+        said = capfdbinary.readouterr().err.decode()
+
+        assert said.count("nothing was put") == said.count("\n") == 1
+        assert said.startswith("shmq: cannot put into ")
