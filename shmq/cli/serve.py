@@ -21,7 +21,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq.cli import show, stopping
+from shmq.cli import descriptors, show, stopping
 
 if TYPE_CHECKING:
     import argparse
@@ -57,6 +57,7 @@ def add(verb: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal; return the exit status."""
+    descriptors.check_for(f"serve {arguments.root}")
     if arguments.flight:
         for option in ("create", "client_ca"):
             if getattr(arguments, option):

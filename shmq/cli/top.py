@@ -20,7 +20,7 @@ import time
 from typing import TYPE_CHECKING
 
 import shmq
-from shmq.cli import show, stopping
+from shmq.cli import descriptors, show, stopping
 
 if TYPE_CHECKING:
     import argparse
@@ -77,6 +77,7 @@ def _show(looks: shmq.top.Looks) -> int:
 
 def _serve(looks: shmq.top.Looks, port: int) -> int:
     """Until SIGTERM or Ctrl-C."""
+    descriptors.check_for("serve a page")
     ended = threading.Event()
     with stopping.asked(ended.set):
         try:

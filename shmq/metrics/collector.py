@@ -43,6 +43,9 @@ class Collector(_Collector):  # type: ignore[misc]  # of an extra
     Args:
         places: queues that are open here, which stay their owner's; or paths: of a queue, of a directory below which
             all queues are meant that are there at the moment, or "shm:NAME". They are opened to be read only.
+
+    Raises:
+        NotFound: a path depends on the current directory, which is gone.
     """
 
     def __init__(self, *places: str | os.PathLike[str] | shmq.Queue) -> None:
@@ -53,6 +56,8 @@ class Collector(_Collector):  # type: ignore[misc]  # of an extra
                 raise TypeError(f"a path or an open queue is wanted, not {type(place).__name__}")
             if isinstance(place, str) and place.startswith(_REMOTE):
                 raise ValueError(f"{place} is at a server, and is counted where it lies: run shmq metrics on that host")
+            if not isinstance(place, shmq.Queue):
+                _refuse_removed(os.fspath(place))
         self._places = [place if isinstance(place, shmq.Queue) else os.fspath(place) for place in places]
         self._opened: dict[str, _Opened] = {}
         self._lock = threading.Lock()
@@ -118,6 +123,17 @@ class Collector(_Collector):  # type: ignore[misc]  # of an extra
         if known is not None:
             with contextlib.suppress(shmq.ShmqError, OSError):
                 known.queue.close()
+
+
+def _refuse_removed(place: str) -> None:
+    """Else nothing would be found below it, for ever, and nobody would be told."""
+    try:
+        if not place.startswith("shm:"):
+            os.path.abspath(place)
+    except FileNotFoundError:
+        raise shmq.NotFound(
+            f"cannot look for queues at {place}: the current directory was removed; nothing was done"
+        ) from None
 
 
 def _identity(queue: shmq.Queue) -> bytes:

@@ -74,7 +74,7 @@ class Looks(Closable):
             every: seconds between two looks.
 
         Raises:
-            NotFound: one of them is no directory.
+            NotFound: one of them is no directory, or depends on the current one, which is gone.
         """
         places.check(tops)
         self.every = every

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from shmq import errors, manage, roots
+from shmq import errors, manage, roots, where
 from shmq.storage.paths import QUEUE
 
 if TYPE_CHECKING:
@@ -35,8 +35,11 @@ def check(tops: Sequence[str]) -> None:
     Raises:
         NotFound: there is no such directory.
     """
-    for top in tops:
-        if not top.startswith(_VOLATILE) and not os.path.isdir(top):
+    for top in tops or (".",):
+        if top.startswith(_VOLATILE):
+            continue
+        where.absolute(top)
+        if not os.path.isdir(top):
             raise errors.NotFound(f"cannot look for queues below {top}: it is not a directory")
 
 

@@ -1,5 +1,6 @@
 """The shell can say what the API can: options, inputs, times, filters, groups; and what it says when it is misused."""
 
+import argparse
 import contextlib
 import datetime
 import functools
@@ -8,6 +9,7 @@ import json
 import os
 import pty
 import re
+import resource
 import select
 import shutil
 import subprocess
@@ -19,8 +21,10 @@ import pytest
 from support import start as start_child
 from support import until
 
+import demo
 import shmq
 from shmq import cli
+from shmq.cli import demo as cli_demo
 from shmq.cli import man, progress, whence
 from shmq.cli.verbs import VERBS
 
@@ -491,6 +495,29 @@ def test_the_manual_that_is_installed_is_what_this_version_prints(sh):
     assert sh("man")[1] == man.page()
 
 
+def test_found_the_manual_depended_on_what_is_installed(monkeypatch, tmp_path):
+    """Of a wheel, which has no demo beside it, that verb's options were missing."""
+    page = man.page()
+    monkeypatch.setattr("shmq.cli.demo._BESIDE", tmp_path)
+    assert man.page() == page
+
+
+@pytest.mark.parametrize("word", ["5000", "336,776", "4_999", "336777", "many"])
+def test_the_demo_takes_what_the_command_says(word):
+    """Its options stand in both, for it may not be there."""
+
+    def told(add):
+        made = argparse.ArgumentParser()
+        add(made)
+        try:
+            flights = made.get_default("flights"), made._option_string_actions["--flights"].type(word)
+        except argparse.ArgumentTypeError as problem:
+            flights = str(problem)
+        return [(each.option_strings, each.metavar, each.default, each.help) for each in made._actions], flights
+
+    assert told(demo.add) == told(cli_demo.add)
+
+
 @pytest.mark.skipif(shutil.which("groff") is None, reason="no groff")
 def test_the_manual_is_troff_without_faults():
     done = subprocess.run(
@@ -812,3 +839,37 @@ def test_ls_says_that_it_may_not_look(here, sh):
     finally:
         os.seteuid(0)
     assert status == 1
+
+
+def test_found_the_list_of_a_current_directory_that_is_gone_was_empty(sh, here, monkeypatch):
+    """ "No queues below ." was said of it, with exit status 0."""
+    (here / "gone").mkdir()
+    monkeypatch.chdir(here / "gone")
+    (here / "gone").rmdir()
+    said = "shmq: the current directory was removed: No such file or directory\n"
+    assert sh("ls") == sh("ls", ".", "--json") == (1, "", said)
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["serve", "."], "serve ."),
+        (["serve", ".", "--flight", "grpc://127.0.0.1:0"], "serve ."),
+        (["top", "--web", "--port", "0"], "serve a page"),
+        (["hub", ".", "--listen", "tcp:127.0.0.1:0", "--token-file", "tokens"], "gather in ."),
+    ],
+)
+def test_found_a_server_without_room_for_descriptors_ended_with_a_traceback(sh, here, words, what):
+    """Of its event loop, half made."""
+    sh(*words[:1], "--no-such-option")  # what it imports is there
+    open_now = len(os.listdir("/proc/self/fd"))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 8, before[1]))
+    try:
+        status, out, err = sh(*words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith(f"shmq: cannot {what}: Too many open files: it takes 16 descriptors, and there are ")
+    assert err.endswith(f"(`ulimit -n` is {open_now + 8}); nothing was begun\n")
+    assert [each.name for each in here.iterdir() if each.name != ".stdin"] == []

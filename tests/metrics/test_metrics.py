@@ -234,6 +234,18 @@ def test_the_verb_prints_and_says_what_cannot_be_read(path, capsys):
     assert err == f'shmq: cannot read "{path}-not"\n'
 
 
+@pytest.mark.parametrize("words", [["."], [".", "--serve", "127.0.0.1:0"]])
+def test_found_a_current_directory_that_is_gone_had_no_queues(tmp_path, monkeypatch, capsys, words):
+    """Nothing was printed, and all was well."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["metrics", *words]) == 1
+    said = "shmq: cannot look for queues at .: the current directory was removed; nothing was done\n"
+    assert capsys.readouterr() == ("", said)
+    shmq.metrics.Collector(str(tmp_path), "shm:orders").close()  # which do not depend on it
+
+
 def test_the_verb_serves_until_a_signal(path):
     """A process of its own; SIGTERM ends it with 0."""
     shmq.open(path).close()
