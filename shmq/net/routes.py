@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 _META_MOST = 4096
 """Bytes of meta-data, which is read in the loop."""
 
+_LONG, _FLOAT = 1 << 63, 1 << 53
+"""What is beyond is read as a float, which has lost digits; Java's own binary wire writes only those that lose none."""
+
 
 class Route(NamedTuple):
     """What the last meta-data said."""
@@ -40,11 +43,13 @@ def route_of(body: bytes, wire: Wire) -> Route:
         named = {str(key): value for key, value in document.items()}
         tid = named.get("tid")
         if not isinstance(tid, str):
-            tid = wires.whole(tid)
+            tid = _exact(tid, wire)
         csp, cid = named.get("csp"), named.get("cid")
         problem = "" if cid is None or wires.whole(cid) is not None else "cid is a whole number"
         if tid is None and "tid" in named:
             problem = "tid is a whole number, or a text"
+            if wires.whole(named["tid"]) is not None:
+                problem += "; of one with so many digits no reply could tell all"
         if csp is None and cid is None:
             problem = "meta-data says whom a call is for: csp or cid"
         found = uri.parse(csp) if isinstance(csp, str) else None
@@ -59,4 +64,11 @@ def _tid_in(body: bytes, wire: Wire) -> int | None:
         document = wire.read(body)
     except chronicle.NotWire:
         return None
-    return wires.whole(document.get("tid")) if isinstance(document, dict) else None
+    return _exact(document.get("tid"), wire) if isinstance(document, dict) else None
+
+
+def _exact(value: object, wire: Wire) -> int | None:
+    """Return *value* as the whole number that was sent; None if it is none, or was rounded when it was read."""
+    found = wires.whole(value)
+    most = _FLOAT if isinstance(value, float) and wire is wires.Text else _LONG
+    return found if found is not None and -most <= found < most else None

@@ -317,6 +317,49 @@ def test_a_tid_that_no_reply_can_have_is_refused_before_anything_is_put(root, or
     assert orders.next_index == 0
 
 
+_LAST = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("tid", "told"),
+    [
+        ("1234567890123456789012345678901234567890", None),
+        (f"{_LAST + 1}", None),
+        (f"-{_LAST + 2}", None),
+        ("9007199254740993.0", None),
+        ("1E30", None),
+        (f"{_LAST}", _LAST),
+        (f"-{_LAST + 1}", -_LAST - 1),
+        ("9007199254740991.0", 2**53 - 1),
+        ("'1234567890123456789012345678901234567890'", "1234567890123456789012345678901234567890"),
+    ],
+)
+def test_found_a_tid_of_many_digits_was_answered_rounded(root, orders, tid, told):
+    """So nobody's reply came: it comes with the tid that was sent, or what was sent is refused, and nothing is put."""
+
+    async def conversation(spoken):
+        return await spoken.replies(call(f"{BASE}#appender\ntid: {tid}", "submit: one"))
+
+    ((found, answered),) = speak(root, conversation)
+    assert found == (-1 if told is None else told)
+    if told is None:
+        said = "tid is a whole number, or a text; of one with so many digits no reply could tell all"
+        assert refusal(answered)[1] == said
+    assert orders.next_index == (told is not None)
+
+
+@pytest.mark.parametrize("tid", [2.0**40, 2.0**62, -(2.0**63)])
+def test_a_long_tid_that_java_writes_as_a_float_is_that_number(root, orders, tid):
+    """In its binary wire, where it does so when nothing is lost."""
+
+    async def conversation(spoken):
+        meta = chronicle.encode({chronicle.Event("csp"): "//host/orders#appender", chronicle.Event("tid"): tid})
+        data = chronicle.encode({chronicle.Event("submit"): "one"})
+        return await spoken.replies(frame(meta, META) + frame(data))
+
+    assert [found for found, _ in speak(root, conversation)] == [int(tid)]
+
+
 def test_cid_and_csp_must_agree(root, orders):
     shmq.open(root / "others").close()
 
