@@ -326,6 +326,34 @@ def test_replay_brings_everything_back_once(some, to, tmp_path, capsys):
             assert new.headers == {**old.headers, "source": {"topic": "q", "partition": 0, "index": number}}
 
 
+def test_found_dead_letters_that_were_replayed_had_bytes_for_text(tmp_path, to, capsys):
+    """And so `shmq dead` knew them no more; what an archive has of others' headers is bytes."""
+    letters, again = str(tmp_path / "letters"), str(tmp_path / "again")
+    with shmq.open(tmp_path / "q") as queue, queue.consumer("g", group=True, ack="explicit", dead_letter=letters) as one:
+        queue.put(b"bad", headers={"mine": "text", "shmq.other": b"bytes"})
+        one.get().reject(ValueError("no, \u20ac"))
+    archive.archive(letters, to)
+    archive.replay(to, again)
+
+    with shmq.open(letters) as before, shmq.open(again) as after:
+        source = {"topic": "letters", "partition": 0, "index": 0}
+        assert after[0].headers == {**before[0].headers, "mine": b"text", "source": source}
+    assert main(["dead", "requeue", again, "0"]) == 0
+    assert capsys.readouterr().out == f"letter 0 is message 1 of {tmp_path / 'q'}\n"
+
+
+@pytest.mark.parametrize("name", ["shmq.reason", "shmq.index", "shmq.origin"])
+def test_what_is_called_as_of_a_letter_and_is_none_stays_bytes(tmp_path, to, name):
+    """Whoever put it can have written anything there."""
+    again = str(tmp_path / "again")
+    with shmq.open(tmp_path / "q", retention=shmq.Retention.forever()) as queue:
+        queue.put(b"x", headers={name: b"\xff{"})
+    archive.archive(str(tmp_path / "q"), to)
+    archive.replay(to, again)
+    with shmq.open(again) as after:
+        assert after[0].headers[name] == b"\xff{"
+
+
 def test_found_replay_after_compaction_puts_only_what_is_new(some, to, tmp_path):
     """A group of rows, part of which was replayed before, was put whole: 6,000 messages, 4,000 of them distinct."""
     again = str(tmp_path / "again")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+from typing import TYPE_CHECKING, Any
 
 import shmq
 from shmq.spark.archive import forms, messages, owners, stores
@@ -12,6 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pyarrow as pa
+
+_TEXTS = frozenset(f"shmq.{name}" for name in ("queue", "group", "cause", "reason", "traceback"))
+_OTHERS = frozenset(f"shmq.{name}" for name in ("origin", "index", "attempts"))
+"""Headers of a dead letter. An archive has the value of a header as bytes, as Kafka has; of these it is known what they
+were, and `shmq dead` needs them so."""
 
 
 def replay(
@@ -91,7 +97,7 @@ def _replay(
 def _put(staged: shmq.Staged, batch: pa.RecordBatch, whose: dict[str, str]) -> None:
     headers = [
         {
-            **{each["key"]: each["value"] for each in kept or ()},
+            **{each["key"]: _value(each["key"], each["value"]) for each in kept or ()},
             "source": {**whose, "topic": topic, "partition": partition, "index": index},
         }
         for kept, topic, partition, index in zip(
@@ -117,3 +123,15 @@ def _put(staged: shmq.Staged, batch: pa.RecordBatch, whose: dict[str, str]) -> N
             headers=headers[at:stop],
         )
         at = stop
+
+
+def _value(name: str, kept: bytes) -> Any:
+    """The value of a header, as it was where that is known; as bytes where not, or where it is none of that kind."""
+    with contextlib.suppress(ValueError):
+        if name in _TEXTS:
+            return kept.decode()
+        if name in _OTHERS:
+            import msgspec  # noqa: PLC0415  # few are dead letters
+
+            return msgspec.json.decode(kept)
+    return kept
