@@ -24,6 +24,8 @@ _INFINITE = float("inf")
 _SHOWN_MAX = 200
 _PRODUCER_MAX = 1024
 _SEQUENCE_MAX = (1 << 63) - 1
+REMOTE = ("csp://", "csp+unix://")
+"""How the address of a queue at a server begins."""
 TIMEOUT = "a number of seconds, or None for as long as it takes,"
 _NO_BLOCK = (
     "; there is no block= as in queue.Queue: timeout=None waits as long as it takes, and timeout=0 does not wait at all"
@@ -158,6 +160,24 @@ def path(name: str, given: Any) -> str:
     if not found or "\0" in found:
         raise ValueError(f"{name}={shown(given)} is not a path")
     return os.path.expanduser(found)
+
+
+def directory(name: str, given: Any) -> str:
+    """
+    The same of a directory here: what would be the name of a volatile queue, or the address of one at a server, where a
+    queue is opened, is none.
+
+    Raises:
+        TypeError, ValueError: it is no path, or one of those.
+    """
+    found = path(name, given)
+    if found.startswith(("shm:", *REMOTE)):
+        what = "the name of a volatile queue" if found.startswith("shm:") else "the address of a queue at a server"
+        raise ValueError(
+            f"{name}={shown(given)} is {what}, and a directory is wanted; nothing was done. A path of that name begins "
+            "with ./"
+        )
+    return found
 
 
 def names(name: str, given: Any) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ def delete(path: str | os.PathLike[str]) -> None:
         Busy: a process has it open.
         Unsafe: something else lies in its directory; nothing was deleted.
     """
-    place = given.path("path", path)
+    place = _here(path)
     try:
         session = Session(place, create=False, trusted=True, group=_group_at(place))
     except errors.NotFound:
@@ -38,6 +38,12 @@ def delete(path: str | os.PathLike[str]) -> None:
         if _participants(session) > 1 or session.joined().shared():
             raise errors.Busy(f"cannot delete {session.path}: it is open, here or in another process")
         making.delete(session.home)
+
+
+def _here(path: object) -> str:
+    """The directory, or volatile queue, that is meant."""
+    place = given.path("path", path)
+    return place if volatile.is_volatile(place) else given.directory("path", path)
 
 
 def _group_at(place: str) -> int | None:
@@ -58,18 +64,21 @@ def verify(path: str | os.PathLike[str], *, progress: Progress | None = None) ->
     As `Queue.verify`, of a queue that is not open, and need not be fit to be opened.
 
     Args:
-        path: the queue.
+        path: the queue, or "shm:NAME" while somebody has that open.
         progress: called with "verified", how many messages were whole so far, and what share of the files that was.
 
     Raises:
         NotFound, BadFormat, Unsafe: there is none, or it is not safe to look at.
         Corrupt: queue.shmq is damaged, without which nothing can be told.
     """
-    place, told = given.path("path", path), given.progress(progress)
-    with where.at(os.path.abspath(place)):
+    place, told = _here(path), given.progress(progress)
+    with where.at(place if volatile.is_volatile(place) else where.absolute(place)):
         later.ready("shmq.storage.verify")
         from shmq.storage import verify as module  # noqa: PLC0415
 
+        if volatile.is_volatile(place):
+            with Session(place, create=False, read_only=True, trusted=True) as session:
+                return module.verify(session.home, told)
         home = directory.Directory(place, read_only=True, trust_owner=True)
     try:
         return module.verify(home, told)
@@ -106,12 +115,12 @@ def repair(
         NotFound: aside, and that recovery has set nothing aside; or there is no queue.
         NotFound, BadFormat, Corrupt, DiskFull: as for `verify`; nothing was changed.
     """
-    place, told = given.path("path", path), given.progress(progress)
-    with where.at(os.path.abspath(place)):
+    place, told = given.directory("path", path), given.progress(progress)
+    with where.at(where.absolute(place)):
         later.ready("shmq.storage.repairing")
         from shmq.storage import repairing  # noqa: PLC0415
 
-    target = None if to is None else given.path("to", to)
+    target = None if to is None else given.directory("to", to)
     epoch = None if aside is None else given.whole("aside", aside, 0, _EPOCH_MAX)
     if given.flag("in_place", in_place) and (target is not None or epoch is not None):
         raise ValueError("in place, or to another place; not both")

@@ -45,9 +45,6 @@ if TYPE_CHECKING:
     from shmq.taking.group_place import GroupPlace
     from shmq.taking.lone import LoneConsumer
 
-_REMOTE = ("csp://", "csp+unix://")
-"""How the address of a queue at a server begins."""
-
 
 @overload
 def open(  # noqa: A001
@@ -130,7 +127,7 @@ def open(  # noqa: A001  # shmq.open, as gzip.open
         TypeError, ValueError: *path* is no path, or an option is no option; nothing was made.
         BadFormat, Corrupt, Unsafe, UnsafeFilesystem, Untrusted, DiskFull: as their names say.
     """
-    if isinstance(path, str) and path.startswith(_REMOTE):
+    if isinstance(path, str) and path.startswith(given.REMOTE):
         if options is not None:
             raise TypeError(f"open({path!r}, options=...): they are of the queue; a server makes it with those it has")
         later.ready("shmq.net")
@@ -1187,7 +1184,7 @@ class Queue(_native.Finder[T], Closable):
         later.ready("shmq.storage.repairing")
         from shmq.storage import repairing  # noqa: PLC0415
 
-        place = None if to is None else given.path("to", to)
+        place = None if to is None else given.directory("to", to)
         return repairing.repair(self._session.home, place, given.nobody, in_place=False)
 
     def copy(
@@ -1215,7 +1212,7 @@ class Queue(_native.Finder[T], Closable):
         later.ready("shmq.storage.copying")
         from shmq.storage import copying  # noqa: PLC0415
 
-        place, anew, told = given.path("to", to), given.flag("new_id", new_id), given.progress(progress)
+        place, anew, told = given.directory("to", to), given.flag("new_id", new_id), given.progress(progress)
         return copying.copy(self._session.home, self._session.chain(), place, told, new_id=anew)
 
     # ---- ending

@@ -13,19 +13,27 @@ LEVELS_MAX = 8
 _FILE = "levels.json"
 _VERSION = 1
 
+_REMOTE = ("csp:", "csp+unix:", "acsp:", "acsp+unix:")
+"""How a place at a server begins."""
+
 
 def checked(path: object) -> str:
     """
     The directory that is meant, absolute.
 
     Raises:
-        TypeError, ValueError: it is no path, or that of a volatile queue.
+        TypeError, ValueError: it is no path, or that of a volatile queue or of a server.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"path={path!r}: the path of a directory is wanted, not {type(path).__name__}")
     place = os.fspath(path)
     if not isinstance(place, str) or not place or place.startswith("shm:"):
         raise ValueError(f"path={place!r}: the path of a directory is wanted; there are no volatile priorities")
+    if place.startswith(_REMOTE):
+        raise ValueError(
+            f"path={place!r}: that is at a server, where shmq.open opens one queue; all levels are opened on "
+            "the machine where their directory lies"
+        )
     return os.path.abspath(os.path.expanduser(place))
 
 

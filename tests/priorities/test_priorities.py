@@ -380,6 +380,11 @@ def test_what_cannot_be_made_is_refused_and_nothing_is_left(tmp_path):
     for wrong, kind in [(None, TypeError), (7, TypeError), ("shm:jobs", ValueError), ("", ValueError)]:
         with pytest.raises(kind, match="directory"):
             shmq.priorities.open(wrong)
+    for verb in (shmq.priorities.open, shmq.priorities.delete):  # found: it was taken for a path
+        with pytest.raises(
+            ValueError, match=r"'csp://h:1/x': that is at a server, where shmq\.open opens one queue; all"
+        ):
+            verb("csp://h:1/x")
     with pytest.raises(shmq.NotFound, match="above"):
         shmq.priorities.open(tmp_path / "no" / "jobs")
     assert list(tmp_path.iterdir()) == []

@@ -107,6 +107,15 @@ def test_something_else_is_left_alone(tmp_path):
         shmq.shards.open("shm:x", shards=4)
 
 
+@pytest.mark.parametrize("verb", [shmq.shards.open, shmq.shards.delete])
+def test_found_the_address_of_a_server_was_taken_for_a_path(verb, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"'csp://.*': that is at a server, where shmq\.open opens one queue; all shards"
+    ):
+        verb("csp://localhost:9000/x")
+
+
 def test_a_directory_that_others_may_write_is_refused(root):
     os.chmod(root.path, 0o777)
     with pytest.raises(shmq.Unsafe, match="others may write"):

@@ -329,7 +329,10 @@ def test_replay_brings_everything_back_once(some, to, tmp_path, capsys):
 def test_found_dead_letters_that_were_replayed_had_bytes_for_text(tmp_path, to, capsys):
     """And so `shmq dead` knew them no more; what an archive has of others' headers is bytes."""
     letters, again = str(tmp_path / "letters"), str(tmp_path / "again")
-    with shmq.open(tmp_path / "q") as queue, queue.consumer("g", group=True, ack="explicit", dead_letter=letters) as one:
+    with (
+        shmq.open(tmp_path / "q") as queue,
+        queue.consumer("g", group=True, ack="explicit", dead_letter=letters) as one,
+    ):
         queue.put(b"bad", headers={"mine": "text", "shmq.other": b"bytes"})
         one.get().reject(ValueError("no, \u20ac"))
     archive.archive(letters, to)

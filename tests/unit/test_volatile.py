@@ -391,3 +391,25 @@ def test_delete_by_name(root):
 def test_no_disk_keeps_it_so_no_durability_is_promised():
     with pytest.raises(ValueError, match="no disk keeps it"):
         shmq.open(None, options=shmq.Options(durability=shmq.Durability.SYNC))
+
+
+def test_found_the_name_of_a_volatile_queue_was_taken_for_a_path(root, tmp_path, monkeypatch):
+    """Where a queue is looked after: `verify` found no such directory, and `copy` made it."""
+    monkeypatch.chdir(tmp_path)
+    with shmq.open("shm:kept") as queue:
+        queue.put(b"one")
+        found = shmq.verify("shm:kept")
+        assert (bool(found), found.messages, found) == (True, 1, queue.verify())
+        for work in (queue.copy, queue.repair, lambda to: shmq.repair(tmp_path, to), shmq.repair):
+            with pytest.raises(
+                ValueError, match="'shm:other' is the name of a volatile queue, and a directory is wanted"
+            ):
+                work("shm:other")
+    with pytest.raises(shmq.NotFound, match="shm:kept"):
+        shmq.verify("shm:kept")
+    for work in (shmq.verify, shmq.delete):
+        with pytest.raises(
+            ValueError, match=r"'csp://h:1/x' is the address of a queue at a server, and a directory is"
+        ):
+            work("csp://h:1/x")
+    assert list(tmp_path.iterdir()) == []
