@@ -251,9 +251,17 @@ class Room:
             behind = [name for name, its in self._names.floors(bounds.dropped).items() if its == floor]
         limits = [f"max_messages={bounds.max_messages}"] if bounds.max_messages else []
         limits += [f"max_bytes={bounds.max_bytes}"] if bounds.max_bytes else []
-        who = f"consumer {behind[0]!r} is the furthest behind, at index {floor}" if behind else "no consumer has a name"
+        who = f"consumer {behind[0]!r} is the furthest behind, at index {floor}" if behind else self._nobody()
         what = "1 message" if count == 1 else f"{count} messages"
         return (
             f"cannot put {what} of {region} bytes into {self._home.path}: there is no room for "
             f"{'it' if count == 1 else 'them'} ({', '.join(limits)}); {who}; nothing was put"
         )
+
+    def _nobody(self) -> str:
+        """Why no name's progress makes room."""
+        there = [repr(name) for name in self._home.consumer_names()]
+        if not there:
+            return "no consumer has a name"
+        shown = ", ".join(there[:3]) + ", ..." * (len(there) > 3)
+        return f"no name is there that holds messages, and so makes room by finishing them ({shown}: hold='nothing')"

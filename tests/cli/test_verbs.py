@@ -459,6 +459,33 @@ def test_what_only_looks_recovers_nothing(orders, run):
     assert {file: file.read_bytes() for file in sorted(orders.rglob("*")) if file.is_file()} == before
 
 
+def test_found_verify_of_a_folder_spoke_of_the_one_foreign_queue_among_ours(here, run):
+    """Each of ours is checked, and what is foreign; of a folder with ours alone it said that it is in no format."""
+    os.mkdir("all")
+    for name in "ab":
+        with shmq.open(f"all/{name}") as queue:
+            queue.put(b"x")
+    ours = "all/{}: shmq, 1 message whole in 1 chunk, 0 problems\n".format
+    assert run("verify", "all") == (0, ours("a") + ours("b") + "all: 2 checks, 0 with problems\n", "")
+    assert run("export", "all/a", "--to", "sej", "all/s")[0] == 0
+    assert run("verify", "all") == (
+        0,
+        ours("a") + ours("b") + "all: sej, 0 problems\nall: 3 checks, 0 with problems\n",
+        "",
+    )
+    assert run("verify", "all", "--format", "sej") == (0, "all: sej, 0 problems\n", "")
+
+    Path("all/a/queue.shmq").write_bytes(b"x")
+    said = f"all/a: cannot read {here}/all/a/queue.shmq: it has only 1 bytes; it was not touched\n"
+    assert run("verify", "all") == (1, said + ours("b") + "all: sej, 0 problems\nall: 3 checks, 1 with problems\n", "")
+    told = json.loads(run("verify", "all", "--json")[1])["queues"]
+    assert [(each["path"], each["format"], len(each["problems"])) for each in told] == [
+        ("all/a", "shmq", 1),
+        ("all/b", "shmq", 0),
+        ("all", "sej", 0),
+    ]
+
+
 def test_what_a_recovery_has_set_aside_is_named_by_verify_stat_and_repair(orders, run):
     last = words_of(orders)[-2].position
     patch(chunk_files(orders)[-1], last + 40, b"\xff")

@@ -85,6 +85,21 @@ def test_full_is_said_at_once_or_in_time_and_nothing_was_put(make):
     assert queue.put(b"c", timeout=0) == 2
 
 
+def test_found_full_said_that_nobody_has_a_name_where_those_there_hold_nothing(make):
+    queue = make(max_messages=2)
+    queue.put_many([b"a", b"b"])
+    for name in "edcb":
+        queue.consumer(name, hold="nothing").close()
+    said = (
+        r"; no name is there that holds .* by finishing them \('b', 'c', 'd', \.\.\.: hold='nothing'\); nothing was put"
+    )
+    with pytest.raises(shmq.Full, match=said):
+        queue.put(b"c", timeout=0)
+    queue.consumer("a").close()
+    with pytest.raises(shmq.Full, match="consumer 'a' is the furthest behind, at index 0; nothing was put"):
+        queue.put(b"c", timeout=0)
+
+
 def test_raise_never_waits(make):
     """Whatever the timeout."""
     queue = make(max_messages=1, full="raise")
