@@ -152,11 +152,12 @@ def _columns(rows: csv.DictReader[str]) -> list[str]:
         Misuse: two have one name, so that an object would have only one of their fields.
     """
     try:
-        names = list(rows.fieldnames or [])
+        header = next((row for row in rows.reader if any(map(str.strip, row))), [])  # below empty lines, if there are
     except csv.Error as problem:
         raise Refused(f"the header is not CSV: {problem}") from None
     except UnicodeDecodeError as problem:  # it is read in blocks, so it may stand far behind the header
         raise Refused(f"the header, or what follows it, is not UTF-8: {problem}") from None
+    rows.fieldnames = names = list(header)
     twice = [name for at, name in enumerate(names) if name in names[:at]]
     if twice:
         raise show.Misuse(f"two columns are called {twice[0]!r}, and an object has one field of a name; rename one")
@@ -201,7 +202,7 @@ def _of_json(codec: str, line: bytes) -> Entry:
         payload=_payload(codec, told["payload"]),
         key=_bytes("key", told.get("key")),
         type=told.get("type"),
-        headers={name: _header(value) for name, value in headers.items()} if headers else None,
+        headers={name: _meant("headers", value) for name, value in headers.items()} if headers else None,
         time_ns=_time_ns(told.get("time")),
     )
 
@@ -211,12 +212,21 @@ def _payload(codec: str, told: Any) -> Any:
         return _bytes("payload", told)
     if codec == "text" and not isinstance(told, str):
         raise Refused("its payload is not text, and the queue has codec 'text'")
-    return told
+    return _meant("payload", told) if codec == "msgpack" else told
 
 
-def _header(told: Any) -> Any:
-    is_bytes = isinstance(told, dict) and set(told) == {"base64"}
-    return _bytes("headers", told) if is_bytes else told
+def _meant(field: str, told: Any) -> Any:
+    """What `show.told` has told so: bytes, wherever they are, and a map that has nothing but a "base64"."""
+    if isinstance(told, list):
+        return [_meant(field, each) for each in told]
+    if not isinstance(told, dict):
+        return told
+    inside = told.get("base64")
+    if set(told) != {"base64"}:
+        return {name: _meant(field, each) for name, each in told.items()}
+    if isinstance(inside, dict) and set(inside) == {"base64"}:
+        return {"base64": _meant(field, inside["base64"])}
+    return _decoded(field, inside)
 
 
 def _bytes(field: str, told: Any) -> bytes | None:
@@ -226,15 +236,19 @@ def _bytes(field: str, told: Any) -> bytes | None:
     if isinstance(told, str):
         return told.encode()
     if isinstance(told, dict) and set(told) == {"base64"}:
-        try:
-            import base64  # noqa: PLC0415  # the help of a verb needs none of it
-
-            return base64.b64decode(told["base64"], validate=True)
-        except (ValueError, TypeError):
-            raise Refused(f"its {field} is not base64") from None
+        return _decoded(field, told["base64"])
     if field == "payload":
         return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
     raise Refused(f"its {field} is neither text nor base64")
+
+
+def _decoded(field: str, told: Any) -> bytes:
+    try:
+        import base64  # noqa: PLC0415  # the help of a verb needs none of it
+
+        return base64.b64decode(told, validate=True)
+    except (ValueError, TypeError):
+        raise Refused(f"its {field} is not base64") from None
 
 
 def _time_ns(told: Any) -> int | None:

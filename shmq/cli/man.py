@@ -52,10 +52,13 @@ names a zone), "yesterday 14:00", "monday", "10 minutes ago", or seconds since 1
 It was done.
 .TP
 .B 1
-It could not be done, or there was nothing; a line on standard error says why.
+It could not be done, or there was nothing; a line on standard error says why. Also a name or a payload that this queue
+does not take.
 .TP
 .B 2
-It was asked for wrongly, and nothing was done.
+It was asked for wrongly, by words, options, times or places that mean nothing, or without
+.BR \\-\\-yes ;
+and nothing was done.
 .TP
 .B 3
 .B shmq repair

@@ -84,6 +84,13 @@ def run(arguments: argparse.Namespace) -> int:
     return _Put(arguments).run() if arguments.foreign is None else in_place.put(arguments)
 
 
+def _refused(problem: Exception) -> _Refused:
+    if isinstance(problem, UnicodeEncodeError):
+        part = problem.object[problem.start : problem.end]
+        return _Refused(f"{part!r} is no whole character, and the text in a message is UTF-8; nothing was put")
+    return _Refused(str(problem))
+
+
 class _Put:
     """One run: what was put so far."""
 
@@ -170,7 +177,7 @@ class _Put:
         try:
             return queue.put(entry.payload, **self._fields(entry), **more)
         except (ValueError, TypeError, OverflowError) as problem:
-            raise _Refused(str(problem)) from None
+            raise _refused(problem) from None
 
     def _put(self, queue: shmq.Queue, batch: list[incoming.Entry]) -> Sequence[int]:
         given, size = self._given, len(batch)
@@ -190,4 +197,4 @@ class _Put:
             payloads = [entry.payload for entry in batch]
             return queue.put_many(payloads, **columns, ttl=given.ttl, timeout=given.timeout)
         except (ValueError, TypeError, OverflowError) as problem:
-            raise _Refused(str(problem)) from None
+            raise _refused(problem) from None

@@ -30,6 +30,8 @@ _REMOTE = ("csp:", "csp+unix:", "acsp:", "acsp+unix:")
 """How the place of a queue at a server begins."""
 
 
+_VOLATILE = re.compile(r"shm:(?:[^:]+:)?[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
+"""The names of volatile queues."""
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters, and those that turn what follows to the left."""
 CLOSED: set[str] = set()
@@ -248,6 +250,11 @@ def place(word: str) -> str:
             f"{word} is a queue at a server, and this verb is for those of this machine; run it where the queue is, "
             "or use shmq.open in a program"
         )
+    if word.startswith("shm:") and not _VOLATILE.fullmatch(word):
+        raise argparse.ArgumentTypeError(
+            f"{word!r} names no volatile queue: shm: and 1 to 200 of A-Z a-z 0-9 _ . - , no dot in front; or "
+            "shm:GROUP: and such a name"
+        )
     return os.path.expanduser(word)
 
 
@@ -353,7 +360,8 @@ def printer(queue: shmq.Queue, style: str | None) -> Callable[[shmq.Message], No
     if "stdout" in CLOSED:
         raise Problem("cannot print messages: standard output is closed")
     chosen = style or ("raw" if queue.options.codec in {"bytes", "text"} else "json")
-    return {"raw": _raw, "null": _null, "json": _json, "hex": _hex, "repr": _repr}[chosen]
+    as_json = _json_of_msgpack if queue.options.codec == "msgpack" else _json
+    return {"raw": _raw, "null": _null, "json": as_json, "hex": _hex, "repr": _repr}[chosen]
 
 
 def _raw(message: shmq.Message) -> None:
@@ -365,13 +373,30 @@ def _null(message: shmq.Message) -> None:
 
 
 def _json(message: shmq.Message) -> None:
+    _line(message, message.payload)
+
+
+def _json_of_msgpack(message: shmq.Message) -> None:
+    """Whose payload can have bytes in it, and so a map that could be taken for them."""
+    _line(message, told(message.payload))
+
+
+def told(value: Any) -> Any:
+    """The same, with a map that has nothing but a "base64" once more in such a one: alone it stands for bytes."""
+    if isinstance(value, dict):
+        inner = {name: told(each) for name, each in value.items()}
+        return {"base64": inner} if set(inner) == {"base64"} else inner
+    return [told(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def _line(message: shmq.Message, payload: Any) -> None:
     line = {
         "index": message.index,
         "time": message.time,
         "key": message.key,
         "type": message.type,
-        "headers": message.headers,
-        "payload": message.payload,
+        "headers": {name: told(value) for name, value in message.headers.items()},
+        "payload": payload,
     }
     shown = {name: value for name, value in line.items() if value or name in {"index", "payload"}}
     sys.stdout.buffer.write(as_line(shown))

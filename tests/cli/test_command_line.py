@@ -277,6 +277,69 @@ def test_put_reads_what_cat_prints(sh):
         assert [each.time_ns for each in queue.reader()] == [5_000_001_000, 9_000_000_000]
 
 
+ODD = {"list": [b"\xff", {"in": b"\xfe"}], "map": {"base64": "AAEC"}, "maps": {"base64": {"base64": {"base64": 7}}}}
+"""What is bytes in JSON, and what only looks so."""
+
+
+def test_found_bytes_in_lists_and_maps_that_look_like_bytes_changed_on_the_way_through_json_lines(sh):
+    with shmq.open("q", codec="msgpack") as queue:
+        queue.put(ODD, headers={**ODD, "base64": "text"})
+        queue.put(b"\xff")
+    lines = sh("cat", "q", "--json")[1].encode()
+    sh("create", "copy", "--codec", "msgpack")
+    assert sh("put", "copy", "--json-lines", stdin=lines) == (0, "put 2 messages, index 0 to 1\n", "")
+    assert [(each[0], each[3]) for each in found("copy")] == [(ODD, {**ODD, "base64": "text"}), (b"\xff", {})]
+
+
+def test_json_itself_is_not_taken_for_bytes(sh):
+    """In a queue whose payloads are JSON."""
+    odd = {"list": [{"base64": "?"}], "base64": {"base64": 1}}
+    with shmq.open("q", codec="json") as queue:
+        queue.put_many([odd, {"base64": "AAEC"}])
+    lines = sh("cat", "q", "--json")[1].encode()
+    assert json.loads(lines.splitlines()[1])["payload"] == {"base64": "AAEC"}
+    sh("create", "copy", "--codec", "json")
+    assert sh("put", "copy", "--json-lines", stdin=lines)[0] == 0
+    assert [each[0] for each in found("copy")] == [odd, {"base64": "AAEC"}]
+
+
+def test_found_lines_without_a_word_before_the_header_of_a_table_were_its_header(sh):
+    """Every row was refused then: it has not as many fields."""
+    sh("create", "q", "--codec", "json")
+    rows = b"\xef\xbb\xbf\n  \n,,\nwho,said\neu,hi\n\nus,ho\n"
+    assert sh("put", "q", "--csv", stdin=rows) == (0, "put 2 messages, index 0 to 1\n", "")
+    assert [each[0] for each in found()] == [{"who": "eu", "said": "hi"}, {"who": "us", "said": "ho"}]
+    assert sh("put", "q", "--csv", stdin=b"\n\n") == (0, "put 0 messages\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [(['"\\ud800"'], "'\\ud800'"), (['["a\\udfff"]'], "'\\udfff'"), (["1", "--header", "a=\udcff"], "")],
+)
+def test_found_half_a_character_was_refused_in_words_of_a_codec(sh, words, shown):
+    sh("create", "q", "--codec", "json")
+    said = "is no whole character, and the text in a message is UTF-8; nothing was put"
+    status, _, err = sh("put", "q", *words)
+    assert (status, err.endswith(f"{shown} {said}\n"), err.count("\n")) == (1, True, 1), err
+
+
+@pytest.mark.parametrize(
+    "name", ["no/name", ".no", "", "a:", ":a", "a:b:c", "\N{LATIN SMALL LETTER E WITH ACUTE}", "a" * 201]
+)
+def test_found_a_name_that_no_volatile_queue_can_have_was_no_misuse(sh, name):
+    """The page says 2 of places that mean nothing; it is what the library refuses, in the same words."""
+    for words in (["put", f"shm:{name}", "x"], ["create", f"shm:{name}"], ["top", f"shm:{name}", "--json"]):
+        status, out, err = sh(*words)
+        assert (status, out, f"'shm:{name}' names no volatile queue: shm: and 1 to 200 of" in err) == (2, "", True), err
+    with pytest.raises(ValueError, match=r"names no volatile queue|names none|no group"):
+        shmq.open(f"shm:{name}", create=False)
+
+
+@pytest.mark.parametrize("name", ["a", "-", "a.b_c-0", "a" * 200, f"{os.getgid()}:a"])
+def test_names_that_volatile_queues_can_have_are_taken(sh, name):
+    assert sh("stat", f"shm:{name}")[0] == 1  # it is not there
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
