@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import types
 import urllib.request
 
 import prometheus_client
@@ -20,6 +22,7 @@ from support import until
 import shmq
 from shmq.cli import main
 from shmq.metrics import serving
+from shmq.metrics.families import Families
 
 
 def read(text: str) -> dict[tuple[str, str, str], float]:
@@ -84,6 +87,109 @@ WANTED = {
     "nacked_messages_total": 1,
     "fenced_total": 0,
 }
+
+
+OF_THE_QUEUE = {
+    "next_index": "next_index",
+    "first_index": "first_index",
+    "disk_bytes": "disk_bytes",
+    "chunks": "chunks",
+    "padded": "padded",
+    "participants": "participants",
+    "max_messages": "max_messages",
+    "max_bytes": "max_bytes",
+    "shut_down": "shut_down",
+    "finished": "finished",
+    "fenced_total": "fenced",
+}
+OF_COUNTS = {
+    "put_messages_total": "put_messages",
+    "put_bytes_total": "put_bytes",
+    "taken_messages_total": "taken_messages",
+    "acked_messages_total": "acked",
+    "nacked_messages_total": "nacked",
+    "waits_total": "waits",
+    "room_waits_total": "room_waits",
+    "syncs_total": "syncs",
+}
+OF_A_CONSUMER = {
+    "consumer_backlog_messages": "lag",
+    "consumer_pending_messages": "pending",
+    "consumer_oldest_seconds": "oldest",
+    "consumer_head_index": "head",
+    "consumer_dropped_total": "dropped",
+}
+OF_A_GROUP = {
+    "consumer_parked_messages": "parked",
+    "consumer_returned_messages": "returned",
+    "consumer_keyed_messages": "waiting",
+    "consumer_window_messages": "window",
+    "consumer_window_full": "full",
+    "consumer_redelivered_total": "redelivered",
+    "consumer_expired_total": "expired",
+    "consumer_dead_letters_total": "moved",
+    "consumer_unmoved_total": "unmoved",
+    "consumer_retired_total": "retired",
+}
+
+
+def test_each_figure_has_the_name_that_it_is_known_by():
+    """Each field has a number of its own."""
+    numbers = itertools.count(1)
+
+    def some(names, **more):
+        return types.SimpleNamespace(**{name: next(numbers) for name in names.values()}, **more)
+
+    counts = some(OF_COUNTS, latency=[1, 0, 2], latency_seconds=0.5)
+    group = some(OF_A_GROUP)
+    consumer = some(OF_A_CONSUMER, group=group)
+    stats = some(OF_THE_QUEUE, counts=counts, consumers={"c": consumer}, damaged={"d": "", "e": ""})
+    families = Families()
+    families.add("q", stats, 1000)
+    told = {
+        sample.name.removeprefix("shmq_"): sample.value
+        for family in families.all()
+        for sample in family.samples
+        if "le" not in sample.labels
+    }
+    wanted = {"up": 1, "messages": 1000, "damaged_consumers": 2, "latency_seconds_count": 3, "latency_seconds_sum": 0.5}
+    for names, of in ((OF_THE_QUEUE, stats), (OF_COUNTS, counts), (OF_A_CONSUMER, consumer), (OF_A_GROUP, group)):
+        wanted |= {name: getattr(of, field) for name, field in names.items()}
+    assert told == wanted
+
+
+def test_a_name_with_nothing_to_finish_has_an_age_of_0(path):
+    with shmq.open(path) as queue, queue.consumer("c"):
+        assert read(shmq.metrics.text(path))["shmq_consumer_oldest_seconds", "q", "c"] == 0
+
+
+def test_a_queue_that_is_gone_or_cannot_be_read_is_not_kept_open(tmp_path, monkeypatch):
+    """Else its files would keep their room on the disk."""
+
+    def opened():
+        links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+        return sum(str(tmp_path) in os.readlink(link) for link in links if os.path.islink(link))
+
+    for name in "ab":
+        shmq.open(tmp_path / name).close()
+    collector = shmq.metrics.Collector(tmp_path)
+    list(collector.collect())
+    both = opened()
+    shutil.rmtree(tmp_path / "a")
+    list(collector.collect())
+    assert opened() == both // 2 > 0
+
+    def fail(_):
+        raise shmq.Corrupt("no")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shmq.Queue, "stats", fail)
+        list(collector.collect())
+    assert opened() == 0
+    list(collector.collect())
+    assert opened() == both // 2
+    collector.close()
+    assert opened() == 0
 
 
 def test_ages_are_a_histogram(path):

@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import stat
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +19,8 @@ from support import Child, change_journal, chunk_files, flip, hold_until_killed,
 
 import shmq
 from shmq import cli, replica
-from shmq.diagnosis import stack, tried
+from shmq.diagnosis import facts, stack, tried
+from shmq.diagnosis import words as said_words
 from shmq.storage import dedup
 
 
@@ -411,3 +413,178 @@ def test_a_py_spy_that_hangs_fails_or_is_missing_is_done_without(tmp_path, monke
     assert stack.of_process(os.getpid()) is None
     (tmp_path / "py-spy").write_text("#!/bin/sh\nexit 1\n")
     assert stack.of_process(os.getpid()) is None
+
+
+# ---------------------------------------------------------------- what breaks on purpose got by
+def kinds(where):
+    return [each.kind for each in shmq.why(where)]
+
+
+def test_who_stands_at_a_claim_waits_for_it_and_nobody_else(path):
+    """Whoever is before it has something to read. With nobody there, and nothing behind, it holds nobody up."""
+    with shmq.open(path) as queue, queue.producer() as other:
+        with queue.reserve(10) as slot:
+            assert (found(path, "claim").level, found(path, "claim").facts["waiting"]) == ("note", [])
+            slot.abort()
+        other.put(b"x")
+        queue.consumer("before").close()
+        with queue.consumer("at") as at:
+            at.take()
+            slot = queue.reserve(10)
+        with slot:
+            one = found(path, "claim")
+            assert (one.level, one.facts["waiting"], one.facts["behind"]) == ("stuck", ["at"], 0)
+
+
+def test_a_claim_far_from_the_end_is_found_where_a_name_stands(path):
+    with (
+        shmq.open(path, chunk_bytes=16384) as queue,
+        queue.producer() as other,
+        queue.consumer("work"),
+        queue.reserve(10),
+    ):
+        for _ in range(facts._CHUNKS * 2 + 4):
+            other.put(bytes(7000))
+        assert found(path, "claim").facts["waiting"] == ["work"]
+
+
+def test_a_name_that_holds_nothing_fills_no_queue(path):
+    with shmq.open(path, max_messages=5, full="raise") as queue:
+        queue.consumer("mirror", hold="nothing").close()
+        queue.consumer("absent").close()
+        queue.put_many([b"x"] * 5)
+        assert found(path, "full").facts["names"] == ["absent"]
+
+
+def test_bytes_that_were_taken_fill_no_queue(path):
+    with shmq.open(path, max_bytes=4000, full="raise") as queue, queue.consumer("work") as work:
+        with contextlib.suppress(shmq.Full):
+            while True:
+                queue.put(bytes(100))
+        assert "full" in kinds(path)
+        work.take_many(len(queue) - 1)
+        assert "full" not in kinds(path)
+
+
+def test_of_several_messages_that_somebody_has_the_first_is_told(path):
+    with shmq.open(path) as queue, queue.consumer("work", group=True, ack="explicit") as work:
+        queue.put_many([b"x"] * 3)
+        assert len(work.get_many(3)) == 3
+        one = found(path, "held")
+        assert (one.facts["index"], one.facts["held"]) == (0, 3)
+
+
+def test_what_is_held_is_of_this_boot(path, monkeypatch):
+    with shmq.open(path) as queue:
+        queue.put(b"x")
+        with Child(holding_a_message, path, {}) as child:
+            child.hear()
+            child.kill()
+    assert "held" in kinds(path)
+    monkeypatch.setattr(facts, "boots", SimpleNamespace(boot_id=lambda: b"another boot id!"))
+    assert "held" not in kinds(path)
+
+
+def test_one_delayed_message_among_others_makes_none_of_them_wait(path):
+    with shmq.open(path) as queue, queue.consumer("work", group=True, ack="explicit") as work:
+        queue.put_many([b"x"] * 3)
+        work.get().nack(delay=60)
+        assert kinds(path) == ["behind"]
+
+
+def test_nobody_is_said_to_have_a_name_that_is_closed(path):
+    with shmq.open(path) as queue:
+        with queue.consumer("work") as work:
+            queue.put_many([b"x"] * 2)
+            work.take()
+        assert set(found(path, "unread").facts) == {"name", "lag", "oldest_s"}
+
+
+def test_followers_that_get_something_are_not_late(path, monkeypatch):
+    with shmq.open(path, durability=shmq.Durability.replicated(2, ["b", "c"])) as queue:
+        for _ in range(3):
+            with pytest.raises(shmq.SyncPending):
+                queue.put(b"x", timeout=0)
+        for before, now, late in [
+            ({"b": 1, "c": 1}, {"b": 2, "c": 2}, False),
+            ({"b": 1, "c": 1}, {"b": 1, "c": 2}, True),
+            ({"b": 3, "c": 1}, {"b": 3, "c": 1}, True),
+            ({"b": 3, "c": 1}, {"b": 3, "c": 2}, False),
+        ]:
+            told = iter([before, now])
+            with monkeypatch.context() as patched:
+                patched.setattr(facts.marks, "known", lambda _, told=told: next(told))
+                assert ("followers" in kinds(path)) == late, (before, now)
+
+
+def test_a_lock_that_was_free_a_moment_ago_keeps_nobody(path, monkeypatch):
+    """Who has one at both looks may have had it all the while."""
+    with shmq.open(path) as queue, contextlib.ExitStack() as held:
+        session = queue._session
+
+        def meanwhile(_):
+            held.enter_context(session.home.admin())
+            held.enter_context(dedup.alone(session.home, session.joined().control, b"p", -1, "put into"))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(tried.time, "sleep", meanwhile)
+            assert kinds(path) == ["idle"]
+        assert sorted(kinds(path)) == ["admin", "dedup"]
+
+
+def test_what_one_name_keeps_is_told_when_it_is_much(path):
+    with shmq.open(path, max_messages=10) as queue, queue.consumer("slow"), queue.consumer("fast") as fast:
+        for number in range(6):
+            queue.put(b"x")
+            fast.take()
+            if number in {0, 5}:
+                assert ("kept" in kinds(path)) == (number == 5)
+
+
+def test_a_queue_that_was_shut_down_is_none_that_has_come_to_its_end(path):
+    with shmq.open(path) as queue:
+        queue.shutdown()
+        one = found(path, "ended")
+        assert (one.level, "shut down" in one.sentence, "when all have closed it" in one.advice) == ("slow", True, True)
+
+
+def test_of_several_queues_the_worst_is_told_first_with_its_path(tmp_path, capsys):
+    with shmq.open(tmp_path / "a"), shmq.open(tmp_path / "b", max_messages=1) as queue:
+        queue.consumer("absent").close()
+        queue.put(b"x")
+        assert [each.level for each in shmq.why(tmp_path)] == ["stuck", "slow", "slow", "note"]
+        assert cli.main(["why", str(tmp_path)]) == 1
+        shown = capsys.readouterr().out
+        assert shown.startswith(f"STUCK (full) {tmp_path}/b: ")
+        assert f"\nNOTE (idle) {tmp_path}/a: " in shown
+        assert cli.main(["why", str(tmp_path / "b")]) == 1
+        assert capsys.readouterr().out.startswith("STUCK (full): ")
+
+
+def test_what_is_slow_alone_is_wrong_too(path):
+    with shmq.open(path) as queue:
+        queue.consumer("absent").close()
+        queue.put(b"x")
+    assert [each.level for each in shmq.why(path)] == ["slow"]
+    assert cli.main(["why", path]) == 1
+
+
+def test_queues_are_looked_for_three_levels_down_and_not_in_what_is_being_made(tmp_path):
+    (tmp_path / "1" / "2" / "3").mkdir(parents=True)
+    shmq.open(tmp_path / "1" / "2" / "3" / "far").close()
+    shmq.open(tmp_path / "1" / "2" / "q.making-0a").close()
+    with pytest.raises(shmq.NotFound):
+        shmq.why(tmp_path)
+    shmq.open(tmp_path / "1" / "2" / "near").close()
+    assert [each.path for each in shmq.why(tmp_path)] == [str(tmp_path / "1" / "2" / "near")]
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.05, "0.1 s"), (119.9, "119.9 s"), (120, "2 min"), (7200, "120 min")])
+def test_times_are_said_in_the_unit_that_suits(seconds, told):
+    assert said_words.seconds(seconds) == told
+
+
+def test_an_age_is_in_seconds_and_never_below_none():
+    now = time.time_ns()
+    assert (said_words.age(0), said_words.age(now + 10**12)) == (None, 0)
+    assert 3600 <= said_words.age(now - 3600 * 10**9) < 7200
