@@ -335,7 +335,175 @@ def test_quantiles_are_bounds_of_buckets():
     assert words.quantiles(None) == words.quantiles([]) == words.quantiles([(1.0, 0)]) == "-"
 
 
+# ---------------------------------------------------------------- what breaks on purpose got by
+def test_each_figure_of_a_name_is_where_it_belongs():
+    """Each field has a number of its own."""
+    group = types.SimpleNamespace(parked=1, returned=2, moved=3, waiting=4, redelivered=5, retired=6)
+    its = types.SimpleNamespace(
+        shared=True, group=group, lag=10, oldest=20.0, pending=30, head=40, behind=50, problem="no"
+    )
+    people = {owner: types.SimpleNamespace(pid=pid) for owner, pid in ((7, 900), (8, 70), (9, 8))}
+    found = facts._of_consumer("work", its, (True, [7, 8]), people)
+    assert found == facts.ConsumerFacts(
+        "work", "group", lag=10, oldest=20.0, pending=30, done=80, parked=1, returned=2, dead=3, open=True,
+        pids=[70, 900], problem="no",
+    )  # fmt: skip
+
+
+def test_whose_the_last_puts_are_is_asked_of_the_last_few_and_no_further_back_than_the_look_before(path, monkeypatch):
+    asked = []
+    told = {}
+    with shmq.open(path, chunk_bytes=16384) as queue:
+        for _ in range(10):
+            queue.put_many([bytes(1000)] * 8)
+        session = queue._session
+        bases = [base for _, base in session.chain().listed()]
+        assert len(bases) > 4
+
+        def putters(chunk, first, count):
+            asked.append((chunk.base, first, count))
+            return told.get(chunk.base, {})
+
+        monkeypatch.setattr(facts.holdings, "putters", putters)
+        monkeypatch.setattr(facts, "_SAMPLE", 20)
+        assert facts._shares(session, bases[-3] + 1, 80) == {}
+        assert asked == [(base, max(60, bases[-3] + 1), 20) for base in bases[-1:-4:-1]]
+        told[bases[-2]] = {5: 3, 6: 1}
+        asked.clear()
+        assert facts._shares(session, 79, 80) == {}
+        assert asked == [(bases[-1], 79, 20)]
+        assert facts._shares(session, 0, 80) == {5: 0.75, 6: 0.25}
+
+
+def test_a_queue_that_goes_or_cannot_be_read_is_not_kept_open_and_begins_anew(tmp_path, looks):
+    """Else its files would keep their room on the disk, and rates would be of what was before."""
+
+    def opened():
+        links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+        return sum(str(tmp_path) in os.readlink(link) for link in links if os.path.islink(link))
+
+    def look():
+        looks._search_at = 0.0
+        return {Path(each.path).name: each for each in looks.look().queues}
+
+    for name in "ab":
+        shmq.open(tmp_path / name).close()
+    look()
+    both = opened()
+    assert [each.put_rate for each in look().values()] == [0.0, 0.0]
+    shutil.rmtree(tmp_path / "a")
+    assert list(look()) == ["b"]
+    assert opened() == both // 2 > 0
+    mark = tmp_path / "b" / "queue.shmq"
+    kept = mark.read_bytes()
+    mark.write_bytes(b"not ours")
+    assert look()["b"].problem is not None
+    assert opened() == 0
+    mark.write_bytes(kept)
+    assert [look()["b"].put_rate for _ in range(2)] == [None, 0.0]
+
+
+def test_what_is_not_below_any_more_is_forgotten_though_it_is_there(tmp_path, looks):
+    """Its directory was moved away with it."""
+    (tmp_path / "in").mkdir()
+    shmq.open(tmp_path / "in" / "q").close()
+    with shmq.top.Looks([str(tmp_path / "in")]) as inside:
+        assert len(inside.look().queues) == 1
+        inside._tops = (str(tmp_path / "nothing"),)
+        inside._search_at = 0.0
+        inside.look()
+        assert (inside._kept, inside._before) == ({}, {})
+
+
+def test_a_look_takes_seconds_of_the_processor(path, looks):
+    shmq.open(path).close()
+    assert 0 <= looks.look().took < 60
+
+
+def test_where_groups_of_shards_meet_is_no_queue_of_anybody(tmp_path):
+    """A directory of that name elsewhere is one as any other."""
+    with shmq.shards.open(tmp_path / "events", 2):
+        for seats in ("events/members", "members"):
+            (tmp_path / seats).mkdir(exist_ok=True)
+            shmq.open(tmp_path / seats / "q").close()
+        found = {os.path.relpath(each, tmp_path) for each in places.below([str(tmp_path)])}
+    assert "members/q" in found
+    assert not any(each.startswith("events/members") for each in found)
+    assert len(found) == 3
+
+
+def test_queues_are_found_in_the_order_of_their_names(tmp_path):
+    names = [f"{number:02}" for number in range(12)]
+    for name in reversed(names):
+        (tmp_path / name).mkdir()
+        shmq.open(tmp_path / name / "q").close()
+    assert places.below([str(tmp_path)]) == [str(tmp_path / name / "q") for name in names]
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (words.rate(5.55), "5.5"),
+        (words.rate(0), "0"),
+        (words.rate(10), "10"),
+        (words.size(0), "0 B"),
+        (words.size(1024), "1.0 KiB"),
+        (words.size(100 << 10), "100 KiB"),
+        (words.size(1 << 60), "1,024 PiB"),
+        (words.age(0.001), "1.0 ms"),
+        (words.age(0.1), "0.1 s"),
+        (words.age(120), "2 min"),
+        (words.age(7199), "120 min"),
+        (words.age(7200), "2 h"),
+        (words.age(172_800), "2 d"),
+        (words.count(None), "-"),
+        (words.count(1234), "1,234"),
+        (words.many(0, "queue"), "0 queues"),
+        (words.short("a" * 44), "a" * 44),
+        (words.quantile([(1.0, 1), (2.0, 1)], 0.5), 1.0),
+        (words.quantile([(1.0, 1), (2.0, 99)], 0.011), 2.0),
+        (words.quantile([(1.0, 0), (2.0, 1)], 0.0), 2.0),
+    ],
+)
+def test_figures_at_the_borders_of_their_units(said, expected):
+    assert said == expected
+
+
 # ---------------------------------------------------------------- the verb
+@pytest.mark.parametrize(("given", "every"), [("0", 0.1), ("0.25", 0.25), ("2", 2.0)])
+def test_a_look_as_json_has_the_rates_of_so_many_seconds(tmp_path, monkeypatch, capsysbinary, given, every):
+    slept = []
+    with shmq.open(tmp_path / "q") as queue:
+        monkeypatch.setattr(
+            "shmq.cli.top.time", types.SimpleNamespace(sleep=lambda it: slept.append((it, queue.put(b"x"))))
+        )
+        assert cli.main(["top", str(tmp_path), "--json", "--every", given]) == 0
+    assert slept == [(every, 0)]
+    assert json.loads(capsysbinary.readouterr().out)["put_rate"] > 0
+
+
+def test_one_queue_that_cannot_be_read_among_others_ends_it_with_1(tmp_path, capsysbinary):
+    for name in ("a", "b", "c"):
+        shmq.open(tmp_path / name).close()
+    (tmp_path / "b" / "queue.shmq").write_bytes(b"not ours")
+    assert cli.main(["top", str(tmp_path), "--json", "--every", "0"]) == 1
+    lines = [json.loads(line)["problem"] is None for line in capsysbinary.readouterr().out.splitlines()]
+    assert lines == [True, False, True]
+
+
+@pytest.mark.parametrize(("more", "port"), [([], 8765), (["--port", "0"], 0), (["--port", "99"], 99)])
+def test_the_port_of_the_page_is_the_one_that_was_given(tmp_path, monkeypatch, capsys, more, port):
+    asked = []
+
+    def serve(looks, port):
+        asked.append((looks.every, port))
+        raise ImportError("no more of it")
+
+    monkeypatch.setattr(shmq.top, "serve", serve)
+    assert cli.main(["top", str(tmp_path), "--web", "--every", "3", *more]) == 1
+    assert asked == [(3.0, port)]
+
+
 def test_json_is_one_look_a_queue_a_line(tmp_path, capsysbinary):
     odd = tmp_path / os.fsdecode(b"odd\xff\n")
     with shmq.open(tmp_path / "orders") as queue, queue.consumer("billing"), shmq.open(odd):

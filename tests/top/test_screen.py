@@ -207,6 +207,47 @@ def test_figures_are_short(said, expected):
     assert said == expected
 
 
+# ---------------------------------------------------------------- what breaks on purpose got by
+def test_the_columns_that_it_sorts_by():
+    """The greatest first, and those that are alike by name; what is not known counts as nothing."""
+    one = facts.QueueFacts("b", 0.0, lag=1, oldest=30.0, put_rate=None, disk_bytes=10)
+    two = facts.QueueFacts("c", 0.0, lag=3, oldest=None, put_rate=5.0, disk_bytes=10)
+    three = facts.QueueFacts("a", 0.0, lag=2, oldest=40.0, put_rate=7.0, disk_bytes=20)
+    found = {
+        name: "".join(each.path for each in sorted([one, two, three], key=key)) for name, key in screen._SORTS.items()
+    }
+    assert found == {"name": "abc", "lag": "cab", "oldest": "abc", "put/s": "acb", "disk": "abc"}
+
+
+def test_the_sums_are_of_what_can_be_read_and_each_disk_counts_once():
+    good = [
+        facts.QueueFacts(name, 0.0, put_rate=rate, take_rate=2 * rate, disk_free=1 << 20, disk_size=4 << 20)
+        for name, rate in (("a", 1.0), ("b", 2.0))
+    ]
+    bad = facts.QueueFacts("c", 0.0, "no", put_rate=100.0, disk_free=5, disk_size=6)
+    said = screen._sums(Look(0.0, 0.25, [*good, bad]), "lag").plain
+    assert said.split("   ") == [
+        "3 queues", "3.0 put/s", "6.0 done/s", "1.0 MiB of 4.0 MiB free", "sorted by lag", "a look takes 0.2 s",
+    ]  # fmt: skip
+
+
+def test_a_row_has_what_is_there_and_not_what_was():
+    row = screen._queue_row(facts.QueueFacts("q", 0.0, first_index=100, next_index=150, disk_bytes=2048, lag=7))
+    said = dict(zip(screen._QUEUES, map(str, row), strict=True))
+    assert (said["MESSAGES"], said["DISK"], said["LAG"], said["PUT/S"]) == ("50", "2.0 KiB", "7", "-")
+
+
+def test_the_lines_are_of_the_looks_so_far():
+    app = screen.Top(SimpleNamespace())
+    app.show = lambda: None
+    for rate, lag in ((None, 9), (2.0, 3), (5.0, 4), (1.0, 0)):
+        app._take(Look(0.0, 0.0, [facts.QueueFacts("q", 0.0, put_rate=rate, lag=lag)]))
+    assert app.history("q") == ([2.0, 5.0, 1.0], [3.0, 4.0, 0.0])
+    assert screen._line_title("put/s", app.history("q")[0], words.rate).plain == "put/s: 1.0 now, 5.0 at most"
+    app._take(Look(0.0, 0.0, []))
+    assert app.history("q") == ([], [])
+
+
 # ---------------------------------------------------------------- a real terminal
 class Terminal:
     """`shmq top` in a terminal of its own, as behind ssh."""
