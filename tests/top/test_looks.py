@@ -395,10 +395,10 @@ def test_a_queue_that_goes_or_cannot_be_read_is_not_kept_open_and_begins_anew(tm
     assert list(look()) == ["b"]
     assert opened() == both // 2 > 0
     mark = tmp_path / "b" / "queue.shmq"
-    kept = mark.read_bytes()
+    kept, session = mark.read_bytes(), looks._kept[str(tmp_path / "b")].session
     mark.write_bytes(b"not ours")
     assert look()["b"].problem is not None
-    assert opened() == 0
+    assert (opened(), session.closed) == (0, True)
     mark.write_bytes(kept)
     assert [look()["b"].put_rate for _ in range(2)] == [None, 0.0]
 

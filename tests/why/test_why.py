@@ -495,9 +495,13 @@ def test_one_delayed_message_among_others_makes_none_of_them_wait(path):
 def test_nobody_is_said_to_have_a_name_that_is_closed(path):
     with shmq.open(path) as queue:
         with queue.consumer("work") as work:
-            queue.put_many([b"x"] * 2)
+            queue.put_many([b"x"] * 3)
             work.take()
         assert set(found(path, "unread").facts) == {"name", "lag", "oldest_s"}
+        with Child(having_a_name, path) as child:
+            child.hear()
+            child.kill()
+        assert set(found(path, "unread").facts) == {"name", "lag", "oldest_s"}  # nor who died with it
 
 
 def test_followers_that_get_something_are_not_late(path, monkeypatch):
