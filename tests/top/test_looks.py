@@ -375,7 +375,7 @@ def test_whose_the_last_puts_are_is_asked_of_the_last_few_and_no_further_back_th
         assert facts._shares(session, 0, 80) == {5: 0.75, 6: 0.25}
 
 
-def test_a_queue_that_goes_or_cannot_be_read_is_not_kept_open_and_begins_anew(tmp_path, looks):
+def test_a_queue_that_goes_or_cannot_be_read_is_not_kept_open_and_begins_anew(tmp_path, looks, monkeypatch):
     """Else its files would keep their room on the disk, and rates would be of what was before."""
 
     def opened():
@@ -396,9 +396,18 @@ def test_a_queue_that_goes_or_cannot_be_read_is_not_kept_open_and_begins_anew(tm
     assert opened() == both // 2 > 0
     mark = tmp_path / "b" / "queue.shmq"
     kept, session = mark.read_bytes(), looks._kept[str(tmp_path / "b")].session
+
+    def fail(*_):
+        raise shmq.Corrupt("no")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(facts, "of_queue", fail)
+        assert look()["b"].problem == "no"
+    assert (opened(), session.closed) == (0, True)
+    assert [look()["b"].put_rate for _ in range(2)] == [None, 0.0]
     mark.write_bytes(b"not ours")
     assert look()["b"].problem is not None
-    assert (opened(), session.closed) == (0, True)
+    assert opened() == 0
     mark.write_bytes(kept)
     assert [look()["b"].put_rate for _ in range(2)] == [None, 0.0]
 
