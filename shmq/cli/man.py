@@ -52,8 +52,8 @@ names a zone), "yesterday 14:00", "monday", "10 minutes ago", or seconds since 1
 It was done.
 .TP
 .B 1
-It could not be done, or there was nothing; a line on standard error says why. Also a name or a payload that this queue
-does not take.
+It could not be done, or there was nothing; a line on standard error says why. Also a name, of a queue or a
+consumer, or a payload that is not taken.
 .TP
 .B 2
 It was asked for wrongly, by words, options, times or places that mean nothing, or without

@@ -30,8 +30,6 @@ _REMOTE = ("csp:", "csp+unix:", "acsp:", "acsp+unix:")
 """How the place of a queue at a server begins."""
 
 
-_VOLATILE = re.compile(r"shm:(?:[^:]+:)?[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
-"""The names of volatile queues."""
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters, and those that turn what follows to the left."""
 CLOSED: set[str] = set()
@@ -249,11 +247,6 @@ def place(word: str) -> str:
         raise argparse.ArgumentTypeError(
             f"{word} is a queue at a server, and this verb is for those of this machine; run it where the queue is, "
             "or use shmq.open in a program"
-        )
-    if word.startswith("shm:") and not _VOLATILE.fullmatch(word):
-        raise argparse.ArgumentTypeError(
-            f"{word!r} names no volatile queue: shm: and 1 to 200 of A-Z a-z 0-9 _ . - , no dot in front; or "
-            "shm:GROUP: and such a name"
         )
     return os.path.expanduser(word)
 

@@ -350,6 +350,14 @@ def test_each_figure_of_a_name_is_where_it_belongs():
     )  # fmt: skip
 
 
+def test_what_is_free_is_what_users_get_of_the_disk(path, looks, monkeypatch):
+    """The file system keeps some for root."""
+    said = types.SimpleNamespace(f_bavail=1, f_bfree=2, f_blocks=4, f_frsize=8192, f_bsize=1)
+    monkeypatch.setattr(facts, "os", types.SimpleNamespace(statvfs=lambda _: said))
+    with shmq.open(path):
+        assert (only(looks).disk_free, only(looks).disk_size) == (8192, 32768)
+
+
 def test_whose_the_last_puts_are_is_asked_of_the_last_few_and_no_further_back_than_the_look_before(path, monkeypatch):
     asked = []
     told = {}
@@ -410,6 +418,17 @@ def test_a_queue_that_goes_or_cannot_be_read_is_not_kept_open_and_begins_anew(tm
     assert opened() == 0
     mark.write_bytes(kept)
     assert [look()["b"].put_rate for _ in range(2)] == [None, 0.0]
+
+
+def test_a_queue_that_was_made_anew_has_no_rates_of_the_one_before(path, looks):
+    shmq.open(path).close()
+    for put_rate in (None, 0.0):
+        assert only(looks).put_rate == put_rate
+    shmq.delete(path)
+    with shmq.open(path) as queue:
+        queue.put_many([b"x"] * 7)
+        assert (only(looks).next_index, looks._last.queues[0].put_rate) == (7, None)
+        assert only(looks).put_rate == 0.0
 
 
 def test_what_is_not_below_any_more_is_forgotten_though_it_is_there(tmp_path, looks):

@@ -436,6 +436,15 @@ def test_who_stands_at_a_claim_waits_for_it_and_nobody_else(path):
             assert (one.level, one.facts["waiting"], one.facts["behind"]) == ("stuck", ["at"], 0)
 
 
+def test_a_claim_that_was_not_there_a_moment_ago_holds_nobody_up(path, monkeypatch):
+    """It may have ended by now."""
+    with shmq.open(path) as queue, contextlib.ExitStack() as held:
+        with monkeypatch.context() as patched:
+            patched.setattr(tried.time, "sleep", lambda _: held.enter_context(queue.reserve(10)))
+            assert "claim" not in kinds(path)
+        assert "claim" in kinds(path)
+
+
 def test_a_claim_far_from_the_end_is_found_where_a_name_stands(path):
     with (
         shmq.open(path, chunk_bytes=16384) as queue,
@@ -452,8 +461,11 @@ def test_a_name_that_holds_nothing_fills_no_queue(path):
     with shmq.open(path, max_messages=5, full="raise") as queue:
         queue.consumer("mirror", hold="nothing").close()
         queue.consumer("absent").close()
-        queue.put_many([b"x"] * 5)
-        assert found(path, "full").facts["names"] == ["absent"]
+        with queue.consumer("ahead") as ahead:
+            queue.put_many([b"x"] * 5)
+            ahead.take_many(3)
+            assert found(path, "full").facts["names"] == ["absent"]
+            assert "holds everything back, at index 0" in found(path, "full").sentence
 
 
 def test_bytes_that_were_taken_fill_no_queue(path):
@@ -472,6 +484,16 @@ def test_of_several_messages_that_somebody_has_the_first_is_told(path):
         assert len(work.get_many(3)) == 3
         one = found(path, "held")
         assert (one.facts["index"], one.facts["held"]) == (0, 3)
+
+
+def test_a_message_that_was_handed_out_a_moment_ago_is_not_held(path, monkeypatch):
+    with shmq.open(path) as queue, queue.consumer("work", group=True, ack="explicit") as work:
+        queue.put(b"x")
+        kept = []
+        with monkeypatch.context() as patched:
+            patched.setattr(tried.time, "sleep", lambda _: kept.append(work.get()))
+            assert "held" not in kinds(path)
+        assert "held" in kinds(path)
 
 
 def test_what_is_held_is_of_this_boot(path, monkeypatch):
@@ -519,6 +541,20 @@ def test_followers_that_get_something_are_not_late(path, monkeypatch):
             with monkeypatch.context() as patched:
                 patched.setattr(facts.marks, "known", lambda _, told=told: next(told))
                 assert ("followers" in kinds(path)) == late, (before, now)
+
+
+def test_how_far_the_watermark_is_behind_is_said(path):
+    with shmq.open(path, durability="sync") as queue, queue.producer() as other:
+        assert queue.put(b"x") == 0
+        with queue.reserve(10):
+            for _ in range(3):
+                with pytest.raises(shmq.ShmqError):
+                    other.put(b"x", timeout=0)
+            one = found(path, "frozen")
+            assert (one.facts["durable"], one.facts["next_index"]) == (1, 5)
+            assert (
+                "The watermark stands at index 1, 4 below the end of the queue: it waits for index 1 of" in one.sentence
+            )
 
 
 def test_a_lock_that_was_free_a_moment_ago_keeps_nobody(path, monkeypatch):
