@@ -807,6 +807,13 @@ def test_purge_finishes_everything(run, tmp_path, monkeypatch):
     assert json.loads(run("purge", "orders", "--json", "-y")[1])["next_index"] == 2
 
 
+def test_what_a_purge_leaves_of_one_message_is_said_of_one(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with shmq.open(tmp_path / "orders") as queue:
+        queue.put(b"a")
+    assert run("purge", "orders", "--yes")[1].endswith("\nindex 0 can still be read (cat) until its chunk file goes\n")
+
+
 # ---------------------------------------------------------------- volatile queues
 def test_the_verbs_take_volatile_queues(here, run):
     """By shm:NAME, while somebody has it open."""
