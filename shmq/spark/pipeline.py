@@ -468,8 +468,9 @@ def run(
     with stopping or Stopping() as stop:
         pipeline = read(path)
         plan(pipeline)  # queues that are not there are told before a JVM is started
-        spark = None if stop.asked.is_set() else _session(pipeline, master)
-        stop.listen()
+        spark = None
+        with stop.starting():
+            spark = None if stop.asked.is_set() else _session(pipeline, master)
         if spark is None or stop.asked.is_set():
             return
         _check(spark, pipeline)

@@ -71,6 +71,28 @@ def test_signals_are_heard_also_where_spark_has_taken_them_away_and_given_back()
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
 
 
+@pytest.mark.parametrize("give", [signal.raise_signal, signal.getsignal], ids=["to us", "to another thread"])
+def test_found_ctrl_c_as_spark_starts_asks_and_does_not_break_into_it(give):
+    """Spark's own handler answered it in the middle of its talk with the JVM: two tracebacks, and no orderly end."""
+
+    def spark_takes_it(*_):
+        raise KeyboardInterrupt
+
+    with stopping.Stopping() as stop:
+        begun = False
+        with stop.starting():
+            signal.signal(signal.SIGINT, spark_takes_it)
+            if give is signal.raise_signal:
+                give(signal.SIGINT)
+            else:
+                give(signal.SIGINT)(signal.SIGINT, None)  # as Python does it here, whichever thread was given it
+            begun = True
+        assert begun == (give is signal.raise_signal)
+        assert stop.asked.wait(5)
+        assert signal.getsignal(signal.SIGINT) == stop.ask
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
 def test_found_asked_while_it_archives_it_stops_between_two_files(file):
     """It went on to the end, which of a long queue took hours."""
     from shmq.spark import archive, pipeline
