@@ -1,8 +1,10 @@
 """
 The thread that keeps a connection: it sends what is asked, settles what is answered, and comes back when the link goes.
 
-All that it has is its own: other threads only hand calls in and wait for them. So a signal's handler that raises in one
-of those finds nothing half done, and a batch that was sent is settled whether somebody waits for it or not.
+Other threads hand calls in and wait, and a batch that was sent is settled whether somebody waits for it or not. While
+nothing else is under way, a caller sends its call and hears the answer itself, which spares two threads waking up. Who
+does something with the connection has the turn. Where a signal's handler raises in a caller that has it, the link hangs
+up: what was half done is as if the connection had been lost, and is asked again.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import logging
 import os
 import random
 import secrets
-import select
 import threading
 import time
 import weakref
@@ -25,7 +26,7 @@ from shmq import errors
 from shmq.net import packing
 from shmq.net.client import dial
 from shmq.net.client.calls import HELD, PUT, Call, Put, Sent
-from shmq.net.client.waiting import Wake
+from shmq.net.client.waiting import Wake, Watch
 from shmq.net.frames import BadFrame, framed
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ _JOINED_MAX, _JOINED_BYTES = 1000, 1 << 20
 _REQUESTS = 900
 """Calls under way at a time; a server takes 1,000 of a peer."""
 _SEND = 1 << 16
+_HERE = 0.02
+"""Seconds that a caller listens for its answer itself."""
+_BROKEN = OSError, BadFrame, packing.BadRequest
+"""What a connection that is gone, or a server that talks nonsense, raises."""
 
 
 class Link:
@@ -83,6 +88,12 @@ class Link:
         self._closing = False
         self._told_to_wake = False
         self._was_here = False
+        self._turn = threading.Lock()
+        self._watch: Watch | None = None
+        self._left: deque[list[Any]] = deque()
+        self._heard = self._said = 0.0
+        self._is_half_done = False
+        self._problem: Exception | None = None
         self._line: dial.Line | None = None
         self._line = self._dial()
         self._wake = Wake()
@@ -103,6 +114,78 @@ class Link:
             raise errors.Closed(f"{self.address} was closed; open it again")
         self._inbox.append(call)
         self.nudge()
+
+    def answer(self, call: Call) -> Any:
+        """
+        Return what the server answers.
+
+        Raises:
+            Closed: the link is.
+            Exception: what the server has answered with.
+        """
+        self.begin(call)
+        call.wait()
+        return call.result()
+
+    def begin(self, call: Call) -> None:
+        """
+        As `ask`, of a caller that waits for the answer next: it may be there already.
+
+        Raises:
+            Closed: the link is.
+        """
+        is_free = not (self._told_to_wake or self._flight or self._turn.locked() or self._tls)
+        if not (is_free and self._asked_here(call)):
+            self.ask(call)
+
+    def _asked_here(self, call: Call) -> bool:
+        """Whether it was sent from here, as nobody else wants anything; answered by now, or the thread goes on."""
+        with self._turn:
+            line, watch = self._line, self._watch
+            if line is None or watch is None or not self._is_free_for(call):
+                return False
+            watch.lend()
+            try:
+                self._is_half_done = True
+                if not call.claim():
+                    self._is_half_done = False
+                    return False
+                if isinstance(call, Put):
+                    self._send_batch([call])
+                else:
+                    self._send(call)
+                self._listen(line, watch, call)
+                self._is_half_done = False
+            except _BROKEN as problem:
+                self._problem = problem
+            finally:
+                watch.have(unsent=bool(self._out))
+                if self._left or self._out or self._is_half_done:
+                    self.nudge()
+        return True
+
+    def _is_free_for(self, call: Call) -> bool:
+        """Whether nothing is under way, or handed in, that would have to go before it."""
+        if self._closing or self._is_half_done or not self._is_idle() or self._left or self._stops or self._grants:
+            return False
+        return not isinstance(call, Put) or self._has_slot or "dedup" in (call.options or {})
+
+    def _listen(self, line: dial.Line, watch: Watch, call: Call) -> None:
+        self._said = time.monotonic()
+        until = self._said + _HERE
+        self._write(line)
+        while not call.is_done and not self._out:
+            self._is_half_done = False  # while it only waits
+            comes = watch.hears(until - time.monotonic())
+            self._is_half_done = True
+            if not comes:
+                break
+            self._heard = time.monotonic()
+            for message in line.messages() or ():
+                if message[0] in {"ok", "error"}:
+                    self._take(message)
+                else:
+                    self._left.append(message)
 
     def stop(self, call: Call) -> None:
         """Have the server not go on with that."""
@@ -211,7 +294,7 @@ class Link:
                 lost = False
                 pause = _PAUSE_MIN
                 self._serve(self._line)
-            except (OSError, BadFrame, packing.BadRequest) as problem:
+            except _BROKEN as problem:
                 if not lost:
                     _log.warning("%s cannot be reached, and is tried again until it can be: %s", self.address, problem)
                 lost = True
@@ -226,8 +309,15 @@ class Link:
         self._over.set()
 
     def _hang_up(self) -> None:
-        line, self._line = self._line, None
-        self._out.clear()
+        with self._turn:
+            line, self._line = self._line, None
+            watch, self._watch = self._watch, None
+            self._out.clear()
+            self._left.clear()
+            self._is_half_done, self._problem = False, None
+            self._in_flight = sum(isinstance(call, Sent) for call in self._flight.values())
+        if watch is not None:
+            watch.close()
         if line is not None:
             line.close()
 
@@ -235,36 +325,48 @@ class Link:
         self._over.wait(seconds)
 
     def _serve(self, line: dial.Line) -> None:
-        poll = select.poll()
-        poll.register(self._wake.fd, select.POLLIN)
-        poll.register(line.socket, select.POLLIN)
         grace = float(self.told["grace"])
         heartbeat = grace * packing.HEARTBEAT
-        heard = said = time.monotonic()
+        watch = Watch(line.socket, self._wake)
+        self._heard = self._said = time.monotonic()
+        self._watch = watch
+        is_wanted = True
         while not self._over.is_set():
-            self._take_in()
-            if self._closing and self._is_idle():
-                self._part(line)
-                return
-            if self._out:
-                said = time.monotonic()
-                self._write(line)
-            poll.modify(line.socket, select.POLLIN | (select.POLLOUT if self._out else 0))
-            self._woken(poll.poll(heartbeat * 1000))
-            while (messages := line.messages()) is not None:
-                heard = time.monotonic()
-                for message in messages:
-                    self._take(message)
-            now = time.monotonic()
-            if now - heard > grace:
-                raise TimeoutError(f"{self.address} is silent")
-            if now - said >= heartbeat:
-                self._say(["ping", 0])
+            with self._turn:
+                if self._is_half_done and self._problem is None:
+                    return
+                if is_wanted:
+                    self._wake.down()
+                    self._told_to_wake = False  # first: what is handed in from now on needs another one
+                self._read(line)
+                self._look_at_clock(grace, heartbeat)
+                self._take_in()
+                if self._closing and self._is_idle():
+                    self._part(line)
+                    return
+                if self._out:
+                    self._said = time.monotonic()
+                    self._write(line)
+                watch.have(unsent=bool(self._out))
+            is_wanted = watch.sleep(heartbeat)
 
-    def _woken(self, found: list[tuple[int, int]]) -> None:
-        if any(fd == self._wake.fd for fd, _ in found):
-            self._wake.down()
-            self._told_to_wake = False  # first: what is handed in from now on needs another one
+    def _read(self, line: dial.Line) -> None:
+        """Take what has come, and what a caller has left."""
+        if self._problem is not None:
+            raise self._problem
+        while self._left:
+            self._take(self._left.popleft())
+        while (messages := line.messages()) is not None:
+            self._heard = time.monotonic()
+            for message in messages:
+                self._take(message)
+
+    def _look_at_clock(self, grace: float, heartbeat: float) -> None:
+        now = time.monotonic()
+        if now - self._heard > grace:
+            raise TimeoutError(f"{self.address} is silent")
+        if now - self._said >= heartbeat:
+            self._say(["ping", 0])
 
     def _is_idle(self) -> bool:
         return not (self._flight or self._inbox or self._puts or self._others or self._out)
@@ -321,8 +423,10 @@ class Link:
             if put.claim():
                 puts.append(put)
                 size += len(put.payloads[0])
-        if not puts:
-            return
+        if puts:
+            self._send_batch(puts)
+
+    def _send_batch(self, puts: list[Put]) -> None:
         own = "dedup" in (puts[0].options or {})
         sent = Sent(puts, None if own else next(self._numbers))
         sent.packed(packing.joined)
@@ -411,6 +515,8 @@ class Link:
         self._closing = True
         self._over = threading.Event()
         self._over.set()
+        if self._watch is not None:
+            self._watch.close()
         if self._line is not None:
             with contextlib.suppress(OSError):
                 os.close(self._line.socket.detach())
