@@ -14,7 +14,7 @@ from shmq.cli import parser
 DOCS = ROOT / "docs"
 PAGES = sorted(
     [DOCS / name for name in ("tutorial.md", "operations.md", "durability.md", "random-access.md")]
-    + [*(DOCS / "how-to").glob("*.md")]
+    + [*(DOCS / "how-to").glob("*.md"), *(DOCS / "reference").glob("*.md")]
 )
 ELSEWHERE = {
     "coming-from-chronicle.md": "tests/formats/test_chronicle_pages.py",
