@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from interrupts import places
+from interrupts import Round, places
 from remote import payloads, serving
 from support import DEADLINE, until
 
@@ -43,10 +43,10 @@ def quiet(queue) -> None:
         lambda: (
             here._watch is not None
             and here._is_idle()
-            and not (here._is_half_done or here._told_to_wake or here._turn.locked())
+            and not (here._turn.is_half_done or here._told_to_wake or here._turn.lock.locked())
         )
     )
-    assert here._in_flight == 0
+    assert not here._batches
 
 
 def test_who_is_alone_asks_for_nobodys_help(orders, server, handed):
@@ -86,6 +86,38 @@ def test_an_interrupted_caller_leaves_a_link_that_goes_on(orders, root, server, 
     assert len(found) == len(set(found))
     known = set(returned)
     assert [payload for payload in found if payload in known] == returned
+
+
+@pytest.mark.parametrize("verb", ["put", "take"])
+def test_a_handler_that_asks_for_something_at_any_place_is_answered(orders, root, server, verb):
+    """It has interrupted the very caller that has the turn, who would not give it back before the handler returns."""
+    with server.connect() as queue, queue.consumer("c") as consumer:
+        queue.put(b"first")
+        assert consumer.take(timeout=DEADLINE) == b"first"
+        put, taken = [b"first"], [b"first"]
+
+        def nested() -> None:
+            if verb == "put":
+                queue.put(b"nested %d" % number, timeout=DEADLINE)
+                put.append(b"nested %d" % number)
+            else:
+                orders.put(b"nested %d" % number)
+                put.append(b"nested %d" % number)
+                taken.append(consumer.take(timeout=DEADLINE))
+
+        for number in range(10_000):
+            this = Round(number, nested)
+            quiet(queue)
+            with this.interrupted():
+                queue.put(b"%d" % number, timeout=DEADLINE)
+            put.append(b"%d" % number)
+            if not this.raised:
+                break
+        assert number > 50
+        quiet(queue)
+        while len(taken) < len(put):
+            taken.append(consumer.take(timeout=DEADLINE))
+    assert sorted(payloads(root / "orders")) == sorted(taken) == sorted(put)
 
 
 def test_whoever_comes_meanwhile_is_not_kept_waiting(few, server, monkeypatch):

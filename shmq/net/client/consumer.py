@@ -92,6 +92,7 @@ class RemoteConsumer:
     def _wait(self, wanted: int, until: float, timeout: float | None) -> tuple[Batch, int, int, int]:
         come = threading.Event()
         call: Call | None = None
+        self.link.waits()
         self.held.wait_with(come.set)
         try:
             while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +86,25 @@ class Wake:
         os.close(self.fd)
 
 
+class Turn:
+    """
+    Who may do something with a connection. One that is lost is replaced by another one.
+
+    Attributes:
+        lock: held by whoever has it.
+        holder: the thread of a caller that has it; 0 for the link's own, or nobody.
+        is_half_done: a caller is at work, or was interrupted at it.
+        problem: what a caller met that ends the connection.
+    """
+
+    def __init__(self, *, is_half_done: bool = False) -> None:
+        """Nobody has it."""
+        self.lock = threading.Lock()
+        self.holder = 0
+        self.is_half_done = is_half_done
+        self.problem: Exception | None = None
+
+
 class Watch:
     """
     What the link's thread sleeps on: its socket, and a Wake.
@@ -112,8 +132,16 @@ class Watch:
         self._epoll.modify(self._line, select.EPOLLIN | (select.EPOLLOUT if unsent else 0))
 
     def lend(self) -> None:
-        """A caller has it."""
-        self._epoll.modify(self._line, 0)
+        """
+        A caller has it.
+
+        Raises:
+            ConnectionResetError: the thread has hung up.
+        """
+        try:
+            self._epoll.modify(self._line, 0)
+        except ValueError:  # what is closed has no number
+            raise ConnectionResetError("the link has hung up") from None
 
     def hears(self, seconds: float) -> bool:
         """Whether something comes in time, before the link's thread is wanted. Of the caller that has the socket."""
