@@ -190,8 +190,14 @@ def check(pipeline: Pipeline, *, master: str | None = None) -> None:
     Raises:
         BadPipeline: they cannot run as they stand.
         Missing, NoJava: Spark is not installed, or cannot start.
+        KeyboardInterrupt: a signal came while Spark started. A JVM whose program ends then never ends itself.
     """
-    _check(_session(pipeline, master or "local[1]"), pipeline)
+    spark = None
+    with Stopping() as stop, stop.starting():
+        spark = _session(pipeline, master or "local[1]")
+    if stop.asked.is_set():
+        raise KeyboardInterrupt
+    _check(spark, pipeline)
 
 
 def _check(spark: Any, pipeline: Pipeline) -> None:

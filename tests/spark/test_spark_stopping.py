@@ -39,6 +39,20 @@ setup.session = session
 sys.exit(main(["pipeline", "run", sys.argv[1], "--once"]))
 """
 
+DRY = """
+import os, signal, sys
+from shmq.cli import main
+from shmq.spark import setup
+
+def session(*_, **__):
+    os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+    print("started", flush=True)
+    return object()  # none that could do anything
+
+setup.session = session
+sys.exit(main(["pipeline", "run", sys.argv[1], "--dry-run"]))
+"""
+
 
 @pytest.fixture
 def file(tmp_path):
@@ -57,6 +71,14 @@ def test_found_asked_while_spark_starts_it_ends_with_0(file):
     words = [sys.executable, "-c", ASKED]
     done = subprocess.run([*words, str(file)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_found_a_dry_run_that_is_ended_as_spark_starts_leaves_no_jvm(file, name):
+    """It ended at once, and a JVM that then cannot say where it listens never ends: now it ends when that is said."""
+    words = [sys.executable, "-c", DRY]
+    done = subprocess.run([*words, str(file), name], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "started\n"), done.stderr
 
 
 def test_signals_are_heard_also_where_spark_has_taken_them_away_and_given_back():
