@@ -15,6 +15,10 @@ SPARK ?= 1
 QUICK := tests/house/test_walls.py tests/house/test_format.py $(patsubst %,tests/unit/test_%.py, \
     producer consumer reader group acks chain index bounds recover)
 
+# Where the shell says that bytecode is not to be kept, each of the thousands of processes that tests start would compile
+# shmq anew, which takes twice as long as loading it does, and each worker all the tests.
+export PYTHONDONTWRITEBYTECODE :=
+
 SHELL := /bin/sh
 VENV := .venv$(if $(filter-out python3,$(PYTHON)),-$(notdir $(PYTHON)))
 BIN := $(VENV)/bin
