@@ -868,7 +868,7 @@ def recovers_slowly(say, path, beats):
 def test_an_opener_waits_as_long_as_a_recovery_makes_progress(path, monkeypatch, caplog):
     fill(path, 10)
     make_unclean(path)
-    monkeypatch.setattr(progress, "PATIENCE", 1.0)
+    monkeypatch.setattr(progress, "PATIENCE", 2.0)
     with Child(recovers_slowly, path, 30) as child:
         assert child.hear() == "held"
         with shmq.open(path) as queue:
