@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import random
 import select
@@ -64,6 +65,15 @@ def strides() -> Iterator[int]:
     chance = dice()
     while True:
         yield chance.randint(1, 2 * ONE_IN - 1)
+
+
+@contextlib.contextmanager
+def alone(made: Path) -> Iterator[None]:
+    """One process at a time makes what is to lie there: whoever has waited finds it, and need not compile it again."""
+    made.parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{made}.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 # ---------------------------------------------------------------- the bytes
