@@ -9,7 +9,7 @@ import resource
 from shmq.cli import show
 
 _OF_A_SERVER = 16
-"""What an event loop, where it listens, a first caller and what he asks for take."""
+"""What an event loop, where it listens, a first caller, and what that one asks for, take."""
 
 
 def check_for(what: str) -> None:

@@ -460,6 +460,12 @@ def test_where_groups_of_shards_meet_is_no_queue_of_anybody(tmp_path):
     assert len(found) == 3
 
 
+def test_nothing_within_a_queue_is_another_one(tmp_path):
+    shmq.open(tmp_path / "q").close()
+    shutil.copytree(tmp_path / "q", tmp_path / "q" / "chunks" / "q")
+    assert places.below([str(tmp_path)]) == [str(tmp_path / "q")]
+
+
 def test_queues_are_found_in_the_order_of_their_names(tmp_path):
     names = [f"{number:02}" for number in range(12)]
     for name in reversed(names):
