@@ -462,7 +462,7 @@ def test_where_groups_of_shards_meet_is_no_queue_of_anybody(tmp_path):
 
 def test_nothing_within_a_queue_is_another_one(tmp_path):
     shmq.open(tmp_path / "q").close()
-    shutil.copytree(tmp_path / "q", tmp_path / "q" / "chunks" / "q")
+    shutil.copy(tmp_path / "q" / "queue.shmq", tmp_path / "q" / "chunks")
     assert places.below([str(tmp_path)]) == [str(tmp_path / "q")]
 
 
