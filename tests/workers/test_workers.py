@@ -255,6 +255,33 @@ print(*workers.pids())
     assert not any(alive(pid) for pid in pids)
 
 
+def test_found_an_interrupt_that_ended_the_fork_server_before_it_had_begun_was_an_eof_error(tmp_path):
+    """Which imports then, and hears of the terminal's Ctrl-C as any program does."""
+    (tmp_path / "interrupted.py").write_text(
+        "import os, signal\n"
+        "if not os.path.exists('once'):\n"
+        "    os.close(os.open('once', os.O_CREAT))\n"
+        "    signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a traceback\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    said = run_python(
+        """
+import multiprocessing, sys
+sys.path[:0] = [sys.argv[1], "."]
+from shmq.workers import Workers
+from test_workers import idle
+multiprocessing.set_forkserver_preload(["interrupted"])
+with Workers(idle, count=2) as workers:
+    print(len(workers.pids()))
+""",
+        Path(__file__).parent,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    assert said == "2\n"
+    assert (tmp_path / "once").exists()
+
+
 def in_a_fork(say, workers):
     say(workers.pids())
     workers.kill()
