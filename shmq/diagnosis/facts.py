@@ -17,7 +17,7 @@ from shmq import _native, errors, stats, whose
 from shmq._native import holdings, layout
 from shmq.storage import boots, marks
 from shmq.storage import ring as rings
-from shmq.storage.paths import ADMIN, CONTROL
+from shmq.storage.paths import ADMIN, CONTROL, DEDUP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,6 +67,8 @@ class Look(NamedTuple):
     room_waiters: bool
     followers: dict[str, int]
     """Before which index each has all, where puts wait for them."""
+    refused: list[str]
+    """Why files beside the chunks are not opened: what is no file of a queue, by its kind or by its rights."""
 
 
 def look(session: Session) -> Look:
@@ -88,6 +90,7 @@ def look(session: Session) -> Look:
         sync_failed=joined.control.sync_failed(),
         room_waiters=bool(holdings.control_word(page, layout.control.room_waiters, 4)),
         followers=marks.known(session.home),
+        refused=list(_refused(session)),
     )
 
 
@@ -146,6 +149,16 @@ def _used(session: Session, found: stats.Stats) -> tuple[int, int]:
                 _, position, ends = chunk.floor(max(floor, base))
                 used += 0 if ends else chunk.filled(position)[1]
     return max(found.next_index - floor, 0), used
+
+
+def _refused(session: Session) -> Iterator[str]:
+    for name in (CONTROL, ADMIN, DEDUP):
+        try:
+            session.home.open(session.home.fd, name, writable=False)[0].close()
+        except FileNotFoundError:
+            pass
+        except errors.Unsafe as problem:
+            yield str(problem)
 
 
 def _locked(session: Session, folder: _native.Fd, name: str, start: int, length: int) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from shmq import _native, errors
 from shmq.storage import dedup, headers, ledger, pins, reach, ring, staging, subscriptions, watermark
 from shmq.storage.chain import break_in
-from shmq.storage.paths import CHUNKS, CONSUMERS, CONTROL, DEDUP, LEDGER, QUEUE, STAGING, chunk_name
+from shmq.storage.paths import ADMIN, CHUNKS, CONSUMERS, CONTROL, DEDUP, LEDGER, QUEUE, STAGING, chunk_name
 from shmq.storage.recover import asides, consumers
 from shmq.storage.stretches import opened, stretches
 
@@ -352,6 +352,12 @@ def _verify_beside(home: Directory, report: _Report) -> None:
         report.add(CONTROL, 0, "it is missing")
     except (OSError, errors.ShmqError) as problem:
         report.add(CONTROL, 0, _short(problem))
+    try:
+        home.open(home.fd, ADMIN, writable=False)[0].close()
+    except FileNotFoundError:
+        pass  # whoever needs it makes it
+    except (OSError, errors.ShmqError) as problem:
+        report.add(ADMIN, 0, _short(problem))
     _verify_notes(home, report)
     for name in staging.names(home):
         with contextlib.suppress(FileNotFoundError):
