@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from dataclasses import dataclass
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from typing import TYPE_CHECKING, Any
 
 from shmq.workers import ends
@@ -166,14 +166,16 @@ def _usable(context: Any) -> Any:
     That context, or spawn where it is forkserver and there can be none.
 
     Its server is begun here: it must not inherit the signals that are blocked while a worker is started. In a forked
-    child of a process that has one, multiprocessing waits for a process that is not the child's.
+    child of a process that has one, multiprocessing waits for a process that is not the child's. And so is the tracker
+    of resources, which every spawned one is told of: whoever begins it unblocks those signals.
     """
-    if context.get_start_method() != "forkserver":
-        return context
-    try:
-        forkserver.ensure_running()
-    except ChildProcessError:
-        return multiprocessing.get_context("spawn")
+    if context.get_start_method() == "forkserver":
+        try:
+            forkserver.ensure_running()
+        except ChildProcessError:
+            context = multiprocessing.get_context("spawn")
+    if context.get_start_method() == "spawn":
+        resource_tracker.ensure_running()
     return context
 
 

@@ -282,6 +282,28 @@ with Workers(idle, count=2) as workers:
     assert (tmp_path / "once").exists()
 
 
+def test_found_an_interrupt_ended_the_first_one_that_was_spawned_before_it_could_ignore_it(tmp_path):
+    """Beginning the tracker of resources, which comes with the first one, unblocks the signals that were to wait."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "if any('spawn_main' in each for each in sys.orig_argv):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    code = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from shmq.workers import Workers
+from test_workers import end_when_told
+ended = []
+with Workers(end_when_told, (sys.argv[2],), count=1, context="spawn", on_end=ended.append) as workers:
+    workers._nobody.wait(60)
+print(*[each.exitcode for each in ended])
+"""
+    where = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[1])])
+    said = run_python(code, Path(__file__).parent, tmp_path, env={**os.environ, "PYTHONPATH": where})
+    assert said == "0\n"
+
+
 def in_a_fork(say, workers):
     say(workers.pids())
     workers.kill()
