@@ -47,6 +47,12 @@ def note_and_wait(begun, go):
     return wait_for(go)
 
 
+def come_back_twice():
+    """Fork, and come back in the child, too; in the parent with how that ended."""
+    child = os.fork()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else "child"
+
+
 def die(number=signal.SIGKILL, path=None):
     if path is not None:
         note(path, os.getpid())
