@@ -142,7 +142,7 @@ def _tell(problem: Exception) -> int | None:
     if isinstance(problem, (shmq.ShmqError, show.Problem, IndexError, ValueError, OSError)):
         lost = _flush_or_forget()
         print(f"shmq: {_at(problem, lost)}{show.one_line(problem)}", file=sys.stderr)
-        return 1
+        return INTERRUPTED if isinstance(problem.__cause__, KeyboardInterrupt) else 1
     return None
 
 

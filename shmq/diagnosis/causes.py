@@ -447,7 +447,7 @@ class Causes:
     def _clean_copy(self) -> str:
         """What helps where a file of the queue is none."""
         place = shlex.quote(str(self._session.place))
-        return f"Put the queue's own file back in its place, or have a clean copy written beside it: `shmq repair {place}`."
+        return f"Put the queue's own file back, or have a clean copy written beside it: `shmq repair {place}`."
 
     def _stands(self, name: str) -> bool:
         """Whether the name finished nothing between the looks."""

@@ -128,8 +128,8 @@ os.register_at_fork(after_in_child=_in_child)
 def _end_here() -> NoReturn:
     """The task of a worker forked, and this is the child, in which it came back: the task is its worker's to finish."""
     _log.error(
-        "process %d was forked by a task of worker %d, and came back from it; it ends here, and the worker goes on. What "
-        "a task forks ends itself, by os._exit",
+        "process %d was forked by a task of worker %d, and came back from it; it ends here, and the worker goes on. "
+        "What a task forks ends itself, by os._exit",
         os.getpid(),
         os.getppid(),
     )

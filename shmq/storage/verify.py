@@ -352,12 +352,7 @@ def _verify_beside(home: Directory, report: _Report) -> None:
         report.add(CONTROL, 0, "it is missing")
     except (OSError, errors.ShmqError) as problem:
         report.add(CONTROL, 0, _short(problem))
-    try:
-        home.open(home.fd, ADMIN, writable=False)[0].close()
-    except FileNotFoundError:
-        pass  # whoever needs it makes it
-    except (OSError, errors.ShmqError) as problem:
-        report.add(ADMIN, 0, _short(problem))
+    _verify_lock(home, report)
     _verify_notes(home, report)
     for name in staging.names(home):
         with contextlib.suppress(FileNotFoundError):
@@ -367,6 +362,15 @@ def _verify_beside(home: Directory, report: _Report) -> None:
                     found.manifest()
             except errors.ShmqError as problem:
                 report.add(f"{STAGING}/{name}", 0, _short(problem))
+
+
+def _verify_lock(home: Directory, report: _Report) -> None:
+    try:
+        home.open(home.fd, ADMIN, writable=False)[0].close()
+    except FileNotFoundError:
+        pass  # whoever needs it makes it
+    except (OSError, errors.ShmqError) as problem:
+        report.add(ADMIN, 0, _short(problem))
 
 
 def _verify_notes(home: Directory, report: _Report) -> None:
