@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors, stats, whose
 from shmq._native import holdings, layout
-from shmq.storage import boots, marks
+from shmq.storage import boots, marks, sources, subscriptions
 from shmq.storage import ring as rings
 from shmq.storage.paths import ADMIN, CONTROL, DEDUP
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from shmq.whose import Process
 
 _FLOCK = struct.Struct("hhqqi4x")
+_OF_NAMES = (".group", ".hold", sources.ENDING, subscriptions.ENDING)
 _CHUNKS = 8
 """Open claims are looked for in so many chunks at the end, and where each name stands."""
 
@@ -152,9 +153,12 @@ def _used(session: Session, found: stats.Stats) -> tuple[int, int]:
 
 
 def _refused(session: Session) -> Iterator[str]:
-    for name in (CONTROL, ADMIN, DEDUP):
+    home = session.home
+    beside = [(home.fd, name) for name in (CONTROL, ADMIN, DEDUP)]
+    theirs = [(home.consumers, f"{name}{ending}") for name in home.consumer_names() for ending in _OF_NAMES]
+    for folder, name in beside + theirs:
         try:
-            session.home.open(session.home.fd, name, writable=False)[0].close()
+            home.open(folder, name, writable=False)[0].close()
         except FileNotFoundError:
             pass
         except errors.Unsafe as problem:

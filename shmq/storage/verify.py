@@ -13,7 +13,7 @@ import errno
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
-from shmq.storage import dedup, headers, ledger, pins, reach, ring, staging, subscriptions, watermark
+from shmq.storage import dedup, headers, ledger, pins, reach, ring, sources, staging, subscriptions, watermark
 from shmq.storage.chain import break_in
 from shmq.storage.paths import ADMIN, CHUNKS, CONSUMERS, CONTROL, DEDUP, LEDGER, QUEUE, STAGING, chunk_name
 from shmq.storage.recover import asides, consumers
@@ -323,6 +323,8 @@ def _verify_name(home: Directory, name: str, report: _Report) -> None:
             for ending, look in ((".group", ring.options), (".ring", ring.extent)):
                 file = f"{CONSUMERS}/{name}{ending}"
                 look(home, name)
+            file = f"{CONSUMERS}/{name}{sources.ENDING}"
+            sources.read(home, name)
         file = f"{CONSUMERS}/{name}{subscriptions.ENDING}"
         if not report.problems:
             subscriptions.read(home, name, home.checkpoint(name))
