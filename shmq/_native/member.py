@@ -325,9 +325,9 @@ class Lock:
 class Once:
     """What is known of one producer's puts with dedup, for the built-in."""
 
-    def __init__(self, producer: bytes, byte: int, fd: int) -> None:
-        """Of the producer of that identity, whose turns are on that byte; nothing is known yet."""
-        self._lock = Lock(fd)
+    def __init__(self, producer: bytes, byte: int, turns: Lock) -> None:
+        """Of the producer of that identity, whose turns are on that byte, by that lock; nothing is known yet."""
+        self._lock = turns
         self._once = ffi.new(
             "shmq_once *",
             {"producer": producer, "byte": byte, "lock": self._lock.handle, "chunk": _NOWHERE},
@@ -340,10 +340,6 @@ class Once:
         self._once.sequence, self._once.first = last
         self._once.any = True
         self._once.chunk = chunk
-
-    def free(self) -> None:
-        """Hold no descriptor any more."""
-        self._lock.free()
 
 
 _NOWHERE = (1 << 64) - 1

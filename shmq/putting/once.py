@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from shmq.storage.directory import Directory
 
 
+_KNOWN = 1024
+"""Producers, as many as a server has clients that put."""
+
+
 class Once:
     """What one handle knows of the puts with dedup in its queue."""
 
@@ -29,26 +33,33 @@ class Once:
         self.control = control
         self._chain = chain
         self.known = dedup.Known(home, chain)
-        self._built_in: tuple[bytes, _native.Once] | None = None
+        self._built_in: dict[bytes, _native.Once] = {}
+        self._turns: _native.Lock | None = None
 
     def begin(self) -> None:
         """Have the queue know that there are puts with dedup, so that what retires a chunk notes what is in it."""
         dedup.begin(self.home)
 
     def built_in(self, name: bytes) -> _native.Once:
-        """What the built-in knows of that producer, which is the last one that put here."""
-        if self._built_in is None or self._built_in[0] != name:
-            self.forget_built_in()
-            fd, _ = self.home.open(self.home.fd, CONTROL, writable=True)
-            with fd:
-                self._built_in = name, _native.Once(dedup.identity(name), dedup.turn_byte(name), fd)
-        return self._built_in[1]
+        """What the built-in knows of that producer; of so many that put here last."""
+        found = self._built_in.pop(name, None)
+        if found is None:
+            if self._turns is None:
+                fd, _ = self.home.open(self.home.fd, CONTROL, writable=True)
+                with fd:
+                    self._turns = _native.Lock(fd)
+            if len(self._built_in) >= _KNOWN:
+                del self._built_in[next(iter(self._built_in))]
+            found = _native.Once(dedup.identity(name), dedup.turn_byte(name), self._turns)
+        self._built_in[name] = found
+        return found
 
     def forget_built_in(self) -> None:
         """Hold no lock for it any more."""
-        if self._built_in is not None:
-            self._built_in[1].free()
-            self._built_in = None
+        self._built_in.clear()
+        if self._turns is not None:
+            self._turns.free()
+            self._turns = None
 
     def note(self) -> None:
         """Now and then, so that the next process has not far to walk. What fails here is no error of the put."""

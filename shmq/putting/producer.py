@@ -371,7 +371,7 @@ class Producer(_native.Tail[T], Handle):
             tail, first = self._until_put(attempt, region, count, deadline_ns, outside=outside)
             if first >= 0 and self._syncer is None:
                 name, known = turn.put_at(tail, first)
-                self._once_as(name, known.address, known)
+                self._once_as(name, (known.address, known))
             return first
 
         while True:

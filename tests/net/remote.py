@@ -118,15 +118,22 @@ class Cable:
             while data := source.recv(1 << 16):
                 if self.silent.is_set():
                     continue
-                left = self._left[way]
-                if left is not None:
-                    data = data[:left]
-                    self._left[way] = left - len(data)
+                data, is_last = self._upto_cut(data, way)
                 target.sendall(data)
-                if self._left[way] == 0:
-                    self._left[way] = None
+                if is_last:
                     self.cut()
+                    break
         self._close(source, target)
+
+    def _upto_cut(self, data: bytes, way: str) -> tuple[bytes, bool]:
+        """What of it goes through, and whether the cable is cut behind that, whatever is asked of it meanwhile."""
+        with self._lock:
+            left = self._left[way]
+            if left is None or len(data) < left:
+                self._left[way] = None if left is None else left - len(data)
+                return data, False
+            self._left[way] = None
+            return data[:left], True
 
     def _close(self, *both) -> None:
         for each in both:

@@ -115,7 +115,7 @@ def test_a_put_that_was_sent_and_is_cancelled_says_so(root, server):
                 await queue.length()
                 waits = asyncio.create_task(queue.put(b"y"))
                 link = queue.plain.link()
-                while not link._in_flight:  # sent, and nothing tells a program so
+                while not link._batches:  # sent, and nothing tells a program so
                     await asyncio.sleep(0.01)
                 waits.cancel()
                 with pytest.raises(asyncio.CancelledError) as cancelled:

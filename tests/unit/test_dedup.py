@@ -353,6 +353,62 @@ def test_the_built_in_goes_on_in_the_next_chunk(make, path, monkeypatch):
     assert len(queue) == 200
 
 
+def test_puts_of_many_producers_in_turn_are_the_built_ins(make, monkeypatch):
+    """As of a server's clients: each is left to Python once, a str and the same bytes are not compared."""
+    queue = make(chunk_bytes=16 << 20)
+    left = by_python(queue, monkeypatch)
+    names = [f"p{number}" for number in range(50)] + [b"p%d" % number for number in range(50, 100)]
+    for turn in range(3):
+        for at, name in enumerate(names):
+            assert queue.put(b"x", dedup=(name, turn)) == turn * 100 + at
+    assert left == [(name, 0) for name in names]
+    assert [queue.put(b"again", dedup=(name, 2)) for name in names] == list(range(200, 300))
+    assert [queue.put(b"again", dedup=(name, 1)) for name in names[:3]] == [100, 101, 102]
+    assert queue.put(b"again", dedup=(b"p0", 2)) == 200  # which is the same producer
+    assert queue.put(b"x", dedup=(b"p0", 3)) == 300
+    assert queue.put(b"again", dedup=("p0", 3)) == 300
+    assert len(queue) == 301
+
+
+def test_more_producers_than_are_known_are_left_to_python(make, monkeypatch):
+    queue = make(chunk_bytes=16 << 20)
+    for turn in range(2):
+        for number in range(1500):
+            assert queue.put(b"x", dedup=(str(number), turn)) == turn * 1500 + number
+    left = by_python(queue, monkeypatch)
+    assert queue.put(b"again", dedup=("0", 1)) == 1500
+    assert [queue.put(b"x", dedup=("0", turn)) for turn in range(2, 6)] == [3000, 3001, 3002, 3003]
+    assert left == [("0", 1), ("0", 2)]
+    assert len(queue._shared_producer()._once._built_in) <= 1024
+
+
+def test_a_producer_behind_which_much_was_put_asks_python(make, monkeypatch):
+    """Which has looked at that for all producers: a walk under the interpreter's lock has an end."""
+    queue = make(chunk_bytes=16 << 20)
+    queue.put_many([b"y"] * 8000)  # the first chunks are small
+    first = [queue.put(b"x", dedup=("p", number)) for number in range(2)]
+    left = by_python(queue, monkeypatch)
+    for others, asked in ((4000, 0), (5000, 1)):
+        queue.put_many([b"y"] * others)
+        assert queue.put(b"again", dedup=("p", 1)) == first[1]
+        assert len(left) == asked
+    assert queue.put(b"x", dedup=("p", 2)) == queue.next_index - 1 == queue.put(b"again", dedup=("p", 2))
+
+
+class Named(str):
+    """A name whose hash is somebody's own business."""
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_a_name_of_another_kind_is_python_s(make):
+    queue = make()
+    for number in range(3):
+        assert queue.put(b"x", dedup=(Named("p"), number)) == number
+    assert queue.put(b"again", dedup=("p", 2)) == 2
+
+
 def test_while_somebody_has_the_turn_the_built_in_leaves_it_to_python(make, path):
     queue = make()
     queue.put(b"x", dedup=("p", 0))

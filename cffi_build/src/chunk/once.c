@@ -126,13 +126,15 @@ int64_t shmq_scan_dedup(shmq_chunk *chunk, uint64_t *position, uint64_t *ordinal
 }
 
 /* ------------------------------------------------------------------ one put, where its producer's last one is known */
+#define LOOK_MOST 4096 /* words; who has not put for longer asks Python, which knows what comes between of all producers */
+
 /* Look at what has come since, under the lock: OK, or why Python has to look. A claim that is open is none of this producer's:
  * whoever makes one holds this lock, and one that was killed never commits. */
 static int look_on(shmq_chunk *chunk, shmq_once *once)
 {
     const struct wanted wanted = {MINE, once->producer};
     struct walk walk = {once->position, once->ordinal};
-    for (;;) {
+    for (uint32_t looks = 0; looks < LOOK_MOST; looks++) {
         shmq_dedup_found found = {0};
         const word_t word = walk_look(chunk, &walk);
         if (word == 0) {
@@ -155,6 +157,7 @@ static int look_on(shmq_chunk *chunk, shmq_once *once)
             once->first = chunk->base + found.first;
         }
     }
+    return SHMQ_EMPTY;
 }
 
 /* It was put at that index: if nothing came before it meanwhile, it need not be looked at again. */

@@ -9,6 +9,8 @@
 #include "atomic.h"
 #include "python/counts.h"
 
+#define PRODUCERS_KNOWN 1024 /* as many as a server has clients that put */
+
 static PyTypeObject *tail_type;
 static uint64_t tails; /* that there ever were */
 
@@ -16,16 +18,16 @@ static int tail_traverse(Tail *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->sync);
     Py_VISIT(self->pack);
-    Py_VISIT(self->producer);
-    Py_VISIT(self->knows);
+    Py_VISIT(self->known[OF_STR]);
+    Py_VISIT(self->known[OF_BYTES]);
     return end_traverse(&self->end, visit, arg);
 }
 static int tail_clear(Tail *self)
 {
     Py_CLEAR(self->sync);
     Py_CLEAR(self->pack);
-    Py_CLEAR(self->producer);
-    Py_CLEAR(self->knows);
+    Py_CLEAR(self->known[OF_STR]);
+    Py_CLEAR(self->known[OF_BYTES]);
     return end_clear(&self->end);
 }
 static void tail_dealloc(Tail *self)
@@ -33,8 +35,8 @@ static void tail_dealloc(Tail *self)
     PyObject_GC_UnTrack((PyObject *)self);
     Py_CLEAR(self->sync);
     Py_CLEAR(self->pack);
-    Py_CLEAR(self->producer);
-    Py_CLEAR(self->knows);
+    Py_CLEAR(self->known[OF_STR]);
+    Py_CLEAR(self->known[OF_BYTES]);
     end_dealloc(&self->end);
 }
 
@@ -82,25 +84,40 @@ static PyObject *tail_pack_with(Tail *self, PyObject *pack)
     ALONE_NO_MORE
     Py_RETURN_NONE;
 }
+/* The table that a name is looked up in, or NULL when it is nothing that may be looked up: its hash could run anything. */
+static PyObject **known_by(Tail *self, PyObject *name)
+{
+    return PyUnicode_CheckExact(name) ? &self->known[OF_STR] : PyBytes_CheckExact(name) ? &self->known[OF_BYTES] : NULL;
+}
+
 /* _once_as(name, address of a shmq_once, what keeps that alive): puts with dedup as that producer go by that. */
 static PyObject *tail_once_as(Tail *self, PyObject *args)
 {
     PyObject *name;
-    PyObject *knows;
-    unsigned long long address;
-    if (!PyArg_ParseTuple(args, "OKO", &name, &address, &knows)) {
+    PyObject *entry;
+    if (!PyArg_ParseTuple(args, "OO!", &name, &PyTuple_Type, &entry)) {
         return NULL;
     }
-    PyObject *before[2];
+    PyObject **const table = known_by(self, name);
+    if (table == NULL) {
+        Py_RETURN_NONE;
+    }
+    PyObject *before = NULL;
+    PyObject *fresh = PyDict_New();
+    int failed = fresh == NULL;
     ALONE_WITH(self)
-    before[0] = self->producer;
-    before[1] = self->knows;
-    self->once = (shmq_once *)(uintptr_t)address;
-    self->producer = Py_NewRef(name);
-    self->knows = Py_NewRef(knows);
+    if (!failed && (*table == NULL || PyDict_Size(*table) >= PRODUCERS_KNOWN)) { /* they come again as they put again */
+        before = *table;
+        *table = fresh;
+        fresh = NULL;
+    }
+    failed = failed || PyDict_SetItem(*table, name, entry) < 0;
     ALONE_NO_MORE
-    Py_XDECREF(before[0]);
-    Py_XDECREF(before[1]);
+    Py_XDECREF(fresh);
+    Py_XDECREF(before);
+    if (failed) {
+        return NULL;
+    }
     Py_RETURN_NONE;
 }
 /* _expire_after(ns, or -1): messages that are given no time to live. */
@@ -197,22 +214,21 @@ static int carry_headers(Tail *self, struct carried *carried, PyObject *value)
     return length <= UINT32_MAX;
 }
 
-/* Whether that is the name of the producer whose puts are known here: then what is known is carried. */
+/* Whether that is the name of a producer whose puts are known here: then what is known is carried. */
 static int is_known(Tail *self, struct carried *carried, PyObject *name)
 {
-    int same;
-    ALONE_WITH(self)
-    same = self->producer != NULL && Py_TYPE(name) == Py_TYPE(self->producer)
-           && (PyUnicode_CheckExact(name) || PyBytes_CheckExact(name));
-    if (same && name != self->producer) {
-        same = PyObject_RichCompareBool(name, self->producer, Py_EQ); /* which runs no code of anybody's */
+    PyObject **const table = known_by(self, name);
+    PyObject *entry = NULL;
+    if (table == NULL) {
+        return 0;
     }
-    if (same == 1) {
-        carried->once = self->once;
-        carried->knows = Py_NewRef(self->knows);
+    ALONE_WITH(self)
+    if (*table != NULL && (entry = PyDict_GetItemWithError(*table, name)) != NULL) {
+        carried->once = (shmq_once *)PyLong_AsVoidPtr(PyTuple_GetItem(entry, 0));
+        carried->knows = Py_NewRef(entry);
     }
     ALONE_NO_MORE
-    return same;
+    return entry != NULL ? 1 : PyErr_Occurred() == NULL ? 0 : -1;
 }
 
 /* (producer, sequence) */

@@ -12,11 +12,11 @@ typedef struct {
     int64_t mark_due_ns;   /* likewise: from then on puts go to Python, which moves the watermark */
     PyObject *pack;        /* what encodes headers, once somebody has had some; else NULL */
     int64_t ttl_ns;        /* of messages that are given none; -1 for ever */
-    shmq_once *once;       /* what is known of the puts with dedup of the producer ... */
-    PyObject *producer;    /* ... of that name; NULL when nothing is */
-    PyObject *knows;       /* keeps that alive */
+    PyObject *known[2];    /* of puts with dedup, {name: (address of a shmq_once, what keeps that alive)}: of names that ... */
     uint64_t number;       /* which Tail of this process: no other one ever has the same */
 } Tail;
+
+enum { OF_STR, OF_BYTES }; /* ... are a str, and bytes, which are never compared with each other; NULL when there are none */
 
 /* The chunk that is put into now, or NULL where everything goes to Python; it stays mapped until its keep is disowned, whoever
  * moves this Tail meanwhile. Other threads may put at the same time: the core sorts that out. */

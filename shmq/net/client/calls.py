@@ -45,6 +45,10 @@ class Call:
         """Take it, to send it; whether nobody has given it up before."""
         return self._claimed.acquire(blocking=False)
 
+    def unclaim(self) -> None:
+        """It was not sent after all."""
+        self._claimed.release()
+
     def message(self) -> list[Any]:
         """Return what goes over the wire."""
         return [self.verb, self.tid, *self.given]

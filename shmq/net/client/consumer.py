@@ -92,6 +92,7 @@ class RemoteConsumer:
     def _wait(self, wanted: int, until: float, timeout: float | None) -> tuple[Batch, int, int, int]:
         come = threading.Event()
         call: Call | None = None
+        self.link.waits()
         self.held.wait_with(come.set)
         try:
             while True:
@@ -186,7 +187,7 @@ class RemoteConsumer:
         self.check()
         call, lost = verbs.acks(self.held, self, messages)
         if call is not None:
-            self._answer(call)
+            self.link.answer(call)
             are_acked(messages)
         if lost is not None:
             raise lost
@@ -197,23 +198,18 @@ class RemoteConsumer:
             self.ack(message)
             return
         self.check()
-        self._answer(verbs.settling(self.held, message, verb, given))
-
-    def _answer(self, call: Call) -> Any:
-        self.link.ask(call)
-        call.wait()
-        return call.result()
+        self.link.answer(verbs.settling(self.held, message, verb, given))
 
     # ---- looking, moving
     def peek(self) -> RemoteMessage | None:
         """The next message that this consumer would be sent, as `shmq.Consumer.peek`."""
         self.check()
-        columns = self._answer(Call("peek", (self.held.cid,)))
+        columns = self.link.answer(Call("peek", (self.held.cid,)))
         return None if columns is None else one(columns, self.decode)
 
     def _figures(self) -> list[int]:
         self.check()
-        found: list[int] = self._answer(Call("figures", (self.held.cid,)))
+        found: list[int] = self.link.answer(Call("figures", (self.held.cid,)))
         return found
 
     @property
@@ -234,7 +230,7 @@ class RemoteConsumer:
     def seek(self, to: str | float | datetime.datetime) -> None:
         """Go on from there, as `shmq.Consumer.seek`; what was sent ahead is dropped."""
         self.check()
-        self._answer(Call("seek", (self.held.cid, verbs.moment(to))))
+        self.link.answer(Call("seek", (self.held.cid, verbs.moment(to))))
         self.held.drop()
 
     # ---- closing

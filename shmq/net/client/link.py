@@ -1,8 +1,10 @@
 """
 The thread that keeps a connection: it sends what is asked, settles what is answered, and comes back when the link goes.
 
-All that it has is its own: other threads only hand calls in and wait for them. So a signal's handler that raises in one
-of those finds nothing half done, and a batch that was sent is settled whether somebody waits for it or not.
+Other threads hand calls in and wait, and a batch that was sent is settled whether somebody waits for it or not. While
+nothing else is under way, a caller sends its call and hears the answer itself, which spares two threads waking up. Who
+does something with the connection has the turn. Where a signal's handler raises in a caller that has it, or asks for
+something itself, the link hangs up: what was half done is as if the connection had been lost, and is asked again.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import logging
 import os
 import random
 import secrets
-import select
 import threading
 import time
 import weakref
@@ -25,7 +26,7 @@ from shmq import errors
 from shmq.net import packing
 from shmq.net.client import dial
 from shmq.net.client.calls import HELD, PUT, Call, Put, Sent
-from shmq.net.client.waiting import Wake
+from shmq.net.client.waiting import Turn, Wake, Watch
 from shmq.net.frames import BadFrame, framed
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ _JOINED_MAX, _JOINED_BYTES = 1000, 1 << 20
 _REQUESTS = 900
 """Calls under way at a time; a server takes 1,000 of a peer."""
 _SEND = 1 << 16
+_HERE = 0.02
+"""Seconds that a caller listens for its answer itself."""
+_BROKEN = OSError, BadFrame, packing.BadRequest
+"""What a connection that is gone, or a server that talks nonsense, raises."""
 
 
 class Link:
@@ -74,7 +79,7 @@ class Link:
         self._others: deque[Call] = deque()
         self._grants: deque[Held] = deque()
         self._stops: deque[Call] = deque()
-        self._in_flight = 0
+        self._batches: set[int] = set()
         self._has_slot = False
         self._slot_call: Call | None = None
         self._out: deque[memoryview] = deque()
@@ -83,6 +88,10 @@ class Link:
         self._closing = False
         self._told_to_wake = False
         self._was_here = False
+        self._turn = Turn()
+        self._watch: Watch | None = None
+        self._left: deque[list[Any]] = deque()
+        self._heard = self._said = 0.0
         self._line: dial.Line | None = None
         self._line = self._dial()
         self._wake = Wake()
@@ -102,7 +111,113 @@ class Link:
         if self._closing:
             raise errors.Closed(f"{self.address} was closed; open it again")
         self._inbox.append(call)
+        self.waits()
         self.nudge()
+
+    def answer(self, call: Call) -> Any:
+        """
+        Return what the server answers.
+
+        Raises:
+            Closed: the link is.
+            Exception: what the server has answered with.
+        """
+        self.begin(call)
+        call.wait()
+        return call.result()
+
+    def begin(self, call: Call) -> None:
+        """
+        As `ask`, of a caller that waits for the answer next: it may be there already.
+
+        Raises:
+            Closed: the link is.
+        """
+        is_free = not (self._told_to_wake or self._flight or self._turn.lock.locked() or self._tls)
+        if not (is_free and self._asked_here(call)):
+            self.ask(call)
+
+    def _asked_here(self, call: Call) -> bool:
+        """Whether it was sent from here, as nobody else wants anything; answered by now, or the thread goes on."""
+        turn, mine = self._turn, threading.get_ident()
+        with turn.lock:
+            turn.holder = mine  # at once: whoever interrupts this from now on finds it
+            try:
+                return self._ask_at(turn, call)
+            finally:
+                turn.holder = 0
+
+    def _ask_at(self, turn: Turn, call: Call) -> bool:
+        line, watch = self._line, self._watch
+        if turn is not self._turn or line is None or watch is None or not self._is_free_for(call):
+            return False
+        sent = self._batch([call]) if isinstance(call, Put) else call
+        frame = self._framed(sent)
+        is_batch, is_claimed = isinstance(sent, Sent), call.claim()
+        try:
+            if is_claimed and turn is self._turn:  # else it was lost, and a later batch may have gone
+                turn.is_half_done = True
+                self._flight[sent.tid] = sent
+                if is_batch:
+                    self._batches.add(sent.tid)
+                self._listen(line, watch, turn, call, frame)
+                turn.is_half_done = False
+                return True
+        except _BROKEN as problem:
+            turn.problem = problem
+            return True
+        finally:
+            self._give_back(turn, watch)
+        call.unclaim()
+        return False
+
+    def _give_back(self, turn: Turn, watch: Watch) -> None:
+        """Have the thread go on, which has the socket again."""
+        if turn is self._turn:
+            with contextlib.suppress(ValueError, OSError):  # the thread has hung up meanwhile
+                watch.have(unsent=bool(self._out))
+        elif turn.is_half_done:  # it has asked again what it knew of, and perhaps not this
+            self._turn.is_half_done = True
+        if self._left or self._out or self._turn.is_half_done:
+            self.nudge()
+
+    def waits(self) -> None:
+        """
+        Somebody waits for the thread next. Where this very thread has the turn, and was interrupted by the handler of a
+        signal that asks for something, it loses it: else both would wait for it for ever.
+        """
+        turn = self._turn
+        if turn.holder == threading.get_ident():
+            self._turn = Turn(is_half_done=turn.is_half_done)
+            self.nudge()
+
+    def _is_free_for(self, call: Call) -> bool:
+        """Whether nothing is under way, or handed in, that would have to go before it."""
+        if self._closing or self._turn.is_half_done or not self._is_idle():
+            return False
+        if self._left or self._stops or self._grants:
+            return False
+        return not isinstance(call, Put) or self._has_slot or "dedup" in (call.options or {})
+
+    def _listen(self, line: dial.Line, watch: Watch, turn: Turn, call: Call, frame: memoryview) -> None:
+        watch.lend()
+        self._said = time.monotonic()
+        until = self._said + _HERE
+        rest = frame[line.send_some(frame) :]
+        if rest:
+            self._out.appendleft(rest)
+        while not (call.is_done or rest):
+            turn.is_half_done = False  # while it only waits
+            comes = watch.hears(until - time.monotonic())
+            if not comes or turn is not self._turn:
+                break
+            turn.is_half_done = True
+            self._heard = time.monotonic()
+            for message in line.messages() or ():
+                if message[0] in {"ok", "error"}:
+                    self._take(message)
+                else:
+                    self._left.append(message)
 
     def stop(self, call: Call) -> None:
         """Have the server not go on with that."""
@@ -137,6 +252,7 @@ class Link:
                 if not held.closed:
                     self.ask(Call("shut", (held.cid, *held.close())))
         self._closing = True
+        self.waits()
         self.nudge()
         self._over.wait(timeout)
         if not self._over.is_set():
@@ -211,7 +327,7 @@ class Link:
                 lost = False
                 pause = _PAUSE_MIN
                 self._serve(self._line)
-            except (OSError, BadFrame, packing.BadRequest) as problem:
+            except _BROKEN as problem:
                 if not lost:
                     _log.warning("%s cannot be reached, and is tried again until it can be: %s", self.address, problem)
                 lost = True
@@ -225,9 +341,28 @@ class Link:
                 pause = min(pause * 2, _PAUSE_MAX)
         self._over.set()
 
+    def _my_turn(self) -> Turn:
+        """The turn, which is the thread's from now on: whoever has it gives it back soon, or loses it."""
+        while True:
+            turn = self._turn
+            if turn.lock.acquire(timeout=_HERE):
+                if turn is self._turn:
+                    return turn
+                turn.lock.release()
+
     def _hang_up(self) -> None:
-        line, self._line = self._line, None
-        self._out.clear()
+        turn = self._my_turn()
+        try:
+            line, self._line = self._line, None
+            watch, self._watch = self._watch, None
+            self._out.clear()
+            self._left.clear()
+            self._batches = {tid for tid, call in self._flight.items() if isinstance(call, Sent)}
+            self._turn = Turn()
+        finally:
+            turn.lock.release()
+        if watch is not None:
+            watch.close()
         if line is not None:
             line.close()
 
@@ -235,36 +370,51 @@ class Link:
         self._over.wait(seconds)
 
     def _serve(self, line: dial.Line) -> None:
-        poll = select.poll()
-        poll.register(self._wake.fd, select.POLLIN)
-        poll.register(line.socket, select.POLLIN)
         grace = float(self.told["grace"])
         heartbeat = grace * packing.HEARTBEAT
-        heard = said = time.monotonic()
+        watch = Watch(line.socket, self._wake)
+        self._heard = self._said = time.monotonic()
+        self._watch = watch
+        is_wanted = True
         while not self._over.is_set():
-            self._take_in()
-            if self._closing and self._is_idle():
-                self._part(line)
-                return
-            if self._out:
-                said = time.monotonic()
-                self._write(line)
-            poll.modify(line.socket, select.POLLIN | (select.POLLOUT if self._out else 0))
-            self._woken(poll.poll(heartbeat * 1000))
-            while (messages := line.messages()) is not None:
-                heard = time.monotonic()
-                for message in messages:
-                    self._take(message)
-            now = time.monotonic()
-            if now - heard > grace:
-                raise TimeoutError(f"{self.address} is silent")
-            if now - said >= heartbeat:
-                self._say(["ping", 0])
+            turn = self._my_turn()
+            try:
+                if is_wanted:
+                    self._wake.down()
+                    self._told_to_wake = False  # first: what is handed in from now on needs another one
+                if turn.problem is not None:
+                    raise turn.problem
+                if turn.is_half_done:
+                    return
+                self._read(line)
+                self._look_at_clock(grace, heartbeat)
+                self._take_in()
+                if self._closing and self._is_idle():
+                    self._part(line)
+                    return
+                if self._out:
+                    self._said = time.monotonic()
+                    self._write(line)
+                watch.have(unsent=bool(self._out))
+            finally:
+                turn.lock.release()
+            is_wanted = watch.sleep(heartbeat)
 
-    def _woken(self, found: list[tuple[int, int]]) -> None:
-        if any(fd == self._wake.fd for fd, _ in found):
-            self._wake.down()
-            self._told_to_wake = False  # first: what is handed in from now on needs another one
+    def _read(self, line: dial.Line) -> None:
+        """Take what has come, and what a caller has left."""
+        while self._left:
+            self._take(self._left.popleft())
+        while (messages := line.messages()) is not None:
+            self._heard = time.monotonic()
+            for message in messages:
+                self._take(message)
+
+    def _look_at_clock(self, grace: float, heartbeat: float) -> None:
+        now = time.monotonic()
+        if now - self._heard > grace:
+            raise TimeoutError(f"{self.address} is silent")
+        if now - self._said >= heartbeat:
+            self._say(["ping", 0])
 
     def _is_idle(self) -> bool:
         return not (self._flight or self._inbox or self._puts or self._others or self._out)
@@ -290,7 +440,7 @@ class Link:
             call = self._others.popleft()
             if call.claim():
                 self._send(call)
-        while self._puts and self._in_flight < packing.WINDOW and self._can_put():
+        while self._puts and len(self._batches) < packing.WINDOW and self._can_put():
             self._send_puts()
 
     def _can_put(self) -> bool:
@@ -321,21 +471,28 @@ class Link:
             if put.claim():
                 puts.append(put)
                 size += len(put.payloads[0])
-        if not puts:
-            return
+        if puts:
+            self._send(self._batch(puts))
+
+    def _batch(self, puts: list[Put]) -> Sent:
         own = "dedup" in (puts[0].options or {})
         sent = Sent(puts, None if own else next(self._numbers))
         sent.packed(packing.joined)
-        self._in_flight += 1
-        self._send(sent)
+        return sent
 
     def _send(self, call: Call) -> None:
-        call.tid = next(self._tids)
+        self._out.append(self._framed(call))
         self._flight[call.tid] = call
-        self._say(call.message())
+        if isinstance(call, Sent):
+            self._batches.add(call.tid)
+
+    def _framed(self, call: Call) -> memoryview:
+        """What is sent for that call, under a number that is its own from now on."""
+        call.tid = next(self._tids)
+        return _framed(call.message())
 
     def _say(self, message: list[Any]) -> None:
-        self._out.append(memoryview(framed(packing.encode(message))))
+        self._out.append(_framed(message))
 
     def _write(self, line: dial.Line) -> None:
         while self._out:
@@ -378,8 +535,7 @@ class Link:
     def _settle(self, tid: int, value: Any = None, error: Exception | None = None) -> None:
         call = self._flight.pop(tid, None)
         if call is not None:
-            if isinstance(call, Sent):
-                self._in_flight -= 1
+            self._batches.discard(tid)
             call.done(value, error)
 
     def _fail_all(self, problem: Exception) -> None:
@@ -411,9 +567,15 @@ class Link:
         self._closing = True
         self._over = threading.Event()
         self._over.set()
+        if self._watch is not None:
+            self._watch.close()
         if self._line is not None:
             with contextlib.suppress(OSError):
                 os.close(self._line.socket.detach())
+
+
+def _framed(message: list[Any]) -> memoryview:
+    return memoryview(framed(packing.encode(message)))
 
 
 _links: weakref.WeakSet[Link] = weakref.WeakSet()

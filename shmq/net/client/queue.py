@@ -149,9 +149,7 @@ class RemoteQueue:
 
     def ask(self, call: Call) -> Any:
         """Return what the server answers."""
-        self.link().ask(call)
-        call.wait()
-        return call.result()
+        return self.link().answer(call)
 
     def _call(self, name: str, *given: Any) -> Any:
         return self.ask(Call("call", (name, *given)))
@@ -229,10 +227,9 @@ class RemoteQueue:
         if not call.payloads:
             return range(0)
         link = self.link()
-        link.ask(call)
-        rest = left(until)
         try:
-            answered = call.wait(rest)
+            link.begin(call)
+            answered = call.wait(left(until))
         except BaseException:
             call.give_up()  # what a signal's handler raises keeps it from being sent; once sent, the link settles it
             raise

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
+import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import socket
 
 FOREVER = float("inf")
 _NO_BLOCK = "a number of seconds, or None for as long as it takes, is wanted; 0 does not wait"
@@ -79,3 +84,70 @@ class Wake:
     def __del__(self) -> None:
         """Close."""
         os.close(self.fd)
+
+
+class Turn:
+    """
+    Who may do something with a connection. One that is lost is replaced by another one.
+
+    Attributes:
+        lock: held by whoever has it.
+        holder: the thread of a caller that has it; 0 for the link's own, or nobody.
+        is_half_done: a caller is at work, or was interrupted at it.
+        problem: what a caller met that ends the connection.
+    """
+
+    def __init__(self, *, is_half_done: bool = False) -> None:
+        """Nobody has it."""
+        self.lock = threading.Lock()
+        self.holder = 0
+        self.is_half_done = is_half_done
+        self.problem: Exception | None = None
+
+
+class Watch:
+    """
+    What the link's thread sleeps on: its socket, and a Wake.
+
+    A caller that waits for its answer itself has the socket meanwhile, so that it alone is woken by what comes there.
+    """
+
+    def __init__(self, line: socket.socket, wake: Wake) -> None:
+        """The link's thread has the socket."""
+        self._line = line
+        self._wake = wake
+        self._epoll = select.epoll()
+        self._epoll.register(wake.fd, select.EPOLLIN)
+        self._epoll.register(line, select.EPOLLIN)
+        self._poll = select.poll()
+        self._poll.register(wake.fd, select.POLLIN)
+        self._poll.register(line, select.POLLIN)
+
+    def sleep(self, seconds: float) -> bool:
+        """Sleep until something is to be done; whether somebody says so. Of the link's thread."""
+        return any(fd == self._wake.fd for fd, _ in self._epoll.poll(seconds))
+
+    def have(self, *, unsent: bool) -> None:
+        """The link's thread has the socket from now on; if something is *unsent*, it is woken also by room for that."""
+        self._epoll.modify(self._line, select.EPOLLIN | (select.EPOLLOUT if unsent else 0))
+
+    def lend(self) -> None:
+        """
+        A caller has it.
+
+        Raises:
+            ConnectionResetError: the thread has hung up.
+        """
+        try:
+            self._epoll.modify(self._line, 0)
+        except ValueError:  # what is closed has no number
+            raise ConnectionResetError("the link has hung up") from None
+
+    def hears(self, seconds: float) -> bool:
+        """Whether something comes in time, before the link's thread is wanted. Of the caller that has the socket."""
+        found = self._poll.poll(max(seconds, 0.0) * 1000)
+        return bool(found) and all(fd != self._wake.fd for fd, _ in found)
+
+    def close(self) -> None:
+        """Close what is its own."""
+        self._epoll.close()

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from shmq.net.shmq1.slots import Slot
 
 _OPTIONS = frozenset({"keys", "types", "times_ns", "headers", "ttl", "delay", "dedup"})
-_COLUMNS = frozenset({"keys", "types", "times_ns", "headers"})
+_COLUMNS = {"keys": "key", "types": "type", "times_ns": "time_ns", "headers": "headers"}
+"""What a batch has in columns, and what a message calls its own."""
 _OURS = "net/"
 _NUMBERS = 1 << 40
 """Of batches in a session: so many sessions may have one slot after the other that its sequence never ends."""
@@ -38,6 +39,7 @@ class Put:
     Attributes:
         until: the moment, on the monotonic clock, after which it does not wait; None for as long as it takes.
         number: which batch of its session it is; None when it says itself what it is, with `dedup`.
+        is_one: of a single message.
     """
 
     def __init__(self, tid: int, asked: list[Any], answer: Callable[[int, Any], None]) -> None:
@@ -64,10 +66,9 @@ class Put:
             raise errors.TooMany(
                 f"a batch of {len(self.payloads)} messages; 1 to {packing.MESSAGES} go; nothing was put"
             )
-        if "delay" in self.options and not all(
-            isinstance(each, list) and len(each) == 1
-            for each in (self.payloads, *(self.options[name] for name in _COLUMNS & self.options.keys()))
-        ):
+        columns = [self.payloads, *(self.options[name] for name in _COLUMNS.keys() & self.options.keys())]
+        self.is_one = all(isinstance(each, list) and len(each) == 1 for each in columns)
+        if "delay" in self.options and not self.is_one:
             raise packing.BadRequest("a delay is that of a single message")
         self._answer = answer
 
@@ -121,7 +122,7 @@ class Stream:
 
     # ---- putting
     def put(self, put: Put) -> None:
-        """Put it now, or behind those that wait."""
+        """Put it now, or behind those that wait, into a queue that was there a moment ago."""
         if self._waiting or not self._queue.warm or not self._at_once(put):
             self._waiting.append(put)
             if self._worker is None:
@@ -164,6 +165,7 @@ class Stream:
         async with self._queue.warming:
             waits = False
             try:
+                self._check_place()
                 put.done(await self._service.run(self._try, put, 0))
                 self._queue.warm = True
             except (errors.Full, errors.Busy, errors.SyncPending):
@@ -175,6 +177,7 @@ class Stream:
 
     async def _wait(self, put: Put) -> None:
         try:
+            self._check_place()
             call, given = self._call(put, awaited=True)
             put.done(await call(*given, timeout=put.left(), **self._named(put)))
         except Exception as problem:  # noqa: BLE001
@@ -193,19 +196,25 @@ class Stream:
         payloads = put.payloads
         if self._decode is not None:
             payloads = [self._decode(payload) for payload in payloads]
-        if "delay" in put.options:  # which a batch has not
+        if put.is_one:  # which costs a fraction of a batch
             return queue.put, (payloads[0],)
         return queue.put_many, (payloads,)
 
-    def _named(self, put: Put) -> dict[str, Any]:
+    def _check_place(self) -> None:
+        """
+        Look whether the queue is there still, after others were waited for.
+
+        Raises:
+            NoQueue: it is not.
+        """
         if not self._queue.opened.is_there():
             raise self._queue.not_there()
+
+    def _named(self, put: Put) -> dict[str, Any]:
         named = dict(put.options)
-        if "delay" in named:
-            for many, one in (("keys", "key"), ("types", "type"), ("times_ns", "time_ns"), ("headers", "headers")):
-                if many in named:
-                    named[one] = named.pop(many)[0]
-            named.setdefault("type", 0)
+        if put.is_one:
+            for column in _COLUMNS.keys() & named.keys():
+                named[_COLUMNS[column]] = named.pop(column)[0]
         if put.number is None:
             named["dedup"] = _checked(named.get("dedup"))
             return named
