@@ -8,8 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-from support import fork
-
 
 def double(x):
     return 2 * x
@@ -51,6 +49,8 @@ def note_and_wait(begun, go):
 
 def come_back_twice():
     """Fork, and come back in the child, too; in the parent with how that ended."""
+    from support import fork  # where workers of another terminal find these functions, it is not found
+
     child = fork()
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else "child"
 
