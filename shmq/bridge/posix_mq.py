@@ -26,7 +26,9 @@ _HIGHEST: int = posix_ipc.QUEUE_PRIORITY_MAX
 
 def _refuse(url: Url, problem: Exception) -> NoReturn:
     if isinstance(problem, posix_ipc.ExistentialError):
-        raise NotFound(f"there is no message queue {url.shown}") from None
+        raise NotFound(
+            f"there is no message queue {url.shown}; whoever sends makes it, by mq_open() with O_CREAT"
+        ) from None
     if isinstance(problem, posix_ipc.PermissionsError):
         raise Unsafe(f"{url.shown} is somebody else's, who lets this user not in") from None
     raise ends.Refused(f"cannot open {url.shown}: {problem}") from None

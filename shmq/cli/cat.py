@@ -2,8 +2,8 @@
 Print messages by index, by time, by key, by what is in them. Changes nothing for any consumer.
 
 Examples:
-    shmq cat orders                     all of them
-    shmq cat orders 17 -1               two of them; negative counts from the end
+    shmq cat orders                     # all of them
+    shmq cat orders 17 -1               # two of them; negative counts from the end
     shmq cat orders --from 1000 --to 1010 --json
     shmq cat orders --from 'yesterday 14:00' --to 'yesterday 15:00' -n 20
     shmq cat orders --key-prefix eu/ --type 1 --type 2

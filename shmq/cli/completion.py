@@ -3,7 +3,7 @@ Print a script with which a shell completes verbs, options, values, paths and co
 
 Examples:
     shmq completion bash > ~/.local/share/bash-completion/completions/shmq
-    shmq completion zsh > ~/.zfunc/_shmq       with fpath+=~/.zfunc before compinit
+    shmq completion zsh > ~/.zfunc/_shmq       # with fpath+=~/.zfunc before compinit
     shmq completion fish > ~/.config/fish/completions/shmq.fish
 
 For this terminal alone: source <(shmq completion bash). It is made of what this version understands.

@@ -2,8 +2,8 @@
 Copy a queue while others use it, exact up to one index. SRC is not changed.
 
 Examples:
-    shmq copy orders backup/orders             a backup: what is put there later gets indexes above all of SRC's
-    shmq copy orders experiment --new-id       a queue of its own
+    shmq copy orders backup/orders             # a backup: what is put there later gets indexes above all of SRC's
+    shmq copy orders experiment --new-id       # a queue of its own
 """
 
 from __future__ import annotations

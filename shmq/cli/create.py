@@ -3,12 +3,12 @@ Make a queue in a new directory, or a volatile one, which lasts as long as someb
 
 Examples:
     shmq create orders --codec json
-    shmq create shm:orders      keeps it until Ctrl-C
+    shmq create shm:orders      # keeps it until Ctrl-C
     shmq create ledger --durability sync --retention forever
     shmq create journal --retention age=7d --durability interval=0.1
     shmq create ledger --durability replicated=1 --followers b,c
     shmq create jobs --max-messages 10000 --full raise
-    shmq create /srv/app/orders --group app     shared by all users of that group
+    shmq create /srv/app/orders --group app     # shared by all users of that group
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 Fence a follower whose source is to be replaced, where puts wait for followers: it takes nothing more of that, durably.
 
 Examples:
-    shmq fence copies/orders                        at the one to be promoted: prints its receipt
-    shmq fence copies/orders --give-to RECEIPT      at another one: prints what `shmq promote --fenced` takes
-    shmq fence copies/orders --lift                 the source is alive after all, and nobody is promoted
+    shmq fence copies/orders                        # at the one to be promoted: prints its receipt
+    shmq fence copies/orders --give-to RECEIPT      # at another one: prints what `shmq promote --fenced` takes
+    shmq fence copies/orders --lift                 # the source is alive after all, and nobody is promoted
 
 The receipt is a line that can be pasted. It says how far the follower is; with --give-to it is given to the one that
 is to be promoted, for good. Whoever has more than that one refuses, and says so: then that one is to be promoted.

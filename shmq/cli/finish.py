@@ -1,5 +1,5 @@
 """
-End a queue's stream for good: consumers drain it, now or later, and then end. A put into it opens it again.
+End a queue's stream: consumers drain it, now or later, and then end. A put into it opens it again.
 
 Example:
     shmq finish orders

@@ -40,5 +40,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(f"everything before index {end} is finished for every consumer; {freed:,} bytes were freed")
         if after.first_index < end:
-            print(f"{show.span(after.first_index, end - 1)} can still be read (cat) until their chunk file goes")
+            theirs = "its" if after.first_index == end - 1 else "their"
+            print(f"{show.span(after.first_index, end - 1)} can still be read (cat) until {theirs} chunk file goes")
     return 0

@@ -439,7 +439,9 @@ def open_queue(path: str, *, read_only: bool = False, trusted: bool = True) -> s
     except shmq.NotFound as problem:
         if os.path.lexists(path):
             raise
-        raise shmq.NotFound(f"{problem}; `shmq create {quoted(path)}` makes a queue there") from None
+        letters = path.rstrip("/").endswith((".dead", "/dead"))
+        how = "the first dead letter makes it" if letters else f"`shmq create {quoted(path)}` makes a queue there"
+        raise shmq.NotFound(f"{problem}; {how}") from None
     if queue.options.codec == "pickle" and not trusted:
         queue.close()
         raise Problem(

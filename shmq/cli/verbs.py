@@ -17,7 +17,7 @@ GROUPS = {
         "ls": "List the queues below a directory, or the consumers of a queue",
         "stat": "Show the figures of a queue, or of each shard of a directory",
         "purge": "Finish everything in a queue for every consumer, and give its disk space back",
-        "finish": "End a queue's stream for good: consumers drain it, now or later, and then end",
+        "finish": "End a queue's stream: consumers drain it, now or later, and then end",
         "shutdown": "Have the programs that use a queue end: puts are refused, consumers drain it and end",
         "copy": "Copy a queue while others use it, exact up to one index",
         "gc": "Take away the volatile queues that nobody has open, because all who had were killed",

@@ -18,6 +18,7 @@ from shmq.replica.pieces import Answer, Common, Data, Hello, Mark, Refused, Ther
 from shmq.replica.source import Source
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterator
 
 FLUSH_BYTES = 32 << 20
@@ -121,11 +122,14 @@ def replicate(
     stop = stop or Stop()
     keep = None if keep is None else given.whole("keep", keep, 0)
     with Source(path, name or name_of(place), keep) as there, stop.calling(there.wake):
+        what = f"{path} to {place}"
         if doors.is_address(place):
-            _again_and_again(lambda: _through_a_link(there, place, token, stop, once=once, ca=ca), stop, once=once)
+            _again_and_again(
+                what, lambda: _through_a_link(there, place, token, stop, once=once, ca=ca), stop, once=once
+            )
         else:
             with Follower(place, reset=reset, rejoin=rejoin) as here:
-                _again_and_again(lambda: beside(there, here, stop, once=once), stop, once=once)
+                _again_and_again(what, lambda: beside(there, here, stop, once=once), stop, once=once)
 
 
 def _is_within(place: str, path: str) -> bool:
@@ -134,7 +138,7 @@ def _is_within(place: str, path: str) -> bool:
     return os.path.realpath(place).startswith(f"{above}{os.sep}")
 
 
-def _again_and_again(work: Callable[[], None], stop: Stop, *, once: bool) -> None:
+def _again_and_again(what: str, work: Callable[[], None], stop: Stop, *, once: bool) -> None:
     """Do it; what may pass by itself is tried again."""
     told = ""
     while not stop.is_set():
@@ -145,7 +149,7 @@ def _again_and_again(work: Callable[[], None], stop: Stop, *, once: bool) -> Non
                 raise
             if str(problem) != told:
                 told = str(problem)
-                _log.warning("%s; it is tried again", told)
+                _log.warning("cannot replicate %s now: %s; it is tried again", what, told)
             stop.pause(_PAUSE)
         else:
             return
@@ -191,12 +195,22 @@ def _flush(source: Source, follower: Follower) -> None:
 def _through_a_link(
     source: Source, address: str, token: bytes | None, stop: Stop, *, once: bool, ca: str | None
 ) -> None:
-    with Link(doors.connect(address, token, ca), to_source) as link, stop.calling(link.end):
+    with Link(_reach(address, token, ca), to_source) as link, stop.calling(link.end):
         try:
             send(source, link, stop, once=once)
         except Broken:
             if not stop.is_set():
                 raise
+
+
+def _reach(address: str, token: bytes | None, ca: str | None) -> socket.socket:
+    """A connection; an error of the system that names nothing names the address."""
+    try:
+        return doors.connect(address, token, ca)
+    except OSError as problem:
+        if problem.errno is not None and problem.filename is None:
+            problem.filename = address
+        raise
 
 
 class _Listener:

@@ -190,8 +190,14 @@ def check(pipeline: Pipeline, *, master: str | None = None) -> None:
     Raises:
         BadPipeline: they cannot run as they stand.
         Missing, NoJava: Spark is not installed, or cannot start.
+        KeyboardInterrupt: a signal came while Spark started. A JVM whose program ends then never ends itself.
     """
-    _check(_session(pipeline, master or "local[1]"), pipeline)
+    spark = None
+    with Stopping() as stop, stop.starting():
+        spark = _session(pipeline, master or "local[1]")
+    if stop.asked.is_set():
+        raise KeyboardInterrupt
+    _check(spark, pipeline)
 
 
 def _check(spark: Any, pipeline: Pipeline) -> None:
@@ -468,8 +474,9 @@ def run(
     with stopping or Stopping() as stop:
         pipeline = read(path)
         plan(pipeline)  # queues that are not there are told before a JVM is started
-        spark = None if stop.asked.is_set() else _session(pipeline, master)
-        stop.listen()
+        spark = None
+        with stop.starting():
+            spark = None if stop.asked.is_set() else _session(pipeline, master)
         if spark is None or stop.asked.is_set():
             return
         _check(spark, pipeline)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -25,8 +29,27 @@ class Stopping:
         """Finish what runs, and end. Also a signal handler."""
         self.asked.set()
 
+    @contextlib.contextmanager
+    def starting(self) -> Iterator[None]:
+        """
+        Within this Ctrl-C waits, and is heard at the end.
+
+        Spark takes it as it starts, and would answer it in the middle of its own talk with the JVM. It does so all the
+        same where a thread of another library is given the signal; what that raises is a request to stop, too.
+        """
+        here = threading.current_thread() is threading.main_thread()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if here else None
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.ask()
+        finally:
+            self.listen()
+            if before is not None:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
     def listen(self) -> None:
-        """Hear signals; again, where somebody has taken them away. Spark takes Ctrl-C as it starts."""
+        """Hear signals; again, where somebody has taken them away."""
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
                 before = signal.signal(number, self.ask)

@@ -79,7 +79,7 @@ def test_what_finds_no_room_in_the_queue_goes_back_when_the_bridge_ends(name, do
 
 def test_it_is_made_to_be_written_and_must_be_there_to_be_read(name, a, b):
     posix_ipc.unlink_message_queue(name)
-    with pytest.raises(shmq.NotFound):
+    with pytest.raises(shmq.NotFound, match="whoever sends makes it"):
         bridge.receive(f"mq:{name}", b, once=True)
     a.put(b"x")
     assert bridge.send(a, f"mq:{name}", once=True) == 1

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from support import start as start_child
 from support import words as words_of
 
 import shmq
-from shmq.cli import VERBS, main
+from shmq.cli import VERBS, main, parser
 
 
 @pytest.fixture
@@ -72,6 +73,17 @@ def test_every_verb_has_help_with_an_example(verb, capsys):
         main([verb, "--help"])
     assert ended.value.code == 0
     assert re.search(rf"Examples?:\n    (.*\| )?shmq {verb}", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_found_examples_that_a_shell_refused(verb):
+    """What they say beside the command stood there without a `#`, so whoever pasted one was told of the usage."""
+    for line in re.findall(r"^    (?:.*\| )?(shmq .*)$", parser(verb).epilog or "", re.MULTILINE):
+        for command in re.split(r" && | \| ", line):
+            words = shlex.split(re.split(r" [<>] ", command)[0], comments=True)
+            if words[1] not in VERBS or "--help" in words:
+                continue
+            parser(words[1]).parse_args(words[2:])
 
 
 WRONG = [[], ["fly"], ["cat"], ["create", "q", "--codec", "xml"], ["take", "q", "n", "-n", "x"]]
@@ -805,6 +817,19 @@ def test_purge_finishes_everything(run, tmp_path, monkeypatch):
     with shmq.open(tmp_path / "orders") as queue:
         assert queue.consumers()["billing"].lag == 0
     assert json.loads(run("purge", "orders", "--json", "-y")[1])["next_index"] == 2
+
+
+def test_found_a_queue_of_dead_letters_that_nobody_is_to_create(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, _, error = run("dead", "ls", "orders.billing.dead")
+    assert (status, error.endswith("there is no such directory; the first dead letter makes it\n")) == (1, True)
+
+
+def test_what_a_purge_leaves_of_one_message_is_said_of_one(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with shmq.open(tmp_path / "orders") as queue:
+        queue.put(b"a")
+    assert run("purge", "orders", "--yes")[1].endswith("\nindex 0 can still be read (cat) until its chunk file goes\n")
 
 
 # ---------------------------------------------------------------- volatile queues

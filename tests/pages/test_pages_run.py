@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codeop
 import shlex
 
 import fenced
@@ -13,7 +14,7 @@ from shmq.cli import parser
 DOCS = ROOT / "docs"
 PAGES = sorted(
     [DOCS / name for name in ("tutorial.md", "operations.md", "durability.md", "random-access.md")]
-    + [*(DOCS / "how-to").glob("*.md")]
+    + [*(DOCS / "how-to").glob("*.md"), *(DOCS / "reference").glob("*.md")]
 )
 ELSEWHERE = {
     "coming-from-chronicle.md": "tests/formats/test_chronicle_pages.py",
@@ -97,6 +98,47 @@ def test_a_command_that_a_page_shows_is_one(command, capsys):
         parser(verb[0]).parse_args(verb[1:])
     except SystemExit:
         pytest.fail(capsys.readouterr().err)
+
+
+# ---------------------------------------------------------------- blocks in an interactive Python
+def stops(body):
+    """The first line that an interactive Python before 3.13 refuses when the block is pasted, line by line."""
+    waiting = []
+    for line in [*body.splitlines(), ""]:
+        waiting.append(line)
+        try:
+            whole = codeop.compile_command("\n".join(waiting))
+        except SyntaxError:
+            return line
+        if whole is not None:
+            waiting = []
+    return "\n".join(waiting) or None
+
+
+TYPED = [
+    block
+    for page in sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
+    for block in blocks(page)
+    if block.language == "python" and block.mark != "program" and not fenced.FILE.match(block.body)
+]
+
+
+def test_a_block_can_be_pasted_into_an_interactive_python():
+    """It wants an empty line behind the body of a `for`, `with` or `def`, and none in it."""
+    assert [f"{block}: {line}" for block in TYPED if (line := stops(block.body)) is not None] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("for x in ():\n    pass\n\nprint(x)\n", None),
+        ("for x in ():\n    pass\nprint(x)\n", "print(x)"),
+        ("def f():\n    x = 1\n\n    return x\n", "    return x"),
+        ("print(\n", "print("),
+    ],
+)
+def test_a_block_that_cannot_be_pasted_is_found(body, line):
+    assert (stops(body) or "").strip("\n") == (line or "")
 
 
 # ---------------------------------------------------------------- the reader of these tests

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from following import content
 from support import Child, until
 
 import shmq
+from shmq import replica
 from shmq.cli import main
+from shmq.replica.service import Stop
 
 
 @pytest.fixture
@@ -47,6 +50,22 @@ def test_what_is_asked_for_wrongly(here, capsys):
     assert run(capsys, "replicate", "--listen", "unix:door", "a", "b")[0] == 2
     status, _, err = run(capsys, "replicate", "--listen", "tcp:127.0.0.1:0", "b")
     assert (status, "without a token" in err) == (1, True)
+
+
+def test_found_a_link_that_is_not_there_was_not_named(here, capsys, caplog, monkeypatch):
+    """The error said `No such file or directory`, and so did the line that says that it is tried again."""
+    assert run(capsys, "replicate", "--once", "a", "unix:door") == (
+        1,
+        "",
+        "shmq: unix:door: No such file or directory\n",
+    )
+    stop = Stop()
+    monkeypatch.setattr(stop, "pause", lambda _: stop())
+    with caplog.at_level(logging.WARNING, "shmq"):
+        replica.replicate("a", "unix:door", stop=stop)
+    (line,) = caplog.messages
+    assert line.startswith("cannot replicate a to unix:door now: ")
+    assert line.endswith("No such file or directory: 'unix:door'; it is tried again")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

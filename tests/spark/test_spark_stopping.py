@@ -39,6 +39,20 @@ setup.session = session
 sys.exit(main(["pipeline", "run", sys.argv[1], "--once"]))
 """
 
+DRY = """
+import os, signal, sys
+from shmq.cli import main
+from shmq.spark import setup
+
+def session(*_, **__):
+    os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+    print("started", flush=True)
+    return object()  # none that could do anything
+
+setup.session = session
+sys.exit(main(["pipeline", "run", sys.argv[1], "--dry-run"]))
+"""
+
 
 @pytest.fixture
 def file(tmp_path):
@@ -59,6 +73,14 @@ def test_found_asked_while_spark_starts_it_ends_with_0(file):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_found_a_dry_run_that_is_ended_as_spark_starts_leaves_no_jvm(file, name):
+    """It ended at once, and a JVM that then cannot say where it listens never ends: now it ends when that is said."""
+    words = [sys.executable, "-c", DRY]
+    done = subprocess.run([*words, str(file), name], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "started\n"), done.stderr
+
+
 def test_signals_are_heard_also_where_spark_has_taken_them_away_and_given_back():
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -69,6 +91,28 @@ def test_signals_are_heard_also_where_spark_has_taken_them_away_and_given_back()
             os.kill(os.getpid(), number)
             assert stop.asked.wait(5)
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+@pytest.mark.parametrize("give", [signal.raise_signal, signal.getsignal], ids=["to us", "to another thread"])
+def test_found_ctrl_c_as_spark_starts_asks_and_does_not_break_into_it(give):
+    """Spark's own handler answered it in the middle of its talk with the JVM: two tracebacks, and no orderly end."""
+
+    def spark_takes_it(*_):
+        raise KeyboardInterrupt
+
+    with stopping.Stopping() as stop:
+        begun = False
+        with stop.starting():
+            signal.signal(signal.SIGINT, spark_takes_it)
+            if give is signal.raise_signal:
+                give(signal.SIGINT)
+            else:
+                give(signal.SIGINT)(signal.SIGINT, None)  # as Python does it here, whichever thread was given it
+            begun = True
+        assert begun == (give is signal.raise_signal)
+        assert stop.asked.wait(5)
+        assert signal.getsignal(signal.SIGINT) == stop.ask
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def test_found_asked_while_it_archives_it_stops_between_two_files(file):
