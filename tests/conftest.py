@@ -39,6 +39,24 @@ MANY_FILES = 300
 HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
+LONG = (
+    "/spark/test_spark_processes.py",
+    "/whole/test_whole.py",
+    "/fuzz/test_living.py",
+    "/crash/test_every_instruction.py",
+    "/power/test_failing.py",
+    "/history/test_soak.py",
+    "/property/",
+)
+"""Where single tests take so long that, begun last, they would be waited for by idle processors."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """The long ones first, and all others in their order."""
+    items.sort(key=lambda item: not any(each in item.nodeid for each in LONG))
+
+
 def pytest_collection_finish():
     """The garbage collector need not go through thousands of tests each time, here and in forked children."""
     import hypothesis  # noqa: F401  # it asks who refers to what, which nobody can tell of what is frozen
@@ -89,7 +107,7 @@ def pytest_xdist_make_scheduler(config, log):
     With -n, tests that use the one Spark session run in one process, and those that start clusters in one.
 
     So there are never more than a few JVMs at once; and what is published is built once. All others are spread as they
-    come.
+    come: those of LONG first.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -102,6 +120,14 @@ def pytest_xdist_make_scheduler(config, log):
             if "/test_order.py::test_what" in nodeid or "/test_order.py::test_every" in nodeid:
                 return "order"  # of what one run has shown
             return "clusters" if "/test_spark_cluster.py::" in nodeid else nodeid
+
+        def mark_test_complete(self, node, item_index, duration=0):
+            """Forgets what is done, through which it would go once more after each of 13,000 tests."""
+            super().mark_test_complete(node, item_index, duration)
+            work = self.assigned_work[node]
+            scope = self._split_scope(self.registered_collections[node][item_index])
+            if all(work[scope].values()):
+                del work[scope]
 
     return OneSpark(config, log)
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
+import random
 import select
 import shutil
 import signal
@@ -19,10 +21,10 @@ import time
 import traceback
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
 DEADLINE = 20.0
 """Seconds after which something that should happen at once is taken not to happen."""
@@ -33,6 +35,7 @@ HINT = 128  # in a chunk's header
 FIRST_LIVE, NEWEST = 256, 320  # in the control page
 HEAD, HANDED = 192, 200  # in a checkpoint
 
+Each = TypeVar("Each")
 
 WHOLE = "SHMQ_WHOLE" in os.environ
 ONE_IN = 1 if WHOLE else 3
@@ -42,6 +45,35 @@ ONE_IN = 1 if WHOLE else 3
 def share(of_all: int) -> int:
     """That many of *of_all*, rounded up."""
     return -(-of_all // ONE_IN)
+
+
+def dice() -> random.Random:
+    """What a test draws its share with. The seed is printed, which pytest shows beside a failure."""
+    seed = int(os.environ.get("SHMQ_SEED", time.time_ns() // 1_000_000))
+    print(f"drawn with SHMQ_SEED={seed}")
+    return random.Random(seed)
+
+
+def drawn(of_all: Sequence[Each]) -> list[Each]:
+    """A share of them in their order, another one in each run."""
+    chosen = dice().sample(range(len(of_all)), share(len(of_all)))
+    return [of_all[each] for each in sorted(chosen)]
+
+
+def strides() -> Iterator[int]:
+    """How far to go, again and again, in a sweep whose end is not known: a share of all steps, drawn anew each run."""
+    chance = dice()
+    while True:
+        yield chance.randint(1, 2 * ONE_IN - 1)
+
+
+@contextlib.contextmanager
+def alone(made: Path) -> Iterator[None]:
+    """One process at a time makes what is to lie there: whoever has waited finds it, and need not compile it again."""
+    made.parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{made}.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 # ---------------------------------------------------------------- the bytes

@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import shmq
 import shmq._core
+from tests.support import alone
 
 from .operations import Hands, Model, Operation, given_up, models, options
 from .recover import Expected, Image, image_of, lay_out, recover
@@ -106,15 +107,33 @@ class Tools:
         return made
 
     def _core_object(self, source: Path, name: str) -> str:
+        """*name*: in our folder, or anywhere by a whole path."""
         return self._gcc(name, "-c", source, f"-I{CORE / 'include'}", f"-I{CORE / 'src'}")
+
+    def _compiled(self) -> dict[Path, str]:
+        """harness.c and the core's files as objects, kept until one of them changes: each has seconds of a compiler."""
+        core = [path for path in sorted((CORE / "src").rglob("*.c")) if path.parent.name != "python"]
+        digest = hashlib.sha256(" ".join(STRICT).encode())
+        for path in sorted([HERE / "harness.c", *CORE.rglob("*.[ch]")]):
+            digest.update(path.read_bytes())
+        kept = HERE.parents[1] / ".cache" / "crash" / digest.hexdigest()[:16]
+        files = {path: str(kept / f"{path.stem}.o") for path in [HERE / "harness.c", *core]}
+        with alone(kept):
+            if not kept.exists():
+                with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
+                    made = Path(scratch, "made")
+                    made.mkdir()
+                    for path in files:
+                        self._core_object(path, str(made / f"{path.stem}.o"))
+                    made.replace(kept)
+        return files
 
     def harness(self, mutate: Callable[[str], str] | None = None, file: str = "", name: str = "harness") -> str:
         """harness.c over the core's own files; *mutate* changes the text of *file*, a path below src, first."""
         if name in self._harnesses:
             return self._harnesses[name]
         if not self._objects:
-            core = [path for path in sorted((CORE / "src").rglob("*.c")) if path.parent.name != "python"]
-            self._objects = {path: self._core_object(path, f"{path.stem}.o") for path in [HERE / "harness.c", *core]}
+            self._objects = self._compiled()
         objects = dict(self._objects)
         if mutate is not None:
             mutant = self.folder / f"{name}.c"

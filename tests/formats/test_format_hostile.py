@@ -13,6 +13,7 @@ from chronicle_files import EOF, META, NOT_READY, cq4, document, header, longs, 
 from format_fixtures import FIXTURES, PROJECT, place, tree
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import drawn, share
 
 from shmq import formats
 from shmq.errors import ShmqError, TooLarge
@@ -23,7 +24,7 @@ fuzz = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(fuzz)
 
 NAMES = sorted(fuzz.SEEDS)
-BOUNDED = settings(deadline=None, max_examples=120, suppress_health_check=list(HealthCheck), database=None)
+BOUNDED = settings(deadline=None, max_examples=share(120), suppress_health_check=list(HealthCheck), database=None)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def test_a_file_cut_at_every_length_is_read(seeds, name, tmp_path):
     files = seeds[name]
     file = max(files, key=lambda one: len(files[one]))
     # A header of Chronicle's has many bytes that say nothing.
-    for length in range(0, len(files[file]), 9 if name == "chronicle" else 1):
+    for length in drawn(range(0, len(files[file]), 9 if name == "chronicle" else 1)):
         fuzz.check(name, tmp_path, files | {file: files[file][:length]})
 
 
@@ -61,12 +62,13 @@ def test_a_file_cut_at_every_length_is_read(seeds, name, tmp_path):
 )
 @pytest.mark.parametrize("name", NAMES)
 def test_a_bit_flipped_anywhere_is_read_and_mended(tmp_path, name, bits):
-    """One of each byte, in every file of a queue of a few messages; every single one in the long run."""
+    """One of bytes that are drawn, in every file of a queue of a few messages; every single one in the long run."""
     files = fuzz.small(name)
     # Chronicle's files are long, and most of their bytes are slots.
     step = (7 if bits is None else 5) if name == "chronicle" else 1
     for file, data in files.items():
-        for at in range(0, len(data), step):
+        places = range(0, len(data), step)
+        for at in places if bits else drawn(places):
             for bit in bits or (at * 3 % 8,):
                 flipped = bytearray(data)
                 flipped[at] ^= 1 << bit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -12,6 +13,8 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support import alone
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -799,6 +802,19 @@ def smaller(text: str, changes: list[tuple[str, str]]) -> str:
     return text
 
 
+def _compile(program: Path, compiler: str) -> None:
+    with tempfile.TemporaryDirectory(dir=program.parent) as scratch:
+        made, core = Path(scratch) / "explorer", Path(scratch) / "src"
+        shutil.copytree(CORE / "src", core)
+        for name, changes in SMALLER.items():
+            file = core / path_of(name).relative_to(CORE / "src")
+            file.write_text(smaller(file.read_text(), changes))
+        includes = [f"-I{HERE}", f"-I{core}", f"-I{CORE / 'include'}"]
+        files = [core / name for name in CORE_FILES] + [HERE / name for name in MODEL_FILES]
+        subprocess.run([compiler, *FLAGS, *includes, "-o", made, *files], check=True)
+        made.replace(program)
+
+
 @functools.cache
 def build() -> Path:
     """The explorer's path; compiled only when one of its sources has changed."""
@@ -809,18 +825,9 @@ def build() -> Path:
     for path in sorted([*sources, *headers]):
         digest.update(path.read_bytes())
     program = ROOT / ".cache" / "model" / f"explorer-{digest.hexdigest()[:16]}"
-    if not program.exists():
-        program.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=program.parent) as scratch:
-            made, core = Path(scratch) / "explorer", Path(scratch) / "src"
-            shutil.copytree(CORE / "src", core)
-            for name, changes in SMALLER.items():
-                file = core / path_of(name).relative_to(CORE / "src")
-                file.write_text(smaller(file.read_text(), changes))
-            includes = [f"-I{HERE}", f"-I{core}", f"-I{CORE / 'include'}"]
-            files = [core / name for name in CORE_FILES] + [HERE / name for name in MODEL_FILES]
-            subprocess.run([compiler, *FLAGS, *includes, "-o", made, *files], check=True)
-            made.replace(program)  # two test processes may build at once: either result is whole
+    with contextlib.nullcontext() if program.exists() else alone(program):
+        if not program.exists():
+            _compile(program, compiler)
     return program
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import explorer
 import pytest
+from support import share
 
 BRIEF = (300, 3_000)
 """How far is looked for a schedule that shows what shown.json does not know."""
@@ -85,7 +86,7 @@ def test_schedule(name):
 @pytest.mark.parametrize("name", [*explorer.named("LARGE"), *sorted(LONG)])
 def test_large_schedule_drawn_at_random(name):
     """No fault in some thousand executions; the campaign runs the rest."""
-    result = explorer.run("--scenario", name, "--random", "1", "--executions", "20000")
+    result = explorer.run("--scenario", name, "--random", "1", "--executions", str(share(20_000)))
     assert result.code == explorer.EXHAUSTED, result.text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support import share
 
 from .campaign import child
 
@@ -20,6 +21,6 @@ def test_whatever_call_fails_nothing_is_lost_or_half_done(built, record_property
 
 def test_whatever_calls_fail_in_a_row(built, record_property):
     """Up to twenty of them, one after the other."""
-    result = child("failing", built, "--pairs", 300, "--seed", 1)
+    result = child("failing", built, "--pairs", share(300), "--seed", 1)
     record_property("failing calls", result["trials"])
     assert not result["findings"], "\n".join(result["findings"])

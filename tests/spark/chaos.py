@@ -100,7 +100,8 @@ class Death(enum.StrEnum):
 class Chaos:
     """One campaign, in a directory of its own."""
 
-    def __init__(self, top: Path, seed: int) -> None:
+    def __init__(self, top: Path, seed: int, ahead: int = _AHEAD) -> None:
+        self._ahead = ahead
         self.source, self.target, self.checkpoint = (str(top / name) for name in ("in", "out", "checkpoint"))
         self._scratch, self._mark = top / "scratch", top / "mark"
         self._scratch.mkdir()
@@ -116,7 +117,7 @@ class Chaos:
         while not self._stop.is_set():
             self.queue.put_many([b"%d" % n for n in range(self.put, self.put + 500)])
             self.put += 500
-            while self.put > self.out() + _AHEAD and not self._stop.is_set():
+            while self.put > self.out() + self._ahead and not self._stop.is_set():
                 time.sleep(0.05)
             time.sleep(0.05)
 

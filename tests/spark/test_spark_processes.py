@@ -243,7 +243,7 @@ def test_a_disk_that_is_really_full_ends_the_query_and_with_room_it_goes_on(some
 # ---------------------------------------------------------------- kill -9
 def test_rows_in_are_rows_out_whoever_is_killed_and_with_two_drivers(tmp_path):
     """Two kills, or one; then two drivers at once on one checkpoint."""
-    campaign = chaos.Chaos(tmp_path, seed=1)
+    campaign = chaos.Chaos(tmp_path, seed=1, ahead=share(60_000))
     campaign.run(share(2))
     assert campaign.out() == campaign.put > 0
     campaign.queue.close()

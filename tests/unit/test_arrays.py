@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
-from support import in_child
+from support import in_child, share
 
 import shmq
 
@@ -69,7 +69,7 @@ def test_so_does_whatever_has_numbers_in_a_buffer(queue, put, wanted):
     assert same(queue[queue.put(put)].array, wanted)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=share(150), deadline=None)
 @given(wanted=st.one_of(arrays_of.arrays(arrays_of.nested_dtypes(), arrays_of.array_shapes(min_dims=0, min_side=0))))
 def test_any_array_comes_back_or_is_refused(made_once, wanted):
     if wanted.dtype.hasobject or wanted.dtype.itemsize == 0:

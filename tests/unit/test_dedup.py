@@ -21,6 +21,7 @@ from support import (
     make_unclean,
     records,
     start,
+    strides,
     until,
     words,
 )
@@ -647,6 +648,7 @@ def test_killed_at_every_step_it_is_there_once(tmp_path, unclean):
                 consumer.take(0)
 
     step, alive, seen = 0, True, set()
+    onward = strides()
     while alive:
         path = str(tmp_path / f"q{step}")
         with shmq.open(path, options=shmq.Options(chunk_bytes=16384)) as queue:
@@ -667,7 +669,7 @@ def test_killed_at_every_step_it_is_there_once(tmp_path, unclean):
             assert found == sorted(set(found))
             assert found[-1:] == [b"4"]
         shmq.delete(path)
-        step += 3 if unclean else 1
+        step += next(onward)
     assert seen == {0, 1, 2, 3}
     assert step > 20
 

@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from support import Child, hold_until_killed, in_child, killed_at, lose_locks, until
+from support import Child, hold_until_killed, in_child, killed_at, lose_locks, peek, until
 
 import shmq
 import shmq.aio
@@ -203,6 +203,9 @@ def test_of_several_one_that_was_lost_leaves_the_others_held(queue, two):
         first.ack()
 
 
+ROOM_WAITERS = 428  # in the control page
+
+
 def test_no_lease_ends_what_is_being_forwarded(queue, tmp_path):
     queue.put(b"one")
     with shmq.open(f"{tmp_path}/full", max_messages=1) as full, join(queue, lease=0.05) as member:
@@ -217,7 +220,8 @@ def test_no_lease_ends_what_is_being_forwarded(queue, tmp_path):
         thread = threading.Thread(target=work)
         thread.start()
         with join(queue) as other:
-            time.sleep(0.3)
+            until(lambda: peek(f"{full.path}/control.shmq", ROOM_WAITERS) & 0xFFFFFFFF == 1)  # it is being forwarded
+            time.sleep(0.1)
             with pytest.raises(shmq.Empty):
                 other.get(0.1)
         reader.take(0)

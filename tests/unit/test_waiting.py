@@ -245,14 +245,12 @@ def test_a_stopped_producer_is_not_a_dead_one(queue, path):
     def claim_then_commit(say):
         with queue.reserve(5) as slot:
             slot.buffer[:] = b"whole"
-            say("claimed")
-            time.sleep(0.2)
+            os.kill(os.getpid(), signal.SIGSTOP)  # by itself: from outside, it may have gone on before
         hold_until_killed(say)
 
     consumer = queue.consumer("c")
     with Child(claim_then_commit) as child:
-        child.hear()
-        child.signal(signal.SIGSTOP)
+        until(lambda: os.waitpid(child.pid, os.WNOHANG | os.WUNTRACED)[0] != 0)
         with pytest.raises(
             shmq.Empty, match=rf"claimed by process {child.pid} .*, which is stopped, and not committed"
         ):
