@@ -10,6 +10,7 @@ import multiprocessing
 import random
 import signal
 import time
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -59,13 +60,28 @@ def play(csv: Path, top: Path, limit: int, *, keep: bool) -> dict[str, Any]:
     raise Problem("the kill came too late every time; try with more flights")
 
 
+def begin(job: Callable[..., None], *arguments: Any, name: str | None = None) -> SpawnProcess:
+    """
+    A process at its *job*.
+
+    It is born with SIGINT blocked: a terminal's Ctrl-C must not reach it while it imports, before it can ignore that.
+    """
+    process = _spawn.Process(target=work.run, args=(job, *arguments), name=name, daemon=True)
+    resource_tracker.ensure_running()  # where start() has to begin it, that unblocks the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return process
+
+
 def through_memory(places: Places, expected: checks.Sums, progress: Progress, findings: list[str]) -> dict[str, Any]:
     """The same flights once more, through an anonymous queue in shared memory, which leaves nothing behind."""
     progress.say("the same flights through a volatile queue")
     sums = checks.Sums()
     with shmq.open(None, options=shmq.Options(codec="msgpack")) as queue, queue.consumer(AVERAGER) as consumer:
-        process = _spawn.Process(target=work.run, args=(work.replay, queue, places), daemon=True)
-        process.start()
+        process = begin(work.replay, queue, places)
         began = time.monotonic_ns()
         try:
             while sums.flights < expected.flights:
@@ -162,9 +178,7 @@ class Run:
             self._begin(_producer(which), work.produce, queue, self._places, which)
 
     def _begin(self, name: str, job: Callable[..., None], *arguments: Any) -> None:
-        process = _spawn.Process(target=work.run, args=(job, *arguments), name=name, daemon=True)
-        process.start()
-        self._processes[name] = process
+        self._processes[name] = begin(job, *arguments, name=name)
 
     def _watch(self, queue: shmq.Queue) -> None:
         """Until all have finished: look at their notes, kill two of them half-way, shut the queue down at the end."""

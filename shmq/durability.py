@@ -24,7 +24,7 @@ from shmq.storage.stretches import opened
 from shmq.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from shmq.seat import Seat
     from shmq.storage.directory import Directory
@@ -54,11 +54,18 @@ class Syncer:
         is_left: whether syncing is left to others, and waiting too: what is not on the disk yet raises `SyncPending`.
     """
 
-    def __init__(self, home: Directory, membership: Seat, *, here: bool = False) -> None:
-        """Nothing is synced yet. With *here*, no follower is waited for, whatever the queue's durability."""
+    def __init__(
+        self, home: Directory, membership: Seat, *, here: bool = False, is_over: Callable[[], bool] | None = None
+    ) -> None:
+        """
+        Nothing is synced yet. With *here*, no follower is waited for, whatever the queue's durability.
+
+        *is_over* tells that the handle was closed, which ends a wait for followers; whoever closes it rings the bell.
+        """
         self._home = home
         self._replicates = home.options.durability.kind == "replicated" and not here
         self._known: marks.Followers | None = None
+        self._is_over = is_over
         self._membership = membership
         self._member = membership.member
         self._control = membership.control
@@ -135,9 +142,10 @@ class Syncer:
 
     def pending(self, index: int, problem: BaseException) -> errors.SyncPending:
         """What to raise when *problem* ended a wait for the message at *index*."""
+        why = f"{type(problem).__name__}: {problem}".removesuffix(": ")
         return errors.SyncPending(
-            f"message {index} is in {self._home.path}, and it is not known whether it is on the disk "
-            f"({type(problem).__name__}: {problem}). Do not put it again; sync() waits for it",
+            f"message {index} is in {self._home.path}, and it is not known whether it is on the disk ({why}). Do not "
+            "put it again; sync() waits for it",
             index,
         )
 
@@ -179,14 +187,16 @@ class Syncer:
                     f"message {want - 1} is in {self._home.path}, which was fenced before enough followers had it: a "
                     "follower was promoted. Look there whether it has it before it is put again"
                 )
+            if self._is_over is not None and self._is_over():
+                raise errors.SyncPending(self._short_of(want, followers, "before this handle was closed"))
             if self._membership.sleep(seen, deadline_ns) == _native.TIMEOUT:
-                raise errors.SyncPending(self._short_of(want, followers))
+                raise errors.SyncPending(self._short_of(want, followers, "in time"))
 
-    def _short_of(self, want: int, followers: marks.Followers) -> str:
+    def _short_of(self, want: int, followers: marks.Followers, when: str) -> str:
         told = ", ".join(f"{name} before {followers.mark(name):,}" for name in followers.names)
         return (
             f"message {want - 1} is in {self._home.path} and on the disk here, and was not on those of "
-            f"{_followers(self._home.options.durability.n)} in time; all is there: {told}. Do not put it again; sync() "
+            f"{_followers(self._home.options.durability.n)} {when}; all is there: {told}. Do not put it again; sync() "
             "waits for it"
         )
 

@@ -266,7 +266,7 @@ class Queue(_native.Finder[T], Closable):
         Raises:
             Full: a bound is reached, and the time is up or the queue was made with full="raise"; nothing was put.
             SyncPending: it is in the queue at `index`, and it is not known whether it is on the disk: the timeout
-                passed, or a signal ended the wait. Do not put it again.
+                passed, or a signal or `close` ended the wait. Do not put it again.
             SyncFailed: the disk refused. It is in the queue at `index`; when that is None, nothing was put.
             TooLarge: it fits no chunk, or no bound; nothing was put.
             DiskFull: there is no room for another chunk; nothing was put.
@@ -1043,7 +1043,8 @@ class Queue(_native.Finder[T], Closable):
             from shmq.taking.lasting import take_all  # noqa: PLC0415  # only where something is forwarded
 
             take_all(self._session)
-        Syncer(self._session.home, self._session.joined()).sync(deadline_of(timeout))
+        session = self._session
+        Syncer(session.home, session.joined(), is_over=lambda: session.closed).sync(deadline_of(timeout))
 
     # ---- looking
     @property

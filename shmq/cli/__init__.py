@@ -9,7 +9,6 @@ Only the verb that is asked for is imported, and shmq itself when a verb uses it
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import errno
 import importlib
@@ -20,6 +19,8 @@ from typing import TYPE_CHECKING, NoReturn
 import shmq
 
 try:
+    import argparse
+
     from shmq.cli.parsing import Parser
     from shmq.cli.verbs import GROUPS, VERBS, module_of
 except KeyboardInterrupt:  # before `main` is there to see it
@@ -141,7 +142,7 @@ def _tell(problem: Exception) -> int | None:
     if isinstance(problem, (shmq.ShmqError, show.Problem, IndexError, ValueError, OSError)):
         lost = _flush_or_forget()
         print(f"shmq: {_at(problem, lost)}{show.one_line(problem)}", file=sys.stderr)
-        return 1
+        return INTERRUPTED if isinstance(problem.__cause__, KeyboardInterrupt) else 1
     return None
 
 

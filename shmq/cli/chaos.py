@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     assert kept is not None  # noqa: S101
     keep = arguments.keep
     try:
-        with _ended_by_sigterm():
+        with _ended_by_signals():
             shown = _try(arguments, kept)
         keep = keep or bool(shown.wrong)
     finally:
@@ -143,13 +143,15 @@ def _tell(what: str) -> None:
 
 
 @contextlib.contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """While it lasts, SIGTERM ends it as Ctrl-C does: everything is cleaned up."""
+def _ended_by_signals() -> Iterator[None]:
+    """While it lasts, SIGTERM and a closed terminal end it as Ctrl-C does: everything is cleaned up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    heard = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]  # nohup
+    before = {each: signal.signal(each, signal.default_int_handler) for each in heard}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -402,6 +402,8 @@ class Causes:
             yield self._ended()
         for problem in stats.damaged.values():
             yield self._finding("damaged", "stuck", f"{problem}.", "Nothing it may need is retired before that.")
+        for problem in self._now.refused:
+            yield self._finding("damaged", "stuck", f"{problem}, so who needs it is refused.", self._clean_copy())
         if stats.held_by is not None and stats.held_by.much and not self._follows():
             held = stats.held_by
             yield self._finding(
@@ -441,6 +443,11 @@ class Causes:
     def _give_up(self, name: str) -> str:
         """How to drop a name: from a shell, and in Python."""
         return f"`shmq consumer rm {shlex.quote(str(self._session.place))} {name}`, or drop_consumer({name!r})"
+
+    def _clean_copy(self) -> str:
+        """What helps where a file of the queue is none."""
+        place = shlex.quote(str(self._session.place))
+        return f"Put the queue's own file back, or have a clean copy written beside it: `shmq repair {place}`."
 
     def _stands(self, name: str) -> bool:
         """Whether the name finished nothing between the looks."""

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors, stats, whose
 from shmq._native import holdings, layout
-from shmq.storage import boots, marks
+from shmq.storage import boots, marks, sources, subscriptions
 from shmq.storage import ring as rings
-from shmq.storage.paths import ADMIN, CONTROL
+from shmq.storage.paths import ADMIN, CONTROL, DEDUP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from shmq.whose import Process
 
 _FLOCK = struct.Struct("hhqqi4x")
+_OF_NAMES = (".group", ".hold", sources.ENDING, subscriptions.ENDING)
 _CHUNKS = 8
 """Open claims are looked for in so many chunks at the end, and where each name stands."""
 
@@ -67,6 +68,8 @@ class Look(NamedTuple):
     room_waiters: bool
     followers: dict[str, int]
     """Before which index each has all, where puts wait for them."""
+    refused: list[str]
+    """Why files beside the chunks are not opened: what is no file of a queue, by its kind or by its rights."""
 
 
 def look(session: Session) -> Look:
@@ -88,6 +91,7 @@ def look(session: Session) -> Look:
         sync_failed=joined.control.sync_failed(),
         room_waiters=bool(holdings.control_word(page, layout.control.room_waiters, 4)),
         followers=marks.known(session.home),
+        refused=list(_refused(session)),
     )
 
 
@@ -146,6 +150,19 @@ def _used(session: Session, found: stats.Stats) -> tuple[int, int]:
                 _, position, ends = chunk.floor(max(floor, base))
                 used += 0 if ends else chunk.filled(position)[1]
     return max(found.next_index - floor, 0), used
+
+
+def _refused(session: Session) -> Iterator[str]:
+    home = session.home
+    beside = [(home.fd, name) for name in (CONTROL, ADMIN, DEDUP)]
+    theirs = [(home.consumers, f"{name}{ending}") for name in home.consumer_names() for ending in _OF_NAMES]
+    for folder, name in beside + theirs:
+        try:
+            home.open(folder, name, writable=False)[0].close()
+        except FileNotFoundError:
+            pass
+        except errors.Unsafe as problem:
+            yield str(problem)
 
 
 def _locked(session: Session, folder: _native.Fd, name: str, start: int, length: int) -> bool:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import logging
 import mmap
 import os
 import struct
 import time
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +46,9 @@ class Said:
     limit: float
     id: bytes
 
+
+_log = logging.getLogger("concurrent.futures")
+"""Theirs, whose last resort is stderr: it is the program's mistake."""
 
 _own: weakref.WeakSet[RunFile] = weakref.WeakSet()
 
@@ -85,7 +89,9 @@ class RunFile:
         self._memory[_STATE_AT] = RUNNING
 
     def end(self) -> None:
-        """Its code has ended: from now on nobody kills this process for it."""
+        """Its code has ended: from now on nobody kills this process for it. In a process that it forked, no more."""
+        if self._fd < 0:
+            _end_here()
         fcntl.flock(self._fd, fcntl.LOCK_EX)
 
     def idle(self) -> None:
@@ -99,6 +105,7 @@ class RunFile:
     def let_go(self) -> None:
         """In a forked child: with the descriptor, the locks would stay when the worker is gone."""
         os.close(self._fd)
+        self._fd = -1
 
     def close(self) -> None:
         """Take it away."""
@@ -116,6 +123,17 @@ def _in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_in_child)
+
+
+def _end_here() -> NoReturn:
+    """The task of a worker forked, and this is the child, in which it came back: the task is its worker's to finish."""
+    _log.error(
+        "process %d was forked by a task of worker %d, and came back from it; it ends here, and the worker goes on. "
+        "What a task forks ends itself, by os._exit",
+        os.getpid(),
+        os.getppid(),
+    )
+    os._exit(1)
 
 
 def _namespace() -> int:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from shmq.membership import Membership
+    from shmq.session import Session
     from shmq.storage.directory import Directory
 
 _SETTLE_SECONDS = 30.0
@@ -276,19 +277,21 @@ def _settle(home: Directory, tail: _native.Chunk, first: int) -> None:
     staging.sync_up_to(home, tail.sequence)
 
 
-def have_it_followed(home: Directory, membership: Membership, adopted: range) -> None:
+def have_it_followed(session: Session, joined: Membership, adopted: range) -> None:
     """
     Where puts wait for followers: wait until n of them have what was adopted, as long as that takes.
 
     Raises:
-        SyncPending: something interrupted it. It is adopted; do not adopt it again.
+        SyncPending: something interrupted it, or the queue was closed. It is adopted; do not adopt it again.
     """
+    home = session.home
     if home.options.durability.kind != "replicated" or not adopted:
         return
     later.ready("shmq.durability")
     from shmq.durability import Syncer  # noqa: PLC0415  # only this mode pays for it
 
-    Syncer(home, membership).wait(None, adopted[-1], _native.FOREVER, adopted.start)
+    syncer = Syncer(home, joined, is_over=lambda: session.closed)
+    syncer.wait(None, adopted[-1], _native.FOREVER, adopted.start)
 
 
 def nothing(home: Directory, chain: Chain, producer: bytes, sequence: int) -> range:

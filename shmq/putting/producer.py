@@ -101,7 +101,7 @@ class Producer(_native.Tail[T], Handle):
         later.ready("shmq.durability")
         from shmq.durability import Syncer  # noqa: PLC0415  # only this mode pays for it
 
-        return Syncer(self._home, self._membership)
+        return Syncer(self._home, self._membership, is_over=self._loan.is_over)
 
     # ---- putting
     def _put(
@@ -499,7 +499,7 @@ class Producer(_native.Tail[T], Handle):
             later.ready("shmq.durability")
             from shmq.durability import Syncer  # noqa: PLC0415  # rare
 
-            self._disk = self._syncer or Syncer(self._home, self._membership)
+            self._disk = self._syncer or Syncer(self._home, self._membership, is_over=self._loan.is_over)
         self._disk.wait(None, index, deadline_ns)
 
     # ---- when a put does not go straight through
@@ -625,10 +625,13 @@ class Producer(_native.Tail[T], Handle):
             return
         if self._once is not None:
             self._once.forget_built_in()
-        if not self._membership.member.forked():
+        waits = not self._membership.member.forked()
+        if waits:
             self._membership.control.room()  # another thread may be waiting in here
         self._membership.claims_from(self, None)
         self._loan.give_back()
+        if waits and self._syncer is not None:
+            self._membership.control.wake()  # or for followers
 
     def _check_open(self) -> None:
         if self._closed:

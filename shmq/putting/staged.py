@@ -328,6 +328,7 @@ class Staged(Producer[T]):
 def adopt(session: Session, staged: Any, dedup: tuple[str | bytes, int] | None) -> range:
     """As `Queue.adopt`."""
     session.refuse_read_only("adopt")
+    joined = session.joined()  # asked for now: the queue may be closed by the time it is adopted
     alone = isinstance(staged, (Staged, HandedOver, str))
     several: list[Any] = [staged] if alone else _check_sets(staged)
     for each in several:
@@ -337,7 +338,7 @@ def adopt(session: Session, staged: Any, dedup: tuple[str | bytes, int] | None) 
         adopted = staged.adopt(dedup)
     else:
         adopted = _adopt_handed(session, several, dedup)
-    adopting.have_it_followed(session.home, session.joined(), adopted)
+    adopting.have_it_followed(session, joined, adopted)
     return adopted
 
 

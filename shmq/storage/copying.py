@@ -151,13 +151,15 @@ def copy_consumers(home: Directory, target: Target) -> None:
 def _copy_name(home: Directory, target: Target, name: str) -> str:
     """All that belongs to that name; or nothing, and the file that is damaged."""
     file = f"{name}.checkpoint"
-    content = home.read(home.consumers, file, _native.CHECKPOINT_BYTES)
-    if not consumers.checkpoint_is_whole(content, home.queue_id, name):
-        return file
     try:
+        content = home.read(home.consumers, file, _native.CHECKPOINT_BYTES)
+        if not consumers.checkpoint_is_whole(content, home.queue_id, name):
+            return file
         if home.checkpoint(name).ring:
             file = f"{name}.group"
             ring.options(home, name)
+            file = f"{name}{sources.ENDING}"
+            sources.read(home, name)
             file = f"{name}.ring"
             window, buckets, cells, blocks = ring.extent(home, name)
             extent = window, buckets, cells & ~_native.RING_SMALL, max(blocks, _native.SIDE_BLOCKS)
@@ -171,7 +173,7 @@ def _copy_name(home: Directory, target: Target, name: str) -> str:
             give_id(fd, target.queue_id, checkpoint.queue_id, _CHECKPOINT_CRC)
             if not home.unclean():
                 _take_snapshot(home, target, name, fd)
-    except (errors.Corrupt, errors.BadFormat):
+    except (errors.Corrupt, errors.BadFormat, errors.Unsafe):
         return file
     hold = pins.hold_file(home, name)
     if hold is not None:

@@ -13,9 +13,9 @@ import errno
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import _native, errors
-from shmq.storage import dedup, headers, ledger, pins, reach, ring, staging, subscriptions, watermark
+from shmq.storage import dedup, headers, ledger, pins, reach, ring, sources, staging, subscriptions, watermark
 from shmq.storage.chain import break_in
-from shmq.storage.paths import CHUNKS, CONSUMERS, CONTROL, DEDUP, LEDGER, QUEUE, STAGING, chunk_name
+from shmq.storage.paths import ADMIN, CHUNKS, CONSUMERS, CONTROL, DEDUP, LEDGER, QUEUE, STAGING, chunk_name
 from shmq.storage.recover import asides, consumers
 from shmq.storage.stretches import opened, stretches
 
@@ -323,6 +323,8 @@ def _verify_name(home: Directory, name: str, report: _Report) -> None:
             for ending, look in ((".group", ring.options), (".ring", ring.extent)):
                 file = f"{CONSUMERS}/{name}{ending}"
                 look(home, name)
+            file = f"{CONSUMERS}/{name}{sources.ENDING}"
+            sources.read(home, name)
         file = f"{CONSUMERS}/{name}{subscriptions.ENDING}"
         if not report.problems:
             subscriptions.read(home, name, home.checkpoint(name))
@@ -352,6 +354,7 @@ def _verify_beside(home: Directory, report: _Report) -> None:
         report.add(CONTROL, 0, "it is missing")
     except (OSError, errors.ShmqError) as problem:
         report.add(CONTROL, 0, _short(problem))
+    _verify_lock(home, report)
     _verify_notes(home, report)
     for name in staging.names(home):
         with contextlib.suppress(FileNotFoundError):
@@ -361,6 +364,15 @@ def _verify_beside(home: Directory, report: _Report) -> None:
                     found.manifest()
             except errors.ShmqError as problem:
                 report.add(f"{STAGING}/{name}", 0, _short(problem))
+
+
+def _verify_lock(home: Directory, report: _Report) -> None:
+    try:
+        home.open(home.fd, ADMIN, writable=False)[0].close()
+    except FileNotFoundError:
+        pass  # whoever needs it makes it
+    except (OSError, errors.ShmqError) as problem:
+        report.add(ADMIN, 0, _short(problem))
 
 
 def _verify_notes(home: Directory, report: _Report) -> None:

@@ -26,6 +26,7 @@ from shmq.top import words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from types import FrameType
 
     from shmq.top.facts import ConsumerFacts, ProcessFacts, QueueFacts
     from shmq.top.looks import Look, Looks
@@ -261,8 +262,32 @@ class Top(App):  # type: ignore[misc]  # see Grid
         """Begin to look."""
         for number in self._end_by:
             asyncio.get_running_loop().add_signal_handler(number, self.exit)
+        self._take_the_terminal_once()
         self.push_screen(Queues())
         self.run_worker(self._keep_looking())
+
+    def _take_the_terminal_once(self) -> None:
+        """
+        Have SIGCONT take the terminal only where SIGTSTP has given it back.
+
+        After SIGSTOP, which nobody hears of, textual would take it a second time, and have two threads that read keys.
+        """
+        suspend, resume = signal.getsignal(signal.SIGTSTP), signal.getsignal(signal.SIGCONT)
+        if not callable(suspend) or not callable(resume):  # it is no terminal
+            return
+        given_back: list[bool] = []
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            given_back.append(True)
+            suspend(number, frame)
+
+        def go_on(number: int, frame: FrameType | None) -> None:
+            if given_back:
+                given_back.clear()
+                resume(number, frame)
+
+        signal.signal(signal.SIGTSTP, stop)
+        signal.signal(signal.SIGCONT, go_on)
 
     async def _keep_looking(self) -> None:
         while True:

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from dataclasses import dataclass
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from typing import TYPE_CHECKING, Any
 
 from shmq.workers import ends
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _STATUS_WITHIN = 2.0
 """Seconds in which a fork server tells how its child ended; it may have been killed itself."""
+_AGAIN = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+"""Seconds before a worker is asked for again where the fork server is ending: Ctrl-C ends one that still imports."""
 _NO_STATUS = 255
 """What multiprocessing says of the child of a fork server that is gone."""
 
@@ -84,11 +86,7 @@ class Started:
         context = _usable(context)
         self._method = context.get_start_method()
         with ends.gate:
-            self.pipe, theirs = context.Pipe()
-            ends.keep(self)
-            with theirs, _signals_wait():
-                self._process = context.Process(target=live, args=(theirs, work, args), name=name)
-                self._process.start()
+            self._process = self._begun(context, work, args, name)
             self.pid: int = self._process.pid
             self.pidfd = _pidfd_of(self.pid)
         self.silent = False
@@ -96,6 +94,25 @@ class Started:
         self.began = time.monotonic()
         self._ended: Ended | None = None
         self._asked = False
+
+    def _begun(self, context: Any, work: Callable[..., object], args: Sequence[object], name: str) -> Any:
+        """A process that has begun; tried again, with a pipe of its own, where the fork server ended meanwhile."""
+        for pause in (*_AGAIN, None):
+            self.pipe, theirs = context.Pipe()
+            ends.keep(self)
+            process = context.Process(target=live, args=(theirs, work, args), name=name)
+            try:
+                with theirs, _signals_wait():
+                    process.start()
+            except (EOFError, ConnectionError):
+                self.pipe.close()  # whatever the server has forked takes it for its starter's end
+                if self._method != "forkserver" or pause is None:
+                    raise
+                time.sleep(pause)  # it is known to be gone once it is a zombie, a moment after its socket is
+                context = _usable(context)
+            else:
+                return process
+        raise AssertionError
 
     def ask_to_leave(self) -> None:
         """Have it finish what it does, and leave. It may be gone."""
@@ -149,14 +166,16 @@ def _usable(context: Any) -> Any:
     That context, or spawn where it is forkserver and there can be none.
 
     Its server is begun here: it must not inherit the signals that are blocked while a worker is started. In a forked
-    child of a process that has one, multiprocessing waits for a process that is not the child's.
+    child of a process that has one, multiprocessing waits for a process that is not the child's. And so is the tracker
+    of resources, which every spawned one is told of: whoever begins it unblocks those signals.
     """
-    if context.get_start_method() != "forkserver":
-        return context
-    try:
-        forkserver.ensure_running()
-    except ChildProcessError:
-        return multiprocessing.get_context("spawn")
+    if context.get_start_method() == "forkserver":
+        try:
+            forkserver.ensure_running()
+        except ChildProcessError:
+            context = multiprocessing.get_context("spawn")
+    if context.get_start_method() == "spawn":
+        resource_tracker.ensure_running()
     return context
 
 

@@ -227,7 +227,7 @@ def test_what_is_lost_is_the_first_line_and_the_directory_stays(tmp_path, monkey
     assert (kept / "ours" / "queue" / "queue.shmq").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_whatever_ends_it_no_process_stays(tmp_path, number):
     words = [*COMMAND, str(tmp_path), "--seconds", "60"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

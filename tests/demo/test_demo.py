@@ -6,6 +6,7 @@ import io
 import json
 import random
 import shlex
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree
@@ -102,6 +103,23 @@ def test_the_last_screen_says_what_to_try_next_and_that_works(table, tmp_path):
         words = shlex.split(line.partition("every name")[0])
         tried = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
         assert tried.returncode == 0, tried.stderr
+
+
+def nothing():
+    """A job that is done at once."""
+
+
+def test_found_ctrl_c_while_a_process_began_was_a_traceback_of_it(tmp_path, monkeypatch, capfd):
+    """A terminal sends it to all of them, and one that still imports has not said yet that it ignores it."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\nif any('spawn_main' in each for each in sys.orig_argv):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process = play.begin(nothing)
+    process.join(60)
+    assert (process.exitcode, capfd.readouterr().err) == (0, "")
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_the_real_flights(tmp_path):

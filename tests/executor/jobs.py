@@ -47,6 +47,14 @@ def note_and_wait(begun, go):
     return wait_for(go)
 
 
+def come_back_twice():
+    """Fork, and come back in the child, too; in the parent with how that ended."""
+    from support import fork  # where workers of another terminal find these functions, it is not found
+
+    child = fork()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else "child"
+
+
 def die(number=signal.SIGKILL, path=None):
     if path is not None:
         note(path, os.getpid())

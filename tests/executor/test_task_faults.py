@@ -368,6 +368,18 @@ def test_a_forked_child_opens_its_own_and_ends_nothing_of_its_parents(executor):
     assert ex.submit(jobs.double, 5).result(timeout=30) == 10
 
 
+def test_found_a_child_that_a_task_forked_and_that_came_back_took_its_workers_run_file_away(executor, path, capfd):
+    """By which others know that the worker lives, and kill what takes too long; and it ended in a traceback."""
+    ex = executor(1, method="spawn")  # which has no handlers of a test
+    assert ex.submit(jobs.come_back_twice).result(timeout=30) == 1
+    assert ex.submit(jobs.come_back_twice).result(timeout=30) == 1  # of a kind that is known
+    (worker,) = ex.workers()
+    assert [each.split(".")[1] for each in os.listdir(f"{path}/workers") if each.endswith(".run")] == [str(worker)]
+    said = capfd.readouterr().err
+    assert "Traceback" not in said
+    assert f"forked by a task of worker {worker}, and came back from it; it ends here" in said
+
+
 def test_a_program_without_a_guard_of_main_is_told_and_does_not_start_workers_for_ever(path, tmp_path):
     script = tmp_path / "unguarded.py"
     script.write_text(

@@ -17,7 +17,7 @@ from following import content, follow_once
 from support import Child, hold_until_killed, until
 
 import shmq
-from shmq import replica
+from shmq import durability, replica
 from shmq.cli import main
 from shmq.replica import receipts
 from shmq.replica.follower import Follower
@@ -170,6 +170,48 @@ def test_a_put_that_waits_hears_that_its_queue_is_fenced():
 
         assert [problem.index for problem in told] == [1]
         assert "fenced before enough followers had it" in str(told[0])
+
+
+@pytest.mark.parametrize("call", ["put", "put_many", "sync", "adopt"])
+def test_found_a_put_that_waits_for_followers_outlived_its_queue(call, monkeypatch):
+    """Whoever closes the queue in another thread ends the wait, as one for room; what was put is there."""
+    queue = made()
+    pending(queue.put, b"x")
+    staged = queue.stage()
+    staged.put(b"y")
+    given = {"put": (b"y",), "put_many": ([b"y"],), "sync": (), "adopt": (staged,)}[call]
+    began, caught, await_followers = threading.Event(), [], durability.Syncer._await_followers
+
+    def begin(*words):
+        began.set()
+        await_followers(*words)
+
+    def wait():
+        with pytest.raises(shmq.SyncPending) as problem:
+            getattr(queue, call)(*given)
+        caught.append(problem.value)
+
+    monkeypatch.setattr(durability.Syncer, "_await_followers", begin)
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    assert began.wait(60)
+    queue.close()
+    waiting.join(60)
+    assert "was not on those of 1 follower before this handle was closed" in str(caught[0])
+    assert caught[0].index == (None if call == "sync" else 1)
+
+
+def test_found_ctrl_c_that_ends_a_wait_for_followers_was_no_interrupt_of_the_command(capsys, monkeypatch):
+    """What was put is said, and that it was interrupted is the exit status."""
+    with made() as queue:
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(durability.Syncer, "_await_followers", interrupted)
+        assert main(["put", "a", "x"]) == 130
+        assert "not known whether it is on the disk (KeyboardInterrupt). Do not put" in capsys.readouterr().err
+        assert queue[0].payload == b"x"
 
 
 def test_what_is_rejected_waits_for_its_own_disk():

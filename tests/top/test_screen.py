@@ -287,6 +287,21 @@ class Terminal:
         os.close(self.fd)
 
 
+def test_found_after_a_stop_the_terminal_was_taken_twice_and_a_key_could_end_nothing(tmp_path):
+    """SIGSTOP is heard by nobody, and what SIGCONT brought back had not been given away: two threads read keys."""
+    with shmq.open(tmp_path / "orders") as queue:
+        queue.put_many([b"x"] * 4321)
+    with Terminal(tmp_path) as terminal:
+        terminal.until_it_says(b"4,321")
+        terminal.signal(signal.SIGSTOP)
+        terminal.signal(signal.SIGCONT)
+        os.write(terminal.fd, b"\r")
+        terminal.until_it_says(b"PROCESS")
+        os.write(terminal.fd, b"q")
+        assert terminal.end() == 0
+        assert terminal.said.count(b"\x1b[?1049h") == 1
+
+
 @pytest.mark.parametrize("how", ["q", "ctrl-c", "SIGTERM"])
 def test_on_a_real_terminal_it_ends_as_it_is_told_and_leaves_it_as_it_was(tmp_path, how):
     with shmq.open(tmp_path / "orders") as queue:

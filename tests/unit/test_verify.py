@@ -522,3 +522,28 @@ def test_a_repair_whose_work_would_not_be_kept_leaves_the_damaged_one_as_it_was(
     with pytest.raises(shmq.Corrupt, match="opening it would keep 0"):
         shmq.repair(path, **({"in_place": True} if in_place else {"to": f"{path}-repaired"}))
     assert os.stat(path).st_ino == inode
+
+
+@pytest.mark.parametrize("damage", ["a pipe", "cut short"])
+@pytest.mark.parametrize("ending", [".group", ".forward", ".checkpoint"])
+def test_found_repair_refused_for_a_names_file_that_is_none_and_verify_passed_over_one(path, tmp_path, ending, damage):
+    """The messages are whole, and the name is a loss that is told; so is what a group is known by where it forwards."""
+    with shmq.open(path) as queue, shmq.open(tmp_path / "to") as to:
+        queue.put_many([b"x"] * 3)
+        with queue.consumer("g", group=True, ack="explicit") as group, group.get(timeout=0).forward() as forward:
+            forward.put(to, b"y")
+    file = f"{path}/consumers/g{ending}"
+    if damage == "a pipe":
+        os.unlink(file)
+        os.mkfifo(file, 0o600)
+    else:
+        os.truncate(file, 20)
+    ((named, _),) = [(each.file, each.reason) for each in shmq.verify(path).problems]
+    assert named == f"consumers/g{ending}"
+    done = shmq.repair(path, tmp_path / "clean")
+    assert done.gone == (f"consumers/g{ending}",)
+    assert shmq.verify(tmp_path / "clean").problems == ()
+    with shmq.open(tmp_path / "clean") as clean:
+        assert len(clean) == 3
+    if damage == "a pipe":
+        assert any(f"g{ending}: it is not a regular file" in each.sentence for each in shmq.why(path))

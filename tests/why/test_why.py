@@ -329,6 +329,22 @@ def test_a_sync_that_failed_a_damaged_name_and_a_fenced_queue(path):
     assert "It is fenced" in found(path, "role").sentence
 
 
+@pytest.mark.parametrize("name", ["control.shmq", "dedup.shmq", "admin.lock"])
+def test_found_nothing_was_said_of_a_pipe_where_a_file_beside_the_chunks_is(path, name):
+    """Whoever needs that file is refused, and the queue looked as well as any."""
+    with shmq.open(path) as queue:
+        queue.put(b"x", dedup=("p", 1))
+        queue.consumer("work").close()
+    assert not [each for each in shmq.why(path) if each.kind == "damaged"]
+    os.rename(f"{path}/{name}", f"{path}.aside")
+    os.mkfifo(f"{path}/{name}", 0o600)
+    one = found(path, "damaged")
+    assert one.level == "stuck"
+    assert f"{name}: it is not a regular file, so who needs it is refused" in one.sentence
+    assert f"shmq repair {path}" in one.advice
+    assert [(each.file, each.reason) for each in shmq.verify(path).problems] == [(name, "it is not a regular file")]
+
+
 def test_puts_wait_for_followers(path):
     with shmq.open(path, durability=shmq.Durability.replicated(1, ["b", "c"])) as queue:
         with pytest.raises(shmq.SyncPending):

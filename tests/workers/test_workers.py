@@ -255,6 +255,55 @@ print(*workers.pids())
     assert not any(alive(pid) for pid in pids)
 
 
+def test_found_an_interrupt_that_ended_the_fork_server_before_it_had_begun_was_an_eof_error(tmp_path):
+    """Which imports then, and hears of the terminal's Ctrl-C as any program does."""
+    (tmp_path / "interrupted.py").write_text(
+        "import os, signal\n"
+        "if not os.path.exists('once'):\n"
+        "    os.close(os.open('once', os.O_CREAT))\n"
+        "    signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a traceback\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    said = run_python(
+        """
+import multiprocessing, sys
+sys.path[:0] = [sys.argv[1], "."]
+from shmq.workers import Workers
+from test_workers import idle
+multiprocessing.set_forkserver_preload(["interrupted"])
+with Workers(idle, count=2) as workers:
+    print(len(workers.pids()))
+""",
+        Path(__file__).parent,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    assert said == "2\n"
+    assert (tmp_path / "once").exists()
+
+
+def test_found_an_interrupt_ended_the_first_one_that_was_spawned_before_it_could_ignore_it(tmp_path):
+    """Beginning the tracker of resources, which comes with the first one, unblocks the signals that were to wait."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "if any('spawn_main' in each for each in sys.orig_argv):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    code = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from shmq.workers import Workers
+from test_workers import end_when_told
+ended = []
+with Workers(end_when_told, (sys.argv[2],), count=1, context="spawn", on_end=ended.append) as workers:
+    workers._nobody.wait(60)
+print(*[each.exitcode for each in ended])
+"""
+    where = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[1])])
+    said = run_python(code, Path(__file__).parent, tmp_path, env={**os.environ, "PYTHONPATH": where})
+    assert said == "0\n"
+
+
 def in_a_fork(say, workers):
     say(workers.pids())
     workers.kill()
