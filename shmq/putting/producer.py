@@ -62,6 +62,7 @@ class Producer(_native.Tail[T], Handle):
         self._loan = Loan()
         self._once: Once | None = None
         self._noted = False
+        self._syncer: Syncer | None = None
         self._disk: Syncer | None = None
         self._forwarded: dict[bytes, Forwarded] = {}
         try:

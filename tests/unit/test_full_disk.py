@@ -241,3 +241,11 @@ def test_found_the_command_said_thirteen_times_that_nothing_was_put(tmp_path, ca
 
         assert said.count("nothing was put") == said.count("\n") == 1
         assert said.startswith("shmq: cannot put into ")
+
+
+def test_found_a_stage_without_room_was_an_error_of_ours(full):
+    """It closed what it had not made yet: AttributeError, in place of DiskFull."""
+    with pytest.raises(shmq.DiskFull), full.stage() as staged:
+        staged.put(bytes(1000))
+    with pytest.raises(shmq.DiskFull):
+        full.stage()
