@@ -15,9 +15,11 @@ from shmq.storage import shm, sync, volatile
 
 
 def pytest_configure() -> None:
-    """A shell ignores interrupts in what it starts in the background, and so would every process of these tests."""
+    """In the background a shell has interrupts ignored, and nohup hang-ups: by all processes of these tests, too."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

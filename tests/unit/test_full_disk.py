@@ -10,7 +10,7 @@ from support import Child
 
 import shmq
 from shmq.cli import main
-from shmq.storage import dedup, spares
+from shmq.storage import dedup, spares, staging
 from tests.disks import in_memory
 
 
@@ -243,9 +243,12 @@ def test_found_the_command_said_thirteen_times_that_nothing_was_put(tmp_path, ca
         assert said.startswith("shmq: cannot put into ")
 
 
-def test_found_a_stage_without_room_was_an_error_of_ours(full):
+def test_found_a_stage_without_room_was_an_error_of_ours(full, monkeypatch):
     """It closed what it had not made yet: AttributeError, in place of DiskFull."""
-    with pytest.raises(shmq.DiskFull), full.stage() as staged:
-        staged.put(bytes(1000))
-    with pytest.raises(shmq.DiskFull):
+
+    def refuse(_home):
+        raise shmq.DiskFull("no room for a folder")
+
+    monkeypatch.setattr(staging, "new_set", refuse)
+    with pytest.raises(shmq.DiskFull, match="no room for a folder"):
         full.stage()
