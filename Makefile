@@ -36,7 +36,7 @@ help:
 	@echo "make demo              336,776 flights through one queue, with kill -9 half-way (a minute);"
 	@echo "                       then the same on Spark (650 MB to download, once; SPARK=0 leaves it out)"
 	@echo "make quick             lint and the tests that tell most (less than a minute)"
-	@echo "make test              all tests but the long ones (15 to 20 minutes), also on a real Spark"
+	@echo "make test              all tests but the long ones (half an hour on two cores), also on a real Spark"
 	@echo "                       (650 MB to download, once; SPARK=0 leaves it out, and what needs it)"
 	@echo "make test-spark        those of the Spark connector alone, also the long ones: clusters on this machine"
 	@echo "make lint              ruff and mypy"
