@@ -20,7 +20,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmq import errors
 from shmq.net import packing
@@ -45,6 +45,21 @@ _HERE = 0.02
 """Seconds that a caller listens for its answer itself."""
 _BROKEN = OSError, BadFrame, packing.BadRequest
 """What a connection that is gone, or a server that talks nonsense, raises."""
+
+
+class _Ends(NamedTuple):
+    """
+    What a caller that has the turn works with: of the connection that there is then, and of no later one.
+
+    Attributes:
+        line, watch: the connection, and what comes there.
+        out, left: what is to be sent, and what came for the thread.
+    """
+
+    line: dial.Line
+    watch: Watch
+    out: deque[memoryview]
+    left: deque[list[Any]]
 
 
 class Link:
@@ -149,7 +164,10 @@ class Link:
 
     def _ask_at(self, turn: Turn, call: Call) -> bool:
         line, watch = self._line, self._watch
-        if turn is not self._turn or line is None or watch is None or not self._is_free_for(call):
+        if turn is not self._turn or line is None or watch is None:
+            return False
+        ends = _Ends(line, watch, self._out, self._left)
+        if not self._is_free_for(call):
             return False
         sent = self._batch([call]) if isinstance(call, Put) else call
         frame = self._framed(sent)
@@ -160,7 +178,7 @@ class Link:
                 self._flight[sent.tid] = sent
                 if is_batch:
                     self._batches.add(sent.tid)
-                self._listen(line, watch, turn, call, frame)
+                self._listen(ends, turn, call, frame)
                 turn.is_half_done = False
                 return True
         except _BROKEN as problem:
@@ -199,25 +217,25 @@ class Link:
             return False
         return not isinstance(call, Put) or self._has_slot or "dedup" in (call.options or {})
 
-    def _listen(self, line: dial.Line, watch: Watch, turn: Turn, call: Call, frame: memoryview) -> None:
-        watch.lend()
+    def _listen(self, ends: _Ends, turn: Turn, call: Call, frame: memoryview) -> None:
+        ends.watch.lend()
         self._said = time.monotonic()
         until = self._said + _HERE
-        rest = frame[line.send_some(frame) :]
+        rest = frame[ends.line.send_some(frame) :]
         if rest:
-            self._out.appendleft(rest)
+            ends.out.appendleft(rest)
         while not (call.is_done or rest):
             turn.is_half_done = False  # while it only waits
-            comes = watch.hears(until - time.monotonic())
+            comes = ends.watch.hears(until - time.monotonic())
             if not comes or turn is not self._turn:
                 break
             turn.is_half_done = True
             self._heard = time.monotonic()
-            for message in line.messages() or ():
+            for message in ends.line.messages() or ():
                 if message[0] in {"ok", "error"}:
                     self._take(message)
                 else:
-                    self._left.append(message)
+                    ends.left.append(message)
 
     def stop(self, call: Call) -> None:
         """Have the server not go on with that."""
@@ -355,8 +373,7 @@ class Link:
         try:
             line, self._line = self._line, None
             watch, self._watch = self._watch, None
-            self._out.clear()
-            self._left.clear()
+            self._out, self._left = deque(), deque()  # who has lost a turn may have those in hand
             self._batches = {tid for tid, call in self._flight.items() if isinstance(call, Sent)}
             self._turn = Turn()
         finally:
