@@ -161,6 +161,7 @@ class Bench:
 
     def _calls(self, messages: list[shmq.Message[Any]]) -> list[list[shmq.Message[Any]]]:
         """What the function is given together: items one by one, a batch but for those that are suspect."""
+        self.tries.settle(messages)
         if self.stage.batch is None or len(messages) == 1:
             return [[message] for message in messages]
         suspect = [message for message in messages if self.tries.is_suspect(message)]

@@ -13,17 +13,20 @@ import errno
 import mmap
 import os
 import struct
+import time
 from typing import TYPE_CHECKING
 
 import shmq
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 HANDS = "hands"
 _NUMBER = struct.Struct("<Q")
 _RECORD = struct.Struct("<QQ")
 _SUSPECT, _TRY = 0, 1
+_BURIAL, _LOOK = 1.0, 0.005
+"""Seconds that a burial is waited for, and between two looks."""
 
 
 def _file(path: str, stage: int) -> str:
@@ -78,6 +81,24 @@ class Tries:
             _NUMBER.pack_into(self._map, at * 8, message.index)
         _NUMBER.pack_into(self._map, 0, len(messages))
 
+    def settle(self, messages: Sequence[shmq.Message]) -> None:
+        """
+        Wait a moment for what is to be noted of those that come again: who had one in hand died, and is not buried yet.
+
+        Or it lives and has lost them, and nothing will be noted.
+        """
+        again = {message.index for message in messages if message.attempts > 1}
+        until = time.monotonic() + _BURIAL
+        while again and time.monotonic() < until and any(not again.isdisjoint(each) for each in self._others()):
+            time.sleep(_LOOK)
+
+    def _others(self) -> Iterator[list[int]]:
+        """What other workers of the stage have in their functions, or had when they died."""
+        folder, mine = os.path.join(self._path, HANDS), f"{self._stage}.{os.getpid()}"
+        for name in os.listdir(folder):
+            if name.startswith(f"{self._stage}.") and name != mine:
+                yield _held(os.path.join(folder, name))
+
     def end(self) -> None:
         """It has none any more."""
         _NUMBER.pack_into(self._map, 0, 0)
@@ -116,16 +137,21 @@ class Tries:
             os.unlink(_hand(self._path, self._stage, os.getpid()))
 
 
-def bury(path: str, stage: int, pid: int) -> None:
-    """Put down the death of that worker to what it had in its function, if it had something."""
-    place = _hand(path, stage, pid)
+def _held(place: str) -> list[int]:
+    """The items in that hand; none where it is gone, or has none yet."""
     try:
         with open(place, "rb") as file:
             content = file.read()
     except OSError:
-        return
-    count = _NUMBER.unpack_from(content)[0] if len(content) >= _NUMBER.size else 0  # it died before it had any
-    indexes = [_NUMBER.unpack_from(content, 8 * at)[0] for at in range(1, min(count, len(content) // 8 - 1) + 1)]
+        return []
+    count = _NUMBER.unpack_from(content)[0] if len(content) >= _NUMBER.size else 0
+    return [_NUMBER.unpack_from(content, 8 * at)[0] for at in range(1, min(count, len(content) // 8 - 1) + 1)]
+
+
+def bury(path: str, stage: int, pid: int) -> None:
+    """Put down the death of that worker to what it had in its function, if it had something."""
+    place = _hand(path, stage, pid)
+    indexes = _held(place)
     if indexes:
         _append(path, stage, indexes, _TRY if len(indexes) == 1 else _SUSPECT)
     with contextlib.suppress(OSError):

@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import sys
+import threading
 
 import pytest
 from stages import double, double_all, some
@@ -138,3 +139,21 @@ def test_a_worker_that_is_killed_anywhere_puts_nothing_twice(tmp_path, name):
         shutil.rmtree(place.path)
         step += EACH
     assert killed > 3
+
+
+def test_found_an_item_was_tried_again_before_its_workers_death_was_put_down_to_it(tmp_path):
+    """Its messages come back by the queue, and its burial by who started it: whoever is handed them waits for that."""
+
+    class Again:
+        index, attempts = 5, 2
+
+    tries.forget_hands(str(tmp_path))
+    mine = tries.Tries(str(tmp_path), 0, 8)
+    hand = tmp_path / tries.HANDS / "0.7"
+    hand.write_bytes(b"".join(number.to_bytes(8, "little") for number in (2, 4, 5)))
+    burial = threading.Timer(0.1, tries.bury, (str(tmp_path), 0, 7))
+    burial.start()
+    mine.settle([Again()])
+    assert mine.is_suspect(Again())
+    burial.join()
+    mine.close()
