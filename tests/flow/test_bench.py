@@ -142,7 +142,7 @@ def test_a_worker_that_is_killed_anywhere_puts_nothing_twice(tmp_path, name):
 
 
 def test_found_an_item_was_tried_again_before_its_workers_death_was_put_down_to_it(tmp_path):
-    """Its messages come back by the queue, and its burial by who started it: whoever is handed them waits for that."""
+    """Its messages come back by the queue, and its burial by the one that started it; the next holder waits."""
 
     class Again:
         index, attempts = 5, 2
