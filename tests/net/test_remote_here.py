@@ -11,7 +11,7 @@ from remote import payloads, serving
 from support import DEADLINE, until
 
 import shmq
-from shmq.net.client import link
+from shmq.net.client import dial, link
 
 
 @pytest.fixture
@@ -217,3 +217,33 @@ def test_who_closes_while_another_listens_is_done_in_time(few, server):
     queue.close()
     thread.join(DEADLINE)
     assert len(said) == 1
+
+
+def test_found_the_second_of_two_batches_came_before_the_first_where_a_turn_was_lost(orders, server, monkeypatch):
+    """Of an old connection, it was handed to the thread of the new one, and the first, sent again, passed for known."""
+    with server.connect() as queue, queue.consumer("c") as consumer:
+        queue.put(b"first")
+        assert consumer.take(timeout=DEADLINE) == b"first"
+        quiet(queue)
+        here, listens, original = queue._link, threading.get_ident(), dial.Line.messages
+
+        def messages(line):
+            if threading.get_ident() != listens:
+                return original(line)
+            monkeypatch.setattr(dial.Line, "messages", original)
+            found = []
+            for count in (1, 2):  # a batch each
+                orders.put(b"%d" % count)
+                while [message[0] for message in found].count("messages") < count:
+                    found += original(line) or ()
+            return lose_the_turn_between(found)
+
+        def lose_the_turn_between(found):
+            yield from found[:-1]
+            here.waits()  # as a handler does that asks for something
+            until(lambda: here._line is None)
+            yield found[-1]
+
+        monkeypatch.setattr(dial.Line, "messages", messages)
+        assert queue.next_index >= 1
+        assert consumer.take_many(1, timeout=DEADLINE) + consumer.take_many(1, timeout=DEADLINE) == [b"1", b"2"]

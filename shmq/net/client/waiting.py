@@ -1,4 +1,4 @@
-"""Waiting: how long a call may, as it is given, and what is left of it; and what the link's thread sleeps on."""
+"""Waiting: how long a call may, as it is given, and what is left of it; what is slept on, and whose turn it is."""
 
 from __future__ import annotations
 
