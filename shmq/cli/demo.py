@@ -24,7 +24,7 @@ _BESIDE = Path(__file__).parents[2]
 
 
 _FEWEST, _ALL = 5_000, 336_776
-"""Flights, as the demo has them."""
+"""Flights: with fewer the producers are done before anything can be killed half-way; and all that there are."""
 
 
 def add(verb: argparse.ArgumentParser) -> None:

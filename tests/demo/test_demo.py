@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-import demo
 from demo import checks, flights, lake, picture, play, screen, work
 from demo.__main__ import main
 from demo.problem import Problem
@@ -472,7 +471,7 @@ def test_a_kill_that_came_too_late_is_no_kill(tmp_path, some):
 
 
 def test_numbers_are_written_as_people_write_them():
-    assert demo._number("20,000") == demo._number("20_000") == 20_000
+    assert pointer._number("20,000") == pointer._number("20_000") == 20_000
 
 
 def test_the_progress_never_counts_more_flights_than_there_are():
