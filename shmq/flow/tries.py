@@ -95,9 +95,10 @@ class Tries:
     def _others(self) -> Iterator[list[int]]:
         """What other workers of the stage have in their functions, or had when they died."""
         folder, mine = os.path.join(self._path, HANDS), f"{self._stage}.{os.getpid()}"
-        for name in os.listdir(folder):
-            if name.startswith(f"{self._stage}.") and name != mine:
-                yield _held(os.path.join(folder, name))
+        with contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(folder):
+                if name.startswith(f"{self._stage}.") and name != mine:
+                    yield _held(os.path.join(folder, name))
 
     def end(self) -> None:
         """It has none any more."""

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from shmq.storage.directory import Directory
 
 
-_KNOWN = 1024
-"""Producers, as many as a server has clients that put."""
-
-
 class Once:
     """What one handle knows of the puts with dedup in its queue."""
 
@@ -33,7 +29,6 @@ class Once:
         self.control = control
         self._chain = chain
         self.known = dedup.Known(home, chain)
-        self._built_in: dict[bytes, _native.Once] = {}
         self._turns: _native.Lock | None = None
 
     def begin(self) -> None:
@@ -41,22 +36,15 @@ class Once:
         dedup.begin(self.home)
 
     def built_in(self, name: bytes) -> _native.Once:
-        """What the built-in knows of that producer; of so many that put here last."""
-        found = self._built_in.pop(name, None)
-        if found is None:
-            if self._turns is None:
-                fd, _ = self.home.open(self.home.fd, CONTROL, writable=True)
-                with fd:
-                    self._turns = _native.Lock(fd)
-            if len(self._built_in) >= _KNOWN:
-                del self._built_in[next(iter(self._built_in))]
-            found = _native.Once(dedup.identity(name), dedup.turn_byte(name), self._turns)
-        self._built_in[name] = found
-        return found
+        """For the built-in, what is to be known of that producer's puts."""
+        if self._turns is None:
+            fd, _ = self.home.open(self.home.fd, CONTROL, writable=True)
+            with fd:
+                self._turns = _native.Lock(fd)
+        return _native.Once(dedup.identity(name), dedup.turn_byte(name), self._turns)
 
     def forget_built_in(self) -> None:
         """Hold no lock for it any more."""
-        self._built_in.clear()
         if self._turns is not None:
             self._turns.free()
             self._turns = None

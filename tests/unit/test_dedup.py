@@ -380,7 +380,6 @@ def test_more_producers_than_are_known_are_left_to_python(make, monkeypatch):
     assert queue.put(b"again", dedup=("0", 1)) == 1500
     assert [queue.put(b"x", dedup=("0", turn)) for turn in range(2, 6)] == [3000, 3001, 3002, 3003]
     assert left == [("0", 1), ("0", 2)]
-    assert len(queue._shared_producer()._once._built_in) <= 1024
 
 
 def test_a_producer_behind_which_much_was_put_asks_python(make, monkeypatch):
