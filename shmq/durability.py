@@ -177,7 +177,12 @@ class Syncer:
 
     def _await_followers(self, want: int, deadline_ns: int) -> None:
         """Wait until everything below index *want*, which is on the disk here, is on those of n followers."""
-        followers = self._followers()
+        try:
+            followers = self._followers()
+        except OSError:
+            if self._was_closed():  # and its directory with it
+                raise errors.SyncPending(self._short_of(want, None, "before this handle was closed")) from None
+            raise
         while followers.sure() < want:
             seen = self._member.wait_begin()
             if followers.sure() >= want:
@@ -187,17 +192,21 @@ class Syncer:
                     f"message {want - 1} is in {self._home.path}, which was fenced before enough followers had it: a "
                     "follower was promoted. Look there whether it has it before it is put again"
                 )
-            if self._is_over is not None and self._is_over():
+            if self._was_closed():
                 raise errors.SyncPending(self._short_of(want, followers, "before this handle was closed"))
             if self._membership.sleep(seen, deadline_ns) == _native.TIMEOUT:
                 raise errors.SyncPending(self._short_of(want, followers, "in time"))
 
-    def _short_of(self, want: int, followers: marks.Followers, when: str) -> str:
-        told = ", ".join(f"{name} before {followers.mark(name):,}" for name in followers.names)
+    def _was_closed(self) -> bool:
+        return self._is_over is not None and self._is_over()
+
+    def _short_of(self, want: int, followers: marks.Followers | None, when: str) -> str:
+        told = ""
+        if followers is not None:
+            told = "; all is there: " + ", ".join(f"{name} before {followers.mark(name):,}" for name in followers.names)
         return (
             f"message {want - 1} is in {self._home.path} and on the disk here, and was not on those of "
-            f"{_followers(self._home.options.durability.n)} {when}; all is there: {told}. Do not put it again; sync() "
-            "waits for it"
+            f"{_followers(self._home.options.durability.n)} {when}{told}. Do not put it again; sync() waits for it"
         )
 
     def mark(self) -> None:

@@ -172,19 +172,24 @@ def test_a_put_that_waits_hears_that_its_queue_is_fenced():
         assert "fenced before enough followers had it" in str(told[0])
 
 
+@pytest.mark.parametrize("first", ["wait", "close"])
 @pytest.mark.parametrize("call", ["put", "put_many", "sync", "adopt"])
-def test_found_a_put_that_waits_for_followers_outlived_its_queue(call, monkeypatch):
-    """Whoever closes the queue in another thread ends the wait, as one for room; what was put is there."""
+def test_found_a_put_that_waits_for_followers_outlived_its_queue(call, first, monkeypatch):
+    """Whoever closes the queue in another thread ends the wait, or one about to begin; what was put is there."""
     queue = made()
     pending(queue.put, b"x")
     staged = queue.stage()
     staged.put(b"y")
     given = {"put": (b"y",), "put_many": ([b"y"],), "sync": (), "adopt": (staged,)}[call]
-    began, caught, await_followers = threading.Event(), [], durability.Syncer._await_followers
+    began, closed = threading.Event(), threading.Event()
+    caught, await_followers = [], durability.Syncer._await_followers
 
-    def begin(*words):
+    def begin(self, *words):
+        if first == "wait":
+            self._followers()  # open by now
         began.set()
-        await_followers(*words)
+        assert first == "wait" or closed.wait(60)
+        await_followers(self, *words)
 
     def wait():
         with pytest.raises(shmq.SyncPending) as problem:
@@ -196,6 +201,7 @@ def test_found_a_put_that_waits_for_followers_outlived_its_queue(call, monkeypat
     waiting.start()
     assert began.wait(60)
     queue.close()
+    closed.set()
     waiting.join(60)
     assert "was not on those of 1 follower before this handle was closed" in str(caught[0])
     assert caught[0].index == (None if call == "sync" else 1)
