@@ -16,7 +16,12 @@ LONG = 20.0
 
 
 def member(say, root, name, explicit=True, hold=0):
-    """Say which shards it has whenever that changes, and what it has done: `+ SHARDS`, `= KEY NUMBER`."""
+    """
+    Say which shards it has whenever that changes, and what it has done: `+ SHARDS`, `= KEY NUMBER`.
+
+    It acknowledges what it has done *hold* messages later; and all of it when nothing comes, for that may be because
+    what it holds is of a shard that it is to give away.
+    """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # it leaves as who ends does
     had = None
     held = collections.deque()
@@ -25,11 +30,14 @@ def member(say, root, name, explicit=True, hold=0):
             if c.shards != had:
                 had = c.shards
                 say("+" + ",".join(map(str, had)))
-            with contextlib.suppress(shmq.Empty):
+            keep = hold
+            try:
                 held.append(c.get(timeout=0.05))
                 done = held[-1]
                 say(f"={done.key.decode()} {done.payload.decode()}")
-            while len(held) > hold:
+            except shmq.Empty:
+                keep = 0
+            while len(held) > keep:
                 held.popleft().ack()
 
 
