@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from support import in_child
+from support import in_child, run_python
 
 import shmq
 from shmq import later
@@ -219,3 +219,15 @@ def test_found_the_last_steps_of_the_thread_that_imports_collected_garbage(tmp_p
         print(gc.isenabled(), "found_by_a_thread" in sys.modules)
     """
     assert run(code, tmp_path) == "shmq-import False\nTrue True\n"
+
+
+@pytest.mark.parametrize(("before", "frozen"), [("", False), ("gc.freeze(); ", True), ("gc.disable(); ", False)])
+def test_an_import_leaves_the_collector_as_it_found_it(before, frozen):
+    """What the program has put aside stays aside, and nothing else comes there."""
+    told = run_python(
+        f"import gc; {before}on, count = gc.isenabled(), gc.get_freeze_count()\n"
+        "import shmq; shmq.why\n"
+        "still = gc.get_freeze_count()  # of what was put aside, some goes\n"
+        "print(on == gc.isenabled(), count * 0.9 <= still <= count, still > 0)"
+    )
+    assert told.split() == ["True", "True", str(frozen)]
