@@ -150,9 +150,9 @@ def test_map_gives_up_in_time_and_cancels_what_waits(executor, tmp_path):
     ex = executor(1)
     began = time.monotonic()
     with pytest.raises(TimeoutError):
-        list(ex.map(jobs.sleep, [0.0, 1.0, 1.0, 1.0, 1.0, 1.0], timeout=0.3))
-    ex.submit(jobs.double, 1).result(timeout=30)
-    assert time.monotonic() - began < 4
+        list(ex.map(jobs.sleep, [0.0, 1.0, 60.0, 60.0, 60.0, 60.0], timeout=0.3))
+    ex.submit(jobs.double, 1).result(timeout=50)
+    assert time.monotonic() - began < 60
 
 
 def test_a_map_with_a_key_that_was_broken_off_runs_what_it_had_cancelled(executor, tmp_path):
