@@ -164,12 +164,12 @@ def test_a_continuous_pipeline_finishes_its_batch_when_told_to_stop_and_the_next
 def test_an_environment_that_is_not_activated_is_no_trap_and_a_missing_java_is_told(some, java_home, tmp_path):
     """Spark would start its workers with the `python3` of PATH, which knows nothing of what is installed here."""
     job = (
-        "import sys, shmq; spark = shmq.spark.session('local[2]', **{'spark.ui.enabled': 'false'}); "
+        "import json, sys, shmq; spark = shmq.spark.session('local[2]', **json.loads(sys.argv[2])); "
         "print(spark.read.format('shmq').load(sys.argv[1]).count())"
     )
     env = {name: word for name, word in os.environ.items() if not name.startswith(("PYSPARK", "SPARK", "VIRTUAL"))}
     env |= {"PATH": "/usr/bin:/bin", "JAVA_HOME": java_home}
-    words = [sys.executable, "-c", job, some.path]
+    words = [sys.executable, "-c", job, some.path, json.dumps(chaos.small())]
     for _ in range(20):
         said = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
         if "connect back" not in said.stderr:  # which Spark says of workers that are slow to start
