@@ -14,6 +14,7 @@ figures. Ctrl-C or SIGTERM ends it.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -58,5 +59,12 @@ def _serve(arguments: argparse.Namespace) -> int:
             raise show.Misuse(str(problem)) from None
         with server:
             print(f"shmq: metrics at {server.url}", file=sys.stderr, flush=True)
+            for path in arguments.paths:
+                if not _is_there(path):
+                    print(f"shmq: there is nothing at {path} yet; each scrape looks again", file=sys.stderr, flush=True)
             ended.wait()
     return 0
+
+
+def _is_there(path: str) -> bool:
+    return path in shmq.volatile_queues() if path.startswith("shm:") else os.path.exists(path)

@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise show.Misuse("--port is for --web")
     with shmq.top.Looks(arguments.paths, every=arguments.every) as looks:
         if arguments.json:
-            return _print(looks)
+            return _print(looks, [each for each in arguments.paths if each.startswith("shm:")])
         return _serve(looks, _PORT if arguments.port is None else arguments.port) if arguments.web else _show(looks)
 
 
@@ -56,14 +56,17 @@ def _some_seconds(word: str) -> float:
     return max(show.seconds(word), 0.1)
 
 
-def _print(looks: shmq.top.Looks) -> int:
-    """One look, with the rates since one before it."""
+def _print(looks: shmq.top.Looks, named: list[str]) -> int:
+    """One look, with the rates since one before it; which of the volatile ones that were *named* are not there."""
     looks.look()
     time.sleep(looks.every)
     found = looks.look().queues
     for each in found:
         sys.stdout.buffer.write(show.as_line(show.fields(each)))
-    return int(any(each.problem is not None for each in found))
+    missing = set(named) - {each.path for each in found}
+    for place in sorted(missing):
+        print(f"shmq: there is no volatile queue {place}; it ends with its last user", file=sys.stderr)
+    return int(bool(missing) or any(each.problem is not None for each in found))
 
 
 def _show(looks: shmq.top.Looks) -> int:

@@ -369,6 +369,22 @@ def test_the_verb_serves_until_a_signal(path):
             serving.kill()
 
 
+def test_found_the_server_of_what_is_not_there_said_nothing(path):
+    """It may be made later, so it is served; whoever mistyped it reads so."""
+    shmq.open(path).close()
+    command = [sys.executable, "-m", "shmq", "metrics", path, f"{path}-not", "shm:nobody", "--serve", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as serving:
+        try:
+            assert serving.stderr.readline().startswith("shmq: metrics at ")
+            for place in (f"{path}-not", "shm:nobody"):
+                assert serving.stderr.readline() == f"shmq: there is nothing at {place} yet; each scrape looks again\n"
+            serving.send_signal(signal.SIGTERM)
+            until(lambda: serving.poll() is not None)
+            assert (serving.returncode, serving.stderr.read()) == (0, "")
+        finally:
+            serving.kill()
+
+
 def test_looking_takes_no_seat_and_changes_nothing(path):
     """Not a byte of it, whatever is looked at."""
     with shmq.open(path) as queue:

@@ -525,6 +525,19 @@ def test_one_queue_that_cannot_be_read_among_others_ends_it_with_1(tmp_path, cap
     assert lines == [True, False, True]
 
 
+def test_found_a_volatile_queue_that_is_not_there_was_no_word_and_no_failure(tmp_path, shm_root, capsys):
+    """It was named, so that nothing at all was the wrong answer."""
+    shmq.open(tmp_path / "q").close()
+    words = ["top", str(tmp_path), "shm:there", "shm:not", "--json", "--every", "0"]
+    with shmq.open("shm:there"):
+        assert cli.main(words) == 1
+        out, err = capsys.readouterr()
+        assert [json.loads(line)["path"] for line in out.splitlines()] == [str(tmp_path / "q"), "shm:there"]
+        assert err == "shmq: there is no volatile queue shm:not; it ends with its last user\n"
+        words.remove("shm:not")
+        assert cli.main(words) == 0
+
+
 @pytest.mark.parametrize(("more", "port"), [([], 8765), (["--port", "0"], 0), (["--port", "99"], 99)])
 def test_the_port_of_the_page_is_the_one_that_was_given(tmp_path, monkeypatch, capsys, more, port):
     asked = []
