@@ -47,6 +47,12 @@ def names_in(case: type[unittest.TestCase]) -> list[str]:
     return [name for name in unittest.TestLoader().getTestCaseNames(case) if name not in FEEDERS]
 
 
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    """One of theirs makes a folder of a fixed name where it stands, and may run in several processes at once."""
+    monkeypatch.chdir(tmp_path)
+
+
 def passes(test: unittest.TestCase, monkeypatch) -> None:
     for name in ("Queue", "JoinableQueue", "SimpleQueue"):
         monkeypatch.setattr(multiprocessing, name, getattr(compat, name))
