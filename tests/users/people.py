@@ -59,7 +59,8 @@ def _import_all():
     """Before users change: the interpreter may lie where only root may read."""
     for name in ("grp", "json", "logging", "msgspec", "pickle", "queue", "shutil", "traceback", "warnings"):
         importlib.import_module(name)
-    for package in ("shmq.cli", "shmq.storage", "shmq.storage.recover", "shmq.taking", "shmq.putting", "shmq.reading"):
+    engine = ("shmq.storage", "shmq.storage.recover", "shmq.taking", "shmq.putting", "shmq.reading")
+    for package in (*engine, "shmq.cli", "shmq.shards"):
         for each in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
             importlib.import_module(each.name)
     for each in pkgutil.iter_modules(shmq.__path__, "shmq."):
