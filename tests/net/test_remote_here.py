@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from interrupts import Round, places
+from interrupts import Round
 from remote import payloads, serving
 from support import DEADLINE, until
 
@@ -67,7 +67,9 @@ def test_an_interrupted_caller_leaves_a_link_that_goes_on(orders, root, server, 
     with server.connect() as queue:
         queue.put(b"first")
         returned = [b"first"]
-        for number, this in enumerate(places()):
+        number = beyond = 0
+        while beyond < 3:  # an answer that is there at once has fewer places: one round beyond the last proves nothing
+            this = Round(number)
             quiet(queue)
             payload = b"%d" % number
             with this.interrupted():
@@ -80,6 +82,7 @@ def test_an_interrupted_caller_leaves_a_link_that_goes_on(orders, root, server, 
                 payload = b"after %d" % number
                 queue.put(payload)
                 returned.append(payload)
+            number, beyond = number + 1, 0 if this.raised else beyond + 1
         assert number > 50
         quiet(queue)
     found = payloads(root / "orders")
