@@ -248,5 +248,7 @@ def test_found_the_second_of_two_batches_came_before_the_first_where_a_turn_was_
             yield found[-1]
 
         monkeypatch.setattr(dial.Line, "messages", messages)
-        assert queue.next_index >= 1
+        while dial.Line.messages is messages:  # whoever is not alone after all leaves it to the link's thread
+            quiet(queue)
+            assert queue.next_index >= 1
         assert consumer.take_many(1, timeout=DEADLINE) + consumer.take_many(1, timeout=DEADLINE) == [b"1", b"2"]
