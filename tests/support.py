@@ -38,7 +38,7 @@ HEAD, HANDED = 192, 200  # in a checkpoint
 Each = TypeVar("Each")
 
 WHOLE = "SHMQ_WHOLE" in os.environ
-ONE_IN = 1 if WHOLE else 6
+ONE_IN = 1 if WHOLE else 3
 """How much of a long sweep the suite does: one in so many; all of it with SHMQ_WHOLE=1."""
 
 

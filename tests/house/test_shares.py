@@ -8,7 +8,7 @@ import pytest
 import support
 
 
-@pytest.fixture(params=[1, 6])
+@pytest.fixture(params=[1, 3])
 def one_in(request, monkeypatch):
     monkeypatch.setattr(support, "ONE_IN", request.param)
     return request.param
@@ -16,7 +16,7 @@ def one_in(request, monkeypatch):
 
 def test_what_is_drawn_is_a_share_in_its_order(one_in):
     found = support.drawn(range(64))
-    assert len(found) == support.share(64) == (64 if one_in == 1 else 11)
+    assert len(found) == support.share(64) == (64 if one_in == 1 else 22)
     assert found == sorted(set(found))
     assert set(found) <= set(range(64))
 
@@ -31,4 +31,4 @@ def test_with_the_seed_that_was_printed_the_same_is_drawn_again(one_in, monkeypa
 def test_strides_leave_out_no_more_than_they_say_and_nothing_of_the_whole(one_in):
     found = list(itertools.islice(support.strides(), 3000))
     assert set(found) == set(range(1, 2 * one_in))
-    assert abs(sum(found) / len(found) - one_in) < one_in / 15
+    assert abs(sum(found) / len(found) - one_in) < 0.2
