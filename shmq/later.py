@@ -70,17 +70,29 @@ def no_garbage_collected() -> Iterator[None]:
 
     And while the program's thread waits for another one, perhaps with locks held: a handle in the garbage would be
     closed in that thread, as late as in its last steps, and wait for those locks.
+
+    What a signal's handler raises in here leaves the collector on.
     """
     collects = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
-        if collects:
-            if not gc.get_freeze_count():  # nobody else has put anything aside
-                gc.freeze()
-                gc.unfreeze()  # old now, or it would be looked through at once: a tenth of the time
-            gc.enable()
+        try:
+            if collects:
+                _count_all_as_old()
+        finally:
+            if collects:
+                gc.enable()
+
+
+def _count_all_as_old() -> None:
+    """Or all of it is looked through at once, a twelfth of an import. Whoever has put something aside keeps it so."""
+    if not gc.get_freeze_count():
+        try:
+            gc.freeze()
+        finally:
+            gc.unfreeze()
 
 
 @contextlib.contextmanager

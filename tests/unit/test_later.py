@@ -1,6 +1,7 @@
 """Imports of the engine: neither a fork nor the handler of a signal meets one half done."""
 
 import ast
+import gc
 import subprocess
 import sys
 import textwrap
@@ -8,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from interrupts import places
 from support import in_child, run_python
 
 import shmq
@@ -231,3 +233,23 @@ def test_an_import_leaves_the_collector_as_it_found_it(before, frozen):
         "print(on == gc.isenabled(), count * 0.9 <= still <= count, still > 0)"
     )
     assert told.split() == ["True", "True", str(frozen)]
+
+
+def test_what_a_handler_raises_while_the_collector_is_off_leaves_it_on():
+    """And nothing put aside, which nobody would ever collect. It stayed off, and no one was told."""
+
+    def work():
+        gc.unfreeze()  # the suite has put all aside
+        for this in places():
+            with this.interrupted():
+                gc.enable()
+                try:
+                    with later.no_garbage_collected():
+                        pass
+                finally:
+                    on = gc.isenabled()
+            assert on, this.at
+            assert gc.get_freeze_count() == 0, this.at
+        return this.seen
+
+    assert int(in_child(work)) > 5
