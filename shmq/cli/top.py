@@ -65,7 +65,8 @@ def _print(looks: shmq.top.Looks, named: list[str]) -> int:
         sys.stdout.buffer.write(show.as_line(show.fields(each)))
     missing = set(named) - {each.path for each in found}
     for place in sorted(missing):
-        print(f"shmq: there is no volatile queue {place}; it ends with its last user", file=sys.stderr)
+        problem = "there is no such volatile queue; it ends with its last user"
+        print(f"shmq: cannot look at {place}: {problem}", file=sys.stderr)
     return int(bool(missing) or any(each.problem is not None for each in found))
 
 

@@ -533,7 +533,7 @@ def test_found_a_volatile_queue_that_is_not_there_was_no_word_and_no_failure(tmp
         assert cli.main(words) == 1
         out, err = capsys.readouterr()
         assert [json.loads(line)["path"] for line in out.splitlines()] == [str(tmp_path / "q"), "shm:there"]
-        assert err == "shmq: there is no volatile queue shm:not; it ends with its last user\n"
+        assert err == "shmq: cannot look at shm:not: there is no such volatile queue; it ends with its last user\n"
         words.remove("shm:not")
         assert cli.main(words) == 0
 
