@@ -26,7 +26,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import shmq
-from shmq.cli import in_place, incoming, logged, show
+from shmq.cli import in_place, incoming, show
 from shmq.cli.progress import Progress, of_stdin
 
 if TYPE_CHECKING:
@@ -144,6 +144,8 @@ class _Put:
 
     def _in_pieces(self, queue: shmq.Queue, batch: list[incoming.Entry]) -> Iterator[Sequence[int]]:
         """Put these, in as few batches as there is room for: up to the first that the queue cannot hold alone."""
+        from shmq.cli import logged  # noqa: PLC0415  # `shmq help put` needs none of it
+
         if self._alone:
             for entry in batch:
                 with logged.but_what_ends("; nothing was put"):
