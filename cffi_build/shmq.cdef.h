@@ -84,6 +84,26 @@ typedef struct shmq_chunk shmq_chunk;
 int shmq_chunk_format(void *memory, uint64_t bytes, const uint8_t *queue_id, uint64_t chunk_id, uint64_t epoch,
                       uint64_t base, uint64_t sequence, uint32_t index_spacing, uint32_t grain, int64_t created_ns);
 void shmq_chunk_clear(void *memory, uint64_t bytes, uint64_t used, uint32_t index_spacing, uint32_t grain);
+uint64_t shmq_chunk_used(const void *memory, uint64_t bytes, uint32_t grain);
+typedef struct {
+    int directory;
+    const char *used_name;
+    const char *chunk_name;
+    uint64_t device;
+    uint64_t inode;
+    void *memory;
+    uint64_t bytes;
+    uint32_t owner;
+    const uint8_t *queue_id;
+    uint64_t chunk_id;
+    uint64_t epoch;
+    uint64_t base;
+    uint64_t sequence;
+    uint32_t index_spacing;
+    uint32_t grain;
+    int64_t created_ns;
+} shmq_renewal;
+int shmq_chunk_renew(const shmq_renewal *renewal, int *opened);
 shmq_chunk *shmq_chunk_new(void *memory, uint64_t bytes, bool pads, bool writable, bool checksum, uint64_t base,
                            uint64_t sequence, const uint8_t *queue_id, shmq_member *member, int *code);
 void shmq_chunk_free(shmq_chunk *chunk);
@@ -382,6 +402,16 @@ typedef struct {
 int shmq_snapshot_format(void *bytes, const shmq_snapshot *snapshot);
 int shmq_snapshot_check(const void *bytes, shmq_snapshot *snapshot);
 int shmq_rename_new(int directory, const char *old_name, const char *new_name);
+int shmq_is_there(int directory, const char *name);
+typedef struct {
+    uint64_t number;
+    uint64_t bytes;
+    int64_t changed_ns;
+    uint64_t device;
+    uint64_t inode;
+} shmq_named;
+int shmq_numbered(int directory, const char *name, uint32_t count, shmq_named *found);
+int shmq_rename_numbered(int directory, const char *old_name, const char *name, uint32_t count);
 int shmq_resolved(shmq_chunk *chunk, uint64_t *position, uint64_t *next_index, uint32_t *owner);
 int shmq_sync_wait(shmq_member *member, shmq_chunk *chunk, uint64_t want, int64_t deadline_ns, uint32_t *leading);
 typedef struct {

@@ -144,6 +144,30 @@ int shmq_chunk_format(void *memory, uint64_t bytes, const uint8_t queue_id[16], 
 /* Zero what a new chunk needs to be zero in a file of `bytes` that was one, whose first `used` bytes were used. Where
  * that chunk had a grain and this has none, all of them were. Nobody else may look at it. */
 void shmq_chunk_clear(void *memory, uint64_t bytes, uint64_t used, uint32_t index_spacing, uint32_t grain);
+/* How much of a retired chunk was used: up to its SEAL, where the hint leads there; all of it, where that is not known, or where
+ * what it was before may not be left in one with that grain. */
+uint64_t shmq_chunk_used(const void *memory, uint64_t bytes, uint32_t grain);
+/* Have a used file that is mapped here, used_name in a directory, become chunk_name there: OK, and a descriptor that carries the lock
+ * of a mapping; EMPTY: it cannot, or somebody was faster, and if it was cleared it is still a used file. */
+typedef struct {
+    int directory;
+    const char *used_name;
+    const char *chunk_name;
+    uint64_t device;
+    uint64_t inode;
+    void *memory;
+    uint64_t bytes;
+    uint32_t owner;
+    const uint8_t *queue_id;
+    uint64_t chunk_id;
+    uint64_t epoch;
+    uint64_t base;
+    uint64_t sequence;
+    uint32_t index_spacing;
+    uint32_t grain;
+    int64_t created_ns;
+} shmq_renewal;
+int shmq_chunk_renew(const shmq_renewal *renewal, int *opened);
 /* Check the header of a mapped chunk and make a handle: NULL and an error when it is not a chunk of this queue.
  * pads: `memory` is shared, of a file that was opened for writing: claims of the dead are to be padded, whatever it is
  * mapped for.
@@ -830,6 +854,20 @@ int shmq_snapshot_check(const void *bytes, shmq_snapshot *snapshot);
 
 /* Give a file a new name that nobody has: OK, or EMPTY when that name is taken. */
 int shmq_rename_new(int directory, const char *old_name, const char *new_name);
+/* Whether anything has that name in a directory: OK or EMPTY. */
+int shmq_is_there(int directory, const char *name);
+/* What has which of the names "name0", "name1" and so on, of *count* numbers in hexadecimal: how many, in *found*, in order. */
+typedef struct {
+    uint64_t number;
+    uint64_t bytes;
+    int64_t changed_ns;
+    uint64_t device;
+    uint64_t inode;
+} shmq_named;
+int shmq_numbered(int directory, const char *name, uint32_t count, shmq_named *found);
+/* Give a file a numbered name that nobody has, the one of its inode first, so that whoever knows the file finds it at the
+ * first look: OK; EMPTY: all are taken, or the file has gone. */
+int shmq_rename_numbered(int directory, const char *old_name, const char *name, uint32_t count);
 
 /* ------------------------------------------------------------------ syncing
  * Everything before *position, whose index is *next_index, is resolved: claims of the dead are padded on the way. EMPTY

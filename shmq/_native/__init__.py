@@ -125,12 +125,15 @@ from shmq._native.layout import (
 )
 from shmq._native.mapping import (
     holder,
+    is_there,
     keeps_locks,
     map_alone,
     map_file,
     map_held,
     map_private,
+    numbered,
     rename_new,
+    rename_numbered,
     start_writing,
     sync_pages,
 )

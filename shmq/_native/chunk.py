@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import functools
 import mmap
+import os
 from typing import TYPE_CHECKING, Any
 
 from shmq import errors
 from shmq._core import ffi, lib
 from shmq._native import layout
-from shmq._native.core import BATCH_MAX, NO_LIMIT, PAGE_BYTES, Kept, address, error, inside
+from shmq._native.core import BATCH_MAX, NO_LIMIT, PAGE_BYTES, Fd, Kept, address, error, inside
 from shmq._native.mapping import map_file, map_private
 from shmq._native.survey import SCAN_LIMIT, DedupScan, Resolved, Survey, survey_of
 
 if TYPE_CHECKING:
     from shmq._native.checkpoint import Checkpoint
-    from shmq._native.core import Fd, FileMap, Handled
+    from shmq._native.core import FileMap, Handled
     from shmq._native.fields import Batch, Each
     from shmq._native.member import Member
 
 CHUNK_ID_AT = layout.chunk_header.chunk_id
 _CREATED = layout.chunk_header.created_ns
 _ORDINAL, _PLACE = layout.record.ordinal, layout.record.place
+
+
+_new_renewal = functools.partial(ffi.new, ffi.typeof("shmq_renewal *"))
+_new_name = functools.partial(ffi.new, ffi.typeof("char[]"))
 
 
 def _free_chunk(memory: Any, member: Member, handle: Any) -> None:  # noqa: ARG001  # likewise
@@ -146,6 +151,35 @@ class Chunk:
     def clear(memory: mmap.mmap, used: int, spacing: int, grain: int) -> None:
         """Zero what must be in a file that was a chunk, of which so much was *used*, before it is one again."""
         lib.shmq_chunk_clear(ffi.from_buffer(memory), len(memory), used, spacing, grain)
+
+    @staticmethod
+    def used(memory: mmap.mmap, grain: int) -> int:
+        """
+        How far a retired chunk was written: to its SEAL, if the hint in its header leads there; else all of it.
+
+        One with a grain has more behind it, of the chunks that it was before, which only one with the same may leave.
+        """
+        return int(lib.shmq_chunk_used(ffi.from_buffer(memory), len(memory), grain))
+
+    @staticmethod
+    def renewed(memory: mmap.mmap, old: str, new: str, queue_id: bytes, **fields: int) -> Fd | None:
+        """
+        A descriptor of the chunk *new*, which carries the lock of a mapping: the used file *old* has become that.
+
+        None when it could not, or somebody was faster. *memory*: its mapping, at which nobody looks. *fields*: the
+        numbers of a shmq_renewal.
+        """
+        whole, own = ffi.from_buffer(memory), ffi.from_buffer("uint8_t[]", queue_id)
+        names = _new_name(os.fsencode(old)), _new_name(os.fsencode(new))
+        renewal = _new_renewal(fields)
+        renewal.memory, renewal.bytes, renewal.queue_id = whole, len(memory), own
+        renewal.used_name, renewal.chunk_name = names
+        found = Fd.renewed(address(renewal))
+        if isinstance(found, Fd):
+            return found
+        if found != lib.SHMQ_EMPTY:
+            raise error(found, "cannot make a chunk of a used file")
+        return None
 
     @staticmethod
     def bytes_for(region: int, spacing: int, grain: int = 0) -> int:

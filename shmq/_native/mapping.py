@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import struct
 from typing import TYPE_CHECKING
@@ -77,14 +78,21 @@ def map_file(fd: int, size: int, *, writable: bool) -> FileMap:
     return _map_shared(fd, size, None if keeps_locks(fd) else Fd.of(os.dup, fd), writable=writable)
 
 
-def holder(fd: int) -> object:
+def holder(fd: int, *, keeps: bool | None = None) -> object:
     """
     What keeps the open file of *fd*, and its locks, as long as anybody has it: in every forked child, too.
 
-    A mapping of one page, or where that does not keep them, a descriptor.
+    A mapping of one page, or where that does not keep them, a descriptor. *keeps*: which it is, where that is known.
     """
-    with _naming(fd):
-        return FileMap.of(fd, 1, False, False, None) if keeps_locks(fd) else Fd.of(os.dup, fd)
+    try:
+        return (
+            FileMap.of(fd, 1, False, False, None)
+            if (keeps_locks(fd) if keeps is None else keeps)
+            else Fd.of(os.dup, fd)
+        )
+    except OSError as problem:
+        problem.filename = os.readlink(f"/proc/self/fd/{fd}")  # which costs no descriptor
+        raise
 
 
 def map_held(fd: int, size: int, *, writable: bool) -> FileMap:
@@ -125,6 +133,42 @@ def sync_pages(memory: mmap.mmap, first: int, size: int) -> None:
     answer = lib.shmq_sync_mapped(ffi.from_buffer(memory) + first, size)
     if answer < 0:
         raise OSError(-answer, os.strerror(-answer))
+
+
+def is_there(directory: int, name: str) -> bool:
+    """Whether anything has that name in *directory*."""
+    code = lib.shmq_is_there(directory, os.fsencode(name))
+    if code not in (lib.SHMQ_OK, lib.SHMQ_EMPTY):
+        raise error(code, "cannot tell whether there is a file")
+    return bool(code == lib.SHMQ_OK)
+
+
+_new_named = functools.partial(ffi.new, ffi.typeof("shmq_named[]"))
+
+
+def numbered(directory: int, name: str, count: int) -> list[tuple[int, int, int, int, int]]:
+    """
+    What has which of *count* names in *directory*: *name* and a number in hexadecimal.
+
+    Of each file its number, its bytes, when it was last changed in ns, its device and its inode.
+    """
+    found = _new_named(count)
+    there = lib.shmq_numbered(directory, os.fsencode(name), count, found)
+    if there < 0:
+        raise error(there, "cannot tell which files there are")
+    return [(each.number, each.bytes, each.changed_ns, each.device, each.inode) for each in found[0:there]]
+
+
+def rename_numbered(directory: int, old: str, name: str, count: int) -> bool:
+    """
+    Rename to one of *count* numbered names that nobody has: that of the file's inode, if it can be.
+
+    False when all are taken, or there is no such file.
+    """
+    code = lib.shmq_rename_numbered(directory, os.fsencode(old), os.fsencode(name), count)
+    if code not in (lib.SHMQ_OK, lib.SHMQ_EMPTY):
+        raise error(code, "cannot give a file its name")
+    return bool(code == lib.SHMQ_OK)
 
 
 def rename_new(directory: int, old: str, new: str) -> bool:

@@ -174,8 +174,26 @@ class Chain:
         if self._home.view is not None:
             return self._open_in_view(self._home.view, sequence, base)
         folder, name = staged or (self._home.chunks, chunk_name(base, sequence))
+        fd, size = self._home.open(folder, name, writable=not self._home.read_only)
+        return self._map(
+            fd, size, sequence, base, folder, name, writable=writable, syncing=syncing, live=staged is None
+        )
+
+    def _map(
+        self,
+        fd: _native.Fd,
+        size: int,
+        sequence: int,
+        base: int,
+        folder: int,
+        name: str,
+        *,
+        writable: bool,
+        syncing: bool,
+        live: bool = True,
+    ) -> _native.Chunk:
+        """As `open`, what *fd* has open, which is closed, unless the chunk keeps it."""
         may_write = not self._home.read_only
-        fd, size = self._home.open(folder, name, writable=may_write)
         try:
             info = os.fstat(fd)
             # Nobody may ever write to what was mapped through an opening to read, so it serves no other one.
@@ -187,7 +205,7 @@ class Chain:
                 os.stat(name, dir_fd=folder).st_ino != info.st_ino
             ):
                 raise FileNotFoundError(name)  # retired between the two calls
-            if staged is None and sequence < self._member.control.first_live():
+            if live and sequence < self._member.control.first_live():
                 raise FileNotFoundError(name)  # a slow roller has made an empty one of that name
             if not _native.PAGE_BYTES <= size <= _native.CHUNK_BYTES_MAX:
                 raise errors.Corrupt(
@@ -524,6 +542,17 @@ class Chain:
         before = max(sequence - self._member.control.first_live(), 0)  # it may be damaged, or have risen
         filled = 0 if to_seal else chunk.filled()[1]
         filled = chunk.size if 2 * filled >= chunk.size else filled  # what was sealed for the next message was full
+        renewed: list[tuple[_native.Fd, int]] = []
+
+        def renew(at_least: int, at_most: int) -> bool:
+            for key, memory in warm.idle(self._home.queue_id).items():
+                if at_least <= len(memory) <= at_most:
+                    fd = new_chunks.renewed(self._home, key, memory, base, sequence, grain)
+                    if fd is not None:
+                        renewed.append((fd, len(memory)))
+                        return True
+            return False
+
         made = new_chunks.make_chunk(
             self._home,
             base,
@@ -535,9 +564,10 @@ class Chain:
             filled,
             busy=new_chunks.is_quick(chunk.created_ns(), filled),
             await_used=self.await_used,
+            renew=renew,
         )
         try:
-            return self._enter(self._open_tail(sequence, base))
+            return self._enter(self._open_tail(sequence, base, *renewed))
         except (errors.Gone, FileNotFoundError):  # filled by others, finished and retired, before or after it was made
             if made:
                 self._home.drop_chunk(base, sequence)
@@ -547,9 +577,13 @@ class Chain:
         first = self.first_index()
         return errors.Gone(f"{what}; the first index still there is {first}", first)
 
-    def _open_tail(self, sequence: int, base: int) -> _native.Chunk:
+    def _open_tail(self, sequence: int, base: int, made: tuple[_native.Fd, int] | None = None) -> _native.Chunk:
+        """*made*: a descriptor of it, and its size, for whoever has one."""
         syncing = self._home.options.durability.waits
-        return self.open(sequence, base, writable=True, syncing=syncing)
+        if made is None:
+            return self.open(sequence, base, writable=True, syncing=syncing)
+        name = chunk_name(base, sequence)
+        return self._map(*made, sequence, base, self._home.chunks, name, writable=True, syncing=syncing)
 
     def _enter(self, chunk: _native.Chunk) -> _native.Chunk:
         # Whoever opened or linked a chunk looks again before the first claim there: a slow roller could have brought a

@@ -373,6 +373,9 @@ class Directory:
             NotFound: the queue's whole directory was removed.
             Unsafe: it is not safe to open.
         """
+        plain = files.open_plain(directory, name, writable=writable)
+        if plain is not None:
+            return plain
         where = self._place_of(directory)
         try:
             return files.open_file(directory, name, where, writable=writable, trust_owner=self._trust_owner)

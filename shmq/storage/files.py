@@ -40,6 +40,8 @@ _TRIES = 100
 
 
 DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS = tuple(access | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK for access in (os.O_RDONLY, os.O_RDWR))
+"""To open a file to read it, and to write."""
 NO_DIRECTORY = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 """What the kernel answers with these flags where there is no directory any more."""
 
@@ -214,11 +216,7 @@ def names_in(directory: int) -> list[str]:
 
 def is_there(directory: int, name: str) -> bool:
     """Whether there is anything of that name in it."""
-    try:
-        os.stat(name, dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
+    return _native.is_there(directory, name)
 
 
 def refuse_removed(directory: int, path: str) -> None:
@@ -240,6 +238,19 @@ def removed(path: str) -> errors.NotFound:
     )
 
 
+def open_plain(directory: int, name: str, *, writable: bool) -> tuple[_native.Fd, int] | None:
+    """As `open_file`, for a file that is as it should be; of any other, or where there is none, None."""
+    try:
+        fd = _native.Fd.of(os.open, name, _FILE_FLAGS[writable], dir_fd=directory)
+    except OSError:
+        return None
+    plain = fd.plain(directory, name, os.geteuid())
+    if plain is None:
+        fd.close()
+        return None
+    return fd, plain[0]
+
+
 def open_file(
     directory: int, name: str, path: str, *, writable: bool, trust_owner: bool = False
 ) -> tuple[_native.Fd, int]:
@@ -250,10 +261,12 @@ def open_file(
         FileNotFoundError: there is none; for the caller to interpret.
         Unsafe: it is a link, has a second name, is not ours, or others have rights to it.
     """
-    flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     for _ in range(_TRIES):
         try:
-            fd = _native.Fd.of(os.open, name, flags, dir_fd=directory)
+            fd = _native.Fd.of(os.open, name, _FILE_FLAGS[writable], dir_fd=directory)
+            plain = fd.plain(directory, name, os.geteuid())
+            if plain is not None:
+                return fd, plain[0]
             info = os.fstat(fd)
         except OSError as problem:
             raise explained(problem, path, name) from None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 4
 """So many chunks must stand there before the next one is larger: till then, one may come back at any moment."""
-_BUSY = 8 << 20
+_BUSY = 4 << 20
 """What a chunk has where chunks fill quickly: rolls are rare, and three such files stay in a processor's cache."""
 QUICK = 2 << 20
 """Quickly: so many bytes in a millisecond."""
@@ -109,6 +109,7 @@ def make_chunk(
     *,
     busy: bool = False,
     await_used: Callable[[int], bool] | None = None,
+    renew: Callable[[int, int], bool] | None = None,
 ) -> bool:
     """
     Make the chunk *base*-*sequence*, large enough for a region of *region* bytes; False when it is there already.
@@ -116,7 +117,8 @@ def make_chunk(
     *before*: how many live chunks are before it; all of those sequences by default. *grain*: as grain_for says.
     *make_room*: what gives chunks back that nobody needs; called where the disk has no room. *filled*: how many
     bytes of the chunk before are in use. *busy*: it filled quickly. *await_used*: whether a used file came back, for
-    who would make a new one of so many bytes otherwise.
+    who would make a new one of so many bytes otherwise. *renew*: has a used file of a size between two, which is mapped
+    here, become that chunk, if there is one.
 
     Raises:
         DiskFull: there is no room, not even for the smallest that would do; nothing was made.
@@ -127,8 +129,12 @@ def make_chunk(
     normal = chunk_size(home, sequence, before, region, filled, busy=busy)
     wanted = min(normal, max(_BUSY if busy else worth_keeping(home), region * _REGIONS))
     usable = max(needed, wanted), max(normal, _SPARE_MAX)
+    if renew is not None and renew(*usable):
+        return True
     made = _of_spare(home, base, sequence, grain, *usable)
     if made is None and await_used is not None and usable[0] >= _WORTH_WAITING and await_used(usable[0]):
+        if renew is not None and renew(*usable):
+            return True
         made = _of_spare(home, base, sequence, grain, *usable)
     if made is not None:
         return made
@@ -148,7 +154,7 @@ def _of_spare(home: Directory, base: int, sequence: int, grain: int, at_least: i
     """As `make_chunk`, of a used file of such a size; None when there is none."""
     fresh = spares.Fresh(home.options.index_spacing, grain)
     shares = home.kind not in blocks.NEVER_SHARED
-    spare = spares.take(home.chunks, at_least, at_most, warm.look, fresh, may_be_shared=shares)
+    spare = spares.take(home.chunks, at_least, at_most, warm.idle(home.queue_id), fresh, may_be_shared=shares)
     if spare is None:
         return None
     with spare:
@@ -192,6 +198,39 @@ def new_chunk_file(folder: int, size: int, least: int, path: str, needed: int | 
         size = max(size // 4 & -_native.PAGE_BYTES, least)
 
 
+def _new_id() -> int:
+    return int.from_bytes(os.urandom(8), "little") >> 1 | 1
+
+
+def renewed(
+    home: Directory, key: tuple[int, int, bool], memory: mmap.mmap, base: int, sequence: int, grain: int
+) -> _native.Fd | None:
+    """
+    A descriptor of the chunk *base*-*sequence*, which carries the lock of a mapping: the used file *key* has become it.
+
+    None when it could not. *memory*: where this process has it mapped for writing, and nobody looks at it.
+    """
+    if home.kind not in blocks.NEVER_SHARED:
+        return None  # what must be asked of such a file first is asked in storage/spares.py
+    return _native.Chunk.renewed(
+        memory,
+        spares.name_of(key[1]),
+        chunk_name(base, sequence),
+        home.queue_id,
+        directory=home.chunks.fileno(),
+        device=key[0],
+        inode=key[1],
+        owner=os.geteuid(),
+        chunk_id=_new_id(),
+        epoch=home.journal.epoch,
+        base=base,
+        sequence=sequence,
+        index_spacing=home.options.index_spacing,
+        grain=grain,
+        created_ns=time.time_ns(),
+    )
+
+
 def format_chunk(
     home: Directory, fd: int, size: int, base: int, sequence: int, *, grain: int = 0, mapped: mmap.mmap | None = None
 ) -> None:
@@ -203,7 +242,7 @@ def format_chunk(
         _native.Chunk.format(
             memory,
             home.queue_id,
-            int.from_bytes(os.urandom(8), "little") >> 1 | 1,
+            _new_id(),
             home.journal.epoch,
             base,
             sequence,

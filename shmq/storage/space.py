@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 LARGE = 1 << 20
 """Smaller chunks are taken away one by one, as soon as they are finished."""
-SEVERAL = 4
-"""So many of the others are taken away at a time."""
+SEVERAL, IN_MEMORY = 4, 2
+"""So many of the others are taken away at a time: on a disk, where each time is a sync; and where there is none."""
 _TRIES, _PAUSE = 100, 0.001
 """How often to count padding anew while others pad, and seconds in between."""
 _PATIENCE = 0.25
@@ -82,7 +82,8 @@ def passed(home: Directory, chain: Chain, control: _native.Control, chunk: _nati
     """
     if home.options.retention.kind == "acked" and chunk.size >= LARGE:
         waiting = chunk.sequence - control.first_live()
-        if waiting < SEVERAL and waiting * chunk.size < new_chunks.room_for_spares(home):
+        several = IN_MEMORY if home.kind == "tmpfs" else SEVERAL
+        if waiting < several and waiting * chunk.size < new_chunks.room_for_spares(home):
             return False
     retire(home, chain, control)
     return True

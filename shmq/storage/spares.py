@@ -22,7 +22,10 @@ from shmq.storage import blocks, files
 
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable, Mapping
+
+    Key = tuple[int, int, bool]
+    """A mapping's file, by device and inode, and whether it may be written through it."""
 
 KEEP = 2
 """Files to keep, of whatever size; more are unlinked, unless all together are small."""
@@ -88,14 +91,13 @@ class Fresh(NamedTuple):
 class Spare:
     """A file that nobody else maps or will use. A context manager: closes, whatever it has become."""
 
-    def __init__(self, directory: int, name: str, fd: _native.Fd, size: int) -> None:
+    def __init__(self, directory: int, name: str, fd: _native.Fd, info: os.stat_result) -> None:
         """Locked already."""
         self._directory = directory
         self._name = name
         self.fd = fd
-        self.size = size
-        info = os.fstat(fd)
-        self.key = (info.st_dev, info.st_ino, True)
+        self.size = info.st_size
+        self.key: Key = (info.st_dev, info.st_ino, True)
         self.map: mmap.mmap | None = None
         """Its mapping, if this process kept one."""
 
@@ -126,36 +128,50 @@ class _Retired(NamedTuple):
     size: int
     moved_ns: int
     """When it was retired: what was used last is what the cache still has."""
-    key: tuple[int, int, bool]
+    key: Key
 
 
-def _retired(directory: int, names: Iterable[str] = _SLOTS) -> list[_Retired]:
-    """Every retired file under *names*, the one that was used last first."""
+def _retired(directory: int) -> list[_Retired]:
+    """Every retired file under the names that there are now, the one that was used last first."""
+    found = [
+        _Retired(_SLOTS[slot], size, moved_ns, (device, inode, True))
+        for slot, size, moved_ns, device, inode in _native.numbered(directory, _RETIRED, len(_SLOTS))
+    ]
+    return sorted(found, key=lambda each: -each.moved_ns)
+
+
+def _retired_as(directory: int, names: Iterable[str]) -> list[_Retired]:
+    """Those under *names*."""
     found = []
     for name in names:
-        if not os.access(name, os.F_OK, dir_fd=directory, follow_symlinks=False):
-            continue  # as most are, and an exception costs twice as much as this look
         with contextlib.suppress(FileNotFoundError):
             info = os.stat(name, dir_fd=directory, follow_symlinks=False)
             found.append(_Retired(name, info.st_size, info.st_ctime_ns, (info.st_dev, info.st_ino, True)))
-    return sorted(found, key=lambda each: -each.moved_ns)
+    return found
 
 
 def _lock_retired(directory: int, retired: _Retired) -> Spare | None:
     """It, held alone; None when somebody else holds it, or it is another file by now, or none of ours."""
     with contextlib.suppress(FileNotFoundError, errors.Unsafe):  # a link that a user of its group put there
         fd, _ = files.open_file(directory, retired.name, retired.name, writable=True)
-        if _lock(fd, fcntl.F_WRLCK) and os.stat(retired.name, dir_fd=directory).st_ino == os.fstat(fd).st_ino:
-            return Spare(directory, retired.name, fd, os.fstat(fd).st_size)
+        if _lock(fd, fcntl.F_WRLCK):
+            info = os.fstat(fd)
+            if os.stat(retired.name, dir_fd=directory).st_ino == info.st_ino:
+                return Spare(directory, retired.name, fd, info)
         fd.close()
     return None
+
+
+def name_of(inode: int) -> str:
+    """The name that a retired file has, unless another one had it first."""
+    return _SLOTS[inode % len(_SLOTS)]
 
 
 def take(
     directory: int,
     at_least: int,
     normal: int,
-    mapped: Callable[[tuple[int, int, bool]], mmap.mmap | None],
+    mapped: Mapping[Key, mmap.mmap],
     fresh: Fresh,
     *,
     may_be_shared: bool = True,
@@ -163,18 +179,15 @@ def take(
     """
     A file of a fitting size, locked and with all the zeros it needs; None when there is none, or the disk refused them.
 
-    *may_be_shared*: whether another file may have blocks of one, as a reflink does.
+    *mapped*: what is mapped here for writing, and nobody uses. *may_be_shared*: whether another file may have blocks of
+    one, as a reflink does.
 
-    First what is *mapped* here for writing, by (device, inode, True); then what was used last.
+    First what is mapped here, then what was used last.
     """
-    fitting = [each for each in _retired(directory) if at_least <= each.size <= max(at_least, normal)]
-    for each in sorted(fitting, key=lambda each: mapped(each.key) is None):
-        best = _lock_retired(directory, each)
-        if best is not None:
-            break
-    else:
+    best = _best(directory, at_least, max(at_least, normal), mapped)
+    if best is None:
         return None
-    best.map = mapped(best.key)
+    best.map = mapped.get(best.key)
     try:
         if may_be_shared and blocks.shared(best.fd):  # zeroing it would need space that nobody promised
             with contextlib.suppress(FileNotFoundError):
@@ -187,6 +200,12 @@ def take(
     return best
 
 
+def _best(directory: int, at_least: int, at_most: int, mapped: Mapping[Key, mmap.mmap]) -> Spare | None:
+    fitting = [each for each in _retired(directory) if at_least <= each.size <= at_most]
+    locked = (_lock_retired(directory, each) for each in sorted(fitting, key=lambda each: each.key not in mapped))
+    return next((each for each in locked if each is not None), None)
+
+
 def retire(directory: int, name: str) -> None:
     """
     Take a chunk's name away. Its mappings stay whole; its file may serve again when they are gone.
@@ -194,13 +213,13 @@ def retire(directory: int, name: str) -> None:
     Where as many wait as there are names for, it goes.
     """
     with contextlib.suppress(FileNotFoundError):
-        if not any(_native.rename_new(directory, name, slot) for slot in _SLOTS):
+        if not _native.rename_numbered(directory, name, _RETIRED, len(_SLOTS)):
             os.unlink(name, dir_fd=directory)
 
 
 def drop(directory: int) -> None:
     """Unlink what serves nobody at the moment, because room is wanted; whatever name an earlier version gave it."""
-    for retired in _retired(directory, [name for name in files.names_in(directory) if name.startswith(_RETIRED)]):
+    for retired in _retired_as(directory, [name for name in files.names_in(directory) if name.startswith(_RETIRED)]):
         _unlink(directory, retired)
 
 
@@ -231,20 +250,17 @@ def _zero(file: Spare, fresh: Fresh) -> None:
 
     From its beginning on, so that a kill leaves none that says how far it was used.
     """
-    end, at = _used(file, fresh), 0
     if file.map is not None and len(file.map) == file.size:
-        _native.Chunk.clear(file.map, end, fresh.index_spacing, fresh.grain)
+        used = _native.Chunk.used(file.map, fresh.grain)
+        _native.Chunk.clear(file.map, used, fresh.index_spacing, fresh.grain)
         return
+    end, at = _used(file, fresh), 0
     while at < end:
         at += os.pwrite(file.fd, memoryview(_ZEROS)[: end - at], at)
 
 
 def _used(file: Spare, fresh: Fresh) -> int:
-    """
-    How far a retired chunk was written: to its SEAL, if the hint in its header leads there; else all of it.
-
-    One with a grain has more behind it, of the chunks that it was before, which only one with the same may leave.
-    """
+    """As `Chunk.used`, of a file that is not mapped here."""
     if int.from_bytes(os.pread(file.fd, 4, layout.chunk_header.grain), "little") not in (0, fresh.grain):
         return file.size
     position = int.from_bytes(os.pread(file.fd, 8, layout.chunk_header.hint), "little")

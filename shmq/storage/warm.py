@@ -29,18 +29,22 @@ _ALONE = 2
 class _Entry:
     """A mapping, as `map_held` makes it: beside it lives what carries its lock."""
 
-    __slots__ = ("idle", "key", "map", "queue")
+    __slots__ = ("idle", "keeps", "key", "map", "queue")
 
     def __init__(self, key: tuple[int, int, bool], memory: _native.FileMap, queue: bytes) -> None:
         self.key = key
         self.map = memory
         self.queue = queue
         self.idle = False
+        self.keeps: bool | None = None
+        """Whether mappings of its file keep locks: its file system is mounted as long as it is mapped."""
 
     def lock(self, fd: int) -> bool:
         if not spares.lock_as_mapper(fd):
             return False
-        self.map.keep(_native.holder(fd))
+        if self.keeps is None:
+            self.keeps = _native.keeps_locks(fd)
+        self.map.keep(_native.holder(fd, keeps=self.keeps))
         return True
 
     def unlock(self) -> None:
@@ -68,10 +72,16 @@ def take(key: tuple[int, int, bool], fd: int) -> _native.FileMap | None:
     return None
 
 
-def look(key: tuple[int, int, bool]) -> _native.FileMap | None:
-    """A waiting mapping of that (device, inode, writable), not locked: for whoever holds the file alone otherwise."""
+def idle(queue: bytes) -> dict[tuple[int, int, bool], _native.FileMap]:
+    """
+    What waits here of that *queue*, mapped for writing, by (device, inode, True): what was used last comes first.
+
+    It is not locked: for whoever holds its file alone otherwise.
+    """
     with _lock:
-        return next((entry.map for entry in _entries if entry.idle and entry.key == key), None)
+        return {
+            entry.key: entry.map for entry in reversed(_entries) if entry.idle and entry.key[2] and entry.queue == queue
+        }
 
 
 def keep(key: tuple[int, int, bool], memory: _native.FileMap, queue: bytes) -> None:
@@ -85,18 +95,24 @@ def keep(key: tuple[int, int, bool], memory: _native.FileMap, queue: bytes) -> N
 def settle() -> None:
     """Unlock what fell idle; let go of the oldest of it. A file that is unlinked gives its space back all the same."""
     with _lock:
-        for entry in [entry for entry in _entries if not entry.idle]:
-            if sys.getrefcount(entry.map) == _ALONE and _without(entry):
+        fallen = [entry for entry in _entries if not entry.idle and sys.getrefcount(entry.map) == _ALONE]
+        for entry in fallen:
+            if _without(entry):
                 entry.unlock()
                 entry.idle = True
                 _entries.append(entry)
-        idle = [entry for entry in _entries if entry.idle]
-        size = sum(len(entry.map) for entry in idle)
-        for number, entry in enumerate(idle):
-            if len(idle) - number <= IDLE and size <= IDLE_BYTES:
-                break
-            size -= len(entry.map)
-            _without(entry)
+        if fallen:
+            _let_go_of_the_oldest()
+
+
+def _let_go_of_the_oldest() -> None:
+    idle = [entry for entry in _entries if entry.idle]
+    size = sum(len(entry.map) for entry in idle)
+    for number, entry in enumerate(idle):
+        if len(idle) - number <= IDLE and size <= IDLE_BYTES:
+            break
+        size -= len(entry.map)
+        _without(entry)
 
 
 def _without(entry: _Entry) -> bool:

@@ -124,7 +124,7 @@ def test_a_used_file_serves_first_then_a_new_one_then_any_used_one_then_the_smal
 
 
 def test_where_chunks_fill_quickly_they_are_larger_and_rolls_rarer(home, monkeypatch):
-    assert new_chunks.chunk_size(home, 9, 1, busy=True) == new_chunks.chunk_size(home, 4, 1, busy=True) == 8 * MIB
+    assert new_chunks.chunk_size(home, 9, 1, busy=True) == new_chunks.chunk_size(home, 4, 1, busy=True) == 4 * MIB
     assert new_chunks.chunk_size(home, 3, 1, busy=True) == 4 * MIB  # not before the queue has put some
     assert new_chunks.chunk_size(home, 9, 9, busy=True) == 64 * MIB
     home.options = shmq.Options(chunk_bytes=MIB)
@@ -132,7 +132,7 @@ def test_where_chunks_fill_quickly_they_are_larger_and_rolls_rarer(home, monkeyp
     home.options = shmq.Options(chunk_bytes=GIB)
     made = Made(monkeypatch, [None, True])
     new_chunks.make_chunk(home, 5, 9, 0, 1, busy=True)  # a smaller one would not do
-    assert [call[4] for call in made.calls] == [8 * MIB, 8 * MIB]
+    assert [call[4] for call in made.calls] == [4 * MIB, 4 * MIB]
 
 
 @pytest.mark.parametrize(("age_ns", "quick"), [(1_999_999, True), (2_000_000, False), (-1, True)])
@@ -669,10 +669,12 @@ def test_the_next_chunk_is_made_for_what_it_is_to_hold_and_for_what_was_in_the_o
     following = chain.roll(last, 100)
     assert (following.sequence, following.base) == (4, base)
     more = {"busy": False, "await_used": chain.await_used}
+    assert callable(made[0][-1].pop("renew"))
     assert made == [(base, 4, 100, 4, 0, chain.make_room, filled, more)]
     following.seal()
     last = chain.roll(following, 70_000, to_seal=True)
     grain = new_chunks.grain_for(70_000, 0, following.size)
+    assert callable(made[1][-1].pop("renew"))
     assert made[1] == (base, 5, 70_000, 5, grain, chain.make_room, 0, more)
     assert last.base == base
     while 2 * last.filled()[1] < last.size:

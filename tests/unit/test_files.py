@@ -482,7 +482,7 @@ def spare(here, name, size, *, hint=None, seal=True, grain=0):
     return bytes(content)
 
 
-NOTHING = lambda key: None  # noqa: E731
+NOTHING: dict[tuple[int, int, bool], object] = {}
 FRESH = spares.Fresh(64, 0)
 
 
@@ -527,14 +527,14 @@ def test_the_one_used_last_serves_first_and_the_others_are_not_opened(folder, mo
 def test_one_that_goes_while_it_is_looked_at_is_passed_over(folder, monkeypatch):
     fd, here = folder
     spare(here, "retired-a", 16384)
-    stat = os.stat
+    numbered = _native.numbered
 
-    def gone(name, **given):
-        if name == "retired-a" and os.path.exists(f"{here}/{name}"):
-            os.unlink(f"{here}/{name}")
-        return stat(name, **given)
+    def gone(*given):
+        found = numbered(*given)
+        os.unlink(f"{here}/retired-a")
+        return found
 
-    monkeypatch.setattr(os, "stat", gone)
+    monkeypatch.setattr(_native, "numbered", gone)
     assert spares.take(fd, 1, 16384, NOTHING, FRESH) is None
     monkeypatch.undo()
     spare(here, "retired-b", 16384)
@@ -551,9 +551,7 @@ def test_a_file_that_is_mapped_here_serves_before_one_that_was_used_later(folder
         memory = _native.map_file(file.fileno(), 16384, writable=True)
     retire_after(here, "retired-b", "retired-a")
 
-    def known(key):
-        return memory if key == (wanted.st_dev, wanted.st_ino, True) else None
-
+    known = {(wanted.st_dev, wanted.st_ino, True): memory}
     with spares.take(fd, 1, 16384, known, FRESH) as taken:
         assert taken._name == "retired-a"
         assert taken.map is memory
@@ -659,7 +657,7 @@ def test_found_whoever_wanted_a_used_file_listed_all_chunks(folder, monkeypatch)
     fd, here = folder
     spare(here, "retired-3", 16384)
     monkeypatch.setattr(spares.files, "names_in", lambda _: pytest.fail("it listed them"))
-    with spares.take(fd, 16384, 16384, lambda key: None, spares.Fresh(64, 0)) as taken:
+    with spares.take(fd, 16384, 16384, NOTHING, spares.Fresh(64, 0)) as taken:
         assert taken._name == "retired-3"
     spares.reclaim(fd, 1, 0)
 
@@ -697,13 +695,13 @@ def test_a_mapping_waits_when_nobody_uses_it_without_its_lock_and_comes_back_wit
     note(1)
     warm.settle()
     assert take(here, 1) is None  # it is in use
-    assert warm.look((0, 1, True)) is None
+    assert warm.idle(b"q") == {}
     held.clear()
     warm.settle()
     with open(f"{here}/f1", "r+b") as other:
         assert not spares.is_locked(other.fileno())
-        assert warm.look((0, 1, False)) is None
-        assert warm.look((0, 1, True)) is not None
+        assert [(key, len(memory)) for key, memory in warm.idle(b"q").items()] == [((0, 1, True), 4096)]
+        assert warm.idle(b"other") == {}
         assert take(here, 1, 2) is None
         assert spares.lock_alone(other.fileno())
         assert take(here, 1) is None  # it is being zeroed for somebody else

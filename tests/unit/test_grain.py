@@ -207,7 +207,7 @@ def test_a_file_that_had_a_grain_is_zeroed_for_what_it_becomes(make, path, grain
     for other in set(Path(path, "chunks").glob("retired-*")) - {file}:
         other.unlink()
     folder = os.open(f"{path}/chunks", os.O_RDONLY)
-    look = warm.look if mapped else lambda key: None
+    look = warm.idle(queue._session.home.queue_id) if mapped else {}
     spare = spares.take(folder, PAGE, 64 * MIB, look, spares.Fresh(64, grain))
     os.close(folder)
     assert spare is not None

@@ -289,7 +289,8 @@ def test_a_used_file_is_zeroed_before_it_serves_again(make, path, mapped):
     consumer = queue.consumer("c")
     retired(queue, consumer, path)
     folder = os.open(f"{path}/chunks", os.O_RDONLY)
-    spare = spares.take(folder, 4096, 64 * MIB, warm.look if mapped else lambda key: None, spares.Fresh(64, 0))
+    here = warm.idle(queue._session.home.queue_id) if mapped else {}
+    spare = spares.take(folder, 4096, 64 * MIB, here, spares.Fresh(64, 0))
     try:
         assert spare is not None
         assert (spare.map is not None) == mapped
@@ -312,7 +313,7 @@ def test_a_file_whose_zeroing_was_cut_short_is_zeroed_whole(make, path):
     for other in set(Path(path, "chunks").glob("retired-*")) - {file}:
         other.unlink()
     folder = os.open(f"{path}/chunks", os.O_RDONLY)
-    spare = spares.take(folder, 4096, 64 * MIB, lambda key: None, spares.Fresh(64, 0))
+    spare = spares.take(folder, 4096, 64 * MIB, {}, spares.Fresh(64, 0))
     try:
         assert spare is not None
         assert not any(os.pread(spare.fd, spare.size, 0))
@@ -334,7 +335,7 @@ def test_a_disk_that_refuses_the_zeros_costs_a_used_file_and_no_message(make, pa
     before = len(os.listdir("/proc/self/fd"))
     folder = os.open(f"{path}/chunks", os.O_RDONLY)
     monkeypatch.setattr(spares, "_zero", refuse)
-    assert spares.take(folder, 4096, 64 * MIB, warm.look, spares.Fresh(64, 0)) is None
+    assert spares.take(folder, 4096, 64 * MIB, warm.idle(queue._session.home.queue_id), spares.Fresh(64, 0)) is None
     os.close(folder)
     assert len(os.listdir("/proc/self/fd")) == before
     go_round(queue, consumer, 30)

@@ -302,7 +302,7 @@ def test_what_a_member_has_another_zero_by_a_link_stays(path, place, link):
     def uses():
         with shmq.open(path, group=APP) as queue:
             chunks = queue._session.home.chunks
-            taken = spares.take(chunks, 1, 1 << 30, lambda key: None, spares.Fresh(64, 0))
+            taken = spares.take(chunks, 1, 1 << 30, {}, spares.Fresh(64, 0))
             for _ in range(40):
                 queue.put(bytes(60000))
             spares.drop(chunks)

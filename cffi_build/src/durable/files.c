@@ -2,14 +2,12 @@
  *
  * Pure functions over bytes that are already in memory; which file they go to, and when it is synced, is decided in
  * Python (shmq/storage/). */
-#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "crc.h"
 #include "error.h"
 #include "layout.h"
-#include "os/os.h"
 #include "shmq.h"
 
 static_assert(SHMQ_PAGE_BYTES == PAGE_BYTES && SHMQ_QUEUE_BYTES == QUEUE_FILE_BYTES
@@ -49,15 +47,6 @@ static uint32_t crc_around(const uint8_t *memory, size_t bytes, size_t field)
     uint32_t crc = crc32c(0, memory, field);
     crc = crc32c(crc, zero, sizeof zero);
     return crc32c(crc, memory + field + sizeof zero, bytes - field - sizeof zero);
-}
-
-int shmq_rename_new(int directory, const char *old_name, const char *new_name)
-{
-    const int answer = os->rename_new(directory, old_name, new_name);
-    if (answer == -EEXIST) {
-        return SHMQ_EMPTY;
-    }
-    return answer < 0 ? error_system(answer, "cannot rename %s to %s", old_name, new_name) : SHMQ_OK;
 }
 
 /* ---- queue.shmq, page 0 */

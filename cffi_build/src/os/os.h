@@ -9,6 +9,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What the kernel says of a file. */
+struct os_file {
+    uint64_t device;
+    uint64_t inode;
+    uint64_t bytes;
+    uint64_t links;
+    int64_t changed_ns; /* when its name, rights or content last changed */
+    uint32_t mode;
+    uint32_t owner;
+    bool regular;
+};
+
 struct os_calls {
     int64_t (*clock_wall_ns)(void);
     int64_t (*clock_monotonic_ns)(void);
@@ -64,6 +76,12 @@ struct os_calls {
     /* Rename within a directory; -EEXIST when the new name is taken, which rename(2) would overwrite. */
     int (*rename_new)(int directory, const char *from, const char *to);
     int (*close)(int fd);
+    /* What has that name in a directory, itself and not what a link leads to; what fd has open. */
+    int (*look_at)(int directory, const char *name, struct os_file *found);
+    int (*look_into)(int fd, struct os_file *found);
+    /* What is in a directory: names, each with its end, and how many bytes they have; -ENOBUFS when there is no room for
+     * all of them. It is opened for that: a descriptor has one place in its directory for all its users. */
+    int (*list)(int directory, char *names, size_t bytes);
     /* A byte that reads 1 in this process and 0 in every forked child, at no cost to either. */
     const uint8_t *(*guard_new)(void);
     void (*guard_free)(const uint8_t *guard);

@@ -273,6 +273,73 @@ static int sync_mapped(uint8_t *begin, size_t bytes)
 static int sync_directory(int fd) { return fsync(fd) < 0 ? -errno : 0; }
 static int start_writing(int fd) { return sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE) < 0 ? -errno : 0; }
 
+static int told(int answer, const struct stat *info, struct os_file *found)
+{
+    if (answer < 0) {
+        return -errno;
+    }
+    *found = (struct os_file){
+        .device = info->st_dev,
+        .inode = info->st_ino,
+        .bytes = (uint64_t)info->st_size,
+        .links = info->st_nlink,
+        .changed_ns = (int64_t)info->st_ctim.tv_sec * NS_PER_S + info->st_ctim.tv_nsec,
+        .mode = info->st_mode,
+        .owner = info->st_uid,
+        .regular = S_ISREG(info->st_mode),
+    };
+    return 0;
+}
+static int look_at(int directory, const char *name, struct os_file *found)
+{
+    struct stat info;
+    return told(fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW), &info, found);
+}
+static int look_into(int fd, struct os_file *found)
+{
+    struct stat info;
+    return told(fstat(fd, &info), &info, found);
+}
+
+struct entry {
+    uint64_t inode;
+    int64_t following;
+    uint16_t bytes;
+    uint8_t kind;
+    char name[];
+};
+
+static int list(int directory, char *names, size_t bytes)
+{
+    const int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return -errno;
+    }
+    size_t length = 0;
+    int answer = 0;
+    while (answer == 0) {
+        _Alignas(struct entry) uint8_t entries[4096];
+        const long got = syscall(SYS_getdents64, fd, entries, sizeof entries);
+        if (got <= 0) {
+            answer = got < 0 ? -errno : (int)length;
+            break;
+        }
+        for (long at = 0; at < got && answer == 0;) {
+            const struct entry *const entry = (const struct entry *)(entries + at);
+            const size_t with_end = strlen(entry->name) + 1;
+            if (length + with_end > bytes) {
+                answer = -ENOBUFS;
+            } else {
+                memcpy(names + length, entry->name, with_end);
+                length += with_end;
+            }
+            at += entry->bytes;
+        }
+    }
+    close(fd);
+    return answer;
+}
+
 static int close_fd(int fd) { return close(fd) < 0 ? -errno : 0; }
 
 static const uint8_t *guard_new(void)
@@ -354,6 +421,9 @@ static const struct os_calls linux_calls = {
     .populate = populate,
     .rename_new = rename_new,
     .close = close_fd,
+    .look_at = look_at,
+    .look_into = look_into,
+    .list = list,
     .guard_new = guard_new,
     .guard_free = guard_free,
     .at_fork_child = at_fork_child,

@@ -5,8 +5,12 @@
  * the object's end, by whatever way, closes it, without a line of Python. */
 #include "python/hot.h"
 
+#include <stdint.h>
+
 #include "atomic.h"
+#include "os/named.h"
 #include "os/os.h"
+#include "shmq.h"
 
 typedef struct {
     PyObject_HEAD
@@ -64,6 +68,45 @@ static PyObject *fd_of(PyObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)self;
 }
 
+/* Fd.renewed(address of a shmq_renewal): the descriptor of the chunk that a used file has become; else what the core said. */
+static PyObject *fd_renewed(PyObject *type, PyObject *at)
+{
+    const shmq_renewal *const renewal = PyLong_AsVoidPtr(at);
+    if (renewal == NULL) {
+        return NULL;
+    }
+    Fd *const self = (Fd *)((allocfunc)PyType_GetSlot((PyTypeObject *)type, Py_tp_alloc))((PyTypeObject *)type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->fd = -1;
+    const int code = shmq_chunk_renew(renewal, &self->fd);
+    if (code == SHMQ_OK) {
+        return (PyObject *)self;
+    }
+    Py_DECREF((PyObject *)self);
+    return PyLong_FromLong(code);
+}
+
+/* plain(directory, name, owner): (bytes, device, inode) of what it has open, if that is a file of ours alone which has that
+ * name there and no other; else None. */
+static PyObject *fd_plain(Fd *self, PyObject *args)
+{
+    int directory;
+    unsigned int owner;
+    PyObject *name; /* bytes */
+    if (!PyArg_ParseTuple(args, "iO&I", &directory, PyUnicode_FSConverter, &name, &owner)) {
+        return NULL;
+    }
+    struct os_file found;
+    const bool plain = named_plainly(load_relaxed(&self->fd), directory, PyBytes_AsString(name), owner, &found);
+    Py_DECREF(name);
+    if (!plain) {
+        Py_RETURN_NONE;
+    }
+    return Py_BuildValue("KKK", (unsigned long long)found.bytes, (unsigned long long)found.device, (unsigned long long)found.inode);
+}
+
 static PyObject *fd_close(Fd *self, PyObject *unused)
 {
     (void)unused;
@@ -92,6 +135,10 @@ static PyObject *fd_str(Fd *self) { return PyUnicode_FromFormat("%d", load_relax
 static PyMethodDef fd_methods[] = {
     {"of", (PyCFunction)(void (*)(void))fd_of, METH_VARARGS | METH_KEYWORDS | METH_CLASS,
      "of(call, *args, **kwargs): the descriptor that call(*args, **kwargs) opens."},
+    {"renewed", (PyCFunction)fd_renewed, METH_O | METH_CLASS,
+     "renewed(address): the descriptor of the chunk that a used file has become, or what the core said."},
+    {"plain", (PyCFunction)fd_plain, METH_VARARGS,
+     "plain(directory, name, owner): (bytes, device, inode) of a file of ours alone that has that name there; or None."},
     {"close", (PyCFunction)fd_close, METH_NOARGS, "Close it; a second time this does nothing."},
     {"fileno", (PyCFunction)fd_fileno, METH_NOARGS, "Its number; -1 when it was closed."},
     {"__enter__", (PyCFunction)fd_enter, METH_NOARGS, "Return this object, which the `with` block closes."},
