@@ -312,6 +312,15 @@ def of_space() -> list[Scenario]:
             recovery=OPENING,
         ),
         Scenario(
+            "space: go on in a mapped file",
+            (*CREATE, ("grains",), names[0]),
+            (("grains",), *OPEN, names[0], *(chunkful, ("take_many", "a", 30), ("take_many", "a", 30)) * 4),
+            (chunkful, ("put", 3)),
+            made_with=acked,
+            judge=space.judge_kept,
+            recovery=OPENING,
+        ),
+        Scenario(
             "space: retire by size",
             (*CREATE, names[0], chunkful, chunkful),
             OPEN,

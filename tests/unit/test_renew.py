@@ -48,7 +48,7 @@ def test_where_blocks_may_be_shared_it_is_asked_first(make, monkeypatch):
     consumer = queue.consumer("c")
     go_round(queue, consumer, 60)
     monkeypatch.setattr(queue._session.home, "kind", "xfs")
-    monkeypatch.setattr(_native.Chunk, "renewed", lambda *_, **__: pytest.fail("it was cleared without being asked for"))
+    monkeypatch.setattr(_native.Chunk, "renewed", lambda *_, **__: pytest.fail("it was cleared at once"))
     go_round(queue, consumer, 60)
 
 
@@ -88,7 +88,7 @@ def used(tmp_path):
 
 
 def test_it_has_the_new_name_a_header_zeros_and_the_lock_of_a_mapping(used):
-    here, name, memory, renewed = used
+    here, _, memory, renewed = used
     with renewed() as fd:
         assert os.listdir(here) == ["new"]
         assert os.pread(fd, SIZE, 0) == bytes(memory[:])
