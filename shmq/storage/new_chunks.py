@@ -29,8 +29,9 @@ _WORTH_WAITING = 1 << 20
 """To make a smaller file costs less than to look whether a used one comes back."""
 _GROWTH = 4
 """A chunk has at most so many times the bytes that are in use in the one before it."""
-_REGIONS = 8
-"""A chunk has room for so many regions like the one it is made for, so that large messages do not roll each time."""
+_REGIONS, _SOME = 16, 8 << 20
+"""A chunk has room for so many regions like the one it is made for, or as many as so many bytes hold, so that large
+messages do not roll each time; and for two of any size."""
 _SPARE_MAX = 16 << 20
 """A spare of up to this size serves even where a smaller chunk would be due."""
 
@@ -57,6 +58,12 @@ def _smallest(size: int) -> int:
     return max(-(-size // _native.PAGE_BYTES) * _native.PAGE_BYTES, CHUNK_MIN)
 
 
+def _room_for(region: int) -> int:
+    """What a chunk has that is made for a region of so many bytes; 0 for none."""
+    two = 2 * region + region // 16 + CHUNK_MIN if region else 0  # with its index, and where they begin at grains
+    return -(-max(two, min(region * _REGIONS, _SOME)) // _native.PAGE_BYTES) * _native.PAGE_BYTES
+
+
 def chunk_size(
     home: Directory, sequence: int, before: int, region: int = 0, filled: int | None = None, *, busy: bool = False
 ) -> int:
@@ -68,7 +75,6 @@ def chunk_size(
     It has room for some regions of *region* bytes. *busy*: the one before filled quickly.
     """
     first = volatile.FIRST_CHUNK if home.volatile else FIRST_CHUNK
-    some = max(region * _REGIONS, min(2 * region * _REGIONS, _SPARE_MAX))  # a roll costs as much as some MiB
     grown = first << 2 * min(-(-before // _PATIENCE), 15)
     if busy:
         grown = max(grown, _BUSY)
@@ -76,7 +82,7 @@ def chunk_size(
         grown = min(grown, (CHUNK_MIN if home.small else SMALLEST_CHUNK) << min(2 * sequence, 30))
     if filled is not None:
         grown = min(grown, max(_GROWTH * filled & -_native.PAGE_BYTES, SMALLEST_CHUNK if filled else CHUNK_MIN))
-    grown = max(grown, some & -_native.PAGE_BYTES)
+    grown = max(grown, _room_for(region))
     if home.volatile:
         room = os.fstatvfs(home.chunks)
         share = room.f_bavail * room.f_frsize // volatile.SHARE & -_native.PAGE_BYTES
@@ -127,7 +133,7 @@ def make_chunk(
     before = sequence if before is None else before
     region = region if before < sequence else 0  # consumers retire: large messages settle in a few files
     normal = chunk_size(home, sequence, before, region, filled, busy=busy)
-    wanted = min(normal, max(_BUSY if busy else worth_keeping(home), region * _REGIONS))
+    wanted = min(normal, max(_BUSY if busy else worth_keeping(home), _room_for(region)))
     usable = max(needed, wanted), max(normal, _SPARE_MAX)
     if renew is not None and renew(*usable):
         return True

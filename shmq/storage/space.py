@@ -30,6 +30,8 @@ LARGE = 1 << 20
 """Smaller chunks are taken away one by one, as soon as they are finished."""
 SEVERAL, IN_MEMORY = 4, 2
 """So many of the others are taken away at a time: on a disk, where each time is a sync; and where there is none."""
+MUCH = 16 << 20
+"""Or so many bytes of them: more would not stay in a processor's cache, and takes longer to fill than to take away."""
 _TRIES, _PAUSE = 100, 0.001
 """How often to count padding anew while others pad, and seconds in between."""
 _PATIENCE = 0.25
@@ -83,7 +85,7 @@ def passed(home: Directory, chain: Chain, control: _native.Control, chunk: _nati
     if home.options.retention.kind == "acked" and chunk.size >= LARGE:
         waiting = chunk.sequence - control.first_live()
         several = IN_MEMORY if home.kind == "tmpfs" else SEVERAL
-        if waiting < several and waiting * chunk.size < new_chunks.room_for_spares(home):
+        if waiting < several and waiting * chunk.size < min(MUCH, new_chunks.room_for_spares(home)):
             return False
     retire(home, chain, control)
     return True

@@ -38,8 +38,9 @@ def home(make):
     ((4, 5), 16 * MIB), ((2, 7), MIB), ((40, 8), 16 * MIB), ((40, 9), 64 * MIB), ((40, 17), GIB), ((90, 80), GIB),
     ((9, 5, 0, 0), 16 * KIB), ((9, 5, 0, 1), 64 * KIB), ((9, 5, 0, 16 * KIB), 64 * KIB), ((9, 5, 0, 20_000), 77_824),
     ((9, 5, 0, GIB), 16 * MIB), ((9, 0, 0, GIB), MIB),
-    ((0, 0, 1000), 64 * KIB), ((0, 0, 100_000), 1_597_440), ((0, 0, MIB), 16 * MIB), ((0, 0, 3 * MIB), 24 * MIB),
-    ((0, 0, 3 * MIB // 2), 16 * MIB), ((9, 5, 100_000, 0), 1_597_440), ((9, 5, GIB), GIB),
+    ((0, 0, 1000), 64 * KIB), ((0, 0, 100_000), 1_601_536), ((0, 0, MIB), 8 * MIB), ((0, 0, 3 * MIB), 8 * MIB),
+    ((0, 0, 3 * MIB // 2), 8 * MIB), ((9, 5, 100_000, 0), 1_601_536), ((9, 5, GIB), GIB),
+    ((0, 0, 16 * MIB), 33 * MIB + 16 * KIB),
 ])  # fmt: skip
 def test_chunks_grow_with_their_number_and_with_what_is_in_use_and_have_room_for_some_messages(home, given, size):
     assert new_chunks.chunk_size(home, *given) == size
@@ -110,7 +111,7 @@ def test_a_used_file_serves_first_then_a_new_one_then_any_used_one_then_the_smal
         ]
     made = Made(monkeypatch, [False])
     assert new_chunks.make_chunk(home, 700, 9, 3 * MIB, 2, 4096) is False
-    assert made.calls == [("spare", 700, 9, 4096, 24 * MIB, 24 * MIB)]
+    assert made.calls == [("spare", 700, 9, 4096, 8 * MIB, 16 * MIB)]
     made = Made(monkeypatch, [None, True])
     assert new_chunks.make_chunk(home, 700, 20, 3 * MIB, 20, 4096) is True
     assert made.calls == [("spare", 700, 20, 4096, max(large, 4 * MIB), GIB), ("new", 700, 20, 4096, GIB, GIB, large)]

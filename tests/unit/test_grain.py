@@ -226,7 +226,7 @@ def test_only_the_beginnings_of_the_grains_are_zero_behind_the_end(make, path):
     """Or the file would have been zeroed for nothing."""
     queue = make(chunk_bytes=64 * MIB)
     consumer = queue.consumer("c")
-    used_up(queue, consumer, MIB, 60)
+    used_up(queue, consumer, MIB, 64)
     content = chunk_bytes(path, -1)
     end = words(path, -1)[-1]
     end = end.position + end.span * 8
