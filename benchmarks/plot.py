@@ -1,7 +1,7 @@
 """
 The plots of docs/performance.md, from the JSON that the other benchmarks wrote.
 
-    python -m benchmarks.plot --quick quick.json --opening opening.json --sizes sizes.json --to docs/images
+    python -m benchmarks.plot --quick quick.json --opening opening.json --sizes sizes.json --pairs pairs.json
 """
 
 from __future__ import annotations
@@ -64,6 +64,26 @@ def opening(data: dict[str, Any], to: Path) -> None:
     axis.legend(fontsize=8, frameon=False)
     _plain(axis)
     figure.savefig(to / "performance-opening.png", dpi=DOTS)
+
+
+def pairs(data: dict[str, Any], to: Path) -> None:
+    """Messages a second in total, by how many producers and workers there are."""
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(6, 3.2), layout="constrained")
+    numbers = list(map(int, data["figures"]))
+    for label in next(iter(data["figures"].values())):
+        middle = [statistics.median(each[0] for each in some[label]) / 1e6 for some in data["figures"].values()]
+        axis.plot(numbers, middle, marker="o", color=OURS if label == "shmq" else LINES[label][1], label=label)
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(numbers, [str(number) for number in numbers])
+    axis.set_ylim(bottom=0)
+    axis.set_xlabel(f"producers, and as many workers, on {data['machine']['cores']} processors", fontsize=8)
+    axis.set_ylabel("million messages a second", fontsize=8)
+    axis.set_title("All together, on one queue", fontsize=10)
+    axis.legend(fontsize=8, frameon=False)
+    _plain(axis)
+    figure.savefig(to / "performance-pairs.png", dpi=DOTS)
 
 
 LINES = {
@@ -135,6 +155,7 @@ def main() -> int:
     parser.add_argument("--quick", metavar="FILE", help="what benchmarks.quick --json wrote")
     parser.add_argument("--opening", metavar="FILE", help="what benchmarks.opening --json wrote")
     parser.add_argument("--sizes", metavar="FILE", help="what benchmarks.sizes --json wrote")
+    parser.add_argument("--pairs", metavar="FILE", help="what benchmarks.pairs --json wrote")
     parser.add_argument("--to", default="docs/images", help="the directory for the plots (default: docs/images)")
     options = parser.parse_args()
     import matplotlib as mpl
@@ -142,7 +163,8 @@ def main() -> int:
     mpl.use("Agg")
     to = Path(options.to)
     to.mkdir(parents=True, exist_ok=True)
-    for draw, file in ((rates, options.quick), (opening, options.opening), (sizes, options.sizes)):
+    drawn = ((rates, options.quick), (opening, options.opening), (sizes, options.sizes), (pairs, options.pairs))
+    for draw, file in drawn:
         if file:
             draw(json.loads(Path(file).read_text()), to)
     return 0
