@@ -218,12 +218,15 @@ def renewed(
     """
     if home.kind not in blocks.NEVER_SHARED:
         return None  # what must be asked of such a file first is asked in storage/spares.py
+    folder, name = home.chunks, spares.name_of(key[1])
+    if not files.is_there(folder, name):
+        return None  # as with those that are not retired yet: cheaper than to find it missing
     return _native.Chunk.renewed(
         memory,
-        spares.name_of(key[1]),
+        name,
         chunk_name(base, sequence),
         home.queue_id,
-        directory=home.chunks.fileno(),
+        directory=folder.fileno(),
         device=key[0],
         inode=key[1],
         owner=os.geteuid(),
