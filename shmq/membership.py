@@ -75,11 +75,13 @@ class Membership:
             self.control = _native.Control(
                 lock_fd, size, home.queue_id, f"{home.path}/{CONTROL}", writable=not home.read_only
             )
-            with _native.Fd.of(os.open, f"/proc/self/fd/{lock_fd.fileno()}", os.O_RDONLY | os.O_CLOEXEC) as test_fd:
-                self.member = _native.Member(self.control, lock_fd, test_fd)
             keeps = _native.keeps_locks(lock_fd)
-        if keeps:
-            self._ask_by_path(home, CONTROL)
+            if keeps:
+                self.member = _native.Member(self.control, lock_fd, None)
+                self._ask_by_path(home, CONTROL)
+            else:
+                with _native.Fd.of(os.open, f"/proc/self/fd/{lock_fd.fileno()}", os.O_RDONLY | os.O_CLOEXEC) as test_fd:
+                    self.member = _native.Member(self.control, lock_fd, test_fd)
         if home.read_only:
             if keeps:
                 self.member.keep()
@@ -121,11 +123,9 @@ class Membership:
         chain = Chain(home, self.member)
         last = chain.last()
         if generation and since != _NEVER:
-            if generation % _AT_LEAST_EACH == 0 or self._is_little(chain, last, since):
-                padded = 0
-                for sequence, base in chain.since(since):
-                    with contextlib.suppress(FileNotFoundError):  # retired meanwhile: nobody waits for it
-                        padded += chain.open(sequence, base, writable=True).bury(_native.owner_of(slot, generation))
+            found = self._newest_of(chain, last, since)
+            if generation % _AT_LEAST_EACH == 0 or self._is_little(found, last, since):
+                padded = self._pad(chain, found, since, _native.owner_of(slot, generation))
                 self._tell_of_death(home, slot, f"claims of it that are padding now: {padded}")
             else:
                 self.member.leave_open(since)
@@ -146,13 +146,30 @@ class Membership:
             log.say(log.INFO, "%s: process %d ended without closing it; %s", home.path, pid, what)
 
     @staticmethod
-    def _is_little(chain: Chain, last: tuple[int, int] | None, since: int) -> bool:
+    def _newest_of(chain: Chain, last: tuple[int, int] | None, since: int) -> _native.Chunk | None:
+        """The last chunk, where it is all that is to be looked through for open claims from that chunk on."""
+        if last is not None and last[0] <= since:
+            with contextlib.suppress(FileNotFoundError):  # retired meanwhile: nobody waits for it
+                return chain.open(*last, writable=True)
+        return None
+
+    @staticmethod
+    def _is_little(found: _native.Chunk | None, last: tuple[int, int] | None, since: int) -> bool:
         """Whether it takes no time worth mentioning to look for open claims from that chunk on."""
-        if last is None or last[0] > since:
-            return last is None
-        with contextlib.suppress(FileNotFoundError):
-            return chain.open(*last, writable=True).filled()[0] <= _LITTLE
-        return True
+        if found is None:
+            return last is None or last[0] <= since
+        return found.filled()[0] <= _LITTLE
+
+    @staticmethod
+    def _pad(chain: Chain, found: _native.Chunk | None, since: int, owner: int) -> int:
+        """Pad the open claims of that dead one, from that chunk on, of which *found* may be one: how many."""
+        if found is not None and found.sequence == since:
+            return found.bury(owner)
+        padded = 0
+        for sequence, base in chain.since(since):
+            with contextlib.suppress(FileNotFoundError):  # retired meanwhile: nobody waits for it
+                padded += chain.open(sequence, base, writable=True).bury(owner)
+        return padded
 
     def anybody_else(self) -> bool:
         """Whether another process sits here."""

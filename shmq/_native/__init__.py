@@ -124,6 +124,7 @@ from shmq._native.layout import (
     UNFINISHED,
 )
 from shmq._native.mapping import (
+    disk_type,
     holder,
     keeps_locks,
     map_alone,

@@ -36,6 +36,17 @@ def _naming(fd: int) -> Iterator[None]:
         raise
 
 
+_DISKS = "", "ext4", "xfs"
+
+
+def disk_type(fd: int, path: str | None = None) -> str:
+    """
+    The type of the file system of that file, by its descriptor, or by its *path* if that is given, where it lies on a
+    disk of this machine, ext4 for ext2 and ext3, too; "" where it does not, or the kernel does not say so by itself.
+    """
+    return _DISKS[lib.shmq_disk_type(fd, ffi.NULL if path is None else os.fsencode(path))]
+
+
 _keeping: dict[tuple[int, int], bool] = {}
 """Of each file system, by device and identifier, whether what is mapped from its files keeps their locks."""
 
@@ -44,10 +55,12 @@ def keeps_locks(fd: int) -> bool:
     """
     Whether a mapping of that file keeps the locks of the open file it was made from, without a descriptor.
 
-    Most file systems map the open file itself, which lives as long as that; others, such as overlayfs, map one below
-    it. So it is tried, once for each file system, with a lock that nobody else has. The number of a device alone may
-    be another one's, once that is unmounted.
+    Most file systems map the open file itself, which lives as long as that: those of a plain disk do. Others, such as
+    overlayfs, map one below it. So it is tried, once for each of the rest, with a lock that nobody else has. The number
+    of a device alone may be another one's, once that is unmounted.
     """
+    if disk_type(fd):
+        return True
     system = os.fstat(fd).st_dev, os.fstatvfs(fd).f_fsid
     known = _keeping.get(system)
     if known is None:
@@ -109,15 +122,12 @@ def map_private(fd: int, size: int) -> FileMap:
 
 def map_alone(fd: int, size: int, *, writable: bool) -> FileMap:
     """
-    Map a whole file, shared, without keeping a lock of *fd*.
+    Map a whole file, shared, by an opening that carries no lock, now or later.
 
     A mapping keeps the open file it was made from, in every forked child too, and with it whatever lock that carries.
-    The locks of seats and names must end with their holder, so their files are mapped through an opening of their own.
+    The locks of seats and names must end with their holder: so each is on an opening of its own (member.py, Lock).
     """
-    with _naming(fd):
-        again = Fd.of(os.open, f"/proc/self/fd/{fd}", (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
-    with again:
-        return _map_shared(again, size, None, writable=writable)
+    return _map_shared(fd, size, None, writable=writable)
 
 
 def sync_pages(memory: mmap.mmap, first: int, size: int) -> None:

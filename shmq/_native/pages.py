@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import mmap
-import operator
+import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq import errors
@@ -15,6 +15,9 @@ from shmq._native.mapping import map_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_JOURNAL = struct.Struct("<QQ16s8QII")  # layout.h, struct journal_slot
+_CHANGED_AT = _JOURNAL.size + 8  # and struct journal_options
 
 
 def format_queue(queue_id: bytes, created_ns: int, options: bytes) -> bytes:
@@ -68,13 +71,11 @@ def format_journal(journal: Journal) -> bytes:
 
 def check_journal(page: bytes) -> Journal | None:
     """A journal slot, or None when it is not a valid one."""
-    slot, at, length = ffi.new("shmq_journal *"), ffi.new("uint32_t *"), ffi.new("uint32_t *")
-    if lib.shmq_journal_check(page, slot, at, length) != lib.SHMQ_OK:
+    length = lib.shmq_journal_check(page)
+    if length < 0:
         return None
-    return Journal._make((*_journal_numbers(slot), bytes(slot.boot_id), page[at[0] : at[0] + length[0]]))
-
-
-_journal_numbers = operator.attrgetter(*Journal._fields[:-2])
+    sequence, epoch, boot_id, *numbers, _ = _JOURNAL.unpack_from(page)
+    return Journal._make((sequence, epoch, *numbers, boot_id, page[_CHANGED_AT : _CHANGED_AT + length]))
 
 
 class Watermark(NamedTuple):

@@ -45,6 +45,9 @@ def _tell_once(text: str) -> None:
 
 def _stored_options(stored: bytes, where: str) -> Options:
     """The options of a queue, from the bytes that passed their checksum; somebody may have meant them ill."""
+    made = Options.stored_as(stored)
+    if made is not None:
+        return made
     with _explained(where):
         return Options.from_json(small_json.loads(stored))
 
@@ -82,9 +85,19 @@ class _AtHand:
 class Directory:
     """An open queue directory."""
 
-    def __init__(self, path: str, *, read_only: bool, trust_owner: bool = False, group: int | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        read_only: bool,
+        trust_owner: bool = False,
+        group: int | None = None,
+        stays_at_hand: bool = False,
+    ) -> None:
         """
         Open the directory of a queue that exists; also one that another user of *group* has made for that group.
+
+        *stays_at_hand*: until the caller's `keep_at_hand(-1)`, as with `at_hand`.
 
         Raises:
             NotFound, BadFormat, Unsafe, Corrupt: it does not, or not safely.
@@ -127,6 +140,8 @@ class Directory:
                 self._read_queue_file()
                 for folder in (CHUNKS, CONSUMERS):
                     self._know(folder, self._below(folder))
+                if stays_at_hand:
+                    self.keep_at_hand(1)
         except BaseException:
             self.close()
             raise
@@ -212,11 +227,13 @@ class Directory:
     def _read_queue_file(self) -> None:
         where = f"{self.path}/{QUEUE}"
         try:
-            content = self.read(self.fd, QUEUE, _native.QUEUE_BYTES)
+            fd, size = self.open(self.fd, QUEUE, writable=False)
         except FileNotFoundError:
             raise errors.NotFound(
                 f"cannot open {self.path}: the directory is there, but it is not a queue (no {QUEUE})"
             ) from None
+        self._at_hand[QUEUE] = fd  # for `follow_from`
+        content = os.pread(fd, min(size, _native.QUEUE_BYTES + 1), 0)
         if len(content) < _native.PAGE_BYTES:
             raise errors.BadFormat(f"cannot read {where}: it has only {len(content)} bytes; it was not touched")
         self.queue_id, stored = _native.check_queue(content[: _native.PAGE_BYTES], where)
@@ -229,6 +246,7 @@ class Directory:
         self._noted_in = 0
         self._followed = -1
         self._covered = 0
+        self._journals_read = content[_native.PAGE_BYTES : 3 * _native.PAGE_BYTES]
         self.journal = self._newest_journal(content)
         self._settled = 1  # sequence of a journal slot that is on the disk: the first was synced before it had a name
         self.look_at_boot()
@@ -274,6 +292,16 @@ class Directory:
             stored = small_json.loads(journal.changed) if journal.changed else {}
             self.options = self.made_with.with_changes(stored, *bounds)
         self._noted, self._noted_in = now, journal.sequence
+
+    def follow_from(self, control: _native.Control) -> None:
+        """
+        While it is opened: have `follow` read nothing until somebody moves that word, if what was read holds still.
+
+        Whoever changes options writes the journal first: so the word is looked at before that is.
+        """
+        moved, fd = control.bounds().moved, self._at_hand.get(QUEUE)
+        if fd is not None and os.pread(fd, 2 * _native.PAGE_BYTES, _native.PAGE_BYTES) == self._journals_read:
+            self._followed = moved
 
     def follow(self, control: _native.Control) -> Options:
         """The options as they are now, for whoever puts or retires: whoever changes them moves a word of *control*."""

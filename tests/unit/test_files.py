@@ -1021,9 +1021,38 @@ def test_a_mapping_keeps_its_lock_also_where_the_kernel_maps_another_file_than_w
     assert lock_lasts(path)
 
 
+def test_what_is_known_of_a_plain_disk_and_a_trial_with_a_lock_agree(numbered):
+    with numbered.open("r+b") as file:
+        on_a_disk = mapping.disk_type(file.fileno())
+        assert mapping._try_whether_it_keeps(file.fileno()) or not on_a_disk
+    assert lock_lasts(numbered)
+
+
+def test_an_overlay_on_a_disk_is_no_plain_disk(overlay):
+    path = overlay / "numbered"
+    path.write_bytes(bytes(8192))
+    assert blocks.disk_type(str(overlay)) == ""
+    with path.open("r+b") as file:
+        assert mapping.disk_type(file.fileno()) == ""
+
+
+@pytest.mark.parametrize("place", ["disk", "memory", "processes", "nowhere"])
+def test_a_disk_is_known_as_the_mounts_tell_it(place, tmp_path):
+    path = {"disk": str(tmp_path), "memory": "/dev/shm", "processes": "/proc", "nowhere": f"{tmp_path}/x"}[place]
+    kind = blocks.disk_type(path)
+    if place == "disk":
+        named = files.filesystem_type(path)
+        assert kind == (named if named in {"ext4", "xfs"} else "ext4" if named in {"ext2", "ext3"} else "")
+        with _native.Fd.of(os.open, path, os.O_RDONLY) as fd:
+            assert _native.disk_type(fd) == kind
+    else:
+        assert kind == ""
+
+
 def test_whether_a_mapping_keeps_locks_is_tried_once_for_each_file_system(numbered, monkeypatch):
     tried = []
     monkeypatch.setattr(mapping, "_keeping", {})
+    monkeypatch.setattr(mapping, "disk_type", lambda _: "")
     monkeypatch.setattr(mapping, "_try_whether_it_keeps", lambda fd: bool(tried.append(fd)))
     before = len(os.listdir("/proc/self/fd"))
     memories = [map_of(numbered), map_of(numbered, private=True), map_of(numbered)]

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import collections
+import multiprocessing
 import operator
 import os
+import signal
 import sys
 import time
 
 import pytest
 
 import shmq
+from shmq import _native
 from shmq.storage import blocks, files, laggards, space
 from shmq.storage import chain as chains
+from shmq.storage.directory import Directory
 
 _calls: list[list[tuple[str, str]]] = []
 
@@ -58,11 +62,68 @@ def test_each_file_is_opened_once_to_open_a_queue(there):
         assert max(opened.values()) <= 2, opened
 
 
-def test_a_first_put_reads_the_journal_once(there):
+def test_a_first_put_reads_no_journal(there):
+    """The opening has read it, and looked again behind the word that whoever changes options moves."""
     with shmq.open(there) as queue:
         _, opened = during(lambda: queue.put(b"x"))
-    assert opened["queue.shmq"] <= 1
+    assert opened["queue.shmq"] == 0
     assert opened["a folder"] <= 1
+
+
+@pytest.mark.parametrize("when", ["before the word is read", "behind that, before the journal is"])
+def test_options_that_are_changed_while_a_queue_is_opened_count_for_its_first_put(there, monkeypatch, when):
+    bounds, changed = _native.Control.bounds, []
+
+    def change(control):
+        if changed:
+            return bounds(control)
+        changed.append(1)
+        found = bounds(control) if when.startswith("behind") else None
+        other.configure(ttl=7.0, full="raise", max_messages=1)
+        return found or bounds(control)
+
+    with shmq.open(there) as other:
+        follow_from = Directory.follow_from
+
+        def patched(home, control):
+            with monkeypatch.context() as during_that:
+                during_that.setattr(_native.Control, "bounds", change)
+                follow_from(home, control)
+
+        monkeypatch.setattr(Directory, "follow_from", patched)
+        with shmq.open(there) as queue:
+            assert changed
+            queue.consumer("c", start="latest").close()
+            queue.put(b"second")
+            assert (queue._producer._options.ttl, queue._producer._options.full) == (7.0, "raise")
+            with pytest.raises(shmq.Full):
+                queue.put(b"third")
+
+
+@pytest.fixture
+def left_open(there):
+    """The same, whose last producer was killed while a claim of its was open."""
+
+    def work():
+        queue = shmq.open(there)
+        queue.reserve(8)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    return there
+
+
+def test_after_a_death_the_last_chunk_is_opened_once_and_each_folder_at_most_once(left_open):
+    queue, opened = during(lambda: shmq.open(left_open))
+    with queue:
+        assert [count for name, count in opened.items() if name.endswith(".chunk")] == [1]
+        assert opened["chunks"] <= 1
+        assert opened["consumers"] <= 1
+        assert queue.put(b"behind") == 2
+        assert [message.payload for message in queue.reader()] == [b"first", b"behind"]
 
 
 def test_a_new_name_lists_nothing_and_looks_at_one_chunk(there):

@@ -51,6 +51,8 @@ static uint32_t crc_around(const uint8_t *memory, size_t bytes, size_t field)
     return crc32c(crc, memory + field + sizeof zero, bytes - field - sizeof zero);
 }
 
+int shmq_disk_type(int fd, const char *path) { return os->disk_type(fd, path); }
+
 int shmq_rename_new(int directory, const char *old_name, const char *new_name)
 {
     const int answer = os->rename_new(directory, old_name, new_name);
@@ -147,7 +149,7 @@ int shmq_journal_format(void *page, const shmq_journal *journal, const char *opt
     return SHMQ_OK;
 }
 
-int shmq_journal_check(const void *page, shmq_journal *journal, uint32_t *at, uint32_t *length)
+int shmq_journal_check(const void *page)
 {
     struct journal_slot slot;
     memcpy(&slot, page, sizeof slot);
@@ -161,23 +163,7 @@ int shmq_journal_check(const void *page, shmq_journal *journal, uint32_t *at, ui
         || (changed.length > 0 && changed.crc != crc_of_options(changed.length, json))) {
         return SHMQ_CORRUPT;
     }
-    *at = JOURNAL_JSON_AT;
-    *length = changed.length;
-    *journal = (shmq_journal){
-        .sequence = slot.sequence,
-        .epoch = slot.epoch,
-        .ceiling = slot.ceiling,
-        .first_live = slot.first_live,
-        .first_index = slot.first_index,
-        .device = slot.device,
-        .inode = slot.inode,
-        .max_messages = slot.max_messages,
-        .max_bytes = slot.max_bytes,
-        .dropped = slot.dropped,
-        .flags = slot.flags,
-    };
-    memcpy(journal->boot_id, slot.boot_id, sizeof slot.boot_id);
-    return SHMQ_OK;
+    return (int)changed.length;
 }
 
 /* ---- queue.shmq, pages 3 and 4 */

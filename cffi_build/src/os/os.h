@@ -45,6 +45,9 @@ struct os_calls {
     int (*identify)(int fd, uint64_t file[2]);
     /* That file by its path, which begins at the open directory if it is not absolute; -ESTALE: another one is there. */
     int (*open_same)(int directory, const char *path, const uint64_t file[2], bool writable);
+    /* Of a file by its descriptor, or by its path where that is not NULL: which of DISK_... its file system is, where the
+     * kernel says so by itself; 0 for any other. */
+    int (*disk_type)(int fd, const char *path);
     /* Let somebody else use this processor, if anybody wants to. */
     void (*yield)(void);
     /* A whole file, in *at: shared, or private so that what is stored there never reaches the file. 0 or -errno. */
@@ -74,6 +77,8 @@ struct os_calls {
 };
 
 #define FUTEXES_MAX 128u
+#define DISK_EXT 1
+#define DISK_XFS 2
 
 extern const struct os_calls *os;
 

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <linux/magic.h>
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
@@ -16,6 +17,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -185,6 +188,19 @@ static int open_same(int directory, const char *path, const uint64_t file[2], bo
     return fd;
 }
 
+/* The number of a file system is its own word, and some repeat what another machine said: but those, and all that have
+ * others below them, are on no block device. */
+static int disk_type(int fd, const char *path)
+{
+    struct stat info;
+    struct statfs system;
+    if ((path == NULL ? fstat(fd, &info) : stat(path, &info)) != 0 || major(info.st_dev) == 0
+        || (path == NULL ? fstatfs(fd, &system) : statfs(path, &system)) != 0) {
+        return 0;
+    }
+    return system.f_type == EXT4_SUPER_MAGIC ? DISK_EXT : system.f_type == XFS_SUPER_MAGIC ? DISK_XFS : 0;
+}
+
 static void yield(void) { sched_yield(); }
 
 static size_t page_size(void) { return (size_t)sysconf(_SC_PAGESIZE); }
@@ -343,6 +359,7 @@ static const struct os_calls linux_calls = {
     .let_go = let_go,
     .identify = identify,
     .open_same = open_same,
+    .disk_type = disk_type,
     .yield = yield,
     .map_file = map_file,
     .unmap_file = unmap_file,
