@@ -47,6 +47,8 @@ def write_in_place(fd: int) -> None:
 
     It counts from the first byte on, so it comes before that. Elsewhere it is refused, and not needed.
     """
+    if _native.disk_type(fd):
+        return
     with contextlib.suppress(OSError):
         flags = _flags_of(fd)
         if flags & _COMPRESSED:  # from its folder; btrfs takes the one only once the other is gone

@@ -415,7 +415,15 @@ class Kernel:
         return 0
 
 
+def test_on_a_plain_disk_nothing_is_asked_for_that_it_does_anyway(monkeypatch, tmp_path):
+    kernel = Kernel(monkeypatch, flags=0x10)
+    monkeypatch.setattr(_native, "disk_type", lambda _: "ext4")
+    blocks.write_in_place(3)
+    assert kernel.asked == []
+
+
 def test_new_files_are_written_in_place_and_not_compressed(monkeypatch):
+    monkeypatch.setattr(_native, "disk_type", lambda _: "")
     kernel = Kernel(monkeypatch, flags=0x10)
     blocks.write_in_place(3)
     assert kernel.asked == [0x800010]

@@ -17,6 +17,7 @@ from shmq import _native
 from shmq.storage import blocks, files, laggards, space
 from shmq.storage import chain as chains
 from shmq.storage.directory import Directory
+from shmq.storage.paths import chunk_name
 
 _calls: list[list[tuple[str, str]]] = []
 
@@ -134,6 +135,45 @@ def test_a_new_name_lists_nothing_and_looks_at_one_chunk(there):
         assert consumer.take(timeout=0) == b"first"
 
 
+def test_a_new_name_begins_behind_what_is_empty_and_retires_nothing_for_that(make):
+    """The first chunk is empty where the first message, or batch, was too large for it."""
+    queue = make()
+    queue.put(bytes(200_000))
+    chain, control = queue._session.chain(), queue._session.joined().control
+    assert [base for _, base in chain.names()] == [0, 0]
+    assert chain.locate(0) == (1, 0)
+    with queue.consumer("new") as consumer:
+        assert len(consumer.take(timeout=0)) == 200_000
+        assert control.first_live() == 0
+
+
+def test_a_chunk_under_the_name_of_what_follows_an_empty_one_is_found_wrong(make):
+    """Its first one is not empty: so what is in there is not passed over, and the damage is told behind it."""
+    queue = make()
+    for number in range(20):
+        queue.put(bytes([number]) * 9000)
+    path = queue.path
+    (_, first), (_, second) = queue._session.chain().names()[:2]
+    assert first == 0 < second
+    queue.close()
+    folder = os.path.join(path, "chunks")
+    os.rename(os.path.join(folder, chunk_name(second, 1)), os.path.join(folder, chunk_name(0, 1)))
+    with shmq.open(path) as queue, queue.consumer("new") as consumer:
+        assert [consumer.take(timeout=0)[0] for _ in range(second)] == list(range(second))
+        with pytest.raises(shmq.Corrupt):
+            consumer.take(timeout=0)
+
+
+def test_a_name_opens_its_checkpoint_once(there):
+    with shmq.open(there) as queue:
+        for ack in ("auto", "explicit"):
+            queue.consumer(ack, ack=ack).close()
+            consumer, opened = during(lambda ack=ack: queue.consumer(ack))
+            with consumer:
+                assert consumer.ack_mode == ack
+                assert opened[f"{ack}.checkpoint"] == (1 if ack == "auto" else 2)
+
+
 def test_in_a_long_queue_nothing_is_listed_by_who_opens_puts_takes_or_retires(make):
     """What takes as long as there are chunks would show up here, however short it is."""
     queue = make()
@@ -148,6 +188,8 @@ def test_in_a_long_queue_nothing_is_listed_by_who_opens_puts_takes_or_retires(ma
             with queue.consumer("new") as consumer:
                 assert [len(consumer.take(timeout=0)) for _ in range(30)] == [9000] * 30
             assert queue.first_index == 29
+            with queue.consumer("new") as consumer:  # which remembers where it stood
+                assert len(consumer.take(timeout=0)) == 9000
         return path
 
     listed, listdir = [], os.listdir
